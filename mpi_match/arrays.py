@@ -1,0 +1,47 @@
+"""Compressed sparse rows: the two or three moves on flat arrays that every part of the project makes.
+
+A list of lists is kept as `offsets` i64[n + 1] and the items end to end; list i is `items[offsets[i]:offsets[i + 1]]`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+def offsets_of(lengths: Array) -> Array:
+    """i64[n + 1] from the lengths of n lists."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def owners(offsets: Array) -> Array:
+    """i64[total]: for every item, the list it belongs to."""
+    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+
+
+def take_ranges(starts: Array, lengths: Array) -> Array:
+    """i64[sum(lengths)]: the positions starts[0], starts[0]+1, ..., then those of the second range, and so on."""
+    lengths = np.asarray(lengths, np.int64)
+    bounds = offsets_of(lengths)
+    return np.arange(bounds[-1]) + np.repeat(np.asarray(starts, np.int64) - bounds[:-1], lengths)
+
+
+def sums(items: Array, offsets: Array) -> Array:
+    """Sum of each list, also of empty ones; unsigned items wrap around, which the content hash of a filter wants."""
+    running = np.zeros(len(items) + 1, items.dtype)
+    np.cumsum(items, out=running[1:])
+    return running[offsets[1:]] - running[offsets[:-1]]
+
+
+def smallest_unsigned(largest: int) -> np.dtype[Any]:
+    """The narrowest of u8, u16 and u32 that holds `largest`."""
+    for dtype in (np.uint8, np.uint16, np.uint32):
+        if largest <= np.iinfo(dtype).max:
+            return np.dtype(dtype)
+    raise OverflowError(f"{largest} does not fit in 32 bits")

@@ -1,0 +1,112 @@
+"""A batch of encoded events: what travels over MPI and what engines match.
+
+    attributes   u32 or u64 [m]   packed attributes (see `vocabulary`), ascending within an event, events end to end
+    offsets      u32[n + 1]       bounds of the events, counted from any start and modulo 2^32
+    location     f64[n, 2]        x and y, NaN for an event without one; None when no filter of the table has an area
+
+Event i has the attributes `attributes[offsets[i] - offsets[0] : offsets[i + 1] - offsets[0]]` (in 32-bit arithmetic).  Not starting
+at 0 lets a range of a large event table be a batch as it lies there, without touching a byte.
+
+Names that no constraint uses are already gone; string atoms are already evaluated (they are attributes like any other).
+The wire form is one contiguous buffer: a header of eight 64-bit words, then the three arrays, each padded to eight bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpi_match.arrays import Array
+
+_MAGIC = 0x3148435441422D4D  # "M-BATCH1" in memory, read as one little-endian word
+_HEADER_WORDS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class EventBatch:
+    """n events encoded with the vocabulary whose `fingerprint` is given.  See the module for the arrays."""
+
+    offsets: Array
+    attributes: Array
+    location: Array | None
+    fingerprint: int
+
+    @property
+    def n_events(self) -> int:
+        return len(self.offsets) - 1
+
+    def __len__(self) -> int:
+        return self.n_events
+
+    @property
+    def bounds(self) -> Array:
+        """i64[n + 1]: bounds of the events in `attributes`, starting at 0."""
+        return (self.offsets - self.offsets[:1]).astype(np.int64)
+
+    def __getitem__(self, events: slice) -> EventBatch:
+        """Events `start` to `stop` as a batch that shares this one's memory."""
+        start, stop, step = events.indices(self.n_events)
+        if step != 1:
+            raise ValueError("a batch can only be sliced into consecutive events")
+        stop = max(start, stop)
+        first, last = ((int(self.offsets[i]) - int(self.offsets[0])) % 2**32 for i in (start, stop))
+        location = None if self.location is None else self.location[start:stop]
+        return EventBatch(self.offsets[start : stop + 1], self.attributes[first:last], location, self.fingerprint)
+
+    @property
+    def wire_bytes(self) -> int:
+        """Size of the wire form."""
+        return _HEADER_WORDS * 8 + sum(_padded(array.nbytes) for array in self._sections())
+
+    def _sections(self) -> list[Array]:
+        return [self.offsets, self.attributes] + ([] if self.location is None else [self.location])
+
+    def to_wire(self, buffer: Array | None = None) -> Array:
+        """Copy the batch into the start of `buffer` u8 (or a new one); returns the part that was filled, u8[wire_bytes]."""
+        size = self.wire_bytes
+        if buffer is None:
+            buffer = np.empty(size, np.uint8)
+        wire = buffer[:size]
+        header = wire[: _HEADER_WORDS * 8].view(np.uint64)
+        has_location = self.location is not None
+        header[:] = (_MAGIC, self.n_events, len(self.attributes), self.attributes.itemsize, has_location, self.fingerprint, 0, 0)
+        at = _HEADER_WORDS * 8
+        for section in self._sections():
+            wire[at : at + section.nbytes] = np.ascontiguousarray(section).reshape(-1).view(np.uint8)
+            at += _padded(section.nbytes)
+        return wire
+
+    @classmethod
+    def from_wire(cls, wire: Array) -> EventBatch:
+        """The batch in a wire form u8, sharing its memory.  `wire` must be 8-byte aligned; what follows the batch is ignored."""
+        header = wire[: _HEADER_WORDS * 8].view(np.uint64)
+        magic, n_events, n_attributes, width, has_location, fingerprint = (int(word) for word in header[:6])
+        if magic != _MAGIC:
+            raise ValueError(f"not a batch: the first word is {magic:#x}, expected {_MAGIC:#x}")
+        at = _HEADER_WORDS * 8
+        sections = []
+        for dtype, count in ((np.uint32, n_events + 1), (np.dtype(f"u{width}"), n_attributes), (np.float64, 2 * n_events * has_location)):
+            n_bytes = count * np.dtype(dtype).itemsize
+            sections.append(wire[at : at + n_bytes].view(dtype))
+            at += _padded(n_bytes)
+        offsets, attributes, location = sections
+        return cls(offsets, attributes, location.reshape(-1, 2) if has_location else None, fingerprint)
+
+    @staticmethod
+    def concat(batches: list[EventBatch]) -> EventBatch:
+        """Consecutive batches as one."""
+        lengths = np.concatenate([np.diff(batch.offsets) for batch in batches])
+        offsets = np.zeros(len(lengths) + 1, np.uint32)
+        np.cumsum(lengths, out=offsets[1:], dtype=np.uint32)
+        locations = [batch.location for batch in batches if batch.location is not None]
+        return EventBatch(
+            offsets,
+            np.concatenate([batch.attributes for batch in batches]),
+            np.concatenate(locations) if locations else None,
+            batches[0].fingerprint,
+        )
+
+
+def _padded(n_bytes: int) -> int:
+    return -(-n_bytes // 8) * 8

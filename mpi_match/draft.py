@@ -1,0 +1,173 @@
+"""Subscriptions as flat columns, as they were written: nothing encoded, nothing sorted.
+
+A draft is what every source of subscriptions produces (JSON rows, Parquet, Python objects, generators) and the only thing
+that the table is built from, so a table made by Spark and one made in memory cannot differ.
+
+Filters have no order of their own: the same subscriptions give the same table however they were read, split or shuffled.
+A filter's place in the table is decided by its interface and its *content key*, a 128-bit hash of its constraints (in any
+order), area and id, made from the raw values alone, so that any process can compute it without having seen the others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from mpi_match.arrays import Array, offsets_of, owners, sums
+from mpi_match.model import Filter, Op, Type
+
+KIND_SHIFT = 4
+"""A constraint's kind is one byte: `type << 4 | op`."""
+
+
+def kind_of(type_: Type, op: Op) -> int:
+    """The kind byte of a type and an operator."""
+    return type_ << KIND_SHIFT | op
+
+
+def prefix_bound(prefix: bytes) -> bytes:
+    """The least byte string above every string that starts with `prefix` (UTF-8 has no byte 0xff, so the last byte can grow)."""
+    return prefix[:-1] + bytes([prefix[-1] + 1])
+
+
+@dataclass(frozen=True)
+class Draft:
+    """n filters with c constraints with k operands.
+
+    labels, names, strings   distinct byte strings, in any order
+    interface                i64[n]      index into `labels`
+    constraint_offsets       i64[n + 1]  constraints of each filter
+    area                     f64[n, 3]   centre x, y and radius; NaN in all three where there is none
+    ids                      bytes or None for each filter; None when no filter has one
+    name                     i64[c]      index into `names`
+    kind                     u8[c]       `type << 4 | op`
+    operand_offsets          i64[c + 1]  operands of each constraint: none, one, low and high, the values of a list, or a prefix
+                                         and its `prefix_bound`
+    number                   f64[k]      the operand when it is a number (a boolean is 0 or 1)
+    string                   i64[k]      index into `strings` when it is a string, else -1
+    """
+
+    labels: list[bytes]
+    names: list[bytes]
+    strings: list[bytes]
+    interface: Array
+    constraint_offsets: Array
+    area: Array
+    ids: list[bytes | None] | None
+    name: Array
+    kind: Array
+    operand_offsets: Array
+    number: Array
+    string: Array
+
+    @property
+    def n_filters(self) -> int:
+        return len(self.interface)
+
+    @property
+    def n_constraints(self) -> int:
+        return len(self.kind)
+
+    @classmethod
+    def of(cls, filters: Iterable[Filter]) -> Draft:
+        """The draft of checked filters (`model.make_filter`)."""
+        builder = DraftBuilder()
+        for item in filters:
+            builder.add(item)
+        return builder.draft()
+
+    @cached_property
+    def content_keys(self) -> Array:
+        """u64[n, 2]: the content key of every filter."""
+        keys = np.empty((self.n_filters, 2), np.uint64)
+        operand_place = np.arange(len(self.number)) - self.operand_offsets[:-1][owners(self.operand_offsets)]
+        for lane in range(2):
+            salt = np.uint64(0x9E3779B97F4A7C15 * (lane + 1) & 2**64 - 1)
+            names, strings = _hashes(self.names, lane), np.append(_hashes(self.strings, lane), np.uint64(0))
+            operand = _mix(_mix((self.number + 0.0).view(np.uint64) ^ salt) + strings[self.string] + operand_place.astype(np.uint64))
+            constraint = names[self.name] + _mix(self.kind.astype(np.uint64) + salt) + sums(operand, self.operand_offsets)
+            key = sums(_mix(constraint), self.constraint_offsets)
+            area = np.where(np.isnan(self.area), 0.0, self.area + 0.0).view(np.uint64) * np.array([1, 3, 5], np.uint64)
+            key += np.where(np.isnan(self.area[:, 2]), np.uint64(0), _mix(area.sum(axis=1) + salt))
+            if self.ids is not None:
+                key += _hashes([b"" if i is None else b"=" + i for i in self.ids], lane)
+            keys[:, lane] = _mix(key)
+        return keys
+
+
+def _hashes(items: list[bytes], lane: int) -> Array:
+    """u64[len(items)]: 64 bits of BLAKE2b of each string, others for each lane."""
+    person = b"lane%d" % lane
+    joined = b"".join(hashlib.blake2b(item, digest_size=8, person=person).digest() for item in items)
+    return np.frombuffer(joined, "<u8").astype(np.uint64)
+
+
+def _mix(x: Array) -> Array:
+    """The finaliser of splitmix64: every input bit reaches every output bit."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+class DraftBuilder:
+    """Appends filters one by one; `draft()` gives the columns."""
+
+    def __init__(self) -> None:
+        self._labels: dict[bytes, int] = {}
+        self._names: dict[str, int] = {}
+        self._strings: dict[bytes, int] = {}
+        self._interface: list[int] = []
+        self._sizes: list[int] = []
+        self._area: list[tuple[float, float, float]] = []
+        self._ids: list[bytes | None] = []
+        self._name: list[int] = []
+        self._kind: list[int] = []
+        self._n_operands: list[int] = []
+        self._number: list[float] = []
+        self._string: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._interface)
+
+    def add(self, item: Filter) -> None:
+        """Append one checked filter."""
+        self._interface.append(self._labels.setdefault(item.interface.encode(), len(self._labels)))
+        self._sizes.append(len(item.constraints))
+        self._area.append(item.area if item.area is not None else (np.nan, np.nan, np.nan))
+        self._ids.append(None if item.id is None else item.id.encode())
+        for name, type_, op, operand in item.constraints:
+            self._name.append(self._names.setdefault(name, len(self._names)))
+            self._kind.append(type_ << KIND_SHIFT | op)
+            values = operand if type(operand) is tuple else () if operand is None else (operand,)
+            if type_ is Type.STRING:
+                raw = [value.encode() for value in values]  # type: ignore[union-attr]
+                if op is Op.PREFIX and raw[0]:
+                    raw.append(prefix_bound(raw[0]))
+                self._string.extend([self._strings.setdefault(value, len(self._strings)) for value in raw])
+                self._number.extend([0.0] * len(raw))
+                self._n_operands.append(len(raw))
+            else:
+                self._number.extend(values)  # type: ignore[arg-type]
+                self._string.extend([-1] * len(values))
+                self._n_operands.append(len(values))
+
+    def draft(self) -> Draft:
+        """The columns of everything added so far."""
+        return Draft(
+            labels=list(self._labels),
+            names=[name.encode() for name in self._names],
+            strings=list(self._strings),
+            interface=np.array(self._interface, np.int64),
+            constraint_offsets=offsets_of(np.array(self._sizes, np.int64)),
+            area=np.array(self._area, np.float64).reshape(-1, 3),
+            ids=self._ids if any(i is not None for i in self._ids) else None,
+            name=np.array(self._name, np.int64),
+            kind=np.array(self._kind, np.uint8),
+            operand_offsets=offsets_of(np.array(self._n_operands, np.int64)),
+            number=np.array(self._number, np.float64),
+            string=np.array(self._string, np.int64),
+        )

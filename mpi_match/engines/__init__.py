@@ -1,0 +1,88 @@
+"""Engines: one interface, many ways to find the matching filters.
+
+    engine = open_engine("keyed", table)      building is consolidating: refused here, with the reason, if at all
+    answers = engine.match(batch)             exact, never truncated
+
+An engine is one module, named like its registry entry, the value of `--engine`, and (for a published system) the paper's name in
+lower case.  Every engine gives the same answers; `model.covers` is the judge.  From the naive one on, each is the cure of one
+slowness of the one before:
+
+    reference   asks the model about every filter                         the definition
+    counting    looks at the constraints on the event's names, vectorised   no look at filters without a satisfied constraint
+    keyed       looks at the filters that share a rare combination of features with the event, on CPU threads
+    ccm         one GPU thread per constraint on the event's names (Margara & Cugola, DEBS 2011)
+    keyed_cuda  `keyed` on a GPU
+
+`auto` is the fastest of these that this machine can run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from typing import Protocol
+
+from mpi_match.batch import EventBatch
+from mpi_match.matches import Matches
+from mpi_match.table import Table
+
+log = logging.getLogger(__name__)
+
+ENGINES = ("reference", "counting", "keyed", "keyed_cuda", "ccm")
+"""Registry: names of engines, each a module of this package with a class `ENGINE`."""
+
+AUTO = ("keyed_cuda", "keyed")
+"""What `auto` tries, in order."""
+
+
+class EngineError(Exception):
+    """An engine cannot serve a table or run on this machine; the text says why and which engine can."""
+
+
+class Engine(Protocol):
+    """What an engine is.  `name` is its registry name; `device` says in words what it runs on ("cpu, 2 threads", "NVIDIA H200")."""
+
+    name: str
+    device: str
+
+    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+        """Matched interfaces of every event (with `filters`, matched filters instead).  Raises EngineError for a batch encoded with
+        another vocabulary."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the engine holds besides the table."""
+        ...
+
+
+def open_engine(name: str, table: Table, device: int | None = None, threads: int | None = None) -> Engine:
+    """Build an engine for a table.
+
+    Parameters: `name` one of `ENGINES` or "auto"; `device` the GPU's number among the visible ones (None: chosen by local rank);
+    `threads` CPU threads (None: all that the process may use).
+    Raises EngineError, in one line, when the engine is unknown, needs a GPU that is not there, or cannot serve the table.
+    """
+    if name == "auto":
+        return _open_auto(table, device, threads)
+    if name not in ENGINES:
+        raise EngineError(f"unknown engine {name!r}; there are: {', '.join((*ENGINES, 'auto'))}")
+    module = importlib.import_module(f"mpi_match.engines.{name}")
+    engine: Engine = module.ENGINE(table, device=device, threads=threads)
+    return engine
+
+
+def _open_auto(table: Table, device: int | None, threads: int | None) -> Engine:
+    for name in AUTO:
+        try:
+            return open_engine(name, table, device, threads)
+        except EngineError as error:
+            log.info("engine %s passed over: %s", name, error)
+            reason = error
+    raise reason
+
+
+def check_batch(table: Table, batch: EventBatch) -> None:
+    """Refuse a batch that was encoded with another vocabulary than the table's, or lacks the locations that areas need."""
+    if batch.fingerprint != table.vocabulary.fingerprint:
+        raise EngineError("the batch was encoded with another table's vocabulary; encode the events with this table")

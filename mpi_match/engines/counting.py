@@ -1,0 +1,117 @@
+"""The counting algorithm (Carzaniga & Wolf, SIGCOMM 2003), vectorised with NumPy.
+
+Look only at the constraints on names that the event has; count, for each filter, how many are satisfied; a filter matches when the
+count is its size.  `absent` is counted backwards: every filter starts with its `absent` constraints satisfied, and loses one for each
+whose name the event has.
+
+    naive       every constraint of every filter
+    counting    the runs of the event's names; one byte-sized test for each constraint there, one pass over the filters
+
+Simple enough to be checked by eye and fast enough (about a millisecond per event at 250,000 filters) to check the fast engines on
+tables that the reference cannot scan.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.batch import EventBatch
+from mpi_match.engines import check_batch
+from mpi_match.matches import Matches
+from mpi_match.model import Op, Type
+from mpi_match.table import Table
+from mpi_match.vocabulary import ATOM_OPS
+
+
+class Counting:
+    """Counts satisfied constraints of every filter, event by event."""
+
+    name = "counting"
+    device = "cpu, 1 thread"
+
+    def __init__(self, table: Table, device: int | None = None, threads: int | None = None) -> None:
+        self._table = table
+        constraints = table.constraints
+        self._is_absent = constraints.op == Op.ABSENT
+        self._start = np.bincount(constraints.filter_id[self._is_absent], minlength=table.n_filters).astype(np.int64)
+        is_atom = np.isin(constraints.op, ATOM_OPS)
+        self._atom_rows = np.flatnonzero(is_atom)
+        atom = table.vocabulary.atom_offsets[constraints.name_id[is_atom]] + constraints.lo[is_atom]
+        order = np.argsort(atom, kind="stable")
+        self._atom_rows = self._atom_rows[order]
+        self._atom_offsets = np.searchsorted(atom[order], np.arange(table.vocabulary.n_atoms + 1))
+
+    @property
+    def nbytes(self) -> int:
+        return self._start.nbytes + self._atom_rows.nbytes + self._atom_offsets.nbytes
+
+    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+        """See `Engine.match`."""
+        table = self._table
+        check_batch(table, batch)
+        bounds, found = batch.bounds, []
+        for event in range(batch.n_events):
+            packed = batch.attributes[bounds[event] : bounds[event + 1]].astype(np.int64)
+            satisfied, lost = self._satisfied(packed)
+            count = self._start + np.bincount(satisfied, minlength=table.n_filters) - np.bincount(lost, minlength=table.n_filters)
+            matched = count == table.filters.size
+            if table.has_areas:
+                matched[table.filters.area_filter] &= self._inside(batch, event)
+            hits = np.flatnonzero(matched)
+            found.append((hits if filters else np.unique(table.filters.interface[hits])).tolist())
+        return Matches.of(found, table.n_filters if filters else table.n_interfaces)
+
+    def _satisfied(self, packed: Array) -> tuple[Array, Array]:
+        """Filter of every constraint that the attributes satisfy, and of every `absent` that they break."""
+        table, constraints = self._table, self._table.constraints
+        satisfied, lost = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        shift = table.vocabulary.shift
+        for name, code in zip((packed >> shift).tolist(), (packed & ((1 << shift) - 1)).tolist(), strict=True):
+            if name >= table.vocabulary.n_names:
+                atom = name - table.vocabulary.n_names
+                rows = self._atom_rows[self._atom_offsets[atom] : self._atom_offsets[atom + 1]]
+                satisfied.append(constraints.filter_id[rows].astype(np.int64))
+                continue
+            run = slice(int(constraints.offsets[name]), int(constraints.offsets[name + 1]))
+            filter_id = constraints.filter_id[run].astype(np.int64)
+            lost.append(filter_id[self._is_absent[run]])
+            satisfied.append(filter_id[self._hits(run, name, code)])
+        return np.concatenate(satisfied), np.concatenate(lost)
+
+    def _hits(self, run: slice, name: int, code: int) -> Array:
+        """bool: which constraints of one name's run does a code satisfy (atoms and `absent` never here)?"""
+        constraints, vocabulary = self._table.constraints, self._table.vocabulary
+        op, type_ = constraints.op[run], constraints.type[run]
+        lo, hi = constraints.lo[run], constraints.hi[run]
+        inside = (lo <= code) & (code <= hi)
+        n_sets = int(constraints.set_offsets[name + 1] - constraints.set_offsets[name])
+        if n_sets:
+            listed = np.isin(op, (Op.IN, Op.NOT_IN))
+            inside[listed] = self._sets_with(name, n_sets, code)[lo[listed]]
+        typed = np.zeros(len(op), bool)
+        for each in Type:
+            first, last = vocabulary.segment(each)
+            typed |= (type_ == each) & bool(first[name] <= code <= last[name])
+        return typed & (inside != np.isin(op, (Op.NE, Op.NOT_IN))) & ~np.isin(op, (*ATOM_OPS, Op.ABSENT))
+
+    def _sets_with(self, name: int, n_sets: int, code: int) -> Array:
+        """bool[n_sets]: which operand lists of a name hold the code?"""
+        constraints = self._table.constraints
+        first = int(constraints.set_offsets[name])
+        bounds = constraints.set_code_offsets[first : first + n_sets + 1]
+        at = np.flatnonzero(constraints.set_codes[bounds[0] : bounds[-1]] == code) + bounds[0]
+        held = np.zeros(n_sets, bool)
+        held[np.searchsorted(bounds, at, side="right") - 1] = True
+        return held
+
+    def _inside(self, batch: EventBatch, event: int) -> Array:
+        """bool: which areas hold the event's location (none if it has none: NaN compares false)?"""
+        x, y = (np.nan, np.nan) if batch.location is None else batch.location[event]
+        dx, dy = x - self._table.filters.area[:, 0], y - self._table.filters.area[:, 1]
+        r = self._table.filters.area[:, 2]
+        inside: Array = dx * dx + dy * dy <= r * r
+        return inside
+
+
+ENGINE = Counting

@@ -1,0 +1,157 @@
+"""Events as flat arrays, as they were published, and their way into code space (`Events.encode`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpi_match.arrays import Array, offsets_of, owners, take_ranges
+from mpi_match.batch import EventBatch
+from mpi_match.model import Event, Type
+from mpi_match.strings import Strings
+from mpi_match.vocabulary import Vocabulary
+
+@dataclass(frozen=True, eq=False)
+class Events:
+    """n events with m attributes, as published.
+
+    offsets         i64[n + 1]  attributes of each event
+    name            u32[m]      index into `names`
+    type            u8[m]       a `model.Type`
+    number          f64[m]      value of a number; 0 or 1 for a boolean; 0 for a string
+    string          u32[m]      index into `strings` for a string, else 0
+    names, strings  Strings     distinct, in any order
+    location        f64[n, 2]   x and y; NaN for an event without one; None when no event has one
+    ids             Strings[n]  the publisher's own name for each event; None when events have none
+    """
+
+    offsets: Array
+    name: Array
+    type: Array
+    number: Array
+    string: Array
+    names: Strings
+    strings: Strings
+    location: Array | None = None
+    ids: Strings | None = None
+
+    @property
+    def n_events(self) -> int:
+        return len(self.offsets) - 1
+
+    def __len__(self) -> int:
+        return self.n_events
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> Events:
+        """Flatten checked events (`model.make_event`)."""
+        names: dict[str, int] = {}
+        strings: dict[str, int] = {}
+        sizes, name, type_, number, string = [], [], [], [], []
+        location, ids = [], []
+        for event in events:
+            sizes.append(len(event.attributes))
+            location.append(event.location or (np.nan, np.nan))
+            ids.append(event.id)
+            for key, value in event.attributes.items():
+                name.append(names.setdefault(key, len(names)))
+                is_string = type(value) is str
+                type_.append(Type.STRING if is_string else Type.BOOLEAN if type(value) is bool else Type.NUMBER)
+                number.append(0.0 if is_string else value)
+                string.append(strings.setdefault(value, len(strings)) if is_string else 0)  # type: ignore[arg-type]
+        where = np.array(location, np.float64).reshape(-1, 2)
+        return cls(
+            offsets=offsets_of(np.array(sizes, np.int64)),
+            name=np.array(name, np.uint32),
+            type=np.array(type_, np.uint8),
+            number=np.array(number, np.float64),
+            string=np.array(string, np.uint32),
+            names=Strings.of(key.encode() for key in names),
+            strings=Strings.of(text.encode() for text in strings),
+            location=None if np.isnan(where).all() else where,
+            ids=Strings.of((i or "").encode() for i in ids) if any(i is not None for i in ids) else None,
+        )
+
+    def event(self, i: int) -> Event:
+        """One event as an object of the model."""
+        values: dict[str, float | str | bool] = {}
+        for k in range(int(self.offsets[i]), int(self.offsets[i + 1])):
+            match Type(int(self.type[k])):
+                case Type.STRING:
+                    value: float | str | bool = self.strings[int(self.string[k])].decode()
+                case Type.BOOLEAN:
+                    value = bool(self.number[k])
+                case _:
+                    value = float(self.number[k])
+            values[self.names[int(self.name[k])].decode()] = value
+        located = self.location is not None and not np.isnan(self.location[i, 0])
+        point = (float(self.location[i, 0]), float(self.location[i, 1])) if located and self.location is not None else None
+        return Event(values, point, self.ids[i].decode() if self.ids is not None and self.ids[i] else None)
+
+    def __getitem__(self, events: slice) -> Events:
+        """Events `start` to `stop`, sharing names and strings."""
+        start, stop, _ = events.indices(self.n_events)
+        first, last = int(self.offsets[start]), int(self.offsets[max(start, stop)])
+        return Events(
+            offsets=self.offsets[start : max(start, stop) + 1] - first,
+            name=self.name[first:last],
+            type=self.type[first:last],
+            number=self.number[first:last],
+            string=self.string[first:last],
+            names=self.names,
+            strings=self.strings,
+            location=None if self.location is None else self.location[start:stop],
+            ids=None if self.ids is None else self.ids.take(np.arange(start, stop)),
+        )
+
+    def encode(self, vocabulary: Vocabulary) -> EventBatch:
+        """The events in the code space of `vocabulary`.
+
+        String work is done once per distinct (name, string) pair.  `location` is None in the batch when no event has one.
+        """
+        known = np.array([vocabulary.name_ids.get(name, -1) for name in self.names] or [-1], np.int64)
+        name = known[self.name] if len(self.name) else np.zeros(0, np.int64)
+        keep = np.flatnonzero(name >= 0)
+        name, event = name[keep], owners(self.offsets)[keep]
+        type_, number = self.type[keep], self.number[keep]
+        code = np.zeros(len(keep), np.int64)
+        numeric = np.flatnonzero(type_ == Type.NUMBER)
+        code[numeric] = vocabulary.number_codes(name[numeric], number[numeric])
+        boolean = np.flatnonzero(type_ == Type.BOOLEAN)
+        code[boolean] = vocabulary.segment(Type.BOOLEAN)[0][name[boolean]] + number[boolean].astype(np.int64)
+        textual = np.flatnonzero(type_ == Type.STRING)
+        codes, atoms, pair = self._encode_strings(vocabulary, name[textual], self.string[keep[textual]])
+        code[textual] = codes[pair]
+
+        packed = vocabulary.pack(name, code)
+        n_atoms = np.fromiter(map(len, atoms), np.int64, len(atoms))
+        if n_atoms.any():
+            flat = np.fromiter((atom for found in atoms for atom in found), np.int64, int(n_atoms.sum()))
+            extra = flat[take_ranges(offsets_of(n_atoms)[pair], n_atoms[pair])]
+            packed = np.append(packed, vocabulary.pack(vocabulary.n_names + extra, np.zeros(len(extra), np.int64)))
+            event = np.append(event, np.repeat(event[textual], n_atoms[pair]))
+        order = np.lexsort((packed, event))
+        offsets = np.zeros(self.n_events + 1, np.uint32)
+        np.cumsum(np.bincount(event, minlength=self.n_events), out=offsets[1:], dtype=np.uint32)
+        return EventBatch(offsets, packed[order], self.location, vocabulary.fingerprint)
+
+    def _encode_strings(self, vocabulary: Vocabulary, name: Array, string: Array) -> tuple[Array, list[list[int]], Array]:
+        """Code and satisfied atoms of each distinct (name, string) pair, and the pair of each attribute."""
+        pairs, pair = np.unique(name << 32 | string.astype(np.int64), return_inverse=True)
+        texts = [self.strings[int(p & 0xFFFFFFFF)] for p in pairs]
+        ids = (pairs >> 32).tolist()
+        codes = np.fromiter((vocabulary.string_code(n, s) for n, s in zip(ids, texts, strict=True)), np.int64, len(ids))
+        return codes, [vocabulary.satisfied_atoms(n, s) for n, s in zip(ids, texts, strict=True)], pair
+
+    def arrays(self) -> Iterator[tuple[str, Array]]:
+        """Every raw column with the name of its dataset in the file."""
+        yield from (("events/offsets", self.offsets), ("events/name", self.name), ("events/type", self.type))
+        yield from (("events/number", self.number), ("events/string", self.string))
+        yield from (("names/data", self.names.data), ("names/offsets", self.names.offsets))
+        yield from (("strings/data", self.strings.data), ("strings/offsets", self.strings.offsets))
+        if self.location is not None:
+            yield "events/location", self.location
+        if self.ids is not None:
+            yield from (("ids/data", self.ids.data), ("ids/offsets", self.ids.offsets))

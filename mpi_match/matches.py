@@ -1,0 +1,171 @@
+"""Answers: for every event the sorted set of its matched interfaces (or the sorted list of its matched filters).
+
+    offsets   i64[n + 1]   CSR bounds
+    ids       u8, u16 or u32, the narrowest that holds every id of the table
+
+On the wire and on disk counts travel instead of offsets, in the narrowest type that holds the largest possible count.  Both types
+follow from the table alone, never from the answers, so the file does not depend on how events were cut into batches.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from mpi_match.arrays import Array, offsets_of, owners, smallest_unsigned
+from mpi_match.storage import Reader, Writer
+from mpi_match.strings import Strings
+
+KIND_OF_FILE = "matches"
+
+
+@dataclass(frozen=True, eq=False)
+class Matches:
+    """Matched ids of n events; see the module.  `n_ids` is how many different ids there can be."""
+
+    offsets: Array
+    ids: Array
+    n_ids: int
+
+    @classmethod
+    def of(cls, found: list[list[int]], n_ids: int) -> Matches:
+        """From one list of ids per event (sorted and made distinct here)."""
+        clean = [sorted(set(ids)) for ids in found]
+        offsets = offsets_of(np.array([len(ids) for ids in clean], np.int64))
+        flat = [i for ids in clean for i in ids]
+        return cls(offsets, np.array(flat, id_dtype(n_ids)), n_ids)
+
+    @classmethod
+    def from_pairs(cls, event: Array, id_: Array, n_events: int, n_ids: int) -> Matches:
+        """From (event, id) pairs in any order, repeated or not."""
+        pairs = np.unique(np.asarray(event, np.int64) * max(n_ids, 1) + id_)
+        counts = np.bincount(pairs // max(n_ids, 1), minlength=n_events)
+        return cls(offsets_of(counts), (pairs % max(n_ids, 1)).astype(id_dtype(n_ids)), n_ids)
+
+    @property
+    def n_events(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def n_matches(self) -> int:
+        """Number of (event, id) pairs."""
+        return int(self.offsets[-1])
+
+    def __len__(self) -> int:
+        return self.n_events
+
+    def __getitem__(self, event: int) -> Array:
+        """Sorted ids of one event."""
+        return self.ids[self.offsets[event] : self.offsets[event + 1]]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Matches):
+            return NotImplemented
+        return np.array_equal(self.offsets, other.offsets) and np.array_equal(self.ids, other.ids)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def labels(self, labels: Strings) -> list[list[str]]:
+        """The answer as labels: one sorted list per event."""
+        names = [label.decode() for label in labels]
+        return [[names[i] for i in self[event]] for event in range(self.n_events)]
+
+    @property
+    def counts(self) -> Array:
+        """Number of ids of each event, in the type that files and the wire use."""
+        return np.diff(self.offsets).astype(id_dtype(self.n_ids + 1))
+
+    @classmethod
+    def from_counts(cls, counts: Array, ids: Array, n_ids: int) -> Matches:
+        """The inverse of `counts` and `ids`."""
+        return cls(offsets_of(counts), ids, n_ids)
+
+    def event_of(self) -> Array:
+        """i64[n_matches]: the event of every pair."""
+        return owners(self.offsets)
+
+    @staticmethod
+    def concat(parts: list[Matches]) -> Matches:
+        """Answers of consecutive batches as one."""
+        lengths = np.concatenate([np.diff(p.offsets) for p in parts])
+        return Matches(offsets_of(lengths), np.concatenate([p.ids for p in parts]), parts[0].n_ids)
+
+
+def id_dtype(n_ids: int) -> np.dtype[Any]:
+    """The narrowest unsigned type for ids 0 to n_ids - 1."""
+    return smallest_unsigned(max(n_ids - 1, 0))
+
+
+class MatchesWriter:
+    """Writes answers to a file as they come, in event order.
+
+    `unit` is "interface" or "filter"; `labels` are the names of the ids (empty when they have none); `attributes` go to the root
+    (table digest, engine, ...: nothing that differs between runs that must give identical files).
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], n_ids: int, labels: Strings, unit: str = "interface", **attributes: int | str
+    ) -> None:
+        self._writer = Writer(path, KIND_OF_FILE)
+        self._n_ids, self._labels, self._unit, self._attributes = n_ids, labels, unit, attributes
+        self.n_events = 0
+        self.n_matches = 0
+
+    def __enter__(self) -> MatchesWriter:
+        self._writer.__enter__()
+        self._counts = self._writer.column("matches/counts", id_dtype(self._n_ids + 1))
+        self._ids = self._writer.column("matches/ids", id_dtype(self._n_ids))
+        return self
+
+    def append(self, matches: Matches) -> None:
+        """The answers of the next events."""
+        self.append_raw(matches.counts, matches.ids)
+
+    def append_raw(self, counts: Array, ids: Array) -> None:
+        """The same from counts and ids as they travel."""
+        self._counts.append(counts)
+        self._ids.append(ids)
+        self.n_events += len(counts)
+        self.n_matches += len(ids)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            for name, value in {
+                **self._attributes,
+                "unit": self._unit,
+                "n_ids": self._n_ids,
+                "n_events": self.n_events,
+                "n_matches": self.n_matches,
+            }.items():
+                self._writer.attribute(name, value)
+            self._writer.array("labels/data", self._labels.data)
+            self._writer.array("labels/offsets", self._labels.offsets)
+        self._writer.__exit__(kind, error, trace)
+
+
+@dataclass(frozen=True)
+class MatchesFile:
+    """What a file of matches holds: the answers, the labels of their ids, the root attributes (`unit`, `n_events`, ...)."""
+
+    matches: Matches
+    labels: Strings
+    attributes: dict[str, Any]
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> MatchesFile:
+        """Read and check a file.  Raises StorageError."""
+        with Reader(path, KIND_OF_FILE) as reader:
+            labels = Strings(reader.array("labels/data"), reader.array("labels/offsets"))
+            n_ids = int(reader.attributes["n_ids"])
+            matches = Matches.from_counts(reader.array("matches/counts"), reader.array("matches/ids"), n_ids)
+            return cls(matches, labels, reader.attributes)
+
+    def rows(self) -> Iterator[list[str]]:
+        """Labels of each event's ids (the ids themselves as text where they have no labels)."""
+        names = [label.decode() for label in self.labels] or [str(i) for i in range(self.matches.n_ids)]
+        return ([names[i] for i in self.matches[event]] for event in range(self.matches.n_events))

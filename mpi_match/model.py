@@ -1,0 +1,394 @@
+"""The words of content-based publish/subscribe, and what they mean.
+
+This module *is* the semantics: every engine is right exactly when it agrees with `covers`, the naive matcher below.
+The words are Siena's (Carzaniga, Rosenblum, Wolf, 2001):
+
+    attribute   a name and a typed value                                   temp = 25
+    event       a set of attributes, perhaps with a location               {city = "Milan", temp = 25} at (9.2, 45.5)
+    constraint  a name, an operator and an operand                         temp > 20
+    filter      a conjunction of constraints, perhaps with an area         city = "Milan" and temp > 20
+    predicate   a disjunction of filters
+    interface   where a predicate lives and where events are delivered     "mobile-7"
+
+Three rules decide the corner cases:
+
+* **Types never meet.**  There are numbers (IEEE doubles), strings (compared by their UTF-8 bytes) and booleans.  A number
+  is never equal to a string, and it is not *different* from one either: a constraint of one type is simply not satisfied
+  by a value of another.
+* **Absent never satisfies.**  Also `!=` and `not in` need an attribute of that name and type.  Only `absent` asks for absence.
+* **Nothing is rounded.**  An integer beyond 2^53 has no exact double; it is refused, not approximated.
+
+NaN satisfies only `exists`; -0.0 equals 0.0.  A filter without constraints matches every event (in its area).
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import numbers
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+MAX_EXACT_INTEGER = 2**53
+"""The largest magnitude up to which every integer is an IEEE double."""
+
+
+class ModelError(ValueError):
+    """A constraint, filter or event that has no meaning; the text says what is wrong with it."""
+
+
+class Type(enum.IntEnum):
+    """Type of a value.  `ANY` is the type of the constraints that do not look at the value (`exists`, `absent`)."""
+
+    ANY = 0
+    NUMBER = 1
+    STRING = 2
+    BOOLEAN = 3
+
+
+class Op(enum.IntEnum):
+    """Operators.  The numbers are part of the table's file format: append, never renumber."""
+
+    EQ = 0
+    NE = 1
+    LT = 2
+    LE = 3
+    GT = 4
+    GE = 5
+    IN = 6
+    NOT_IN = 7
+    BETWEEN = 8
+    PREFIX = 9
+    SUFFIX = 10
+    CONTAINS = 11
+    EXISTS = 12
+    ABSENT = 13
+
+    @property
+    def symbol(self) -> str:
+        """The operator as written in subscriptions: `=`, `!=`, `not in`, ..."""
+        return _SYMBOLS[self]
+
+
+_SYMBOLS = {
+    Op.EQ: "=",
+    Op.NE: "!=",
+    Op.LT: "<",
+    Op.LE: "<=",
+    Op.GT: ">",
+    Op.GE: ">=",
+    Op.IN: "in",
+    Op.NOT_IN: "not in",
+    Op.BETWEEN: "between",
+    Op.PREFIX: "prefix",
+    Op.SUFFIX: "suffix",
+    Op.CONTAINS: "contains",
+    Op.EXISTS: "exists",
+    Op.ABSENT: "absent",
+}
+OPS: dict[str, Op] = {symbol: op for op, symbol in _SYMBOLS.items()}
+"""Operators by the symbol that subscriptions use."""
+
+PRESENCE = frozenset({Op.EXISTS, Op.ABSENT})
+"""Operators that take no operand."""
+LISTS = frozenset({Op.IN, Op.NOT_IN})
+"""Operators whose operand is a list of values."""
+
+OPS_OF_TYPE: dict[Type, frozenset[Op]] = {
+    Type.NUMBER: frozenset({Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE, Op.IN, Op.NOT_IN, Op.BETWEEN}),
+    Type.STRING: frozenset(
+        {Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE, Op.IN, Op.NOT_IN, Op.PREFIX, Op.SUFFIX, Op.CONTAINS}
+    ),
+    Type.BOOLEAN: frozenset({Op.EQ, Op.NE}),
+    Type.ANY: PRESENCE,
+}
+"""Which operators each type of operand has."""
+
+Value = float | str | bool
+"""A value after `value_of`: numbers are floats, whatever they were before."""
+Operand = Value | tuple[Value, ...] | None
+"""One value; two for `between`, at least one for `in` and `not in`; None for `exists` and `absent`."""
+
+
+def value_of(raw: object) -> tuple[Type, Value]:
+    """Type and canonical form of a Python value: `(Type.NUMBER, float)`, `(Type.STRING, str)`, `(Type.BOOLEAN, bool)`.
+
+    Raises ModelError for an integer beyond 2^53, a string that is not Unicode text (a lone surrogate), and any other type.
+    """
+    kind = type(raw)
+    if kind is str:
+        if not raw.isascii():  # type: ignore[attr-defined]
+            try:
+                raw.encode()  # type: ignore[attr-defined]
+            except UnicodeEncodeError:
+                raise ModelError(f"the string {raw!r} is not valid Unicode (lone surrogate)") from None
+        return Type.STRING, raw  # type: ignore[return-value]
+    if kind is float:
+        return Type.NUMBER, raw + 0.0  # type: ignore[operator, return-value]  # -0.0 + 0.0 is 0.0
+    if kind is bool or kind.__name__ == "bool":  # numpy's bool has the same name
+        return Type.BOOLEAN, bool(raw)
+    if isinstance(raw, numbers.Integral):
+        if not -MAX_EXACT_INTEGER <= raw <= MAX_EXACT_INTEGER:
+            raise ModelError(f"the integer {raw} is beyond 2^53 and has no exact double; send it as a string")
+        return Type.NUMBER, float(raw)
+    if isinstance(raw, numbers.Real):
+        return Type.NUMBER, float(raw) + 0.0
+    if isinstance(raw, str):
+        return value_of(str(raw))
+    raise ModelError(f"a value must be a number, a string or a boolean, found {_describe(raw)}")
+
+
+def _describe(raw: object) -> str:
+    if raw is None:
+        return "null"
+    text = repr(raw)
+    return f"{type(raw).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+
+
+def check_name(name: object) -> str:
+    """`name` itself when it can name an attribute: a string of valid Unicode.  Raises ModelError."""
+    if type(name) is not str:
+        raise ModelError(f"a name must be a string, found {_describe(name)}")
+    value_of(name)
+    return name
+
+
+class Constraint(NamedTuple):
+    """One condition on one attribute.  Make it with `constraint()`, which checks it and brings the operand to its one form."""
+
+    name: str
+    type: Type
+    op: Op
+    operand: Operand
+
+    def __str__(self) -> str:
+        if self.op in PRESENCE:
+            return f"{self.name} {self.op.symbol}"
+        return f"{self.name} {self.op.symbol} {self.operand!r}"
+
+
+def constraint(name: object, op: str | Op, operand: object = None) -> Constraint:
+    """Check and normalise one constraint.
+
+    Parameters: `name` str; `op` a symbol of `OPS` or an `Op`; `operand` a number, string or boolean, `[low, high]` for
+    `between`, a non-empty list of one type for `in` and `not in` (kept sorted and distinct), nothing for `exists` and `absent`.
+    Raises ModelError saying what is wrong.
+    """
+    name = check_name(name)
+    if not isinstance(op, Op):
+        known = OPS.get(op) if isinstance(op, str) else None
+        if known is None:
+            raise ModelError(f"unknown operator {op!r} on {name!r}; there are: {', '.join(OPS)}")
+        op = known
+    if op in PRESENCE:
+        if operand is not None:
+            raise ModelError(f"{op.symbol!r} on {name!r} takes no operand, found {_describe(operand)}")
+        return Constraint(name, Type.ANY, op, None)
+    if op in LISTS or op is Op.BETWEEN:
+        return _list_constraint(name, op, operand)
+    type_, value = value_of(operand)
+    _check_op(name, op, type_)
+    if value != value:
+        raise ModelError(f"NaN as operand of {op.symbol!r} on {name!r} would never be satisfied")
+    return Constraint(name, type_, op, value)
+
+
+def _list_constraint(name: str, op: Op, operand: object) -> Constraint:
+    if not isinstance(operand, (list, tuple) if op is Op.BETWEEN else (list, tuple, set, frozenset)):  # bounds have an order
+        raise ModelError(f"{op.symbol!r} on {name!r} needs a list of values, found {_describe(operand)}")
+    typed = [value_of(raw) for raw in operand]
+    if not typed or (op is Op.BETWEEN and len(typed) != 2):
+        need = "two values, [low, high]" if op is Op.BETWEEN else "at least one value"
+        raise ModelError(f"{op.symbol!r} on {name!r} needs {need}, found {len(typed)}")
+    types = {type_ for type_, _ in typed}
+    if len(types) > 1:
+        found = " and ".join(sorted(type_.name.lower() for type_ in types))
+        raise ModelError(f"{op.symbol!r} on {name!r} mixes types: {found}")
+    type_ = types.pop()
+    _check_op(name, op, type_)
+    values = [value for _, value in typed]
+    if any(value != value for value in values):
+        raise ModelError(f"NaN as operand of {op.symbol!r} on {name!r} would never be satisfied")
+    if op is Op.BETWEEN:
+        if values[0] > values[1]:  # type: ignore[operator]
+            raise ModelError(f"'between' on {name!r} has its bounds reversed: {values[0]!r} > {values[1]!r}")
+        return Constraint(name, type_, op, tuple(values))
+    key = str.encode if type_ is Type.STRING else None
+    return Constraint(name, type_, op, tuple(sorted(set(values), key=key)))  # type: ignore[type-var, arg-type]
+
+
+def _check_op(name: str, op: Op, type_: Type) -> None:
+    if op not in OPS_OF_TYPE[type_]:
+        allowed = ", ".join(o.symbol for o in sorted(OPS_OF_TYPE[type_]))
+        raise ModelError(f"{op.symbol!r} on {name!r} is not defined for a {type_.name.lower()}; it has: {allowed}")
+
+
+class Area(NamedTuple):
+    """A circle: centre and radius, in the unit of the events' locations (planar, no projection)."""
+
+    x: float
+    y: float
+    r: float
+
+
+def area(raw: object) -> Area:
+    """Check `[x, y, r]`: three finite numbers, `r >= 0`.  Raises ModelError."""
+    if not isinstance(raw, (list, tuple)) or len(raw) != 3:
+        raise ModelError(f"an area is [x, y, r], found {_describe(raw)}")
+    x, y, r = _coordinates(raw, "an area")
+    if r < 0:
+        raise ModelError(f"the radius of an area must be at least 0, found {r!r}")
+    return Area(x, y, r)
+
+
+def _coordinates(raw: Iterable[object], what: str) -> list[float]:
+    found = []
+    for item in raw:
+        type_, value = value_of(item)
+        if type_ is not Type.NUMBER or not math.isfinite(value):  # type: ignore[arg-type]
+            raise ModelError(f"the coordinates of {what} must be finite numbers, found {_describe(item)}")
+        found.append(value)
+    return found  # type: ignore[return-value]
+
+
+class Filter(NamedTuple):
+    """A conjunction of constraints on one interface, perhaps inside an area.
+
+    `interface` is the label of the interface; `id` is the subscriber's own name for this filter, if it gave one.
+    """
+
+    interface: str
+    constraints: tuple[Constraint, ...] = ()
+    area: Area | None = None
+    id: str | None = None
+
+    def __str__(self) -> str:
+        parts = [str(c) for c in self.constraints]
+        if self.area is not None:
+            parts.append(f"within {self.area.r!r} of ({self.area.x!r}, {self.area.y!r})")
+        return f"{self.interface}: {' and '.join(parts) if parts else 'everything'}"
+
+
+def make_filter(
+    interface: object, constraints: Iterable[Iterable[object]] = (), area_: object = None, id_: object = None
+) -> Filter:
+    """Check and build a filter from plain values: `make_filter("mobile-7", [["temp", ">", 30]], [9.2, 45.5, 1.0])`.
+
+    A constraint is `[name, op, operand]`, or `[name, op]` for `exists` and `absent`.  An interface (and an id) is a string or
+    an integer; an integer means its decimal digits.  Raises ModelError.
+    """
+    return Filter(
+        label(interface, "interface"),
+        tuple(_constraint_of(raw) for raw in constraints),
+        None if area_ is None else area(area_),
+        None if id_ is None else label(id_, "id"),
+    )
+
+
+def _constraint_of(raw: object) -> Constraint:
+    if isinstance(raw, Constraint):
+        return raw
+    if not isinstance(raw, (list, tuple)) or not 2 <= len(raw) <= 3:
+        raise ModelError(f"a constraint is [name, operator, operand], found {_describe(raw)}")
+    if len(raw) == 2 and raw[1] not in ("exists", "absent", Op.EXISTS, Op.ABSENT):
+        raise ModelError(f"the constraint {raw!r} has no operand")
+    return constraint(*raw)
+
+
+def label(raw: object, what: str) -> str:
+    """A label (of an interface, of a filter) as a string; integers become their digits.  Raises ModelError."""
+    if type(raw) is str:
+        value_of(raw)
+        return raw
+    if isinstance(raw, numbers.Integral) and not isinstance(raw, bool):
+        return str(int(raw))
+    raise ModelError(f"{what} must be a string or an integer, found {_describe(raw)}")
+
+
+class Event(NamedTuple):
+    """A set of attributes with distinct names.  `location` is `(x, y)`; `id` is the publisher's own name for the event."""
+
+    attributes: Mapping[str, Value]
+    location: tuple[float, float] | None = None
+    id: str | None = None
+
+
+def make_event(attributes: Mapping[str, object], location: object = None, id_: object = None) -> Event:
+    """Check and build an event from plain values.  Raises ModelError for a value, name or location that has no meaning."""
+    point = None
+    if location is not None:
+        if not isinstance(location, (list, tuple)) or len(location) != 2:
+            raise ModelError(f"a location is [x, y], found {_describe(location)}")
+        x, y = _coordinates(location, "a location")
+        point = (x, y)
+    values = {check_name(name): value_of(raw)[1] for name, raw in attributes.items()}
+    return Event(values, point, None if id_ is None else label(id_, "id"))
+
+
+def satisfies(value: Value | None, wanted: Constraint) -> bool:
+    """Does an attribute's value satisfy a constraint on its name?  `value` is None when the event has no such attribute.
+
+    Both sides are canonical (`value_of`, `constraint`): numbers are floats, strings are text.
+    """
+    op, operand = wanted.op, wanted.operand
+    if op is Op.ABSENT:
+        return value is None
+    if value is None:
+        return False
+    if op is Op.EXISTS:
+        return True
+    if value_of(value)[0] is not wanted.type or value != value:
+        return False
+    if wanted.type is Type.STRING:
+        value, operand = _utf8(value), _utf8(operand)
+    match op:
+        case Op.EQ:
+            return value == operand
+        case Op.NE:
+            return value != operand
+        case Op.LT:
+            return value < operand  # type: ignore[operator]
+        case Op.LE:
+            return value <= operand  # type: ignore[operator]
+        case Op.GT:
+            return value > operand  # type: ignore[operator]
+        case Op.GE:
+            return value >= operand  # type: ignore[operator]
+        case Op.IN:
+            return value in operand  # type: ignore[operator]
+        case Op.NOT_IN:
+            return value not in operand  # type: ignore[operator]
+        case Op.BETWEEN:
+            return operand[0] <= value <= operand[1]  # type: ignore[index, operator]
+        case Op.PREFIX:
+            return value.startswith(operand)  # type: ignore[union-attr, arg-type]
+        case Op.SUFFIX:
+            return value.endswith(operand)  # type: ignore[union-attr, arg-type]
+        case Op.CONTAINS:
+            return operand in value  # type: ignore[operator]
+    raise AssertionError(op)
+
+
+def _utf8(text):  # type: ignore[no-untyped-def]
+    """Strings as the bytes they are compared by; tuples of strings likewise."""
+    return text.encode() if isinstance(text, str) else tuple(item.encode() for item in text)
+
+
+def inside(location: tuple[float, float] | None, circle: Area) -> bool:
+    """`(x-cx)² + (y-cy)² <= r²` in double precision; an event without a location is in no area."""
+    if location is None:
+        return False
+    dx, dy = location[0] - circle.x, location[1] - circle.y
+    return dx * dx + dy * dy <= circle.r * circle.r
+
+
+def matches(filter_: Filter, event: Event) -> bool:
+    """Does the filter match: every constraint satisfied, and the location inside the area if there is one?"""
+    if filter_.area is not None and not inside(event.location, filter_.area):
+        return False
+    return all(satisfies(event.attributes.get(c.name), c) for c in filter_.constraints)
+
+
+def covers(filters: Iterable[Filter], event: Event) -> list[str]:
+    """The naive matcher: labels of the interfaces the event must be delivered to, sorted by their UTF-8 bytes, each once."""
+    return sorted({f.interface for f in filters if matches(f, event)}, key=str.encode)

@@ -1,0 +1,176 @@
+"""Rows: subscriptions and events as JSON, one to a line, and what to do with bad ones.
+
+    {"interface": "mobile-7", "constraints": [["city", "=", "Milan"], ["temp", ">", 30]], "area": [9.2, 45.5, 1.0], "id": "f1"}
+    {"interface": "mobile-8", "filters": [{"constraints": [["temp", "<", 0]]}, {"constraints": [], "area": [0, 0, 5]}]}
+
+    {"city": "Milan", "temp": 25, "position": {"x": 9.1, "y": 45.4}}
+
+A subscription is one filter, or a predicate of several `filters` on one interface.  An event is a plain object: nested objects
+flatten to dotted names (`position.x`), null means absent.  A row that has no meaning becomes a `Reject` with its reason, file and line;
+it is never half-used: one bad filter rejects the whole row.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from mpi_match.model import Event, Filter, ModelError, make_event, make_filter
+
+Row = TypeVar("Row")
+_SUBSCRIPTION_KEYS = {"interface", "constraints", "area", "filters", "id"}
+_FILTER_KEYS = {"constraints", "area", "id"}
+
+
+class Reject(NamedTuple):
+    """A row set aside: why, and where it stands (`line` counts from 1; 0 where there are no lines)."""
+
+    reason: str
+    file: str
+    line: int
+    row: str
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object whose names are distinct; JSON itself would silently keep the last."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ModelError(f"the name {twice!r} stands twice")
+    return found
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise ModelError(f"the number {text} is beyond the range of a double")
+    return number
+
+
+_decoder = json.JSONDecoder(object_pairs_hook=_distinct, parse_float=_float)
+
+
+def parse_json(line: str | bytes) -> Any:
+    """One line of JSON.  Raises ModelError for text that is not UTF-8 or not JSON, for names that stand twice and for numbers beyond
+    the range of a double.  The literals NaN, Infinity and -Infinity are numbers, as Python writes them."""
+    try:
+        text = line.decode() if isinstance(line, bytes) else line
+        return _decoder.decode(text)
+    except UnicodeDecodeError as error:
+        raise ModelError(f"not UTF-8 at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise ModelError(f"not JSON: {error.msg} at column {error.colno}") from None
+    except RecursionError:
+        raise ModelError("not usable: objects nested too deeply") from None
+
+
+def subscription_filters(row: Any) -> list[Filter]:
+    """The filters of one subscription row (a parsed JSON object).  Raises ModelError."""
+    if not isinstance(row, dict):
+        raise ModelError("a subscription must be an object")
+    _only(row, _SUBSCRIPTION_KEYS, "a subscription")
+    if "interface" not in row:
+        raise ModelError("a subscription needs an 'interface'")
+    if "filters" not in row:
+        return [_filter(row["interface"], row)]
+    if len(row) > 2:
+        raise ModelError("a subscription has either 'filters' or its own 'constraints', 'area' and 'id', not both")
+    if not isinstance(row["filters"], list):
+        raise ModelError("'filters' must be a list")
+    for item in row["filters"]:
+        if not isinstance(item, dict):
+            raise ModelError("a filter must be an object")
+        _only(item, _FILTER_KEYS, "a filter")
+    return [_filter(row["interface"], item) for item in row["filters"]]
+
+
+def _only(row: dict[str, Any], keys: set[str], what: str) -> None:
+    unknown = sorted(set(row) - keys)
+    if unknown:
+        raise ModelError(f"{what} has no {unknown[0]!r}; it has: {', '.join(sorted(keys))}")
+
+
+def _filter(interface: Any, row: dict[str, Any]) -> Filter:
+    constraints = row.get("constraints")
+    if constraints is None and row.get("area") is None:
+        raise ModelError("a filter needs 'constraints' (a list, perhaps empty) or an 'area'")
+    if not isinstance(constraints, (list, type(None))):
+        raise ModelError("'constraints' must be a list")
+    return make_filter(interface, constraints or (), row.get("area"), row.get("id"))
+
+
+class EventForm(NamedTuple):
+    """How an event row names its parts: `location` the attributes that hold x and y, `id` the one that holds its id."""
+
+    location: tuple[str, str] | None = None
+    id: str | None = None
+
+    @classmethod
+    def of(cls, location: str | None, id_: str | None) -> EventForm:
+        """From the command line's `--location x,y` and `--id name`.  Raises ModelError."""
+        if location is None:
+            return cls(None, id_)
+        names = [name.strip() for name in location.split(",")]
+        if len(names) != 2 or not all(names):
+            raise ModelError(f"--location needs two attribute names, x,y; found {location!r}")
+        return cls((names[0], names[1]), id_)
+
+
+def event_of_row(row: Any, form: EventForm = EventForm()) -> Event:
+    """The event of one row (a parsed JSON object).  The attributes that hold its location stay attributes; the id does not.
+    Raises ModelError."""
+    if not isinstance(row, dict):
+        raise ModelError("an event must be an object")
+    attributes: dict[str, Any] = {}
+    _flatten(row, "", attributes)
+    id_ = attributes.pop(form.id, None) if form.id is not None else None
+    location = None
+    if form.location is not None:
+        point = [attributes.get(name) for name in form.location]
+        if (point[0] is None) != (point[1] is None):
+            missing = form.location[point[0] is not None]
+            raise ModelError(f"the location needs both {form.location[0]!r} and {form.location[1]!r}; {missing!r} is absent")
+        location = point if point[0] is not None else None
+    try:
+        return make_event(attributes, location, id_)
+    except ModelError:
+        for name, value in attributes.items():  # say which attribute, now that something is wrong
+            try:
+                make_event({name: value})
+            except ModelError as error:
+                raise ModelError(f"attribute {name!r}: {error}") from None
+        raise
+
+
+def _flatten(row: dict[str, Any], prefix: str, found: dict[str, Any]) -> None:
+    for key, value in row.items():
+        name = prefix + key
+        if isinstance(value, dict):
+            _flatten(value, name + ".", found)
+        elif value is not None:
+            if name in found:
+                raise ModelError(f"the name {name!r} stands twice once nested objects are flattened")
+            found[name] = value
+
+
+def read_lines(paths: Iterable[Path]) -> Iterator[tuple[str, int, bytes]]:
+    """Non-blank lines of files as (file, line number, bytes), files in the order of their paths; `.gz` is unpacked."""
+    for path in sorted(paths):
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as handle:
+            for number, line in enumerate(handle, 1):
+                stripped = line.strip()
+                if stripped:
+                    yield str(path), number, stripped
+
+
+def read_rows(paths: Iterable[Path], convert: Callable[[Any], Row], rejects: list[Reject]) -> Iterator[Row]:
+    """Convert every line of JSON lines files; a line that cannot be converted goes to `rejects`."""
+    for file, number, line in read_lines(paths):
+        try:
+            yield convert(parse_json(line))
+        except ModelError as error:
+            rejects.append(Reject(str(error), file, number, line.decode(errors="replace")))

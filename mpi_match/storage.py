@@ -1,0 +1,374 @@
+"""Flat arrays in HDF5 files that can be trusted: the only door to h5py.
+
+HDF5 by itself will hand back wrong numbers without a word: a flipped bit loads silently, a chunk never written reads as zeros,
+a join over a missing source reads as fill values.  Four habits close that:
+
+* Every dataset carries the CRC-32 of its bytes, and the root a SHA-256 over all of them, their types and shapes and every
+  root attribute.  A reader checks both before anything is used.
+* Files are written under a temporary name; `complete` is set last; then flush, fsync, rename.  A half-written file is never
+  found under its final name, and would be refused if it were.
+* `magic`, `kind` and `format_version` are checked first, so that the message names what was found and what was expected.
+* Attributes are fixed-length and the library version is bounded to HDF5 1.10, so that h5dump and h5ls of any cluster read them.
+
+A file may be an **index**: a list of part files (name, rows, digest), written by many processes, that reads as one file.  Part k's
+arrays follow part k-1's; arrays whose name ends in `offsets` are CSR bounds that start at 0 in every part and are shifted by the
+running total when joined.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+
+from mpi_match.arrays import Array
+
+MAGIC = b"mpi-match"
+FORMAT_VERSION = 1
+CHUNK_BYTES = 2**20
+_LIBVER = ("v110", "v110")
+_RESERVED = {"magic", "kind", "format_version", "digest", "complete"}
+
+
+class StorageError(Exception):
+    """A file cannot be used or written; the text names the file, what was found and what to do."""
+
+
+class Part(NamedTuple):
+    """One part of an index: file name (beside the index, in its `.parts` directory), number of rows, digest."""
+
+    name: str
+    rows: int
+    digest: str
+
+
+def parts_directory(path: Path) -> Path:
+    """Where the parts of an index live: `table.h5` has `table.h5.parts/`."""
+    return path.with_name(path.name + ".parts")
+
+
+class Writer:
+    """Writes one file, all or nothing: `with Writer(path, "table") as w: w.array("filters/size", size)`.
+
+    `kind` says what the file holds.  On leaving without an exception the file appears under `path`; otherwise nothing does.
+    `digest` is set after that.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], kind: str) -> None:
+        self.path = Path(path)
+        self.digest = ""
+        self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.writing")
+        self._kind = kind
+        self._attributes: dict[str, int | str | float] = {}
+        self._crcs: dict[str, str] = {}
+        self._open_columns: list[Column] = []
+
+    def __enter__(self) -> Writer:
+        if not self.path.parent.is_dir():
+            raise StorageError(f"{self.path}: the directory {self.path.parent} does not exist; create it first")
+        try:
+            self._file = h5py.File(self._temporary, "w", libver=_LIBVER)
+        except OSError as error:
+            raise StorageError(f"{self.path}: cannot be written: {_reason(error)}") from error
+        return self
+
+    def attribute(self, name: str, value: int | str | float) -> None:
+        """A root attribute: an integer, a float or a short ASCII string."""
+        if name in _RESERVED:
+            raise ValueError(f"{name!r} is written by the storage layer")
+        self._attributes[name] = value
+
+    def array(self, name: str, values: Array, *, contiguous: bool = False) -> None:
+        """A whole dataset.  `contiguous` leaves out HDF5's own chunk checksums so that the bytes can be mapped from the file."""
+        values = np.ascontiguousarray(values)
+        self._need(values.nbytes)
+        layout: dict[str, Any] = {}
+        if values.size and not contiguous:
+            rows = max(1, min(len(values), CHUNK_BYTES * len(values) // values.nbytes))
+            layout = {"chunks": (rows, *values.shape[1:]), "fletcher32": True}
+        try:
+            self._file.create_dataset(name, data=values, **layout)
+        except OSError as error:
+            raise StorageError(f"{self.path}: cannot be written: {_reason(error)}") from error
+        self._seal(name, zlib.crc32(_bytes(values)))
+
+    def column(self, name: str, dtype: np.dtype[Any]) -> Column:
+        """A dataset that grows: `append` arrays to it until the writer closes."""
+        column = Column(self, name, dtype)
+        self._open_columns.append(column)
+        return column
+
+    def _need(self, n_bytes: int) -> None:
+        free = shutil.disk_usage(self.path.parent).free
+        if free < n_bytes + 2**16:
+            raise StorageError(f"{self.path}: disk full: {n_bytes:,} bytes to write, {free:,} free; make room or write elsewhere")
+
+    def _seal(self, name: str, crc: int) -> None:
+        dataset = self._file[name]
+        dataset.attrs.create("crc32", np.uint32(crc))
+        self._crcs[name] = _line(name, dataset, crc)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                self._finish()
+        finally:
+            self._file.close()
+            self._temporary.unlink(missing_ok=True)
+
+    def _finish(self) -> None:
+        for column in self._open_columns:
+            column.close()
+        attributes = {"magic": MAGIC.decode(), "kind": self._kind, "format_version": FORMAT_VERSION, **self._attributes}
+        self.digest = _digest(self._crcs.values(), attributes)
+        try:
+            for name, value in {**attributes, "digest": self.digest}.items():
+                self._file.attrs.create(name, np.bytes_(value.encode()) if isinstance(value, str) else value)
+            self._file.flush()
+            self._file.attrs.create("complete", np.uint8(1))
+            self._file.close()
+            with self._temporary.open("rb") as handle:
+                os.fsync(handle.fileno())
+            self._temporary.replace(self.path)
+        except OSError as error:
+            raise StorageError(f"{self.path}: cannot be written: {_reason(error)}") from error
+
+
+class Column:
+    """A growing dataset of a `Writer`.  Full chunks go to the file as they come; the file's bytes depend only on the values, not on
+    how they were split over calls of `append`."""
+
+    def __init__(self, writer: Writer, name: str, dtype: np.dtype[Any]) -> None:
+        self._writer, self._name = writer, name
+        self._dtype = np.dtype(dtype)
+        self._rows = CHUNK_BYTES // self._dtype.itemsize
+        self._pending = np.empty(self._rows, self._dtype)
+        self._n_pending = 0
+        self._crc = 0
+        self._dataset = writer._file.create_dataset(name, (0,), self._dtype, maxshape=(None,), chunks=(self._rows,))
+        self.n_rows = 0
+
+    def append(self, values: Array) -> None:
+        """Add values at the end."""
+        values = np.ascontiguousarray(values, self._dtype)
+        self._crc = zlib.crc32(_bytes(values), self._crc)
+        at = 0
+        while at < len(values):
+            take = min(len(values) - at, self._rows - self._n_pending)
+            self._pending[self._n_pending : self._n_pending + take] = values[at : at + take]
+            self._n_pending += take
+            at += take
+            if self._n_pending == self._rows:
+                self._flush()
+
+    def _flush(self) -> None:
+        self._writer._need(self._n_pending * self._dtype.itemsize)
+        try:
+            self._dataset.resize((self.n_rows + self._n_pending,))
+            self._pending[self._n_pending :] = 0
+            self._dataset.id.write_direct_chunk((self.n_rows,), _bytes(self._pending))
+        except OSError as error:
+            raise StorageError(f"{self._writer.path}: cannot be written: {_reason(error)}") from error
+        self.n_rows += self._n_pending
+        self._n_pending = 0
+
+    def close(self) -> None:
+        """Write what is left; called by the writer."""
+        if self._n_pending:
+            self._flush()
+        self._writer._seal(self._name, self._crc)
+
+
+def write_index(path: Path, kind: str, parts: Iterable[Part], attributes: Mapping[str, int | str]) -> None:
+    """Write the index that makes one file of `parts`, in this order; they must already lie in `parts_directory(path)`."""
+    parts = list(parts)
+    with Writer(path, kind) as writer:
+        for name, value in attributes.items():
+            writer.attribute(name, value)
+        writer.array("parts/name", np.array([p.name.encode() for p in parts], "S"))
+        writer.array("parts/rows", np.array([p.rows for p in parts], np.int64))
+        writer.array("parts/digest", np.array([p.digest.encode() for p in parts], "S64"))
+
+
+class Reader:
+    """Reads what `Writer` or `write_index` wrote, and refuses everything else with a StorageError.
+
+    `with Reader(path, "table") as r: size = r.array("filters/size")`.  `attributes` holds the root's attributes; `rows` the number of
+    rows of each part when the file is an index, else None.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], kind: str) -> None:
+        self.path = Path(path)
+        self._file = _open(self.path, kind)
+        self.attributes = _attributes(self._file)
+        self.rows: list[int] | None = None
+        self._parts: list[Reader] = []
+        if "parts/name" in self._file:
+            self._open_parts(kind)
+
+    def _open_parts(self, kind: str) -> None:
+        directory = parts_directory(self.path)
+        columns = [self._read("parts/name"), self._read("parts/rows"), self._read("parts/digest")]
+        self.rows = [int(rows) for rows in columns[1]]
+        for name, rows, digest in zip(*columns, strict=True):
+            file = directory / name.decode()
+            if not file.is_file():
+                raise StorageError(f"{self.path}: its part {file} is missing; an index must travel with its directory {directory.name}")
+            part = Reader(file, f"{kind}-part")
+            found = part.attributes["digest"]
+            if found != digest.decode() or part.attributes.get("rows") != rows:
+                raise StorageError(f"{file}: is not the part that {self.path} names: found digest {found}, expected {digest.decode()}")
+            self._parts.append(part)
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file and its parts."""
+        for part in self._parts:
+            part.close()
+        self._file.close()
+
+    @property
+    def sources(self) -> list[Reader]:
+        """The files that hold the arrays: the parts of an index, or this file."""
+        return self._parts or [self]
+
+    def __contains__(self, name: str) -> bool:
+        return any(name in source._file for source in self.sources)
+
+    def array(self, name: str) -> Array:
+        """A whole dataset, checked; the parts of an index joined."""
+        pieces = [source._read(name) for source in self.sources if name in source._file]
+        if not pieces:
+            raise StorageError(f"{self.path}: has no dataset {name!r}, which a {self.attributes['kind']} must have")
+        if len(pieces) == 1:
+            return pieces[0]
+        if name.endswith("offsets"):
+            totals = np.cumsum([0] + [int(piece[-1]) for piece in pieces])
+            return np.concatenate([[0], *(piece[1:] + total for piece, total in zip(pieces, totals[:-1], strict=True))])
+        return np.concatenate(pieces)
+
+    def mapped(self, name: str) -> Array:
+        """A contiguous dataset of this one file, mapped read-only from the file; its CRC is *not* checked here."""
+        dataset = self._dataset(name)
+        if dataset.size == 0:
+            return np.empty(dataset.shape, dataset.dtype)
+        offset = dataset.id.get_offset()
+        if offset is None:
+            raise StorageError(f"{self.path}: {name!r} is not contiguous")
+        if offset + dataset.nbytes > self.path.stat().st_size:
+            raise StorageError(f"{self.path}: truncated: {name!r} ends at byte {offset + dataset.nbytes:,}, the file has fewer")
+        return np.memmap(self.path, dataset.dtype, "r", offset, dataset.shape)
+
+    def _dataset(self, name: str) -> Any:
+        try:
+            return self._file[name]
+        except (KeyError, OSError, RuntimeError) as error:
+            raise StorageError(f"{self.path}: dataset {name!r} cannot be read: {_reason(error)}") from error
+
+    def _read(self, name: str) -> Array:
+        dataset = self._dataset(name)
+        try:
+            values = np.empty(dataset.shape, dataset.dtype)
+            if values.size:
+                dataset.read_direct(values)
+            expected = int(dataset.attrs["crc32"])
+        except (KeyError, OSError, RuntimeError, ValueError, TypeError) as error:
+            raise StorageError(f"{self.path}: {name!r} is damaged: {_reason(error)}; make the file again") from error
+        found = zlib.crc32(_bytes(values))
+        if found != expected:
+            raise StorageError(f"{self.path}: {name!r} is damaged: CRC-32 found {found:08x}, expected {expected:08x}; make the file again")
+        return values
+
+
+def kind_of_file(path: str | os.PathLike[str]) -> str | None:
+    """What a file holds (`table`, `events`, `matches`, ...), or None when it is not a file of ours."""
+    try:
+        with h5py.File(path, "r") as file:
+            kind = file.attrs.get("kind")
+            return kind.decode() if file.attrs.get("magic") == MAGIC and isinstance(kind, bytes) else None
+    except OSError:
+        return None
+
+
+def hdf5_versions() -> str:
+    """Versions of h5py and of the HDF5 library it carries."""
+    return f"h5py {h5py.version.version}, HDF5 {h5py.version.hdf5_version}"
+
+
+def _open(path: Path, kind: str) -> h5py.File:
+    if not path.exists():
+        raise StorageError(f"{path}: no such file")
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        raise StorageError(f"{path}: is not a readable HDF5 file (truncated?): {_reason(error)}") from error
+    try:
+        _check(path, file, kind)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _check(path: Path, file: h5py.File, kind: str) -> None:
+    try:
+        attributes = _attributes(file)
+    except (OSError, RuntimeError, ValueError, TypeError) as error:
+        raise StorageError(f"{path}: its attributes cannot be read: {_reason(error)}") from error
+    if attributes.get("magic") != MAGIC.decode():
+        raise StorageError(f"{path}: is HDF5 but not a file of mpi-match: magic found {attributes.get('magic')!r}, expected {MAGIC.decode()!r}")
+    if attributes.get("format_version") != FORMAT_VERSION:
+        found = attributes.get("format_version")
+        raise StorageError(f"{path}: format_version found {found}, expected {FORMAT_VERSION}; compile it again with this version")
+    if attributes.get("kind") != kind:
+        raise StorageError(f"{path}: holds {attributes.get('kind')!r}, expected {kind!r}; were two files exchanged?")
+    if attributes.get("complete") != 1:
+        raise StorageError(f"{path}: was not written to its end ('complete' is missing); make it again")
+    lines: list[str] = []
+
+    def visit(name: str, item: object) -> None:
+        if isinstance(item, h5py.Dataset):
+            lines.append(_line(name, item, int(item.attrs["crc32"])))
+
+    try:
+        file.visititems(visit)
+    except (KeyError, OSError, RuntimeError, ValueError, TypeError) as error:
+        raise StorageError(f"{path}: is damaged: {_reason(error)}; make it again") from error
+    named = {key: value for key, value in attributes.items() if key not in ("digest", "complete")}
+    found = _digest(lines, named)
+    if found != attributes.get("digest"):
+        raise StorageError(f"{path}: is damaged: digest found {found}, expected {attributes.get('digest')}; make it again")
+
+
+def _attributes(file: h5py.File) -> dict[str, Any]:
+    return {k: v.decode() if isinstance(v, bytes) else v.item() if hasattr(v, "item") else v for k, v in file.attrs.items()}
+
+
+def _digest(lines: Iterable[str], attributes: Mapping[str, Any]) -> str:
+    text = [*sorted(lines), *sorted(f"@{key}={value}" for key, value in attributes.items())]
+    return hashlib.sha256("\n".join(text).encode()).hexdigest()
+
+
+def _line(name: str, dataset: Any, crc: int) -> str:
+    return f"{name} {dataset.dtype.str} {tuple(dataset.shape)} {crc:08x}"
+
+
+def _bytes(values: Array) -> memoryview:
+    return memoryview(values.reshape(-1).view(np.uint8)) if values.size else memoryview(b"")
+
+
+def _reason(error: BaseException) -> str:
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__

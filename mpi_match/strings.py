@@ -1,0 +1,73 @@
+"""Many byte strings in two flat arrays.
+
+    data      u8[total]     b"Milan" b"Rome" b"Turin" end to end
+    offsets   i64[n + 1]    0, 5, 9, 14: string i is data[offsets[i]:offsets[i + 1]]
+
+Nothing is padded or terminated, so every byte string survives, also the empty one and those that end in NUL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpi_match.arrays import Array, offsets_of, take_ranges
+
+
+@dataclass(frozen=True)
+class Strings:
+    """`data` u8[total], `offsets` i64[n + 1]; `strings[i]` is bytes."""
+
+    data: Array
+    offsets: Array
+
+    @classmethod
+    def of(cls, items: Iterable[bytes]) -> Strings:
+        """Pack byte strings in the order given."""
+        items = list(items)
+        lengths = np.fromiter(map(len, items), np.int64, len(items))
+        return cls(np.frombuffer(b"".join(items), np.uint8), offsets_of(lengths))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, i: int) -> bytes:
+        if not 0 <= i < len(self):
+            raise IndexError(f"string {i} of {len(self)}")
+        return self.data[self.offsets[i] : self.offsets[i + 1]].tobytes()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.slice(0, len(self)))
+
+    def slice(self, start: int, stop: int) -> list[bytes]:
+        """Strings `start` to `stop` as Python bytes: one copy of the pool, then cheap slices of it."""
+        base = int(self.offsets[start])
+        pool = self.data[base : self.offsets[stop]].tobytes()
+        bounds = (self.offsets[start : stop + 1] - base).tolist()
+        return [pool[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+
+    def take(self, index: Array) -> Strings:
+        """The strings at `index` i64[k], in that order."""
+        starts, lengths = self.offsets[index], self.offsets[np.asarray(index) + 1] - self.offsets[index]
+        return Strings(self.data[take_ranges(starts, lengths)], offsets_of(lengths))
+
+    def is_sorted(self) -> bool:
+        """Strictly increasing by bytes, hence distinct."""
+        items = list(self)
+        return all(a < b for a, b in zip(items[:-1], items[1:], strict=True))
+
+    @staticmethod
+    def concat(parts: Sequence[Strings]) -> Strings:
+        """The strings of all parts, one part after the other."""
+        lengths = [np.diff(p.offsets) for p in parts]
+        empty = [np.zeros(0, np.uint8)]
+        return Strings(np.concatenate([p.data for p in parts] or empty), offsets_of(np.concatenate(lengths or empty)))
+
+
+def sort_distinct(items: Sequence[bytes]) -> tuple[list[bytes], Array]:
+    """Sorted distinct strings, and for each item its position among them (i64[len(items)])."""
+    ordered = sorted(set(items))
+    position = {item: i for i, item in enumerate(ordered)}
+    return ordered, np.fromiter((position[item] for item in items), np.int64, len(items))

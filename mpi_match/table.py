@@ -1,0 +1,339 @@
+"""The constraint table: millions of subscriptions as flat arrays, in memory and in HDF5 (FORMAT.md has the file in words).
+
+    vocabulary     what values there are to compare with            owner: vocabulary.py
+    constraints    every constraint once, grouped by name           owner: constraints.py
+    filters        size, interface, and where they have them area and id
+    interfaces     labels
+
+Ids are dense and mean the same in every table of the same subscriptions: names, operands and interface labels are numbered in
+the order of their bytes, filters by (interface, content key).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from mpi_match.arrays import Array, offsets_of
+from mpi_match.constraints import FILTER_ID, Constraints, encode
+from mpi_match.draft import Draft
+from mpi_match.model import Area, Filter, Op, Type
+from mpi_match.storage import Reader, StorageError, Writer
+from mpi_match.strings import Strings, sort_distinct
+from mpi_match.vocabulary import Vocabulary
+
+INTERFACE_ID = np.dtype(np.uint32)
+KIND_OF_FILE = "table"
+
+
+@dataclass(frozen=True)
+class FilterColumns:
+    """What the table keeps of each of n filters besides its constraints.
+
+    size          u32[n]    number of constraints
+    interface     u32[n]    ascending
+    area_filter   u32[k]    the filters that have an area, ascending
+    area          f64[k, 3] their centre x, y and radius
+    id_filter     u32[m]    the filters that have an id, ascending
+    ids           Strings[m]
+    """
+
+    size: Array
+    interface: Array
+    area_filter: Array
+    area: Array
+    id_filter: Array
+    ids: Strings
+
+    @classmethod
+    def of(cls, size: Array, interface: Array, area: Array, ids: list[bytes | None] | None, first: int = 0) -> FilterColumns:
+        """From one row per filter, in table order; `area` f64[n, 3] is NaN where there is none; `first` is the first row's id."""
+        has_area = np.flatnonzero(~np.isnan(area[:, 2]))
+        has_id = [i for i, item in enumerate(ids or ()) if item is not None]
+        return cls(
+            size=size.astype(np.uint32),
+            interface=interface.astype(INTERFACE_ID),
+            area_filter=(has_area + first).astype(FILTER_ID),
+            area=np.ascontiguousarray(area[has_area]) + 0.0,
+            id_filter=(np.array(has_id, np.int64) + first).astype(FILTER_ID),
+            ids=Strings.of(ids[i] or b"" for i in has_id) if ids else Strings.of(()),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A constraint table.  Make one with `from_filters`, `from_draft` or `load`."""
+
+    vocabulary: Vocabulary
+    constraints: Constraints
+    filters: FilterColumns
+    labels: Strings
+
+    @property
+    def n_filters(self) -> int:
+        return len(self.filters.size)
+
+    @property
+    def n_interfaces(self) -> int:
+        return len(self.labels)
+
+    @property
+    def n_constraints(self) -> int:
+        return len(self.constraints)
+
+    @property
+    def has_areas(self) -> bool:
+        return len(self.filters.area) > 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays in memory."""
+        return sum(array.nbytes for _, array in self.arrays())
+
+    @classmethod
+    def from_filters(cls, filters: Iterable[Filter]) -> Table:
+        """The table of checked filters (`model.make_filter`), in any order."""
+        return cls.from_draft(Draft.of(filters))
+
+    @classmethod
+    def from_draft(cls, draft: Draft) -> Table:
+        """The table of a draft: order the filters, drop what nothing uses, encode the constraints."""
+        labels, label_rank = sort_distinct(draft.labels)
+        interface = label_rank[draft.interface]
+        keys = draft.content_keys
+        order = np.lexsort((keys[:, 1], keys[:, 0], interface))
+        rank = np.empty(draft.n_filters, np.int64)
+        rank[order] = np.arange(draft.n_filters)
+        sizes = np.diff(draft.constraint_offsets)
+        used = np.unique(draft.name)
+        names, name_rank = sort_distinct([draft.names[i] for i in used])
+        to_rank = np.zeros(len(draft.names), np.int64)
+        to_rank[used] = name_rank
+        vocabulary, constraints = encode(
+            names,
+            to_rank[draft.name],
+            draft.kind,
+            draft.operand_offsets,
+            draft.number,
+            draft.string,
+            draft.strings,
+            np.repeat(rank, sizes),
+        )
+        ids = None if draft.ids is None else [draft.ids[i] for i in order]
+        columns = FilterColumns.of(sizes[order], interface[order], draft.area[order], ids)
+        return cls(vocabulary, constraints, columns, Strings.of(labels))
+
+    def arrays(self) -> Iterator[tuple[str, Array]]:
+        """Every array with the name of its dataset in the file."""
+        yield from vocabulary_arrays(self.vocabulary)
+        yield from constraint_arrays(self.constraints)
+        yield from filter_arrays(self.filters)
+        yield from label_arrays(self.labels)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the table as one file.  Raises StorageError."""
+        with Writer(path, KIND_OF_FILE) as writer:
+            for name, value in self.counts().items():
+                writer.attribute(name, value)
+            for name, array in self.arrays():
+                writer.array(name, array)
+
+    def counts(self) -> dict[str, int]:
+        """The counts that every table file states and a reader checks."""
+        return {
+            "n_names": self.vocabulary.n_names,
+            "n_constraints": self.n_constraints,
+            "n_filters": self.n_filters,
+            "n_interfaces": self.n_interfaces,
+        }
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Table:
+        """Read a table (one file, or an index and its parts) and check it.  Raises StorageError."""
+        with Reader(path, KIND_OF_FILE) as reader:
+            table = cls.from_arrays(reader)
+            table._check(Path(path), reader)
+        return table
+
+    @classmethod
+    def from_arrays(cls, reader: Reader) -> Table:
+        """Assemble a table from a reader of datasets."""
+        return cls(
+            read_vocabulary(reader),
+            Constraints(
+                offsets=reader.array("constraints/name_offsets"),
+                kind=reader.array("constraints/kind"),
+                lo=reader.array("constraints/lo"),
+                hi=reader.array("constraints/hi"),
+                filter_id=reader.array("constraints/filter"),
+                set_offsets=reader.array("sets/name_offsets"),
+                set_code_offsets=reader.array("sets/offsets"),
+                set_codes=reader.array("sets/codes"),
+            ),
+            FilterColumns(
+                size=reader.array("filters/size"),
+                interface=reader.array("filters/interface"),
+                area_filter=reader.array("filters/area_filter"),
+                area=reader.array("filters/area"),
+                id_filter=reader.array("filters/id_filter"),
+                ids=Strings(reader.array("filters/id_data"), reader.array("filters/id_offsets")),
+            ),
+            Strings(reader.array("interfaces/data"), reader.array("interfaces/offsets")),
+        )
+
+    def _check(self, path: Path, reader: Reader) -> None:
+        """Refuse arrays that do not fit each other or are out of order."""
+
+        def need(holds: bool, what: str) -> None:
+            if not holds:
+                raise StorageError(f"{path}: is not a valid table: {what}; compile it again")
+
+        for name, value in self.counts().items():
+            found = reader.attributes.get(name)
+            need(found == value, f"the attribute {name} says {found}, the arrays hold {value}")
+        v, c, f = self.vocabulary, self.constraints, self.filters
+        for offsets, total, what in (
+            (v.number_offsets, len(v.numbers), "numbers"),
+            (v.string_offsets, len(v.strings), "strings"),
+            (v.atom_offsets, v.n_atoms, "atoms"),
+            (c.offsets, len(c), "constraints"),
+            (c.set_offsets, len(c.set_code_offsets) - 1, "sets"),
+        ):
+            need(len(offsets) == v.n_names + 1 and _bounds(offsets, total), f"{what}/name_offsets do not fit")
+        for strings, what in ((v.names, "names"), (v.strings, "strings"), (v.atoms, "atoms"), (self.labels, "interfaces"), (f.ids, "ids")):
+            need(_bounds(strings.offsets, len(strings.data)), f"the offsets of {what} do not fit")
+        need(_bounds(c.set_code_offsets, len(c.set_codes)), "sets/offsets do not fit")
+        need(len(c.kind) == len(c.lo) == len(c.hi) == len(c.filter_id), "the columns of constraints differ in length")
+        need(len(f.interface) == self.n_filters, "filters/size and filters/interface differ in length")
+        need(len(f.area) == len(f.area_filter) and f.area.shape[1:] == (3,), "filters/area does not fit filters/area_filter")
+        need(len(f.ids) == len(f.id_filter), "filters/ids do not fit filters/id_filter")
+        need(v.names.is_sorted(), "names are not sorted")
+        need(self.labels.is_sorted(), "the labels of interfaces are not sorted")
+        need(_ascending(f.interface, strictly=False), "filters are not sorted by interface")
+        need(not len(f.interface) or int(f.interface[-1]) < self.n_interfaces, "a filter has an unknown interface")
+        for owners_, what in ((f.area_filter, "area"), (f.id_filter, "id")):
+            need(_ascending(owners_, strictly=True), f"filters/{what}_filter is not sorted")
+            need(not len(owners_) or int(owners_[-1]) < self.n_filters, f"an {what} belongs to an unknown filter")
+        need(np.array_equal(np.bincount(c.filter_id, minlength=self.n_filters), f.size), "constraints do not add up to filters/size")
+        need(self._rows_sorted(), "constraints are not sorted by name, type, op, operand and filter")
+
+    def _rows_sorted(self) -> bool:
+        c = self.constraints
+        if len(c) < 2:
+            return True
+        first = np.zeros(len(c) + 1, bool)
+        first[c.offsets] = True
+        tied = ~first[1:-1]  # row i and i + 1 are on one name
+        for column in (c.kind, c.lo, c.hi, c.filter_id):
+            a, b = column[:-1], column[1:]
+            if np.any(tied & (a > b)):
+                return False
+            tied &= a == b
+        return True
+
+    @cached_property
+    def by_filter(self) -> tuple[Array, Array]:
+        """Constraint rows of each filter: `(offsets i64[n_filters + 1], rows i64[n_constraints])`."""
+        return offsets_of(self.filters.size), np.argsort(self.constraints.filter_id, kind="stable")
+
+    def filter(self, filter_id: int) -> Filter:
+        """One filter as an object of the model."""
+        if not 0 <= filter_id < self.n_filters:
+            raise IndexError(f"filter {filter_id} of {self.n_filters}")
+        offsets, rows = self.by_filter
+        found = [self.constraints.decode(int(row), self.vocabulary) for row in rows[offsets[filter_id] : offsets[filter_id + 1]]]
+        at = int(np.searchsorted(self.filters.area_filter, filter_id))
+        has_area = at < len(self.filters.area_filter) and self.filters.area_filter[at] == filter_id
+        circle = Area(*self.filters.area[at].tolist()) if has_area else None
+        return Filter(self.label(int(self.filters.interface[filter_id])), tuple(found), circle, self.filter_name(filter_id))
+
+    def filter_name(self, filter_id: int) -> str | None:
+        """The id that a subscriber gave a filter, if it did."""
+        at = int(np.searchsorted(self.filters.id_filter, filter_id))
+        named = at < len(self.filters.id_filter) and self.filters.id_filter[at] == filter_id
+        return self.filters.ids[at].decode() if named else None
+
+    def iter_filters(self) -> Iterator[Filter]:
+        """Every filter as an object of the model, in table order: what the naive matcher matches."""
+        return (self.filter(i) for i in range(self.n_filters))
+
+    def label(self, interface: int) -> str:
+        """The label of an interface id."""
+        return self.labels[interface].decode()
+
+    @cached_property
+    def op_counts(self) -> dict[tuple[Type, Op], int]:
+        """How many constraints there are of each type and operator."""
+        kinds, counts = np.unique(self.constraints.kind, return_counts=True)
+        return {(Type(int(k) >> 4), Op(int(k) & 15)): int(n) for k, n in zip(kinds, counts, strict=True)}
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Table):
+            return NotImplemented
+        pairs = zip(self.arrays(), other.arrays(), strict=True)
+        return all(a.dtype == b.dtype and np.array_equal(a, b) for (_, a), (_, b) in pairs)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def vocabulary_arrays(v: Vocabulary) -> Iterator[tuple[str, Array]]:
+    """Datasets of a vocabulary (also of a range of names: a part)."""
+    yield from (("names/data", v.names.data), ("names/offsets", v.names.offsets))
+    yield from (("numbers/name_offsets", v.number_offsets), ("numbers/values", v.numbers))
+    yield from (("strings/name_offsets", v.string_offsets), ("strings/data", v.strings.data), ("strings/offsets", v.strings.offsets))
+    yield from (("atoms/name_offsets", v.atom_offsets), ("atoms/op", v.atom_op))
+    yield from (("atoms/data", v.atoms.data), ("atoms/offsets", v.atoms.offsets))
+
+
+def constraint_arrays(c: Constraints) -> Iterator[tuple[str, Array]]:
+    """Datasets of the constraints (also of a range of names)."""
+    yield from (("constraints/name_offsets", c.offsets), ("constraints/kind", c.kind), ("constraints/lo", c.lo))
+    yield from (("constraints/hi", c.hi), ("constraints/filter", c.filter_id))
+    yield from (("sets/name_offsets", c.set_offsets), ("sets/offsets", c.set_code_offsets), ("sets/codes", c.set_codes))
+
+
+def filter_arrays(f: FilterColumns) -> Iterator[tuple[str, Array]]:
+    """Datasets of the filters (also of a range of filters)."""
+    yield from (("filters/size", f.size), ("filters/interface", f.interface))
+    yield from (("filters/area_filter", f.area_filter), ("filters/area", f.area))
+    yield from (("filters/id_filter", f.id_filter), ("filters/id_data", f.ids.data), ("filters/id_offsets", f.ids.offsets))
+
+
+def label_arrays(labels: Strings) -> Iterator[tuple[str, Array]]:
+    """Datasets of the interfaces (also of a range of them)."""
+    yield from (("interfaces/data", labels.data), ("interfaces/offsets", labels.offsets))
+
+
+def read_vocabulary(reader: Reader) -> Vocabulary:
+    """Only the vocabulary of a table file: all that encoding events needs."""
+    return Vocabulary(
+        names=Strings(reader.array("names/data"), reader.array("names/offsets")),
+        number_offsets=reader.array("numbers/name_offsets"),
+        numbers=reader.array("numbers/values"),
+        string_offsets=reader.array("strings/name_offsets"),
+        strings=Strings(reader.array("strings/data"), reader.array("strings/offsets")),
+        atom_offsets=reader.array("atoms/name_offsets"),
+        atom_op=reader.array("atoms/op"),
+        atoms=Strings(reader.array("atoms/data"), reader.array("atoms/offsets")),
+    )
+
+
+def load_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
+    """The vocabulary of a table file, without its constraints and filters.  Raises StorageError."""
+    with Reader(path, KIND_OF_FILE) as reader:
+        return read_vocabulary(reader)
+
+
+def _bounds(offsets: Array, total: int) -> bool:
+    return len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == total and bool(np.all(offsets[:-1] <= offsets[1:]))
+
+
+def _ascending(values: Array, strictly: bool) -> bool:
+    return bool(np.all(values[:-1] < values[1:] if strictly else values[:-1] <= values[1:]))
+
+

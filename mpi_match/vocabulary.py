@@ -1,0 +1,213 @@
+"""From values to small integers: the code space in which all matching happens.
+
+The operands that a table's constraints use on one name cut that name's values into classes that no constraint can tell
+apart.  Numbering the classes in order turns every ordered constraint into a closed interval of integers, whatever its type:
+
+    operands on "temp":       20        25        30
+    code of a number:     0    1    2    3    4    5    6        2i + 1 is operand i itself, 2i the gap below it
+
+    temp < 25   is [0, 2]     temp = 25   is [3, 3]     temp >= 25  is [3, 6]     temp between 20 and 30  is [1, 5]
+
+With N numbers and S strings as operands on a name, its codes are
+
+    0 .. 2N             numbers                     2N + 1              NaN, which satisfies nothing but `exists`
+    2N+2 .. 2N+2S+2     strings, by UTF-8 bytes     2N+2S+3, 2N+2S+4    false, true
+
+so that one interval also says the type, and `exists` is the interval of all codes.  A `prefix` is an interval too, because the
+least string above all strings with that prefix is made an operand.  Exactness is free: a value is compared with the
+operands once, when its event is encoded, and never again.
+
+`suffix` and `contains` are not intervals.  Each distinct (name, op, operand) of that kind is an **atom**.  It is evaluated once
+per distinct event string, and an event that satisfies it gets one more attribute, whose name is `n_names + atom` and whose
+code is 0: for an engine an atom is a name that is either there or not.
+
+A name and a code pack into one integer, `name << 16 | code` where that fits (the *narrow* form) and `name << 32 | code` in
+64 bits where not.  Names are distinct in an event, so one comparison of packed integers checks name, type and value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from mpi_match.arrays import Array, offsets_of, smallest_unsigned
+from mpi_match.model import Op, Type
+from mpi_match.strings import Strings
+
+ATOM_OPS = (Op.SUFFIX, Op.CONTAINS)
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Names, operands and atoms of a table.  Everything is sorted; offsets are per name (CSR, i64[n_names + 1]).
+
+    names                          Strings[n_names], by bytes
+    number_offsets, numbers        f64: distinct numeric operands of each name, ascending
+    string_offsets, strings        Strings: distinct string operands of each name (and bounds of prefixes), by bytes
+    atom_offsets, atom_op, atoms   u8, Strings: distinct suffixes and contained strings of each name, by (op, bytes)
+    """
+
+    names: Strings
+    number_offsets: Array
+    numbers: Array
+    string_offsets: Array
+    strings: Strings
+    atom_offsets: Array
+    atom_op: Array
+    atoms: Strings
+
+    @property
+    def n_names(self) -> int:
+        return len(self.names)
+
+    @property
+    def n_atoms(self) -> int:
+        return len(self.atom_op)
+
+    @cached_property
+    def n_numbers(self) -> Array:
+        """i64[n_names]: numeric operands of each name (N above)."""
+        return np.diff(self.number_offsets)
+
+    @cached_property
+    def n_strings(self) -> Array:
+        """i64[n_names]: string operands of each name (S above)."""
+        return np.diff(self.string_offsets)
+
+    @cached_property
+    def n_codes(self) -> Array:
+        """i64[n_names]: size of each name's code space."""
+        return 2 * (self.n_numbers + self.n_strings) + 5
+
+    def segment(self, type_: Type) -> tuple[Array, Array]:
+        """First and last code of a type on every name, i64[n_names] each; `Type.ANY` is the whole code space."""
+        first_string, last_string = 2 * self.n_numbers + 2, 2 * (self.n_numbers + self.n_strings) + 2
+        zero = np.zeros_like(first_string)
+        return {
+            Type.NUMBER: (zero, first_string - 2),
+            Type.STRING: (first_string, last_string),
+            Type.BOOLEAN: (last_string + 1, last_string + 2),
+            Type.ANY: (zero, last_string + 2),
+        }[type_]
+
+    @cached_property
+    def shift(self) -> int:
+        """16 in the narrow form, 32 in the wide one."""
+        largest = int(self.n_codes.max(initial=0))
+        return 16 if self.n_names + self.n_atoms < 2**16 and largest <= 2**16 else 32
+
+    @property
+    def packed_dtype(self) -> np.dtype[Any]:
+        """u32 in the narrow form, u64 in the wide one."""
+        return np.dtype(np.uint32 if self.shift == 16 else np.uint64)
+
+    def pack(self, name: Array, code: Array) -> Array:
+        """Name ids and codes as packed attributes (`packed_dtype`)."""
+        packed: Array = np.asarray(name, np.uint64) << np.uint64(self.shift) | np.asarray(code, np.uint64)
+        return packed.astype(self.packed_dtype)
+
+    @cached_property
+    def name_ids(self) -> dict[bytes, int]:
+        """Name id of each name."""
+        return {name: i for i, name in enumerate(self.names)}
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over all arrays: events encoded with one vocabulary are understood by every table that has an equal one."""
+        digest = hashlib.sha256()
+        for array in self._arrays():
+            digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+            digest.update(b"%d;" % len(array))
+        return digest.hexdigest()
+
+    @cached_property
+    def fingerprint(self) -> int:
+        """The first 63 bits of `digest`, for the header of a batch."""
+        return int(self.digest[:16], 16) >> 1
+
+    def _arrays(self) -> tuple[Array, ...]:
+        pools = [(s.offsets, s.data) for s in (self.names, self.strings, self.atoms)]
+        flat = [array for pool in pools for array in pool]
+        return (*flat, self.number_offsets, self.numbers, self.string_offsets, self.atom_offsets, self.atom_op)
+
+    def number_codes(self, name: Array, value: Array) -> Array:
+        """Codes i64[k] of numbers f64[k] on names i64[k]."""
+        codes = np.zeros(len(value), np.int64)
+        order = np.argsort(name.astype(smallest_unsigned(self.n_names)), kind="stable")
+        bounds = np.searchsorted(name[order], np.arange(self.n_names + 1))
+        for n in np.flatnonzero((np.diff(bounds) > 0) & (self.n_numbers > 0)):
+            rows = order[bounds[n] : bounds[n + 1]]
+            operands = self.numbers[self.number_offsets[n] : self.number_offsets[n + 1]]
+            at = np.searchsorted(operands, value[rows])
+            codes[rows] = 2 * at + (operands[np.minimum(at, len(operands) - 1)] == value[rows])
+        return np.where(np.isnan(value), 2 * self.n_numbers[name] + 1, codes)
+
+    def string_code(self, name: int, value: bytes) -> int:
+        """Code of one string on one name."""
+        operands = self._operands_of(name)
+        at = bisect_left(operands, value)
+        found = at < len(operands) and operands[at] == value
+        return int(2 * self.n_numbers[name]) + 2 + 2 * at + found
+
+    def satisfied_atoms(self, name: int, value: bytes) -> list[int]:
+        """Atoms (sorted ids) of a name that a string satisfies.
+
+        Work: one look-up for each length that occurs among the suffixes, and one for each start and each length that occurs
+        among the contained strings.
+        """
+        suffixes, contained = self._atoms_of(name)
+        found = [atom for n, by in suffixes.items() if n <= len(value) and (atom := by.get(value[len(value) - n :])) is not None]
+        for n, by in contained.items():
+            pieces = {value[i : i + n] for i in range(len(value) - n + 1)}
+            found.extend(atom for piece in pieces if (atom := by.get(piece)) is not None)
+        return sorted(found)
+
+    @cached_property
+    def _operands_cache(self) -> dict[int, list[bytes]]:
+        return {}
+
+    def _operands_of(self, name: int) -> list[bytes]:
+        if name not in self._operands_cache:
+            bounds = self.string_offsets[name : name + 2]
+            self._operands_cache[name] = self.strings.slice(int(bounds[0]), int(bounds[1]))
+        return self._operands_cache[name]
+
+    @cached_property
+    def _atoms_cache(self) -> dict[int, tuple[dict[int, dict[bytes, int]], dict[int, dict[bytes, int]]]]:
+        return {}
+
+    def _atoms_of(self, name: int) -> tuple[dict[int, dict[bytes, int]], dict[int, dict[bytes, int]]]:
+        """Suffixes and contained strings of a name: length -> bytes -> atom id."""
+        if name not in self._atoms_cache:
+            suffixes: dict[int, dict[bytes, int]] = {}
+            contained: dict[int, dict[bytes, int]] = {}
+            first, last = (int(i) for i in self.atom_offsets[name : name + 2])
+            for atom, operand in enumerate(self.atoms.slice(first, last), first):
+                by_length = suffixes if self.atom_op[atom] == Op.SUFFIX else contained
+                by_length.setdefault(len(operand), {})[operand] = atom
+            self._atoms_cache[name] = suffixes, contained
+        return self._atoms_cache[name]
+
+    @staticmethod
+    def concat(parts: Sequence[Vocabulary]) -> Vocabulary:
+        """The vocabulary of consecutive ranges of names."""
+
+        def offsets(field: str) -> Array:
+            return offsets_of(np.concatenate([np.zeros(0, np.int64), *(np.diff(getattr(p, field)) for p in parts)]))
+
+        return Vocabulary(
+            names=Strings.concat([p.names for p in parts]),
+            number_offsets=offsets("number_offsets"),
+            numbers=np.concatenate([np.zeros(0), *(p.numbers for p in parts)]),
+            string_offsets=offsets("string_offsets"),
+            strings=Strings.concat([p.strings for p in parts]),
+            atom_offsets=offsets("atom_offsets"),
+            atom_op=np.concatenate([np.zeros(0, np.uint8), *(p.atom_op for p in parts)]),
+            atoms=Strings.concat([p.atoms for p in parts]),
+        )

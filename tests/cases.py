@@ -1,0 +1,25 @@
+"""The named cases of `cases.json`, as model objects.
+
+A case is `{"name", "subscriptions", "event", "location"?, "expect", "why"}`: subscription rows as users write them, one
+event, and the labels of the interfaces it must be delivered to.  NaN, Infinity and -0.0 stand as Python's json reads them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from mpi_match import model
+from mpi_match.model import Event, Filter
+from mpi_match.rows import subscription_filters
+
+CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "cases.json").read_text(encoding="utf-8"))
+
+
+def filters_of(case: dict[str, Any]) -> list[Filter]:
+    return [item for row in case["subscriptions"] for item in subscription_filters(row)]
+
+
+def event_of(case: dict[str, Any]) -> Event:
+    return model.make_event(case["event"], case.get("location"))

@@ -1,0 +1,186 @@
+"""Hypothesis strategies whose filters and events collide: the inputs on which engines are compared with `model.covers`.
+
+Inputs drawn from all strings and all doubles never meet: nearly every answer would be empty, and an engine that finds
+nothing would pass.  So everything here comes from small pools, and the pools are made of neighbours, where the mistakes are:
+doubles one step apart, both infinities, ±2^53, strings that begin, end or contain one another, NUL, characters that UTF-8
+and UTF-16 put in a different order, names that begin other names.
+
+    events()                 any mixture of the pools; short events are common, and so are values of the wrong type
+    events(aimed_at=...)     first satisfies, as far as it can be done, one of the given filters, then is disturbed a little
+
+Areas lie on a lattice of multiples of 3 and 4 and have radius 0, 3, 4 or 5, so that locations fall exactly on the circle
+(3² + 4² = 5²) and every distance is exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from mpi_match.model import (
+    LISTS,
+    OPS_OF_TYPE,
+    Area,
+    Constraint,
+    Event,
+    Filter,
+    Op,
+    Type,
+    constraint,
+    inside,
+    make_event,
+    satisfies,
+)
+
+NAMES = ("a", "ab", "b", "c", "", "é", "a\0", "\U0001f600")
+"""Names of attributes, of events and constraints alike."""
+UNUSED_NAME = "no filter uses this"
+
+NUMBERS = (
+    *(0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 5e-324, -5e-324),
+    *(math.nextafter(1.0, 0.0), math.nextafter(1.0, 2.0), math.inf, -math.inf),
+    *(2**53, 2**53 - 1, -(2**53), 1.7976931348623157e308),
+)
+STRINGS = (
+    *("", "a", "b", "ab", "ba", "aba", "abab", "abc", "b" * 9, "b" * 8 + "a"),
+    *("\0", "a\0", "a\0b", "é", "è", "aé", "\x7f", "a\U0010ffff", "\U0010ffff", "\uffff", "\U0001f600", "1"),
+)
+BOOLEANS = (False, True)
+POOLS: dict[Type, tuple[float | str | bool, ...]] = {Type.NUMBER: NUMBERS, Type.STRING: STRINGS, Type.BOOLEAN: BOOLEANS}
+"""Values of each type, for operands and attributes alike."""
+
+ALL_TYPES = tuple(Type)
+INTERFACES = ("a", "b", "10", "9", "é", "")
+"""Labels of interfaces; by their UTF-8 bytes they sort as "", "10", "9", "a", "b", "é"."""
+LATTICE = (-4, -3, 0, 3, 4)
+RADII = (0, 3, 4, 5)
+
+locations = st.tuples(st.sampled_from(LATTICE), st.sampled_from(LATTICE))
+
+
+def values(types: Sequence[Type] = ALL_TYPES) -> SearchStrategy[float | str | bool]:
+    """Values of the given types, NaN among the numbers; `Type.ANY` alone is any value."""
+    typed = _typed(types)
+    return st.one_of(
+        *(st.sampled_from(POOLS[type_]) for type_ in typed), *([st.just(math.nan)] if Type.NUMBER in typed else [])
+    )
+
+
+def _typed(types: Sequence[Type]) -> list[Type]:
+    """The types that have values, among `types`; all of them for tag sets, which have none."""
+    return [type_ for type_ in types if type_ is not Type.ANY] or list(POOLS)
+
+
+@st.composite
+def constraints(draw: DrawFn, types: Sequence[Type] = ALL_TYPES) -> Constraint:
+    """One constraint whose operand has one of `types`; `Type.ANY` stands for `exists` and `absent`."""
+    name, type_ = draw(st.sampled_from(NAMES)), draw(st.sampled_from(types))
+    op = draw(st.sampled_from(sorted(OPS_OF_TYPE[type_])))
+    if type_ is Type.ANY:
+        return constraint(name, op)
+    operands = st.sampled_from(POOLS[type_])
+    if op in LISTS:
+        return constraint(name, op, draw(st.lists(operands, min_size=1, max_size=4)))
+    if op is Op.BETWEEN:
+        return constraint(name, op, sorted([draw(operands), draw(operands)]))  # type: ignore[type-var]
+    return constraint(name, op, draw(operands))
+
+
+def areas() -> SearchStrategy[Area]:
+    """Circles on the lattice."""
+    return st.builds(lambda centre, r: Area(*map(float, centre), float(r)), locations, st.sampled_from(RADII))
+
+
+def filters(
+    types: Sequence[Type] = ALL_TYPES,
+    interfaces: Sequence[str] = INTERFACES,
+    max_constraints: int = 6,
+    with_areas: bool = True,
+) -> SearchStrategy[Filter]:
+    """One filter of 0 to `max_constraints` constraints, half the time on distinct names, perhaps with an area and an id."""
+    one = constraints(types)
+    several = st.lists(one, max_size=max_constraints)
+    distinct = st.lists(one, max_size=max_constraints, unique_by=lambda item: item.name)
+    return st.builds(
+        Filter,
+        interface=st.sampled_from(interfaces),
+        constraints=(several | distinct).map(tuple),
+        area=st.none() | areas() if with_areas else st.none(),
+        id=st.none() | st.sampled_from(("first", "7", "é")),
+    )
+
+
+@st.composite
+def subscriptions(
+    draw: DrawFn, types: Sequence[Type] = ALL_TYPES, max_filters: int = 12, max_constraints: int = 6, with_areas: bool = True
+) -> list[Filter]:
+    """0 to `max_filters` filters on 1 to 6 interfaces; some of them twice, and some again on another interface."""
+    interfaces = draw(st.lists(st.sampled_from(INTERFACES), min_size=1, unique=True))
+    one = filters(types, interfaces, max_constraints, with_areas)
+    found = draw(st.lists(one, max_size=max_filters))
+    if found:
+        room = max_filters - len(found)
+        again = draw(st.lists(st.tuples(st.sampled_from(found), st.sampled_from(interfaces)), max_size=min(room, 3)))
+        found += [item._replace(interface=interface) for item, interface in again]
+    return found
+
+
+@st.composite
+def events(
+    draw: DrawFn, types: Sequence[Type] = ALL_TYPES, aimed_at: Sequence[Filter] = (), max_attributes: int = 8
+) -> Event:
+    """An event of 0 to `max_attributes` attributes, perhaps with a location; half of them are aimed at one of `aimed_at`."""
+    names = st.sampled_from((*NAMES, UNUSED_NAME))
+    attributes = draw(st.dictionaries(names, values(types), max_size=max_attributes))
+    location = draw(st.none() | locations)
+    if aimed_at and draw(st.booleans()):
+        target = draw(st.sampled_from(aimed_at))
+        attributes, location = draw(_aimed(target, types, attributes, location))
+    kept = dict(list(attributes.items())[:max_attributes])
+    return make_event(kept, location, draw(st.none() | st.sampled_from(("e1", "e2"))))
+
+
+@st.composite
+def _aimed(
+    draw: DrawFn,
+    target: Filter,
+    types: Sequence[Type],
+    others: dict[str, float | str | bool],
+    location: tuple[int, int] | None,
+) -> tuple[dict[str, float | str | bool], tuple[int, int] | None]:
+    """Attributes and location for `target`, then `others` beside them; sometimes one of the others spoils an attribute."""
+    pool = [value for type_ in _typed(types) for value in POOLS[type_]]
+    wanted: dict[str, list[Constraint]] = {}
+    for item in target.constraints:
+        wanted.setdefault(item.name, []).append(item)
+    attributes: dict[str, float | str | bool] = {}
+    for name, conditions in wanted.items():
+        fitting = [value for value in pool if all(satisfies(value, item) for item in conditions)]
+        if fitting:
+            attributes[name] = draw(st.sampled_from(fitting))
+    spoiled = draw(st.none() | st.sampled_from(sorted(wanted))) if wanted else None
+    attributes |= {name: value for name, value in others.items() if name not in wanted or name == spoiled}
+    if target.area is not None:
+        circle = target.area
+        location = draw(st.sampled_from([point for x in LATTICE for y in LATTICE if inside(point := (x, y), circle)]))
+    return attributes, location
+
+
+@st.composite
+def subscriptions_and_events(
+    draw: DrawFn,
+    types: Sequence[Type] = ALL_TYPES,
+    max_filters: int = 12,
+    max_events: int = 6,
+    max_constraints: int = 6,
+    with_areas: bool = True,
+) -> tuple[list[Filter], list[Event]]:
+    """Filters, and events that many of them nearly or exactly match.
+
+    `types` keeps operands and values to some types (an engine for numbers only: `(Type.NUMBER, Type.ANY)`).
+    """
+    found = draw(subscriptions(types, max_filters, max_constraints, with_areas))
+    return found, draw(st.lists(events(types, found), max_size=max_events))

@@ -1,0 +1,189 @@
+"""What the model refuses: a constraint, filter or event without a meaning, and the text that says what is wrong with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpi_match import model
+from mpi_match.model import LISTS, OPS_OF_TYPE, ModelError, Op, Type
+
+UNDEFINED = [
+    (op, type_, operand)
+    for type_, operand in ((Type.NUMBER, 1), (Type.STRING, "a"), (Type.BOOLEAN, True))
+    for op in sorted(set(Op) - OPS_OF_TYPE[type_] - model.PRESENCE)
+]
+
+
+@pytest.mark.parametrize(
+    ("op", "type_", "operand"), UNDEFINED, ids=[f"{t.name.lower()} {op.symbol}" for op, t, _ in UNDEFINED]
+)
+def test_operator_that_the_type_does_not_have(op: Op, type_: Type, operand: object) -> None:
+    given_ = [operand, operand] if op in LISTS or op is Op.BETWEEN else operand
+    with pytest.raises(ModelError, match=f"'{op.symbol}' on 'x' is not defined for a {type_.name.lower()}; it has: ="):
+        model.constraint("x", op, given_)
+
+
+@pytest.mark.parametrize("op", sorted(OPS_OF_TYPE[Type.NUMBER]), ids=lambda op: op.symbol)
+def test_nan_as_operand(op: Op) -> None:
+    operand = [math.nan, 1] if op in LISTS or op is Op.BETWEEN else math.nan
+    with pytest.raises(ModelError, match=f"NaN as operand of '{op.symbol}' on 'x'"):
+        model.constraint("x", op, operand)
+
+
+@pytest.mark.parametrize("operand", [2**53 + 1, -(2**53) - 1, 10**30, np.int64(2**53 + 1), np.uint64(2**64 - 1)])
+def test_integer_beyond_two_to_53(operand: object) -> None:
+    text = rf"the integer {operand} is beyond 2\^53 and has no exact double; send it as a string"
+    uses: list[Callable[[], object]] = [
+        lambda: model.constraint("x", "=", operand),
+        lambda: model.constraint("x", "in", [1, operand]),
+        lambda: model.constraint("x", "between", [operand, operand]),
+        lambda: model.make_event({"x": operand}),
+        lambda: model.make_event({}, [operand, 0]),
+        lambda: model.area([0, 0, operand]),
+    ]
+    for use in uses:
+        with pytest.raises(ModelError, match=text):
+            use()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda text: model.constraint("x", "=", text),
+        lambda text: model.constraint("x", "in", ["a", text]),
+        lambda text: model.constraint(text, "exists"),
+        lambda text: model.make_event({"x": text}),
+        lambda text: model.make_event({text: 1}),
+        lambda text: model.make_event({}, None, text),
+        lambda text: model.make_filter(text),
+        lambda text: model.make_filter("i", [], None, text),
+    ],
+    ids=[
+        "operand",
+        "listed operand",
+        "constraint's name",
+        "value",
+        "attribute's name",
+        "event's id",
+        "interface",
+        "filter's id",
+    ],
+)
+def test_lone_surrogate(use: Callable[[str], object]) -> None:
+    with pytest.raises(ModelError, match=r"the string 'a\\ud800' is not valid Unicode \(lone surrogate\)"):
+        use("a\ud800")
+
+
+@pytest.mark.parametrize(
+    ("name", "op", "operand", "text"),
+    [
+        ("x", "~", 1, r"unknown operator '~' on 'x'; there are: =, !=, <, <=, >, >=, in, not in, between, prefix"),
+        ("x", "==", 1, "unknown operator '==' on 'x'"),
+        ("x", 0, 1, "unknown operator 0 on 'x'"),
+        ("x", ["="], 1, r"unknown operator \['='\] on 'x'"),
+        (5, "=", 1, "a name must be a string, found int 5"),
+        (None, "exists", None, "a name must be a string, found null"),
+        ("x", "=", None, "a value must be a number, a string or a boolean, found null"),
+        ("x", "=", [1], r"a value must be a number, a string or a boolean, found list \[1\]"),
+        ("x", "=", b"a", "a value must be a number, a string or a boolean, found bytes b'a'"),
+        ("x", "<", 1j, "a value must be a number, a string or a boolean, found complex 1j"),
+        ("x", "=", ["a" * 99], r"found list \['a{55}\.\.\.$"),
+        ("x", "exists", 1, "'exists' on 'x' takes no operand, found int 1"),
+        ("x", "absent", "", "'absent' on 'x' takes no operand, found str ''"),
+        ("x", "in", [], "'in' on 'x' needs at least one value, found 0"),
+        ("x", "not in", (), "'not in' on 'x' needs at least one value, found 0"),
+        ("x", "in", 5, "'in' on 'x' needs a list of values, found int 5"),
+        ("x", "in", "abc", "'in' on 'x' needs a list of values, found str 'abc'"),
+        ("x", "not in", None, "'not in' on 'x' needs a list of values, found null"),
+        ("x", "in", {"a": 1}, "'in' on 'x' needs a list of values, found dict"),
+        ("x", "in", [1, "a"], "'in' on 'x' mixes types: number and string"),
+        ("x", "not in", [1, True], "'not in' on 'x' mixes types: boolean and number"),
+        ("x", "between", [1, "a"], "'between' on 'x' mixes types: number and string"),
+        ("x", "in", [1, None], "a value must be a number, a string or a boolean, found null"),
+        ("x", "between", 5, "'between' on 'x' needs a list of values, found int 5"),
+        ("x", "between", [], r"'between' on 'x' needs two values, \[low, high\], found 0"),
+        ("x", "between", [1], r"'between' on 'x' needs two values, \[low, high\], found 1"),
+        ("x", "between", [1, 2, 3], r"'between' on 'x' needs two values, \[low, high\], found 3"),
+        ("x", "between", [2, 1], r"'between' on 'x' has its bounds reversed: 2\.0 > 1\.0"),
+        ("x", "between", {1, 2}, r"'between' on 'x' needs a list of values, found set"),
+    ],
+)
+def test_constraint_without_meaning(name: object, op: Any, operand: object, text: str) -> None:
+    with pytest.raises(ModelError, match=text):
+        model.constraint(name, op, operand)
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (["x"], r"a constraint is \[name, operator, operand\], found list \['x'\]"),
+        (["x", "=", 1, 2], r"a constraint is \[name, operator, operand\], found list"),
+        ("x = 1", r"a constraint is \[name, operator, operand\], found str 'x = 1'"),
+        ({"x": 1}, r"a constraint is \[name, operator, operand\], found dict"),
+        (["x", "="], r"the constraint \['x', '='\] has no operand"),
+        (["x", "in"], r"the constraint \['x', 'in'\] has no operand"),
+    ],
+)
+def test_constraint_row_of_the_wrong_shape(raw: object, text: str) -> None:
+    with pytest.raises(ModelError, match=text):
+        model.make_filter("i", [raw])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        ([1, 2], r"an area is \[x, y, r\], found list \[1, 2\]"),
+        ([1, 2, 3, 4], r"an area is \[x, y, r\], found list"),
+        ({"x": 1}, r"an area is \[x, y, r\], found dict"),
+        ("abc", r"an area is \[x, y, r\], found str 'abc'"),
+        ([0, 0, -1], r"the radius of an area must be at least 0, found -1\.0"),
+        ([0, 0, -5e-324], "the radius of an area must be at least 0, found -5e-324"),
+        ([0, 0, math.nan], "the coordinates of an area must be finite numbers, found float nan"),
+        ([0, 0, math.inf], "the coordinates of an area must be finite numbers, found float inf"),
+        ([-math.inf, 0, 1], "the coordinates of an area must be finite numbers, found float -inf"),
+        ([0, "0", 1], "the coordinates of an area must be finite numbers, found str '0'"),
+        ([0, 0, "1"], "the coordinates of an area must be finite numbers, found str '1'"),
+        ([0, 0, True], "the coordinates of an area must be finite numbers, found bool True"),
+        ([0, 0, None], "a value must be a number, a string or a boolean, found null"),
+    ],
+)
+def test_area_without_meaning(raw: object, text: str) -> None:
+    with pytest.raises(ModelError, match=text):
+        model.make_filter("i", [], raw)
+
+
+@pytest.mark.parametrize("raw", [1.0, True, None, ["i"], b"i"], ids=repr)
+@pytest.mark.parametrize("what", ["interface", "id"])
+def test_label_that_is_no_label(raw: object, what: str) -> None:
+    with pytest.raises(ModelError, match=f"^{what} must be a string or an integer, found "):
+        model.label(raw, what)
+    if raw is None and what == "id":
+        assert model.make_filter("i", [], None, raw).id is None
+        return
+    with pytest.raises(ModelError, match=f"^{what} must be a string or an integer, found "):
+        model.make_filter(*((raw,) if what == "interface" else ("i", [], None, raw)))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "location", "text"),
+    [
+        ({"x": None}, None, "a value must be a number, a string or a boolean, found null"),
+        ({"x": [1]}, None, r"a value must be a number, a string or a boolean, found list \[1\]"),
+        ({"x": {"y": 1}}, None, "a value must be a number, a string or a boolean, found dict"),
+        ({1: 1}, None, "a name must be a string, found int 1"),
+        ({}, [1], r"a location is \[x, y\], found list \[1\]"),
+        ({}, [1, 2, 3], r"a location is \[x, y\], found list"),
+        ({}, "12", r"a location is \[x, y\], found str '12'"),
+        ({}, [1, math.nan], "the coordinates of a location must be finite numbers, found float nan"),
+        ({}, [math.inf, 1], "the coordinates of a location must be finite numbers, found float inf"),
+        ({}, ["1", 2], "the coordinates of a location must be finite numbers, found str '1'"),
+    ],
+)
+def test_event_without_meaning(attributes: Any, location: object, text: str) -> None:
+    with pytest.raises(ModelError, match=text):
+        model.make_event(attributes, location)

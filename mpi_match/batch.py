@@ -4,8 +4,8 @@
     offsets      u32[n + 1]       bounds of the events, counted from any start and modulo 2^32
     location     f64[n, 2]        x and y, NaN for an event without one; None when no filter of the table has an area
 
-Event i has the attributes `attributes[offsets[i] - offsets[0] : offsets[i + 1] - offsets[0]]` (in 32-bit arithmetic).  Not starting
-at 0 lets a range of a large event table be a batch as it lies there, without touching a byte.
+Event i has the attributes `attributes[offsets[i] - offsets[0] : offsets[i + 1] - offsets[0]]` (in 32-bit arithmetic).
+Not starting at 0 lets a range of a large event table be a batch as it lies there, without touching a byte.
 
 Names that no constraint uses are already gone; string atoms are already evaluated (they are attributes like any other).
 The wire form is one contiguous buffer: a header of eight 64-bit words, then the three arrays, each padded to eight bytes.
@@ -34,6 +34,7 @@ class EventBatch:
 
     @property
     def n_events(self) -> int:
+        """Number of events."""
         return len(self.offsets) - 1
 
     def __len__(self) -> int:
@@ -70,7 +71,16 @@ class EventBatch:
         wire = buffer[:size]
         header = wire[: _HEADER_WORDS * 8].view(np.uint64)
         has_location = self.location is not None
-        header[:] = (_MAGIC, self.n_events, len(self.attributes), self.attributes.itemsize, has_location, self.fingerprint, 0, 0)
+        header[:] = (
+            _MAGIC,
+            self.n_events,
+            len(self.attributes),
+            self.attributes.itemsize,
+            has_location,
+            self.fingerprint,
+            0,
+            0,
+        )
         at = _HEADER_WORDS * 8
         for section in self._sections():
             wire[at : at + section.nbytes] = np.ascontiguousarray(section).reshape(-1).view(np.uint8)
@@ -79,14 +89,21 @@ class EventBatch:
 
     @classmethod
     def from_wire(cls, wire: Array) -> EventBatch:
-        """The batch in a wire form u8, sharing its memory.  `wire` must be 8-byte aligned; what follows the batch is ignored."""
+        """The batch in a wire form u8, sharing its memory.
+
+        `wire` must be 8-byte aligned; what follows the batch is ignored.  Raises ValueError for anything but a whole batch.
+        """
         header = wire[: _HEADER_WORDS * 8].view(np.uint64)
         magic, n_events, n_attributes, width, has_location, fingerprint = (int(word) for word in header[:6])
         if magic != _MAGIC:
             raise ValueError(f"not a batch: the first word is {magic:#x}, expected {_MAGIC:#x}")
         at = _HEADER_WORDS * 8
         sections = []
-        for dtype, count in ((np.uint32, n_events + 1), (np.dtype(f"u{width}"), n_attributes), (np.float64, 2 * n_events * has_location)):
+        for dtype, count in (
+            (np.uint32, n_events + 1),
+            (np.dtype(f"u{width}"), n_attributes),
+            (np.float64, 2 * n_events * has_location),
+        ):
             n_bytes = count * np.dtype(dtype).itemsize
             sections.append(wire[at : at + n_bytes].view(dtype))
             at += _padded(n_bytes)

@@ -1,7 +1,7 @@
 """Constraints encoded and stored once, grouped by name: the table `Constraints` of CCM (Margara & Cugola, DEBS 2011).
 
-Rows are sorted by (name, type, op, operand, filter); name n owns rows offsets[n] to offsets[n + 1].  What a row means follows
-from its kind (`type << 4 | op`), in the code space of its name (see `vocabulary`):
+Rows are sorted by (name, type, op, operand, filter); name n owns rows offsets[n] to offsets[n + 1].  What a row means
+follows from its kind (`type << 4 | op`), in the code space of its name (see `vocabulary`):
 
     op                                    lo, hi
     =  <  <=  >  >=  between  prefix      satisfied by codes lo <= x <= hi
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -105,7 +106,7 @@ class Constraints:
     def concat(parts: Sequence[Constraints]) -> Constraints:
         """The constraints of consecutive ranges of names."""
 
-        def join(field: str, dtype: np.dtype) -> Array:  # type: ignore[type-arg]
+        def join(field: str, dtype: np.dtype[Any]) -> Array:
             return np.concatenate([np.zeros(0, dtype), *(getattr(p, field) for p in parts)])
 
         def offsets(field: str) -> Array:
@@ -151,7 +152,9 @@ def encode(
 
     pool, pool_rank = sort_distinct(strings)
     textual = (operand_type == Type.STRING) & ~is_atom
-    string_offsets, string_pick, string_index = _by_name(n_names, operand_name[textual], pool_rank[string[textual]], len(pool))
+    string_offsets, string_pick, string_index = _by_name(
+        n_names, operand_name[textual], pool_rank[string[textual]], len(pool)
+    )
 
     atom_rank = pool_rank[string[is_atom]] + len(pool) * (op[owner][is_atom] == ATOM_OPS[1])
     atom_offsets, atom_pick, atom_index = _by_name(n_names, operand_name[is_atom], atom_rank, 2 * len(pool))
@@ -194,7 +197,7 @@ def encode(
 
 
 def _by_name(n_names: int, name: Array, rank: Array, n_ranks: int) -> tuple[Array, Array, Array]:
-    """Distinct (name, rank) pairs: offsets per name, the rank of each pair, and for each input its place among its name's."""
+    """Distinct (name, rank) pairs: offsets per name, rank of each pair, and for each input its place among its name's."""
     pairs, index = np.unique(name * max(n_ranks, 1) + rank, return_inverse=True)
     offsets = offsets_of(np.bincount(pairs // max(n_ranks, 1), minlength=n_names))
     return offsets, pairs % max(n_ranks, 1), index - offsets[name]
@@ -215,16 +218,19 @@ def _intervals(
     two = np.where(n_operands > 1, padded[np.maximum(operand_offsets[1:] - 1, 0)], last + 1)
     point = np.isin(op, (Op.EQ, Op.NE, *ATOM_OPS))
     lo = np.select([point | np.isin(op, (Op.GE, Op.BETWEEN, Op.PREFIX)), op == Op.GT], [one, one + 1], first)
-    hi = np.select([point | (op == Op.LE), op == Op.LT, op == Op.BETWEEN, op == Op.PREFIX], [one, one - 1, two, two - 1], last)
+    hi = np.select(
+        [point | (op == Op.LE), op == Op.LT, op == Op.BETWEEN, op == Op.PREFIX], [one, one - 1, two, two - 1], last
+    )
     empty_prefix = (op == Op.PREFIX) & (n_operands == 1)
     lo[empty_prefix] = first[empty_prefix]
     return lo, hi
 
 
-def _sets(
-    n_names: int, name: Array, op: Array, operand_offsets: Array, code: Array
-) -> tuple[Array, Array, Array, Array]:
-    """Distinct operand lists by (name, codes): offsets per name, offsets per set, codes; and the set of each list constraint."""
+def _sets(n_names: int, name: Array, op: Array, operand_offsets: Array, code: Array) -> tuple[Array, Array, Array, Array]:
+    """Distinct operand lists by (name, codes).
+
+    Offsets per name, offsets per set, codes; and for each list constraint its set's place among its name's.
+    """
     rows = np.flatnonzero(np.isin(op, (Op.IN, Op.NOT_IN)))
     keys = [(int(name[r]), code[operand_offsets[r] : operand_offsets[r + 1]].astype(">u4").tobytes()) for r in rows]
     distinct = sorted(set(keys))

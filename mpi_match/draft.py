@@ -30,7 +30,7 @@ def kind_of(type_: Type, op: Op) -> int:
 
 
 def prefix_bound(prefix: bytes) -> bytes:
-    """The least byte string above every string that starts with `prefix` (UTF-8 has no byte 0xff, so the last byte can grow)."""
+    """The least byte string above every string that starts with `prefix`: UTF-8 has no byte 0xff, so the last can grow."""
     return prefix[:-1] + bytes([prefix[-1] + 1])
 
 
@@ -45,8 +45,8 @@ class Draft:
     ids                      bytes or None for each filter; None when no filter has one
     name                     i64[c]      index into `names`
     kind                     u8[c]       `type << 4 | op`
-    operand_offsets          i64[c + 1]  operands of each constraint: none, one, low and high, the values of a list, or a prefix
-                                         and its `prefix_bound`
+    operand_offsets          i64[c + 1]  operands of each constraint: none, one, low and high, the values of a list,
+                                         or a prefix and its `prefix_bound`
     number                   f64[k]      the operand when it is a number (a boolean is 0 or 1)
     string                   i64[k]      index into `strings` when it is a string, else -1
     """
@@ -66,10 +66,12 @@ class Draft:
 
     @property
     def n_filters(self) -> int:
+        """Number of filters."""
         return len(self.interface)
 
     @property
     def n_constraints(self) -> int:
+        """Number of constraints of all filters."""
         return len(self.kind)
 
     @classmethod
@@ -88,13 +90,16 @@ class Draft:
         for lane in range(2):
             salt = np.uint64(0x9E3779B97F4A7C15 * (lane + 1) & 2**64 - 1)
             names, strings = _hashes(self.names, lane), np.append(_hashes(self.strings, lane), np.uint64(0))
-            operand = _mix(_mix((self.number + 0.0).view(np.uint64) ^ salt) + strings[self.string] + operand_place.astype(np.uint64))
+            operand = _mix(
+                _mix((self.number + 0.0).view(np.uint64) ^ salt) + strings[self.string] + operand_place.astype(np.uint64)
+            )
             constraint = names[self.name] + _mix(self.kind.astype(np.uint64) + salt) + sums(operand, self.operand_offsets)
             key = sums(_mix(constraint), self.constraint_offsets)
             area = np.where(np.isnan(self.area), 0.0, self.area + 0.0).view(np.uint64) * np.array([1, 3, 5], np.uint64)
             key += np.where(np.isnan(self.area[:, 2]), np.uint64(0), _mix(area.sum(axis=1) + salt))
-            if self.ids is not None:
-                key += _hashes([b"" if i is None else b"=" + i for i in self.ids], lane)
+            if self.ids is not None:  # a filter without an id adds nothing, whatever the others of this draft have
+                named = np.array([i is not None for i in self.ids], bool)
+                key[named] += _hashes([b"=" + i for i in self.ids if i is not None], lane)
             keys[:, lane] = _mix(key)
         return keys
 

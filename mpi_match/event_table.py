@@ -1,9 +1,9 @@
 """The event table: published events on disk, twice.
 
-The *raw* columns are what was published: any table can be matched against them, and the naive matcher judges by them.  The *encoded*
-columns (see `batch`) are the same events in the code space of one vocabulary: a tenth of the work, a third of the bytes, and laid out
-so that a batch is a range of the mapped file.  When a run brings a table with another vocabulary, events are encoded again from the
-raw columns; nothing is ever matched with the wrong codes.
+The *raw* columns are what was published: any table can be matched against them, and the naive matcher judges by them.
+The *encoded* columns (see `batch`) are the same events in the code space of one vocabulary: a tenth of the work, a third
+of the bytes, and laid out so that a batch is a range of the mapped file.  When a run brings a table with another
+vocabulary, events are encoded again from the raw columns; nothing is ever matched with the wrong codes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ ENCODE_EVENTS = 2**18
 
 
 def save_events(events: Events, path: str | os.PathLike[str], vocabulary: Vocabulary, kind: str = KIND_OF_FILE) -> str:
-    """Write an event table: raw columns, and encoded ones for `vocabulary`.  Returns the file's digest.  Raises StorageError."""
+    """Write an event table: raw columns, and encoded ones for `vocabulary`.
+
+    `kind` is "events", or "events-part" for a part of an index.  Returns the file's digest.  Raises StorageError.
+    """
     pieces = [events[at : at + ENCODE_EVENTS].encode(vocabulary) for at in range(0, events.n_events, ENCODE_EVENTS)]
     batch = EventBatch.concat(pieces) if pieces else events.encode(vocabulary)
     with Writer(path, kind) as writer:
@@ -72,7 +75,9 @@ def _checksum(offsets: Array, attributes: Array, location: Array | None, block: 
     crc = zlib.crc32(np.ascontiguousarray(offsets[start : stop + 1]).view(np.uint8).data)
     if last > first:
         crc = zlib.crc32(np.ascontiguousarray(attributes[first:last]).view(np.uint8).data, crc)
-    return crc if location is None else zlib.crc32(np.ascontiguousarray(location[start:stop]).view(np.uint8).reshape(-1).data, crc)
+    if location is not None and stop > start:
+        crc = zlib.crc32(np.ascontiguousarray(location[start:stop]).view(np.uint8).reshape(-1).data, crc)
+    return crc
 
 
 class _Encoded:
@@ -120,8 +125,9 @@ class _Encoded:
 class EventTable:
     """An event table on disk, read through a vocabulary.
 
-    `with EventTable(path, vocabulary) as events: events.batch(0, 1000)`.  `encoded_for_vocabulary` says whether the file's encoded
-    columns serve (they are then mapped, and a batch inside one part shares the file's memory) or events are encoded as they are read.
+    `with EventTable(path, vocabulary) as events: events.batch(0, 1000)`.  `encoded_for_vocabulary` says whether the
+    file's encoded columns serve (they are then mapped, and a batch inside one part shares the file's memory) or events
+    are encoded as they are read.
     """
 
     def __init__(self, path: str | os.PathLike[str], vocabulary: Vocabulary) -> None:
@@ -149,7 +155,9 @@ class EventTable:
     def batch(self, start: int, stop: int) -> EventBatch:
         """Events `start` to `stop`, encoded.  Raises StorageError when the file is damaged there."""
         pieces = [
-            self._encoded[part].batch(first, last) if self._encoded else self.raw_part(part)[first:last].encode(self._vocabulary)
+            self._encoded[part].batch(first, last)
+            if self._encoded
+            else self.raw_part(part)[first:last].encode(self._vocabulary)
             for part, first, last in self._cut(start, stop)
         ]
         return pieces[0] if len(pieces) == 1 else _joined(pieces)

@@ -13,6 +13,7 @@ from mpi_match.model import Event, Type
 from mpi_match.strings import Strings
 from mpi_match.vocabulary import Vocabulary
 
+
 @dataclass(frozen=True, eq=False)
 class Events:
     """n events with m attributes, as published.
@@ -39,6 +40,7 @@ class Events:
 
     @property
     def n_events(self) -> int:
+        """Number of events."""
         return len(self.offsets) - 1
 
     def __len__(self) -> int:

@@ -3,8 +3,9 @@
     offsets   i64[n + 1]   CSR bounds
     ids       u8, u16 or u32, the narrowest that holds every id of the table
 
-On the wire and on disk counts travel instead of offsets, in the narrowest type that holds the largest possible count.  Both types
-follow from the table alone, never from the answers, so the file does not depend on how events were cut into batches.
+On the wire and on disk counts travel instead of offsets, in the narrowest type that holds the largest possible count.
+Both types follow from the table alone, never from the answers, so the file does not depend on how events were cut into
+batches.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Matches:
 
     @property
     def n_events(self) -> int:
+        """Number of events."""
         return len(self.offsets) - 1
 
     @property
@@ -104,8 +106,8 @@ def id_dtype(n_ids: int) -> np.dtype[Any]:
 class MatchesWriter:
     """Writes answers to a file as they come, in event order.
 
-    `unit` is "interface" or "filter"; `labels` are the names of the ids (empty when they have none); `attributes` go to the root
-    (table digest, engine, ...: nothing that differs between runs that must give identical files).
+    `unit` is "interface" or "filter"; `labels` are the names of the ids (empty when they have none); `attributes` go to
+    the root (table digest, engine, ...: nothing that differs between runs that must give identical files).
     """
 
     def __init__(

@@ -15,7 +15,8 @@ Three rules decide the corner cases:
 * **Types never meet.**  There are numbers (IEEE doubles), strings (compared by their UTF-8 bytes) and booleans.  A number
   is never equal to a string, and it is not *different* from one either: a constraint of one type is simply not satisfied
   by a value of another.
-* **Absent never satisfies.**  Also `!=` and `not in` need an attribute of that name and type.  Only `absent` asks for absence.
+* **Absent never satisfies.**  Also `!=` and `not in` need an attribute of that name and type.  Only `absent` asks for
+  absence.
 * **Nothing is rounded.**  An integer beyond 2^53 has no exact double; it is refused, not approximated.
 
 NaN satisfies only `exists`; -0.0 equals 0.0.  A filter without constraints matches every event (in its area).
@@ -96,9 +97,7 @@ LISTS = frozenset({Op.IN, Op.NOT_IN})
 
 OPS_OF_TYPE: dict[Type, frozenset[Op]] = {
     Type.NUMBER: frozenset({Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE, Op.IN, Op.NOT_IN, Op.BETWEEN}),
-    Type.STRING: frozenset(
-        {Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE, Op.IN, Op.NOT_IN, Op.PREFIX, Op.SUFFIX, Op.CONTAINS}
-    ),
+    Type.STRING: frozenset({Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE, Op.IN, Op.NOT_IN, Op.PREFIX, Op.SUFFIX, Op.CONTAINS}),
     Type.BOOLEAN: frozenset({Op.EQ, Op.NE}),
     Type.ANY: PRESENCE,
 }
@@ -124,11 +123,11 @@ def value_of(raw: object) -> tuple[Type, Value]:
                 raise ModelError(f"the string {raw!r} is not valid Unicode (lone surrogate)") from None
         return Type.STRING, raw  # type: ignore[return-value]
     if kind is float:
-        return Type.NUMBER, raw + 0.0  # type: ignore[operator, return-value]  # -0.0 + 0.0 is 0.0
+        return Type.NUMBER, raw + 0.0  # type: ignore[operator]  # -0.0 + 0.0 is 0.0
     if kind is bool or kind.__name__ == "bool":  # numpy's bool has the same name
         return Type.BOOLEAN, bool(raw)
     if isinstance(raw, numbers.Integral):
-        if not -MAX_EXACT_INTEGER <= raw <= MAX_EXACT_INTEGER:
+        if not -MAX_EXACT_INTEGER <= int(raw) <= MAX_EXACT_INTEGER:
             raise ModelError(f"the integer {raw} is beyond 2^53 and has no exact double; send it as a string")
         return Type.NUMBER, float(raw)
     if isinstance(raw, numbers.Real):
@@ -154,7 +153,7 @@ def check_name(name: object) -> str:
 
 
 class Constraint(NamedTuple):
-    """One condition on one attribute.  Make it with `constraint()`, which checks it and brings the operand to its one form."""
+    """One condition on one attribute.  `constraint()` makes it: checked, and with its operand in its one form."""
 
     name: str
     type: Type
@@ -171,8 +170,8 @@ def constraint(name: object, op: str | Op, operand: object = None) -> Constraint
     """Check and normalise one constraint.
 
     Parameters: `name` str; `op` a symbol of `OPS` or an `Op`; `operand` a number, string or boolean, `[low, high]` for
-    `between`, a non-empty list of one type for `in` and `not in` (kept sorted and distinct), nothing for `exists` and `absent`.
-    Raises ModelError saying what is wrong.
+    `between`, a non-empty list of one type for `in` and `not in` (kept sorted and distinct), nothing for `exists` and
+    `absent`.  Raises ModelError saying what is wrong.
     """
     name = check_name(name)
     if not isinstance(op, Op):
@@ -214,7 +213,7 @@ def _list_constraint(name: str, op: Op, operand: object) -> Constraint:
             raise ModelError(f"'between' on {name!r} has its bounds reversed: {values[0]!r} > {values[1]!r}")
         return Constraint(name, type_, op, tuple(values))
     key = str.encode if type_ is Type.STRING else None
-    return Constraint(name, type_, op, tuple(sorted(set(values), key=key)))  # type: ignore[type-var, arg-type]
+    return Constraint(name, type_, op, tuple(sorted(set(values), key=key)))  # type: ignore[arg-type]
 
 
 def _check_op(name: str, op: Op, type_: Type) -> None:
@@ -274,8 +273,8 @@ def make_filter(
 ) -> Filter:
     """Check and build a filter from plain values: `make_filter("mobile-7", [["temp", ">", 30]], [9.2, 45.5, 1.0])`.
 
-    A constraint is `[name, op, operand]`, or `[name, op]` for `exists` and `absent`.  An interface (and an id) is a string or
-    an integer; an integer means its decimal digits.  Raises ModelError.
+    A constraint is `[name, op, operand]`, or `[name, op]` for `exists` and `absent`.  An interface (and an id) is a
+    string or an integer; an integer means its decimal digits.  Raises ModelError.
     """
     return Filter(
         label(interface, "interface"),

@@ -1,13 +1,13 @@
 """Rows: subscriptions and events as JSON, one to a line, and what to do with bad ones.
 
-    {"interface": "mobile-7", "constraints": [["city", "=", "Milan"], ["temp", ">", 30]], "area": [9.2, 45.5, 1.0], "id": "f1"}
-    {"interface": "mobile-8", "filters": [{"constraints": [["temp", "<", 0]]}, {"constraints": [], "area": [0, 0, 5]}]}
+    {"interface": "mobile-7", "constraints": [["city", "=", "Milan"], ["temp", ">", 30]], "area": [9.2, 45.5, 1.0]}
+    {"interface": "mobile-8", "filters": [{"constraints": [["temp", "<", 0]], "id": "f1"}, {"area": [0, 0, 5]}]}
 
     {"city": "Milan", "temp": 25, "position": {"x": 9.1, "y": 45.4}}
 
-A subscription is one filter, or a predicate of several `filters` on one interface.  An event is a plain object: nested objects
-flatten to dotted names (`position.x`), null means absent.  A row that has no meaning becomes a `Reject` with its reason, file and line;
-it is never half-used: one bad filter rejects the whole row.
+A subscription is one filter, or a predicate of several `filters` on one interface.  An event is a plain object: nested
+objects flatten to dotted names (`position.x`), null means absent.  A row that has no meaning becomes a `Reject` with its
+reason, file and line; it is never half-used: one bad filter rejects the whole row.
 """
 
 from __future__ import annotations
@@ -55,8 +55,11 @@ _decoder = json.JSONDecoder(object_pairs_hook=_distinct, parse_float=_float)
 
 
 def parse_json(line: str | bytes) -> Any:
-    """One line of JSON.  Raises ModelError for text that is not UTF-8 or not JSON, for names that stand twice and for numbers beyond
-    the range of a double.  The literals NaN, Infinity and -Infinity are numbers, as Python writes them."""
+    """One line of JSON.  The literals NaN, Infinity and -Infinity are numbers, as Python writes them.
+
+    Raises ModelError for text that is not UTF-8 or not JSON, for names that stand twice and for numbers beyond the range of
+    a double.
+    """
     try:
         text = line.decode() if isinstance(line, bytes) else line
         return _decoder.decode(text)
@@ -120,7 +123,11 @@ class EventForm(NamedTuple):
         return cls((names[0], names[1]), id_)
 
 
-def event_of_row(row: Any, form: EventForm = EventForm()) -> Event:
+PLAIN = EventForm()
+"""Events without location and id."""
+
+
+def event_of_row(row: Any, form: EventForm = PLAIN) -> Event:
     """The event of one row (a parsed JSON object).  The attributes that hold its location stay attributes; the id does not.
     Raises ModelError."""
     if not isinstance(row, dict):

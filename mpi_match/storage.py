@@ -1,18 +1,19 @@
 """Flat arrays in HDF5 files that can be trusted: the only door to h5py.
 
-HDF5 by itself will hand back wrong numbers without a word: a flipped bit loads silently, a chunk never written reads as zeros,
-a join over a missing source reads as fill values.  Four habits close that:
+HDF5 by itself will hand back wrong numbers without a word: a flipped bit loads silently, a chunk never written reads as
+zeros, a join over a missing source reads as fill values.  Four habits close that:
 
 * Every dataset carries the CRC-32 of its bytes, and the root a SHA-256 over all of them, their types and shapes and every
   root attribute.  A reader checks both before anything is used.
 * Files are written under a temporary name; `complete` is set last; then flush, fsync, rename.  A half-written file is never
   found under its final name, and would be refused if it were.
 * `magic`, `kind` and `format_version` are checked first, so that the message names what was found and what was expected.
-* Attributes are fixed-length and the library version is bounded to HDF5 1.10, so that h5dump and h5ls of any cluster read them.
+* Attributes are fixed-length and the library version is bounded to HDF5 1.10, so that any cluster's h5dump and h5ls read
+  them.
 
-A file may be an **index**: a list of part files (name, rows, digest), written by many processes, that reads as one file.  Part k's
-arrays follow part k-1's; arrays whose name ends in `offsets` are CSR bounds that start at 0 in every part and are shifted by the
-running total when joined.
+A file may be an **index**: a list of part files (name, rows, digest), written by many processes, that reads as one file.
+Part k's arrays follow part k-1's; arrays whose name ends in `offsets` are CSR bounds that start at 0 in every part and
+are shifted by the running total when joined.
 """
 
 from __future__ import annotations
@@ -87,7 +88,10 @@ class Writer:
         self._attributes[name] = value
 
     def array(self, name: str, values: Array, *, contiguous: bool = False) -> None:
-        """A whole dataset.  `contiguous` leaves out HDF5's own chunk checksums so that the bytes can be mapped from the file."""
+        """A whole dataset.
+
+        `contiguous` leaves out HDF5's own chunk checksums so that the bytes can be mapped from the file.
+        """
         values = np.ascontiguousarray(values)
         self._need(values.nbytes)
         layout: dict[str, Any] = {}
@@ -109,7 +113,9 @@ class Writer:
     def _need(self, n_bytes: int) -> None:
         free = shutil.disk_usage(self.path.parent).free
         if free < n_bytes + 2**16:
-            raise StorageError(f"{self.path}: disk full: {n_bytes:,} bytes to write, {free:,} free; make room or write elsewhere")
+            raise StorageError(
+                f"{self.path}: disk full: {n_bytes:,} bytes to write, {free:,} free; make room or write elsewhere"
+            )
 
     def _seal(self, name: str, crc: int) -> None:
         dataset = self._file[name]
@@ -143,8 +149,11 @@ class Writer:
 
 
 class Column:
-    """A growing dataset of a `Writer`.  Full chunks go to the file as they come; the file's bytes depend only on the values, not on
-    how they were split over calls of `append`."""
+    """A growing dataset of a `Writer`.
+
+    Full chunks go to the file as they come; the file's bytes depend only on the values, not on how they were split over
+    calls of `append`.
+    """
 
     def __init__(self, writer: Writer, name: str, dtype: np.dtype[Any]) -> None:
         self._writer, self._name = writer, name
@@ -201,8 +210,8 @@ def write_index(path: Path, kind: str, parts: Iterable[Part], attributes: Mappin
 class Reader:
     """Reads what `Writer` or `write_index` wrote, and refuses everything else with a StorageError.
 
-    `with Reader(path, "table") as r: size = r.array("filters/size")`.  `attributes` holds the root's attributes; `rows` the number of
-    rows of each part when the file is an index, else None.
+    `with Reader(path, "table") as r: size = r.array("filters/size")`.  `attributes` holds the root's attributes; `rows`
+    the number of rows of each part when the file is an index, else None.
     """
 
     def __init__(self, path: str | os.PathLike[str], kind: str) -> None:
@@ -221,11 +230,15 @@ class Reader:
         for name, rows, digest in zip(*columns, strict=True):
             file = directory / name.decode()
             if not file.is_file():
-                raise StorageError(f"{self.path}: its part {file} is missing; an index must travel with its directory {directory.name}")
+                raise StorageError(
+                    f"{self.path}: its part {file} is missing; an index must travel with its directory {directory.name}"
+                )
             part = Reader(file, f"{kind}-part")
             found = part.attributes["digest"]
             if found != digest.decode() or part.attributes.get("rows") != rows:
-                raise StorageError(f"{file}: is not the part that {self.path} names: found digest {found}, expected {digest.decode()}")
+                raise StorageError(
+                    f"{file}: is not the part that {self.path} names: found digest {found}, expected {digest.decode()}"
+                )
             self._parts.append(part)
 
     def __enter__(self) -> Reader:
@@ -269,7 +282,9 @@ class Reader:
         if offset is None:
             raise StorageError(f"{self.path}: {name!r} is not contiguous")
         if offset + dataset.nbytes > self.path.stat().st_size:
-            raise StorageError(f"{self.path}: truncated: {name!r} ends at byte {offset + dataset.nbytes:,}, the file has fewer")
+            raise StorageError(
+                f"{self.path}: truncated: {name!r} ends at byte {offset + dataset.nbytes:,}, the file has fewer"
+            )
         return np.memmap(self.path, dataset.dtype, "r", offset, dataset.shape)
 
     def _dataset(self, name: str) -> Any:
@@ -289,7 +304,9 @@ class Reader:
             raise StorageError(f"{self.path}: {name!r} is damaged: {_reason(error)}; make the file again") from error
         found = zlib.crc32(_bytes(values))
         if found != expected:
-            raise StorageError(f"{self.path}: {name!r} is damaged: CRC-32 found {found:08x}, expected {expected:08x}; make the file again")
+            raise StorageError(
+                f"{self.path}: {name!r} is damaged: CRC-32 found {found:08x}, expected {expected:08x}; make the file again"
+            )
         return values
 
 
@@ -329,10 +346,15 @@ def _check(path: Path, file: h5py.File, kind: str) -> None:
     except (OSError, RuntimeError, ValueError, TypeError) as error:
         raise StorageError(f"{path}: its attributes cannot be read: {_reason(error)}") from error
     if attributes.get("magic") != MAGIC.decode():
-        raise StorageError(f"{path}: is HDF5 but not a file of mpi-match: magic found {attributes.get('magic')!r}, expected {MAGIC.decode()!r}")
+        raise StorageError(
+            f"{path}: is HDF5 but not a file of mpi-match: "
+            f"magic found {attributes.get('magic')!r}, expected {MAGIC.decode()!r}"
+        )
     if attributes.get("format_version") != FORMAT_VERSION:
         found = attributes.get("format_version")
-        raise StorageError(f"{path}: format_version found {found}, expected {FORMAT_VERSION}; compile it again with this version")
+        raise StorageError(
+            f"{path}: format_version found {found}, expected {FORMAT_VERSION}; compile it again with this version"
+        )
     if attributes.get("kind") != kind:
         raise StorageError(f"{path}: holds {attributes.get('kind')!r}, expected {kind!r}; were two files exchanged?")
     if attributes.get("complete") != 1:
@@ -367,7 +389,7 @@ def _line(name: str, dataset: Any, crc: int) -> str:
 
 
 def _bytes(values: Array) -> memoryview:
-    return memoryview(values.reshape(-1).view(np.uint8)) if values.size else memoryview(b"")
+    return values.reshape(-1).view(np.uint8).data if values.size else memoryview(b"")
 
 
 def _reason(error: BaseException) -> str:

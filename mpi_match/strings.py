@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -46,7 +47,7 @@ class Strings:
         base = int(self.offsets[start])
         pool = self.data[base : self.offsets[stop]].tobytes()
         bounds = (self.offsets[start : stop + 1] - base).tolist()
-        return [pool[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+        return [pool[a:b] for a, b in pairwise(bounds)]
 
     def take(self, index: Array) -> Strings:
         """The strings at `index` i64[k], in that order."""
@@ -55,8 +56,34 @@ class Strings:
 
     def is_sorted(self) -> bool:
         """Strictly increasing by bytes, hence distinct."""
-        items = list(self)
-        return all(a < b for a, b in zip(items[:-1], items[1:], strict=True))
+        return bool(np.all(self.is_below_next()))
+
+    def is_below_next(self) -> Array:
+        """bool[n - 1]: is string i less than string i + 1?
+
+        Eight bytes of every string are one big-endian word, zeros after its end; the few neighbours that share a word go on
+        to the next one.  Words that differ decide; strings whose words are all equal differ by zeros at the end, so the
+        shorter is the lesser.
+        """
+        starts, lengths = self.offsets[:-1], np.diff(self.offsets)
+        below = np.zeros(max(len(self) - 1, 0), bool)
+        tied = np.arange(len(below))
+        at = 0
+        while len(tied):
+            a, b = (self._words(starts[i] + at, lengths[i] - at) for i in (tied, tied + 1))
+            below[tied] = np.where(a == b, lengths[tied] < lengths[tied + 1], a < b)
+            at += 8
+            tied = tied[(a == b) & (np.maximum(lengths[tied], lengths[tied + 1]) > at)]
+        return below
+
+    def _words(self, starts: Array, lengths: Array) -> Array:
+        """u64: eight bytes from `starts`, of which only the first `lengths` belong to the string; the others count as 0."""
+        words = np.zeros(len(starts), np.uint64)
+        last = max(len(self.data) - 1, 0)
+        for place in range(min(8, int(lengths.max(initial=0)))):
+            byte = self.data[np.minimum(starts + place, last)].astype(np.uint64)
+            words |= np.where(place < lengths, byte, 0).astype(np.uint64) << np.uint64(56 - 8 * place)
+        return words
 
     @staticmethod
     def concat(parts: Sequence[Strings]) -> Strings:

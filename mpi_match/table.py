@@ -5,15 +5,15 @@
     filters        size, interface, and where they have them area and id
     interfaces     labels
 
-Ids are dense and mean the same in every table of the same subscriptions: names, operands and interface labels are numbered in
-the order of their bytes, filters by (interface, content key).
+Ids are dense and mean the same in every table of the same subscriptions: names, operands and interface labels are
+numbered in the order of their bytes, filters by (interface, content key).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -52,7 +52,10 @@ class FilterColumns:
 
     @classmethod
     def of(cls, size: Array, interface: Array, area: Array, ids: list[bytes | None] | None, first: int = 0) -> FilterColumns:
-        """From one row per filter, in table order; `area` f64[n, 3] is NaN where there is none; `first` is the first row's id."""
+        """From one row per filter, in table order.
+
+        `area` f64[n, 3] is NaN where there is none; `first` is the id of the first row.
+        """
         has_area = np.flatnonzero(~np.isnan(area[:, 2]))
         has_id = [i for i, item in enumerate(ids or ()) if item is not None]
         return cls(
@@ -76,18 +79,22 @@ class Table:
 
     @property
     def n_filters(self) -> int:
+        """Number of filters."""
         return len(self.filters.size)
 
     @property
     def n_interfaces(self) -> int:
+        """Number of interfaces."""
         return len(self.labels)
 
     @property
     def n_constraints(self) -> int:
+        """Number of constraints."""
         return len(self.constraints)
 
     @property
     def has_areas(self) -> bool:
+        """Has any filter an area?"""
         return len(self.filters.area) > 0
 
     @property
@@ -205,7 +212,13 @@ class Table:
             (c.set_offsets, len(c.set_code_offsets) - 1, "sets"),
         ):
             need(len(offsets) == v.n_names + 1 and _bounds(offsets, total), f"{what}/name_offsets do not fit")
-        for strings, what in ((v.names, "names"), (v.strings, "strings"), (v.atoms, "atoms"), (self.labels, "interfaces"), (f.ids, "ids")):
+        for strings, what in (
+            (v.names, "names"),
+            (v.strings, "strings"),
+            (v.atoms, "atoms"),
+            (self.labels, "interfaces"),
+            (f.ids, "ids"),
+        ):
             need(_bounds(strings.offsets, len(strings.data)), f"the offsets of {what} do not fit")
         need(_bounds(c.set_code_offsets, len(c.set_codes)), "sets/offsets do not fit")
         need(len(c.kind) == len(c.lo) == len(c.hi) == len(c.filter_id), "the columns of constraints differ in length")
@@ -219,7 +232,10 @@ class Table:
         for owners_, what in ((f.area_filter, "area"), (f.id_filter, "id")):
             need(_ascending(owners_, strictly=True), f"filters/{what}_filter is not sorted")
             need(not len(owners_) or int(owners_[-1]) < self.n_filters, f"an {what} belongs to an unknown filter")
-        need(np.array_equal(np.bincount(c.filter_id, minlength=self.n_filters), f.size), "constraints do not add up to filters/size")
+        need(
+            np.array_equal(np.bincount(c.filter_id, minlength=self.n_filters), f.size),
+            "constraints do not add up to filters/size",
+        )
         need(self._rows_sorted(), "constraints are not sorted by name, type, op, operand and filter")
 
     def _rows_sorted(self) -> bool:
@@ -246,7 +262,9 @@ class Table:
         if not 0 <= filter_id < self.n_filters:
             raise IndexError(f"filter {filter_id} of {self.n_filters}")
         offsets, rows = self.by_filter
-        found = [self.constraints.decode(int(row), self.vocabulary) for row in rows[offsets[filter_id] : offsets[filter_id + 1]]]
+        found = [
+            self.constraints.decode(int(row), self.vocabulary) for row in rows[offsets[filter_id] : offsets[filter_id + 1]]
+        ]
         at = int(np.searchsorted(self.filters.area_filter, filter_id))
         has_area = at < len(self.filters.area_filter) and self.filters.area_filter[at] == filter_id
         circle = Area(*self.filters.area[at].tolist()) if has_area else None
@@ -285,7 +303,11 @@ def vocabulary_arrays(v: Vocabulary) -> Iterator[tuple[str, Array]]:
     """Datasets of a vocabulary (also of a range of names: a part)."""
     yield from (("names/data", v.names.data), ("names/offsets", v.names.offsets))
     yield from (("numbers/name_offsets", v.number_offsets), ("numbers/values", v.numbers))
-    yield from (("strings/name_offsets", v.string_offsets), ("strings/data", v.strings.data), ("strings/offsets", v.strings.offsets))
+    yield from (
+        ("strings/name_offsets", v.string_offsets),
+        ("strings/data", v.strings.data),
+        ("strings/offsets", v.strings.offsets),
+    )
     yield from (("atoms/name_offsets", v.atom_offsets), ("atoms/op", v.atom_op))
     yield from (("atoms/data", v.atoms.data), ("atoms/offsets", v.atoms.offsets))
 
@@ -335,5 +357,3 @@ def _bounds(offsets: Array, total: int) -> bool:
 
 def _ascending(values: Array, strictly: bool) -> bool:
     return bool(np.all(values[:-1] < values[1:] if strictly else values[:-1] <= values[1:]))
-
-

@@ -13,13 +13,13 @@ With N numbers and S strings as operands on a name, its codes are
     0 .. 2N             numbers                     2N + 1              NaN, which satisfies nothing but `exists`
     2N+2 .. 2N+2S+2     strings, by UTF-8 bytes     2N+2S+3, 2N+2S+4    false, true
 
-so that one interval also says the type, and `exists` is the interval of all codes.  A `prefix` is an interval too, because the
-least string above all strings with that prefix is made an operand.  Exactness is free: a value is compared with the
-operands once, when its event is encoded, and never again.
+so that one interval also says the type, and `exists` is the interval of all codes.  A `prefix` is an interval too,
+because the least string above all strings with that prefix is made an operand.  Exactness is free: a value is compared
+with the operands once, when its event is encoded, and never again.
 
-`suffix` and `contains` are not intervals.  Each distinct (name, op, operand) of that kind is an **atom**.  It is evaluated once
-per distinct event string, and an event that satisfies it gets one more attribute, whose name is `n_names + atom` and whose
-code is 0: for an engine an atom is a name that is either there or not.
+`suffix` and `contains` are not intervals.  Each distinct (name, op, operand) of that kind is an **atom**.  It is
+evaluated once per distinct event string, and an event that satisfies it gets one more attribute, whose name is `n_names +
+atom` and whose code is 0: for an engine an atom is a name that is either there or not.
 
 A name and a code pack into one integer, `name << 16 | code` where that fits (the *narrow* form) and `name << 32 | code` in
 64 bits where not.  Names are distinct in an event, so one comparison of packed integers checks name, type and value.
@@ -64,10 +64,12 @@ class Vocabulary:
 
     @property
     def n_names(self) -> int:
+        """Number of names."""
         return len(self.names)
 
     @property
     def n_atoms(self) -> int:
+        """Number of atoms."""
         return len(self.atom_op)
 
     @cached_property
@@ -119,7 +121,7 @@ class Vocabulary:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over all arrays: events encoded with one vocabulary are understood by every table that has an equal one."""
+        """SHA-256 over all arrays: events encoded with one vocabulary are understood by every table with an equal one."""
         digest = hashlib.sha256()
         for array in self._arrays():
             digest.update(np.ascontiguousarray(array).view(np.uint8).data)
@@ -162,7 +164,9 @@ class Vocabulary:
         among the contained strings.
         """
         suffixes, contained = self._atoms_of(name)
-        found = [atom for n, by in suffixes.items() if n <= len(value) and (atom := by.get(value[len(value) - n :])) is not None]
+        found = [
+            atom for n, by in suffixes.items() if n <= len(value) and (atom := by.get(value[len(value) - n :])) is not None
+        ]
         for n, by in contained.items():
             pieces = {value[i : i + n] for i in range(len(value) - n + 1)}
             found.extend(atom for piece in pieces if (atom := by.get(piece)) is not None)

@@ -3,9 +3,9 @@
     engine = open_engine("keyed", table)      building is consolidating: refused here, with the reason, if at all
     answers = engine.match(batch)             exact, never truncated
 
-An engine is one module, named like its registry entry, the value of `--engine`, and (for a published system) the paper's name in
-lower case.  Every engine gives the same answers; `model.covers` is the judge.  From the naive one on, each is the cure of one
-slowness of the one before:
+An engine is one module, named like its registry entry, the value of `--engine`, and (for a published system) the paper's
+name in lower case.  Every engine gives the same answers; `model.covers` is the judge.  From the naive one on, each is the
+cure of one slowness of the one before:
 
     reference   asks the model about every filter                         the definition
     counting    looks at the constraints on the event's names, vectorised   no look at filters without a satisfied constraint
@@ -40,14 +40,19 @@ class EngineError(Exception):
 
 
 class Engine(Protocol):
-    """What an engine is.  `name` is its registry name; `device` says in words what it runs on ("cpu, 2 threads", "NVIDIA H200")."""
+    """What an engine is.
+
+    `name` is its registry name; `device` says in words what it runs on ("cpu, 2 threads", "NVIDIA H200").
+    """
 
     name: str
     device: str
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
-        """Matched interfaces of every event (with `filters`, matched filters instead).  Raises EngineError for a batch encoded with
-        another vocabulary."""
+        """Matched interfaces of every event; with `filters`, matched filters instead.
+
+        Raises EngineError for a batch encoded with another vocabulary.
+        """
         ...
 
     @property
@@ -59,9 +64,9 @@ class Engine(Protocol):
 def open_engine(name: str, table: Table, device: int | None = None, threads: int | None = None) -> Engine:
     """Build an engine for a table.
 
-    Parameters: `name` one of `ENGINES` or "auto"; `device` the GPU's number among the visible ones (None: chosen by local rank);
-    `threads` CPU threads (None: all that the process may use).
-    Raises EngineError, in one line, when the engine is unknown, needs a GPU that is not there, or cannot serve the table.
+    Parameters: `name` one of `ENGINES` or "auto"; `device` the GPU's number among the visible ones (None: chosen by local
+    rank); `threads` CPU threads (None: all that the process may use).  Raises EngineError, in one line, when the engine
+    is unknown, needs a GPU that is not there, or cannot serve the table.
     """
     if name == "auto":
         return _open_auto(table, device, threads)

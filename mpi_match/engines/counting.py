@@ -1,14 +1,14 @@
 """The counting algorithm (Carzaniga & Wolf, SIGCOMM 2003), vectorised with NumPy.
 
-Look only at the constraints on names that the event has; count, for each filter, how many are satisfied; a filter matches when the
-count is its size.  `absent` is counted backwards: every filter starts with its `absent` constraints satisfied, and loses one for each
-whose name the event has.
+Look only at the constraints on names that the event has; count, for each filter, how many are satisfied; a filter matches
+when the count is its size.  `absent` is counted backwards: every filter starts with its `absent` constraints satisfied,
+and loses one for each whose name the event has.
 
     naive       every constraint of every filter
     counting    the runs of the event's names; one byte-sized test for each constraint there, one pass over the filters
 
-Simple enough to be checked by eye and fast enough (about a millisecond per event at 250,000 filters) to check the fast engines on
-tables that the reference cannot scan.
+Simple enough to be checked by eye and fast enough (about a millisecond per event at 250,000 filters) to check the fast
+engines on tables that the reference cannot scan.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class Counting:
 
     @property
     def nbytes(self) -> int:
+        """See `Engine.nbytes`."""
         return self._start.nbytes + self._atom_rows.nbytes + self._atom_offsets.nbytes
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
@@ -54,7 +55,11 @@ class Counting:
         for event in range(batch.n_events):
             packed = batch.attributes[bounds[event] : bounds[event + 1]].astype(np.int64)
             satisfied, lost = self._satisfied(packed)
-            count = self._start + np.bincount(satisfied, minlength=table.n_filters) - np.bincount(lost, minlength=table.n_filters)
+            count = (
+                self._start
+                + np.bincount(satisfied, minlength=table.n_filters)
+                - np.bincount(lost, minlength=table.n_filters)
+            )
             matched = count == table.filters.size
             if table.has_areas:
                 matched[table.filters.area_filter] &= self._inside(batch, event)

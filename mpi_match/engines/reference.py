@@ -1,7 +1,8 @@
 """The reference: look at every constraint of every filter, one after the other, in plain Python.
 
-Slow on purpose: nothing here is clever enough to be wrong.  It is the naive matcher `model.covers` moved to code space, and the
-shortest complete statement of what an encoded constraint means; every other engine is a faster way to the same answers.
+Slow on purpose: nothing here is clever enough to be wrong.  It is the naive matcher `model.covers` moved to code space,
+and the shortest complete statement of what an encoded constraint means; every other engine is a faster way to the same
+answers.
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ class Reference:
         self._table = table
         self._offsets, self._rows = table.by_filter
         self._name_id = table.constraints.name_id
-        self._areas = {int(f): Area(*circle.tolist()) for f, circle in zip(table.filters.area_filter, table.filters.area, strict=True)}
+        self._areas = {
+            int(f): Area(*circle.tolist()) for f, circle in zip(table.filters.area_filter, table.filters.area, strict=True)
+        }
 
     @property
     def nbytes(self) -> int:
+        """See `Engine.nbytes`."""
         return self._name_id.nbytes
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:

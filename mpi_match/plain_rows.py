@@ -1,0 +1,88 @@
+"""The way back: drafts and events as the plain rows that `rows` reads, ready for `json.dumps`.
+
+What is written here and read there is the same again.  Numbers without a fraction are written as integers, the bound that a
+draft keeps beside each prefix is left out, and NaN and the infinities are left to `json`, which writes what Python reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.draft import KIND_SHIFT, Draft
+from mpi_match.events import Events
+from mpi_match.model import LISTS, MAX_EXACT_INTEGER, PRESENCE, ModelError, Op, Type
+from mpi_match.rows import EventForm
+
+
+def subscription_rows(draft: Draft) -> Iterator[dict[str, Any]]:
+    """One subscription row for every filter of a draft, in its order."""
+    labels, names = ([item.decode() for item in items] for items in (draft.labels, draft.names))
+    type_ = draft.kind >> KIND_SHIFT
+    counts = np.diff(draft.operand_offsets)
+    values = _values(draft.number, draft.string >= 0, draft.string, np.repeat(type_ == Type.BOOLEAN, counts), draft.strings)
+    symbols = [Op(kind & 15).symbol if (kind & 15) in set(Op) else "" for kind in range(256)]
+    whole_list = [(kind & 15) in LISTS | {Op.BETWEEN} for kind in range(256)]
+    no_operand = [(kind & 15) in PRESENCE for kind in range(256)]
+
+    bounds, first = draft.constraint_offsets.tolist(), draft.operand_offsets.tolist()
+    name, kinds = [names[i] for i in draft.name.tolist()], draft.kind.tolist()
+    circles = {int(i): draft.area[i].tolist() for i in np.flatnonzero(~np.isnan(draft.area[:, 2]))}
+    for i, interface in enumerate(draft.interface.tolist()):
+        constraints: list[list[Any]] = []
+        for k in range(bounds[i], bounds[i + 1]):
+            kind = kinds[k]
+            if whole_list[kind]:
+                constraints.append([name[k], symbols[kind], values[first[k] : first[k + 1]]])
+            elif no_operand[kind]:
+                constraints.append([name[k], symbols[kind]])
+            else:
+                constraints.append([name[k], symbols[kind], values[first[k]]])
+        row: dict[str, Any] = {"interface": labels[interface], "constraints": constraints}
+        if i in circles:
+            row["area"] = circles[i]
+        if draft.ids is not None and (id_ := draft.ids[i]) is not None:
+            row["id"] = id_.decode()
+        yield row
+
+
+def event_rows(events: Events, form: EventForm | None = None) -> Iterator[dict[str, Any]]:
+    """One event row for every event, in order.
+
+    `form` names the attributes that take an event's location and its id, as when it is read.  Raises ModelError when events
+    have what `form` has no name for, and would be lost.
+    """
+    form = form or EventForm()
+    for what, column, flag in (("locations", events.location, form.location), ("ids", events.ids, form.id)):
+        if column is not None and flag is None:
+            raise ModelError(f"these events have {what}; say which attribute takes them (--{what[:-1]})")
+    names = [item.decode() for item in events.names]
+    is_string, boolean = events.type == Type.STRING, events.type == Type.BOOLEAN
+    values = _values(events.number, is_string, events.string, boolean, list(events.strings))
+    name, bounds = [names[i] for i in events.name.tolist()], events.offsets.tolist()
+    for i in range(events.n_events):
+        row = dict(zip(name[bounds[i] : bounds[i + 1]], values[bounds[i] : bounds[i + 1]], strict=True))
+        if events.location is not None and form.location is not None and not np.isnan(events.location[i, 0]):
+            row.update(zip(form.location, events.location[i].tolist(), strict=True))
+        if events.ids is not None and form.id is not None and events.ids[i]:
+            row[form.id] = events.ids[i].decode()
+        yield row
+
+
+def _values(number: Array, is_string: Array, string: Array, is_boolean: Array, strings: list[bytes]) -> list[Any]:
+    """Python values of a column: text, booleans, and numbers as integers where they are whole."""
+    values: list[Any] = number.tolist()
+    small = np.abs(number) <= MAX_EXACT_INTEGER
+    whole = np.flatnonzero(small & (np.where(small, number, 0) % 1 == 0) & ~is_string & ~is_boolean)
+    for at, value in zip(whole.tolist(), number[whole].astype(np.int64).tolist(), strict=True):
+        values[at] = value
+    texts = [item.decode() for item in strings]
+    at_string = np.flatnonzero(is_string)
+    for at, index in zip(at_string.tolist(), string[at_string].tolist(), strict=True):
+        values[at] = texts[index]
+    for at in np.flatnonzero(is_boolean).tolist():
+        values[at] = bool(number[at])
+    return values

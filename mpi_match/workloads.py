@@ -1,0 +1,324 @@
+"""The published workloads, as generators: what the field measured itself on, so that our numbers can stand beside theirs.
+
+A `Scenario` is a row of parameters and the paper they come from.  It makes subscriptions (`draft`) and events (`events`)
+straight as flat columns: a million of either in about half a second, on one core, the same on every machine.
+
+    ccm              the default of Margara & Cugola (DEBS 2011), with numbers only: 10 interfaces with 22,500 to 27,500
+                     filters each, 3 to 5 constraints of `= != > <` on 100 names; events of 3 to 5 attributes; all uniform
+    ccm-strings      the same as published: half the constraints are on strings, with `= != contains prefix`
+    ccm-zipf1        ccm with names drawn by Zipf's law, exponent 1 ...
+    ccm-zipf2        ... and 2: a few names are in nearly every filter and every event
+    ccm-10-names     ccm with 10 names: every event touches two fifths of all constraints, and answers are dense
+    ccm-wide         ccm with 8 to 10 attributes per event: the names of a filter are easily there
+    ccm-large        ccm with 2.5 M filters
+    many-interfaces  1 M interfaces with one filter of ccm each: few matches, out of a huge number of possible ones
+    debs2009         Farroukh et al. (DEBS 2009): 6 M subscriptions of 10 constraints on 100 names, values 1 to 15, events
+                     of 50 attributes; the answers are subscriptions, so each is an interface
+
+What the papers leave open, and what we chose:
+
+* **A name has one type.**  Under ccm-strings every second name holds strings, in filters and in events, as in any real
+  schema; with a type drawn for each constraint, half of all look-ups would fail on the type alone and flatter every engine.
+* **Values are 100 numbers (0 to 99) and 100 words** of two to four syllables.  `prefix` asks for the first three letters
+  of a word and `contains` for the three from its second: about 100 operands for each operator again, about as selective as
+  `=`.  Whole words as operands would make the two operators the same as `=`.
+* **The sizes of interfaces add up.**  Interfaces come in pairs, one above the mean by what the other is below it, so that a
+  table has exactly `n_filters`, each interface within 10 % of the mean.
+* **many-interfaces needed no tuning**: with the parameters of ccm, an event matches 1.3 of the 1 M filters on average.
+* **Operators of debs2009**: half are `=` (what that paper's clusters are keyed by), the rest `!= < <= > >=` in equal parts.
+  Ten equalities would be satisfied by no event at all, and an answer that is always empty checks nothing.  As it is, an
+  event matches 0.05 of the 6 M on average.
+
+What they cannot show.  Everything is drawn independently: no popular combination of names, no name whose values go
+together, no subscriptions that copy each other, no event that resembles the one before.  Real ones are kinder to an index
+that finds rare combinations where there is structure, and harsher where everyone subscribes to the same thing.  In the
+default scenario most events match nothing, so that an engine that only rejects fast looks good; ccm-10-names and ccm-wide
+are there to catch it.  None of them has areas, updates, or strings longer than a word.
+
+Filters and events are made in blocks, each from its own generator, seeded with (seed, what for, number of the block): event
+i is the same however many are made and however they are cut into chunks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from mpi_match.arrays import Array, offsets_of, smallest_unsigned
+from mpi_match.draft import Draft, kind_of, prefix_bound
+from mpi_match.events import Events
+from mpi_match.model import Op, Type
+from mpi_match.plain_rows import event_rows, subscription_rows
+from mpi_match.strings import Strings
+
+__all__ = ["BLOCK", "CHUNK_EVENTS", "SCENARIOS", "Scenario", "event_rows", "subscription_rows"]
+
+BLOCK = 2**14
+"""Filters or events that come from one generator."""
+CHUNK_EVENTS = 2**18
+_FILTERS, _EVENTS, _INTERFACES, _WORDS = range(4)  # what a generator is for: independent streams under one seed
+_CCM = "Margara & Cugola, High performance content-based matching using GPUs, DEBS 2011, default scenario"
+_DEBS2009 = "Farroukh et al., Parallel event processing for content-based publish/subscribe systems, DEBS 2009"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Parameters of a workload; every range is (least, most), both included, drawn uniformly.
+
+    name, source        registry name; where the parameters come from
+    n_filters           filters in the table, exactly
+    n_interfaces        interfaces they are divided over, each within `interface_spread` of the mean
+    filter_size         constraints per filter, on distinct names
+    event_size          attributes per event, of distinct names
+    n_names             names there are
+    name_exponent       name number i (from 0) is drawn with a weight of (i + 1) ** -name_exponent
+    n_values            values of a name: first_value, first_value + 1, ... as numbers; as many words
+    string_share        share of the names that hold strings
+    number_ops          operators on numbers, equally likely (one that stands twice is twice as likely); same for string_ops
+    """
+
+    name: str
+    source: str
+    n_filters: int
+    n_interfaces: int
+    interface_spread: float = 0.1
+    filter_size: tuple[int, int] = (3, 5)
+    event_size: tuple[int, int] = (3, 5)
+    n_names: int = 100
+    name_exponent: float = 0.0
+    n_values: int = 100
+    first_value: int = 0
+    string_share: float = 0.0
+    number_ops: tuple[Op, ...] = (Op.EQ, Op.NE, Op.GT, Op.LT)
+    string_ops: tuple[Op, ...] = (Op.EQ, Op.NE, Op.CONTAINS, Op.PREFIX)
+
+    def __post_init__(self) -> None:
+        if self.n_filters < 1:
+            raise ValueError(f"{self.name}: a scenario needs at least 1 filter, found {self.n_filters}")
+        if not 1 <= self.n_interfaces <= self.n_filters:
+            raise ValueError(f"{self.name}: {self.n_filters} filters cannot fill {self.n_interfaces} interfaces")
+        for what, (least, most) in (("filter_size", self.filter_size), ("event_size", self.event_size)):
+            if not 0 <= least <= most <= self.n_names:
+                raise ValueError(f"{self.name}: {what} {least} to {most} does not fit {self.n_names} distinct names")
+
+    def scaled(self, n_filters: int) -> Scenario:
+        """The same scenario with another number of filters: on as many interfaces, or on one each where it is so."""
+        one_each = self.n_interfaces == self.n_filters
+        return replace(self, n_filters=n_filters, n_interfaces=n_filters if one_each else min(self.n_interfaces, n_filters))
+
+    def draft(self, seed: int = 0) -> Draft:
+        """The subscriptions, as `Table.from_draft` takes them."""
+        blocks = [self._filter_block(seed, at) for at in range(-(-self.n_filters // BLOCK))]
+        sizes, name, choice, value = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
+        sizes = sizes[: self.n_filters]
+        n_constraints = int(sizes.sum())
+        name, choice, value = name[:n_constraints], choice[:n_constraints], value[:n_constraints].astype(np.int64)
+        is_string = self._is_string[name]
+        on_strings, on_numbers = self._kinds(Type.STRING, self.string_ops), self._kinds(Type.NUMBER, self.number_ops)
+        kind = np.where(is_string, on_strings[choice], on_numbers[choice])
+        is_prefix = kind == kind_of(Type.STRING, Op.PREFIX)
+        operand_offsets = offsets_of(1 + is_prefix)
+        strings, operand = _string_operands(_words(self.n_values))
+        first = operand_offsets[:-1]
+        number = np.zeros(int(operand_offsets[-1]))
+        number[first] = np.where(is_string, 0, value + self.first_value)
+        string = np.full(len(number), -1, np.int64)
+        string[first] = np.where(is_string, operand[kind & 15, value], -1)
+        string[first[is_prefix] + 1] = operand[_BOUND, value[is_prefix]]
+        return Draft(
+            labels=_numbered(b"interface-%0*d", self.n_interfaces),
+            names=_numbered(b"name-%0*d", self.n_names),
+            strings=strings if self.string_share else [],
+            interface=np.repeat(np.arange(self.n_interfaces), self._interface_sizes(seed)),
+            constraint_offsets=offsets_of(sizes),
+            area=np.full((self.n_filters, 3), np.nan),
+            ids=None,
+            name=name.astype(np.int64),
+            kind=kind,
+            operand_offsets=operand_offsets,
+            number=number,
+            string=string,
+        )
+
+    def events(self, n: int, seed: int = 1) -> Events:
+        """The first n events.  Event i depends on `seed` and i only."""
+        return self._event_range(seed, 0, n)
+
+    def event_chunks(self, n: int, seed: int = 1, size: int = CHUNK_EVENTS) -> Iterator[Events]:
+        """The first n events in chunks of `size` (the last may be shorter), never all in memory together."""
+        return (self._event_range(seed, at, min(at + size, n)) for at in range(0, n, size))
+
+    def _event_range(self, seed: int, start: int, stop: int) -> Events:
+        first, last = start // BLOCK, -(-stop // BLOCK)
+        blocks = [self._event_block(seed, at) for at in range(first, max(last, first + 1))]
+        sizes, name, value = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
+        is_string = self._is_string[name]
+        whole = Events(
+            offsets=offsets_of(sizes),
+            name=name.astype(np.uint32),
+            type=np.where(is_string, np.uint8(Type.STRING), np.uint8(Type.NUMBER)),
+            number=np.where(is_string, 0.0, value.astype(np.float64) + self.first_value),
+            string=np.where(is_string, value, 0).astype(np.uint32),
+            names=Strings.of(_numbered(b"name-%0*d", self.n_names)),
+            strings=Strings.of(_words(self.n_values) if self.string_share else []),
+        )
+        return whole[start - first * BLOCK : stop - first * BLOCK]
+
+    def _event_block(self, seed: int, block: int) -> tuple[Array, Array, Array]:
+        """Sizes of `BLOCK` events; name and value of each of their attributes."""
+        rng = _generator(seed, _EVENTS, block)
+        sizes, name = self._names_of(rng, self.event_size)
+        return sizes, name, rng.integers(0, self.n_values, len(name), dtype=smallest_unsigned(self.n_values))
+
+    def _filter_block(self, seed: int, block: int) -> tuple[Array, Array, Array, Array]:
+        """Sizes of `BLOCK` filters; name, choice of operator and value of each of their constraints."""
+        rng = _generator(seed, _FILTERS, block)
+        sizes, name = self._names_of(rng, self.filter_size)
+        choice = rng.integers(0, self._n_choices, len(name), dtype=np.uint8)
+        return sizes, name, choice, rng.integers(0, self.n_values, len(name), dtype=smallest_unsigned(self.n_values))
+
+    def _names_of(self, rng: np.random.Generator, size: tuple[int, int]) -> tuple[Array, Array]:
+        """Sizes i64[BLOCK] in the range, and that many distinct names for each, end to end."""
+        sizes = rng.integers(size[0], size[1] + 1, BLOCK)
+        if self.name_exponent == 0 and size[1] > self.n_names // 4:  # so many would be rejected that a shuffle costs less
+            names = np.broadcast_to(np.arange(self.n_names, dtype=smallest_unsigned(self.n_names)), (BLOCK, self.n_names))
+            rows = rng.permuted(names, axis=1)[:, : size[1]]
+        else:
+            rows = self._draw_distinct(rng, size[1])
+        return sizes, rows[np.arange(size[1]) < sizes[:, None]]
+
+    def _draw_distinct(self, rng: np.random.Generator, most: int) -> Array:
+        """[BLOCK, most] names, distinct within a row: each is drawn again until it is none of those before it."""
+        columns = np.empty((most, BLOCK), smallest_unsigned(self.n_names))
+        for k in range(most):
+            columns[k] = self._draw(rng, BLOCK)
+            again = np.flatnonzero((columns[:k] == columns[k]).any(axis=0))
+            while len(again):
+                drawn = self._draw(rng, len(again))
+                columns[k, again] = drawn
+                again = again[(columns[:k, again] == drawn).any(axis=0)]
+        return columns.T
+
+    def _draw(self, rng: np.random.Generator, n: int) -> Array:
+        """Names by their weights (Walker's alias method: pick a name, then keep it or take its alias)."""
+        name = rng.integers(0, self.n_names, n, dtype=smallest_unsigned(self.n_names))
+        if self.name_exponent == 0:
+            return name
+        keep, alias = self._aliases
+        return np.where(rng.random(n, np.float32) < keep[name], name, alias[name])
+
+    @cached_property
+    def _aliases(self) -> tuple[Array, Array]:
+        """Chance to keep each name when picked, f32[n_names], and what to take otherwise."""
+        weight = np.arange(1, self.n_names + 1) ** -self.name_exponent
+        chance, alias = weight * self.n_names / weight.sum(), np.arange(self.n_names)
+        small, large = [list(np.flatnonzero(side)) for side in (chance < 1, chance >= 1)]
+        while small and large:
+            poor, rich = small.pop(), large[-1]
+            alias[poor] = rich
+            chance[rich] -= 1 - chance[poor]
+            if chance[rich] < 1:
+                small.append(large.pop())
+        for name in small + large:  # what is left differs from 1 by rounding only
+            chance[name] = 1
+        return chance.astype(np.float32), alias.astype(smallest_unsigned(self.n_names))
+
+    @cached_property
+    def _is_string(self) -> Array:
+        """bool[n_names]: strings are spread evenly over popular and rare names."""
+        return np.diff(np.floor(np.arange(self.n_names + 1) * self.string_share)) > 0
+
+    @property
+    def _n_choices(self) -> int:
+        """Equally likely choices that serve both lists of operators."""
+        return math.lcm(len(self.number_ops), len(self.string_ops))
+
+    def _kinds(self, type_: Type, ops: tuple[Op, ...]) -> Array:
+        """u8[_n_choices]: kind of constraint for each choice."""
+        return np.resize(np.array([kind_of(type_, op) for op in ops], np.uint8), self._n_choices)
+
+    def _interface_sizes(self, seed: int) -> Array:
+        """i64[n_interfaces]: filters of each interface; see the module for how they add up."""
+        mean, rest = divmod(self.n_filters, self.n_interfaces)
+        sizes = np.full(self.n_interfaces, mean)
+        sizes[:rest] += 1
+        most = int(mean * self.interface_spread)
+        pairs = self.n_interfaces // 2
+        off = _generator(seed, _INTERFACES, 0).integers(-most, most + 1, pairs)
+        sizes[: 2 * pairs : 2] += off
+        sizes[1 : 2 * pairs : 2] -= off
+        return sizes
+
+
+def _generator(seed: int, purpose: int, block: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64([seed, purpose, block]))
+
+
+def _numbered(form: bytes, n: int) -> list[bytes]:
+    """Labels whose order by bytes is their order by number."""
+    width = len(str(n - 1))
+    return [form % (width, i) for i in range(n)]
+
+
+def _words(n: int) -> list[bytes]:
+    """Distinct words of two to four syllables, always the same ones."""
+    rng = _generator(0, _WORDS, 0)
+    words: dict[bytes, None] = {}
+    while len(words) < n:
+        syllables = rng.integers(0, 60, rng.integers(2, 5)).tolist()
+        words["".join("bdfgklmnprst"[s // 5] + "aeiou"[s % 5] for s in syllables).encode()] = None
+    return list(words)
+
+
+_BOUND = 15
+"""Row of `_string_operands` for the bound of a prefix; no operator has this number."""
+
+
+def _string_operands(words: list[bytes]) -> tuple[list[bytes], Array]:
+    """Distinct operands, and for each operator and word which of them it asks for: i64[16, len(words)]."""
+    pool = {word: i for i, word in enumerate(words)}
+    operand = np.tile(np.arange(len(words)), (16, 1))
+    for row, pieces in (
+        (Op.PREFIX, [word[:3] for word in words]),
+        (_BOUND, [prefix_bound(word[:3]) for word in words]),
+        (Op.CONTAINS, [word[1:4] for word in words]),
+        (Op.SUFFIX, [word[-3:] for word in words]),
+    ):
+        operand[row] = [pool.setdefault(piece, len(pool)) for piece in pieces]
+    return list(pool), operand
+
+
+def _ccm(name: str, **parameters: Any) -> Scenario:
+    return Scenario(name, _CCM, **{"n_filters": 250_000, "n_interfaces": 10, **parameters})
+
+
+SCENARIOS: dict[str, Scenario] = {
+    scenario.name: scenario
+    for scenario in (
+        _ccm("ccm"),
+        _ccm("ccm-strings", string_share=0.5),
+        _ccm("ccm-zipf1", name_exponent=1.0),
+        _ccm("ccm-zipf2", name_exponent=2.0),
+        _ccm("ccm-10-names", n_names=10),
+        _ccm("ccm-wide", event_size=(8, 10)),
+        _ccm("ccm-large", n_filters=2_500_000),
+        _ccm("many-interfaces", n_filters=1_000_000, n_interfaces=1_000_000),
+        Scenario(
+            "debs2009",
+            _DEBS2009,
+            n_filters=6_000_000,
+            n_interfaces=6_000_000,
+            filter_size=(10, 10),
+            event_size=(50, 50),
+            n_values=15,
+            first_value=1,
+            number_ops=(Op.EQ,) * 5 + (Op.NE, Op.LT, Op.LE, Op.GT, Op.GE),
+        ),
+    )
+}
+"""The published scenarios by name."""

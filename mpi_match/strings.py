@@ -16,6 +16,9 @@ import numpy as np
 
 from mpi_match.arrays import Array, offsets_of, take_ranges
 
+_BLOCK = 2**15
+"""Strings compared together: what is computed of them stays in the processor's cache."""
+
 
 @dataclass(frozen=True)
 class Strings:
@@ -65,16 +68,21 @@ class Strings:
         to the next one.  Words that differ decide; strings whose words are all equal differ by zeros at the end, so the
         shorter is the lesser.
         """
-        starts, lengths = self.offsets[:-1], np.diff(self.offsets)
         below = np.zeros(max(len(self) - 1, 0), bool)
-        tied = np.arange(len(below))
+        for first in range(0, len(below), _BLOCK):
+            self._compare(np.arange(first, min(first + _BLOCK, len(below))), below)
+        return below
+
+    def _compare(self, tied: Array, below: Array) -> None:
+        """Fill `below` at the places `tied`."""
         at = 0
         while len(tied):
-            a, b = (self._words(starts[i] + at, lengths[i] - at) for i in (tied, tied + 1))
-            below[tied] = np.where(a == b, lengths[tied] < lengths[tied + 1], a < b)
+            starts = self.offsets[tied], self.offsets[tied + 1]
+            lengths = starts[1] - starts[0], self.offsets[tied + 2] - starts[1]
+            a, b = (self._words(start + at, length - at) for start, length in zip(starts, lengths, strict=True))
+            below[tied] = np.where(a == b, lengths[0] < lengths[1], a < b)
             at += 8
-            tied = tied[(a == b) & (np.maximum(lengths[tied], lengths[tied + 1]) > at)]
-        return below
+            tied = tied[(a == b) & (np.maximum(*lengths) > at)]
 
     def _words(self, starts: Array, lengths: Array) -> Array:
         """u64: eight bytes from `starts`, of which only the first `lengths` belong to the string; the others count as 0."""

@@ -15,7 +15,6 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from mpi_match.draft import Draft
 from mpi_match.model import Area, Filter, Op, Type
 from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.strings import Strings, sort_distinct
+from mpi_match.table_check import faults
 from mpi_match.vocabulary import Vocabulary
 
 INTERFACE_ID = np.dtype(np.uint32)
@@ -164,7 +164,14 @@ class Table:
         """Read a table (one file, or an index and its parts) and check it.  Raises StorageError."""
         with Reader(path, KIND_OF_FILE) as reader:
             table = cls.from_arrays(reader)
-            table._check(Path(path), reader)
+            for name, value in table.counts().items():
+                if reader.attributes.get(name) != value:
+                    raise StorageError(
+                        f"{path}: is not a valid table: the attribute {name} says {reader.attributes.get(name)}, "
+                        f"the arrays hold {value}; compile it again"
+                    )
+        for fault in faults(table):
+            raise StorageError(f"{path}: is not a valid table: {fault}; compile it again")
         return table
 
     @classmethod
@@ -192,65 +199,6 @@ class Table:
             ),
             Strings(reader.array("interfaces/data"), reader.array("interfaces/offsets")),
         )
-
-    def _check(self, path: Path, reader: Reader) -> None:
-        """Refuse arrays that do not fit each other or are out of order."""
-
-        def need(holds: bool, what: str) -> None:
-            if not holds:
-                raise StorageError(f"{path}: is not a valid table: {what}; compile it again")
-
-        for name, value in self.counts().items():
-            found = reader.attributes.get(name)
-            need(found == value, f"the attribute {name} says {found}, the arrays hold {value}")
-        v, c, f = self.vocabulary, self.constraints, self.filters
-        for offsets, total, what in (
-            (v.number_offsets, len(v.numbers), "numbers"),
-            (v.string_offsets, len(v.strings), "strings"),
-            (v.atom_offsets, v.n_atoms, "atoms"),
-            (c.offsets, len(c), "constraints"),
-            (c.set_offsets, len(c.set_code_offsets) - 1, "sets"),
-        ):
-            need(len(offsets) == v.n_names + 1 and _bounds(offsets, total), f"{what}/name_offsets do not fit")
-        for strings, what in (
-            (v.names, "names"),
-            (v.strings, "strings"),
-            (v.atoms, "atoms"),
-            (self.labels, "interfaces"),
-            (f.ids, "ids"),
-        ):
-            need(_bounds(strings.offsets, len(strings.data)), f"the offsets of {what} do not fit")
-        need(_bounds(c.set_code_offsets, len(c.set_codes)), "sets/offsets do not fit")
-        need(len(c.kind) == len(c.lo) == len(c.hi) == len(c.filter_id), "the columns of constraints differ in length")
-        need(len(f.interface) == self.n_filters, "filters/size and filters/interface differ in length")
-        need(len(f.area) == len(f.area_filter) and f.area.shape[1:] == (3,), "filters/area does not fit filters/area_filter")
-        need(len(f.ids) == len(f.id_filter), "filters/ids do not fit filters/id_filter")
-        need(v.names.is_sorted(), "names are not sorted")
-        need(self.labels.is_sorted(), "the labels of interfaces are not sorted")
-        need(_ascending(f.interface, strictly=False), "filters are not sorted by interface")
-        need(not len(f.interface) or int(f.interface[-1]) < self.n_interfaces, "a filter has an unknown interface")
-        for owners_, what in ((f.area_filter, "area"), (f.id_filter, "id")):
-            need(_ascending(owners_, strictly=True), f"filters/{what}_filter is not sorted")
-            need(not len(owners_) or int(owners_[-1]) < self.n_filters, f"an {what} belongs to an unknown filter")
-        need(
-            np.array_equal(np.bincount(c.filter_id, minlength=self.n_filters), f.size),
-            "constraints do not add up to filters/size",
-        )
-        need(self._rows_sorted(), "constraints are not sorted by name, type, op, operand and filter")
-
-    def _rows_sorted(self) -> bool:
-        c = self.constraints
-        if len(c) < 2:
-            return True
-        first = np.zeros(len(c) + 1, bool)
-        first[c.offsets] = True
-        tied = ~first[1:-1]  # row i and i + 1 are on one name
-        for column in (c.kind, c.lo, c.hi, c.filter_id):
-            a, b = column[:-1], column[1:]
-            if np.any(tied & (a > b)):
-                return False
-            tied &= a == b
-        return True
 
     @cached_property
     def by_filter(self) -> tuple[Array, Array]:
@@ -349,11 +297,3 @@ def load_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
     """The vocabulary of a table file, without its constraints and filters.  Raises StorageError."""
     with Reader(path, KIND_OF_FILE) as reader:
         return read_vocabulary(reader)
-
-
-def _bounds(offsets: Array, total: int) -> bool:
-    return len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == total and bool(np.all(offsets[:-1] <= offsets[1:]))
-
-
-def _ascending(values: Array, strictly: bool) -> bool:
-    return bool(np.all(values[:-1] < values[1:] if strictly else values[:-1] <= values[1:]))

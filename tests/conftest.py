@@ -1,0 +1,66 @@
+"""How the tests run: hypothesis profiles, fixtures that several files share, and the rule for tests that need a GPU."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+# No deadlines: the first example of a compiled engine takes seconds, and machines are shared.
+settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True, print_blob=True)
+settings.register_profile(
+    "thorough", max_examples=3000, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the source tree."""
+    return REPOSITORY
+
+
+@pytest.fixture
+def table_path(tmp_path: Path) -> Path:
+    """Where a test may write a table."""
+    return tmp_path / "table.h5"
+
+
+@pytest.fixture
+def events_path(tmp_path: Path) -> Path:
+    """Where a test may write an event table."""
+    return tmp_path / "events.h5"
+
+
+@pytest.fixture
+def matches_path(tmp_path: Path) -> Path:
+    """Where a test may write answers."""
+    return tmp_path / "matches.h5"
+
+
+@cache
+def why_no_gpu() -> str | None:
+    """Why tests marked `gpu` cannot run here, or None when they can; asked only when such a test comes up.
+
+    The CUDA simulator answers `cuda.is_available()` with True, so it is ruled out first: its tests are not marked `gpu`.
+    """
+    if os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0"):
+        return "the CUDA simulator is on (NUMBA_ENABLE_CUDASIM), and it is no GPU"
+    if importlib.util.find_spec("mpi_match.engines._cuda") is None:
+        return "this version has no GPU engines"
+    reason: str | None = importlib.import_module("mpi_match.engines._cuda").why_unavailable()
+    return reason
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") is not None:
+        reason = why_no_gpu()
+        if reason is not None:
+            pytest.skip(f"no usable GPU: {reason}")

@@ -114,17 +114,16 @@ class Events:
         String work is done once per distinct (name, string) pair.  `location` is None in the batch when no event has one.
         """
         known = np.array([vocabulary.name_ids.get(name, -1) for name in self.names] or [-1], np.int64)
-        name = known[self.name] if len(self.name) else np.zeros(0, np.int64)
-        keep = np.flatnonzero(name >= 0)
-        name, event = name[keep], owners(self.offsets)[keep]
-        type_, number = self.type[keep], self.number[keep]
-        code = np.zeros(len(keep), np.int64)
-        numeric = np.flatnonzero(type_ == Type.NUMBER)
-        code[numeric] = vocabulary.number_codes(name[numeric], number[numeric])
+        name, type_, number, string = known[self.name], self.type, self.number, self.string
+        event = np.repeat(np.arange(self.n_events, dtype=np.uint32), np.diff(self.offsets))
+        if known.min() < 0:
+            keep = np.flatnonzero(name >= 0)
+            name, type_, number, string, event = (column[keep] for column in (name, type_, number, string, event))
+        code = vocabulary.number_codes(name, number)
         boolean = np.flatnonzero(type_ == Type.BOOLEAN)
         code[boolean] = vocabulary.segment(Type.BOOLEAN)[0][name[boolean]] + number[boolean].astype(np.int64)
         textual = np.flatnonzero(type_ == Type.STRING)
-        codes, atoms, pair = self._encode_strings(vocabulary, name[textual], self.string[keep[textual]])
+        codes, atoms, pair = self._encode_strings(vocabulary, name[textual], string[textual])
         code[textual] = codes[pair]
 
         packed = vocabulary.pack(name, code)
@@ -134,10 +133,9 @@ class Events:
             extra = flat[take_ranges(offsets_of(n_atoms)[pair], n_atoms[pair])]
             packed = np.append(packed, vocabulary.pack(vocabulary.n_names + extra, np.zeros(len(extra), np.int64)))
             event = np.append(event, np.repeat(event[textual], n_atoms[pair]))
-        order = np.lexsort((packed, event))
         offsets = np.zeros(self.n_events + 1, np.uint32)
         np.cumsum(np.bincount(event, minlength=self.n_events), out=offsets[1:], dtype=np.uint32)
-        return EventBatch(offsets, packed[order], self.location, vocabulary.fingerprint)
+        return EventBatch(offsets, _by_event(event, packed, vocabulary.shift), self.location, vocabulary.fingerprint)
 
     def _encode_strings(self, vocabulary: Vocabulary, name: Array, string: Array) -> tuple[Array, list[list[int]], Array]:
         """Code and satisfied atoms of each distinct (name, string) pair, and the pair of each attribute."""
@@ -157,3 +155,14 @@ class Events:
             yield "events/location", self.location
         if self.ids is not None:
             yield from (("ids/data", self.ids.data), ("ids/offsets", self.ids.offsets))
+
+
+def _by_event(event: Array, packed: Array, shift: int) -> Array:
+    """Packed attributes, events end to end, ascending within each.
+
+    Names are distinct in an event, so (event, name) decides; both fit one 64-bit word, and sorting words is what NumPy does best.
+    """
+    high = event.astype(np.uint64) << np.uint64(32)
+    if packed.dtype == np.uint32:
+        return np.sort(high | packed).astype(np.uint32)
+    return packed[np.argsort(high | packed >> np.uint64(shift))]

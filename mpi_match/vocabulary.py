@@ -36,11 +36,13 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.arrays import Array, offsets_of, smallest_unsigned
+from mpi_match.arrays import Array, offsets_of, owners, smallest_unsigned
 from mpi_match.model import Op, Type
 from mpi_match.strings import Strings
 
 ATOM_OPS = (Op.SUFFIX, Op.CONTAINS)
+MAX_CLASSES = 2**20
+"""Largest table of codes by (name, class of numbers) that encoding keeps: small enough to be made at once and to stay in a cache."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,11 @@ class Vocabulary:
 
     def number_codes(self, name: Array, value: Array) -> Array:
         """Codes i64[k] of numbers f64[k] on names i64[k]."""
+        if self._classes is not None:
+            values, codes_of = self._classes
+            at = np.searchsorted(values, value)
+            at += at + (np.append(values, np.nan)[at] == value) + np.isnan(value)
+            return codes_of[name * (2 * len(values) + 2) + at].astype(np.int64)
         codes = np.zeros(len(value), np.int64)
         order = np.argsort(name.astype(smallest_unsigned(self.n_names)), kind="stable")
         bounds = np.searchsorted(name[order], np.arange(self.n_names + 1))
@@ -149,6 +156,27 @@ class Vocabulary:
             at = np.searchsorted(operands, value[rows])
             codes[rows] = 2 * at + (operands[np.minimum(at, len(operands) - 1)] == value[rows])
         return np.where(np.isnan(value), 2 * self.n_numbers[name] + 1, codes)
+
+    @cached_property
+    def _classes(self) -> tuple[Array, Array] | None:
+        """Where names share most of their operands: the d distinct ones, and the codes that they give on every name.
+
+        `values` f64[d] cuts the line into 2d + 1 classes (numbered as codes are), NaN is one more; `codes` u32[n_names * (2d + 2)] is
+        the code of each class on each name.  One look-up in one list then serves all names.  None where this table would be large.
+        """
+        values, rank = np.unique(self.numbers, return_inverse=True)
+        d = len(values)
+        if self.n_names * (d + 1) > MAX_CLASSES:
+            return None
+        is_operand = np.zeros((self.n_names, d), bool)
+        is_operand[owners(self.number_offsets), rank] = True
+        below = np.zeros((self.n_names, d + 1), np.uint32)
+        np.cumsum(is_operand, axis=1, out=below[:, 1:])
+        codes = np.empty((self.n_names, 2 * d + 2), np.uint32)
+        codes[:, 0:-1:2] = 2 * below
+        codes[:, 1:-1:2] = 2 * below[:, :-1] + is_operand
+        codes[:, -1] = 2 * self.n_numbers + 1
+        return values, codes.reshape(-1)
 
     def string_code(self, name: int, value: bytes) -> int:
         """Code of one string on one name."""

@@ -33,8 +33,7 @@ def save_events(events: Events, path: str | os.PathLike[str], vocabulary: Vocabu
 
     `kind` is "events", or "events-part" for a part of an index.  Returns the file's digest.  Raises StorageError.
     """
-    pieces = [events[at : at + ENCODE_EVENTS].encode(vocabulary) for at in range(0, events.n_events, ENCODE_EVENTS)]
-    batch = EventBatch.concat(pieces) if pieces else events.encode(vocabulary)
+    batch = _encoded(events, vocabulary)
     with Writer(path, kind) as writer:
         if kind != KIND_OF_FILE:
             writer.attribute("rows", events.n_events)
@@ -50,6 +49,20 @@ def save_events(events: Events, path: str | os.PathLike[str], vocabulary: Vocabu
         if batch.location is not None:
             writer.array("encoded/location", batch.location, contiguous=True)
     return writer.digest
+
+
+def _encoded(events: Events, vocabulary: Vocabulary) -> EventBatch:
+    """All events encoded, piece by piece: for tens of millions of them, the result is the only large array."""
+    pieces = [events[at : at + ENCODE_EVENTS].encode(vocabulary) for at in range(0, max(events.n_events, 1), ENCODE_EVENTS)]
+    offsets = np.zeros(events.n_events + 1, np.uint32)
+    np.cumsum(np.concatenate([np.diff(piece.offsets) for piece in pieces]), out=offsets[1:], dtype=np.uint32)
+    attributes = np.empty(sum(len(piece.attributes) for piece in pieces), vocabulary.packed_dtype)
+    at = len(attributes)
+    while pieces:  # from the last on, each freed once it is copied: memory that is not yet written to costs nothing
+        piece = pieces.pop().attributes
+        at -= len(piece)
+        attributes[at : at + len(piece)] = piece
+    return EventBatch(offsets, attributes, events.location, vocabulary.fingerprint)
 
 
 def event_counts(n_events: int, vocabulary: Vocabulary) -> dict[str, int | str]:

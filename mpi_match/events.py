@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpi_match.arrays import Array, offsets_of, owners, take_ranges
+from mpi_match.arrays import Array, offsets_of, take_ranges
 from mpi_match.batch import EventBatch
 from mpi_match.model import Event, Type
 from mpi_match.strings import Strings
@@ -115,7 +115,7 @@ class Events:
         """
         known = np.array([vocabulary.name_ids.get(name, -1) for name in self.names] or [-1], np.int64)
         name, type_, number, string = known[self.name], self.type, self.number, self.string
-        event = np.repeat(np.arange(self.n_events, dtype=np.uint32), np.diff(self.offsets))
+        event: Array = np.repeat(np.arange(self.n_events, dtype=np.uint32), np.diff(self.offsets))
         if known.min() < 0:
             keep = np.flatnonzero(name >= 0)
             name, type_, number, string, event = (column[keep] for column in (name, type_, number, string, event))
@@ -160,7 +160,7 @@ class Events:
 def _by_event(event: Array, packed: Array, shift: int) -> Array:
     """Packed attributes, events end to end, ascending within each.
 
-    Names are distinct in an event, so (event, name) decides; both fit one 64-bit word, and sorting words is what NumPy does best.
+    Names are distinct in an event, so (event, name) decides; both fit one 64-bit word, and NumPy sorts words fastest.
     """
     high = event.astype(np.uint64) << np.uint64(32)
     if packed.dtype == np.uint32:

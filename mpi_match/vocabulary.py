@@ -42,7 +42,7 @@ from mpi_match.strings import Strings
 
 ATOM_OPS = (Op.SUFFIX, Op.CONTAINS)
 MAX_CLASSES = 2**20
-"""Largest table of codes by (name, class of numbers) that encoding keeps: small enough to be made at once and to stay in a cache."""
+"""Largest table of codes by (name, class of numbers) that encoding keeps: quickly made, and it stays in a cache."""
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,9 @@ class Vocabulary:
     def _classes(self) -> tuple[Array, Array] | None:
         """Where names share most of their operands: the d distinct ones, and the codes that they give on every name.
 
-        `values` f64[d] cuts the line into 2d + 1 classes (numbered as codes are), NaN is one more; `codes` u32[n_names * (2d + 2)] is
-        the code of each class on each name.  One look-up in one list then serves all names.  None where this table would be large.
+        `values` f64[d] cuts the line into 2d + 1 classes (numbered as codes are), and NaN is one more; `codes`
+        u32[n_names * (2d + 2)] is the code of each class on each name.  One search in one list then serves all names, and no
+        attribute has to be sorted to its name's.  None where `codes` would be large.
         """
         values, rank = np.unique(self.numbers, return_inverse=True)
         d = len(values)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
 from functools import cache
 from pathlib import Path
@@ -53,14 +51,19 @@ def why_no_gpu() -> str | None:
     """
     if os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0"):
         return "the CUDA simulator is on (NUMBA_ENABLE_CUDASIM), and it is no GPU"
-    if importlib.util.find_spec("mpi_match.engines._cuda") is None:
-        return "this version has no GPU engines"
-    reason: str | None = importlib.import_module("mpi_match.engines._cuda").why_unavailable()
-    return reason
+    from mpi_match.engines import EngineError
+
+    try:
+        from mpi_match.engines import _cuda
+
+        _cuda.visible_gpus()
+    except EngineError as error:
+        return str(error)
+    return None
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") is not None:
         reason = why_no_gpu()
         if reason is not None:
-            pytest.skip(f"no usable GPU: {reason}")
+            pytest.skip(reason)

@@ -1,0 +1,326 @@
+"""Every engine against the naive matcher: one suite, run on each.
+
+The judge is `model.covers` on the filters as they were written, never another engine, except where thousands of filters
+meet hundreds of events: there the counting engine judges, which this file holds to `covers` like the others.  GPU engines
+take the same suite with `-m gpu` on a machine that has a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import CASES, event_of, filters_of
+from hypothesis import given
+from random_tables import SHAPES, random_subscriptions
+from strategies import subscriptions_and_events
+
+from mpi_match import engines
+from mpi_match.batch import EventBatch
+from mpi_match.engines import Engine, EngineError, open_engine
+from mpi_match.events import Events
+from mpi_match.matches import Matches
+from mpi_match.model import Event, Filter, covers, make_event, make_filter, matches
+from mpi_match.table import Table
+
+CPU = ("reference", "counting", "keyed")
+GPU = tuple(name for name in engines.ENGINES if name not in CPU)
+SLOW = ("reference", "counting")
+"""Engines that take milliseconds for an event: they get fewer events where the table is large."""
+
+every_engine = pytest.mark.parametrize("name", [*CPU, *(pytest.param(name, marks=pytest.mark.gpu) for name in GPU)])
+
+
+def encode(events: Sequence[Event], table: Table) -> EventBatch:
+    return Events.of(events).encode(table.vocabulary)
+
+
+def labels(engine: Engine, batch: EventBatch, table: Table) -> list[list[str]]:
+    return engine.match(batch).labels(table.labels)
+
+
+def assert_agrees(name: str, filters: Sequence[Filter], events: Sequence[Event]) -> None:
+    """Interfaces as `covers` gives them, filters as `matches` does."""
+    table = Table.from_filters(filters)
+    engine = open_engine(name, table)
+    batch = encode(events, table)
+    assert labels(engine, batch, table) == [covers(filters, event) for event in events]
+    kept = list(table.iter_filters())
+    expected = [[i for i, item in enumerate(kept) if matches(item, event)] for event in events]
+    found = engine.match(batch, filters=True)
+    assert [found[i].tolist() for i in range(len(found))] == expected
+    assert found.n_ids == table.n_filters
+
+
+# The answers.
+
+
+@every_engine
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_case(name: str, case: dict[str, Any]) -> None:
+    filters, event = filters_of(case), event_of(case)
+    assert covers(filters, event) == case["expect"], "the case itself is broken"
+    assert_agrees(name, filters, [event])
+
+
+@every_engine
+@given(inputs=subscriptions_and_events())
+def test_hypothesis(name: str, inputs: tuple[list[Filter], list[Event]]) -> None:
+    assert_agrees(name, *inputs)
+
+
+def joined(cases: Sequence[dict[str, Any]]) -> tuple[list[Filter], list[Event]]:
+    """The subscriptions of several cases in one list, each on interfaces of its own, and their events."""
+    filters = [item._replace(interface=f"{case['name']}/{item.interface}") for case in cases for item in filters_of(case)]
+    return filters, [event_of(case) for case in cases]
+
+
+@every_engine
+def test_all_cases_in_one_table(name: str) -> None:
+    filters, events = joined(CASES)
+    table = Table.from_filters(filters)
+    found = labels(open_engine(name, table), encode(events, table), table)
+    for case, answer, event in zip(CASES, found, events, strict=True):
+        own = [label.removeprefix(f"{case['name']}/") for label in answer if label.startswith(f"{case['name']}/")]
+        assert own == case["expect"], case["why"]
+        assert answer == covers(filters, event), case["name"]
+
+
+@every_engine
+def test_more_events_than_any_block(name: str) -> None:
+    filters, events = joined(CASES)
+    table = Table.from_filters(filters)
+    engine, batch = open_engine(name, table), encode(events, table)
+    if name in SLOW:
+        batch = batch[:30]
+    copies = 2 if name in SLOW else 40
+    once, many = engine.match(batch), engine.match(EventBatch.concat([batch] * copies))
+    assert many == Matches.concat([once] * copies)
+    assert many.n_matches > 0
+
+
+@every_engine
+@pytest.mark.parametrize("shape", SHAPES)
+def test_random_tables(name: str, shape: str) -> None:
+    filters, events = random_subscriptions(seed=len(shape), **SHAPES[shape])
+    table = Table.from_filters(filters)
+    batch = encode(events, table)
+    engine = open_engine(name, table)
+    if name in SLOW:
+        batch, events = batch[:8], events[:8]
+        assert labels(engine, batch, table) == [covers(filters, event) for event in events]
+        return
+    judge = open_engine("counting", table)
+    assert engine.match(batch) == judge.match(batch)
+    expected = judge.match(batch, filters=True)
+    assert expected.n_matches > 0
+    assert engine.match(batch, filters=True) == expected
+
+
+@every_engine
+def test_more_codes_than_sixteen_bits(name: str) -> None:
+    many = make_filter("many", [["x", "in", list(range(0, 70_000, 2))], ["y", "=", "a"]])
+    filters = [
+        *(many, make_filter("few", [["x", ">", 69_000]]), make_filter("none", [["x", "absent"], ["y", "contains", "b"]])),
+        *(make_filter("not", [["x", "not in", [69_999, 5]]]), make_filter("text", [["x", "prefix", "a"]])),
+    ]
+    values = [0, 1, 5, 32_768, 65_536, 69_001, 69_998, 69_999, 80_000, -1, float("nan"), "a", "b", True]
+    events = [make_event({"x": value, "y": y}) for value in values for y in ("a", "ab")]
+    events += [make_event({}), make_event({"y": "b"})]
+    assert Table.from_filters(filters).vocabulary.packed_dtype == np.uint64
+    assert_agrees(name, filters, events)
+
+
+@every_engine
+def test_more_names_than_sixteen_bits(name: str) -> None:
+    n_names = 66_000
+    names = [f"n{i}" for i in range(n_names)]
+    filters = [make_filter(str(i % 7), [[n, "absent"] for n in names[i : i + 60]]) for i in range(0, n_names, 60)]
+    filters += [make_filter("last", [["n65999", ">", 3], ["n0", "=", "a"]]), make_filter("zz", [["zz", "suffix", "a"]])]
+    events = [
+        make_event({"n65999": 4, "n0": "a"}),
+        make_event({"n65999": 3, "n0": "a", "zz": "ba"}),
+        make_event({names[i]: 1 for i in range(0, n_names, 60) if i // 60 % 7 != 3}),
+        make_event({}),
+    ]
+    assert Table.from_filters(filters).vocabulary.packed_dtype == np.uint64
+    assert_agrees(name, filters, events)
+
+
+def thick_filter(size: int) -> tuple[list[Filter], list[Event]]:
+    """A filter of `size` constraints, nearly all on one name, beside two thin ones."""
+    thick = make_filter("thick", [["x", ">", -i] for i in range(size - 1)] + [["y", "exists"]])
+    filters = [thick, make_filter("thin", [["x", ">", 0]]), make_filter("y", [["y", "=", 1]])]
+    return filters, [make_event(each) for each in ({"x": 1, "y": 1}, {"x": 0, "y": 1}, {"x": 1}, {"y": 1}, {})]
+
+
+@every_engine
+@pytest.mark.parametrize("size", [254, 255, 256, 257, 1000])
+def test_more_constraints_than_a_byte_counts(name: str, size: int) -> None:
+    assert_agrees(name, *thick_filter(size))
+
+
+@every_engine
+def test_more_constraints_than_sixteen_bits_count(name: str) -> None:
+    """An engine may refuse such a filter, and says then which engine can serve it; it may not count it wrong."""
+    filters, events = thick_filter(65_537)
+    table = Table.from_filters(filters)
+    try:
+        engine = open_engine(name, table)
+    except EngineError as error:
+        assert name not in SLOW
+        assert "engine 'counting' can serve this table" in str(error)  # noqa: PT017 (serving it is the other good outcome)
+        return
+    assert labels(engine, encode(events, table), table) == [covers(filters, event) for event in events]
+
+
+@every_engine
+def test_wide_events(name: str) -> None:
+    """Hundreds of attributes in an event, most of which no filter names."""
+    filters = [make_filter(str(i % 5), [[f"n{i}", "=", 1], [f"n{(7 * i) % 300}", "exists"]]) for i in range(300)]
+    events = [make_event({f"n{i}": i % step for i in range(600)}) for step in (1, 2, 3)]
+    assert_agrees(name, filters, events)
+
+
+# Tables and batches at their edges.
+
+
+@every_engine
+@pytest.mark.parametrize(
+    "filters",
+    [
+        pytest.param([], id="no filters"),
+        pytest.param([make_filter("i")], id="one filter that matches everything"),
+        pytest.param([make_filter("i", [], [0, 0, 1]), make_filter("j", [], [0, 0, 0])], id="only areas"),
+        pytest.param([make_filter("i", [["a", "absent"]])], id="only absent"),
+        pytest.param([make_filter("i", [["a", "contains", ""]])], id="only an atom"),
+        pytest.param([make_filter("i", [["a", "exists"]])] * 5, id="the same filter five times"),
+        pytest.param([make_filter("i", [["a", ">", 1], ["a", "<", 1]])], id="never satisfied"),
+    ],
+)
+def test_small_tables(name: str, filters: list[Filter]) -> None:
+    values = [{}, {"a": 1}, {"a": "x"}, {"b": 1}]
+    events = [make_event(value, location) for value in values for location in (None, (0, 0), (1, 1))]
+    assert_agrees(name, filters, events)
+
+
+@every_engine
+@pytest.mark.parametrize("filters", [[], [make_filter("i")], [make_filter("i", [["a", "exists"]], [0, 0, 1])]])
+def test_no_events(name: str, filters: list[Filter]) -> None:
+    table = Table.from_filters(filters)
+    engine, batch = open_engine(name, table), encode([], table)
+    for answer in (engine.match(batch), engine.match(batch, filters=True)):
+        assert answer.n_events == 0
+        assert answer.n_matches == 0
+
+
+@pytest.fixture(scope="module")
+def mixed() -> tuple[Table, EventBatch, Matches]:
+    """A table of every third case, the events of these, and the answers of the naive matcher."""
+    filters, events = joined(CASES[::3])
+    table = Table.from_filters(filters)
+    number = {table.label(i): i for i in range(table.n_interfaces)}
+    expected = [[number[label] for label in covers(filters, event)] for event in events]
+    return table, encode(events, table), Matches.of(expected, table.n_interfaces)
+
+
+@every_engine
+def test_slices_join_to_the_whole(name: str, mixed: tuple[Table, EventBatch, Matches]) -> None:
+    table, batch, expected = mixed
+    engine = open_engine(name, table)
+    cuts = [0, 1, 1, 2, 50, 64, len(batch)]
+    pieces = [batch[a:b] for a, b in pairwise(cuts)]
+    assert any(int(piece.offsets[0]) > 0 for piece in pieces)
+    assert Matches.concat([engine.match(piece) for piece in pieces]) == expected
+
+
+@every_engine
+def test_wire_form_matches_the_same(name: str, mixed: tuple[Table, EventBatch, Matches]) -> None:
+    table, batch, expected = mixed
+    received = EventBatch.from_wire(batch.to_wire())
+    assert open_engine(name, table).match(received) == expected
+
+
+@every_engine
+@pytest.mark.parametrize("start", [1, 2**31, 2**32 - 1, 2**32 - 40])
+def test_offsets_start_anywhere(name: str, start: int, mixed: tuple[Table, EventBatch, Matches]) -> None:
+    """A batch may be a range of a table with more than 2^32 attributes: offsets are counted modulo 2^32."""
+    table, batch, expected = mixed
+    moved = EventBatch(batch.offsets + np.uint32(start), batch.attributes, batch.location, batch.fingerprint)
+    engine = open_engine(name, table)
+    assert engine.match(moved) == expected
+    assert engine.match(moved[3:]) == engine.match(batch[3:])
+
+
+@every_engine
+def test_read_only_and_mapped_input_is_left_alone(name: str, mixed: tuple[Table, EventBatch, Matches]) -> None:
+    table, batch, expected = mixed
+    for array in (batch.offsets, batch.attributes, batch.location):
+        assert array is not None
+        array.flags.writeable = False
+    try:
+        assert open_engine(name, table).match(batch) == expected
+    finally:
+        for array in (batch.offsets, batch.attributes, batch.location):
+            array.flags.writeable = True  # type: ignore[union-attr]
+
+
+@every_engine
+def test_a_batch_without_locations_meets_areas(name: str) -> None:
+    table = Table.from_filters([make_filter("near", [], [0, 0, 1e9]), make_filter("any")])
+    batch = encode([make_event({})], table)
+    assert batch.location is None
+    assert labels(open_engine(name, table), batch, table) == [["any"]]
+
+
+@every_engine
+def test_one_engine_answers_many_batches(name: str, mixed: tuple[Table, EventBatch, Matches]) -> None:
+    """Nothing of one batch shows in the next: large, small, interfaces, filters, in any order."""
+    table, batch, expected = mixed
+    engine = open_engine(name, table)
+    for _ in range(2):
+        assert engine.match(batch) == expected
+        engine.match(batch[5:6], filters=True)
+        assert engine.match(batch[:0]).n_events == 0
+        assert np.array_equal(engine.match(batch[7:8])[0], expected[7])
+
+
+@every_engine
+def test_threads_do_not_change_answers(name: str, mixed: tuple[Table, EventBatch, Matches]) -> None:
+    table, batch, expected = mixed
+    for threads in (1, 2, 3):
+        assert open_engine(name, table, threads=threads).match(batch) == expected
+
+
+# What an engine says and refuses.
+
+
+@every_engine
+def test_a_batch_of_another_vocabulary_is_refused(name: str) -> None:
+    table = Table.from_filters([make_filter("i", [["x", ">", 1]])])
+    other = Table.from_filters([make_filter("i", [["x", ">", 2]])])
+    with pytest.raises(EngineError, match="another table's vocabulary; encode the events with this table"):
+        open_engine(name, table).match(encode([make_event({"x": 5})], other))
+
+
+@every_engine
+def test_what_an_engine_says_of_itself(name: str, mixed: tuple[Table, EventBatch, Matches]) -> None:
+    engine = open_engine(name, mixed[0])
+    assert engine.name == name
+    assert isinstance(engine.device, str)
+    assert engine.device
+    assert engine.nbytes > 0
+
+
+def test_an_unknown_engine_is_refused_by_name() -> None:
+    with pytest.raises(EngineError, match=r"unknown engine 'quick'; there are: reference, counting, .*auto"):
+        open_engine("quick", Table.from_filters([]))
+
+
+def test_every_registered_engine_is_tested() -> None:
+    assert (*CPU, *GPU) == engines.ENGINES
+    assert set(engines.AUTO) <= set(engines.ENGINES)
+    assert engines.AUTO[-1] in CPU, "auto must end at an engine that runs anywhere"

@@ -15,6 +15,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
@@ -29,6 +30,14 @@ from mpi_match.vocabulary import Vocabulary
 
 INTERFACE_ID = np.dtype(np.uint32)
 KIND_OF_FILE = "table"
+
+
+class ArraySource(Protocol):
+    """Where a table's arrays come from: a file's reader, or memory that another process filled."""
+
+    def array(self, name: str) -> Array:
+        """The array of this name."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -175,8 +184,8 @@ class Table:
         return table
 
     @classmethod
-    def from_arrays(cls, reader: Reader) -> Table:
-        """Assemble a table from a reader of datasets."""
+    def from_arrays(cls, reader: ArraySource) -> Table:
+        """Assemble a table from the arrays that `arrays` names."""
         return cls(
             read_vocabulary(reader),
             Constraints(
@@ -279,7 +288,7 @@ def label_arrays(labels: Strings) -> Iterator[tuple[str, Array]]:
     yield from (("interfaces/data", labels.data), ("interfaces/offsets", labels.offsets))
 
 
-def read_vocabulary(reader: Reader) -> Vocabulary:
+def read_vocabulary(reader: ArraySource) -> Vocabulary:
     """Only the vocabulary of a table file: all that encoding events needs."""
     return Vocabulary(
         names=Strings(reader.array("names/data"), reader.array("names/offsets")),

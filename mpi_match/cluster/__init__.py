@@ -1,0 +1,134 @@
+"""The cluster: rank 0 is the master, every other rank a worker with one engine.
+
+    rank 0   job ─► table once, then batches, `credits` at a time ─► worker   engine.match
+             answers written in event order ◄─ counts and ids ◄────
+
+    dispatch     who gets which batch: pure state, no MPI, no clock
+    launcher     what the environment says about how this process was started
+    job          the files of a run, opened and checked before anything else
+    feed         the bytes of the next batches, read and checked ahead of time
+    alone        a run of one process, which needs no MPI
+    ranks        a run of many, or the reason why it is none
+    consensus    steps that succeed on all ranks or fail on all, with one line of text
+    topology     which ranks share a host; their cores and GPUs divided
+    table_copy   the table from the master's memory into one copy per host
+    channel      what master and workers say to each other
+    master, worker, matcher
+
+The last six import `mpi4py.MPI`, which starts MPI, or serve those that do; nothing here imports them before a run has found that it was
+launched as several ranks.  `run` is all that the outside calls.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+PLACEMENTS = ("replicate",)
+"""Which filters a worker has.  `replicate`: all of them, so a batch goes to one worker."""
+SCHEDULES = ("dynamic", "static")
+"""Which worker gets a batch.  `dynamic`: one that has just answered.  `static`: batch k goes to worker k modulo their number."""
+FEEDS = ("master",)
+"""How a batch comes to a worker.  `master`: the master sends its bytes."""
+
+
+class ClusterError(Exception):
+    """A run cannot start or go on; the text says why and what to do.
+
+    `exit_code` is what the process should exit with (the command line's table).  `quiet` is set on all ranks but the one that is to
+    print the text, so that one failure is one line and not one per rank.
+    """
+
+    def __init__(self, text: str, exit_code: int = 1, *, quiet: bool = False) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+        self.quiet = quiet
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a run does.
+
+    table, events, output   files; on the master's host, no other rank opens them
+    engine                  a name of `engines.ENGINES`, or "auto"
+    batch                   events per batch
+    schedule, placement, feed   see SCHEDULES, PLACEMENTS, FEEDS
+    credits                 batches that a worker may hold unanswered
+    filters                 answer with filters instead of interfaces
+    threads                 CPU threads per worker; None: NUMBA_NUM_THREADS, else the host's cores divided by its workers
+    progress                called on rank 0 with (events written, events in all)
+    """
+
+    table: Path
+    events: Path
+    output: Path
+    engine: str = "auto"
+    batch: int = 65536
+    schedule: str = "dynamic"
+    placement: str = "replicate"
+    feed: str = "master"
+    credits: int = 4
+    filters: bool = False
+    threads: int | None = None
+    progress: Callable[[int, int], None] | None = None
+
+    def check(self) -> None:
+        """Raise ClusterError for an option out of its range."""
+        for name in ("batch", "credits", "threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ClusterError(f"{name} is {value}; it must be at least 1", 2)
+        for name, choices in (("schedule", SCHEDULES), ("placement", PLACEMENTS), ("feed", FEEDS)):
+            value = getattr(self, name)
+            if value not in choices:
+                raise ClusterError(f"{name} is {value!r}; there is: {', '.join(choices)}", 2)
+        for path in (self.table, self.events):
+            if self.output.exists() and path.exists() and self.output.samefile(path):
+                raise ClusterError(f"the output {self.output} would overwrite an input; give it another name", 2)
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What a run did.
+
+    events, matches   events answered; (event, interface) pairs, with `filters` (event, filter) pairs
+    wall_s            from the first batch until the answers are on disk; loading the table and building engines is before that
+    engine, device    as the workers report them; "2 x NVIDIA H200" where two say the same
+    workers           engines that took part: 1 without a launcher
+    rejected          events set aside by the run itself; those set aside when the event table was made are not in it
+    """
+
+    events: int
+    matches: int
+    wall_s: float
+    events_per_s: float
+    engine: str
+    device: str
+    workers: int
+    rejected: int
+
+
+def run(options: RunOptions) -> RunSummary | None:
+    """Match all events of a run and write the answers; call it on every rank with the same options.
+
+    Returns the summary on rank 0 and None on the others.  The answers are the same bytes whatever the ranks, the batch size and the
+    schedule.  A process that no launcher started (or one that started only this one) does everything itself and imports no MPI.
+
+    Raises, after all ranks have left and nothing is half written: ClusterError, StorageError, EngineError; KeyboardInterrupt when
+    alone (several ranks are ended with code 130).  After a failed run of several ranks MPI is finalised.
+    """
+    from mpi_match.cluster.launcher import found_in
+
+    launch = found_in(os.environ)
+    if launch is None or launch.size == 1:
+        from mpi_match.cluster.alone import run_alone
+
+        return run_alone(options)
+    try:
+        from mpi_match.cluster.ranks import run_ranks
+    except (ImportError, RuntimeError) as error:
+        quiet = launch.rank not in (0, None)
+        raise ClusterError(f"{launch.by} started several ranks, but MPI cannot be loaded: {error}", 5, quiet=quiet) from error
+    return run_ranks(options, launch)

@@ -1,0 +1,30 @@
+"""A run of one process: the same job, feed and answers, without a launcher and without MPI."""
+
+from __future__ import annotations
+
+import logging
+
+from mpi_match.cluster import RunOptions, RunSummary
+from mpi_match.cluster.feed import ReadAhead
+from mpi_match.cluster.interruption import terminate_as_interrupt
+from mpi_match.cluster.job import Job, Opened
+from mpi_match.engines import open_engine
+
+log = logging.getLogger(__name__)
+
+AHEAD = 2
+"""Batches that are read while one is matched."""
+
+
+def run_alone(options: RunOptions) -> RunSummary:
+    """See `cluster.run`."""
+    with terminate_as_interrupt(), Job(options) as job:
+        engine = open_engine(options.engine, job.table, threads=options.threads)
+        log.info("engine %s on %s", engine.name, engine.device)
+        job.begin()
+        with ReadAhead(lambda batch: job.events.batch(*job.extent(batch))) as feed:
+            for batch in range(job.n_batches):
+                feed.want(range(batch, min(batch + 1 + AHEAD, job.n_batches)))
+                answers = engine.match(feed.take(batch), filters=options.filters)
+                job.write(answers.counts, answers.ids)
+        return job.finish([Opened(engine.name, engine.device)])

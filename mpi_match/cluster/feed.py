@@ -1,0 +1,71 @@
+"""The next batches, ready before they are asked for.
+
+Reading a batch is three things: bringing its pages in from the file, checking their CRC, copying them (or, when the events were compiled for
+another table, encoding them).  NumPy and zlib do all of that without Python's lock, so a thread does it while the main thread talks.
+
+Buffers are few and used again: memory stays bounded, their pages are touched once, and a network that has to pin what it sends
+finds the same ones every time.  (Sending straight from the mapped file would save the copy, but networks refuse to pin a read-only
+mapping.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from mpi_match.arrays import Array
+
+T = TypeVar("T")
+
+
+class ReadAhead(Generic[T]):
+    """Makes batches ready in a thread of its own: `read(batch)` runs there, one at a time, in the order asked for."""
+
+    def __init__(self, read: Callable[[int], T]) -> None:
+        self._read = read
+        self._executor = ThreadPoolExecutor(1, "feed")
+        self._ready: dict[int, Future[T]] = {}
+
+    def __enter__(self) -> ReadAhead[T]:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._executor.shutdown(cancel_futures=True)
+
+    def want(self, batches: Iterable[int]) -> None:
+        """Have these read; those asked for before are not read again."""
+        for batch in batches:
+            if batch not in self._ready:
+                self._ready[batch] = self._executor.submit(self._read, batch)
+
+    def is_ready(self, batch: int) -> bool:
+        """Would `take` return (or raise) at once?"""
+        return self._ready[batch].done()
+
+    def take(self, batch: int) -> T:
+        """A wanted batch, once; waits for it.  Raises what reading it raised."""
+        return self._ready.pop(batch).result()
+
+
+class Buffers:
+    """Buffers that are used again: `take` one, `give` it back.  Not more exist than were ever taken at the same time."""
+
+    def __init__(self) -> None:
+        self._free: list[Array] = []
+
+    def take(self, n_bytes: int) -> Array:
+        """u8[at least n_bytes], 8-byte aligned, with any content."""
+        fitting = [i for i, buffer in enumerate(self._free) if len(buffer) >= n_bytes]
+        if fitting:
+            return self._free.pop(fitting[-1])
+        if self._free:
+            self._free.pop()  # too small: a larger one takes its place
+        return np.empty((n_bytes + n_bytes // 8) // 8 * 8 + 8, np.uint8)
+
+    def give(self, buffer: Array) -> None:
+        """Let a buffer be used again; nobody may look at its content any more."""
+        self._free.append(buffer)

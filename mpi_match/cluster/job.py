@@ -1,0 +1,107 @@
+"""The files of a run: opened, checked and held together, on the one process that touches them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import NamedTuple
+
+from mpi_match import event_table, table
+from mpi_match.arrays import Array
+from mpi_match.cluster import RunOptions, RunSummary
+from mpi_match.event_table import EventTable
+from mpi_match.matches import MatchesWriter
+from mpi_match.storage import Reader
+from mpi_match.strings import Strings
+from mpi_match.table import Table
+
+log = logging.getLogger(__name__)
+
+
+class Opened(NamedTuple):
+    """An engine that is ready, as its rank describes it."""
+
+    engine: str
+    device: str
+
+
+class Job:
+    """Table, events and output of a run.  `with Job(options) as job:` raises StorageError or ClusterError before any work is done,
+    and leaves no output behind when the block is left by an exception."""
+
+    def __init__(self, options: RunOptions) -> None:
+        self.options = options
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Job:
+        self.options.check()
+        with self._stack:
+            self.table = Table.load(self.options.table)
+            self.events = self._stack.enter_context(EventTable(self.options.events, self.table.vocabulary))
+            if not self.events.encoded_for_vocabulary:
+                log.warning("%s was compiled for another table: its events are encoded again on the way", self.options.events)
+            self._writer = self._stack.enter_context(self._open_output())
+            self._stack = self._stack.pop_all()
+        return self
+
+    def _open_output(self) -> MatchesWriter:
+        filters = self.options.filters
+        return MatchesWriter(
+            self.options.output,
+            self.n_ids,
+            Strings.of(()) if filters else self.table.labels,
+            "filter" if filters else "interface",
+            table_digest=_digest(self.options.table, table.KIND_OF_FILE),
+            events_digest=_digest(self.options.events, event_table.KIND_OF_FILE),
+        )
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    @property
+    def n_ids(self) -> int:
+        """How many different ids an answer can hold."""
+        return self.table.n_filters if self.options.filters else self.table.n_interfaces
+
+    @property
+    def n_batches(self) -> int:
+        return -(-self.events.n_events // self.options.batch)
+
+    def extent(self, batch: int) -> tuple[int, int]:
+        """First event of a batch, and the one after its last."""
+        start = batch * self.options.batch
+        return start, min(start + self.options.batch, self.events.n_events)
+
+    def begin(self) -> None:
+        """Start the clock."""
+        self._started = time.perf_counter()
+
+    def write(self, counts: Array, ids: Array) -> None:
+        """The answers of the next batch."""
+        self._writer.append_raw(counts, ids)
+        if self.options.progress is not None:
+            self.options.progress(self._writer.n_events, self.events.n_events)
+
+    def finish(self, opened: Sequence[Opened]) -> RunSummary:
+        """Put the output in its place, and sum up."""
+        self._stack.close()
+        wall_s = time.perf_counter() - self._started
+        return RunSummary(
+            events=self._writer.n_events,
+            matches=self._writer.n_matches,
+            wall_s=wall_s,
+            events_per_s=self._writer.n_events / wall_s,
+            engine=", ".join(sorted({each.engine for each in opened})),
+            device=", ".join(f"{n} x {device}" if n > 1 else device for device, n in Counter(o.device for o in opened).items()),
+            workers=len(opened),
+            rejected=0,
+        )
+
+
+def _digest(path: object, kind: str) -> str:
+    with Reader(str(path), kind) as reader:
+        return str(reader.attributes["digest"])

@@ -1,0 +1,69 @@
+"""Was this process started as one of many?  The environment says, without starting MPI to ask it.
+
+Two mistakes are to be avoided.  Starting MPI in a process that nobody launched drags in a library that may not be there, or one that waits
+for a server that is not.  And *not* noticing that N processes were started, each of which believes that it is alone: N times the
+same run, one output file, exit code 0.  That happens when `srun` speaks another PMI than the MPI library.
+
+The launchers, innermost first, since each leaves its variables to what it starts:
+
+    mpirun of Open MPI       OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_RANK
+    mpiexec of MPICH, Intel  PMI_SIZE, PMI_RANK        (also srun --mpi=pmi2)
+    srun                     SLURM_STEP_NUM_TASKS, SLURM_PROCID
+    anything with PMIx       PMIX_RANK                 the size is not said: only MPI knows
+
+SLURM_NTASKS alone says nothing: `salloc` and `sbatch` set it in a shell where one process runs.  A *step* is what srun starts; the
+numbers from 0xFFFFFFF0 on are Slurm's own steps (the batch script, an interactive shell), and those are not launched ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+_SOURCES = (
+    ("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    ("mpiexec", "PMI_SIZE", "PMI_RANK"),
+    ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
+    ("a PMIx launcher", None, "PMIX_RANK"),
+)
+_FIRST_OWN_STEP = 0xFFFFFFF0
+
+
+class Launch(NamedTuple):
+    """Who started this process, as one of how many (None: not said), as which (None: not said)."""
+
+    by: str
+    size: int | None
+    rank: int | None
+
+
+def found_in(environment: Mapping[str, str]) -> Launch | None:
+    """The launch that the environment tells of, or None when this process was started by hand."""
+    for by, size_name, rank_name in _SOURCES:
+        size, rank = (_number(environment.get(name or "")) for name in (size_name, rank_name))
+        if by == "srun" and not _is_step(environment):
+            continue
+        if size is not None or (size_name is None and rank is not None):
+            return Launch(by, size, rank)
+    return None
+
+
+def singleton_refusal(launch: Launch) -> str | None:
+    """What to say when MPI finds a single rank although `launch` tells of several; None when there is nothing to say."""
+    if launch.size is None or launch.size == 1:
+        return None
+    cure = {
+        "srun": "use srun --mpi=pmix (Open MPI), srun --mpi=pmi2 (MPICH), or mpirun inside the allocation",
+        "mpirun": "this mpirun and the MPI library of mpi4py are not of one installation; use the mpirun beside this Python",
+        "mpiexec": "this mpiexec and the MPI library of mpi4py are not of one installation; use the mpiexec beside this Python",
+    }[launch.by]
+    return f"{launch.by} started {launch.size} processes, but each finds itself alone (MPI world size 1): {cure}"
+
+
+def _is_step(environment: Mapping[str, str]) -> bool:
+    step = _number(environment.get("SLURM_STEP_ID"))
+    return step is not None and step < _FIRST_OWN_STEP
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None

@@ -1,0 +1,25 @@
+"""A host's cores and GPUs, divided among the workers on it.  Pure: every worker computes the same from the same list."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+
+def thread_share(worker: int, cores: Sequence[frozenset[int]]) -> int:
+    """CPU threads for `worker`, when worker i of this host may run on the cores `cores[i]`; at least 1.
+
+    A core that k workers may use counts 1/k for each, so ranks bound to cores of their own get those and unbound ranks an even share.
+    The master is no part of it: it mostly waits.
+    """
+    share = sum((Fraction(1, sum(core in others for others in cores)) for core in cores[worker]), Fraction(0))
+    return max(1, int(share))
+
+
+def device_share(worker: int, environment: Mapping[str, str]) -> int:
+    """GPU number, among those that the process sees, for a host's worker number `worker`.
+
+    A launcher that shows each task its own GPU (Slurm's --gpus-per-task) shows one, which is then number 0 for all of them.
+    """
+    visible = [each for each in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if each.strip()]
+    return worker % len(visible) if visible else worker

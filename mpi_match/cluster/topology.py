@@ -1,0 +1,72 @@
+"""Which ranks share a host, and what of the host each worker may use."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from mpi4py import MPI
+
+import mpi_match
+from mpi_match.cluster import ClusterError
+from mpi_match.cluster.consensus import agree, meet
+from mpi_match.cluster.shares import device_share, thread_share
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A rank's place.
+
+    comm, node, leaders   all ranks; those of this host; one rank of each host (COMM_NULL on the others)
+    threads, device       this worker's share of its host (meaningless on the master)
+    """
+
+    comm: MPI.Comm
+    node: MPI.Comm
+    leaders: MPI.Comm
+    threads: int
+    device: int
+
+    @property
+    def leads_node(self) -> bool:
+        return bool(self.node.rank == 0)
+
+    @classmethod
+    def find(cls, comm: MPI.Comm) -> Topology:
+        """Ask all ranks.  Raises Ended when they do not run the same program."""
+        meet(comm)
+        _check_same_program(comm)
+        node = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.rank)
+        leaders = comm.Split(0 if node.rank == 0 else MPI.UNDEFINED, key=comm.rank)
+        cores = node.allgather(frozenset(os.sched_getaffinity(0)) if comm.rank else None)
+        workers = [each for each in cores if each is not None]
+        number = sum(each is not None for each in cores[: node.rank])
+        threads = int(os.environ.get("NUMBA_NUM_THREADS", 0)) or (thread_share(number, workers) if comm.rank else 1)
+        return cls(comm, node, leaders, threads, device_share(number, os.environ))
+
+
+def _check_same_program(comm: MPI.Comm) -> None:
+    """Ranks with another version of this package would read the same bytes differently."""
+    programs = comm.allgather((_digest_of_package(), socket.gethostname()))
+
+    def compare() -> None:
+        others = Counter(host for digest, host in programs if digest != programs[0][0])
+        if others:
+            raise ClusterError(
+                f"another version of mpi_match on {', '.join(sorted(others))} than on {programs[0][1]}; install the same everywhere", 5
+            )
+
+    agree(comm, compare)
+
+
+def _digest_of_package() -> str:
+    """SHA-256 of the package's sources: what a version number is meant to stand for."""
+    root = Path(mpi_match.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()

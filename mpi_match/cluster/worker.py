@@ -1,0 +1,74 @@
+"""A worker: receives batches, has them matched, sends the answers.
+
+Three things go on at once, none waiting for another: the next batches come in (as many as there are credits), the matcher's thread
+matches one, earlier answers go out.  Buffers of batches go round: received into, matched from, received into again.
+"""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+from mpi4py import MPI
+
+from mpi_match.cluster.channel import HEADER_WORDS, Answer, Backoff, Do, Order, Said, Tag, Traffic, header
+from mpi_match.cluster.consensus import Failure
+from mpi_match.cluster.feed import Buffers
+from mpi_match.cluster.matcher import Matched, Matcher
+
+MASTER = 0
+PATIENCE_S = 5.0
+"""How long a worker that has to leave waits for the batch that its engine is matching."""
+
+
+class Worker:
+    """One rank's side of the channel.  `serve` returns the exit code that the master ends the run with: 0 when all went well."""
+
+    def __init__(self, comm: MPI.Comm, matcher: Matcher) -> None:
+        self._rank = comm.rank
+        self._matcher = matcher
+        self._traffic = Traffic(comm)
+        self._buffers = Buffers()
+        self._last: Order | None = None
+
+    def serve(self) -> int:
+        """Match until the master says that it is over."""
+        self._listen()
+        backoff = Backoff()
+        while self._last is None or not self._traffic.idle:
+            busy = self._traffic.poll()
+            # Waiting for MPI and for the matcher at once: asleep in the matcher's queue, for as long as the back-off allows.
+            while (matched := self._matcher.get(0 if busy else backoff.next_s())) is not None:
+                self._answer(matched)
+                busy = True
+            if busy:
+                backoff.reset()
+        self._matcher.stop(PATIENCE_S)
+        self._traffic.send([header(Answer(Said.GONE))], MASTER, Tag.ANSWER)
+        while not self._traffic.idle:
+            self._traffic.poll() or backoff.wait()
+        return self._last.exit_code
+
+    def _listen(self) -> None:
+        words = np.empty(HEADER_WORDS, np.int64)
+        self._traffic.receive([words], MASTER, Tag.ORDER, lambda: self._obey(Order(*words.tolist())))
+
+    def _obey(self, order: Order) -> None:
+        if order.kind != Do.MATCH:
+            self._last = order
+            return
+        self._listen()
+        buffer = self._buffers.take(order.n_bytes)
+        self._traffic.receive([buffer[: order.n_bytes]], MASTER, Tag.EVENTS, lambda: self._matcher.put(order.batch, buffer))
+
+    def _answer(self, matched: Matched) -> None:
+        self._buffers.give(matched.buffer)
+        if self._last is not None:
+            return
+        body = [matched.counts, matched.ids]
+        said = Answer(Said.MATCHES, matched.batch, len(matched.counts), len(matched.ids))
+        if matched.error is not None:
+            body = [np.frombuffer(pickle.dumps(Failure.of(matched.error, self._rank)), np.uint8)]
+            said = Answer(Said.FAILED, matched.batch, 0, len(body[0]))
+        self._traffic.send([header(said)], MASTER, Tag.ANSWER)
+        self._traffic.send(body, MASTER, Tag.BODY)

@@ -95,8 +95,8 @@ class Draft:
             )
             constraint = names[self.name] + _mix(self.kind.astype(np.uint64) + salt) + sums(operand, self.operand_offsets)
             key = sums(_mix(constraint), self.constraint_offsets)
-            area = np.where(np.isnan(self.area), 0.0, self.area + 0.0).view(np.uint64) * np.array([1, 3, 5], np.uint64)
-            key += np.where(np.isnan(self.area[:, 2]), np.uint64(0), _mix(area.sum(axis=1) + salt))
+            x, y, r = np.ascontiguousarray((self.area + 0.0).T).view(np.uint64)
+            key += np.where(np.isnan(self.area[:, 2]), np.uint64(0), _mix(_mix(_mix(x + salt) + y) + r))
             if self.ids is not None:  # a filter without an id adds nothing, whatever the others of this draft have
                 named = np.array([i is not None for i in self.ids], bool)
                 key[named] += _hashes([b"=" + i for i in self.ids if i is not None], lane)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays import Array
-from mpi_match.draft import KIND_SHIFT, Draft
+from mpi_match.draft import KIND_SHIFT, Draft, kind_of
 from mpi_match.events import Events
 from mpi_match.model import LISTS, MAX_EXACT_INTEGER, PRESENCE, ModelError, Op, Type
 from mpi_match.rows import EventForm
@@ -23,7 +23,10 @@ def subscription_rows(draft: Draft) -> Iterator[dict[str, Any]]:
     labels, names = ([item.decode() for item in items] for items in (draft.labels, draft.names))
     type_ = draft.kind >> KIND_SHIFT
     counts = np.diff(draft.operand_offsets)
-    values = _values(draft.number, draft.string >= 0, draft.string, np.repeat(type_ == Type.BOOLEAN, counts), draft.strings)
+    is_text = draft.string >= 0
+    bounded = (draft.kind == kind_of(Type.STRING, Op.PREFIX)) & (counts == 2)
+    is_text[draft.operand_offsets[1:][bounded] - 1] = False  # a bound is no text: its last byte may not even be UTF-8
+    values = _values(draft.number, is_text, draft.string, np.repeat(type_ == Type.BOOLEAN, counts), draft.strings)
     symbols = [Op(kind & 15).symbol if (kind & 15) in set(Op) else "" for kind in range(256)]
     whole_list = [(kind & 15) in LISTS | {Op.BETWEEN} for kind in range(256)]
     no_operand = [(kind & 15) in PRESENCE for kind in range(256)]
@@ -79,8 +82,8 @@ def _values(number: Array, is_string: Array, string: Array, is_boolean: Array, s
     whole = np.flatnonzero(small & (np.where(small, number, 0) % 1 == 0) & ~is_string & ~is_boolean)
     for at, value in zip(whole.tolist(), number[whole].astype(np.int64).tolist(), strict=True):
         values[at] = value
-    texts = [item.decode() for item in strings]
     at_string = np.flatnonzero(is_string)
+    texts = {i: strings[i].decode() for i in np.unique(string[at_string]).tolist()}
     for at, index in zip(at_string.tolist(), string[at_string].tolist(), strict=True):
         values[at] = texts[index]
     for at in np.flatnonzero(is_boolean).tolist():

@@ -123,17 +123,17 @@ class Scenario:
         kind = np.where(is_string, on_strings[choice], on_numbers[choice])
         is_prefix = kind == kind_of(Type.STRING, Op.PREFIX)
         operand_offsets = offsets_of(1 + is_prefix)
-        strings, operand = _string_operands(_words(self.n_values))
+        strings, operand = _string_operands(self._words)
         first = operand_offsets[:-1]
         number = np.zeros(int(operand_offsets[-1]))
         number[first] = np.where(is_string, 0, value + self.first_value)
         string = np.full(len(number), -1, np.int64)
-        string[first] = np.where(is_string, operand[kind & 15, value], -1)
+        string[first[is_string]] = operand[kind[is_string] & 15, value[is_string]]
         string[first[is_prefix] + 1] = operand[_BOUND, value[is_prefix]]
         return Draft(
             labels=_numbered(b"interface-%0*d", self.n_interfaces),
             names=_numbered(b"name-%0*d", self.n_names),
-            strings=strings if self.string_share else [],
+            strings=strings,
             interface=np.repeat(np.arange(self.n_interfaces), self._interface_sizes(seed)),
             constraint_offsets=offsets_of(sizes),
             area=np.full((self.n_filters, 3), np.nan),
@@ -147,13 +147,14 @@ class Scenario:
 
     def events(self, n: int, seed: int = 1) -> Events:
         """The first n events.  Event i depends on `seed` and i only."""
-        return self._event_range(seed, 0, n)
+        return self.event_range(0, n, seed)
 
     def event_chunks(self, n: int, seed: int = 1, size: int = CHUNK_EVENTS) -> Iterator[Events]:
         """The first n events in chunks of `size` (the last may be shorter), never all in memory together."""
-        return (self._event_range(seed, at, min(at + size, n)) for at in range(0, n, size))
+        return (self.event_range(at, min(at + size, n), seed) for at in range(0, n, size))
 
-    def _event_range(self, seed: int, start: int, stop: int) -> Events:
+    def event_range(self, start: int, stop: int, seed: int = 1) -> Events:
+        """Events `start` to `stop`."""
         first, last = start // BLOCK, -(-stop // BLOCK)
         blocks = [self._event_block(seed, at) for at in range(first, max(last, first + 1))]
         sizes, name, value = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
@@ -165,7 +166,7 @@ class Scenario:
             number=np.where(is_string, 0.0, value.astype(np.float64) + self.first_value),
             string=np.where(is_string, value, 0).astype(np.uint32),
             names=Strings.of(_numbered(b"name-%0*d", self.n_names)),
-            strings=Strings.of(_words(self.n_values) if self.string_share else []),
+            strings=Strings.of(self._words),
         )
         return whole[start - first * BLOCK : stop - first * BLOCK]
 
@@ -232,6 +233,11 @@ class Scenario:
     def _is_string(self) -> Array:
         """bool[n_names]: strings are spread evenly over popular and rare names."""
         return np.diff(np.floor(np.arange(self.n_names + 1) * self.string_share)) > 0
+
+    @cached_property
+    def _words(self) -> list[bytes]:
+        """The values of names that hold strings; none where no name does."""
+        return _words(self.n_values) if self.string_share else []
 
     @property
     def _n_choices(self) -> int:

@@ -1,0 +1,284 @@
+"""Measuring engines: what is timed, what is not, and why a number can be believed.
+
+    draft ──► table ──► engine ──► answers of all batches, `repetitions` times
+           table_s    build_s     match_s: median, least, most
+
+* **Timed apart.**  `table_s` encodes the subscriptions, `build_s` makes the engine's index (and uploads it), `encode_s`
+  encodes the events, `match_s` goes from encoded batches in memory to answers in memory.  Making the workload is never
+  timed.
+* **Warm.**  Before any clock starts, the engine is built for a small table of the same scenario and asked about a few
+  events, so that what is compiled on first use is compiled.  Then it answers batches of the real table for a second, not
+  timed.
+* **Checked.**  The answers of the timed runs are the ones that are checked.  All repetitions (and all engines compared) must
+  agree on every event; a sample of events, half of them from those that matched, is judged by another engine that nobody
+  optimised, and by the naive matcher where the table is small.  One wrong answer, and there is no result: WrongAnswer.
+* **Side by side.**  Engines that are compared take turns, repetition by repetition, so that a machine that slows down slows
+  all.
+
+What the numbers cannot show: disk, network and MPI (that is `run`'s business), the cost of reading events from rows, and how
+a workload that is not in `workloads` behaves.  `match_s` of a GPU engine includes the copies to and from the device.
+"""
+
+from __future__ import annotations
+
+import gc
+import shlex
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.batch import EventBatch
+from mpi_match.engines import Engine, open_engine
+from mpi_match.machine import commit, machine, versions
+from mpi_match.matches import Matches
+from mpi_match.model import covers
+from mpi_match.table import Table
+from mpi_match.workloads import SCENARIOS, Scenario
+
+COVERS_FILTERS = 20_000
+"""The largest table that the naive matcher judges as well."""
+WARM_UP_FILTERS, WARM_UP_EVENTS, WARM_UP_S = 2_000, 200, 1.0
+MAX_BUILDS, MAX_BUILD_S = 3, 3.0
+"""An index is built this often, or until that much time is spent; `build_s` is the median."""
+
+
+class WrongAnswer(Exception):
+    """An engine contradicts itself, another engine, or the naive matcher; the text says on which event and how."""
+
+
+@dataclass
+class Contender:
+    """One engine in an experiment: what it cost to build, and what it did in each repetition."""
+
+    engine: Engine
+    build_s: float
+    runs_s: list[float] = field(default_factory=list)
+    batch_s: list[float] = field(default_factory=list)
+    answers: Matches | None = None
+    checked: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A scenario's table and encoded events, and what making them cost."""
+
+    scenario: Scenario
+    seed: int
+    table: Table
+    table_s: float
+    events: EventBatch
+    encode_s: float
+
+    @classmethod
+    def of(cls, scenario: Scenario, n_events: int, seed: int) -> Workload:
+        """Make the table and the first `n_events` events of a scenario; raw events exist one chunk at a time."""
+        draft = scenario.draft(seed)
+        started = time.perf_counter()
+        table = Table.from_draft(draft)
+        table_s = time.perf_counter() - started
+        encode_s, pieces = 0.0, []
+        for chunk in scenario.event_chunks(n_events, seed):
+            started = time.perf_counter()
+            pieces.append(chunk.encode(table.vocabulary))
+            encode_s += time.perf_counter() - started
+        return cls(scenario, seed, table, table_s, EventBatch.concat(pieces), encode_s)
+
+    def batches(self, size: int) -> list[EventBatch]:
+        """All events in batches of `size`, sharing memory."""
+        return [self.events[at : at + size] for at in range(0, len(self.events), size)]
+
+
+def bench(scenario: str | Scenario, engine: str, **options: Any) -> dict[str, Any]:
+    """Measure one engine on one scenario: `compare` with one engine."""
+    (result,) = compare(scenario, [engine], **options)
+    return result
+
+
+def compare(
+    scenario: str | Scenario,
+    engines: Sequence[str],
+    *,
+    n_filters: int | None = None,
+    n_events: int = 100_000,
+    batch: int = 65_536,
+    repetitions: int = 5,
+    seed: int = 0,
+    device: int | None = None,
+    threads: int | None = None,
+    check: int = 10,
+) -> list[dict[str, Any]]:
+    """Measure engines side by side on the same events; one result for each, in the order given.
+
+    Parameters: `scenario` a name of `SCENARIOS` or a scenario; `n_filters` scales it; `batch` events per call of `match` (1
+    also measures the latency of each event); `repetitions` over all events; `device` and `threads` as in `open_engine`;
+    `check` events are judged. A result holds only plain values, for one line of JSON: `scenario`, `engine`, `device`, counts
+    (`n_filters`, `n_constraints`, `n_interfaces`, `n_events`, `batch`, `repetitions`), seconds (`table_s`, `build_s`,
+    `encode_s`; `match_s` with median, min and max over the repetitions), `events_per_s` and `us_per_event` of the median,
+    `ratio` to the first engine's `events_per_s`, `latency_us` (p50, p99; only with batch 1), `matches`, `matches_per_event`,
+    `engine_bytes`, `checked` (judge: events judged), and what is needed to do it again: `seed`, `machine`, `versions`,
+    `commit`, `command`, `date`. Raises KeyError for an unknown scenario, ValueError for a count below 1, EngineError,
+    WrongAnswer.
+    """
+    for name, value in (("n_events", n_events), ("batch", batch), ("repetitions", repetitions), ("engines", len(engines))):
+        if value < 1:
+            raise ValueError(f"{name} is {value}; it must be at least 1")
+    chosen = SCENARIOS[scenario] if isinstance(scenario, str) else scenario
+    workload = Workload.of(chosen if n_filters is None else chosen.scaled(n_filters), n_events, seed)
+    contenders = [_build(workload, name, device, threads) for name in engines]
+    batches = workload.batches(batch)
+    for contender in contenders:
+        _warm_up(contender.engine, batches)
+    for _ in range(repetitions):
+        for contender in contenders:
+            _repeat(contender, batches)
+    first = contenders[0]
+    for contender in contenders:
+        if contender is not first:
+            _agree(first, contender)
+        _judge(workload, contender, check)
+    return [_result(workload, contender, first, batch) for contender in contenders]
+
+
+def _build(workload: Workload, name: str, device: int | None, threads: int | None) -> Contender:
+    """Build an engine, warm, as often as `MAX_BUILDS` and `MAX_BUILD_S` allow; the last one stays."""
+    small = Workload.of(
+        workload.scenario.scaled(min(WARM_UP_FILTERS, workload.scenario.n_filters)), WARM_UP_EVENTS, workload.seed
+    )
+    open_engine(name, small.table, device, threads).match(small.events)
+    spent: list[float] = []
+    while True:
+        started = time.perf_counter()
+        engine = open_engine(name, workload.table, device, threads)
+        spent.append(time.perf_counter() - started)
+        if len(spent) == MAX_BUILDS or sum(spent) > MAX_BUILD_S:
+            return Contender(engine, statistics.median(spent))
+        del engine  # its memory, perhaps on a device, is free before the next one needs as much
+
+
+def _warm_up(engine: Engine, batches: list[EventBatch]) -> None:
+    until = time.perf_counter() + WARM_UP_S
+    for batch in batches:
+        engine.match(batch)
+        if time.perf_counter() > until:
+            return
+
+
+def _repeat(contender: Contender, batches: list[EventBatch]) -> None:
+    """One timed run over all batches.  Raises WrongAnswer when its answers are not those of the run before."""
+    found, match, clock = [], contender.engine.match, time.perf_counter
+    gc.collect()
+    gc.disable()
+    try:
+        times = [clock()]
+        for batch in batches:
+            found.append(match(batch))
+            times.append(clock())
+    finally:
+        gc.enable()
+    contender.runs_s.append(times[-1] - times[0])
+    contender.batch_s.extend(np.diff(times).tolist())
+    answers = Matches.concat(found)
+    if contender.answers is not None and (at := _first_difference(contender.answers, answers)) is not None:
+        raise WrongAnswer(
+            f"{contender.engine.name} contradicts itself on event {at}: interfaces {contender.answers[at].tolist()} in the "
+            f"first repetition, {answers[at].tolist()} in repetition {len(contender.runs_s)}"
+        )
+    contender.answers = answers
+
+
+def _agree(first: Contender, other: Contender) -> None:
+    assert first.answers is not None
+    assert other.answers is not None
+    at = _first_difference(first.answers, other.answers)
+    if at is not None:
+        raise WrongAnswer(
+            f"{first.engine.name} and {other.engine.name} differ on event {at}: "
+            f"interfaces {first.answers[at].tolist()} and {other.answers[at].tolist()}"
+        )
+
+
+def _first_difference(a: Matches, b: Matches) -> int | None:
+    """The first event that two answers differ on; None when they are equal."""
+    if a == b:
+        return None
+    if len(a) != len(b):
+        return min(len(a), len(b)) - 1
+    return next(i for i in range(len(a)) if not np.array_equal(a[i], b[i]))
+
+
+def _judge(workload: Workload, contender: Contender, check: int) -> None:
+    """Check a sample of the answers.  Raises WrongAnswer; otherwise notes who judged how many events."""
+    answers, table = contender.answers, workload.table
+    assert answers is not None
+    sample = _sample(answers, check, workload.seed)
+    if not len(sample):
+        return
+    judge = "reference" if contender.engine.name == "counting" else "counting"
+    batch = EventBatch.concat([workload.events[i : i + 1] for i in sample.tolist()])
+    expected = open_engine(judge, table).match(batch).labels(table.labels)
+    _expect(contender, judge, sample, expected, table)
+    if table.n_filters <= COVERS_FILTERS:
+        filters = list(table.iter_filters())
+        raw = [workload.scenario.event_range(i, i + 1, workload.seed).event(0) for i in sample.tolist()]
+        _expect(contender, "covers", sample, [covers(filters, event) for event in raw], table)
+
+
+def _sample(answers: Matches, check: int, seed: int) -> Array:
+    """Up to `check` events: half from those that matched anything, the rest from all."""
+    rng = np.random.default_rng(seed)
+    matched = np.flatnonzero(np.diff(answers.offsets))
+    some = rng.choice(matched, min(len(matched), check // 2), replace=False)
+    others = np.setdiff1d(np.arange(len(answers)), some)
+    return np.sort(np.append(some, rng.choice(others, min(len(others), check - len(some)), replace=False)))
+
+
+def _expect(contender: Contender, judge: str, sample: Array, expected: list[list[str]], table: Table) -> None:
+    assert contender.answers is not None
+    for event, wanted in zip(sample.tolist(), expected, strict=True):
+        found = [table.label(int(i)) for i in contender.answers[event]]
+        if found != wanted:
+            raise WrongAnswer(f"{contender.engine.name} is wrong about event {event}: found {found}, {judge} says {wanted}")
+    contender.checked[judge] = len(sample)
+
+
+def _result(workload: Workload, contender: Contender, first: Contender, batch: int) -> dict[str, Any]:
+    table, answers, n_events = workload.table, contender.answers, len(workload.events)
+    assert answers is not None
+    match_s = statistics.median(contender.runs_s)
+    latency = np.percentile(np.array(contender.batch_s) * 1e6, (50, 99)).tolist()
+    return {
+        "scenario": workload.scenario.name,
+        "engine": contender.engine.name,
+        "device": contender.engine.device,
+        "n_filters": table.n_filters,
+        "n_constraints": table.n_constraints,
+        "n_interfaces": table.n_interfaces,
+        "n_events": n_events,
+        "batch": batch,
+        "repetitions": len(contender.runs_s),
+        "seed": workload.seed,
+        "table_s": workload.table_s,
+        "build_s": contender.build_s,
+        "encode_s": workload.encode_s,
+        "match_s": {"median": match_s, "min": min(contender.runs_s), "max": max(contender.runs_s)},
+        "events_per_s": n_events / match_s,
+        "us_per_event": match_s / n_events * 1e6,
+        "ratio": statistics.median(first.runs_s) / match_s,
+        **({"latency_us": {"p50": latency[0], "p99": latency[1]}} if batch == 1 else {}),
+        "matches": answers.n_matches,
+        "matches_per_event": answers.n_matches / n_events,
+        "engine_bytes": contender.engine.nbytes,
+        "checked": contender.checked,
+        "machine": machine(),
+        "versions": versions(),
+        "commit": commit(),
+        "command": shlex.join(sys.argv),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }

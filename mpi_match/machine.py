@@ -1,0 +1,73 @@
+"""Where and with what a number was measured: the part of a record that lets someone else repeat it."""
+
+from __future__ import annotations
+
+import csv
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+_HERE = Path(__file__).resolve()
+
+
+def machine() -> dict[str, Any]:
+    """`cpu` (model), `cores` (that this process may use), `memory_gib`, and `gpus`: name and driver of each there is."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(memory / 2**30, 1),
+        "gpus": _gpus(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that decide speed; those not installed are left out."""
+    found = {"python": platform.python_version()}
+    for package in ("mpi-match", "numpy", "numba", "numba-cuda", "h5py", "mpi4py"):
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def commit() -> str | None:
+    """The commit this package was run from, with "-dirty" when tracked files differ from it; None outside a checkout."""
+    tracked = _output("git", "-C", str(_HERE.parent), "ls-files", "--error-unmatch", _HERE.name)
+    revision = _output("git", "-C", str(_HERE.parent), "rev-parse", "--short=12", "HEAD") if tracked else None
+    if not revision:
+        return None
+    changed = _output("git", "-C", str(_HERE.parent), "status", "--porcelain", "--untracked-files=no")
+    return f"{revision.strip()}-dirty" if changed and changed.strip() else revision.strip()
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass  # not Linux: what the platform module knows has to do
+    return platform.processor() or platform.machine()
+
+
+def _gpus() -> list[dict[str, str]]:
+    listed = _output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+    rows = csv.reader((listed or "").splitlines(), skipinitialspace=True)
+    return [{"name": row[0], "driver": row[1]} for row in rows if len(row) == 2]
+
+
+def _output(*command: str) -> str | None:
+    """Standard output of a command; None when it is not there, fails, or takes too long."""
+    if shutil.which(command[0]) is None:
+        return None
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None

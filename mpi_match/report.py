@@ -1,0 +1,124 @@
+"""Results for people (a table on the terminal, a plot) and for machines (JSON lines).
+
+The table has the form of the OSU micro-benchmarks: comments that begin with `#`, then one aligned line for each result,
+ready to be pasted into a mail or read by `awk`.  Results that were measured under the same conditions stand under one head.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+Result = dict[str, Any]
+"""What `experiments.compare` gives for one engine."""
+
+_HEAD = ("scenario", "n_filters", "n_constraints", "n_interfaces", "n_events", "repetitions")
+_COLUMNS = (
+    ("Engine", lambda r: r["engine"]),
+    ("Batch", lambda r: str(r["batch"])),
+    ("Build (s)", lambda r: f"{r['build_s']:.3f}"),
+    ("Match (s)", lambda r: f"{r['match_s']['median']:.4f}"),
+    ("Spread", lambda r: _spread(r["match_s"])),
+    ("Events/s", lambda r: f"{r['events_per_s']:,.0f}"),
+    ("us/event", lambda r: f"{r['us_per_event']:.4g}"),
+    ("p50 (us)", lambda r: _latency(r, "p50")),
+    ("p99 (us)", lambda r: _latency(r, "p99")),
+    ("Matches/event", lambda r: f"{r['matches_per_event']:.3f}"),
+    ("Ratio", lambda r: f"{r['ratio']:.2f}"),
+    ("Checked", lambda r: "+".join(f"{n} {judge}" for judge, n in r["checked"].items()) or "no"),
+)
+
+
+def _spread(seconds: dict[str, float]) -> str:
+    return f"-{1 - seconds['min'] / seconds['median']:.0%} +{seconds['max'] / seconds['median'] - 1:.0%}"
+
+
+def _latency(result: Result, which: str) -> str:
+    return f"{result['latency_us'][which]:.1f}" if "latency_us" in result else "-"
+
+
+def text_table(results: Sequence[Result]) -> str:
+    """The results as text, a head for each group of results in a row that share their conditions."""
+    groups: list[list[Result]] = []
+    for result in results:
+        if groups and _conditions(groups[-1][0]) == _conditions(result):
+            groups[-1].append(result)
+        else:
+            groups.append([result])
+    return "\n\n".join("\n".join([*_head(group[0]), *_lines(group)]) for group in groups) + "\n"
+
+
+def _conditions(result: Result) -> list[Any]:
+    return [result[key] for key in (*_HEAD, "machine", "commit")]
+
+
+def _head(result: Result) -> list[str]:
+    gpus = sorted({f"{gpu['name']} (driver {gpu['driver']})" for gpu in result["machine"]["gpus"]})
+    place = ", ".join([f"{result['machine']['cpu']}, {result['machine']['cores']} cores", *gpus])
+    return [
+        f"# mpi-match bench: {result['scenario']}",
+        f"# {result['n_filters']:,} filters, {result['n_constraints']:,} constraints, {result['n_interfaces']:,} interfaces",
+        f"# {result['n_events']:,} events, {result['repetitions']} repetitions",
+        f"# {place}; commit {result['commit'] or 'unknown'}; {result['date']}",
+    ]
+
+
+def _lines(results: Sequence[Result]) -> list[str]:
+    columns = [column for column in _COLUMNS if not column[0].startswith("p") or any("latency_us" in r for r in results)]
+    rows = [["# " + columns[0][0], *(title for title, _ in columns[1:])]]
+    rows += [[str(value(result)) for _, value in columns] for result in results]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))])
+        for row in rows
+    ]
+
+
+def json_line(result: Result) -> str:
+    """One result as one line of JSON."""
+    return json.dumps(result, ensure_ascii=False)
+
+
+def append_json(path: Path, results: Iterable[Result]) -> None:
+    """Add results to the end of a JSON lines file, which is created if need be."""
+    with path.open("a", encoding="utf-8") as handle:
+        handle.writelines(json_line(result) + "\n" for result in results)
+
+
+def read_json(path: Path) -> list[Result]:
+    """The results of a JSON lines file."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+
+
+def plot(results: Sequence[Result], path: Path) -> None:
+    """Events per second by scenario and engine, on a logarithmic scale, as a figure (PNG, SVG or PDF by the path's ending).
+
+    Bars show medians, whiskers the fastest and slowest repetition.  Raises ImportError, saying what to install, without
+    matplotlib.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("plots need matplotlib: pip install 'mpi-match[plot]'") from error
+    scenarios = list(dict.fromkeys(r["scenario"] for r in results))
+    series = list(dict.fromkeys((r["engine"], r["batch"]) for r in results))
+    figure = Figure(figsize=(max(5.0, 1.6 * len(scenarios) + 2), 4.5), layout="constrained")
+    axes = figure.subplots()
+    width = 0.8 / len(series)
+    for k, (engine, batch) in enumerate(series):
+        shown = [r for r in results if (r["engine"], r["batch"]) == (engine, batch)]
+        places = [scenarios.index(r["scenario"]) + (k - (len(series) - 1) / 2) * width for r in shown]
+        rates = [r["events_per_s"] for r in shown]
+        slowest = [rate - r["n_events"] / r["match_s"]["max"] for rate, r in zip(rates, shown, strict=True)]
+        fastest = [r["n_events"] / r["match_s"]["min"] - rate for rate, r in zip(rates, shown, strict=True)]
+        label = f"{engine}, batch {batch:,} ({shown[0]['device']})"
+        axes.bar(places, rates, width, yerr=[slowest, fastest], capsize=2, label=label)
+    axes.set_xticks(range(len(scenarios)), scenarios)
+    axes.set_yscale("log")
+    axes.set_ylabel("events per second")
+    axes.grid(axis="y", which="both", alpha=0.3)
+    axes.set_axisbelow(True)
+    axes.legend(fontsize="small")
+    figure.savefig(path)

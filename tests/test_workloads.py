@@ -1,0 +1,221 @@
+"""The scenarios are what their papers say, the same everywhere, and the same as rows as they are as columns."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cases import CASES, event_of, filters_of
+
+from mpi_match import vocabulary as vocabulary_module
+from mpi_match.arrays import owners
+from mpi_match.draft import Draft
+from mpi_match.engines import open_engine
+from mpi_match.events import Events
+from mpi_match.model import Op, Type, covers, make_event
+from mpi_match.plain_rows import event_rows, subscription_rows
+from mpi_match.rows import EventForm, event_of_row, parse_json, subscription_filters
+from mpi_match.table import Table
+from mpi_match.workloads import BLOCK, SCENARIOS, Scenario
+
+EVERY = pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
+
+
+def small(scenario: Scenario) -> Scenario:
+    return scenario.scaled(3_000)
+
+
+def near(found: float, expected: float, n: int) -> bool:
+    """Is a frequency within five standard deviations of what it should be?"""
+    return abs(found - expected) <= 5 * np.sqrt(max(expected * (1 - expected), 1e-9) / n)
+
+
+@EVERY
+def test_filters_have_the_sizes_names_and_operators_of_the_scenario(scenario: Scenario) -> None:
+    scenario = small(scenario)
+    draft = scenario.draft()
+    assert draft.n_filters == 3_000
+    sizes = np.diff(draft.constraint_offsets)
+    least, most = scenario.filter_size
+    assert set(sizes.tolist()) == set(range(least, most + 1))
+    pairs = set(zip(owners(draft.constraint_offsets).tolist(), draft.name.tolist(), strict=True))
+    assert len(pairs) == draft.n_constraints, "a name stands twice in a filter"
+    assert len(draft.names) == scenario.n_names
+    on_string = draft.kind >> 4 == Type.STRING
+    for type_, ops, rows in (
+        (Type.STRING, scenario.string_ops, draft.kind[on_string]),
+        (Type.NUMBER, scenario.number_ops, draft.kind[~on_string]),
+    ):
+        for op in set(ops):
+            found = np.count_nonzero(rows == (type_ << 4 | op))
+            assert not len(rows) or near(found / len(rows), ops.count(op) / len(ops), len(rows)), op
+        assert {int(kind) & 15 for kind in rows} <= {int(op) for op in ops}
+    numbers = draft.number[draft.operand_offsets[:-1]][~on_string]
+    assert set(numbers.tolist()) == set(range(scenario.first_value, scenario.first_value + scenario.n_values))
+    types = Counter(zip(draft.name.tolist(), on_string.tolist(), strict=True))
+    assert len(types) == len({name for name, _ in types}), "a name has two types"
+
+
+@EVERY
+def test_events_have_the_sizes_names_and_types_of_the_scenario(scenario: Scenario) -> None:
+    scenario = small(scenario)
+    events = scenario.events(2_000)
+    assert len(events) == 2_000
+    least, most = scenario.event_size
+    assert set(np.diff(events.offsets).tolist()) == set(range(least, most + 1))
+    pairs = set(zip(owners(events.offsets).tolist(), events.name.tolist(), strict=True))
+    assert len(pairs) == len(events.name), "a name stands twice in an event"
+    draft = scenario.draft()
+    assert list(events.names) == draft.names
+    of_filters = dict(zip(draft.name.tolist(), (draft.kind >> 4).tolist(), strict=True))
+    assert all(
+        of_filters.get(name, type_) == type_ for name, type_ in zip(events.name.tolist(), events.type.tolist(), strict=True)
+    )
+
+
+def test_the_scenarios_are_those_of_the_papers() -> None:
+    ccm = SCENARIOS["ccm"]
+    assert (ccm.n_filters, ccm.n_interfaces, ccm.n_names, ccm.n_values) == (250_000, 10, 100, 100)
+    assert SCENARIOS["ccm-large"].n_filters == 2_500_000
+    assert SCENARIOS["many-interfaces"].scaled(500).n_interfaces == 500
+    sizes = np.bincount(ccm.draft().interface)
+    assert sizes.sum() == 250_000
+    assert sizes.min() >= 22_500
+    assert sizes.max() <= 27_500
+    assert len(set(sizes.tolist())) > 5
+    strings = SCENARIOS["ccm-strings"].scaled(3_000)
+    assert 0.48 < np.mean(strings.events(5_000).type == Type.STRING) < 0.52
+
+
+@pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0])
+def test_names_are_drawn_by_their_weights_and_without_replacement(exponent: float) -> None:
+    scenario = replace(SCENARIOS["ccm"], n_names=9, name_exponent=exponent, event_size=(2, 2), filter_size=(1, 2))
+    n = 60_000
+    drawn = scenario.events(n).name.reshape(n, 2)
+    weight = np.arange(1, 10) ** -exponent
+    chance = weight / weight.sum()
+    for first in range(9):
+        for second in range(9):
+            expected = 0.0 if first == second else chance[first] * chance[second] / (1 - chance[first])
+            found = np.count_nonzero((drawn[:, 0] == first) & (drawn[:, 1] == second)) / n
+            assert near(found, expected, n), (first, second, found, expected)
+
+
+def test_string_operators_select_about_as_much_as_equality() -> None:
+    scenario = SCENARIOS["ccm-strings"]
+    draft = scenario.scaled(20_000).draft()
+    words = list(scenario.events(1).strings)
+    first = draft.string[draft.operand_offsets[:-1]]
+    for op, found in ((Op.PREFIX, bytes.startswith), (Op.CONTAINS, bytes.__contains__)):
+        operands = {draft.strings[i] for i in first[draft.kind == (Type.STRING << 4 | op)]}
+        share = np.mean([found(word, operand) for operand in operands for word in words])
+        assert len(operands) > 70
+        assert 0.01 <= share < 0.03
+
+
+def _digest(*arrays: np.ndarray) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def test_a_seed_means_the_same_workload_on_every_machine() -> None:
+    found = {}
+    for name in ("ccm", "ccm-strings", "ccm-zipf2", "debs2009"):
+        draft, events = SCENARIOS[name].scaled(2_000).draft(), SCENARIOS[name].events(2_000)
+        columns = (draft.interface, draft.constraint_offsets, draft.name, draft.kind, draft.number, draft.string)
+        found[name] = _digest(*columns), _digest(events.offsets, events.name, events.type, events.number, events.string)
+    assert found == GOLDEN
+    assert _digest(SCENARIOS["ccm"].scaled(2_000).draft(seed=1).name) != _digest(SCENARIOS["ccm"].scaled(2_000).draft().name)
+
+
+GOLDEN = {
+    "ccm": ("585676823b9441ed", "cb4fa51de4f168b2"),
+    "ccm-strings": ("3df02019143c6a43", "8ec93fe6d6823b15"),
+    "ccm-zipf2": ("18139834cd74d478", "8d7974efb742828a"),
+    "debs2009": ("e9002237f7008f75", "3cb52018a1eca3b2"),
+}
+
+
+def test_an_event_does_not_depend_on_how_many_there_are_or_how_they_are_cut() -> None:
+    scenario, n = SCENARIOS["ccm-strings"], BLOCK + 2_000
+    whole = scenario.events(n, seed=7)
+    chunks = list(scenario.event_chunks(n, seed=7, size=5_000))
+    assert [len(chunk) for chunk in chunks] == [5_000] * 3 + [n - 15_000]
+    for field in ("name", "type", "number", "string"):
+        assert np.array_equal(np.concatenate([getattr(chunk, field) for chunk in chunks]), getattr(whole, field))
+    alone = scenario.event_range(BLOCK + 1, BLOCK + 2, seed=7)
+    assert alone.event(0) == whole.event(BLOCK + 1)
+    assert len(scenario.events(0)) == 0
+
+
+def test_a_scenario_that_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 1 filter"):
+        SCENARIOS["ccm"].scaled(0)
+    with pytest.raises(ValueError, match="cannot fill"):
+        replace(SCENARIOS["ccm"], n_filters=5)
+    with pytest.raises(ValueError, match="distinct names"):
+        replace(SCENARIOS["ccm"], n_names=4)
+
+
+@EVERY
+def test_rows_make_the_same_table_and_events_as_columns(scenario: Scenario) -> None:
+    scenario = scenario.scaled(300)
+    draft, events = scenario.draft(), scenario.events(100)
+    lines = [json.dumps(row) for row in subscription_rows(draft)]
+    table = Table.from_draft(draft)
+    assert table == Table.from_filters(item for line in lines for item in subscription_filters(parse_json(line)))
+    again = Events.of(event_of_row(parse_json(json.dumps(row))) for row in event_rows(events))
+    assert [again.event(i) for i in range(100)] == [events.event(i) for i in range(100)]
+
+
+def test_rows_carry_every_operator_type_area_and_id() -> None:
+    filters = [item._replace(id=f"{i}.{k}") for i, case in enumerate(CASES) for k, item in enumerate(filters_of(case))]
+    assert {c.op for item in filters for c in item.constraints} == set(Op)
+    rows = [json.dumps(row) for row in subscription_rows(Draft.of(filters))]
+    assert [item for row in rows for item in subscription_filters(parse_json(row))] == filters
+
+
+def test_events_with_locations_and_ids_need_attributes_to_put_them_in() -> None:
+    events = Events.of(
+        make_event({"a": 1.5, "b": True, "c": "é"}, point, id_) for point, id_ in (((3, 4), "e0"), (None, None))
+    )
+    with pytest.raises(ValueError, match="have locations"):
+        next(event_rows(events))
+    with pytest.raises(ValueError, match="have ids"):
+        next(event_rows(events, EventForm(("x", "y"))))
+    first, second = event_rows(events, EventForm(("x", "y"), "id"))
+    assert first == {"a": 1.5, "b": True, "c": "é", "x": 3.0, "y": 4.0, "id": "e0"}
+    assert second == {"a": 1.5, "b": True, "c": "é"}
+
+
+def test_numbers_are_encoded_alike_with_and_without_the_table_of_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    filters = [item for case in CASES for item in filters_of(case)]
+    events = [event_of(case) for case in CASES]
+    values = [*np.linspace(-3, 103, 500), np.nan, np.inf, -np.inf, 0.0, 2.0**53]
+    for draft in (Draft.of(filters), SCENARIOS["ccm-10-names"].scaled(100).draft()):
+        tables = []
+        for largest in (vocabulary_module.MAX_CLASSES, 0):
+            monkeypatch.setattr(vocabulary_module, "MAX_CLASSES", largest)
+            tables.append(Table.from_draft(draft).vocabulary)
+        name = np.repeat(np.arange(tables[0].n_names), len(values))
+        value = np.tile(np.array(values), tables[0].n_names)
+        assert np.array_equal(tables[0].number_codes(name, value), tables[1].number_codes(name, value))
+        one, other = (Events.of(events).encode(v) for v in tables)
+        assert np.array_equal(one.attributes, other.attributes)
+
+
+def test_a_vocabulary_that_needs_64_bits_an_attribute_matches_like_any_other() -> None:
+    scenario = replace(SCENARIOS["ccm"], n_filters=40_000, n_names=1, filter_size=(1, 1), event_size=(1, 1), n_values=10**6)
+    table = Table.from_draft(scenario.draft())
+    events = scenario.events(6)
+    batch = events.encode(table.vocabulary)
+    assert batch.attributes.dtype == np.uint64
+    filters = list(table.iter_filters())
+    expected = [covers(filters, events.event(i)) for i in range(6)]
+    assert open_engine("counting", table).match(batch).labels(table.labels) == expected

@@ -20,6 +20,11 @@ def offsets_of(lengths: Array) -> Array:
     return offsets
 
 
+def are_bounds(offsets: Array, total: int) -> bool:
+    """Are these the offsets of consecutive lists that hold `total` items together?"""
+    return len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == total and bool(np.all(offsets[:-1] <= offsets[1:]))
+
+
 def owners(offsets: Array) -> Array:
     """i64[total]: for every item, the list it belongs to."""
     return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))

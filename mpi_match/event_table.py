@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from mpi_match.arrays import Array, offsets_of
+from mpi_match.arrays import Array, are_bounds, offsets_of
 from mpi_match.batch import EventBatch
 from mpi_match.events import Events
 from mpi_match.model import Event
@@ -96,19 +96,24 @@ def _checksum(offsets: Array, attributes: Array, location: Array | None, block: 
 class _Encoded:
     """The encoded columns of one file, mapped; blocks are checked when first touched."""
 
-    def __init__(self, reader: Reader, fingerprint: int) -> None:
+    def __init__(self, reader: Reader, n_events: int, vocabulary: Vocabulary) -> None:
         self._path = reader.path
-        self._fingerprint = fingerprint
+        self._fingerprint = vocabulary.fingerprint
         self._offsets = reader.mapped("encoded/offsets")
         self._attributes = reader.mapped("encoded/attributes")
         self._location = reader.mapped("encoded/location") if "encoded/location" in reader else None
         self._starts = reader.array("encoded/block_attributes")
         self._crcs = reader.array("encoded/block_crc32")
         self._checked = np.zeros(len(self._crcs), bool)
-
-    @property
-    def n_events(self) -> int:
-        return len(self._offsets) - 1
+        self.n_events = n_events
+        n_blocks = -(-n_events // BLOCK_EVENTS)
+        location = (n_events, 2) if self._location is None else self._location.shape
+        if (
+            (len(self._offsets), len(self._starts), len(self._crcs)) != (n_events + 1, n_blocks + 1, n_blocks)
+            or (int(self._starts[-1]), location) != (len(self._attributes), (n_events, 2))
+            or self._attributes.dtype != vocabulary.packed_dtype
+        ):
+            raise StorageError(f"{self._path}: its encoded columns do not fit each other; compile the events again")
 
     def batch(self, start: int, stop: int) -> EventBatch:
         for block in range(start // BLOCK_EVENTS, -(-stop // BLOCK_EVENTS)):
@@ -146,15 +151,24 @@ class EventTable:
     def __init__(self, path: str | os.PathLike[str], vocabulary: Vocabulary) -> None:
         self._reader = Reader(path, KIND_OF_FILE)
         self._vocabulary = vocabulary
-        self.n_events = int(self._reader.attributes["n_events"])
-        self.encoded_for_vocabulary = self._reader.attributes["vocabulary"] == vocabulary.digest
-        sources = self._reader.sources
-        rows = self._reader.rows or [self.n_events]
+        self._raw: dict[int, Events] = {}
+        try:
+            self._open(vocabulary)
+        except BaseException:
+            self._reader.close()
+            raise
+
+    def _open(self, vocabulary: Vocabulary) -> None:
+        reader = self._reader
+        self.n_events = int(reader.attribute("n_events"))
+        self.encoded_for_vocabulary = reader.attribute("vocabulary") == vocabulary.digest
+        rows = [self.n_events] if reader.rows is None else reader.rows
         self._bounds = offsets_of(np.array(rows, np.int64))
         if int(self._bounds[-1]) != self.n_events:
-            raise StorageError(f"{self._reader.path}: its parts hold {self._bounds[-1]} events, expected {self.n_events}")
-        self._encoded = [_Encoded(s, vocabulary.fingerprint) for s in sources] if self.encoded_for_vocabulary else []
-        self._raw: dict[int, Events] = {}
+            raise StorageError(f"{reader.path}: its parts hold {self._bounds[-1]} events, expected {self.n_events}")
+        self._encoded: list[_Encoded] = []
+        if self.encoded_for_vocabulary:
+            self._encoded = [_Encoded(s, n, vocabulary) for s, n in zip(reader.sources, rows, strict=True)]
 
     def __enter__(self) -> EventTable:
         return self
@@ -196,7 +210,8 @@ class EventTable:
     def raw_part(self, part: int) -> Events:
         """The raw columns of one part, read and checked."""
         if part not in self._raw:
-            self._raw = {part: _read_raw(self._reader.sources[part])}  # one at a time: memory stays bounded
+            n_events = int(self._bounds[part + 1] - self._bounds[part])
+            self._raw = {part: _read_raw(self._reader.sources[part], n_events)}  # one at a time: memory stays bounded
         return self._raw[part]
 
     def _cut(self, start: int, stop: int) -> Sequence[tuple[int, int, int]]:
@@ -221,9 +236,10 @@ def _joined(pieces: list[EventBatch]) -> EventBatch:
     return EventBatch.concat(pieces)
 
 
-def _read_raw(reader: Reader) -> Events:
+def _read_raw(reader: Reader, n_events: int) -> Events:
+    """The raw columns of one file.  Raises StorageError when they do not fit each other."""
     has_ids = "ids/data" in reader
-    return Events(
+    events = Events(
         offsets=reader.array("events/offsets"),
         name=reader.array("events/name"),
         type=reader.array("events/type"),
@@ -234,3 +250,15 @@ def _read_raw(reader: Reader) -> Events:
         location=reader.array("events/location") if "events/location" in reader else None,
         ids=Strings(reader.array("ids/data"), reader.array("ids/offsets")) if has_ids else None,
     )
+    n_attributes = len(events.name)
+    if (
+        events.n_events != n_events
+        or not are_bounds(events.offsets, n_attributes)
+        or not n_attributes == len(events.type) == len(events.number) == len(events.string)
+        or int(events.name.max(initial=0)) >= max(len(events.names), 1)
+        or int(events.string.max(initial=0)) >= max(len(events.strings), 1)
+        or (events.location is not None and events.location.shape != (n_events, 2))
+        or (events.ids is not None and len(events.ids) != n_events)
+    ):
+        raise StorageError(f"{reader.path}: its columns of events do not fit each other; compile the events again")
+    return events

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays import Array, offsets_of, owners, smallest_unsigned
-from mpi_match.storage import Reader, Writer
+from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.strings import Strings
 
 KIND_OF_FILE = "matches"
@@ -163,9 +163,14 @@ class MatchesFile:
         """Read and check a file.  Raises StorageError."""
         with Reader(path, KIND_OF_FILE) as reader:
             labels = Strings(reader.array("labels/data"), reader.array("labels/offsets"))
-            n_ids = int(reader.attributes["n_ids"])
+            n_ids, n_events, n_matches = (int(reader.attribute(name)) for name in ("n_ids", "n_events", "n_matches"))
             matches = Matches.from_counts(reader.array("matches/counts"), reader.array("matches/ids"), n_ids)
-            return cls(matches, labels, reader.attributes)
+        found = (matches.n_events, matches.n_matches, len(matches.ids))
+        if found != (n_events, n_matches, n_matches) or int(matches.ids.max(initial=0)) >= max(n_ids, 1):
+            raise StorageError(f"{path}: its counts and ids do not fit each other; match the events again")
+        if len(labels) not in (0, n_ids):
+            raise StorageError(f"{path}: has {len(labels)} labels for {n_ids} ids; match the events again")
+        return cls(matches, labels, reader.attributes)
 
     def rows(self) -> Iterator[list[str]]:
         """Labels of each event's ids (the ids themselves as text where they have no labels)."""

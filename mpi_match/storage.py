@@ -37,6 +37,8 @@ FORMAT_VERSION = 1
 CHUNK_BYTES = 2**20
 _LIBVER = ("v110", "v110")
 _RESERVED = {"magic", "kind", "format_version", "digest", "complete"}
+_DAMAGE = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError)
+"""What h5py raises, depending on the byte, when a file is damaged or is not what its names promise."""
 
 
 class StorageError(Exception):
@@ -220,8 +222,12 @@ class Reader:
         self.attributes = _attributes(self._file)
         self.rows: list[int] | None = None
         self._parts: list[Reader] = []
-        if "parts/name" in self._file:
-            self._open_parts(kind)
+        try:
+            if "parts/name" in self._file:
+                self._open_parts(kind)
+        except BaseException:
+            self.close()
+            raise
 
     def _open_parts(self, kind: str) -> None:
         directory = parts_directory(self.path)
@@ -253,6 +259,14 @@ class Reader:
             part.close()
         self._file.close()
 
+    def attribute(self, name: str) -> Any:
+        """A root attribute that a file of this kind must have.  Raises StorageError."""
+        if name not in self.attributes:
+            raise StorageError(
+                f"{self.path}: has no attribute {name!r}, which a file of {self.attributes['kind']} must have"
+            )
+        return self.attributes[name]
+
     @property
     def sources(self) -> list[Reader]:
         """The files that hold the arrays: the parts of an index, or this file."""
@@ -265,7 +279,7 @@ class Reader:
         """A whole dataset, checked; the parts of an index joined."""
         pieces = [source._read(name) for source in self.sources if name in source._file]
         if not pieces:
-            raise StorageError(f"{self.path}: has no dataset {name!r}, which a {self.attributes['kind']} must have")
+            raise StorageError(f"{self.path}: has no dataset {name!r}, which a file of {self.attributes['kind']} must have")
         if len(pieces) == 1:
             return pieces[0]
         if name.endswith("offsets"):
@@ -289,9 +303,11 @@ class Reader:
 
     def _dataset(self, name: str) -> Any:
         try:
-            return self._file[name]
-        except (KeyError, OSError, RuntimeError) as error:
+            dataset = self._file[name]
+            _ = dataset.shape, dataset.dtype  # a group has neither
+        except _DAMAGE as error:
             raise StorageError(f"{self.path}: dataset {name!r} cannot be read: {_reason(error)}") from error
+        return dataset
 
     def _read(self, name: str) -> Array:
         dataset = self._dataset(name)
@@ -300,7 +316,7 @@ class Reader:
             if values.size:
                 dataset.read_direct(values)
             expected = int(dataset.attrs["crc32"])
-        except (KeyError, OSError, RuntimeError, ValueError, TypeError) as error:
+        except _DAMAGE as error:
             raise StorageError(f"{self.path}: {name!r} is damaged: {_reason(error)}; make the file again") from error
         found = zlib.crc32(_bytes(values))
         if found != expected:
@@ -316,7 +332,7 @@ def kind_of_file(path: str | os.PathLike[str]) -> str | None:
         with h5py.File(path, "r") as file:
             kind = file.attrs.get("kind")
             return kind.decode() if file.attrs.get("magic") == MAGIC and isinstance(kind, bytes) else None
-    except OSError:
+    except _DAMAGE:
         return None
 
 
@@ -343,7 +359,7 @@ def _open(path: Path, kind: str) -> h5py.File:
 def _check(path: Path, file: h5py.File, kind: str) -> None:
     try:
         attributes = _attributes(file)
-    except (OSError, RuntimeError, ValueError, TypeError) as error:
+    except _DAMAGE as error:
         raise StorageError(f"{path}: its attributes cannot be read: {_reason(error)}") from error
     if attributes.get("magic") != MAGIC.decode():
         raise StorageError(
@@ -367,7 +383,7 @@ def _check(path: Path, file: h5py.File, kind: str) -> None:
 
     try:
         file.visititems(visit)
-    except (KeyError, OSError, RuntimeError, ValueError, TypeError) as error:
+    except _DAMAGE as error:
         raise StorageError(f"{path}: is damaged: {_reason(error)}; make it again") from error
     named = {key: value for key, value in attributes.items() if key not in ("digest", "complete")}
     found = _digest(lines, named)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays import Array, are_bounds
 from mpi_match.constraints import CODE, FILTER_ID, KIND
 from mpi_match.draft import kind_of
 from mpi_match.model import LISTS, OPS_OF_TYPE
@@ -74,7 +74,7 @@ def _shape_faults(table: Table) -> Iterator[str]:
         "filters/id": f.ids,
     }
     for what, pool in strings.items():
-        if not _are_bounds(pool.offsets, len(pool.data)):
+        if not are_bounds(pool.offsets, len(pool.data)):
             yield f"the offsets of {what} do not fit its data"
     per_name = {
         "numbers": (v.number_offsets, len(v.numbers)),
@@ -84,11 +84,11 @@ def _shape_faults(table: Table) -> Iterator[str]:
         "sets": (c.set_offsets, len(c.set_code_offsets) - 1),
     }
     for what, (offsets, total) in per_name.items():
-        if len(offsets) != len(v.names) + 1 or not _are_bounds(offsets, total):
+        if len(offsets) != len(v.names) + 1 or not are_bounds(offsets, total):
             yield f"{what}/name_offsets do not fit"
     if len(v.atoms) != len(v.atom_op):
         yield "atoms/op and atoms/offsets differ in length"
-    if not _are_bounds(c.set_code_offsets, len(c.set_codes)):
+    if not are_bounds(c.set_code_offsets, len(c.set_codes)):
         yield "sets/offsets do not fit sets/codes"
     if not len(c.kind) == len(c.lo) == len(c.hi) == len(c.filter_id):
         yield "the columns of constraints differ in length"
@@ -202,7 +202,3 @@ def _ascends(pairs: Array) -> bool:
 def _ascends_within(offsets: Array, pairs: Array) -> bool:
     """Does every list ascend, when `pairs` says for each item but the last whether it is below the next?"""
     return bool(np.all(pairs | _first_rows(offsets)[1:])) if len(pairs) else True
-
-
-def _are_bounds(offsets: Array, total: int) -> bool:
-    return len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == total and bool(np.all(offsets[:-1] <= offsets[1:]))

@@ -1,0 +1,15 @@
+"""A small table that has a bit of everything; `FORMAT.md` prints its arrays as the worked example."""
+
+from __future__ import annotations
+
+from mpi_match.model import Filter, make_filter
+
+
+def example_filters() -> list[Filter]:
+    """Four filters on two interfaces: numbers, strings, a boolean, a prefix, an atom, a set, absence, an area and an id."""
+    return [
+        make_filter("mobile-7", [["city", "=", "Milan"], ["temp", ">", 30]]),
+        make_filter("mobile-7", [["city", "prefix", "Mi"], ["temp", "between", [20, 30]]], [9.2, 45.5, 1.0], "summer"),
+        make_filter("desk", [["temp", "in", [20, 25]], ["city", "contains", "la"]]),
+        make_filter("desk", [["alarm", "=", True], ["city", "absent"]]),
+    ]

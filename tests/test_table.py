@@ -1,0 +1,402 @@
+"""The constraint table: what is written is what is read, nothing depends on order, and nothing wrong is ever loaded."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import CASES, filters_of
+from hypothesis import given
+from hypothesis import strategies as st
+from random_tables import SHAPES, random_subscriptions
+from strategies import filters, subscriptions
+from table_cases import example_filters
+
+from mpi_match.arrays import Array
+from mpi_match.draft import Draft, kind_of
+from mpi_match.model import Filter, Op, Type, make_filter
+from mpi_match.storage import FORMAT_VERSION, Part, Reader, StorageError, Writer, parts_directory, write_index
+from mpi_match.strings import Strings
+from mpi_match.table import Table, load_vocabulary
+
+
+def content(item: Filter) -> Any:
+    """What a filter says, with its constraints in no order."""
+    return item._replace(constraints=tuple(sorted(item.constraints, key=repr)))
+
+
+def contents(items: Any) -> list[Any]:
+    return sorted((content(item) for item in items), key=repr)
+
+
+# Round trips.
+
+
+@given(subscriptions())
+def test_a_table_holds_the_filters_it_was_made_of(found: list[Filter]) -> None:
+    table = Table.from_filters(found)
+    assert contents(table.iter_filters()) == contents(found)
+    assert table.n_filters == len(found)
+    assert [table.label(i) for i in range(table.n_interfaces)] == sorted({f.interface for f in found}, key=str.encode)
+
+
+def test_all_cases_survive() -> None:
+    found = [item for case in CASES for item in filters_of(case)]
+    assert contents(Table.from_filters(found).iter_filters()) == contents(found)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param([], id="empty"),
+        pytest.param([make_filter("i")], id="no names"),
+        pytest.param(example_filters(), id="example"),
+        pytest.param(random_subscriptions(3, n_filters=800)[0], id="random"),
+        pytest.param(random_subscriptions(4, n_filters=800, **SHAPES["one interface each"])[0], id="many labels"),
+    ],
+)
+def test_a_file_is_the_table_in_memory(found: list[Filter], table_path: Path) -> None:
+    table = Table.from_filters(found)
+    table.save(table_path)
+    loaded = Table.load(table_path)
+    assert loaded == table
+    assert [name for name, _ in loaded.arrays()] == [name for name, _ in table.arrays()]
+    assert load_vocabulary(table_path).digest == table.vocabulary.digest
+    assert contents(loaded.iter_filters()) == contents(found)
+
+
+def test_saving_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+    table = Table.from_filters(example_filters())
+    table.save(tmp_path / "one.h5")
+    table.save(tmp_path / "two.h5")
+    assert (tmp_path / "one.h5").read_bytes() == (tmp_path / "two.h5").read_bytes()
+
+
+# Nothing depends on order.
+
+
+@given(subscriptions(max_filters=10), st.randoms(use_true_random=False))
+def test_order_of_filters_and_constraints_leaves_no_trace(found: list[Filter], rng: random.Random) -> None:
+    shuffled = [item._replace(constraints=tuple(rng.sample(item.constraints, len(item.constraints)))) for item in found]
+    rng.shuffle(shuffled)
+    assert Table.from_filters(shuffled) == Table.from_filters(found)
+
+
+@given(st.lists(filters(), max_size=8))
+def test_content_keys_tell_filters_apart_and_need_no_others(found: list[Filter]) -> None:
+    keys = Draft.of(found).content_keys
+    for item, key in zip(found, keys, strict=True):
+        assert np.array_equal(Draft.of([item]).content_keys[0], key), "a key depends on other filters"
+    said = [repr(content(item._replace(interface=""))) for item in found]
+    distinct = {tuple(key) for key in keys.tolist()}
+    assert len(distinct) == len(set(said))
+
+
+def test_areas_with_alike_bits_have_keys_of_their_own() -> None:
+    """Powers of two differ in few bits; a weak hash of x, y and r takes some of these circles for one another."""
+    powers = [2.0**i for i in range(-3, 4)]
+    found = [make_filter("i", [], [x, y, r]) for x in powers for y in powers for r in powers]
+    assert len(np.unique(Draft.of(found).content_keys, axis=0)) == len(found)
+    assert Table.from_filters(found[::-1]) == Table.from_filters(found)
+
+
+# The page that others implement.
+
+
+def test_the_example_of_the_format_page_is_true(repository: Path) -> None:
+    page = (repository / "mpi_match" / "FORMAT.md").read_text(encoding="utf-8")
+    printed = dict(re.findall(r"^    ([a-z]+/[a-z_]+) += (.+)$", page, re.MULTILINE))
+    for name, array in Table.from_filters(example_filters()).arrays():
+        found = repr(array.tobytes().decode()) if name.endswith("data") else str(array.tolist())
+        assert printed.pop(name, None) == found.replace("'", '"'), name
+    assert printed == {}, "the page prints arrays that the table does not have"
+    assert f"format version {FORMAT_VERSION}" in page
+
+
+# How large a file is.
+
+
+def large_table(n_filters: int, distinct: bool) -> Table:
+    """Four numeric constraints for each filter, operands from 10,000 values or all different."""
+    rng = np.random.default_rng(8)
+    n = 4 * n_filters
+    kinds = np.array([kind_of(Type.NUMBER, op) for op in (Op.EQ, Op.NE, Op.LT, Op.GT)], np.uint8)
+    return Table.from_draft(
+        Draft(
+            labels=[b"interface-%d" % i for i in range(10)],
+            names=[b"name-%d" % i for i in range(100)],
+            strings=[],
+            interface=rng.integers(0, 10, n_filters),
+            constraint_offsets=np.arange(0, n + 1, 4),
+            area=np.full((n_filters, 3), np.nan),
+            ids=None,
+            name=rng.integers(0, 100, n),
+            kind=rng.choice(kinds, n),
+            operand_offsets=np.arange(n + 1),
+            number=rng.random(n) if distinct else rng.integers(0, 10_000, n).astype(float),
+            string=np.full(n, -1),
+        )
+    )
+
+
+@pytest.mark.parametrize("distinct", [False, True])
+def test_a_constraint_takes_at_most_24_bytes(distinct: bool, table_path: Path) -> None:
+    table = large_table(25_000, distinct)
+    assert table.n_constraints == 100_000
+    table.save(table_path)
+    assert table_path.stat().st_size / table.n_constraints <= 24
+    assert Table.load(table_path) == table
+
+
+# Refusals: a file that is damaged, foreign, unfinished or not a table.
+
+
+@pytest.fixture
+def saved(table_path: Path) -> tuple[Table, Path]:
+    table = Table.from_filters(example_filters())
+    table.save(table_path)
+    return table, table_path
+
+
+def test_truncated_files_are_refused(saved: tuple[Table, Path]) -> None:
+    _, path = saved
+    whole = path.read_bytes()
+    for length in [*range(0, 100, 7), *range(100, len(whole), 397), len(whole) - 1]:
+        path.write_bytes(whole[:length])
+        with pytest.raises(StorageError, match=re.escape(str(path))):
+            Table.load(path)
+
+
+def test_a_flipped_bit_is_refused_or_harmless(saved: tuple[Table, Path]) -> None:
+    table, path = saved
+    whole = path.read_bytes()
+    rng = random.Random(5)
+    refused = 0
+    for _ in range(400):
+        damaged = bytearray(whole)
+        at, bit = rng.randrange(len(whole)), rng.randrange(8)
+        damaged[at] ^= 1 << bit
+        path.write_bytes(damaged)
+        try:
+            loaded = Table.load(path)
+        except StorageError:
+            refused += 1
+        else:
+            assert loaded == table, f"bit {bit} of byte {at} changed the table silently"
+    assert refused > 300, "most of the file should matter"
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"none\.h5: no such file"):
+        Table.load(tmp_path / "none.h5")
+
+
+def test_a_file_of_another_kind_is_refused(table_path: Path) -> None:
+    with Writer(table_path, "events"):
+        pass
+    with pytest.raises(StorageError, match="holds 'events', expected 'table'"):
+        Table.load(table_path)
+
+
+def rewrite(table: Table, path: Path, change: dict[str, Array] | None = None, drop: str = "", **attributes: int) -> None:
+    """Write a table's file with some arrays and counts replaced: sound checksums, wrong content."""
+    arrays = dict(table.arrays()) | (change or {})
+    with Writer(path, "table") as writer:
+        for name, value in (table.counts() | attributes).items():
+            writer.attribute(name, value)
+        for name, array in arrays.items():
+            if name != drop:
+                writer.array(name, array)
+
+
+def test_rewriting_unchanged_is_accepted(saved: tuple[Table, Path]) -> None:
+    table, path = saved
+    rewrite(table, path)
+    assert Table.load(path) == table
+
+
+@pytest.mark.parametrize("name", [name for name, _ in Table.from_filters(example_filters()).arrays()])
+def test_a_missing_array_is_refused(name: str, saved: tuple[Table, Path]) -> None:
+    table, path = saved
+    rewrite(table, path, drop=name)
+    with pytest.raises(StorageError, match=f"has no dataset '{name}'"):
+        Table.load(path)
+
+
+@pytest.mark.parametrize("name", [name for name, _ in Table.from_filters(example_filters()).arrays()])
+def test_another_dtype_is_refused(name: str, saved: tuple[Table, Path]) -> None:
+    table, path = saved
+    array = dict(table.arrays())[name]
+    rewrite(table, path, {name: array.astype(np.float32)})
+    with pytest.raises(StorageError, match=f"{name} is float32, expected {array.dtype}"):
+        Table.load(path)
+
+
+@pytest.mark.parametrize("count", ["n_names", "n_constraints", "n_filters", "n_interfaces"])
+def test_counts_that_lie_are_refused(count: str, saved: tuple[Table, Path]) -> None:
+    table, path = saved
+    rewrite(table, path, **{count: 99})
+    with pytest.raises(StorageError, match=f"the attribute {count} says 99, the arrays hold {table.counts()[count]}"):
+        Table.load(path)
+
+
+def swapped(array: Array, i: int, j: int) -> Array:
+    found = array.copy()
+    found[[i, j]] = found[[j, i]]
+    return found
+
+
+def with_first(array: Array, value: Any) -> Array:
+    found = array.copy()
+    found[0] = value
+    return found
+
+
+def backwards(items: Strings) -> Strings:
+    return Strings.of(list(items)[::-1])
+
+
+def disorders(table: Table) -> dict[str, tuple[dict[str, Array], str]]:
+    """Arrays that no writer may write, and what the refusal says."""
+    v, c, f = table.vocabulary, table.constraints, table.filters
+    rows = ("kind", "lo", "hi", "filter")
+    two = dict(zip(rows, (c.kind, c.lo, c.hi, c.filter_id), strict=True))
+    names, labels = backwards(v.names), backwards(table.labels)
+    huge = 2**32 - 1
+    return {
+        "constraints": ({f"constraints/{n}": swapped(a, 1, 2) for n, a in two.items()}, "constraints are not sorted"),
+        "filters": ({"filters/interface": f.interface[::-1]}, "filters are not sorted by interface"),
+        "names": ({"names/data": names.data, "names/offsets": names.offsets}, "names are not sorted"),
+        "labels": ({"interfaces/data": labels.data, "interfaces/offsets": labels.offsets}, "interfaces are not sorted"),
+        "numbers": ({"numbers/values": v.numbers[::-1]}, "numbers/values are not sorted"),
+        "NaN": ({"numbers/values": np.append(v.numbers[:-1], np.nan)}, "numbers/values are not sorted"),
+        "strings": ({"strings/data": v.strings.data[::-1]}, "strings are not sorted within a name"),
+        "sets": ({"sets/codes": c.set_codes[::-1]}, "sets/codes are not sorted"),
+        "offsets": ({"constraints/name_offsets": c.offsets[::-1]}, "constraints/name_offsets do not fit"),
+        "short column": ({"constraints/hi": c.hi[:-1]}, "the columns of constraints differ in length"),
+        "sizes": ({"filters/size": swapped(f.size, 0, 1) + np.uint32(1)}, "constraints do not add up to filters/size"),
+        "owner": ({"constraints/filter": with_first(c.filter_id, huge)}, "a constraint belongs to an unknown filter"),
+        "interface": ({"filters/interface": np.sort(with_first(f.interface, huge))}, "a filter has an unknown interface"),
+        "area": ({"filters/area_filter": np.array([9], np.uint32)}, "an area belongs to an unknown filter"),
+        "id": ({"filters/id_filter": np.array([9], np.uint32)}, "an id belongs to an unknown filter"),
+        "circle": ({"filters/area": -f.area}, "a circle that is none"),
+        "kind": ({"constraints/kind": with_first(c.kind, 0x3F)}, "is no type and operator"),
+        "code": ({"constraints/hi": with_first(c.hi, huge)}, "not an interval of codes, a set or an atom of their name"),
+        "interval": ({"constraints/lo": with_first(c.lo, huge)}, "not an interval of codes, a set or an atom"),
+        "set code": ({"sets/codes": np.array([1, huge], np.uint32)}, "an unknown code"),
+        "atom": ({"atoms/op": np.array([Op.EQ], np.uint8)}, "neither suffix nor contains"),
+    }
+
+
+@pytest.mark.parametrize("what", disorders(Table.from_filters(example_filters())))
+def test_arrays_out_of_order_or_range_are_refused(what: str, saved: tuple[Table, Path]) -> None:
+    table, path = saved
+    change, said = disorders(table)[what]
+    rewrite(table, path, change)
+    with pytest.raises(StorageError, match=f"is not a valid table: .*{re.escape(said)}"):
+        Table.load(path)
+
+
+# Parts.
+
+
+def write_parts(table: Table, path: Path, cut: int = 2) -> list[Part]:
+    """The table as an index over parts: names and constraints, labels and the filters before `cut`, the other filters."""
+    f = table.filters
+    area, named = (int(np.searchsorted(ids, cut)) for ids in (f.area_filter, f.id_filter))
+    first = replace(
+        f,
+        **{"size": f.size[:cut], "interface": f.interface[:cut], "area_filter": f.area_filter[:area]},
+        **{"area": f.area[:area], "id_filter": f.id_filter[:named], "ids": f.ids.take(np.arange(named))},
+    )
+    second = replace(
+        f,
+        **{"size": f.size[cut:], "interface": f.interface[cut:], "area_filter": f.area_filter[area:]},
+        **{"area": f.area[area:], "id_filter": f.id_filter[named:], "ids": f.ids.take(np.arange(named, len(f.ids)))},
+    )
+    everything = dict(table.arrays())
+    without = {name: array for name, array in everything.items() if not name.startswith("filters/")}
+    contents_of = {
+        "part-a.h5": (table.n_constraints, without),
+        "part-b.h5": (cut, dict(replace(table, filters=first).arrays())),
+        "part-c.h5": (table.n_filters - cut, dict(replace(table, filters=second).arrays())),
+    }
+    directory = parts_directory(path)
+    directory.mkdir()
+    parts = []
+    for name, (rows, arrays) in contents_of.items():
+        with Writer(directory / name, "table-part") as writer:
+            writer.attribute("rows", rows)
+            for dataset, array in arrays.items():
+                if name == "part-a.h5" or dataset.startswith("filters/"):
+                    writer.array(dataset, array)
+        parts.append(Part(name, rows, writer.digest))
+    write_index(path, "table", parts, table.counts())
+    return parts
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 3, 4])
+def test_an_index_reads_as_one_file(cut: int, table_path: Path) -> None:
+    table = Table.from_filters(example_filters())
+    write_parts(table, table_path, cut)
+    assert Table.load(table_path) == table
+    assert load_vocabulary(table_path).digest == table.vocabulary.digest
+
+
+def remove_part(path: Path) -> None:
+    (parts_directory(path) / "part-c.h5").unlink()
+
+
+def exchange_parts(path: Path) -> None:
+    one, two = parts_directory(path) / "part-b.h5", parts_directory(path) / "part-c.h5"
+    content_of_one = one.read_bytes()
+    one.write_bytes(two.read_bytes())
+    two.write_bytes(content_of_one)
+
+
+def damage_part(path: Path) -> None:
+    part = parts_directory(path) / "part-c.h5"
+    part.write_bytes(part.read_bytes()[:-9])
+
+
+def replace_part(path: Path) -> None:
+    with Writer(parts_directory(path) / "part-c.h5", "table-part") as writer:
+        writer.attribute("rows", 2)
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (remove_part, "its part .*part-c.h5 is missing; an index must travel with its directory"),
+        (exchange_parts, "part-b.h5: is not the part that .*table.h5 names: found digest"),
+        (damage_part, "part-c.h5: is not a readable HDF5 file"),
+        (replace_part, "part-c.h5: is not the part that .*table.h5 names: found digest"),
+    ],
+)
+def test_parts_that_are_not_the_right_ones_are_refused(harm: Callable[[Path], None], said: str, table_path: Path) -> None:
+    write_parts(Table.from_filters(example_filters()), table_path)
+    harm(table_path)
+    with pytest.raises(StorageError, match=said):
+        Table.load(table_path)
+
+
+def test_an_index_whose_counts_lie_is_refused(table_path: Path) -> None:
+    table = Table.from_filters(example_filters())
+    parts = write_parts(table, table_path)
+    write_index(table_path, "table", parts, table.counts() | {"n_filters": 5})
+    with pytest.raises(StorageError, match="the attribute n_filters says 5, the arrays hold 4"):
+        Table.load(table_path)
+
+
+def test_a_part_is_no_table(table_path: Path) -> None:
+    write_parts(Table.from_filters(example_filters()), table_path)
+    with pytest.raises(StorageError, match="holds 'table-part', expected 'table'"):
+        Table.load(parts_directory(table_path) / "part-a.h5")
+    with Reader(table_path, "table") as reader:
+        assert reader.rows == [8, 2, 2]

@@ -1,0 +1,47 @@
+"""The Spark stage: subscriptions and events, as people keep them, into the table and the event table that ranks match.
+
+    sources        JSON lines and Parquet as rows that know their file and place
+    predicates     the text language: `area = 'area1' and temp > 30 or wind >= 20`
+    subscriptions  rows -> filters, as a DataFrame; their order; their constraints
+    records        the columns of a `Draft` as Arrow batches, and back
+    table_parts    sorted filters and constraints -> parts of a table
+    events         rows -> parts of an event table
+    parts          parts written by tasks that may run twice, committed by the driver
+    rejects        bad rows: reason, file, line
+    session        a Spark session that suits the machine
+    job            the two commands, whole; `python -m spark_prep.job` and spark-submit
+
+Importing this package does not import pyspark; `spark_prep.job` does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["CompileSummary", "SparkPrepError", "SparkUnavailableError"]
+
+
+class SparkPrepError(Exception):
+    """The input cannot be compiled, or was not wanted with rejects; the text says what, where and what to do."""
+
+
+class SparkUnavailableError(SparkPrepError):
+    """Spark cannot start here (no Java, ...); the text says what fixes it."""
+
+
+class CompileSummary(NamedTuple):
+    """What a compile did.
+
+    `rows` counts the rows read, bad ones included and blank lines not; `filters`, `constraints` and `interfaces` belong to
+    subscriptions, `events` to events; `rejects` is where the `rejected` rows lie, None when there are none.
+    """
+
+    rows: int
+    filters: int
+    constraints: int
+    interfaces: int
+    events: int
+    rejected: int
+    rejects: Path | None
+    wall_s: float

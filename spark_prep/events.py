@@ -1,0 +1,153 @@
+"""Events to an event table, in the order in which they were written, each parsed once.
+
+Rows are put in the order of (file, block, position) as the bytes they are, which is native and cheap; a task then parses a
+stretch of them, encodes it with the table's vocabulary and writes it as parts.  A single large `.gz`, which only one task
+can read, is parsed on all cores that way.  A task holds at most `EVENTS_PER_PART` events; the vocabulary is loaded once for
+each Python worker.
+
+    rows --ordered--> --write_parts--> what was written (`parts.MANIFEST_SCHEMA`), and bad rows (`records.REJECT_SCHEMA`)
+
+Parts are written by the same job that finds the bad rows, so under `strict` they may be written in vain; reading everything
+twice to avoid that would make the ordinary case pay for the rare one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from mpi_match.arrays import Array, offsets_of
+from mpi_match.event_table import save_events
+from mpi_match.events import Events
+from mpi_match.model import Event, ModelError, Type
+from mpi_match.rows import EventForm, event_of_row, parse_json
+from mpi_match.storage import Reader
+from mpi_match.strings import Strings
+from mpi_match.table import KIND_OF_FILE, load_vocabulary
+from mpi_match.vocabulary import Vocabulary
+from spark_prep.parts import MANIFEST_ARROW, MANIFEST_SCHEMA, PartFiles, Written, partition_id
+from spark_prep.records import REJECT_ARROW, REJECT_SCHEMA, BadRow
+from spark_prep.sources import PLACE
+from spark_prep.subscriptions import bad_row
+
+EVENTS_PER_PART = 2**20
+SCHEMA = f"read bigint, {MANIFEST_SCHEMA}, {REJECT_SCHEMA}"
+_ARROW = pa.schema([pa.field("read", pa.int64()), *MANIFEST_ARROW, *REJECT_ARROW])
+
+
+def ordered(rows: DataFrame, partitions: int) -> DataFrame:
+    """Rows in the order in which they were written, cut into partitions."""
+    return rows.repartitionByRange(partitions, *PLACE).sortWithinPartitions(*PLACE)
+
+
+def write_parts(
+    ordered: DataFrame, form: EventForm, table: Path, files: PartFiles, events_per_part: int = EVENTS_PER_PART
+) -> DataFrame:
+    """Write the parts of an event table; a row of `SCHEMA` for each part, for each bad row, and for each batch `read`.
+
+    Persist the result before use: computing it is what writes the parts.
+    """
+    digest = table_digest(table)
+    content = "value" if "value" in ordered.columns else "row"
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        vocabulary = _vocabulary(str(table), digest)
+        held: list[Events] = []
+        for batch in batches:
+            events, bad, n_rows = _parse(batch, form)
+            yield _records([{"read": n_rows}, *(item._asdict() for item in bad)])
+            for at in range(0, len(events), events_per_part):
+                piece = Events.of(events[at : at + events_per_part])
+                if sum(map(len, held)) + len(piece) > events_per_part:
+                    yield _records([_write(held, vocabulary, files)._asdict()])
+                    held = []
+                held.append(piece)
+        if held:
+            yield _records([_write(held, vocabulary, files)._asdict()])
+
+    return ordered.select(content, *PLACE).mapInArrow(run, SCHEMA)
+
+
+def table_digest(table: Path) -> str:
+    """Digest of a table file: says whether a vocabulary loaded earlier is still that table's.  Raises StorageError."""
+    with Reader(table, KIND_OF_FILE) as reader:
+        return str(reader.attributes["digest"])
+
+
+def write_empty(vocabulary: Vocabulary, files: PartFiles) -> Written:
+    """A part without events: what the index of an empty event table names."""
+    return _write([], vocabulary, files)
+
+
+@lru_cache(maxsize=1)
+def _vocabulary(table: str, digest: str) -> Vocabulary:
+    if table_digest(Path(table)) != digest:
+        raise RuntimeError(f"{table}: was replaced while events were compiled; compile them again")
+    return load_vocabulary(table)
+
+
+def _parse(batch: pa.RecordBatch, form: EventForm) -> tuple[list[Event], list[BadRow], int]:
+    """Events of a batch of content, file, block and position; its bad rows; the number of its rows that are not blank."""
+    events: list[Event] = []
+    bad: list[BadRow] = []
+    for at, content in enumerate(batch.column(0).to_pylist()):
+        if isinstance(content, bytes) and not content.strip():
+            continue
+        try:
+            events.append(event_of_row(parse_json(content) if isinstance(content, bytes) else content, form))
+        except ModelError as error:
+            bad.append(bad_row(str(error), content, batch, at))
+    return events, bad, len(events) + len(bad)
+
+
+def _write(held: list[Events], vocabulary: Vocabulary, files: PartFiles) -> Written:
+    events = joined(held)
+    path = files.attempt("events")
+    digest = save_events(events, path, vocabulary, f"{files.kind}-part")
+    return Written(path.name, partition_id(), len(events), digest, 0)
+
+
+def _records(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(rows, schema=_ARROW)
+
+
+def joined(pieces: list[Events]) -> Events:
+    """Consecutive events as one: the same columns as if they had been flattened together."""
+    if not pieces:
+        return Events.of(())
+    names, name = _merged([piece.names for piece in pieces], [piece.name for piece in pieces])
+    strings, string = _merged([piece.strings for piece in pieces], [piece.string for piece in pieces])
+    type_ = np.concatenate([piece.type for piece in pieces])
+    n_events = [len(piece) for piece in pieces]
+    has_location, has_ids = (any(getattr(p, field) is not None for p in pieces) for field in ("location", "ids"))
+    location = [
+        p.location if p.location is not None else np.full((n, 2), np.nan) for p, n in zip(pieces, n_events, strict=True)
+    ]
+    ids = [p.ids if p.ids is not None else Strings.of([b""] * n) for p, n in zip(pieces, n_events, strict=True)]
+    return Events(
+        offsets=offsets_of(np.concatenate([np.diff(piece.offsets) for piece in pieces])),
+        name=name,
+        type=type_,
+        number=np.concatenate([piece.number for piece in pieces]),
+        string=np.where(type_ == Type.STRING, string, np.uint32(0)),
+        names=names,
+        strings=strings,
+        location=np.concatenate(location) if has_location else None,
+        ids=Strings.concat(ids) if has_ids else None,
+    )
+
+
+def _merged(pools: list[Strings], columns: list[Array]) -> tuple[Strings, Array]:
+    """One pool of the distinct strings of all pools, and the columns of indices into it."""
+    place: dict[bytes, int] = {}
+    moved = []
+    for pool, column in zip(pools, columns, strict=True):
+        to = np.array([place.setdefault(item, len(place)) for item in pool] or [0], np.uint32)
+        moved.append(to[column])
+    return Strings.of(place), np.concatenate(moved)

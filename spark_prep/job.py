@@ -1,0 +1,271 @@
+"""The two commands of the Spark stage, whole: inputs to a table, inputs to an event table.
+
+    python -m spark_prep.job subscriptions subs/*.jsonl.gz -o table.h5
+    spark-submit --master yarn ... spark_prep/job.py events s3a://bucket/events/ --table table.h5 -o events.h5
+
+(`mpi-match compile` is the same.)  The functions below are what both call, and what a program with its own session calls.
+Under spark-submit the package must be importable on the executors, and the output must lie on a file system that they share.
+
+Exit codes of the command line: 0 done, 1 failure, 2 usage, 3 bad input (or rejects under --strict), 5 Spark cannot start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from mpi_match.event_table import event_counts
+from mpi_match.model import ModelError
+from mpi_match.rows import EventForm
+from mpi_match.storage import StorageError
+from mpi_match.table import load_vocabulary
+from spark_prep import (
+    CompileSummary,
+    SparkPrepError,
+    SparkUnavailableError,
+    events,
+    rejects,
+    sources,
+    subscriptions,
+    table_parts,
+)
+from spark_prep.parts import PartSet, Written
+from spark_prep.session import session
+from spark_prep.sources import FORMATS, Source
+
+_DISK = StorageLevel.DISK_ONLY
+"""Where results wait that are needed twice: on the executors' disks, because they are as large as the input."""
+
+
+def compile_subscriptions(
+    inputs: list[str],
+    output: Path,
+    *,
+    format: str | None = None,
+    rejects: Path | None = None,
+    strict: bool = False,
+    partitions: int | None = None,
+    master: str | None = None,
+) -> CompileSummary:
+    """Compile subscriptions to a table: `output`, an index, and its parts in the directory beside it.
+
+    inputs       files, directories, globs; JSON lines (also .gz) or Parquet
+    format       "json" or "parquet"; by default by name
+    rejects      where bad rows go, a directory; by default `<output>.rejects`
+    strict       any bad row is an error, and nothing is written
+    partitions   parts of each kind; by default as many as the rows need
+    master       where Spark runs if there is no session yet; by default on all cores of this machine
+
+    Raises SparkPrepError, StorageError.
+    """
+    start = time.perf_counter()
+    bad_rows = _RejectPath(output, rejects)
+    spark = session(master)
+    source = sources.read(spark, inputs, format)
+    with PartSet(output, "table") as parts, _Held() as held:
+        records = held.keep(subscriptions.parse(_spread(spark, source)))
+        n_rows, n_filters, n_constraints, n_bad = _totals(records)
+        table_parts.check_size(n_filters)
+        bad_rows.settle(records, source, n_rows, n_bad, strict)
+        cut = partitions or table_parts.partitions_for(n_filters, table_parts.FILTERS_PER_PART, _cores(spark))
+        ordered = held.keep(subscriptions.ordered(subscriptions.filters(records), cut))
+        stretches, _, n_interfaces = subscriptions.stretches(ordered)
+        numbered = subscriptions.numbered(ordered, stretches)
+        cut = partitions or table_parts.partitions_for(n_constraints, table_parts.CONSTRAINTS_PER_PART, _cores(spark))
+        named = table_parts.write_constraints(subscriptions.constraints(numbered), cut, parts.files) if n_constraints else []
+        filed = table_parts.write_filters(numbered, stretches, parts.files) if n_filters else []
+        written = [*named, *filed]
+        if not named:
+            written.insert(0, table_parts.write_empty(parts.files))
+        _agree(named, n_constraints, "constraints")
+        _agree(filed, n_filters, "filters")
+        counts = {
+            "n_names": sum(item.distinct for item in named),
+            "n_constraints": n_constraints,
+            "n_filters": n_filters,
+            "n_interfaces": n_interfaces,
+        }
+        parts.commit(written, counts)
+    return CompileSummary(
+        n_rows,
+        n_filters,
+        n_constraints,
+        n_interfaces,
+        0,
+        n_bad,
+        bad_rows.path if n_bad else None,
+        time.perf_counter() - start,
+    )
+
+
+def compile_events(
+    inputs: list[str],
+    table: Path,
+    output: Path,
+    *,
+    location: str | None = None,
+    id: str | None = None,
+    format: str | None = None,
+    rejects: Path | None = None,
+    strict: bool = False,
+    partitions: int | None = None,
+    master: str | None = None,
+) -> CompileSummary:
+    """Compile events to an event table, encoded for `table`: `output`, an index, and its parts in the directory beside it.
+
+    location   "x,y": the attributes that hold an event's coordinates
+    id         the attribute that holds an event's id; it is not an attribute of the event then
+
+    The rest as in `compile_subscriptions`.  Raises SparkPrepError, StorageError, ModelError.
+    """
+    start = time.perf_counter()
+    form = EventForm.of(location, id)
+    table = table.absolute()
+    vocabulary = load_vocabulary(table)
+    bad_rows = _RejectPath(output, rejects)
+    spark = session(master)
+    source = sources.read(spark, inputs, format)
+    cut = partitions or max(_cores(spark), source.rows.rdd.getNumPartitions())
+    with PartSet(output, "events") as parts, _Held() as held:
+        found = held.keep(events.write_parts(events.ordered(source.rows, cut), form, table, parts.files))
+        columns = list(Written._fields)
+        written = sorted(
+            (Written(*row) for row in found.where("part is not null").select(columns).collect()), key=_partition
+        )
+        n_rows, n_bad = found.agg(F.coalesce(F.sum("read"), F.lit(0)), F.count("reason")).first() or (0, 0)
+        bad_rows.settle(found, source, n_rows, n_bad, strict)
+        n_events = n_rows - n_bad
+        _agree(written, n_events, "events")
+        parts.commit(written or [events.write_empty(vocabulary, parts.files)], event_counts(n_events, vocabulary))
+    return CompileSummary(n_rows, 0, 0, 0, n_events, n_bad, bad_rows.path if n_bad else None, time.perf_counter() - start)
+
+
+def _partition(written: Written) -> int:
+    return written.partition
+
+
+def _cores(spark: SparkSession) -> int:
+    return spark.sparkContext.defaultParallelism
+
+
+def _spread(spark: SparkSession, source: Source) -> DataFrame:
+    """The rows, dealt out anew when too few tasks read them (one large .gz) to keep all cores parsing."""
+    cores = _cores(spark)
+    return source.rows.repartition(4 * cores) if source.rows.rdd.getNumPartitions() < cores else source.rows
+
+
+def _totals(records: DataFrame) -> tuple[int, int, int, int]:
+    """Rows read, filters, constraints and bad rows."""
+    row = records.agg(F.sum("rows"), F.count("interface"), F.sum(F.size("constraints")), F.count("reason")).first()
+    rows, filters, constraints, bad = row or (0, 0, 0, 0)
+    return rows or 0, filters, constraints or 0, bad
+
+
+def _agree(written: list[Written], expected: int, what: str) -> None:
+    found = sum(item.rows for item in written)
+    if found != expected:
+        raise SparkPrepError(
+            f"the parts hold {found:,} {what}, expected {expected:,}; did the input change meanwhile? compile again"
+        )
+
+
+class _Held:
+    """Results that wait on disk until the job ends."""
+
+    def __init__(self) -> None:
+        self._frames: list[DataFrame] = []
+
+    def __enter__(self) -> _Held:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for frame in self._frames:
+            frame.unpersist()
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        self._frames.append(frame)
+        return frame.persist(_DISK)
+
+
+class _RejectPath:
+    """Where bad rows go, checked before anything is done, and what happens with them."""
+
+    def __init__(self, output: Path, path: Path | None) -> None:
+        self.path = path if path is not None else output.with_name(output.name + ".rejects")
+        rejects.check_path(self.path)
+
+    def settle(self, records: DataFrame, source: Source, n_rows: int, n_bad: int, strict: bool) -> None:
+        """Write the bad rows, or refuse to go on; without any, remove those of an earlier compile."""
+        if not n_bad:
+            rejects.clear(self.path)
+            return
+        found = rejects.rejects(records, source)
+        if strict:
+            raise rejects.refusal(found, n_bad, n_rows)
+        rejects.write(found, self.path)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    common = {key: getattr(options, key) for key in ("format", "rejects", "strict", "partitions", "master")}
+    try:
+        if options.command == "subscriptions":
+            summary = compile_subscriptions(options.inputs, options.output, **common)
+        else:
+            extra = {"location": options.location, "id": options.id}
+            summary = compile_events(options.inputs, options.table, options.output, **extra, **common)
+    except SparkUnavailableError as error:
+        return _complain(error, 5)
+    except (SparkPrepError, StorageError, ModelError) as error:
+        return _complain(error, 3)
+    if options.json:
+        sys.stdout.write(json.dumps(summary._asdict(), default=str) + "\n")
+    sys.stderr.write(describe(summary, options.output) + "\n")
+    return 0
+
+
+def describe(summary: CompileSummary, output: Path) -> str:
+    """What a compile did, for people."""
+    if summary.events or not summary.filters:
+        made = f"{summary.events:,} events"
+    else:
+        made = f"{summary.filters:,} filters with {summary.constraints:,} constraints on {summary.interfaces:,} interfaces"
+    bad = f"; {summary.rejected:,} bad rows in {summary.rejects}" if summary.rejected else ""
+    return f"{output}: {made} from {summary.rows:,} rows in {summary.wall_s:.1f} s{bad}"
+
+
+def _complain(error: Exception, code: int) -> int:
+    sys.stderr.write(f"error: {error}\n")
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="spark_prep.job", description=(__doc__ or "").split("\n\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    subscriptions_ = commands.add_parser("subscriptions", help="compile subscriptions to a table")
+    events_ = commands.add_parser("events", help="compile events to an event table")
+    events_.add_argument("--table", type=Path, required=True, help="the table to encode for")
+    events_.add_argument("--location", metavar="X,Y", help="attributes that hold an event's coordinates")
+    events_.add_argument("--id", metavar="NAME", help="attribute that holds an event's id")
+    for command in (subscriptions_, events_):
+        command.add_argument("inputs", nargs="+", metavar="IN", help="files, directories or globs: JSON lines, .gz, Parquet")
+        command.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
+        command.add_argument("--format", choices=FORMATS, help="default: by name")
+        command.add_argument("--rejects", type=Path, help="directory for bad rows (default: OUTPUT.rejects)")
+        command.add_argument("--strict", action="store_true", help="any bad row is an error")
+        command.add_argument("--partitions", type=int, help="parts of each kind (default: by size)")
+        command.add_argument("--master", help="Spark master when there is no session (default: local, all cores)")
+        command.add_argument("--json", action="store_true", help="print a summary as JSON on standard output")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

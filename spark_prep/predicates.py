@@ -1,0 +1,271 @@
+r"""The text language of predicates, and its way to filters.
+
+    area = 'area1' and temp > 30 or wind >= 20 and name prefix 'ab'
+
+    predicate   = conjunction { "or" conjunction }
+    conjunction = term { "and" term }
+    term        = "not" term | "(" predicate ")" | name condition
+    condition   = ( "=" | "==" | "!=" | "<>" | "<" | "<=" | ">" | ">=" | "prefix" | "suffix" | "contains" ) value
+                | [ "not" ] "in" "(" value { "," value } ")"
+                | "between" value "and" value
+                | "exists" | "absent"
+    name        = letters, digits, "_" and "." beginning with a letter or "_"; anything else in double quotes ("" is a quote)
+    value       = number | 'text' ('' is a quote, and \\ \' \n \r \t \uXXXX are escapes) | true | false
+
+Words are read in any case.  `not` binds before `and`, and that before `or`.  Types and operators are the model's: nothing is
+converted.
+
+A filter is a conjunction, so a predicate is brought to disjunctive normal form, one filter for each alternative.  That can
+multiply: (a or b) and (c or d) is four filters.  Past `MAX_FILTERS` it is refused, saying how many there would be.
+
+`not` is pushed inward (De Morgan) and must end at `exists` or `absent`.  `not (temp > 30)` is *not* `temp <= 30`: an event
+without temp, or with a text or NaN there, satisfies the first and not the second, and no filter says "NaN".  Rather than
+answer something near it, the language refuses and asks for what is meant.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from itertools import product
+from typing import NamedTuple, NoReturn
+
+from mpi_match.model import PRESENCE, Constraint, ModelError, Op, constraint
+
+MAX_FILTERS = 1000
+"""Filters that one predicate may become."""
+MAX_DEPTH = 100
+"""Parentheses and `not` within one another."""
+_SHOWN = 70
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)(?![\w.])
+    | (?P<text>'(?:[^'\\]|''|\\.)*')
+    | (?P<quoted>"(?:[^"]|"")*")
+    | (?P<word>[^\W\d][\w.]*)
+    | (?P<sign><=|>=|!=|<>|==|[=<>(),])
+    | (?P<end>$)
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE = re.compile(r"''|\\u([0-9a-fA-F]{4})|\\(.)", re.DOTALL)
+_ESCAPES = {"\\": "\\", "'": "'", '"': '"', "n": "\n", "r": "\r", "t": "\t"}
+_COMPARISONS = {
+    **{"=": Op.EQ, "==": Op.EQ, "!=": Op.NE, "<>": Op.NE, "<": Op.LT, "<=": Op.LE, ">": Op.GT, ">=": Op.GE},
+    **{"prefix": Op.PREFIX, "suffix": Op.SUFFIX, "contains": Op.CONTAINS},
+}
+_KEYWORDS = {"and", "or", "not", "in", "between", "exists", "absent", "prefix", "suffix", "contains", "true", "false"}
+
+
+class PredicateError(ModelError):
+    """A text that is no predicate; the message shows the text and points at the place."""
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    at: int
+
+    @property
+    def word(self) -> str:
+        """The keyword or sign that this is; nothing for names, texts and numbers."""
+        lower = self.text.lower()
+        return lower if self.kind == "sign" or (self.kind == "word" and lower in _KEYWORDS) else ""
+
+
+class _Leaf(NamedTuple):
+    constraint: Constraint
+    at: int
+
+
+class _Branch(NamedTuple):
+    """All of `terms` (`every`), or any of them."""
+
+    every: bool
+    terms: tuple[_Term, ...]
+
+
+_Term = _Leaf | _Branch
+
+
+def parse(text: str) -> list[tuple[Constraint, ...]]:
+    """The alternatives of a predicate, each the constraints of one filter, in the order of the text; no alternative twice.
+
+    Raises PredicateError.
+    """
+    parser = _Parser(text)
+    term = parser.predicate(0)
+    if parser.token.kind != "end":
+        parser.fail(f"expected 'and', 'or' or the end, found {parser.token.text}")
+    n_filters = _count(term)
+    if n_filters > MAX_FILTERS:
+        parser.fail(f"this would be {n_filters:,} filters, more than {MAX_FILTERS:,}; write several subscriptions", 0)
+    return list(dict.fromkeys(tuple(dict.fromkeys(item)) for item in _alternatives(term)))
+
+
+def _count(term: _Term) -> int:
+    if isinstance(term, _Leaf):
+        return 1
+    counts = [_count(each) for each in term.terms]
+    return math.prod(counts) if term.every else sum(counts)
+
+
+def _alternatives(term: _Term) -> Iterable[tuple[Constraint, ...]]:
+    if isinstance(term, _Leaf):
+        return [(term.constraint,)]
+    found = [list(_alternatives(each)) for each in term.terms]
+    if not term.every:
+        return [item for each in found for item in each]
+    return [tuple(c for part in parts for c in part) for parts in product(*found)]
+
+
+class _Parser:
+    """Recursive descent, one method for each line of the grammar; `token` is the one being looked at."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._next = 0
+        self.token = self._read()
+
+    def _read(self) -> _Token:
+        found = _TOKEN.match(self.text, self._next)
+        if found is None or found.lastgroup is None:
+            at = self._next + len(self.text[self._next :]) - len(self.text[self._next :].lstrip())
+            opened = self.text[at] in "'\""
+            self.fail("the quotes that begin here do not end" if opened else f"cannot read {self.text[at]!r} here", at)
+        self._next = found.end()
+        return _Token(found.lastgroup, found.group(found.lastgroup), found.start(found.lastgroup))
+
+    def take(self) -> _Token:
+        """The token being looked at; look at the next."""
+        token, self.token = self.token, self._read()
+        return token
+
+    def fail(self, what: str, at: int | None = None) -> NoReturn:
+        """Raise with the text and a caret under the place."""
+        at = self.token.at if at is None else at
+        first = max(0, at - _SHOWN // 2)
+        shown = re.sub(r"\s", " ", self.text[first : first + _SHOWN])
+        raise PredicateError(f"{what}, at column {at + 1}\n  {shown}\n  {' ' * (at - first)}^")
+
+    def expect(self, word: str, where: str) -> _Token:
+        """Take the keyword or sign `word`."""
+        if self.token.word != word:
+            self.fail(f"expected {word!r} {where}, found {self.token.text or 'the end'}")
+        return self.take()
+
+    def predicate(self, depth: int) -> _Term:
+        """`predicate` of the grammar."""
+        terms = [self._conjunction(depth)]
+        while self.token.word == "or":
+            self.take()
+            terms.append(self._conjunction(depth))
+        return terms[0] if len(terms) == 1 else _Branch(False, tuple(terms))
+
+    def _conjunction(self, depth: int) -> _Term:
+        terms = [self._term(depth)]
+        while self.token.word == "and":
+            self.take()
+            terms.append(self._term(depth))
+        return terms[0] if len(terms) == 1 else _Branch(True, tuple(terms))
+
+    def _term(self, depth: int) -> _Term:
+        if depth > MAX_DEPTH:
+            self.fail(f"more than {MAX_DEPTH} parentheses within one another")
+        if self.token.word == "not":
+            at = self.take().at
+            return self._negated(self._term(depth + 1), at)
+        if self.token.word == "(":
+            self.take()
+            found = self.predicate(depth + 1)
+            self.expect(")", "to close the parenthesis")
+            return found
+        return self._comparison()
+
+    def _negated(self, term: _Term, at: int) -> _Term:
+        if isinstance(term, _Branch):
+            return _Branch(not term.every, tuple(self._negated(each, at) for each in term.terms))
+        c = term.constraint
+        if c.op not in PRESENCE:
+            self.fail(
+                f"'not' before '{c}' has no exact form (absent, other types and NaN would have to match too): "
+                "write the opposite comparison, and 'or ... absent' where absence is meant",
+                at,
+            )
+        return _Leaf(constraint(c.name, Op.ABSENT if c.op is Op.EXISTS else Op.EXISTS), term.at)
+
+    def _comparison(self) -> _Leaf:
+        start = self.token
+        if start.kind == "quoted":
+            name = self.take().text[1:-1].replace('""', '"')
+        elif start.kind == "word" and not start.word:
+            name = self.take().text
+        else:
+            keyword = (
+                f'; a name that is a word of the language goes in double quotes: "{start.text}"'
+                if start.word.isalpha()
+                else ""
+            )
+            self.fail(f"expected a name, found {start.text or 'the end'}{keyword}")
+        op, operand = self._condition(name)
+        try:
+            return _Leaf(constraint(name, op, operand), start.at)
+        except ModelError as error:
+            self.fail(str(error), start.at)
+
+    def _condition(self, name: str) -> tuple[Op, object]:
+        word = self.token.word
+        if word in ("exists", "absent"):
+            self.take()
+            return (Op.EXISTS if word == "exists" else Op.ABSENT), None
+        if word in ("in", "not"):
+            self.take()
+            if word == "not":
+                self.expect("in", f"after '{name} not'")
+            return (Op.IN if word == "in" else Op.NOT_IN), self._list()
+        if word == "between":
+            self.take()
+            low = self._value()
+            self.expect("and", "between the bounds")
+            return Op.BETWEEN, [low, self._value()]
+        if word in _COMPARISONS:
+            self.take()
+            return _COMPARISONS[word], self._value()
+        self.fail(f"expected an operator after '{name}' ({', '.join(_COMPARISONS)}, in, not in, between, exists, absent)")
+
+    def _list(self) -> list[object]:
+        self.expect("(", "to begin the list")
+        found = [self._value()]
+        while self.token.word == ",":
+            self.take()
+            found.append(self._value())
+        self.expect(")", "to end the list")
+        return found
+
+    def _value(self) -> object:
+        token = self.token
+        if token.word in ("true", "false"):
+            self.take()
+            return token.word == "true"
+        if token.kind == "number":
+            number = float(token.text) if re.search(r"[.eE]", token.text) else int(token.text)
+            if math.isinf(number):
+                self.fail(f"the number {token.text} is beyond the range of a double")
+            self.take()
+            return number
+        if token.kind == "text":
+            value = _ESCAPE.sub(self._unescaped, token.text[1:-1])
+            self.take()
+            return value
+        hint = f"; a text goes in single quotes: '{token.text.strip(chr(34))}'" if token.kind in ("word", "quoted") else ""
+        self.fail(f"expected a value, found {token.text or 'the end'}{hint}")
+
+    def _unescaped(self, found: re.Match[str]) -> str:
+        if found.group() == "''":
+            return "'"
+        if found.group(1):
+            return chr(int(found.group(1), 16))
+        if found.group(2) not in _ESCAPES:
+            self.fail(f"unknown escape {found.group()}", self.token.at + 1 + found.start())
+        return _ESCAPES[found.group(2)]

@@ -1,0 +1,166 @@
+"""The columns of a `Draft` as Arrow batches, and back: how filters travel through Spark.
+
+A record is one filter, or one bad row.  Spark can sort, split and count filters without knowing what they mean, because
+everything it needs is a plain column: the label (compared by bytes, as the table does), and the content key as two signed
+integers that sort like the two unsigned ones they stand for (the top bit is flipped).
+
+    rows          1 on the first record of a row of the input, else 0: their sum is the number of rows
+    interface     label; null when the record is no filter
+    key_hi/lo     content key
+    id, area      null where there is none; area is [x, y, r]
+    constraints   name, kind (`type << 4 | op`), and the operands: `numbers` (booleans too), or `strings`
+    reason        why the row is bad, null when it is not; then file, block, position (see `sources`), and its text
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from mpi_match.arrays import Array, offsets_of, owners
+from mpi_match.draft import KIND_SHIFT, Draft
+from mpi_match.model import Type
+
+_CONSTRAINT_SCHEMA = "name: binary, kind: tinyint, numbers: array<double>, strings: array<binary>"
+REJECT_SCHEMA = "reason string, file string, block bigint, position bigint, text string"
+_KEYED = "interface binary, key_hi bigint, key_lo bigint, id binary, area array<double>"
+SCHEMA = f"rows int, {_KEYED}, constraints array<struct<{_CONSTRAINT_SCHEMA}>>, {REJECT_SCHEMA}"
+
+_CONSTRAINT = pa.struct(
+    [("name", pa.binary()), ("kind", pa.int8()), ("numbers", pa.list_(pa.float64())), ("strings", pa.list_(pa.binary()))]
+)
+_FILTER = pa.schema(
+    [
+        ("interface", pa.binary()),
+        ("key_hi", pa.int64()),
+        ("key_lo", pa.int64()),
+        ("id", pa.binary()),
+        ("area", pa.list_(pa.float64())),
+        ("constraints", pa.list_(_CONSTRAINT)),
+    ]
+)
+REJECT_ARROW = pa.schema(
+    [("reason", pa.string()), ("file", pa.string()), ("block", pa.int64()), ("position", pa.int64()), ("text", pa.string())]
+)
+_ARROW = pa.schema([pa.field("rows", pa.int32()), *_FILTER, *REJECT_ARROW])
+_TOP_BIT = np.uint64(1 << 63)
+
+
+class BadRow(NamedTuple):
+    """A row set aside; its line is not known yet."""
+
+    reason: str
+    file: str
+    block: int
+    position: int
+    text: str
+
+
+def filter_records(draft: Draft, first: Sequence[int]) -> pa.RecordBatch:
+    """One record for each filter of a draft; `first` says which of them begin a row (1) and which go on with it (0)."""
+    keys = (draft.content_keys ^ _TOP_BIT).view(np.int64)
+    columns = [
+        pa.array(first, pa.int32()),
+        pa.array(draft.labels, pa.binary()).take(pa.array(draft.interface)),
+        pa.array(np.ascontiguousarray(keys[:, 0])),
+        pa.array(np.ascontiguousarray(keys[:, 1])),
+        pa.array(draft.ids, pa.binary()) if draft.ids is not None else pa.nulls(draft.n_filters, pa.binary()),
+        _areas(draft.area),
+        _lists(draft.constraint_offsets, _constraints(draft)),
+        *(pa.nulls(draft.n_filters, field.type) for field in REJECT_ARROW),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
+
+
+def bad_records(bad: Sequence[BadRow], n_empty: int) -> pa.RecordBatch:
+    """One record for each bad row, and `n_empty` for good rows that hold no filter at all."""
+    total = len(bad) + n_empty
+    columns = [
+        pa.array(np.ones(total, np.int32)),
+        *(pa.nulls(total, field.type) for field in _FILTER),
+        *(pa.array([*(row[i] for row in bad), *[None] * n_empty], field.type) for i, field in enumerate(REJECT_ARROW)),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
+
+
+def _areas(area: Array) -> pa.Array:
+    absent = np.isnan(area[:, 2])
+    return _lists(offsets_of(np.where(absent, 0, 3)), pa.array(area[~absent].reshape(-1)), pa.array(absent))
+
+
+def _constraints(draft: Draft) -> pa.Array:
+    textual = draft.kind >> KIND_SHIFT == Type.STRING
+    n_operands = np.diff(draft.operand_offsets)
+    is_text = np.repeat(textual, n_operands)
+    numbers = _lists(offsets_of(np.where(textual, 0, n_operands)), pa.array(draft.number[~is_text]))
+    texts = pa.array(draft.strings, pa.binary()).take(pa.array(draft.string[is_text]))
+    strings = _lists(offsets_of(np.where(textual, n_operands, 0)), texts)
+    names = pa.array(draft.names, pa.binary()).take(pa.array(draft.name))
+    return pa.StructArray.from_arrays(
+        [names, pa.array(draft.kind.view(np.int8)), numbers, strings], fields=list(_CONSTRAINT)
+    )
+
+
+def _lists(offsets: Array, values: pa.Array, absent: pa.Array | None = None) -> pa.Array:
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values, mask=absent)
+
+
+class ConstraintColumns(NamedTuple):
+    """Constraints as `constraints.encode` takes them: the inverse of the above for a range of names."""
+
+    names: list[bytes]
+    name: Array
+    kind: Array
+    operand_offsets: Array
+    number: Array
+    string: Array
+    strings: list[bytes]
+    filter_id: Array
+
+    @classmethod
+    def of(cls, table: pa.Table) -> ConstraintColumns:
+        """From rows of filter, name, kind, numbers and strings, in any order."""
+        table = table.combine_chunks()
+        distinct, which = _dictionary(table["name"])
+        order = sorted(range(len(distinct)), key=distinct.__getitem__)
+        rank = np.empty(len(distinct), np.int64)
+        rank[order] = np.arange(len(distinct))
+        n_numbers, numbers = _flat(table["numbers"])
+        n_strings, texts = _flat(table["strings"])
+        strings, string_index = _dictionary(texts)
+        operand_offsets = offsets_of(n_numbers + n_strings)
+        is_text = (n_strings > 0)[owners(operand_offsets)]
+        number, string = np.zeros(len(is_text)), np.full(len(is_text), -1, np.int64)
+        number[~is_text] = numbers.to_numpy(zero_copy_only=False)
+        string[is_text] = string_index
+        return cls(
+            names=[distinct[i] for i in order],
+            name=rank[which],
+            kind=table["kind"].to_numpy().astype(np.uint8),
+            operand_offsets=operand_offsets,
+            number=number,
+            string=string,
+            strings=strings,
+            filter_id=table["filter"].to_numpy(),
+        )
+
+
+def _joined(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _dictionary(column: pa.ChunkedArray | pa.Array) -> tuple[list[bytes], Array]:
+    """Distinct byte strings in the order in which they appear, and the index of each row."""
+    encoded = _joined(column).dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
+
+
+def _flat(column: pa.ChunkedArray) -> tuple[Array, pa.Array]:
+    """Length of each list, and their items end to end."""
+    lists = _joined(column)
+    return np.diff(lists.offsets.to_numpy()).astype(np.int64), lists.flatten()

@@ -1,0 +1,64 @@
+r"""Bad rows: counted always, described on request, written where they can be mended.
+
+The rejects dataset is JSON lines, one object for each bad row, in the order of the input:
+
+    {"reason": "not JSON: Expecting value at column 1", "file": "/data/subs.jsonl", "line": 17, "text": "{\"interface\": "}
+
+`line` counts from 1; in Parquet it is the number of the row.  The dataset is there when there are bad rows, and only then.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from mpi_match.rows import Reject
+from spark_prep import SparkPrepError
+from spark_prep.sources import Source, path_of
+
+_OURS = ("part-", "_SUCCESS", ".part-", "._SUCCESS")
+
+
+def rejects(records: DataFrame, source: Source) -> DataFrame:
+    """Bad rows with their line numbers: reason, file, line, text; ordered."""
+    bad = records.where(F.col("reason").isNotNull()).select("reason", "file", "block", "position", "text")
+    placed = source.with_lines(bad).select("reason", "file", "line", "text")
+    return placed.orderBy("file", "line")
+
+
+def first(rejects: DataFrame, n: int) -> list[Reject]:
+    """The first few bad rows."""
+    return [Reject(row["reason"], path_of(row["file"]), row["line"], row["text"]) for row in rejects.limit(n).collect()]
+
+
+def refusal(rejects: DataFrame, n_rejected: int, n_rows: int) -> SparkPrepError:
+    """What `--strict` says."""
+    shown = [f"  {reject.file}:{reject.line}: {reject.reason}" for reject in first(rejects, 3)]
+    more = [f"  ... and {n_rejected - len(shown):,} more"] if n_rejected > len(shown) else []
+    return SparkPrepError("\n".join([f"{n_rejected:,} of {n_rows:,} rows are bad, and strict allows none:", *shown, *more]))
+
+
+def write(rejects: DataFrame, path: Path) -> None:
+    """Write the rejects dataset, in place of an earlier one."""
+    rejects.write.mode("overwrite").json(path.absolute().as_uri())
+
+
+def check_path(path: Path) -> None:
+    """Refuse to replace anything but an earlier rejects dataset.  Raises SparkPrepError."""
+    if path.exists() and not _is_ours(path):
+        raise SparkPrepError(
+            f"{path}: exists and is not a rejects dataset; move it away or give another path for the rejects"
+        )
+
+
+def clear(path: Path) -> None:
+    """Remove the rejects of an earlier compile."""
+    if path.exists():
+        shutil.rmtree(path)
+
+
+def _is_ours(path: Path) -> bool:
+    return path.is_dir() and all(item.name.startswith(_OURS) for item in path.iterdir())

@@ -1,0 +1,107 @@
+"""A Spark session that suits the machine it runs on.
+
+Under spark-submit, in a notebook, in anything that already has a session, that session is used as it is: how many executors
+there are and how large is for its owner to say.  Only when there is none is one started, on the cores of this machine, with
+settings for a short job there:
+
+* Python workers run this very interpreter (Spark would take PATH's `python3`) and find this package where this process does.
+* `local[n,4]`: a task that fails is tried again, as on a cluster; plain `local[n]` gives up at once.
+* The address is 127.0.0.1, so neither a host name that does not resolve nor a firewall can stop it.
+* No web page, no progress bar, no log: what is printed is what the job has to say, and an error comes as an exception.
+* Adaptive execution off: partitions are sized by the job, which knows the number of filters, and tiny stages dominate.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from spark_prep import SparkUnavailableError
+
+LOCAL_ATTEMPTS = 4
+ARROW_ROWS = 10_000
+"""Rows of the Arrow batches between Spark and Python: large enough that NumPy pays, small enough to stay in cache."""
+SPLIT_BYTES = 32 * 2**20
+"""Input of one reading task at most; Spark's own 128 MB would leave cores idle at the end of a small job."""
+_LOG_NOTHING = """\
+status = off
+appender.console.type = Console
+appender.console.name = console
+rootLogger.level = off
+rootLogger.appenderRef.console.ref = console
+"""
+_JAVA_HINT = "Spark needs Java 17 or later: `apt-get install openjdk-17-jre-headless`, or set JAVA_HOME to one that is there"
+
+
+def session(master: str | None = None) -> SparkSession:
+    """The running session, or a new one on `master` (default: every core of this machine).
+
+    Raises SparkUnavailableError when Spark cannot start.
+    """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    submitted = "SPARK_ENV_LOADED" in os.environ  # set by spark-submit, which has already chosen master and settings
+    try:
+        return (
+            _plain() if submitted and master is None else _tuned(master or f"local[{_cores()},{LOCAL_ATTEMPTS}]")
+        ).getOrCreate()
+    except PySparkException as error:
+        raise SparkUnavailableError(f"Spark does not start: {str(error).splitlines()[0]}. {_JAVA_HINT}") from error
+
+
+def _plain() -> SparkSession.Builder:
+    return SparkSession.builder.appName("mpi-match")
+
+
+def _tuned(master: str) -> SparkSession.Builder:
+    if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
+        raise SparkUnavailableError(f"no Java found. {_JAVA_HINT}")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "OFF",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": str(max(2, _cores())),
+        "spark.sql.files.maxPartitionBytes": str(SPLIT_BYTES),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
+    }
+    if master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        settings |= {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.memory": f"{_heap_mib()}m",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_quiet().as_uri()}",
+            "spark.executorEnv.PYTHONPATH": str(Path(__file__).resolve().parents[1]),
+        }
+    builder = _plain().master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder
+
+
+def _quiet() -> Path:
+    """A logging configuration for the time before `spark.log.level` is read; gone when Python ends."""
+    file = Path(tempfile.mkdtemp(prefix="mpi-match-")) / "log4j2.properties"
+    atexit.register(shutil.rmtree, file.parent, ignore_errors=True)
+    file.write_text(_LOG_NOTHING)
+    return file
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _heap_mib() -> int:
+    """A quarter of the machine's memory, between 1 and 4 GiB: the rest is for Python workers and the file cache."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
+    return max(1024, min(4096, total // 4))

@@ -1,0 +1,109 @@
+r"""Where rows come from, and how each knows its place without anyone counting in Python.
+
+A row is (content, file, block, position):
+
+    content    `value`: the bytes of a line of JSON, or `row`: a struct of all the columns of a Parquet file
+    file       address of the file, as Spark gives it
+    block      byte at which the piece of the file begins that one task reads; 0 for Parquet
+    position   ascends along the rows of a block: Spark's own running number for a line, the row in its file for Parquet
+
+(file, block, position) is the order in which the rows were written, so sorting by it undoes any shuffle.  The number of a line
+in its file is asked for only when a row is bad; then one native pass counts the lines of every block (`with_lines`).  That
+pass is made on the very rows that were parsed, because another reading might be cut into other blocks.
+
+Lines end in \n and in nothing else: a lone \r would end a line for Spark by itself, but not for other readers of JSON lines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from spark_prep import SparkPrepError
+
+FORMATS = ("json", "parquet")
+PLACE = ("file", "block", "position")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Rows of one format: a DataFrame of content, file, block, position (see the module)."""
+
+    rows: DataFrame
+    format: str
+
+    def with_lines(self, places: DataFrame) -> DataFrame:
+        """`places` (with file, block, position) with `line`, counted from 1 in each file, in place of block and position."""
+        if self.format == "parquet":
+            lines = places.withColumn("line", F.col("position") + 1)
+        else:
+            blocks = self.rows.groupBy("file", "block").agg(F.min("position").alias("first"), F.count("*").alias("n"))
+            earlier = Window.partitionBy("file").orderBy("block").rowsBetween(Window.unboundedPreceding, -1)
+            starts = blocks.withColumn("before", F.coalesce(F.sum("n").over(earlier), F.lit(0))).drop("n")
+            lines = places.join(starts, ["file", "block"]).withColumn(
+                "line", F.col("before") + F.col("position") - F.col("first") + 1
+            )
+        return lines.select(*[name for name in places.columns if name not in PLACE], "file", "line")
+
+
+def read(spark: SparkSession, inputs: list[str], format_: str | None = None) -> Source:
+    """Rows of files, directories (searched to the bottom) and globs; `.gz` is unpacked.
+
+    `format_` is "json" or "parquet"; by default what ends in `.parquet`, or is a local directory of such, is Parquet.
+    Raises SparkPrepError when an input is missing or the formats are mixed.
+    """
+    if not inputs:
+        raise SparkPrepError("no input given: name at least one file, directory or glob")
+    if format_ is not None and format_ not in FORMATS:
+        raise SparkPrepError(f"unknown format {format_!r}; there are: {', '.join(FORMATS)}")
+    found = {format_} if format_ is not None else {_guess(path) for path in inputs}
+    if len(found) > 1:
+        raise SparkPrepError("the inputs mix JSON lines and Parquet; compile one kind at a time, or convert one of them")
+    try:
+        return _parquet(spark, inputs) if found == {"parquet"} else _json_lines(spark, inputs)
+    except AnalysisException as error:
+        raise SparkPrepError(f"cannot read {', '.join(inputs)}: {str(error).splitlines()[0]}") from error
+
+
+def _json_lines(spark: SparkSession, inputs: list[str]) -> Source:
+    lines = spark.read.option("lineSep", "\n").option("recursiveFileLookup", "true").text(inputs)
+    rows = lines.select(
+        F.col("value").cast("binary").alias("value"),
+        F.col("_metadata.file_path").alias("file"),
+        F.col("_metadata.file_block_start").alias("block"),
+        F.monotonically_increasing_id().alias("position"),
+    )
+    return Source(rows, "json")
+
+
+def _parquet(spark: SparkSession, inputs: list[str]) -> Source:
+    table = spark.read.option("recursiveFileLookup", "true").option("mergeSchema", "true").parquet(*inputs)
+    rows = table.select(
+        F.struct(*[table[_quoted(name)] for name in table.columns]).alias("row"),
+        F.col("_metadata.file_path").alias("file"),
+        F.lit(0).cast("bigint").alias("block"),
+        F.col("_metadata.row_index").alias("position"),
+    )
+    return Source(rows, "parquet")
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _guess(path: str) -> str:
+    if path.rstrip("/").endswith(".parquet"):
+        return "parquet"
+    local = Path(path_of(path))
+    return "parquet" if local.is_dir() and next(local.rglob("*.parquet"), None) is not None else "json"
+
+
+def path_of(address: str) -> str:
+    """A local file's path from its address (`file:///a%20b`); other addresses as they are."""
+    parts = urlsplit(address)
+    return unquote(parts.path) if parts.scheme == "file" else address

@@ -1,0 +1,198 @@
+"""Subscriptions as DataFrames: rows are parsed once, ordered once, and numbered without anyone seeing them all.
+
+    rows --parse--> records --filters--> --ordered--> --numbered--> --constraints--> one row per constraint
+
+A filter's number is its place in the order (label, content key), the table's own.  Range partitioning makes every partition
+a stretch of that order, so a filter's number is the sum of the counts of the partitions before its own, plus its place
+there: only the counts, a few numbers for each partition, visit the driver (`stretches`).  Ranges are cut by the whole key
+and not by the label alone, because ten interfaces with all the filters are the ordinary case; hence a label may straddle.
+
+A row may also hold its filters as text, in the language of `predicates`:
+
+    {"interface": "mobile-7", "predicate": "city = 'Milan' and temp > 30 or wind >= 20", "area": [9.2, 45.5, 1.0]}
+
+(`area` and `id`, both optional, then hold for every filter of the predicate).  In Parquet the columns have the same names:
+
+    interface     string or integer
+    constraints   array of struct<name, op, ...>: of the other fields, whatever they are called, the one that is not null is
+                  the operand (`number: double, string: string, numbers: array<double>`, ...); or a string of JSON
+    predicate     string
+    filters       array of struct<constraints, area, id>
+    area          array<double> [x, y, r], or struct<x, y, r>
+    id            string or integer
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from mpi_match.draft import DraftBuilder
+from mpi_match.model import Filter, ModelError
+from mpi_match.rows import parse_json, subscription_filters
+from spark_prep import predicates
+from spark_prep.records import SCHEMA, BadRow, bad_records, filter_records
+
+ORDER = ("interface", "key_hi", "key_lo")
+_PREDICATE_KEYS = {"interface", "predicate", "area", "id"}
+_ROW_BITS = 33
+"""`monotonically_increasing_id` is the partition's number shifted by this, plus the row's place in its partition."""
+
+
+def parse(rows: DataFrame) -> DataFrame:
+    """Records (`records.SCHEMA`) of rows of content, file, block and position (`sources`)."""
+    content = "value" if "value" in rows.columns else "row"
+    return rows.select(content, "file", "block", "position").mapInArrow(_parse_batches, SCHEMA)
+
+
+def filters(records: DataFrame) -> DataFrame:
+    """The records that are filters: interface, key_hi, key_lo, id, area, constraints."""
+    return records.where(F.col("interface").isNotNull()).select(*ORDER, "id", "area", "constraints")
+
+
+def ordered(filters: DataFrame, partitions: int) -> DataFrame:
+    """Filters in the order of the table: partition after partition, and within each.
+
+    Persist the result before use: the ranges are cut by a sample, so computing it twice may cut twice.
+    """
+    return (
+        filters.select(*ORDER, "id", "area", "constraints")
+        .repartitionByRange(partitions, *ORDER)
+        .sortWithinPartitions(*ORDER)
+    )
+
+
+class Stretch(NamedTuple):
+    """What one partition of ordered filters is to the whole.
+
+    first_filter      number of its first filter
+    first_interface   id of its first interface
+    continues         whether that interface began in an earlier partition, which then has its label
+    """
+
+    first_filter: int
+    first_interface: int
+    continues: bool
+
+
+def stretches(ordered: DataFrame) -> tuple[dict[int, Stretch], int, int]:
+    """The stretch of every partition that is not empty; the number of filters; the number of interfaces."""
+    per_label = (
+        ordered.select(F.spark_partition_id().alias("partition"), "interface").groupBy("partition", "interface").count()
+    )
+    per_partition = per_label.groupBy("partition").agg(
+        F.sum("count").alias("filters"),
+        F.count("*").alias("interfaces"),
+        F.min("interface").alias("low"),
+        F.max("interface").alias("high"),
+    )
+    found: dict[int, Stretch] = {}
+    n_filters, n_interfaces, last = 0, 0, None
+    for row in sorted(per_partition.collect()):
+        continues = last is not None and row["low"] == last
+        found[row["partition"]] = Stretch(n_filters, n_interfaces - continues, continues)
+        n_filters += row["filters"]
+        n_interfaces += row["interfaces"] - continues
+        last = row["high"]
+    return found, n_filters, n_interfaces
+
+
+def numbered(ordered: DataFrame, stretches: dict[int, Stretch]) -> DataFrame:
+    """Ordered filters with their number: filter, interface, id, area, constraints."""
+    firsts = [stretches[p].first_filter if p in stretches else 0 for p in range(max(stretches, default=0) + 1)]
+    first = F.element_at(F.array(*[F.lit(i).cast("bigint") for i in firsts]), F.spark_partition_id() + 1)
+    place = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _ROW_BITS) - 1))
+    return ordered.select((first + place).alias("filter"), "interface", "id", "area", "constraints")
+
+
+def constraints(numbered: DataFrame) -> DataFrame:
+    """One row for each constraint: filter, name, kind, numbers, strings."""
+    return numbered.select("filter", F.explode("constraints").alias("c")).select(
+        "filter", "c.name", "c.kind", "c.numbers", "c.strings"
+    )
+
+
+def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs on executors: good rows to filter records, bad ones to reject records, blank lines to nothing."""
+    for batch in batches:
+        builder, first = DraftBuilder(), []
+        bad: list[BadRow] = []
+        n_empty = 0
+        for at, content in enumerate(batch.column(0).to_pylist()):
+            if isinstance(content, bytes) and not content.strip():
+                continue
+            try:
+                found = filters_of(content)
+            except ModelError as error:
+                bad.append(bad_row(str(error), content, batch, at))
+                continue
+            for item in found:
+                builder.add(item)
+            if found:
+                first += [1] + [0] * (len(found) - 1)
+            else:
+                n_empty += 1
+        if first:
+            yield filter_records(builder.draft(), first)
+        if bad or n_empty:
+            yield bad_records(bad, n_empty)
+
+
+def bad_row(reason: str, content: Any, batch: pa.RecordBatch, at: int) -> BadRow:
+    """The row `at` of a batch of content, file, block and position, with what is wrong with it."""
+    text = (
+        content.strip().decode(errors="replace")
+        if isinstance(content, bytes)
+        else json.dumps(content, default=str, ensure_ascii=False)
+    )
+    file, block, position = (batch.column(i)[at].as_py() for i in (1, 2, 3))
+    return BadRow(reason, file, block, position, text)
+
+
+def filters_of(content: bytes | dict[str, Any]) -> list[Filter]:
+    """The filters of one row: a line of JSON, or the columns of a Parquet row.  Raises ModelError."""
+    row = parse_json(content) if isinstance(content, bytes) else _of_columns(content)
+    return subscription_filters(_of_predicate(row) if isinstance(row, dict) and "predicate" in row else row)
+
+
+def _of_predicate(row: dict[str, Any]) -> dict[str, Any]:
+    unknown = sorted(set(row) - _PREDICATE_KEYS)
+    if unknown:
+        raise ModelError(
+            f"a subscription with a 'predicate' has no {unknown[0]!r}; it has: {', '.join(sorted(_PREDICATE_KEYS))}"
+        )
+    if not isinstance(row["predicate"], str):
+        raise ModelError("'predicate' must be a text such as \"temp > 30 and city = 'Milan'\"")
+    rest = {key: row[key] for key in ("area", "id") if key in row}
+    found = [{"constraints": list(each), **rest} for each in predicates.parse(row["predicate"])]
+    return {key: row[key] for key in ("interface",) if key in row} | {"filters": found}
+
+
+def _of_columns(row: dict[str, Any]) -> dict[str, Any]:
+    """A Parquet row in the form that JSON rows have: what is null is not there."""
+    found = {key: value for key, value in row.items() if value is not None}
+    if isinstance(found.get("area"), dict):
+        missing = {"x", "y", "r"} - set(found["area"])
+        if missing:
+            raise ModelError(f"an area is struct<x, y, r> or [x, y, r]; {sorted(missing)[0]!r} is missing")
+        found["area"] = [found["area"][key] for key in ("x", "y", "r")]
+    if isinstance(found.get("constraints"), str):
+        found["constraints"] = parse_json(found["constraints"])
+    if isinstance(found.get("constraints"), list):
+        found["constraints"] = [_constraint(item) if isinstance(item, dict) else item for item in found["constraints"]]
+    if isinstance(found.get("filters"), list):
+        found["filters"] = [_of_columns(item) if isinstance(item, dict) else item for item in found["filters"]]
+    return found
+
+
+def _constraint(item: dict[str, Any]) -> list[Any]:
+    """`[name, op, operand]` of a struct whose operand is the one other field that is not null."""
+    operands = {key: value for key, value in item.items() if key not in ("name", "op") and value is not None}
+    if len(operands) > 1:
+        raise ModelError(f"a constraint has one operand; not null are: {', '.join(sorted(operands))}")
+    return [item.get("name"), item.get("op"), *operands.values()]

@@ -1,0 +1,93 @@
+"""Parts of a table, written by executors.
+
+There are two kinds.  A *constraint part* is a range of names: the vocabulary of those names and all constraints on them,
+encoded (`constraints.encode` never looks beyond a name).  A *filter part* is a stretch of filters with the labels of the
+interfaces that begin in it.  The index lists the constraint parts in the order of the names, then the filter parts in the
+order of the filters; reading joins each array over the parts that have it, so the result is, byte for byte, the table that
+is built in memory.
+
+One task holds its own range in memory: `FILTERS_PER_PART` filters or about `CONSTRAINTS_PER_PART` constraints (some hundred
+bytes each while they are sorted).  Only a single name with more constraints than that cannot be cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from mpi_match.constraints import FILTER_ID, encode
+from mpi_match.strings import Strings
+from mpi_match.table import FilterColumns, Table, constraint_arrays, filter_arrays, label_arrays, vocabulary_arrays
+from spark_prep import SparkPrepError
+from spark_prep.parts import PartFiles, Written, partition_id, write_parts
+from spark_prep.records import ConstraintColumns
+from spark_prep.subscriptions import Stretch
+
+FILTERS_PER_PART = 500_000
+CONSTRAINTS_PER_PART = 2_000_000
+SMALL = 20_000
+"""Fewer rows than this go into one part; starting more tasks would cost more than they save."""
+
+
+def partitions_for(n_rows: int, rows_per_part: int, parallelism: int) -> int:
+    """How many parts: one for few rows, else a multiple of the cores that keeps parts below `rows_per_part`."""
+    if n_rows <= SMALL:
+        return 1
+    return -(-max(parallelism, -(-n_rows // rows_per_part)) // parallelism) * parallelism
+
+
+def write_filters(numbered: DataFrame, stretches: dict[int, Stretch], files: PartFiles) -> list[Written]:
+    """Filter parts of numbered filters (`subscriptions.numbered`); the partitions must be those of `stretches`."""
+
+    def write(batches: Iterator[pa.RecordBatch], files: PartFiles) -> Iterator[Written]:
+        if held := list(batches):
+            yield _write_filters(pa.Table.from_batches(held), stretches[partition_id()], files)
+
+    columns = numbered.select("interface", "id", "area", F.size("constraints").alias("size"))
+    return write_parts(columns, write, files)
+
+
+def _write_filters(table: pa.Table, stretch: Stretch, files: PartFiles) -> Written:
+    encoded = table["interface"].combine_chunks().dictionary_encode()
+    labels = encoded.dictionary.to_pylist()  # sorted, as the rows are
+    lists = table["area"].combine_chunks()
+    area = np.full((len(lists), 3), np.nan)
+    area[lists.is_valid().to_numpy(zero_copy_only=False)] = lists.flatten().to_numpy(zero_copy_only=False).reshape(-1, 3)
+    columns = FilterColumns.of(
+        size=table["size"].to_numpy(),
+        interface=encoded.indices.to_numpy().astype(np.int64) + stretch.first_interface,
+        area=area,
+        ids=table["id"].to_pylist() if table["id"].null_count < len(table) else None,
+        first=stretch.first_filter,
+    )
+    own = labels[stretch.continues :]
+    arrays = (*filter_arrays(columns), *label_arrays(Strings.of(own)))
+    return files.write("filters", len(table), len(own), arrays)
+
+
+def write_constraints(constraints: DataFrame, partitions: int, files: PartFiles) -> list[Written]:
+    """Constraint parts of rows of filter, name, kind, numbers and strings (`subscriptions.constraints`)."""
+
+    def write(batches: Iterator[pa.RecordBatch], files: PartFiles) -> Iterator[Written]:
+        if held := list(batches):
+            vocabulary, rows = encode(*ConstraintColumns.of(pa.Table.from_batches(held)))
+            arrays = (*vocabulary_arrays(vocabulary), *constraint_arrays(rows))
+            yield files.write("constraints", len(rows), vocabulary.n_names, arrays)
+
+    return write_parts(constraints.repartitionByRange(partitions, "name"), write, files)
+
+
+def write_empty(files: PartFiles) -> Written:
+    """A part without rows that has every array: all of an empty table, the vocabulary of one without constraints."""
+    return files.write("empty", 0, 0, Table.from_filters(()).arrays())
+
+
+def check_size(n_filters: int) -> None:
+    """Refuse more filters than filter ids.  Raises SparkPrepError."""
+    limit = int(np.iinfo(FILTER_ID).max)
+    if n_filters > limit:
+        raise SparkPrepError(f"{n_filters:,} filters are more than a table can number ({limit:,}); compile several tables")

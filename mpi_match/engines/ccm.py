@@ -1,0 +1,95 @@
+"""CCM: one thread per constraint on the event's names (Margara & Cugola, "High Performance Content-Based Matching Using GPUs", DEBS 2011).
+
+`counting` looks at the constraints on the event's names one run after the other.  CCM looks at all of them at once:
+
+    event          temp = 25            wind = 3
+    grid           y = 0                y = 1
+    rows of name   temp                 wind
+                   . . . . . . . .      . . . . .        x walks the run of the name, one row per thread
+                     \\    |   \\            |             a satisfied row counts its filter down (atomic)
+    counters       2   0   3   0   1    ...              a filter that comes to 0 sets the bit of its interface
+
+One block works on one attribute, whose code and run lie in shared memory.  Counters and interfaces exist twice: while an event uses
+one copy, its kernel resets the other for the next event.  So a whole event is one copy in, one kernel, one copy out.
+
+**One event at a time**, the published way (`--batch 1`): the three steps are captured as a CUDA graph, once for each of the two
+copies, and repeated with one driver call per event (`ccm_event`).
+
+**Batches**, ours: the grid has a third axis, z, the event, and each event in flight has counters of its own.  How many are in flight
+is what fits in the GPU's cache; the kernel runs once for each such group, and resets the counters that the previous group used (`ccm_batch`).
+
+The answer is a bit mask per event where there are few interfaces, otherwise a list of (event, id) pairs: the kernel counts all that it
+finds and writes those for which there is room, and a list that was too short is made longer and filled again.  Where we differ from the
+paper: rows are also grouped by type, operators beyond its `= != < > prefix contains` come down to the same interval test, counters
+count down from the filter's size, packed (see `ccm_rows`).
+"""
+
+from __future__ import annotations
+
+import time
+
+from mpi_match.batch import EventBatch
+from mpi_match.engines import check_batch
+from mpi_match.engines._cuda import open_gpu
+from mpi_match.engines.ccm_batch import ManyEvents
+from mpi_match.engines.ccm_event import OneEvent
+from mpi_match.engines.ccm_kernel import FILTERS, INTERFACES, MASK, OnDevice
+from mpi_match.engines.ccm_rows import ccm_rows
+from mpi_match.matches import Matches
+from mpi_match.table import Table
+
+FEW_EVENTS = 4
+"""Batches up to this size go event by event, in the published way."""
+FEW_INTERFACES = 64
+"""Up to so many interfaces the answer is a bit mask."""
+LEAST_ATTRIBUTES = 4
+"""Graphs are captured for events of up to 4, 8, 16, ... attributes."""
+
+
+class Ccm:
+    """CCM on one GPU.  `upload_s` is what bringing the table there took; `kernel_s` is the device time of all batches' kernels so far
+    (single events are not timed: that would take longer than they do)."""
+
+    name = "ccm"
+
+    def __init__(self, table: Table, device: int | None = None, threads: int | None = None) -> None:
+        self._gpu = open_gpu(device)
+        self.device = self._gpu.info.name
+        self._table = table
+        rows = ccm_rows(table)
+        start = time.perf_counter()
+        self._on_device = OnDevice(self._gpu, rows, table)
+        self.upload_s = time.perf_counter() - start
+        self._stream = self._gpu.stream()
+        self._one: dict[tuple[int, int], OneEvent] = {}
+        self._many: dict[int, ManyEvents] = {}
+
+    @property
+    def nbytes(self) -> int:
+        return self._gpu.n_bytes
+
+    @property
+    def kernel_s(self) -> float:
+        return sum(many.kernel_s for many in self._many.values())
+
+    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+        """See `Engine.match`."""
+        check_batch(self._table, batch)
+        answer = FILTERS if filters else MASK if self._table.n_interfaces <= FEW_INTERFACES else INTERFACES
+        if batch.n_events == 1:
+            return self._match_one(batch, answer)
+        if 0 < batch.n_events <= FEW_EVENTS:
+            return Matches.concat([self._match_one(batch[i : i + 1], answer) for i in range(batch.n_events)])
+        if answer not in self._many:
+            self._many[answer] = ManyEvents(self._gpu, self._stream, self._on_device, answer)
+        return self._many[answer].match(batch)
+
+    def _match_one(self, batch: EventBatch, answer: int) -> Matches:
+        n_attributes = max(LEAST_ATTRIBUTES, 1 << (len(batch.attributes) - 1).bit_length())
+        one = self._one.get((answer, n_attributes))
+        if one is None:
+            one = self._one[answer, n_attributes] = OneEvent(self._gpu, self._stream, self._on_device, answer, n_attributes)
+        return one.match(batch)
+
+
+ENGINE = Ccm

@@ -1,0 +1,178 @@
+"""Many events at a time: CCM's kernel with a third axis, and counters for every event in flight.
+
+A batch is worked on in passes, a pass in launches of as many events as have counters:
+
+    launch 0    events 0 .. s-1      counters: copy 0        resets what the launch before it (of an earlier batch) used of copy 1
+    launch 1    events s .. 2s-1     counters: copy 1        resets copy 0
+    ...
+
+All launches of a pass follow one copy in and precede one copy out.  Bit masks lie beside each other for the whole pass.  Lists hold
+(event, id) pairs of the whole pass in any order; the host sorts them.  The kernel also counts the pairs for which there was no room:
+then the list is made longer and the pass done again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpi_match.arrays import Array, offsets_of
+from mpi_match.batch import EventBatch
+from mpi_match.engines import ccm_kernel
+from mpi_match.engines._cuda import Gpu, Mark, PinnedBuffer, Stream
+from mpi_match.engines.ccm_kernel import (
+    ANSWER,
+    ANSWERS_SLOT,
+    ATTRIBUTES,
+    CAPACITY,
+    COUNTS_SLOT,
+    EVENTS_HEADER,
+    FIRST,
+    INTERFACES,
+    LOCATIONS,
+    MASK,
+    N_ANSWERS_RESET,
+    N_EVENTS,
+    N_RESET,
+    NO_RESET,
+    OFFSETS,
+    PLAN_WORDS,
+    RESET_ANSWERS_SLOT,
+    RESET_COUNTS_SLOT,
+    RESET_FOUND,
+    OnDevice,
+    ccm_kernel as kernel,
+)
+from mpi_match.matches import Matches, id_dtype
+
+ROWS_PER_THREAD = 8
+"""Rows of the longest run that a thread walks."""
+IN_FLIGHT_BYTES = 16 << 20
+"""Bytes of counters in one of the two copies: both and the table fit in the cache of a large GPU."""
+LEAST_IN_FLIGHT = 4
+MOST_IN_FLIGHT = 1024
+PASS_EVENTS = 16384
+"""Events of a pass."""
+FIRST_PAIRS = 1 << 16
+"""Room in the list of answers before the first pass has shown what is needed."""
+
+
+class ManyEvents:
+    """Matches batches for one kind of answer.  `kernel_s` is the device time of the kernels so far."""
+
+    def __init__(self, gpu: Gpu, stream: Stream, table: OnDevice, answer: int) -> None:
+        self._stream, self._table, self._answer = stream, table, answer
+        self._n_ids = table.n_ids(answer)
+        slot_bytes = 4 * (len(table.counters) + (table.answer_words if answer == INTERFACES else 0))
+        self._slots = min(max(IN_FLIGHT_BYTES // max(slot_bytes, 1), LEAST_IN_FLIGHT), MOST_IN_FLIGHT)
+        self._counts = table.copies(gpu, stream, self._slots)
+        self._copy = 0
+        """The copy that the next launch uses; it is clean."""
+        self._used = 0
+        """Slots of the other copy that the next launch must reset."""
+        self._answers = gpu.buffer(np.uint32)
+        if answer == INTERFACES:
+            stream.zero(self._answers.array(max(2 * self._slots * table.answer_words, 1)))
+        self._found, self._capacity = gpu.buffer(np.int64), FIRST_PAIRS
+        self._events, self._host_events = gpu.buffer(np.int64), PinnedBuffer(np.int64)
+        self._host_masks, self._host_found = PinnedBuffer(np.uint32), PinnedBuffer(np.int64)
+        self._before, self._after = Mark(), Mark()
+        self.kernel_s = 0.0
+
+    def match(self, batch: EventBatch) -> Matches:
+        """The answers for a batch of any size."""
+        if batch.n_events == 0:
+            return Matches(np.zeros(1, np.int64), np.zeros(0, id_dtype(self._n_ids)), self._n_ids)
+        starts = range(0, batch.n_events, PASS_EVENTS)
+        parts = [self._pass(batch[start : start + PASS_EVENTS]) for start in starts]
+        return parts[0] if len(parts) == 1 else Matches.concat(parts)
+
+    def _pass(self, batch: EventBatch) -> Matches:
+        if self._answer == MASK:
+            return self._masked(batch)
+        while True:
+            n_found = self._launch(batch, self._found.array(1 + self._capacity).size)
+            if n_found <= self._capacity:
+                return self._listed(batch.n_events, n_found)
+            self._capacity = n_found * 5 // 4
+
+    def _launch(self, batch: EventBatch, n_words_found: int) -> int:
+        """Copy a batch in and run its launches; returns how many pairs were found (none for masks)."""
+        table, stream = self._table, self._stream
+        bounds = batch.bounds
+        host = self._pack(batch, bounds)
+        events, found = self._events.array(len(host)), self._found.array(n_words_found)
+        answers = self._answers.array(max(self._answer_slots(batch.n_events) * table.answer_words, 1))
+        n_launches = -(-batch.n_events // self._slots)
+        in_flight = max(min(self._slots, batch.n_events), self._used)
+        grid = table.grid(int(np.diff(bounds).max()), in_flight, ROWS_PER_THREAD)
+        launch = kernel.bind(grid, ccm_kernel.BLOCK, (table.rows, table.words, events, self._counts, answers, found, 0))
+        stream.copy_in(events, host)
+        stream.zero(found.part(0, 1))
+        if self._answer == MASK:
+            stream.zero(answers)
+        self._before.record(stream)
+        for number in range(n_launches):
+            launch.set(6, number)
+            launch(stream)
+        self._after.record(stream)
+        self._copy = (self._copy + n_launches) % 2
+        self._used = batch.n_events - (n_launches - 1) * self._slots
+        counter = self._host_found.array(1)
+        stream.copy_out(counter, found.part(0, 1))
+        stream.synchronize()
+        self.kernel_s += self._after.seconds_since(self._before)
+        return int(counter[0])
+
+    def _answer_slots(self, n_events: int) -> int:
+        return {MASK: n_events, INTERFACES: 2 * self._slots}.get(self._answer, 0)
+
+    def _pack(self, batch: EventBatch, bounds: Array) -> Array:
+        """The words of `events`: see `ccm_kernel`."""
+        n_events = batch.n_events
+        first = np.arange(0, n_events, self._slots)
+        offsets = EVENTS_HEADER + len(first) * PLAN_WORDS
+        locations = offsets + n_events + 1
+        attributes = locations + 2 * n_events * self._table.has_areas
+        host = self._host_events.array(attributes + len(batch.attributes))
+        host[[ANSWER, OFFSETS, LOCATIONS, ATTRIBUTES, CAPACITY]] = self._answer, offsets, locations, attributes, self._capacity
+
+        plan = host[EVENTS_HEADER:offsets].reshape(-1, PLAN_WORDS)
+        plan[:] = 0
+        copy = (self._copy + np.arange(len(first))) % 2
+        n_of_launch = np.minimum(self._slots, n_events - first)
+        plan[:, FIRST], plan[:, N_EVENTS] = first, n_of_launch
+        plan[:, COUNTS_SLOT], plan[:, RESET_COUNTS_SLOT] = copy * self._slots, (1 - copy) * self._slots
+        plan[0, N_RESET], plan[1:, N_RESET] = self._used, n_of_launch[:-1]
+        plan[:, RESET_FOUND] = NO_RESET
+        if self._answer == MASK:
+            plan[:, ANSWERS_SLOT] = first
+        elif self._answer == INTERFACES:
+            plan[:, ANSWERS_SLOT], plan[:, RESET_ANSWERS_SLOT] = plan[:, COUNTS_SLOT], plan[:, RESET_COUNTS_SLOT]
+            plan[:, N_ANSWERS_RESET] = plan[:, N_RESET]
+
+        host[offsets:locations] = bounds
+        if self._table.has_areas:
+            host[locations:attributes].view(np.float64)[:] = np.nan if batch.location is None else batch.location.reshape(-1)
+        host[attributes:] = batch.attributes
+        return host
+
+    def _masked(self, batch: EventBatch) -> Matches:
+        self._launch(batch, 1)
+        n_words = self._table.answer_words
+        masks = self._host_masks.array(batch.n_events * n_words)
+        self._stream.copy_out(masks, self._answers.array(max(len(masks), 1)))
+        self._stream.synchronize()
+        bytes_ = masks.astype("<u4", copy=False).view(np.uint8).reshape(batch.n_events, 4 * n_words)
+        event, id_ = np.nonzero(np.unpackbits(bytes_, axis=1, bitorder="little"))
+        return self._matches(event, id_, batch.n_events)
+
+    def _listed(self, n_events: int, n_found: int) -> Matches:
+        pairs = self._host_found.array(1 + n_found)
+        self._stream.copy_out(pairs, self._found.array(1 + n_found))
+        self._stream.synchronize()
+        ordered = np.sort(pairs[1:])
+        return self._matches(ordered >> 32, ordered & 0xFFFFFFFF, n_events)
+
+    def _matches(self, event: Array, id_: Array, n_events: int) -> Matches:
+        offsets = offsets_of(np.bincount(event, minlength=n_events))
+        return Matches(offsets, id_.astype(id_dtype(self._n_ids)), self._n_ids)

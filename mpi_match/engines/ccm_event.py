@@ -1,0 +1,130 @@
+"""One event at a time, as CCM was published: copy in, kernel, copy out, captured as a CUDA graph and repeated.
+
+    pinned words   header | launch 0, launch 1 | offsets | location | attributes        written by the host, a few hundred bytes
+         | copy in
+    kernel         launch 0: counts in copy 0, resets copy 1        launch 1: the other way round
+         | copy out
+    pinned answer  the bit mask, or how many ids and the first of them
+
+Two graphs, one for each launch, are used in turn.  What is left for Python per event is to write the attributes, give a graph to the
+driver, wait, and read the answer.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.batch import EventBatch
+from mpi_match.engines import ccm_kernel
+from mpi_match.engines._cuda import Graph, Gpu, Stream, pinned
+from mpi_match.engines.ccm_kernel import (
+    ANSWER,
+    ATTRIBUTES,
+    CAPACITY,
+    EVENTS_HEADER,
+    FILTERS,
+    LOCATIONS,
+    MASK,
+    OFFSETS,
+    PLAN_WORDS,
+    OnDevice,
+    ccm_kernel as kernel,
+)
+from mpi_match.matches import Matches, id_dtype
+
+FIRST_IDS = 127
+"""Ids that the copy out of an event brings; where there are more, a second copy fetches all."""
+MASKS_KEPT = 4096
+"""Answers that are kept by their mask, instead of being unpacked again."""
+
+
+class OneEvent:
+    """Matches events of at most `n_attributes` attributes one by one, for one kind of answer."""
+
+    def __init__(self, gpu: Gpu, stream: Stream, table: OnDevice, answer: int, n_attributes: int) -> None:
+        self._stream, self._answer = stream, answer
+        self._n_ids = table.n_ids(answer)
+        self._id_dtype = id_dtype(self._n_ids)
+        capacity = 0 if answer == MASK else self._n_ids
+        offsets = EVENTS_HEADER + 2 * PLAN_WORDS
+        self._events = events = pinned(offsets + 4 + n_attributes, np.int64)
+        events[[ANSWER, OFFSETS, LOCATIONS, ATTRIBUTES, CAPACITY]] = answer, offsets, offsets + 2, offsets + 4, capacity
+        self._end = offsets + 1
+        self._location = events[offsets + 2 : offsets + 4].view(np.float64) if table.has_areas else None
+        self._attributes = events[offsets + 4 :]
+
+        answer_words = 0 if answer == FILTERS else table.answer_words
+        device_events = gpu.buffer(np.int64).array(len(events))
+        counts = table.copies(gpu, stream, 1)
+        answers = gpu.buffer(np.uint32).array(max(2 * answer_words, 1))
+        found = gpu.buffer(np.int64).array(2 * (1 + capacity))
+        stream.zero(answers)
+        stream.zero(found)
+        self._found = [found.part(copy * (1 + capacity), (copy + 1) * (1 + capacity)) for copy in (0, 1)]
+        if answer == MASK:
+            words = pinned(2, np.uint32)
+            self._mask, self._out = words.view(np.uint64), words[:answer_words]
+            sources = [answers.part(copy * answer_words, (copy + 1) * answer_words) for copy in (0, 1)]
+        else:
+            self._out = pinned(1 + min(FIRST_IDS, capacity), np.int64)
+            sources = self._found
+        self._unpacked = lru_cache(MASKS_KEPT)(self._unpack)
+
+        def graph(copy: int) -> Graph:
+            arrays = (table.rows, table.words, device_events, counts, answers, found)
+            launch = kernel.bind(table.grid(n_attributes, 1, rows_per_thread=1), ccm_kernel.BLOCK, (*arrays, copy))
+
+            def record() -> None:
+                stream.copy_in(device_events, events)
+                launch(stream)
+                stream.copy_out(self._out, sources[copy])
+
+            return Graph(stream, record)
+
+        self._graphs = graph(0), graph(1)  # made while the launches have no event: recording runs them once
+        for copy in (0, 1):
+            at = EVENTS_HEADER + copy * PLAN_WORDS
+            other = 1 - copy
+            has_answers = answer_words > 0
+            events[at : at + PLAN_WORDS] = (
+                *(0, 1, copy, copy, copy * (1 + capacity)),
+                *(1, other, has_answers, other, other * (1 + capacity)),
+            )
+        self._copy = 0
+
+    def match(self, batch: EventBatch) -> Matches:
+        """The answer for a batch of one event."""
+        attributes = batch.attributes
+        n_attributes = len(attributes)
+        self._events[self._end] = n_attributes
+        self._attributes[:n_attributes] = attributes
+        if self._location is not None:
+            self._location[:] = np.nan if batch.location is None else batch.location[0]
+        copy = self._copy
+        self._copy = 1 - copy
+        self._graphs[copy].launch()
+        self._stream.synchronize()
+        if self._answer == MASK:
+            return self._unpacked(int(self._mask[0]))
+        return self._listed(copy)
+
+    def _unpack(self, mask: int) -> Matches:
+        bits = np.unpackbits(np.array([mask], "<u8").view(np.uint8), bitorder="little")
+        return self._matches(np.flatnonzero(bits))
+
+    def _listed(self, copy: int) -> Matches:
+        n_found = int(self._out[0])
+        ids = self._out[1 : 1 + n_found]
+        if len(ids) < n_found:
+            ids = np.empty(n_found, np.int64)
+            self._stream.copy_out(ids, self._found[copy].part(1, 1 + n_found))
+            self._stream.synchronize()
+        return self._matches(np.sort(ids))
+
+    def _matches(self, ids: Array) -> Matches:
+        offsets, ids = np.array([0, len(ids)]), ids.astype(self._id_dtype)
+        offsets.flags.writeable = ids.flags.writeable = False  # an answer may be handed out again
+        return Matches(offsets, ids, self._n_ids)

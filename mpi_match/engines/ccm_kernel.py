@@ -1,0 +1,275 @@
+"""The kernel of CCM, and the words that tell it what to do.
+
+A launch has six arrays and a number.  What the table holds is in `rows` and `words` (see `ccm_rows`); what is to be done is in
+`events`, one array so that one copy brings it:
+
+    header      what kind of answer, where the other parts start, room in a list of answers
+    launches    for each launch (a group of events with counters of their own): which events, which slots they use, which to reset
+    offsets     i64[n + 1]         locations   f64[n, 2] as bits         attributes   i64[m], packed (see `vocabulary`)
+
+Arithmetic is in signed 64-bit integers throughout: mixed with unsigned ones Numba would make doubles of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpi_match.engines import EngineError
+from mpi_match.engines._cuda import DeviceArray, Gpu, Stream, add, cuda, device_function, double_of, kernel, multiply
+from mpi_match.engines.ccm_rows import (
+    ANSWER_WORDS,
+    AREAS,
+    COUNTER_LOG,
+    COUNTER_WORDS,
+    HAS_REST,
+    N_ALWAYS,
+    N_NAMES,
+    N_REST,
+    SECTION,
+    SET_ROW,
+    SHIFT,
+    CcmRows,
+)
+from mpi_match.table import Table
+
+MASK, INTERFACES, FILTERS = 0, 1, 2
+"""Kinds of answer: bit masks of interfaces, pairs (event, interface), pairs (event, filter)."""
+
+ANSWER, OFFSETS, LOCATIONS, ATTRIBUTES, CAPACITY, EVENTS_HEADER = range(6)
+(FIRST, N_EVENTS, COUNTS_SLOT, ANSWERS_SLOT, FOUND, N_RESET, RESET_COUNTS_SLOT, N_ANSWERS_RESET, RESET_ANSWERS_SLOT, RESET_FOUND) = range(10)
+PLAN_WORDS = 10
+NO_RESET = -1
+
+# Shared memory of a block: its attribute, and what all its threads need to know.
+CODE, N_EXISTS, EXISTS_ROWS, TYPED_ROWS, N_ROWS, FIRST_ATTRIBUTE, LAST_ATTRIBUTE, SHARED_WORDS = range(8)
+
+_RUN_OFFSETS, _SEGMENT_ENDS, _ROW_FILTER = SECTION["run_offsets"], SECTION["segment_ends"], SECTION["row_filter"]
+_COUNTERS, _INTERFACE, _ALWAYS = SECTION["counters"], SECTION["interface"], SECTION["always"]
+_REST_FILTER, _REST_AREA = SECTION["rest_filter"], SECTION["rest_area"]
+_ABSENT_OFFSETS, _ABSENT_NAMES = SECTION["absent_offsets"], SECTION["absent_names"]
+_SET_OFFSETS, _SET_CODES = SECTION["set_offsets"], SECTION["set_codes"]
+
+
+@device_function
+def _word(words: Any, section: int, i: int) -> Any:
+    """Word i of a section of the table."""
+    return np.int64(words[np.int64(words[section]) + i])
+
+
+@device_function
+def _lower_bound(words: Any, first: int, last: int, wanted: int) -> Any:
+    """First of the ascending words `first` to `last` that is not below `wanted`."""
+    while first < last:
+        middle = (first + last) >> 1
+        if np.int64(words[middle]) < wanted:
+            first = middle + 1
+        else:
+            last = middle
+    return first
+
+
+@device_function
+def _load_attribute(words: Any, events: Any, shared: Any, event: int, attribute: int) -> None:
+    """Bring attribute number `attribute` of an event, and the bounds of the runs it looks at, to shared memory."""
+    offsets = events[OFFSETS]
+    first, last = events[offsets + event], events[offsets + event + 1]
+    shared[FIRST_ATTRIBUTE] = first
+    shared[LAST_ATTRIBUTE] = last
+    shared[N_EXISTS] = 0
+    shared[N_ROWS] = 0
+    if first + attribute >= last:
+        return
+    packed = events[events[ATTRIBUTES] + first + attribute]
+    shift = np.int64(words[SHIFT])
+    name = packed >> shift
+    code = packed & ((np.int64(1) << shift) - 1)
+    shared[CODE] = code
+    n_names = np.int64(words[N_NAMES])
+    if name >= n_names:  # an atom: all rows of its run are satisfied
+        run = 3 * n_names + name
+        shared[EXISTS_ROWS] = _word(words, _RUN_OFFSETS, run)
+        shared[N_EXISTS] = _word(words, _RUN_OFFSETS, run + 1) - shared[EXISTS_ROWS]
+        shared[N_ROWS] = shared[N_EXISTS]
+        return
+    run = 4 * name
+    shared[EXISTS_ROWS] = _word(words, _RUN_OFFSETS, run)
+    shared[N_EXISTS] = _word(words, _RUN_OFFSETS, run + 1) - shared[EXISTS_ROWS]
+    shared[N_ROWS] = shared[N_EXISTS]
+    nan = _word(words, _SEGMENT_ENDS, 2 * name)
+    if code != nan:
+        type_ = 1 if code < nan else 2 if code <= _word(words, _SEGMENT_ENDS, 2 * name + 1) else 3
+        shared[TYPED_ROWS] = _word(words, _RUN_OFFSETS, run + type_)
+        shared[N_ROWS] += _word(words, _RUN_OFFSETS, run + type_ + 1) - shared[TYPED_ROWS]
+
+
+@device_function
+def _satisfied(rows: Any, words: Any, row: int, code: int) -> bool:
+    """Does a code satisfy a row of a run that it looks at?"""
+    packed = rows[row]
+    start, width = packed & 0xFFFFFFFF, (packed >> 32) & 0xFFFFFFFF
+    if start & SET_ROW:
+        codes = np.int64(words[_SET_CODES])
+        set_ = start & (SET_ROW - 1)
+        last = codes + _word(words, _SET_OFFSETS, set_ + 1)
+        at = _lower_bound(words, codes + _word(words, _SET_OFFSETS, set_), last, code)
+        listed = at < last and np.int64(words[at]) == code
+        return listed != (width == 1)
+    return ((code - start) & 0xFFFFFFFF) <= width
+
+
+@device_function
+def _rest_holds(rows: Any, words: Any, events: Any, event: int, first: int, last: int, filter_id: int) -> bool:
+    """Is the event (attributes `first` to `last`) in the filter's area, and without the names that must be absent?"""
+    begin = np.int64(words[_REST_FILTER])
+    rest = _lower_bound(words, begin, begin + np.int64(words[N_REST]), filter_id) - begin
+    area = _word(words, _REST_AREA, rest)
+    if area > 0:
+        circle = np.int64(words[AREAS]) + 3 * (area - 1)
+        location = events[LOCATIONS] + 2 * event
+        dx = add(double_of(events[location]), -double_of(rows[circle]))
+        dy = add(double_of(events[location + 1]), -double_of(rows[circle + 1]))
+        if not add(multiply(dx, dx), multiply(dy, dy)) <= double_of(rows[circle + 2]):  # NaN, no location, is outside
+            return False
+    for i in range(_word(words, _ABSENT_OFFSETS, rest), _word(words, _ABSENT_OFFSETS, rest + 1)):
+        name = _word(words, _ABSENT_NAMES, i)
+        for attribute in range(first, last):
+            if events[events[ATTRIBUTES] + attribute] >> np.int64(words[SHIFT]) == name:
+                return False
+    return True
+
+
+@device_function
+def _deliver(rows: Any, words: Any, events: Any, answers: Any, found: Any, plan: int, z: int, shared: Any, filter_id: int) -> None:
+    """Record that everything counted of a filter is satisfied, if the rest of it holds too."""
+    info = _word(words, _INTERFACE, filter_id)
+    event = events[plan + FIRST] + z
+    if info & HAS_REST and not _rest_holds(
+        rows, words, events, event, shared[FIRST_ATTRIBUTE], shared[LAST_ATTRIBUTE], filter_id
+    ):
+        return
+    id_ = filter_id
+    if events[ANSWER] != FILTERS:
+        id_ = info & (HAS_REST - 1)
+        word = (events[plan + ANSWERS_SLOT] + z) * np.int64(words[ANSWER_WORDS]) + (id_ >> 5)
+        bit = np.int64(1) << (id_ & 31)
+        if np.int64(answers[word]) & bit:
+            return
+        before = cuda.atomic.or_(answers, word, np.uint32(bit))
+        if events[ANSWER] == MASK or np.int64(before) & bit:
+            return
+    counter = events[plan + FOUND]
+    at = cuda.atomic.add(found, counter, 1)
+    if at < events[CAPACITY]:
+        found[counter + 1 + at] = event << 32 | id_
+
+
+@device_function
+def _reset(words: Any, events: Any, counts: Any, answers: Any, found: Any, plan: int, z: int) -> None:
+    """Make slot z of the other copy ready for the next launch; the threads of the slot's whole plane share the work."""
+    thread = (cuda.blockIdx.y * cuda.gridDim.x + cuda.blockIdx.x) * cuda.blockDim.x + cuda.threadIdx.x
+    n_threads = cuda.gridDim.y * cuda.gridDim.x * cuda.blockDim.x
+    if z < events[plan + N_RESET]:
+        n_words, initial = np.int64(words[COUNTER_WORDS]), np.int64(words[_COUNTERS])
+        base = (events[plan + RESET_COUNTS_SLOT] + z) * n_words
+        for i in range(thread, n_words, n_threads):
+            counts[base + i] = words[initial + i]
+    if z < events[plan + N_ANSWERS_RESET]:
+        n_words = np.int64(words[ANSWER_WORDS])
+        base = (events[plan + RESET_ANSWERS_SLOT] + z) * n_words
+        for i in range(thread, n_words, n_threads):
+            answers[base + i] = 0
+    if z == 0 and thread == 0 and events[plan + RESET_FOUND] != NO_RESET:
+        found[events[plan + RESET_FOUND]] = 0
+
+
+@kernel("void(int64[::1], uint32[::1], int64[::1], uint32[::1], uint32[::1], int64[::1], int64)")
+def ccm_kernel(rows: Any, words: Any, events: Any, counts: Any, answers: Any, found: Any, launch: int) -> None:
+    """Count, for each filter, the constraints that each event satisfies; collect what reaches its number; reset the other copy.
+
+    One thread per (event, attribute, row of the attribute's runs): z is the event, y the attribute, x walks the rows.
+
+        run_offsets   0      3        7   9         an attribute "price" (id 0) with a number
+        rows          e e e  n n n n  s s  b ...    looks at e e e and n n n n
+
+    Parameters:
+        rows     i64  packed rows, then areas           written at building, see `ccm_rows`
+        words    u32  everything else about the table   written at building, see `ccm_rows`
+        events   i64  header, launches, offsets [n + 1], locations (x, y as bits of doubles) [n, 2], packed attributes; by the host
+        counts   u32  [slots, counter_words] what each filter still misses; by this kernel and, before the first launch, the host
+        answers  u32  [slots, answer_words] bits of matched interfaces; zero before
+        found    i64  lists: a counter, then up to CAPACITY pairs `event << 32 | id`; the counter counts also those without room
+        launch   which entry of the launches in `events` this one is
+    Launch: grid.x * block.x threads for a run (fewer walk), grid.y >= attributes of the widest event, grid.z >= events and slots to
+    reset; shared memory 64 bytes.  Work: rows of the runs touched; one atomic per satisfied row; counter_words written per slot.
+    Invariant: a counter reaches 0 exactly once, when every counted constraint of its filter is satisfied, because an attribute looks
+    at each row at most once and names are distinct in an event.
+    Source: Margara & Cugola, DEBS 2011, section 4 (one thread per constraint, 2-D grid, double buffers).  We differ: see the module.
+    """
+    shared = cuda.shared.array(SHARED_WORDS, np.int64)
+    plan = EVENTS_HEADER + launch * PLAN_WORDS
+    z = np.int64(cuda.blockIdx.z)
+    live = z < events[plan + N_EVENTS]
+    if cuda.threadIdx.x == 0 and live:
+        _load_attribute(words, events, shared, events[plan + FIRST] + z, np.int64(cuda.blockIdx.y))
+    cuda.syncthreads()
+    _reset(words, events, counts, answers, found, plan, z)
+    if not live:
+        return
+    x = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
+    stride = np.int64(cuda.gridDim.x * cuda.blockDim.x)
+    log = np.int64(words[COUNTER_LOG])
+    base = (events[plan + COUNTS_SLOT] + z) * np.int64(words[COUNTER_WORDS])
+    place = (np.int64(1) << log) - 1  # bits of a filter id that say which counter of its word
+    bits = 5 - log
+    counter_mask = (np.int64(1) << (np.int64(1) << bits)) - 1
+    n_exists = shared[N_EXISTS]
+    for i in range(x, shared[N_ROWS], stride):
+        row = shared[EXISTS_ROWS] + i if i < n_exists else shared[TYPED_ROWS] + i - n_exists
+        if _satisfied(rows, words, row, shared[CODE]):
+            filter_id = _word(words, _ROW_FILTER, row)
+            at = (filter_id & place) << bits
+            before = cuda.atomic.sub(counts, base + (filter_id >> log), np.uint32(np.int64(1) << at))
+            if (np.int64(before) >> at) & counter_mask == 1:
+                _deliver(rows, words, events, answers, found, plan, z, shared, filter_id)
+    if cuda.blockIdx.y == 0:
+        for i in range(x, np.int64(words[N_ALWAYS]), stride):
+            _deliver(rows, words, events, answers, found, plan, z, shared, _word(words, _ALWAYS, i))
+
+
+BLOCK = 256
+"""Threads of a block."""
+MAX_BLOCKS = 4096
+"""Most blocks for the run of one attribute; longer runs make threads walk."""
+MAX_ATTRIBUTES = 65535
+"""The most that the y axis of a grid can have."""
+
+
+class OnDevice:
+    """The table on the GPU, and the shapes of launches that follow from it."""
+
+    def __init__(self, gpu: Gpu, rows: CcmRows, table: Table) -> None:
+        self.rows, self.words = gpu.upload(rows.rows), gpu.upload(rows.words)
+        self.counters, self.answer_words = rows.counters, rows.answer_words
+        self.n_filters, self.n_interfaces = table.n_filters, table.n_interfaces
+        self.has_areas = table.has_areas
+        self._longest_run = rows.longest_run
+
+    def n_ids(self, answer: int) -> int:
+        """How many different ids there can be in an answer."""
+        return self.n_filters if answer == FILTERS else self.n_interfaces
+
+    def grid(self, n_attributes: int, n_events: int, rows_per_thread: int) -> tuple[int, int, int]:
+        """The grid for events of up to `n_attributes`.  Raises EngineError when a grid cannot have so many."""
+        if n_attributes > MAX_ATTRIBUTES:
+            raise EngineError(f"an event has {n_attributes} attributes; ccm takes at most {MAX_ATTRIBUTES}, keyed takes more")
+        blocks = -(-self._longest_run // (BLOCK * rows_per_thread))
+        return min(max(blocks, 1), MAX_BLOCKS), max(n_attributes, 1), n_events
+
+    def copies(self, gpu: Gpu, stream: Stream, slots: int) -> DeviceArray:
+        """Counters for `slots` events in flight, twice, ready for the first launch."""
+        counts = gpu.buffer(np.uint32).array(max(2 * slots * len(self.counters), 1))
+        stream.copy_in(counts, np.tile(self.counters, 2 * slots))
+        stream.synchronize()
+        return counts

@@ -1,0 +1,186 @@
+"""The table `Constraints` of CCM as its kernel reads it: packed rows in runs, and everything else in one array of words.
+
+A *run* is the rows that one attribute of an event must look at.  The table groups its constraints by name; here a name's rows fall
+further apart by type, because a code says its type and the rows of another type can never be satisfied:
+
+    name 0                              name 1         ...   atom 0   atom 1
+    exists | number | string | boolean  exists | ...         all true
+
+An attribute of name n and type t looks at the runs "exists" and t of n; an atom (a virtual name, see `vocabulary`) at its own run.
+
+A row is one word of 64 bits, start in the low half and width in the high one, satisfied by code x iff `(x - start) mod 2^32 <= width`:
+
+    lo <= x <= hi        start = lo        width = hi - lo
+    not lo <= x <= hi    start = hi + 1    width = lo - hi - 2 (mod 2^32): around the ring; inside the type's run that is `!=`
+    exists, atoms        start = 0         width = 2^32 - 1
+    in, not in           start = 2^31 + number of the set   width = 0 for `in`, 1 for `not in`
+
+Counters count down, packed into words as narrow as the largest filter allows (bytes, usually): the filter whose counter comes from
+1 to 0 is complete, without looking up its size.  `absent` and areas are not counted; they are the *rest* of a filter, looked at when
+its counter reaches 0, with everything needed beside it.  A filter that has nothing to count is on the list `always`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpi_match.arrays import Array, offsets_of
+from mpi_match.engines import EngineError
+from mpi_match.model import Op, Type
+from mpi_match.table import Table
+from mpi_match.vocabulary import ATOM_OPS
+
+SET_ROW = 1 << 31
+"""Set in the start of a row that stands for a set; codes and sets stay below it."""
+HAS_REST = 1 << 31
+"""Set beside the interface of a filter that has an area or an `absent`."""
+ALL_CODES = (1 << 32) - 1
+
+SECTIONS = (
+    "run_offsets",  # [4 n_names + n_atoms + 1] rows of each run: exists, number, string, boolean of name 0, ...; then atoms
+    "segment_ends",  # [2 n_names] code of NaN and last code of a string, of each name
+    "row_filter",  # [n_rows] filter of each row
+    "counters",  # [counter_words] what each filter has to count, packed
+    "interface",  # [n_filters] interface, plus HAS_REST
+    "always",  # filters without anything to count
+    "rest_filter",  # [n_rest] filters with HAS_REST, ascending
+    "rest_area",  # [n_rest] 1 + number of its area, or 0
+    "absent_offsets",  # [n_rest + 1]
+    "absent_names",  # names that must be absent
+    "set_offsets",  # [n_sets + 1]
+    "set_codes",  # ascending within a set
+)
+"""Sections of the words, in order; word i of the header is where section i starts."""
+SECTION = {name: i for i, name in enumerate(SECTIONS)}
+N_NAMES, SHIFT, COUNTER_WORDS, COUNTER_LOG, N_ALWAYS, N_REST, AREAS, ANSWER_WORDS = range(len(SECTIONS), len(SECTIONS) + 8)
+"""The rest of the header.  COUNTER_LOG: 2^n counters share a word; AREAS: where areas start in the rows; ANSWER_WORDS: of a bit mask."""
+HEADER_WORDS = ANSWER_WORDS + 1
+
+
+@dataclass(frozen=True)
+class CcmRows:
+    """rows i64: packed rows, then x, y and r² of each area as the bits of doubles; words u32: header and sections; `longest_run` in
+    rows of the run (or the two runs together) that the worst attribute looks at."""
+
+    rows: Array
+    words: Array
+    longest_run: int
+
+    @property
+    def counters(self) -> Array:
+        """u32[counter_words]: the counters before an event."""
+        start = int(self.words[SECTION["counters"]])
+        return self.words[start : start + self.counter_words]
+
+    @property
+    def counter_words(self) -> int:
+        return int(self.words[COUNTER_WORDS])
+
+    @property
+    def answer_words(self) -> int:
+        return int(self.words[ANSWER_WORDS])
+
+
+def ccm_rows(table: Table) -> CcmRows:
+    """Lay a table out for the kernel.  Raises EngineError for a table with too many codes on a name, names, interfaces or filters."""
+    v, c = table.vocabulary, table.constraints
+    limits = {
+        "codes on one name": int(v.n_codes.max(initial=0)),
+        "names and atoms": v.n_names + v.n_atoms,
+        "filters": table.n_filters,
+        "interfaces": table.n_interfaces,
+        "constraints": table.n_constraints,
+        "sets": len(c.set_code_offsets),
+    }
+    for what, n in limits.items():
+        if n >= SET_ROW:
+            raise EngineError(f"ccm cannot hold {n} {what} (at most 2^31 - 1); keyed can")
+
+    op, name = c.op, c.name_id
+    is_atom, is_absent = np.isin(op, ATOM_OPS), op == Op.ABSENT
+    plain, atoms = np.flatnonzero(~is_atom & ~is_absent), np.flatnonzero(is_atom)
+    atom = v.atom_offsets[name[atoms]] + c.lo[atoms]
+    by_atom = np.argsort(atom, kind="stable")
+    order = np.concatenate([plain, atoms[by_atom]])
+    run = np.concatenate([4 * name[plain] + c.type[plain], 4 * v.n_names + atom[by_atom]])
+    run_offsets = offsets_of(np.bincount(run, minlength=4 * v.n_names + v.n_atoms))
+
+    size = np.bincount(c.filter_id[order], minlength=table.n_filters)
+    counters, counter_log = _packed_counters(size)
+    rest = _rest(table, name, is_absent)
+    interface = table.filters.interface.astype(np.uint32)
+    interface[rest["rest_filter"]] |= np.uint32(HAS_REST)
+    always = np.flatnonzero(size == 0)
+    sections = {
+        "run_offsets": run_offsets,
+        "segment_ends": np.stack([v.segment(Type.NUMBER)[1] + 1, v.segment(Type.STRING)[1]], axis=1).reshape(-1),
+        "row_filter": c.filter_id[order],
+        "counters": counters,
+        "interface": interface,
+        "always": always,
+        **rest,
+        "set_offsets": c.set_code_offsets,
+        "set_codes": c.set_codes,
+    }
+    areas = table.filters.area.copy()
+    areas[:, 2] *= areas[:, 2]
+    packed = _packed_rows(table, order, name)
+    header = np.zeros(HEADER_WORDS, np.int64)
+    header[: len(SECTIONS)] = HEADER_WORDS + offsets_of(np.array([len(sections[s]) for s in SECTIONS]))[:-1]
+    header[N_NAMES], header[SHIFT] = v.n_names, v.shift
+    header[COUNTER_WORDS], header[COUNTER_LOG] = len(counters), counter_log
+    header[N_ALWAYS], header[N_REST] = len(always), len(rest["rest_filter"])
+    header[AREAS], header[ANSWER_WORDS] = len(packed), -(-table.n_interfaces // 32)
+    if header.max() >= 1 << 32:
+        raise EngineError(f"ccm cannot hold {table.n_constraints} constraints of {table.n_filters} filters; keyed can")
+    words = np.concatenate([header.astype(np.uint32), *(sections[s].astype(np.uint32) for s in SECTIONS)])
+    rows = np.concatenate([packed.view(np.int64), areas.reshape(-1).view(np.int64)])
+    return CcmRows(rows, words, _longest(run_offsets, v.n_names))
+
+
+def _packed_rows(table: Table, order: Array, name: Array) -> Array:
+    """u64[n_rows]: start and width of the constraints `order`."""
+    c = table.constraints
+    op, lo, hi = c.op[order], c.lo[order].astype(np.int64), c.hi[order].astype(np.int64)
+    start, width = lo.copy(), hi - lo
+    differs, listed = op == Op.NE, np.isin(op, (Op.IN, Op.NOT_IN))
+    start[differs], width[differs] = hi[differs] + 1, lo[differs] - hi[differs] - 2
+    start[listed] = SET_ROW + c.set_offsets[name[order[listed]]] + lo[listed]
+    width[listed] = op[listed] == Op.NOT_IN
+    true = np.isin(op, (Op.EXISTS, *ATOM_OPS))
+    start[true], width[true] = 0, ALL_CODES
+    packed: Array = start.astype(np.uint64) | (width & ALL_CODES).astype(np.uint64) << np.uint64(32)
+    return packed
+
+
+def _packed_counters(size: Array) -> tuple[Array, int]:
+    """Counters u32 of filters that have `size` constraints to count, and the logarithm of how many share a word."""
+    largest = int(size.max(initial=0))
+    log, dtype = (2, np.uint8) if largest < 1 << 8 else (1, np.uint16) if largest < 1 << 16 else (0, np.uint32)
+    padded = np.zeros(-(-len(size) // (1 << log)) << log, dtype)
+    padded[: len(size)] = size
+    return padded.astype(np.dtype(dtype).newbyteorder("<")).view(np.uint32), log
+
+
+def _rest(table: Table, name: Array, is_absent: Array) -> dict[str, Array]:
+    """What is looked at when a filter's counter is at 0: its area, and the names that must be absent."""
+    filters, absent_filter = table.filters, table.constraints.filter_id[is_absent]
+    rest_filter = np.unique(np.concatenate([filters.area_filter, absent_filter]))
+    rest_area = np.zeros(len(rest_filter), np.int64)
+    rest_area[np.searchsorted(rest_filter, filters.area_filter)] = 1 + np.arange(len(filters.area_filter))
+    at = np.searchsorted(rest_filter, absent_filter)
+    return {
+        "rest_filter": rest_filter,
+        "rest_area": rest_area,
+        "absent_offsets": offsets_of(np.bincount(at, minlength=len(rest_filter))),
+        "absent_names": name[is_absent][np.argsort(at, kind="stable")],
+    }
+
+
+def _longest(run_offsets: Array, n_names: int) -> int:
+    """Rows that the worst attribute looks at."""
+    lengths = np.diff(run_offsets)
+    of_names = lengths[: 4 * n_names].reshape(-1, 4)
+    return max(int((of_names[:, 0] + of_names[:, 1:].max(axis=1)).max(initial=0)), int(lengths[4 * n_names :].max(initial=0)))

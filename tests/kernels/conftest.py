@@ -1,0 +1,31 @@
+"""Tests of the kernels under Numba's CUDA simulator: a process of their own, because Numba decides when it is first imported.
+
+    NUMBA_ENABLE_CUDASIM=1 python -m pytest tests/kernels
+
+The simulator runs some thousands of threads a second, so blocks are a few threads here: small inputs then cross the borders of
+blocks, of groups of events in flight and of passes, which is where the mistakes are.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
+    pytest.exit("tests/kernels need NUMBA_ENABLE_CUDASIM=1 and a process of their own: make test-simulator", returncode=2)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _tiny_shapes():
+    from mpi_match.engines import ccm_batch, ccm_event, ccm_kernel
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(ccm_kernel, "BLOCK", 4)
+    patch.setattr(ccm_batch, "ROWS_PER_THREAD", 2)
+    patch.setattr(ccm_batch, "MOST_IN_FLIGHT", 2)
+    patch.setattr(ccm_batch, "PASS_EVENTS", 5)
+    patch.setattr(ccm_batch, "FIRST_PAIRS", 1)
+    patch.setattr(ccm_event, "FIRST_IDS", 1)
+    yield
+    patch.undo()

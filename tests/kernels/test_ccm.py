@@ -1,0 +1,115 @@
+"""CCM's kernel, event by event and in batches, against `model.covers` and `model.matches`."""
+
+from __future__ import annotations
+
+import pytest
+from cases import CASES, event_of, filters_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mpi_match import model
+from mpi_match.engines import ccm, open_engine
+from mpi_match.events import Events
+from mpi_match.model import make_event, make_filter
+from mpi_match.table import Table
+from strategies import subscriptions_and_events
+
+NAMES_OF_ANSWERS = ("mask", "list", "filters")
+
+
+def answers(engine, table, batch, answer):
+    """What the engine says, as labels of interfaces or as filters."""
+    matches = engine.match(batch, filters=answer == "filters")
+    if answer != "filters":
+        return matches.labels(table.labels)
+    return [[table.filter(int(i)) for i in matches[event]] for event in range(batch.n_events)]
+
+
+def expected(table, events, answer):
+    if answer != "filters":
+        return [model.covers(table.iter_filters(), event) for event in events]
+    return [[f for f in table.iter_filters() if model.matches(f, event)] for event in events]
+
+
+@pytest.fixture(params=NAMES_OF_ANSWERS)
+def answer(request, monkeypatch):
+    if request.param == "list":
+        monkeypatch.setattr(ccm, "FEW_INTERFACES", 0)
+    return request.param
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_case(case):
+    table = Table.from_filters(filters_of(case))
+    batch = Events.of([event_of(case)]).encode(table.vocabulary)
+    assert open_engine("ccm", table).match(batch).labels(table.labels) == [case["expect"]]
+
+
+@pytest.mark.parametrize("at_once", [1, 1000], ids=["one by one", "batched"])
+def test_all_cases_in_one_table(answer, at_once, monkeypatch):
+    """Every filter of every case against some of the events, in three kinds of answer."""
+    monkeypatch.setattr(ccm, "FEW_EVENTS", 4 if at_once == 1 else 0)
+    filters = [f for case in CASES[::9] for f in filters_of(case)]
+    events = [event_of(case) for case in CASES[::27]][:7]
+    table = Table.from_filters(filters)
+    engine = open_engine("ccm", table)
+    batch = Events.of(events).encode(table.vocabulary)
+    found = [a for i in range(0, len(events), at_once) for a in answers(engine, table, batch[i : i + at_once], answer)]
+    assert found == expected(table, events, answer)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(given_=subscriptions_and_events(max_filters=8, max_events=3, max_constraints=4), few=st.sampled_from([0, 4]))
+def test_agrees_with_the_model(given_, few, answer):
+    filters, events = given_
+    table = Table.from_filters(filters)
+    batch = Events.of(events).encode(table.vocabulary)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ccm, "FEW_EVENTS", few)
+        engine = open_engine("ccm", table)
+        assert answers(engine, table, batch, answer) == expected(table, events, answer)
+
+
+def test_counters_are_reset_between_events_and_batches(answer):
+    """A filter that is half satisfied again and again must never come to be satisfied."""
+    filters = [make_filter("both", [["a", "=", 1], ["b", "=", 1]]), make_filter("a", [["a", "=", 1]])]
+    table = Table.from_filters(filters)
+    engine = open_engine("ccm", table)
+    events = [make_event(e) for e in ({"a": 1}, {"b": 1}, {"a": 1}, {"a": 1, "b": 1}, {"a": 1}, {"b": 1}, {"b": 1})]
+    batch = Events.of(events).encode(table.vocabulary)
+    wanted = expected(table, events, answer)
+    for start, stop in ((0, 7), (0, 1), (1, 2), (2, 7), (3, 4), (3, 4), (0, 7), (4, 6), (0, 7)):
+        assert answers(engine, table, batch[start:stop], answer) == wanted[start:stop]
+
+
+@pytest.mark.parametrize("n_constraints", [255, 256], ids=["bytes", "16 bits"])
+def test_counters_are_as_wide_as_the_largest_filter(n_constraints):
+    filters = [make_filter("many", [["a", ">", i] for i in range(n_constraints)]), make_filter("few", [["a", "=", 0.5]])]
+    table = Table.from_filters(filters)
+    batch = Events.of([make_event({"a": a}) for a in (0.5, n_constraints - 1, n_constraints)]).encode(table.vocabulary)
+    assert open_engine("ccm", table).match(batch).labels(table.labels) == [["few"], [], ["many"]]
+
+
+def test_wide_packed_attributes():
+    """More codes on a name than 16 bits hold."""
+    filters = [make_filter(str(i % 3), [["a", "in", list(range(i, 60000, 3))], ["b", "exists"]]) for i in range(3)]
+    table = Table.from_filters(filters)
+    assert table.vocabulary.shift == 32
+    events = [make_event({"a": a, "b": True}) for a in (0, 1, 59999, 60000, 0.5, "0")]
+    batch = Events.of(events).encode(table.vocabulary)
+    assert open_engine("ccm", table).match(batch).labels(table.labels) == [["0"], ["1"], ["2"], [], [], []]
+
+
+def test_a_batch_of_no_events():
+    table = Table.from_filters([make_filter("all")])
+    engine = open_engine("ccm", table)
+    assert engine.match(Events.of([]).encode(table.vocabulary)).n_events == 0
+
+
+def test_areas_are_not_fused_to_be_rounded_once():
+    """x² + y² = r² in doubles, but with a fused multiplication and addition it would be above."""
+    x, y = 0.1, 0.2
+    r = 0.22360679774997896  # r * r is 0.04999999999999999 + 1 ulp or not, according to the rounding of each step
+    table = Table.from_filters([make_filter(str(i), [], [0.0, 0.0, r * (1 + i * 2**-52)]) for i in range(-3, 4)])
+    events = [make_event({}, (x, y)), make_event({}, (y, x)), make_event({})]
+    batch = Events.of(events).encode(table.vocabulary)
+    assert open_engine("ccm", table).match(batch).labels(table.labels) == expected(table, events, "mask")

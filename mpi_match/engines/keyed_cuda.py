@@ -1,0 +1,204 @@
+"""`keyed` on a GPU: the CPU's index in two uploads, one event per thread, and copies that hide behind the matching.
+
+A batch is cut into slices.  Two lanes, each a stream with its pinned and device buffers, take slices in turn, so that slice s is
+copied and matched while the answers of slice s - 1 are fetched:
+
+    lane 0   copy in 0 | match 0 | sums, scan | counts, total out |               ids out | copy in 2 | ...
+    lane 1              copy in 1 | match 1 | ...                                          ids out | ...
+
+The number of ids is known only when a slice has been matched; its ids follow its counts when the lane comes round again.
+
+The engine keeps its CPU twin on the same index: a GPU needs about 20 µs for the shortest batch, a CPU core about two for an event, so
+batches below `FEW_EVENTS` and events with more attributes than a thread has room for (256) go there.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.batch import EventBatch
+from mpi_match.engines import check_batch
+from mpi_match.engines._cuda import DeviceArray, Gpu, Kernel, Mark, PinnedBuffer, open_gpu
+from mpi_match.engines.keyed import Keyed
+from mpi_match.engines.keyed_kernel import (
+    BLOCK,
+    FILTERS_,
+    INTERFACES,
+    MASKS,
+    SCAN_THREADS,
+    WIDTHS,
+    answer_kernels,
+    match_kernel,
+    scan_kernel,
+)
+from mpi_match.matches import Matches, id_dtype
+from mpi_match.table import Table
+
+SLICE_EVENTS = 2**18
+"""Events of a slice: long enough that launches do not count, short enough that two lanes overlap."""
+FEW_EVENTS = 64
+FEW_INTERFACES = 64
+"""Up to so many interfaces an answer is a bit mask."""
+ROOM = 8
+"""Slots for answers of an event, to begin with."""
+SLOT_BYTES = 2**30
+"""Bytes of slots of a lane; more slots per event make shorter slices."""
+
+
+class KeyedCuda:
+    """The index of one table on one GPU.  `device_s` is the device time of the last batch's matching kernels, in seconds."""
+
+    name = "keyed_cuda"
+
+    def __init__(self, table: Table, device: int | None = None, threads: int | None = None) -> None:
+        self._gpu = open_gpu(device)
+        self.device = self._gpu.info.name
+        self._table = table
+        self.cpu = Keyed(table, threads=threads)
+        index = self.cpu.index
+        packed = self._gpu.upload(index.table)
+        self._index = (packed.viewed(np.uint32), packed, packed.viewed(np.float64), self._gpu.upload(index.words))
+        self._room = ROOM
+        self._lanes = [_Lane(self._gpu, index.words.dtype) for _ in range(2)]
+        self.device_s = 0.0
+
+    @property
+    def nbytes(self) -> int:
+        return self.cpu.nbytes + self._gpu.n_bytes
+
+    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+        """See `Engine.match`."""
+        check_batch(self._table, batch)
+        widest = int(np.diff(batch.offsets).max(initial=0))
+        if batch.n_events < FEW_EVENTS or widest > WIDTHS[-1]:
+            return self.cpu.match(batch, filters=filters)
+        self._gpu.make_current()
+        self.device_s = 0.0
+        n_ids = self._table.n_filters if filters else self._table.n_interfaces
+        kind = FILTERS_ if filters else MASKS if n_ids <= FEW_INTERFACES else INTERFACES
+        width = next(w for w in WIDTHS if widest <= w)
+        plan = _Plan(kind, match_kernel(width, f"uint{8 * batch.attributes.itemsize}", kind), *answer_kernels(kind == MASKS), n_ids, self._table.has_areas)
+        found: list[tuple[Array, Array]] = []
+        waiting: list[tuple[_Lane, EventBatch]] = []
+        at = 0
+        while at < batch.n_events or waiting:
+            if at < batch.n_events and len(waiting) < len(self._lanes):
+                lane = self._lanes[len(found) + len(waiting) & 1]
+                size = SLICE_EVENTS if kind == MASKS else min(SLICE_EVENTS, max(SLOT_BYTES // (4 * self._room), 1))
+                part = batch[at : at + size]
+                lane.start(part, self._index, plan, self._room)
+                waiting.append((lane, part))
+                at += len(part)
+                continue
+            lane, part = waiting.pop(0)
+            most = lane.most() if kind != MASKS else 0
+            if most > lane.room:
+                self._room = max(self._room, 1 << (most - 1).bit_length())
+                found.extend(self._again(lane, part, plan))
+            else:
+                found.append(lane.finish(plan))
+            self.device_s += lane.device_s
+        counts = np.concatenate([c for c, _ in found])
+        ids = np.concatenate([i for _, i in found]).astype(id_dtype(n_ids), copy=False)
+        return Matches.from_counts(counts, ids, n_ids)
+
+    def _again(self, lane: _Lane, part: EventBatch, plan: _Plan) -> list[tuple[Array, Array]]:
+        """Match a slice whose answers did not fit once more, in pieces that have the room."""
+        room = max(1 << (lane.most() - 1).bit_length(), self._room)
+        size = max(SLOT_BYTES // (4 * room), 1)
+        found = []
+        for at in range(0, len(part), size):
+            lane.start(part[at : at + size], self._index, plan, room)
+            found.append(lane.finish(plan))
+        return found
+
+
+class _Plan(NamedTuple):
+    """What a batch needs: the kind of answer, its kernels, the number of ids, whether locations matter."""
+
+    kind: int
+    match: Kernel
+    count: Kernel
+    write: Kernel
+    n_ids: int
+    has_areas: bool
+
+
+class _Lane:
+    """A stream with the buffers of one slice."""
+
+    def __init__(self, gpu: Gpu, packed: np.dtype) -> None:  # type: ignore[type-arg]
+        self._stream = gpu.stream()
+        inputs = {"offsets": np.dtype(np.uint32), "attributes": packed, "location": np.dtype(np.float64)}
+        self._staged = {name: (PinnedBuffer(dtype), gpu.buffer(dtype)) for name, dtype in inputs.items()}
+        self._found, self._sums, self._slots = gpu.buffer(np.uint64), gpu.buffer(np.uint64), gpu.buffer(np.uint32)
+        # counts and ids: one byte where answers are masks, four where they are lists
+        self._out = {dtype: (gpu.buffer(dtype), gpu.buffer(dtype), PinnedBuffer(dtype), PinnedBuffer(dtype)) for dtype in _OUT}
+        self._total = PinnedBuffer(np.uint64)
+        self._marks = Mark(), Mark()
+        self.room = 0
+
+    def start(self, part: EventBatch, index: tuple[DeviceArray, ...], plan: _Plan, room: int) -> None:
+        """Give a slice to the GPU: all but fetching its ids."""
+        n, stream = len(part), self._stream
+        self.room, self._n = room, n
+        located = part.location is not None and plan.has_areas
+        location = part.location if located and part.location is not None else _NOWHERE
+        events = [self._stage("offsets", part.offsets), self._stage("attributes", part.attributes), self._stage("location", location)]
+        is_mask = plan.kind == MASKS
+        found = self._found.array(n)
+        slots = self._slots.array(1 if is_mask else n * room)
+        n_groups = -(-n // BLOCK)
+        sums = self._sums.array(n_groups + 1)
+        counts_buffer, _, host_counts, _ = self._out[_OUT[0 if is_mask else 1]]
+        counts = counts_buffer.array(n)
+        self._marks[0].record(stream)
+        plan.match.bind((n_groups,), BLOCK, [*events, *index, found, slots, n, room, plan.n_ids if is_mask else 0])(stream)
+        self._marks[1].record(stream)
+        plan.count.bind((n_groups,), BLOCK, [found, counts, sums, n])(stream)
+        scan_kernel.bind((1,), SCAN_THREADS, [sums, n_groups])(stream)
+        stream.copy_out(host_counts.array(n), counts)
+        stream.copy_out(self._total.array(1), sums.part(n_groups, n_groups + 1))
+        self._work = (found, counts, sums, slots)
+
+    def _stage(self, name: str, values: Array) -> DeviceArray:
+        """Bring an input to the device by way of pinned memory."""
+        host_buffer, device_buffer = self._staged[name]
+        flat = values.reshape(-1)
+        host, device = host_buffer.array(max(len(flat), 1)), device_buffer.array(max(len(flat), 1))
+        host[: len(flat)] = flat
+        self._stream.copy_in(device, host)
+        return device
+
+    def most(self) -> int:
+        """The largest count of the slice, which may be more than there was room for."""
+        self._stream.synchronize()
+        return int(self._out[_OUT[1]][2].array(self._n).max(initial=0))
+
+    def finish(self, plan: _Plan) -> tuple[Array, Array]:
+        """Counts and ids of the slice."""
+        self._stream.synchronize()
+        self.device_s = self._marks[1].seconds_since(self._marks[0])
+        dtype = _OUT[0 if plan.kind == MASKS else 1]
+        _, ids_buffer, host_counts, host_ids = self._out[dtype]
+        total = int(self._total.array(1)[0])
+        counts = host_counts.array(self._n).astype(id_dtype(plan.n_ids + 1))
+        if total == 0:
+            return counts, np.empty(0, id_dtype(plan.n_ids))
+        found, device_counts, sums, slots = self._work
+        ids = ids_buffer.array(total)
+        arguments = [found, device_counts, sums, slots, ids, self._n, self.room]
+        plan.write.bind((-(-self._n // BLOCK),), BLOCK, arguments)(self._stream)
+        host = host_ids.array(total)
+        self._stream.copy_out(host, ids)
+        self._stream.synchronize()
+        return counts, host.astype(id_dtype(plan.n_ids))
+
+
+_OUT = (np.dtype(np.uint8), np.dtype(np.uint32))
+_NOWHERE = np.full(1, np.nan)
+
+ENGINE = KeyedCuda

@@ -22,9 +22,7 @@ a workload that is not in `workloads` behaves.  `match_s` of a GPU engine includ
 from __future__ import annotations
 
 import gc
-import shlex
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -36,7 +34,7 @@ import numpy as np
 from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
 from mpi_match.engines import Engine, open_engine
-from mpi_match.machine import commit, machine, versions
+from mpi_match.machine import command, commit, machine, versions
 from mpi_match.matches import Matches
 from mpi_match.model import covers
 from mpi_match.table import Table
@@ -279,6 +277,6 @@ def _result(workload: Workload, contender: Contender, first: Contender, batch: i
         "machine": machine(),
         "versions": versions(),
         "commit": commit(),
-        "command": shlex.join(sys.argv),
+        "command": command(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }

@@ -6,8 +6,10 @@ import csv
 import importlib.metadata
 import os
 import platform
+import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,13 @@ def commit() -> str | None:
         return None
     changed = _output("git", "-C", str(_HERE.parent), "status", "--porcelain", "--untracked-files=no")
     return f"{revision.strip()}-dirty" if changed and changed.strip() else revision.strip()
+
+
+def command() -> str:
+    """The command line of this process as someone else would type it: no directories of this machine in front."""
+    program = Path(sys.argv[0])
+    name = f"python -m {program.parent.name}" if program.name == "__main__.py" else program.name
+    return " ".join([name, *map(shlex.quote, sys.argv[1:])])
 
 
 def _cpu_model() -> str:

@@ -16,7 +16,7 @@ from mpi_match import experiments, report
 from mpi_match.batch import EventBatch
 from mpi_match.engines import open_engine
 from mpi_match.experiments import WrongAnswer, bench, compare
-from mpi_match.machine import commit, machine, versions
+from mpi_match.machine import command, commit, machine, versions
 from mpi_match.matches import Matches
 from mpi_match.table import Table
 from mpi_match.workloads import SCENARIOS
@@ -178,3 +178,12 @@ def test_a_record_names_machine_versions_and_commit() -> None:
     assert here["memory_gib"] > 0
     assert versions()["numpy"] == np.__version__
     assert commit() is None or re.fullmatch(r"[0-9a-f]{12}(-dirty)?", commit() or "")
+
+
+def test_a_command_is_recorded_as_someone_else_would_type_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for program, name in (
+        ("/somewhere/bin/mpi-match", "mpi-match"),
+        ("/somewhere/mpi_match/__main__.py", "python -m mpi_match"),
+    ):
+        monkeypatch.setattr("sys.argv", [program, "bench", "ccm", "--plot", "my rates.png"])
+        assert command() == f"{name} bench ccm --plot 'my rates.png'"

@@ -15,8 +15,8 @@
     channel      what master and workers say to each other
     master, worker, matcher
 
-The last six import `mpi4py.MPI`, which starts MPI, or serve those that do; nothing here imports them before a run has found that it was
-launched as several ranks.  `run` is all that the outside calls.
+The last six import `mpi4py.MPI`, which starts MPI, or serve those that do; nothing here imports them before a run has
+found that it was launched as several ranks.  `run` is all that the outside calls.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pathlib import Path
 PLACEMENTS = ("replicate",)
 """Which filters a worker has.  `replicate`: all of them, so a batch goes to one worker."""
 SCHEDULES = ("dynamic", "static")
-"""Which worker gets a batch.  `dynamic`: one that has just answered.  `static`: batch k goes to worker k modulo their number."""
+"""Which worker gets a batch.  `dynamic`: one that has just answered.  `static`: batch k's is k modulo their number."""
 FEEDS = ("master",)
 """How a batch comes to a worker.  `master`: the master sends its bytes."""
 
@@ -37,8 +37,8 @@ FEEDS = ("master",)
 class ClusterError(Exception):
     """A run cannot start or go on; the text says why and what to do.
 
-    `exit_code` is what the process should exit with (the command line's table).  `quiet` is set on all ranks but the one that is to
-    print the text, so that one failure is one line and not one per rank.
+    `exit_code` is what the process should exit with (the command line's table).  `quiet` is set on all ranks but the
+    one that is to print the text, so that one failure is one line and not one per rank.
     """
 
     def __init__(self, text: str, exit_code: int = 1, *, quiet: bool = False) -> None:
@@ -94,7 +94,7 @@ class RunSummary:
     """What a run did.
 
     events, matches   events answered; (event, interface) pairs, with `filters` (event, filter) pairs
-    wall_s            from the first batch until the answers are on disk; loading the table and building engines is before that
+    wall_s            from the first batch until the answers are on disk; loading and building come before that
     engine, device    as the workers report them; "2 x NVIDIA H200" where two say the same
     workers           engines that took part: 1 without a launcher
     rejected          events set aside by the run itself; those set aside when the event table was made are not in it
@@ -113,11 +113,13 @@ class RunSummary:
 def run(options: RunOptions) -> RunSummary | None:
     """Match all events of a run and write the answers; call it on every rank with the same options.
 
-    Returns the summary on rank 0 and None on the others.  The answers are the same bytes whatever the ranks, the batch size and the
-    schedule.  A process that no launcher started (or one that started only this one) does everything itself and imports no MPI.
+    Returns the summary on rank 0 and None on the others.  The answers are the same bytes whatever the ranks, the batch
+    size and the schedule.  A process that no launcher started (or one that started only this one) does everything
+    itself and imports no MPI.
 
-    Raises, after all ranks have left and nothing is half written: ClusterError, StorageError, EngineError; KeyboardInterrupt when
-    alone (several ranks are ended with code 130).  After a failed run of several ranks MPI is finalised.
+    Raises, after all ranks have left and nothing is half written: ClusterError, StorageError, EngineError;
+    KeyboardInterrupt when alone (several ranks are ended with code 130).  After a failed run of several ranks MPI is
+    finalised.
     """
     from mpi_match.cluster.launcher import found_in
 
@@ -130,5 +132,7 @@ def run(options: RunOptions) -> RunSummary | None:
         from mpi_match.cluster.ranks import run_ranks
     except (ImportError, RuntimeError) as error:
         quiet = launch.rank not in (0, None)
-        raise ClusterError(f"{launch.by} started several ranks, but MPI cannot be loaded: {error}", 5, quiet=quiet) from error
+        raise ClusterError(
+            f"{launch.by} started several ranks, but MPI cannot be loaded: {error}", 5, quiet=quiet
+        ) from error
     return run_ranks(options, launch)

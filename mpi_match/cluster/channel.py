@@ -1,11 +1,11 @@
 """What master and workers say to each other, and how.
 
-    master → worker   Order   (kind, batch, bytes, exit code)     then, for MATCH, the wire form of the batch
-    worker → master   Answer  (kind, batch, events, ids)          then, for MATCHES, counts and ids; for FAILED, a pickled Failure
+    master → worker   Order   (kind, batch, bytes, exit code)    MATCH: then the wire form of the batch
+    worker → master   Answer  (kind, batch, events, ids)         MATCHES: then counts and ids; FAILED: then a Failure
 
-A header goes first because it is small and of fixed size: its receive is posted before anyone sends, and it says how large a buffer
-what follows needs.  So nothing is ever cut off, and no large message arrives unexpected.  Every receive names the rank it expects;
-MPI keeps the order of messages between two ranks, so a body needs no number.
+A header goes first because it is small and of fixed size: its receive is posted before anyone sends, and it says how
+large a buffer what follows needs.  So nothing is ever cut off, and no large message arrives unexpected.  Every receive
+names the rank it expects; MPI keeps the order of messages between two ranks, so a body needs no number.
 """
 
 from __future__ import annotations
@@ -83,9 +83,12 @@ def pieces(array: Array) -> Iterator[Array]:
 
 
 class Backoff:
-    """Sleeps between looks: 1 µs, twice as long each time, at most 1 ms."""
+    """Sleeps between looks: 1 µs, twice as long each time, at most 1 ms.
 
-    SHORTEST_S, LONGEST_S = 1e-6, 1e-3
+    `soon` keeps it at 32 µs, for while a transfer is under way: a large one needs several turns of both sides.
+    """
+
+    SHORTEST_S, SOON_S, LONGEST_S = 1e-6, 32e-6, 1e-3
 
     def __init__(self) -> None:
         self.reset()
@@ -94,14 +97,15 @@ class Backoff:
         """Something happened: look again soon."""
         self._next_s = self.SHORTEST_S
 
-    def next_s(self) -> float:
+    def next_s(self, *, soon: bool = False) -> float:
         """How long to sleep now."""
-        now_s, self._next_s = self._next_s, min(2 * self._next_s, self.LONGEST_S)
+        now_s = min(self._next_s, self.SOON_S) if soon else self._next_s
+        self._next_s = min(2 * now_s, self.LONGEST_S)
         return now_s
 
-    def wait(self) -> None:
+    def wait(self, *, soon: bool = False) -> None:
         """Sleep that long."""
-        time.sleep(self.next_s())
+        time.sleep(self.next_s(soon=soon))
 
 
 @dataclass
@@ -121,7 +125,8 @@ class _Transfer:
 class Traffic:
     """Everything that a rank has under way.  A transfer keeps its arrays until MPI is done with them.
 
-    What is called when a transfer is done may start others, and must not raise: the transfers that finished with it would be lost.
+    What is called when a transfer is done may start others, and must not raise: the transfers that finished with it
+    would be lost.
     """
 
     def __init__(self, comm: MPI.Comm) -> None:
@@ -137,7 +142,9 @@ class Traffic:
         """Start receiving into contiguous arrays of exactly the sizes that are sent."""
         self._start(arrays, then, lambda piece: self._comm.Irecv([piece, MPI.BYTE], source, tag))
 
-    def _start(self, arrays: Sequence[Array], then: Callable[[], None] | None, begin: Callable[[Array], MPI.Request]) -> None:
+    def _start(
+        self, arrays: Sequence[Array], then: Callable[[], None] | None, begin: Callable[[Array], MPI.Request]
+    ) -> None:
         cut = [piece for array in arrays for piece in pieces(array)]
         transfer = _Transfer(arrays, len(cut), then)
         for piece in cut:
@@ -146,10 +153,9 @@ class Traffic:
         if not cut and then is not None:
             then()
 
-    @property
-    def idle(self) -> bool:
-        """Is nothing under way?"""
-        return not self._requests
+    def __len__(self) -> int:
+        """Pieces under way, receives that nobody has sent to yet among them."""
+        return len(self._requests)
 
     def poll(self) -> bool:
         """Let MPI work; call what was waiting for what is done.  True when something was."""

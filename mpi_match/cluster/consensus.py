@@ -1,8 +1,8 @@
 """Steps that succeed on all ranks or fail on all.
 
-A rank that meets an error and leaves would let the others wait for it for ever; a rank that meets one and aborts buries the reason under
-the launcher's lines.  So during set-up every rank tries its part of a step, then all compare notes; when one failed, all leave, and
-rank 0 alone has the words.
+A rank that meets an error and leaves would let the others wait for it for ever; a rank that meets one and aborts
+buries the reason under the launcher's lines.  So during set-up every rank tries its part of a step, then all compare
+notes; when one failed, all leave, and rank 0 alone has the words.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def agree(comm: MPI.Comm, step: Callable[[], T]) -> T:
     meet(comm)
     failures = [f for f in comm.allgather(error and Failure.of(error, comm.rank)) if f is not None]
     if not failures:
-        return result  # type: ignore[no-any-return]
+        return result
     if comm.rank == 0 and error is not None:
         raise Ended(error)
     first, others = failures[0], len(failures) - 1

@@ -1,19 +1,20 @@
 """Who gets which batch: the schedule of a run as a state machine.
 
-It knows no MPI, no clock and no buffer: what happened goes in, what to do comes out.  So every order of events can be tried in a
-test, and the master is left with doing what it is told.
+It knows no MPI, no clock and no buffer: what happened goes in, what to do comes out.  So every order of events can be
+tried in a test, and the master is left with doing what it is told.
 
     start()                ─► [Send(worker 1, batch 0), Send(worker 2, batch 1), Send(worker 1, batch 2), ...]
     answered(worker 2, 1)  ─► [Send(worker 2, batch 8)]
     answered(worker 1, 0)  ─► [Send(worker 1, batch 9), Emit(batch 0), Emit(batch 1)]
 
-Batches wait in *lanes*.  With the dynamic schedule there is one lane that all workers take from, so the worker that answers gets the next
-batch; with the static one each worker has its own, and batch k is in lane k modulo their number.
+Batches wait in *lanes*.  With the dynamic schedule there is one lane that all workers take from, so the worker that
+answers gets the next batch; with the static one each worker has its own, and batch k is in lane k modulo their
+number.
 
 Invariants
     a worker never holds more than `credits` unanswered batches
     every batch is sent once, accepted once and emitted once, and batches are emitted in order
-    a batch is sent only within `window` of the first one not emitted, so a slow worker cannot make the answers of the others pile up
+    a batch is sent only within `window` of the first one not emitted, so the answers behind a slow one do not pile up
     unless all is emitted, something is under way: the first batch not emitted is always sent or sendable
 """
 
@@ -51,11 +52,18 @@ class _Lane:
 class Dispatcher:
     """The state of a run of `n_batches` over `workers` (any distinct numbers).
 
-    `window` defaults to twice the credits of all workers together: enough for the others to go on while one batch takes twice as long.
+    `window` defaults to twice the credits of all workers together: enough for the others to go on while one batch
+    takes twice as long.
     """
 
     def __init__(
-        self, n_batches: int, workers: Sequence[int], *, credits: int = 4, schedule: str = "dynamic", window: int | None = None
+        self,
+        n_batches: int,
+        workers: Sequence[int],
+        *,
+        credits: int = 4,
+        schedule: str = "dynamic",
+        window: int | None = None,
     ) -> None:
         self.n_batches = n_batches
         self.n_emitted = 0
@@ -79,7 +87,7 @@ class Dispatcher:
         return [*self._sends()]
 
     def answered(self, worker: int, batch: int) -> list[Instruction]:
-        """`worker` has answered `batch`.  Raises ValueError when it does not hold that batch: unknown, or answered before."""
+        """`worker` has answered `batch`.  Raises ValueError when it does not hold it: never sent, or answered."""
         if batch not in self._held.get(worker, ()):
             raise ValueError(f"worker {worker} answered batch {batch}, which it does not hold")
         self._held[worker].remove(batch)
@@ -99,7 +107,7 @@ class Dispatcher:
 
     def _sends(self) -> list[Send]:
         limit = min(self.n_batches, self.n_emitted + self.window)
-        sends = []
+        sends: list[Send] = []
         while True:
             free = [w for w, held in self._held.items() if len(held) < self._credits and self._lane[w].head < limit]
             if not free:

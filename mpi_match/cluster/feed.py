@@ -1,11 +1,12 @@
 """The next batches, ready before they are asked for.
 
-Reading a batch is three things: bringing its pages in from the file, checking their CRC, copying them (or, when the events were compiled for
-another table, encoding them).  NumPy and zlib do all of that without Python's lock, so a thread does it while the main thread talks.
+Reading a batch is three things: bringing its pages in from the file, checking their CRC, copying them (or, when the
+events were compiled for another table, encoding them).  NumPy and zlib do all of that without Python's lock, so a
+thread does it while the main thread talks.
 
-Buffers are few and used again: memory stays bounded, their pages are touched once, and a network that has to pin what it sends
-finds the same ones every time.  (Sending straight from the mapped file would save the copy, but networks refuse to pin a read-only
-mapping.)
+Buffers are few and used again: memory stays bounded, their pages are touched once, and a network that has to pin what
+it sends finds the same ones every time.  (Sending straight from the mapped file would save the copy, but networks
+refuse to pin a read-only mapping.)
 """
 
 from __future__ import annotations

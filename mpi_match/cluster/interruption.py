@@ -11,7 +11,7 @@ from types import FrameType
 
 @contextmanager
 def terminate_as_interrupt() -> Iterator[None]:
-    """Within the block SIGTERM raises KeyboardInterrupt.  Outside the main thread, where no handler can be set, nothing changes."""
+    """Within the block SIGTERM raises KeyboardInterrupt.  Only the main thread can set that; in others nothing changes."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

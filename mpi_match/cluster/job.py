@@ -30,8 +30,11 @@ class Opened(NamedTuple):
 
 
 class Job:
-    """Table, events and output of a run.  `with Job(options) as job:` raises StorageError or ClusterError before any work is done,
-    and leaves no output behind when the block is left by an exception."""
+    """Table, events and output of a run.
+
+    `with Job(options) as job:` raises StorageError or ClusterError before any work is done, and leaves no output behind when
+    the block is left by an exception.
+    """
 
     def __init__(self, options: RunOptions) -> None:
         self.options = options
@@ -43,7 +46,9 @@ class Job:
             self.table = Table.load(self.options.table)
             self.events = self._stack.enter_context(EventTable(self.options.events, self.table.vocabulary))
             if not self.events.encoded_for_vocabulary:
-                log.warning("%s was compiled for another table: its events are encoded again on the way", self.options.events)
+                log.warning(
+                    "%s was compiled for another table: its events are encoded again on the way", self.options.events
+                )
             self._writer = self._stack.enter_context(self._open_output())
             self._stack = self._stack.pop_all()
         return self
@@ -69,6 +74,7 @@ class Job:
 
     @property
     def n_batches(self) -> int:
+        """The last one may be shorter."""
         return -(-self.events.n_events // self.options.batch)
 
     def extent(self, batch: int) -> tuple[int, int]:
@@ -96,7 +102,9 @@ class Job:
             wall_s=wall_s,
             events_per_s=self._writer.n_events / wall_s,
             engine=", ".join(sorted({each.engine for each in opened})),
-            device=", ".join(f"{n} x {device}" if n > 1 else device for device, n in Counter(o.device for o in opened).items()),
+            device=", ".join(
+                f"{n} x {device}" if n > 1 else device for device, n in Counter(o.device for o in opened).items()
+            ),
             workers=len(opened),
             rejected=0,
         )

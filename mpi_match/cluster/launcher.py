@@ -1,8 +1,9 @@
 """Was this process started as one of many?  The environment says, without starting MPI to ask it.
 
-Two mistakes are to be avoided.  Starting MPI in a process that nobody launched drags in a library that may not be there, or one that waits
-for a server that is not.  And *not* noticing that N processes were started, each of which believes that it is alone: N times the
-same run, one output file, exit code 0.  That happens when `srun` speaks another PMI than the MPI library.
+Two mistakes are to be avoided.  Starting MPI in a process that nobody launched drags in a library that may not be
+there, or one that waits for a server that is not.  And *not* noticing that N processes were started, each of which
+believes that it is alone: N times the same run, one output file, exit code 0.  That happens when `srun` speaks another
+PMI than the MPI library.
 
 The launchers, innermost first, since each leaves its variables to what it starts:
 
@@ -11,8 +12,9 @@ The launchers, innermost first, since each leaves its variables to what it start
     srun                     SLURM_STEP_NUM_TASKS, SLURM_PROCID
     anything with PMIx       PMIX_RANK                 the size is not said: only MPI knows
 
-SLURM_NTASKS alone says nothing: `salloc` and `sbatch` set it in a shell where one process runs.  A *step* is what srun starts; the
-numbers from 0xFFFFFFF0 on are Slurm's own steps (the batch script, an interactive shell), and those are not launched ranks.
+SLURM_NTASKS alone says nothing: `salloc` and `sbatch` set it in a shell where one process runs.  A *step* is what srun
+starts; the numbers from 0xFFFFFFF0 on are Slurm's own steps (the batch script, an interactive shell), and those are
+not launched ranks.
 """
 
 from __future__ import annotations
@@ -52,10 +54,11 @@ def singleton_refusal(launch: Launch) -> str | None:
     """What to say when MPI finds a single rank although `launch` tells of several; None when there is nothing to say."""
     if launch.size is None or launch.size == 1:
         return None
+    other = "and the MPI library of mpi4py are not of one installation; use the one beside this Python"
     cure = {
         "srun": "use srun --mpi=pmix (Open MPI), srun --mpi=pmi2 (MPICH), or mpirun inside the allocation",
-        "mpirun": "this mpirun and the MPI library of mpi4py are not of one installation; use the mpirun beside this Python",
-        "mpiexec": "this mpiexec and the MPI library of mpi4py are not of one installation; use the mpiexec beside this Python",
+        "mpirun": f"this mpirun {other}",
+        "mpiexec": f"this mpiexec {other}",
     }[launch.by]
     return f"{launch.by} started {launch.size} processes, but each finds itself alone (MPI world size 1): {cure}"
 

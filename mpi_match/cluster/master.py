@@ -15,6 +15,7 @@ import pickle
 import time
 from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -34,6 +35,14 @@ FAREWELL_S = 30.0
 """How long workers may take to leave before the master ends them."""
 
 
+class _Answers(NamedTuple):
+    """Counts and ids of a batch, and the buffers that they lie in."""
+
+    counts: Array
+    ids: Array
+    buffers: tuple[Array, Array]
+
+
 class Master:
     """Rank 0's side of the channel with every worker."""
 
@@ -46,7 +55,7 @@ class Master:
         self._wires, self._bodies = Buffers(), Buffers()
         self._outbox: deque[Send] = deque()
         self._arrived: deque[tuple[int, int]] = deque()
-        self._answers: dict[int, tuple[Array, Array]] = {}
+        self._answers: dict[int, _Answers] = {}
         self._count_dtype, self._id_dtype = id_dtype(job.n_ids + 1), id_dtype(job.n_ids)
         self._failure: tuple[int, Failure] | None = None
         self._gone: set[int] = set()
@@ -81,7 +90,8 @@ class Master:
             if busy:
                 backoff.reset()
             else:
-                backoff.wait()
+                listening_only = not self._outbox and len(self._traffic) == len(self._workers)
+                backoff.wait(soon=not listening_only)
 
     def _obey(self, instructions: Sequence[Instruction]) -> None:
         for instruction in instructions:
@@ -89,10 +99,10 @@ class Master:
                 self._feed.want([instruction.batch])
                 self._outbox.append(instruction)
             else:
-                counts, ids = self._answers.pop(instruction.batch)
-                self._job.write(counts, ids)
-                self._bodies.give(counts.base)
-                self._bodies.give(ids.base)
+                answers = self._answers.pop(instruction.batch)
+                self._job.write(answers.counts, answers.ids)
+                for buffer in answers.buffers:
+                    self._bodies.give(buffer)
         self._feed.want(self._dispatcher.upcoming(len(self._workers) + 1))
 
     # Towards the workers
@@ -128,16 +138,14 @@ class Master:
             text = np.empty(answer.n_ids, np.uint8)
             self._traffic.receive([text], worker, Tag.BODY, lambda: self._fail(answer.batch, text))
             return
-        counts = self._body(answer.n_events, self._count_dtype)
-        ids = self._body(answer.n_ids, self._id_dtype)
-        self._traffic.receive([counts, ids], worker, Tag.BODY, lambda: self._accept(worker, answer.batch, counts, ids))
+        counts_bytes, ids_bytes = answer.n_events * self._count_dtype.itemsize, answer.n_ids * self._id_dtype.itemsize
+        buffers = self._bodies.take(counts_bytes), self._bodies.take(ids_bytes)
+        counts, ids = buffers[0][:counts_bytes].view(self._count_dtype), buffers[1][:ids_bytes].view(self._id_dtype)
+        answers = _Answers(counts, ids, buffers)
+        self._traffic.receive([counts, ids], worker, Tag.BODY, lambda: self._accept(worker, answer.batch, answers))
 
-    def _body(self, n: int, dtype: np.dtype) -> Array:  # type: ignore[type-arg]
-        buffer = self._bodies.take(n * dtype.itemsize)
-        return buffer[: n * dtype.itemsize].view(dtype)
-
-    def _accept(self, worker: int, batch: int, counts: Array, ids: Array) -> None:
-        self._answers[batch] = counts, ids
+    def _accept(self, worker: int, batch: int, answers: _Answers) -> None:
+        self._answers[batch] = answers
         self._arrived.append((worker, batch))
 
     def _fail(self, batch: int, text: Array) -> None:
@@ -148,7 +156,7 @@ class Master:
         for worker in self._workers:
             self._traffic.send([header(order)], worker, Tag.ORDER)
         backoff, deadline = Backoff(), time.monotonic() + FAREWELL_S
-        while len(self._gone) < len(self._workers) or not self._traffic.idle:
+        while len(self._gone) < len(self._workers) or len(self._traffic):
             if self._traffic.poll():
                 backoff.reset()
             elif time.monotonic() > deadline:

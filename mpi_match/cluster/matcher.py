@@ -21,7 +21,7 @@ from mpi_match.matches import id_dtype
 
 @dataclass(frozen=True)
 class Matched:
-    """Answer to a batch: counts and ids as they travel, or what the engine raised; and the batch's buffer, which is free again."""
+    """Answer to a batch: counts and ids as they travel, or what the engine raised; and the batch's buffer, free again."""
 
     batch: int
     buffer: Array

@@ -2,13 +2,14 @@
 
     same program everywhere? ─► master opens the files ─► table to every host ─► workers open engines ─► match
 
-Each arrow is a place where all ranks go on or all leave (see `consensus`).  After the last one master and workers only speak through the
-channel.
+Each arrow is a place where all ranks go on or all leave (see `consensus`).  After the last one master and workers only
+speak through the channel.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -24,11 +25,12 @@ from mpi_match.cluster.matcher import Matcher
 from mpi_match.cluster.table_copy import share_table
 from mpi_match.cluster.topology import Topology
 from mpi_match.engines import open_engine
-from mpi_match.table import Table
 
 log = logging.getLogger(__name__)
 
 INTERRUPTED = 130
+LAST_WORD_S = 2.0
+"""What the workers of a failed run give the master to say why."""
 
 
 def run_ranks(options: RunOptions, launch: Launch) -> RunSummary | None:
@@ -37,14 +39,14 @@ def run_ranks(options: RunOptions, launch: Launch) -> RunSummary | None:
     if world.size == 1:
         refusal = singleton_refusal(launch)
         if refusal is not None:
+            _leave_in_peace()
             raise ClusterError(refusal, 5, quiet=launch.rank not in (0, None))
         return run_alone(options)
     try:
         with terminate_as_interrupt():
             return _run(options, world.Dup())
     except Ended as ended:
-        # All ranks are here, so MPI can end in peace; a non-zero exit would otherwise make `python -m mpi4py` abort it, loudly.
-        MPI.Finalize()
+        _leave_in_peace(after_master=world.rank != 0)
         raise ended.error from ended.error.__cause__
     except KeyboardInterrupt:
         if world.rank == 0:
@@ -58,27 +60,51 @@ def run_ranks(options: RunOptions, launch: Launch) -> RunSummary | None:
 
 def _run(options: RunOptions, comm: MPI.Comm) -> RunSummary | None:
     topology = Topology.find(comm)
-    options = comm.bcast(replace(options, progress=None)) if comm.rank else _told(options, comm)
-    with ExitStack() as stack:
-        job = agree(comm, lambda: None if comm.rank else stack.enter_context(Job(options)))
-        table = share_table(topology, job.table if job else None)
-        if job is not None:
-            job.table = table  # the shared copy; the private one is freed
-        matcher = _open_matcher(options, topology, table)
-        opened = comm.gather(agree(comm, lambda: _describe(matcher, topology)))
-        if job is not None:
-            from mpi_match.cluster.master import Master
-
-            found = [each for each in opened if each is not None]
-            log.info("%d workers: %s", len(found), "; ".join(f"{each.engine} on {each.device}" for each in found))
-            return Master(comm, job).run(found)
-    if matcher is not None:
-        from mpi_match.cluster.worker import Worker
-
-        exit_code = Worker(comm, matcher).serve()
-        if exit_code:
-            raise Ended(ClusterError("the master ended the run", exit_code, quiet=True))
+    told = comm.bcast(replace(options, progress=None))  # the master's options are everybody's
+    if comm.rank == 0:
+        return _lead(options, topology)
+    _serve(told, topology)
     return None
+
+
+def _lead(options: RunOptions, topology: Topology) -> RunSummary:
+    """The master's side of the steps."""
+    from mpi_match.cluster.master import Master
+
+    comm = topology.comm
+    with ExitStack() as stack:
+        job = agree(comm, lambda: stack.enter_context(Job(options)))
+        job.table = share_table(topology, job.table)  # the shared copy; the private one is freed
+        agree(comm, _nothing)  # while the workers open their engines
+        opened: list[Opened] = (comm.gather(None) or [])[1:]
+        log.info("%d workers: %s", len(opened), "; ".join(f"{each.engine} on {each.device}" for each in opened))
+        return Master(comm, job).run(opened)
+
+
+def _serve(options: RunOptions, topology: Topology) -> None:
+    """A worker's side of the same steps."""
+    from mpi_match.cluster.worker import Worker
+
+    comm = topology.comm
+    agree(comm, _nothing)  # while the master opens the files
+    table = share_table(topology, None)
+    threads = options.threads or topology.threads
+    matcher = Matcher(lambda: open_engine(options.engine, table, topology.device, threads), filters=options.filters)
+    engine = agree(comm, matcher.engine)
+    comm.gather(Opened(engine.name, engine.device))
+    exit_code = Worker(comm, matcher).serve()
+    if exit_code:
+        raise Ended(ClusterError("the master ended the run", exit_code, quiet=True))
+
+
+def _leave_in_peace(*, after_master: bool = False) -> None:
+    """Finalise MPI before a non-zero exit, which would otherwise make `python -m mpi4py` abort it, loudly.
+
+    Launchers kill a job at the first non-zero exit of a rank, so the master, which has yet to print the reason, goes first.
+    """
+    MPI.Finalize()
+    if after_master:
+        time.sleep(LAST_WORD_S)
 
 
 def _told(options: RunOptions, comm: MPI.Comm) -> RunOptions:
@@ -87,16 +113,5 @@ def _told(options: RunOptions, comm: MPI.Comm) -> RunOptions:
     return options
 
 
-def _open_matcher(options: RunOptions, topology: Topology, table: Table) -> Matcher | None:
-    if topology.comm.rank == 0:
-        return None
-    threads = options.threads or topology.threads
-    return Matcher(lambda: open_engine(options.engine, table, topology.device, threads), filters=options.filters)
-
-
-def _describe(matcher: Matcher | None, topology: Topology) -> Opened | None:
-    """The open engine, in words; on the master, which has none, None."""
-    if matcher is None:
-        return None
-    engine = matcher.engine()
-    return Opened(engine.name, engine.device)
+def _nothing() -> None:
+    """This side's part of a step that is the other side's."""

@@ -9,8 +9,8 @@ from fractions import Fraction
 def thread_share(worker: int, cores: Sequence[frozenset[int]]) -> int:
     """CPU threads for `worker`, when worker i of this host may run on the cores `cores[i]`; at least 1.
 
-    A core that k workers may use counts 1/k for each, so ranks bound to cores of their own get those and unbound ranks an even share.
-    The master is no part of it: it mostly waits.
+    A core that k workers may use counts 1/k for each, so ranks bound to cores of their own get those and unbound
+    ranks an even share.  The master is no part of it: it mostly waits.
     """
     share = sum((Fraction(1, sum(core in others for others in cores)) for core in cores[worker]), Fraction(0))
     return max(1, int(share))

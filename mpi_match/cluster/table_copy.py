@@ -3,8 +3,9 @@
     master  ──Bcast over one rank per host──►  leader of host 1: memory file ◄─ mapped read-only by the host's other ranks
                                                leader of host 2: memory file ◄─ ...
 
-No rank but the master needs the file, and a host with eight workers holds the arrays once.  The memory has no name in any file system
-(memfd), so it is gone with the last process that has it mapped, however that ends, and no limit of /dev/shm applies.
+No rank but the master needs the file, and a host with eight workers holds the arrays once.  The memory has no name in
+any file system (memfd), so it is gone with the last process that has it mapped, however that ends, and no limit of
+/dev/shm applies.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def share_table(topology: Topology, table: Table | None) -> Table:
         for piece in pieces(memory):
             topology.leaders.Bcast([piece, MPI.BYTE])
     meet(comm)
-    crc = zlib.crc32(memory) if topology.leads_node else None
+    crc = zlib.crc32(memory.data) if topology.leads_node else None
     expected = comm.bcast(crc)
 
     def compare() -> None:
@@ -106,7 +107,7 @@ def _host_memory(topology: Topology, n_bytes: int) -> Array:
             mine = os.open(path, os.O_RDONLY)
         except OSError as error:
             raise ClusterError(
-                f"cannot map the table that {path} holds ({error.strerror}); run the ranks of a host in one container, as one user"
+                f"cannot map the table at {path} ({error.strerror}); run the ranks of a host as one user, in one container"
             ) from error
         try:
             return np.frombuffer(mmap.mmap(mine, n_bytes, prot=mmap.PROT_READ), np.uint8)

@@ -33,6 +33,7 @@ class Topology:
 
     @property
     def leads_node(self) -> bool:
+        """Is this the rank of its host that fetches what the host has once?"""
         return bool(self.node.rank == 0)
 
     @classmethod
@@ -56,8 +57,9 @@ def _check_same_program(comm: MPI.Comm) -> None:
     def compare() -> None:
         others = Counter(host for digest, host in programs if digest != programs[0][0])
         if others:
+            where = ", ".join(sorted(others))
             raise ClusterError(
-                f"another version of mpi_match on {', '.join(sorted(others))} than on {programs[0][1]}; install the same everywhere", 5
+                f"{where} and {programs[0][1]} have different versions of mpi_match; install one everywhere", 5
             )
 
     agree(comm, compare)

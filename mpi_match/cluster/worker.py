@@ -1,7 +1,8 @@
 """A worker: receives batches, has them matched, sends the answers.
 
-Three things go on at once, none waiting for another: the next batches come in (as many as there are credits), the matcher's thread
-matches one, earlier answers go out.  Buffers of batches go round: received into, matched from, received into again.
+Three things go on at once, none waiting for another: the next batches come in (as many as there are credits), the
+matcher's thread matches one, earlier answers go out.  Buffers of batches go round: received into, matched from,
+received into again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ PATIENCE_S = 5.0
 
 
 class Worker:
-    """One rank's side of the channel.  `serve` returns the exit code that the master ends the run with: 0 when all went well."""
+    """One rank's side of the channel.  `serve` returns the exit code of the run as the master has it: 0 when all is well."""
 
     def __init__(self, comm: MPI.Comm, matcher: Matcher) -> None:
         self._rank = comm.rank
@@ -35,18 +36,20 @@ class Worker:
         """Match until the master says that it is over."""
         self._listen()
         backoff = Backoff()
-        while self._last is None or not self._traffic.idle:
+        while self._last is None or len(self._traffic):
             busy = self._traffic.poll()
             # Waiting for MPI and for the matcher at once: asleep in the matcher's queue, for as long as the back-off allows.
-            while (matched := self._matcher.get(0 if busy else backoff.next_s())) is not None:
+            patience_s = 0 if busy else backoff.next_s(soon=len(self._traffic) > 1)  # more than the next order
+            while (matched := self._matcher.get(0 if busy else patience_s)) is not None:
                 self._answer(matched)
                 busy = True
             if busy:
                 backoff.reset()
         self._matcher.stop(PATIENCE_S)
         self._traffic.send([header(Answer(Said.GONE))], MASTER, Tag.ANSWER)
-        while not self._traffic.idle:
-            self._traffic.poll() or backoff.wait()
+        while len(self._traffic):
+            if not self._traffic.poll():
+                backoff.wait(soon=True)
         return self._last.exit_code
 
     def _listen(self) -> None:

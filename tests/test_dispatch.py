@@ -1,0 +1,220 @@
+"""The dispatcher: tables of calls, then any order of answers; and what the environment and a host's resources come to."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mpi_match.cluster.dispatch import Dispatcher, Emit, Instruction, Send
+from mpi_match.cluster.launcher import Launch, found_in, singleton_refusal
+from mpi_match.cluster.shares import device_share, thread_share
+
+
+def sends(*pairs: tuple[int, int]) -> list[Instruction]:
+    return [Send(worker, batch) for worker, batch in pairs]
+
+
+def emits(*batches: int) -> list[Instruction]:
+    return [Emit(batch) for batch in batches]
+
+
+# Tables of calls: ((worker, batch) answered, instructions)
+
+
+@pytest.mark.parametrize("schedule", ["dynamic", "static"])
+def test_the_first_batches_go_round_until_credits_are_used(schedule: str) -> None:
+    dispatcher = Dispatcher(10, [1, 2, 3], credits=2, schedule=schedule)
+    assert dispatcher.start() == sends((1, 0), (2, 1), (3, 2), (1, 3), (2, 4), (3, 5))
+
+
+def test_dynamic_gives_the_next_batch_to_the_worker_that_answers() -> None:
+    dispatcher = Dispatcher(6, [1, 2], credits=2)
+    dispatcher.start()
+    calls = [
+        ((2, 1), sends((2, 4))),
+        ((2, 3), sends((2, 5))),
+        ((2, 4), []),
+        ((1, 0), emits(0, 1)),
+        ((1, 2), emits(2, 3, 4)),
+    ]
+    for (worker, batch), expected in calls:
+        assert dispatcher.answered(worker, batch) == expected
+    assert not dispatcher.finished
+    assert dispatcher.answered(2, 5) == emits(5)
+    assert dispatcher.finished
+
+
+def test_static_keeps_every_batch_with_its_worker() -> None:
+    dispatcher = Dispatcher(7, [1, 2], credits=1, schedule="static")
+    assert dispatcher.start() == sends((1, 0), (2, 1))
+    calls = [
+        ((2, 1), sends((2, 3))),
+        ((2, 3), []),  # batch 5 is its next, but the window of four is full
+        ((1, 0), [*sends((1, 2), (2, 5)), *emits(0, 1)]),
+        ((2, 5), []),
+        ((1, 2), [*sends((1, 4)), *emits(2, 3)]),
+        ((1, 4), [*sends((1, 6)), *emits(4, 5)]),
+        ((1, 6), emits(6)),
+    ]
+    for (worker, batch), expected in calls:
+        assert dispatcher.answered(worker, batch) == expected
+    assert dispatcher.finished
+
+
+def test_a_slow_worker_stops_the_others_at_the_window() -> None:
+    dispatcher = Dispatcher(100, [1, 2], credits=1, window=3)
+    dispatcher.start()
+    assert dispatcher.answered(2, 1) == sends((2, 2))
+    assert dispatcher.answered(2, 2) == []
+    assert dispatcher.answered(1, 0) == [*sends((1, 3), (2, 4)), *emits(0, 1, 2)]
+
+
+def test_no_batches_no_instructions() -> None:
+    dispatcher = Dispatcher(0, [1, 2])
+    assert dispatcher.start() == []
+    assert dispatcher.finished
+
+
+@pytest.mark.parametrize(
+    ("worker", "batch", "why"),
+    [(1, 1, "another worker's"), (1, 5, "never sent"), (9, 0, "no such worker"), (1, 0, "answered before")],
+)
+def test_an_answer_to_a_batch_not_held_is_refused(worker: int, batch: int, why: str) -> None:
+    dispatcher = Dispatcher(10, [1, 2], credits=1)
+    dispatcher.start()
+    dispatcher.answered(1, 0)
+    with pytest.raises(ValueError, match=f"worker {worker} answered batch {batch}, which it does not hold"):
+        dispatcher.answered(worker, batch)
+
+
+@pytest.mark.parametrize(("schedule", "ahead"), [("dynamic", [2, 3, 4]), ("static", [2, 3, 4])])
+def test_upcoming_batches_are_those_sent_next(schedule: str, ahead: list[int]) -> None:
+    dispatcher = Dispatcher(6, [1, 2], credits=1, schedule=schedule)
+    dispatcher.start()
+    assert dispatcher.upcoming(3) == ahead
+    assert dispatcher.upcoming(9) == [2, 3, 4, 5]
+
+
+def test_upcoming_batches_of_an_uneven_static_run_hold_every_workers_next() -> None:
+    dispatcher = Dispatcher(9, [1, 2], credits=1, schedule="static", window=9)
+    dispatcher.start()
+    for batch in (1, 3, 5):
+        dispatcher.answered(2, batch)
+    assert dispatcher.upcoming(2) == [2, 4]
+    assert dispatcher.upcoming(4) == [2, 4, 6, 8]
+
+
+# Any order of answers
+
+
+@given(
+    n_batches=st.integers(0, 60),
+    n_workers=st.integers(1, 6),
+    credits=st.integers(1, 5),
+    schedule=st.sampled_from(["dynamic", "static"]),
+    window=st.none() | st.integers(1, 40),
+    data=st.data(),
+)
+def test_whatever_order_answers_come_in(
+    n_batches: int, n_workers: int, credits: int, schedule: str, window: int | None, data: st.DataObject
+) -> None:
+    workers = list(range(1, n_workers + 1))
+    dispatcher = Dispatcher(n_batches, workers, credits=credits, schedule=schedule, window=window)
+    held: dict[int, set[int]] = {worker: set() for worker in workers}
+    sent: list[int] = []
+    emitted: list[int] = []
+    accepted: set[int] = set()
+
+    def obey(instructions: list[Instruction], answering: int | None) -> None:
+        for instruction in instructions:
+            if isinstance(instruction, Send):
+                worker, batch = instruction
+                held[worker].add(batch)
+                sent.append(batch)
+                assert len(held[worker]) <= credits
+                assert schedule == "dynamic" or worker == workers[batch % n_workers]
+            else:
+                assert instruction.batch in accepted
+                emitted.append(instruction.batch)
+        if schedule == "dynamic" and answering is not None and window is None and len(sent) < n_batches:
+            full = all(len(batches) == credits for batches in held.values())
+            assert full or max(sent) - len(emitted) == dispatcher.window - 1, "a credit lies idle although a batch may be sent"
+
+    obey(dispatcher.start(), None)
+    while not dispatcher.finished:
+        under_way = [(worker, batch) for worker, batches in held.items() for batch in sorted(batches)]
+        assert under_way, "nothing under way, and yet not finished"
+        worker, batch = data.draw(st.sampled_from(under_way))
+        held[worker].remove(batch)
+        accepted.add(batch)
+        obey(dispatcher.answered(worker, batch), worker)
+        assert len(accepted) - len(emitted) + sum(map(len, held.values())) <= dispatcher.window
+    assert emitted == list(range(n_batches))
+    assert sorted(sent) == list(range(n_batches))
+    assert not any(held.values())
+
+
+# Launched or not?
+
+
+SLURM_STEP = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "2", "SLURM_NTASKS": "4"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "launch"),
+    [
+        ({}, None),
+        ({"SLURM_NTASKS": "8", "SLURM_JOB_ID": "1"}, None),  # salloc's shell
+        ({"SLURM_NTASKS": "8", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}, None),  # sbatch's script
+        ({**SLURM_STEP, "SLURM_STEP_ID": "4294967290"}, None),  # salloc's interactive step
+        (SLURM_STEP, Launch("srun", 4, 2)),
+        ({"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "1"}, Launch("mpirun", 3, 1)),
+        ({**SLURM_STEP, "OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "1"}, Launch("mpirun", 3, 1)),
+        ({**SLURM_STEP, "OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"}, Launch("mpirun", 1, 0)),
+        ({"PMI_SIZE": "2", "PMI_RANK": "0"}, Launch("mpiexec", 2, 0)),
+        ({"PMIX_RANK": "3"}, Launch("a PMIx launcher", None, 3)),
+    ],
+)
+def test_what_the_environment_says_about_the_launch(environment: dict[str, str], launch: Launch | None) -> None:
+    assert found_in(environment) == launch
+
+
+@pytest.mark.parametrize(
+    ("launch", "cure"),
+    [
+        (Launch("srun", 4, 2), "srun --mpi=pmix"),
+        (Launch("mpirun", 3, 0), "the one beside this Python"),
+        (Launch("mpiexec", 2, 0), "the one beside this Python"),
+        (Launch("mpirun", 1, 0), None),
+        (Launch("a PMIx launcher", None, 0), None),
+    ],
+)
+def test_a_singleton_is_refused_with_the_cure(launch: Launch, cure: str | None) -> None:
+    refusal = singleton_refusal(launch)
+    assert (refusal is None) if cure is None else (refusal is not None and cure in refusal)
+
+
+# Cores and GPUs of a host
+
+
+@pytest.mark.parametrize(
+    ("cores", "threads"),
+    [
+        ([range(8)], [8]),
+        ([range(8), range(8)], [4, 4]),
+        ([range(4), range(4, 8)], [4, 4]),  # bound
+        ([range(2), range(2), range(2)], [1, 1, 1]),  # more workers than cores
+        ([range(8), range(4)], [6, 2]),
+    ],
+)
+def test_cores_are_divided_fairly(cores: list[range], threads: list[int]) -> None:
+    sets = [frozenset(each) for each in cores]
+    assert [thread_share(worker, sets) for worker in range(len(sets))] == threads
+
+
+@pytest.mark.parametrize(
+    ("worker", "visible", "device"), [(0, None, 0), (3, None, 3), (3, "0,1,2,3", 3), (3, "0", 0), (2, "", 2)]
+)
+def test_a_worker_has_the_gpu_of_its_number(worker: int, visible: str | None, device: int) -> None:
+    assert device_share(worker, {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}) == device

@@ -1,1 +1,91 @@
-"""mpi-match"""
+"""mpi-match: content-based publish/subscribe matching on a GPU cluster.
+
+Millions of subscriptions are compiled once into a flat table; a master rank keeps worker ranks busy with batches of events;
+the answer is, for every event, the set of interfaces it must be delivered to.
+
+    the words        model           event, constraint, filter, ...; the naive matcher that defines all answers
+    what comes in    rows            JSON rows, bad ones set aside
+                     plain_rows      the way back
+                     columns         events as arrays
+                     workloads       the published scenarios, generated
+    the table        draft           subscriptions as they were written
+                     vocabulary      from values to small integers
+                     constraints     encoded, by name
+                     table           all of it, in memory and in HDF5
+                     table_check     what a table from a file must hold to be used
+    the events       events          as they were published
+                     batch           encoded, as they travel
+                     event_table     on disk
+    the answers      matches         for every event its interfaces
+    flat arrays      arrays          lists of lists
+                     strings         byte strings
+                     storage         the only door to HDF5; FORMAT.md has the files in words
+    engines          engines         one interface, many ways to the same answers
+    the cluster      cluster         master, workers, and who gets which batch
+    measuring        experiments     engines on scenarios, answers checked
+                     machine         where and with what it was measured
+                     report          tables and plots
+    in Python        api             tables, batches and answers without MPI and Spark
+    on the terminal  cli             the command mpi-match
+                     exits           how a command ends
+                     terminal        what people see
+                     workload_files  a scenario as files
+                     local           rows matched on this machine
+                     glance          what is in a file
+                     verify          answers against the naive matcher
+                     export          answers as JSON lines or Parquet
+                     doctor          what is missing on a machine
+
+The Spark stage is a package of its own, `spark_prep`.  The names below are what a notebook needs; `mpi_match.api` says how.
+They are imported when first used, so `import mpi_match` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOME = {
+    "make_table": "api",
+    "load_table": "api",
+    "make_events": "api",
+    "make_batch": "api",
+    "match": "api",
+    "open_engine": "engines",
+    "EngineError": "engines",
+    "Table": "table",
+    "Events": "events",
+    "EventBatch": "batch",
+    "Matches": "matches",
+    "MatchesFile": "matches",
+    "StorageError": "storage",
+    "ModelError": "model",
+    "make_filter": "model",
+    "make_event": "model",
+    "covers": "model",
+    "Reject": "rows",
+}
+"""Module of each public name."""
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("mpi-match")
+    except PackageNotFoundError:
+        return "unknown (a source tree that is not installed)"
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

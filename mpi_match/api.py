@@ -1,0 +1,168 @@
+"""The Python interface for notebooks and programs: no MPI, no Spark, no files needed.
+
+    >>> import mpi_match
+    >>> table = mpi_match.make_table([
+    ...     {"interface": "mobile-7", "constraints": [["temp", ">", 30]]},
+    ...     {"interface": "mobile-8", "constraints": [["city", "prefix", "Mi"], ["temp", "<=", 31]]},
+    ... ])
+    >>> engine = mpi_match.open_engine("counting", table)
+    >>> batch = mpi_match.make_batch(table, [{"temp": 31, "city": "Milan"}, {"temp": 31}, {"city": "Rome"}])
+    >>> answers = engine.match(batch)
+    >>> answers.labels(table.labels)
+    [['mobile-7', 'mobile-8'], ['mobile-7'], []]
+    >>> answers.ids, answers.offsets           # the same as arrays: event i has ids[offsets[i]:offsets[i + 1]]
+    (array([0, 1, 0], dtype=uint8), array([0, 2, 3, 3]))
+
+Subscriptions and events come as plain dicts (the rows of `mpi_match.rows`), as checked objects (`make_filter`,
+`make_event`), from JSON lines files, and events also as columns.  A table is built once and serves any number of batches; a
+batch belongs to the table that it was made for.  Whatever has no meaning raises ModelError with the place where it stands,
+or goes to a list of `Reject` when one is given.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mpi_match.batch import EventBatch
+from mpi_match.columns import events_of_columns
+from mpi_match.draft import DraftBuilder
+from mpi_match.engines import open_engine
+from mpi_match.events import Events
+from mpi_match.matches import Matches
+from mpi_match.model import Event, Filter, ModelError
+from mpi_match.rows import EventForm, Reject, event_of_row, read_rows, subscription_filters
+from mpi_match.table import Table
+
+Made = TypeVar("Made")
+PathLike = str | os.PathLike[str]
+
+
+def make_table(
+    subscriptions: PathLike | Iterable[Mapping[str, Any] | Filter], *, rejects: list[Reject] | None = None
+) -> Table:
+    """Build a table in memory.
+
+    `subscriptions`: rows such as `{"interface": "mobile-7", "constraints": [["temp", ">", 30]], "area": [9.2, 45.5, 1.0]}`,
+    filters of `make_filter`, any mixture of them, or the path of a JSON lines file (`.gz` too).  Their order does not
+    matter.
+    `rejects`: bad rows are appended to it; without it the first one raises ModelError.  A missing file raises
+    FileNotFoundError.
+
+    >>> row = {"interface": "a", "filters": [{"constraints": [["x", "=", 1]]}, {"constraints": [["x", "exists"]]}]}
+    >>> table = make_table([row])
+    >>> table.n_filters, table.n_interfaces, [str(f) for f in table.iter_filters()]
+    (2, 1, ['a: x = 1.0', 'a: x exists'])
+    """
+    builder = DraftBuilder()
+    for found in _converted(subscriptions, _filters_of, "subscription", rejects):
+        for item in found:
+            builder.add(item)
+    return Table.from_draft(builder.draft())
+
+
+def load_table(path: PathLike) -> Table:
+    """Load a table from HDF5: what `mpi-match compile subscriptions` or `Table.save` wrote.  Raises StorageError."""
+    return Table.load(path)
+
+
+def make_events(
+    events: PathLike | Mapping[str, Any] | Iterable[Mapping[str, Any] | Event],
+    *,
+    location: str | tuple[str, str] | None = None,
+    id: str | None = None,
+    rejects: list[Reject] | None = None,
+) -> Events:
+    """Events as raw columns, not yet bound to a table.
+
+    `events`: dicts (nested ones flatten to dotted names, None means absent), events of `make_event`, the path of a JSON
+    lines file, or a dict of columns of equal length (see `mpi_match.columns`; NaN is a number, None and masked entries are
+    absent).
+    `location`: the two attributes that hold x and y, `("x", "y")` or `"x,y"`.  `id`: the attribute that holds the event's
+    id.
+    `rejects`: bad events are appended to it; without it the first one raises ModelError.  Columns are good or bad as a
+    whole.
+
+    >>> events = make_events({"temp": [31, 25.5, None], "city": ["Milan", "Rome", "Turin"]})
+    >>> [events.event(i).attributes for i in range(len(events))]
+    [{'temp': 31.0, 'city': 'Milan'}, {'temp': 25.5, 'city': 'Rome'}, {'city': 'Turin'}]
+    """
+    form = EventForm.of(location, id) if isinstance(location, str) else EventForm(location, id)
+    if isinstance(events, Mapping):
+        return events_of_columns(events, form)
+    return Events.of(_converted(events, lambda row: _event_of(row, form), "event", rejects))
+
+
+def make_batch(
+    table: Table,
+    events: PathLike | Mapping[str, Any] | Iterable[Mapping[str, Any] | Event] | Events,
+    *,
+    location: str | tuple[str, str] | None = None,
+    id: str | None = None,
+    rejects: list[Reject] | None = None,
+) -> EventBatch:
+    """Events encoded for `table`, ready for `Engine.match`; the parameters are those of `make_events`.
+
+    >>> table = make_table([{"interface": "a", "constraints": [["x", ">", 0.5]], "area": [0, 0, 5]}])
+    >>> batch = make_batch(table, {"x": [0.0, 1.0, 2.0], "lat": [3, 3, 4], "lon": [4, 4, 4]}, location=("lat", "lon"))
+    >>> open_engine("counting", table).match(batch).labels(table.labels)
+    [[], ['a'], []]
+    """
+    made = events if isinstance(events, Events) else make_events(events, location=location, id=id, rejects=rejects)
+    return made.encode(table.vocabulary)
+
+
+def match(
+    table: Table,
+    events: PathLike | Mapping[str, Any] | Iterable[Mapping[str, Any] | Event] | Events | EventBatch,
+    *,
+    engine: str = "auto",
+    filters: bool = False,
+    location: str | tuple[str, str] | None = None,
+) -> Matches:
+    """Match events once: `open_engine`, `make_batch` and `Engine.match` in one call.
+
+    Returns the matched interfaces of every event (with `filters`, the matched filters).  To match more than one batch, keep
+    the engine: building it is most of the work.  Raises ModelError and EngineError.
+
+    >>> table = make_table([{"interface": "hot", "constraints": [["temp", ">", 30]]}])
+    >>> match(table, [{"temp": 31}, {"temp": 29}], engine="counting").labels(table.labels)
+    [['hot'], []]
+    """
+    batch = events if isinstance(events, EventBatch) else make_batch(table, events, location=location)
+    return open_engine(engine, table).match(batch, filters=filters)
+
+
+def _filters_of(row: Mapping[str, Any] | Filter) -> list[Filter]:
+    return [row] if isinstance(row, Filter) else subscription_filters(row)
+
+
+def _event_of(row: Mapping[str, Any] | Event, form: EventForm) -> Event:
+    return row if isinstance(row, Event) else event_of_row(row, form)
+
+
+def _converted(
+    source: PathLike | Iterable[Any], convert: Callable[[Any], Made], what: str, rejects: list[Reject] | None
+) -> Iterator[Made]:
+    """What `convert` makes of every row of a file or of an iterable; see `make_table` for what happens to bad rows."""
+    if isinstance(source, (str, os.PathLike)):
+        found: list[Reject] = [] if rejects is None else rejects
+        for item in read_rows([Path(source)], convert, found):
+            if rejects is None and found:
+                break
+            yield item
+        if rejects is None and found:
+            raise ModelError(f"{found[0].file}, line {found[0].line}: {found[0].reason}")
+        return
+    for position, row in enumerate(source):
+        try:
+            yield convert(row)
+        except ModelError as error:
+            if rejects is None:
+                raise ModelError(f"{what} {position}: {error}") from None
+            rejects.append(Reject(str(error), "", position, repr(row)))
+
+
+__all__: Sequence[str] = ("load_table", "make_batch", "make_events", "make_table", "match", "open_engine")

@@ -1,0 +1,350 @@
+"""The command `mpi-match`.
+
+    generate ──► subscriptions, events (rows) ──► compile ──► table, events (HDF5) ──► run ──► matches ──► verify, export
+                                └───────────────────────── match ────────────────────────────────┘
+
+Commands say what they do and leave the doing to the modules of their noun, which they import when they run: `mpi-match
+--help` starts neither numba nor MPI nor Spark.  People and progress are on standard error, data is on standard output; how
+a command ends is in `exits`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+import mpi_match
+from mpi_match import cluster
+from mpi_match.cli_compile import compile_
+from mpi_match.cli_options import (
+    ENGINE,
+    FILE,
+    SCENARIO,
+    engine_option,
+    filters_option,
+    id_option,
+    json_option,
+    location_option,
+    strict_option,
+    threads_option,
+)
+from mpi_match.exits import BAD_INPUT, ENVIRONMENT, Failure, Group, run_as_program
+from mpi_match.terminal import Progress, plural, print_json, rate, say, seconds
+
+
+def _print_version(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        click.echo(f"mpi-match {mpi_match.__version__}")
+        ctx.exit()
+
+
+@click.group(cls=Group)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version and exit."
+)
+def commands() -> None:
+    """Content-based publish/subscribe matching: which interfaces must an event be delivered to?"""
+
+
+commands.add_command(compile_)
+
+
+@commands.command(short_help="Make a workload to play with.")
+@click.argument("scenario", metavar="SCENARIO", type=SCENARIO)
+@click.option("-o", "--output", "directory", type=FILE, required=True, help="Directory for the files; created if missing.")
+@click.option("--filters", "n_filters", type=click.IntRange(1), help="Number of filters.  [default: the scenario's own]")
+@click.option("--events", "n_events", type=click.IntRange(0), default=100_000, help="Number of events.")
+@click.option("--seed", type=click.IntRange(0), default=0, help="The same seed gives the same rows.")
+@click.option(
+    "--format", "format_", type=click.Choice(["h5", "jsonl"]), default="h5", help="h5: compiled, without Spark; jsonl: rows."
+)
+@json_option
+def generate(
+    scenario: str, directory: Path, n_filters: int | None, n_events: int, seed: int, format_: str, as_json: bool
+) -> None:
+    """Generate the subscriptions and events of a published SCENARIO.
+
+    Writes table.h5 and events.h5 (ready for `run`), or subscriptions.jsonl and events.jsonl (input of `compile`, `match`).
+
+        ccm              250,000 filters on 10 interfaces, 1.0 M constraints on numbers (Margara & Cugola, DEBS 2011)
+        ccm-strings      as published: half of the constraints on strings
+        ccm-zipf1        popular and rare names: Zipf's law, exponent 1
+        ccm-zipf2        the same, exponent 2
+        ccm-10-names     10 names instead of 100
+        ccm-wide         8 to 10 attributes per event
+        ccm-large        2.5 M filters
+        many-interfaces  1 M interfaces with one filter each
+        debs2009         6 M filters of 10 constraints, events of 50 attributes (Farroukh et al., DEBS 2009)
+    """
+    from mpi_match.workload_files import write_workload
+    from mpi_match.workloads import SCENARIOS
+
+    chosen = SCENARIOS[scenario] if n_filters is None else SCENARIOS[scenario].scaled(n_filters=n_filters)
+    with Progress("filters and events") as progress:
+        done = write_workload(chosen, directory, n_events, seed, format_, progress)
+    say(f"{plural(done['filters'], 'filter')} with {plural(done['constraints'], 'constraint')} in {done['subscriptions']}")
+    say(f"{plural(done['events'], 'event')} in {done['event_file']}")
+    if as_json:
+        print_json(done)
+
+
+@commands.command(short_help="Match compiled files, alone or under mpirun.")
+@click.option("--table", type=FILE, required=True, help="Constraint table; only rank 0 reads it.")
+@click.option("--events", type=FILE, required=True, help="Event table; only rank 0 reads it.")
+@click.option("-o", "--output", type=FILE, required=True, help="File of matches to write.")
+@engine_option
+@click.option("--batch", type=click.IntRange(1), default=cluster.RunOptions.batch, help="Events in a batch.")
+@click.option(
+    "--schedule",
+    type=click.Choice(cluster.SCHEDULES),
+    default=cluster.RunOptions.schedule,
+    help="Which worker gets a batch.",
+)
+@click.option(
+    "--placement",
+    type=click.Choice(cluster.PLACEMENTS),
+    default=cluster.RunOptions.placement,
+    help="Which filters a worker has.",
+)
+@click.option(
+    "--feed", type=click.Choice(cluster.FEEDS), default=cluster.RunOptions.feed, help="How a batch comes to a worker."
+)
+@click.option(
+    "--credits",
+    type=click.IntRange(1),
+    default=cluster.RunOptions.credits,
+    help="Batches that a worker may hold unanswered.",
+)
+@filters_option
+@threads_option
+@json_option
+def run(as_json: bool, **options: Any) -> None:
+    """Match an event table against a constraint table.
+
+    Alone it runs in this process.  Under MPI, rank 0 is the master and every other rank a worker:
+
+        mpirun -n 3 python -m mpi4py -m mpi_match run --table table.h5 --events events.h5 -o matches.h5
+
+    The answers are the same bytes whatever the ranks, the batch size and the schedule.
+    """
+    with Progress("events") as progress:
+        summary = cluster.run(cluster.RunOptions(progress=progress, **options))
+    if summary is not None:  # rank 0
+        _say_matched(summary, options["output"], as_json)
+
+
+def _say_matched(summary: Any, output: Path, as_json: bool) -> None:
+    say(
+        f"{plural(summary.events, 'event')}, {plural(summary.matches, 'match', 'matches')} in {seconds(summary.wall_s)}: "
+        f"{rate(summary.events_per_s)}; {summary.engine} on {summary.device}, {plural(summary.workers, 'worker')}"
+    )
+    say(f"{output} written" + (f"; {plural(summary.rejected, 'row')} rejected" if summary.rejected else ""))
+    if as_json:
+        found = dataclasses.asdict(summary)
+        found.pop("first_rejects", None)
+        print_json(found)
+
+
+@commands.command(short_help="Match JSON lines on this machine, without Spark and MPI.")
+@click.argument("subscriptions", type=FILE)
+@click.argument("events", type=FILE)
+@click.option("-o", "--output", type=FILE, required=True, help="File of matches to write.")
+@location_option
+@id_option
+@engine_option
+@filters_option
+@threads_option
+@strict_option
+@click.option("--rejects", type=FILE, help="Write bad rows to this JSON lines file, with reason, file and line.")
+@json_option
+def match(
+    subscriptions: Path, events: Path, output: Path, location: str | None, id_: str | None, as_json: bool, **options: Any
+) -> None:
+    """Match EVENTS against SUBSCRIPTIONS, both JSON lines (or directories of them; .gz too), without Spark and MPI.
+
+    Bad rows are set aside, counted and shown with their reasons.  A subscription is one filter, or a predicate of several:
+
+        {"interface": "mobile-7", "constraints": [["city", "=", "Milan"], ["temp", ">", 30]], "area": [x, y, r]}
+        {"interface": "mobile-8", "filters": [{"constraints": [["temp", "<", 0]]}, {"area": [x, y, r]}]}
+
+    An event is a plain object:
+
+        {"city": "Milan", "temp": 31, "position": {"x": 9.1, "y": 45.4}}
+    """
+    from mpi_match.local import match_rows
+    from mpi_match.rows import EventForm
+
+    form = EventForm.of(location, id_)
+    summary = match_rows(
+        subscriptions, events, output, form=form, progress=Progress if sys.stderr.isatty() else None, **options
+    )
+    say(
+        f"{plural(summary.filters, 'filter')} with {plural(summary.constraints, 'constraint')} on "
+        f"{plural(summary.interfaces, 'interface')}, ready in {seconds(summary.build_s)}"
+    )
+    for reject in summary.first_rejects:
+        say(f"rejected: {reject.file}, line {reject.line}: {reject.reason}")
+    if summary.rejected > len(summary.first_rejects):
+        more = summary.rejected - len(summary.first_rejects)
+        say(
+            f"rejected: {more:,} more"
+            + (f", all in {options['rejects']}" if options["rejects"] else " (--rejects FILE keeps them)")
+        )
+    _say_matched(summary, output, as_json)
+
+
+@commands.command(short_help="Look into a table, an event table or answers.")
+@click.argument("file", type=FILE)
+@click.option("--rows", type=click.IntRange(0), default=3, help="How many of the first rows to show.")
+@click.option(
+    "--filter", "filter_id", type=click.IntRange(0), metavar="N", help="Show filter N of a table and nothing else."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+def inspect(file: Path, rows: int, filter_id: int | None, as_json: bool) -> None:
+    """Look into FILE: a constraint table, an event table or a file of matches."""
+    from mpi_match.glance import filter_row, glance, glance_lines
+    from mpi_match.table import Table
+
+    if filter_id is not None:
+        table = Table.load(file)
+        if filter_id >= table.n_filters:
+            raise Failure(f"{file}: has no filter {filter_id}; it has {table.n_filters:,}, counted from 0", BAD_INPUT)
+        print_json(filter_row(table, filter_id))
+        return
+    found = glance(file, rows)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo("\n".join(glance_lines(found)))
+
+
+@commands.command(short_help="Check answers against the naive matcher.")
+@click.option("--table", type=FILE, required=True, help="The constraint table of the run.")
+@click.option("--events", type=FILE, required=True, help="The event table of the run; its raw columns are judged by.")
+@click.option("--matches", type=FILE, required=True, help="The answers to check.")
+@click.option(
+    "--sample", type=click.IntRange(0), default=100, help="Events to check, half of them with answers; 0 checks all."
+)
+@click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the sample.")
+@click.option(
+    "--judge",
+    type=click.Choice(["auto", "naive", "counting"]),
+    default="auto",
+    help="naive: every filter of the table for every event; counting: see above; auto: naive where that takes seconds.",
+)
+@json_option
+def verify(table: Path, events: Path, matches: Path, sample: int, seed: int, judge: str, as_json: bool) -> None:
+    """Check answers against the naive matcher on a random sample of events.
+
+    On a large table the counting engine answers in full, and the naive matcher looks at every filter it matched and at
+    filters drawn at random among the others.  What looked at what is printed.  Exit code 1, and the first wrong answer, if
+    there is one.
+    """
+    from mpi_match.verify import verify as judged
+
+    with Progress("events") as progress:
+        verdict = judged(table, events, matches, sample, seed, judge, progress)
+    say(f"looked at {verdict.checked:,} of {plural(verdict.events, 'event')} (seed {seed}): {verdict.judge}")
+    if as_json:
+        shown = dataclasses.asdict(verdict)
+        print_json(
+            {
+                **shown,
+                "verified": verdict.difference is None,
+                "difference": None if verdict.difference is None else str(verdict.difference),
+            }
+        )
+    if verdict.difference is not None:
+        say(str(verdict.difference))
+        raise Failure(f"{matches}: event {verdict.difference.number} is answered wrongly")
+    say(f"all right: {plural(verdict.matches, 'match', 'matches')} in {plural(verdict.with_matches, 'event')}")
+
+
+@commands.command(short_help="Answers as JSON lines or Parquet.")
+@click.argument("matches", type=FILE)
+@click.option("--events", type=FILE, help="The event table of the run: adds each event's id.")
+@click.option("-o", "--output", type=FILE, default="-", help="OUT.jsonl or OUT.parquet; - is JSON lines on standard output.")
+def export(matches: Path, events: Path | None, output: Path) -> None:
+    """Write MATCHES as JSON lines or Parquet: one row for every event, with the labels of its interfaces."""
+    from mpi_match.export import export as write
+
+    done = write(matches, None if str(output) == "-" else output, events)
+    say(f"{plural(done['events'], 'event')}, {plural(done['matches'], 'match', 'matches')}")
+
+
+@commands.command(short_help="What is missing on this machine, and what fixes it.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+def doctor(as_json: bool) -> None:
+    """Examine this machine: what is there, what is missing, the command that fixes it.
+
+    Exit code 5 when something is missing that every run needs.
+    """
+    from mpi_match.doctor import examine, finding_lines
+
+    findings = examine()
+    well = all(f.ok for f in findings if f.required)
+    if as_json:
+        print_json({"ok": well, "findings": [f._asdict() for f in findings]})
+    else:
+        click.echo("\n".join(finding_lines(findings)))
+    if not well:
+        raise Failure("something is missing that every run needs; see above", ENVIRONMENT)
+
+
+@commands.command(short_help="Measure engines on the published workloads.")
+@click.argument("scenarios", metavar="SCENARIO...", type=SCENARIO, nargs=-1, required=True)
+@click.option(
+    "--engine", "engines", type=ENGINE, multiple=True, default=["auto"], help="Engine to measure; several are compared."
+)
+@click.option("--filters", "n_filters", type=click.IntRange(1), help="Number of filters.  [default: the scenario's own]")
+@click.option("--events", "n_events", type=click.IntRange(1), default=100_000, help="Number of events.")
+@click.option(
+    "--batch", type=click.IntRange(1), default=65_536, help="Events in a batch; 1 also measures the latency of an event."
+)
+@click.option("--repetitions", type=click.IntRange(1), default=5, help="Timed runs over all events; the median is reported.")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Seed of filters and events.")
+@click.option("--device", type=click.IntRange(0), metavar="N", help="Number of the GPU.  [default: by local rank]")
+@threads_option
+@click.option("--check", type=click.IntRange(0), default=10, help="Events whose answers are judged by another engine.")
+@click.option("-o", "--output", type=FILE, help="Add the JSON lines to this file instead of printing them.")
+@click.option("--plot", type=FILE, help="Draw events per second into this file (.png, .svg, .pdf).")
+def bench(
+    scenarios: tuple[str, ...], engines: tuple[str, ...], output: Path | None, plot: Path | None, **options: Any
+) -> None:
+    """Measure engines on each SCENARIO (see `generate`), and check their answers.
+
+    Table, index and matching are timed apart; medians and spread over the repetitions.
+
+    One JSON line for each result on standard output, with machine, commit and command; a table for people on standard error.
+    A wrong answer is no result: exit code 1.
+    """
+    from mpi_match import report
+    from mpi_match.experiments import compare
+
+    if plot is not None and not importlib.util.find_spec("matplotlib"):
+        raise Failure(
+            "--plot needs matplotlib: pip install 'mpi-match[plot]'", ENVIRONMENT
+        )  # before the measuring, not after
+    results = []
+    for scenario in scenarios:
+        found = compare(scenario, engines, **options)
+        results += found
+        if output is None:
+            for result in found:
+                click.echo(report.json_line(result))
+        else:
+            report.append_json(output, found)
+    say(report.text_table(results).rstrip())
+    if plot is not None:
+        report.plot(results, plot)
+        say(f"{plot} written")
+
+
+def main() -> None:
+    """Entry point of `mpi-match` and of `python -m mpi_match`."""
+    run_as_program(commands)

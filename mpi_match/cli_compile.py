@@ -1,0 +1,101 @@
+"""`mpi-match compile`: rows to the files that `run` reads, by Spark (see the package `spark_prep`)."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mpi_match.cli_options import FILE, Function, id_option, json_option, location_option, strict_option
+from mpi_match.exits import ENVIRONMENT, Failure, Group
+from mpi_match.terminal import plural, print_json, say, seconds
+
+FORMATS = ("json", "parquet")
+"""Forms of rows that the Spark stage reads."""
+
+
+@click.group("compile", cls=Group, short_help="Compile rows into table and events, with Spark.")
+def compile_() -> None:
+    """Compile rows with Spark into the files that `run` reads (needs Java 17 and PySpark)."""
+
+
+def spark_options(function: Function) -> Function:
+    """The options that both compile commands have."""
+    for option in reversed(
+        (
+            click.option(
+                "--format", "format_", type=click.Choice(FORMATS), help="Form of the input.  [default: by file name]"
+            ),
+            click.option(
+                "--rejects", type=FILE, help="Where bad rows go, with reason, file and line.  [default: OUTPUT.rejects]"
+            ),
+            strict_option,
+            click.option(
+                "--master",
+                help="Spark master, such as local[4] or spark://host:7077.  [default: the running session, else all cores]",
+            ),
+            click.option(
+                "--partitions", type=click.IntRange(1), help="Parts to write.  [default: by the size of the input]"
+            ),
+            json_option,
+        )
+    ):
+        function = option(function)
+    return function
+
+
+@compile_.command("subscriptions")
+@click.argument("inputs", metavar="IN...", nargs=-1, required=True)
+@click.option(
+    "-o", "--output", type=FILE, required=True, help="The table to write; its parts lie beside it in OUTPUT.parts."
+)
+@spark_options
+def compile_subscriptions(inputs: tuple[str, ...], output: Path, as_json: bool, **options: Any) -> None:
+    """Compile subscriptions IN... (files, directories, globs, gzip; JSON lines or Parquet) into a constraint table."""
+    done = _spark_job().compile_subscriptions(list(inputs), output, **_renamed(options))
+    held = f"{plural(done.filters, 'filter')} with {plural(done.constraints, 'constraint')}"
+    say(f"{held} on {plural(done.interfaces, 'interface')}")
+    _say_compiled(done, output, as_json)
+
+
+@compile_.command("events")
+@click.argument("inputs", metavar="IN...", nargs=-1, required=True)
+@click.option("--table", type=FILE, required=True, help="The table that the events are to be matched against.")
+@click.option(
+    "-o", "--output", type=FILE, required=True, help="The event table to write; its parts lie beside it in OUTPUT.parts."
+)
+@location_option
+@id_option
+@spark_options
+def compile_events(
+    inputs: tuple[str, ...], table: Path, output: Path, location: str | None, id_: str | None, as_json: bool, **options: Any
+) -> None:
+    """Compile events IN... (files, directories, globs, gzip; JSON lines or Parquet) into an event table for one table."""
+    done = _spark_job().compile_events(list(inputs), table, output, location=location, id=id_, **_renamed(options))
+    say(plural(done.events, "event"))
+    _say_compiled(done, output, as_json)
+
+
+def _renamed(options: dict[str, Any]) -> dict[str, Any]:
+    return {"format" if key == "format_" else key: value for key, value in options.items()}
+
+
+def _spark_job() -> Any:
+    """The module of the Spark jobs, when what it needs is there.  Raises Failure with the command that fixes it."""
+    from mpi_match import doctor
+
+    for check in doctor.SPARK_CHECKS:
+        found = check()
+        if not found.ok:
+            raise Failure(f"{found.name}: {found.found}; `mpi-match compile` needs it: {found.fix}", ENVIRONMENT)
+    return importlib.import_module("spark_prep.job")
+
+
+def _say_compiled(done: Any, output: Path, as_json: bool) -> None:
+    say(f"{output} written in {seconds(done.wall_s)} from {plural(done.rows, 'row')}")
+    if done.rejected:
+        say(f"{plural(done.rejected, 'row')} rejected, with reasons in {done.rejects}")
+    if as_json:
+        print_json(done._asdict())

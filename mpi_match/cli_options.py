@@ -1,0 +1,80 @@
+"""Options and types of arguments that several commands share."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+FILE = click.Path(path_type=Path)
+
+
+class NameOf(click.ParamType):
+    """A name of a registry, which is imported only when names are needed: to check one, or to list them in the help."""
+
+    name = "name"
+
+    def __init__(self, module: str, registry: str, *also: str) -> None:
+        self._module, self._registry, self._also = module, registry, also
+
+    def names(self) -> list[str]:
+        """Every name that there is."""
+        return [*self._also, *getattr(importlib.import_module(self._module), self._registry)]
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """All names, as in `[auto|keyed]`."""
+        return f"[{'|'.join(self.names())}]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The name itself when there is such a one."""
+        if value not in self.names():
+            self.fail(f"there is no {value!r}; there are: {', '.join(self.names())}", param, ctx)
+        return value
+
+
+ENGINE = NameOf("mpi_match.engines", "ENGINES", "auto")
+SCENARIO = NameOf("mpi_match.workloads", "SCENARIOS")
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object with the summary on standard output."
+)
+engine_option = click.option(
+    "--engine", type=ENGINE, default="auto", help="Engine that matches; auto is the fastest that can run here."
+)
+threads_option = click.option(
+    "--threads",
+    type=click.IntRange(1),
+    help="CPU threads of an engine.  [default: NUMBA_NUM_THREADS, else the cores of this process]",
+)
+filters_option = click.option(
+    "--filters", is_flag=True, help="Answer with the matched filters (their numbers) instead of interfaces."
+)
+strict_option = click.option(
+    "--strict", is_flag=True, help="Stop with exit code 3 at a bad row, instead of setting it aside."
+)
+
+
+def _check_location(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    from mpi_match.model import ModelError
+    from mpi_match.rows import EventForm
+
+    try:
+        EventForm.of(value, None)
+    except ModelError as error:
+        raise click.BadParameter(str(error)) from None
+    return value
+
+
+location_option = click.option(
+    "--location",
+    metavar="X,Y",
+    callback=_check_location,
+    help="The two attributes that hold an event's coordinates, such as position.x,position.y.",
+)
+id_option = click.option(
+    "--id", "id_", metavar="NAME", help="The attribute that holds an event's id; it is then no attribute."
+)

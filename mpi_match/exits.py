@@ -1,0 +1,177 @@
+"""How a command ends: exit codes, errors in one line, and no rank left waiting.
+
+    0    done (and, where it verifies, verified)
+    1    failure
+    2    wrong usage
+    3    bad input, or a format version not ours
+    4    incomplete: some answers are missing
+    5    the environment lacks something (MPI, GPU, Java): the line says what
+    130  interrupted
+
+An error that the project foresees (StorageError, ModelError, ...) is one line on standard error.  Any other is a mistake in
+the project, and keeps its traceback.  Under MPI a rank that ends with an error takes the others with it, as `python -m
+mpi4py` does: the other ranks would wait for ever for what it never sends.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import sys
+import time
+from typing import Any
+
+import click
+
+from mpi_match.cluster.interruption import terminate_as_interrupt
+from mpi_match.cluster.launcher import found_in
+
+OK, FAILURE, USAGE, BAD_INPUT, INCOMPLETE, ENVIRONMENT, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+
+EPILOG = (
+    "\b\nExit codes: 0 done, 1 failure, 2 wrong usage, 3 bad input or format version,\n"
+    "4 incomplete, 5 environment (no MPI, GPU or Java), 130 interrupted."
+)
+
+_CODES = (
+    ("mpi_match.storage", "StorageError", BAD_INPUT),
+    ("mpi_match.model", "ModelError", BAD_INPUT),
+    ("mpi_match.engines", "EngineError", ENVIRONMENT),
+    ("mpi_match.cluster", "ClusterError", FAILURE),
+    ("mpi_match.experiments", "WrongAnswer", FAILURE),
+    ("mpi_match.export", "ExportError", ENVIRONMENT),
+    ("spark_prep", "SparkUnavailableError", ENVIRONMENT),
+    ("spark_prep", "SparkPrepError", BAD_INPUT),
+)
+"""Foreseen errors: module, class, exit code.  An instance may carry a code of its own as `exit_code`."""
+
+
+QUIET_S = 0.5
+
+
+class Failure(click.ClickException):
+    """The end of a command: one line on standard error, and an exit code."""
+
+    def __init__(self, text: str, exit_code: int = FAILURE, quiet: bool = False) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code  # type: ignore[misc]  # click reads it from the instance
+        self.quiet = quiet
+
+    def show(self, file: Any = None) -> None:
+        """Print the line, unless another rank does (`quiet`), which then gets the time to do so: the launcher ends all
+        ranks as soon as it sees the first one leave with an error."""
+        if self.quiet:
+            time.sleep(QUIET_S)
+        else:
+            click.echo(f"mpi-match: {self.message}", err=True)
+
+
+def exit_code_of(error: BaseException) -> int | None:
+    """The exit code of a foreseen error; None for a mistake in the project."""
+    for module, name, code in _CODES:
+        loaded = sys.modules.get(module)  # an error whose module is not loaded cannot have been raised
+        if loaded is not None and isinstance(error, getattr(loaded, name, ())):
+            return int(getattr(error, "exit_code", code))
+    if isinstance(error, (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)):
+        return BAD_INPUT
+    return FAILURE if isinstance(error, OSError) else None
+
+
+def end_all_ranks(code: int) -> None:
+    """If MPI runs in this process and `code` is not 0, MPI will be aborted with `code` when the process ends."""
+    if code and "mpi4py.MPI" in sys.modules:
+        from mpi4py.run import set_abort_status
+
+        set_abort_status(code)
+
+
+class Command(click.Command):
+    """A command with `-v`, the exit codes in its help, and foreseen errors in one line.
+
+    An indented paragraph of its docstring is shown as it stands.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("epilog", EPILOG)
+        context = kwargs.setdefault("context_settings", {})
+        context.update(show_default=True, help_option_names=["-h", "--help"], max_content_width=110)
+        super().__init__(*args, **kwargs)
+        paragraphs = inspect.cleandoc(self.help or "").split("\n\n")
+        self.help = "\n\n".join(f"\b\n{each}" if each.startswith(" ") else each for each in paragraphs)
+        self.params.append(
+            click.Option(
+                ["-v", "--verbose"],
+                count=True,
+                expose_value=False,
+                show_default=False,
+                callback=_set_verbosity,
+                help="Log what is decided on standard error; twice for more.",
+            )
+        )
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Read the arguments; what is wrong with them is said by one rank."""
+        try:
+            return super().make_context(*args, **kwargs)
+        except click.UsageError as error:
+            launch = found_in(os.environ)
+            if launch is not None and launch.rank:
+                raise Failure(error.format_message(), USAGE, quiet=True) from error
+            raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a foreseen error becomes a `Failure`, and SIGTERM is like Ctrl-C: no half-written file stays."""
+        try:
+            with terminate_as_interrupt():
+                return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise
+        except KeyboardInterrupt:
+            raise Failure("interrupted", INTERRUPTED) from None
+        except Exception as error:
+            code = exit_code_of(error)
+            if code is None:
+                raise
+            raise Failure(_line_of(error), code, quiet=getattr(error, "quiet", False)) from error
+
+
+class Group(click.Group):
+    """A group of such commands."""
+
+    command_class = Command
+    group_class = type
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("epilog", EPILOG)
+        kwargs.setdefault("context_settings", {"help_option_names": ["-h", "--help"], "max_content_width": 110})
+        super().__init__(*args, **kwargs)
+
+
+def _line_of(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split("\n")) or type(error).__name__
+
+
+def _set_verbosity(ctx: click.Context, option: click.Parameter, count: int) -> None:
+    launch = found_in(os.environ)  # asking MPI for the rank would start it
+    where = f"rank {launch.rank} " if launch is not None else ""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(f"{where}%(levelname)s %(name)s: %(message)s"))
+    for name in ("mpi_match", "spark_prep"):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(count, 2)])
+
+
+def run_as_program(commands: click.Command) -> None:
+    """Run the command line of this process and exit, with its code, on every rank."""
+    try:
+        commands(prog_name="mpi-match")
+    except SystemExit as done:
+        end_all_ranks(done.code if isinstance(done.code, int) else FAILURE if done.code else OK)
+        raise
+    except BaseException:
+        end_all_ranks(FAILURE)
+        raise

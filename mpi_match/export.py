@@ -1,0 +1,93 @@
+"""Answers for programs that do not read our HDF5: JSON lines, or Parquet.
+
+    {"event": 0, "interfaces": ["mobile-7", "mobile-8"]}
+    {"event": 1, "id": "reading-44", "interfaces": []}            with the event table, where events have ids
+
+One row for every event, also for those that match nothing: nobody has to guess what a missing row means.  A file of matched
+filters has `filters`, their numbers in the table, instead.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from mpi_match.event_table import EventTable
+from mpi_match.matches import MatchesFile
+from mpi_match.storage import StorageError
+from mpi_match.table import Table
+
+ROWS_OF_GROUP = 2**16
+"""Rows of a Parquet row group; only these are in memory as Python objects."""
+
+
+class ExportError(Exception):
+    """The answers cannot be written in this form here; the text says what is missing."""
+
+
+def export(matches: Path, output: Path | None, events: Path | None = None) -> dict[str, int]:
+    """Write the answers in `matches` to `output`: Parquet if its name ends so, else JSON lines (None: to standard output).
+
+    `events` is the event table, for the ids of its events.  Nothing appears under the name of `output` before it is whole.
+    Returns counts.  Raises StorageError, ExportError, OSError.
+    """
+    answers = MatchesFile.load(matches)
+    noun = "filters" if answers.attributes["unit"] == "filter" else "interfaces"
+    rows = _rows(answers, noun, matches, events)
+    if output is None:
+        for row in rows:
+            sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
+    else:
+        temporary = output.with_name(f".{output.name}.writing")
+        try:
+            (_write_parquet if output.suffix == ".parquet" else _write_lines)(temporary, rows, noun)
+            temporary.replace(output)
+        finally:
+            temporary.unlink(missing_ok=True)
+    return {"events": answers.matches.n_events, "matches": answers.matches.n_matches}
+
+
+def _rows(answers: MatchesFile, noun: str, matches: Path, events: Path | None) -> Iterator[dict[str, Any]]:
+    if events is None:
+        found = answers.rows() if noun == "interfaces" else (ids.tolist() for ids in _ids(answers))
+        for number, labels in enumerate(found):
+            yield {"event": number, noun: labels}
+        return
+    with EventTable(events, Table.from_filters(()).vocabulary) as table:  # raw columns only: any vocabulary does
+        if table.n_events != answers.matches.n_events:
+            raise StorageError(f"{matches}: answers {answers.matches.n_events:,} events, {events} holds {table.n_events:,}")
+        found = answers.rows() if noun == "interfaces" else (ids.tolist() for ids in _ids(answers))
+        for number, (id_, labels) in enumerate(zip(table.ids(), found, strict=True)):
+            yield {"event": number, "id": id_, noun: labels}
+
+
+def _ids(answers: MatchesFile) -> Iterator[Any]:
+    return (answers.matches[event] for event in range(answers.matches.n_events))
+
+
+def _write_lines(path: Path, rows: Iterator[dict[str, Any]], noun: str) -> None:
+    with path.open("w", encoding="utf-8") as handle:
+        handle.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def _write_parquet(path: Path, rows: Iterator[dict[str, Any]], noun: str) -> None:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise ExportError(
+            f"Parquet needs pyarrow: {sys.executable} -m pip install pyarrow; or name the output .jsonl"
+        ) from error
+    listed = pa.list_(pa.uint32() if noun == "filters" else pa.string())
+    first = next(rows, None)
+    fields = [("event", pa.int64()), *([("id", pa.string())] if first is None or "id" in first else []), (noun, listed)]
+    schema = pa.schema(fields)
+    with pq.ParquetWriter(path, schema) as writer:
+        block = [] if first is None else [first, *islice(rows, ROWS_OF_GROUP - 1)]
+        while block:
+            writer.write_table(pa.Table.from_pylist(block, schema))
+            block = list(islice(rows, ROWS_OF_GROUP))

@@ -1,0 +1,166 @@
+"""A file at a glance: what is in a table, an event table or a file of matches, in a screen of text or one object.
+
+Everything that is read is checked on the way (see `storage`), so a damaged file shows itself here too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.event_table import EventTable
+from mpi_match.matches import MatchesFile
+from mpi_match.model import Event
+from mpi_match.storage import Reader, StorageError, kind_of_file, parts_directory
+from mpi_match.table import Table
+from mpi_match.terminal import table_lines
+
+SHOWN_NAMES = 5
+
+
+def glance(path: Path, rows: int = 3) -> dict[str, Any]:
+    """What a file holds: `kind`, `bytes` on disk, `digest`, `parts`, counts, and the first `rows` rows decoded.
+
+    Raises StorageError for a file that is not ours or damaged.
+    """
+    kind = kind_of_file(path)
+    if kind not in _GLANCES:
+        if not path.exists():
+            raise StorageError(f"{path}: no such file")
+        what = f"holds {kind!r}" if kind else "is not a file of mpi-match"
+        raise StorageError(f"{path}: {what}; there is something to see in: {', '.join(_GLANCES)}")
+    with Reader(path, kind) as reader:
+        parts = len(reader.rows or ())
+        directory = parts_directory(path)
+        size = path.stat().st_size + (sum(p.stat().st_size for p in directory.iterdir()) if parts else 0)
+        common = {"file": str(path), "kind": kind, "bytes": size, "parts": parts, "digest": reader.attributes["digest"]}
+        attributes = {k: v for k, v in reader.attributes.items() if k not in _COMMON_ATTRIBUTES}
+    return {**common, **_GLANCES[kind](path, attributes, rows, max(parts, 1))}
+
+
+_COMMON_ATTRIBUTES = ("magic", "kind", "format_version", "digest", "complete")
+
+
+def _of_table(path: Path, attributes: dict[str, Any], rows: int, n_parts: int) -> dict[str, Any]:
+    table = Table.load(path)
+    v = table.vocabulary
+    per_name = np.diff(table.constraints.offsets)
+    busiest = np.argsort(-per_name, kind="stable")[:SHOWN_NAMES]
+    return {
+        "filters": table.n_filters,
+        "constraints": table.n_constraints,
+        "interfaces": table.n_interfaces,
+        "names": v.n_names,
+        "areas": len(table.filters.area),
+        "ids": len(table.filters.ids),
+        "bytes_in_memory": table.nbytes,
+        "vocabulary": v.digest,
+        "packed_bits": v.packed_dtype.itemsize * 8,
+        "numbers": len(v.numbers),
+        "strings": len(v.strings),
+        "atoms": v.n_atoms,
+        "filter_size": _spread(table.filters.size),
+        "operators": [{"type": t.name.lower(), "op": op.symbol, "constraints": n} for (t, op), n in table.op_counts.items()],
+        "busiest_names": [{"name": v.names[int(i)].decode(), "constraints": int(per_name[i])} for i in busiest],
+        "first": [filter_row(table, i) for i in range(min(rows, table.n_filters))],
+    }
+
+
+def filter_row(table: Table, filter_id: int) -> dict[str, Any]:
+    """One filter as a row: its number, interface and text, its id if it has one."""
+    found = table.filter(filter_id)
+    text = str(found).removeprefix(f"{found.interface}: ")
+    return {
+        "filter": filter_id,
+        "interface": found.interface,
+        **({} if found.id is None else {"id": found.id}),
+        "asks": text,
+    }
+
+
+def _of_events(path: Path, attributes: dict[str, Any], rows: int, n_parts: int) -> dict[str, Any]:
+    with EventTable(path, Table.from_filters(()).vocabulary) as events:  # raw columns only: any vocabulary does
+        first = [_event_row(i, events.event(i)) for i in range(min(rows, events.n_events))]
+        sizes, located = [], 0
+        for part in range(n_parts):
+            raw = events.raw_part(part)
+            sizes.append(np.diff(raw.offsets))
+            located += 0 if raw.location is None else int((~np.isnan(raw.location[:, 0])).sum())
+        return {
+            "events": events.n_events,
+            "with_location": located,
+            "with_id": sum(id_ is not None for id_ in events.ids()),
+            "attributes": _spread(np.concatenate([np.zeros(0, np.int64), *sizes])),
+            "vocabulary": attributes["vocabulary"],
+            "first": first,
+        }
+
+
+def _event_row(number: int, event: Event) -> dict[str, Any]:
+    row: dict[str, Any] = {"event": number, "attributes": dict(event.attributes)}
+    if event.id is not None:
+        row["id"] = event.id
+    if event.location is not None:
+        row["location"] = list(event.location)
+    return row
+
+
+def _of_matches(path: Path, attributes: dict[str, Any], rows: int, n_parts: int) -> dict[str, Any]:
+    file = MatchesFile.load(path)
+    counts = np.diff(file.matches.offsets)
+    first = [{"event": i, "matches": file.matches[i].tolist()} for i in range(min(rows, len(counts)))]
+    names = [label.decode() for label in file.labels] if len(file.labels) else None
+    if names:
+        first = [{**row, "matches": [names[i] for i in row["matches"]]} for row in first]
+    return {
+        "unit": attributes["unit"],
+        "events": file.matches.n_events,
+        "matches": file.matches.n_matches,
+        "possible": file.matches.n_ids,
+        "without_match": int((counts == 0).sum()),
+        "per_event": _spread(counts),
+        **{key: value for key, value in attributes.items() if key.endswith("_digest")},
+        "first": first,
+    }
+
+
+_GLANCES = {"table": _of_table, "events": _of_events, "matches": _of_matches}
+
+
+def _spread(counts: Array) -> dict[str, float]:
+    """Least, mean and most of some counts."""
+    if not len(counts):
+        return {"least": 0, "mean": 0.0, "most": 0}
+    return {"least": int(counts.min()), "mean": round(float(counts.mean()), 3), "most": int(counts.max())}
+
+
+def glance_lines(found: dict[str, Any]) -> Iterator[str]:
+    """The same for people."""
+    joined = f" in {found['parts']} parts" if found["parts"] else ""
+    yield f"{found['file']}: {found['kind']}, {found['bytes']:,} bytes{joined}, digest {found['digest'][:16]}…"
+    shown = {
+        k: v
+        for k, v in found.items()
+        if k not in ("file", "kind", "bytes", "parts", "digest", "operators", "busiest_names", "first")
+    }
+    width = max(map(len, shown))
+    for key, value in shown.items():
+        yield f"  {key.replace('_', ' '):<{width}}  {_text(value)}"
+    for title, rows in (("operators", found.get("operators")), ("busiest names", found.get("busiest_names"))):
+        if rows:
+            yield f"{title}:"
+            yield from (f"  {line}" for line in table_lines(rows))
+    if found["first"]:
+        yield "first rows:"
+        yield from (f"  {json.dumps(row, ensure_ascii=False)}" for row in found["first"])
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{value['least']:,} to {value['most']:,}, mean {value['mean']:,}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,192 @@
+"""Matching JSON lines on this machine: no Spark, no MPI, one process.
+
+The subscriptions become a table in memory; the events stream past it in blocks, so the table bounds the memory.  The
+answers are those of the long way (compile with Spark, then run under MPI) for the same rows in the same order.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, TextIO, TypeVar
+
+from mpi_match.draft import DraftBuilder
+from mpi_match.engines import open_engine
+from mpi_match.events import Events
+from mpi_match.matches import MatchesWriter
+from mpi_match.model import ModelError
+from mpi_match.rows import EventForm, Reject, event_of_row, read_rows, subscription_filters
+from mpi_match.strings import Strings
+from mpi_match.table import Table
+
+BLOCK_EVENTS = 2**15
+"""Events read, encoded and matched at a time."""
+ROW_ENDINGS = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
+
+Row = TypeVar("Row")
+Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
+"""`with progress("events") as step: step(done, total)`"""
+
+
+@dataclass(frozen=True)
+class LocalSummary:
+    """What `match_rows` did.  `wall_s` is the time from the first event to the last answer, `build_s` what came before
+    (reading the subscriptions, building table and engine).  `rejected` counts subscriptions and events,
+    `first_rejects` holds a few of them."""
+
+    events: int
+    matches: int
+    wall_s: float
+    events_per_s: float
+    engine: str
+    device: str
+    workers: int
+    rejected: int
+    build_s: float
+    filters: int
+    constraints: int
+    interfaces: int
+    first_rejects: tuple[Reject, ...]
+
+
+class RejectLog:
+    """Counts rejects, keeps the first few for people, and writes all of them to a file if one is named.
+
+    A line of the file is `{"reason": ..., "file": ..., "line": ..., "row": ...}`.  The file appears as soon as it is
+    opened, so that an empty one says that nothing was rejected.
+    """
+
+    def __init__(self, path: Path | None, keep: int = 5) -> None:
+        self._path = path
+        self._keep = keep
+        self._file: TextIO | None = None
+        self.first: list[Reject] = []
+        self.count = 0
+
+    def __enter__(self) -> RejectLog:
+        self._file = self._path.open("w", encoding="utf-8") if self._path is not None else None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def take(self, rejects: list[Reject], strict: bool) -> None:
+        """Log `rejects` and empty the list.  Raises ModelError when there are any and `strict` is set."""
+        for reject in rejects:
+            if self._file is not None:
+                self._file.write(json.dumps(reject._asdict(), ensure_ascii=False) + "\n")
+        self.first += rejects[: self._keep - len(self.first)]
+        self.count += len(rejects)
+        rejects.clear()
+        if strict and self.count:
+            first = self.first[0]
+            raise ModelError(f"{first.file}, line {first.line}: {first.reason} (--strict; at least {self.count} bad rows)")
+
+
+def row_files(path: Path) -> list[Path]:
+    """The JSON lines files that a path names: itself, or those of a directory.  Raises ModelError when there are none."""
+    if not path.exists():
+        raise ModelError(f"{path}: no such file")
+    if not path.is_dir():
+        return [path]
+    found = sorted(item for item in path.iterdir() if item.name.endswith(ROW_ENDINGS) and item.is_file())
+    if not found:
+        raise ModelError(f"{path}: no JSON lines in this directory (files named {', '.join('*' + e for e in ROW_ENDINGS)})")
+    return found
+
+
+def match_rows(
+    subscriptions: Path,
+    events: Path,
+    output: Path,
+    *,
+    form: EventForm,
+    engine: str = "auto",
+    threads: int | None = None,
+    filters: bool = False,
+    strict: bool = False,
+    rejects: Path | None = None,
+    progress: Progress | None = None,
+) -> LocalSummary:
+    """Match the events of JSON lines files against the subscriptions of others.
+
+    Parameters: `form` names the location and id of events; `engine` and `threads` as in `open_engine`; `filters` answers
+    with filters instead of interfaces; `rejects` is the file for bad rows; `progress` is told how many rows are done.
+    Nothing is written to `output` unless all goes well.  Raises ModelError (also for any bad row under `strict`),
+    StorageError, EngineError, OSError.
+    """
+    if not output.parent.is_dir():  # before an hour of work, not after it
+        raise ModelError(f"{output}: the directory {output.parent} does not exist; create it first")
+    event_files = row_files(events)
+    found: list[Reject] = []
+    started = time.perf_counter()
+    with RejectLog(rejects) as log:
+        builder = DraftBuilder()
+        with _rows(row_files(subscriptions), subscription_filters, found, "subscriptions", progress) as rows:
+            for predicate in rows:
+                for item in predicate:
+                    builder.add(item)
+        log.take(found, strict)
+        table = Table.from_draft(builder.draft())
+        matcher = open_engine(engine, table, threads=threads)
+        n_ids, labels = (table.n_filters, Strings.of(())) if filters else (table.n_interfaces, table.labels)
+        built = time.perf_counter()
+        with (
+            MatchesWriter(output, n_ids, labels, "filter" if filters else "interface") as writer,
+            _rows(event_files, lambda row: event_of_row(row, form), found, "events", progress) as made,
+        ):
+            while block := list(islice(made, BLOCK_EVENTS)):
+                log.take(found, strict)
+                writer.append(matcher.match(Events.of(block).encode(table.vocabulary), filters=filters))
+            log.take(found, strict)
+        wall_s = time.perf_counter() - built
+        return LocalSummary(
+            events=writer.n_events,
+            matches=writer.n_matches,
+            wall_s=wall_s,
+            events_per_s=writer.n_events / wall_s,
+            engine=matcher.name,
+            device=matcher.device,
+            workers=1,
+            rejected=log.count,
+            build_s=built - started,
+            filters=table.n_filters,
+            constraints=table.n_constraints,
+            interfaces=table.n_interfaces,
+            first_rejects=tuple(log.first),
+        )
+
+
+@contextmanager
+def _rows(
+    files: Sequence[Path], convert: Callable[[Any], Row], rejects: list[Reject], label: str, progress: Progress | None
+) -> Iterator[Iterator[Row]]:
+    """`read_rows`, telling `progress` about every row when the number of rows can be known beforehand."""
+    countable = progress is not None and all(file.is_file() and file.suffix != ".gz" for file in files)
+    if progress is None or not countable:
+        yield read_rows(files, convert, rejects)
+        return
+    total = sum(map(_count_lines, files))
+    with progress(label) as step:
+        done = 0
+
+        def counted(row: Any) -> Row:
+            nonlocal done
+            done += 1
+            if done % 1000 == 0:
+                step(done, total)
+            return convert(row)
+
+        yield read_rows(files, counted, rejects)
+        step(total, total)
+
+
+def _count_lines(path: Path) -> int:
+    with path.open("rb") as handle:
+        return sum(block.count(b"\n") for block in iter(lambda: handle.read(2**20), b""))

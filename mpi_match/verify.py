@@ -1,0 +1,226 @@
+"""Are the answers right?  A sample of events is matched again, by judges that share nothing with the fast engines.
+
+The judge is the naive matcher of `model`: it takes events as they were published (the raw columns, not the encoded ones)
+and filters decoded back into the words of the model.  On a large table it cannot look at every filter for every event, so
+there are two ways:
+
+    naive      every filter, every event of the sample
+    counting   the counting engine answers in full; the naive matcher looks at every filter it matched, and at filters drawn
+               at random among those it did not
+
+Half of the sample comes from events for which the file has answers (if there are), half from all of them: where most events
+match nothing, a uniform sample would mostly compare silence with silence.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.engines import open_engine
+from mpi_match.event_table import EventTable
+from mpi_match.events import Events
+from mpi_match.matches import MatchesFile
+from mpi_match.model import Event, Filter, matches
+from mpi_match.storage import Reader, StorageError
+from mpi_match.table import Table
+
+JUDGES = ("auto", "naive", "counting")
+NAIVE_FILTERS = 100_000
+NAIVE_LOOKS = 5_000_000
+"""`auto` is `naive` up to this many filters, and filters times events (a look takes about a microsecond)."""
+UNMATCHED = 2_000
+"""Filters drawn at random that the naive matcher looks at beside the counting engine, for every event."""
+SHOWN = 5
+
+Progress = Callable[[int, int], None]
+
+
+class Difference(NamedTuple):
+    """The first event whose answer is wrong: its number, itself, and the ids that are missing from the answer or too much
+    in it, each with the reason."""
+
+    number: int
+    event: Event
+    missing: list[str]
+    extra: list[str]
+
+    def __str__(self) -> str:
+        where = "" if self.event.location is None else f" at ({self.event.location[0]!r}, {self.event.location[1]!r})"
+        named = "" if self.event.id is None else f" (id {self.event.id})"
+        lines = [f"event {self.number}{named} {json.dumps(dict(self.event.attributes), ensure_ascii=False)}{where}"]
+        for what, found in (("missing", self.missing), ("too much", self.extra)):
+            lines += [f"  {what:8}  {line}" for line in found[:SHOWN]]
+            if len(found) > SHOWN:
+                lines.append(f"  {what:8}  ... and {len(found) - SHOWN:,} more")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was looked at (`judge` in words), and the first difference if there is one.
+
+    `events` of the file, `checked` of them, `with_matches` of those, `matches` pairs in their right answers.
+    """
+
+    events: int
+    checked: int
+    with_matches: int
+    matches: int
+    judge: str
+    difference: Difference | None
+
+
+def verify(
+    table_path: Path,
+    events_path: Path,
+    matches_path: Path,
+    sample: int = 100,
+    seed: int = 0,
+    judge: str = "auto",
+    progress: Progress | None = None,
+) -> Verdict:
+    """Check the answers in `matches_path` for `sample` events (0: all), drawn with `seed`, by one of `JUDGES`.
+
+    Stops at the first event whose answer is wrong.  Raises StorageError when a file cannot be used or the three do not
+    belong together.
+    """
+    table = Table.load(table_path)
+    answers = MatchesFile.load(matches_path)
+    by_filter = answers.attributes["unit"] == "filter"
+    with EventTable(events_path, table.vocabulary) as events:
+        _check_belonging(table_path, table, events_path, events, matches_path, answers)
+        numbers = _sample(answers.matches.counts, sample, seed)
+        if judge == "auto":
+            small = table.n_filters <= NAIVE_FILTERS and table.n_filters * len(numbers) <= NAIVE_LOOKS
+            judge = "naive" if small else "counting"
+        court = (_Naive if judge == "naive" else _Counting)(table, seed)
+        n_matches = n_with = checked = 0
+        difference = None
+        for number in numbers.tolist():
+            event = events.event(number)
+            right, wrong = court.matched(event)
+            expected = right if by_filter else sorted({int(table.filters.interface[f]) for f in right})
+            found = answers.matches[number].tolist()
+            checked += 1
+            n_matches += len(expected)
+            n_with += bool(expected)
+            if wrong or found != expected:
+                difference = _difference(table, number, event, set(right), set(found), by_filter)
+                if wrong and found == expected:
+                    difference = Difference(number, event, wrong, [])
+                break
+            if progress is not None:
+                progress(checked, len(numbers))
+    return Verdict(answers.matches.n_events, checked, n_with, n_matches, court.words(checked), difference)
+
+
+def _check_belonging(
+    table_path: Path, table: Table, events_path: Path, events: EventTable, matches_path: Path, answers: MatchesFile
+) -> None:
+    """Refuse files that are not of one run: by digests where they are stated, by counts and labels in any case."""
+    for key, path, kind in (("table_digest", table_path, "table"), ("events_digest", events_path, "events")):
+        stated = answers.attributes.get(key)
+        if stated is None:
+            continue
+        with Reader(path, kind) as reader:
+            if reader.attributes["digest"] != stated:
+                raise StorageError(
+                    f"{matches_path}: was made with another file of {kind} than {path}: found its digest {stated}, "
+                    f"expected {reader.attributes['digest']}"
+                )
+    by_filter = answers.attributes["unit"] == "filter"
+    n_ids = table.n_filters if by_filter else table.n_interfaces
+    if answers.matches.n_ids != n_ids or not (by_filter or list(answers.labels) == list(table.labels)):
+        raise StorageError(
+            f"{matches_path}: its {answers.attributes['unit']}s are not those of {table_path}; which table was it made with?"
+        )
+    if answers.matches.n_events != events.n_events:
+        raise StorageError(
+            f"{matches_path}: answers {answers.matches.n_events:,} events, {events_path} holds {events.n_events:,}"
+        )
+
+
+def _sample(counts: Array, sample: int, seed: int) -> Array:
+    """Sorted numbers of the events to check: half among those with answers, the rest among all others."""
+    n_events = len(counts)
+    if sample == 0 or sample >= n_events:
+        return np.arange(n_events)
+    rng = np.random.default_rng(seed)
+    answered = np.flatnonzero(counts)
+    first = rng.choice(answered, min(sample // 2, len(answered)), replace=False)
+    rest = np.setdiff1d(np.arange(n_events), first, assume_unique=True)
+    return np.sort(np.concatenate([first, rng.choice(rest, sample - len(first), replace=False)]))
+
+
+class _Naive:
+    """The naive matcher on every filter."""
+
+    def __init__(self, table: Table, seed: int) -> None:
+        self._filters = list(table.iter_filters())
+
+    def matched(self, event: Event) -> tuple[list[int], list[str]]:
+        """Filters that match the event; and what the judges disagree on, which here is nothing."""
+        return [i for i, item in enumerate(self._filters) if matches(item, event)], []
+
+    def words(self, n_events: int) -> str:
+        return f"naive matcher on all {len(self._filters):,} filters"
+
+
+class _Counting:
+    """The counting engine, and the naive matcher on what it matched and on a draw of what it did not."""
+
+    def __init__(self, table: Table, seed: int) -> None:
+        self._table = table
+        self._engine = open_engine("counting", table)
+        self._decoded: dict[int, Filter] = {}
+        self._drawn = (
+            np.random.default_rng(seed).choice(table.n_filters, min(UNMATCHED, table.n_filters), replace=False).tolist()
+        )
+        self._n_matched = 0
+
+    def matched(self, event: Event) -> tuple[list[int], list[str]]:
+        """Filters that match the event; and lines about filters on which the two disagree."""
+        right = self._engine.match(Events.of([event]).encode(self._table.vocabulary), filters=True)[0].tolist()
+        self._n_matched += len(right)
+        found = set(right)
+        wrong = []
+        for i in (*right, *self._drawn):
+            item = self._decoded.setdefault(i, self._table.filter(i)) if i not in self._decoded else self._decoded[i]
+            if matches(item, event) != (i in found):
+                says = ("the counting engine", "the naive matcher")
+                wrong.append(
+                    f"filter {i} ({item}): {says[i not in found]} says it matches, {says[i in found]} that it does not"
+                )
+        return right, wrong
+
+    def words(self, n_events: int) -> str:
+        return (
+            f"counting engine on all {self._table.n_filters:,} filters; naive matcher on the {self._n_matched:,} filters "
+            f"it matched and, for every event, on {len(self._drawn):,} drawn at random"
+        )
+
+
+def _difference(table: Table, number: int, event: Event, right: set[int], found: set[int], by_filter: bool) -> Difference:
+    """Both sides of a wrong answer in words."""
+    if by_filter:
+        missing = [f"filter {i} ({table.filter(i)})" for i in sorted(right - found)]
+        return Difference(number, event, missing, [f"filter {i} ({table.filter(i)})" for i in sorted(found - right)])
+    because = {int(table.filters.interface[i]): i for i in sorted(right, reverse=True)}
+    missing = [
+        f"{table.label(i)}, because of filter {because[i]} ({table.filter(because[i])})"
+        for i in sorted(set(because) - found)
+    ]
+    return Difference(number, event, missing, list(_without_reason(table, sorted(found - set(because)))))
+
+
+def _without_reason(table: Table, interfaces: Sequence[int]) -> Iterator[str]:
+    for i in interfaces:
+        first, last = np.searchsorted(table.filters.interface, [i, i + 1])
+        yield f"{table.label(i)}, of whose {last - first:,} filters none matches"

@@ -1,0 +1,100 @@
+"""A scenario as files: the input that all other commands read, made without any real data.
+
+    h5       DIR/table.h5, DIR/events.h5                    compiled here, without Spark
+    jsonl    DIR/subscriptions.jsonl, DIR/events.jsonl      what users write: input of `compile` and `match`
+
+Events are made and written in chunks, so their number is bounded by the disk.  Subscriptions are one draft in memory (about
+100 bytes a filter as columns); they are never Python objects all at once.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mpi_match.event_table import KIND_OF_FILE, event_counts, save_events
+from mpi_match.plain_rows import event_rows, subscription_rows
+from mpi_match.storage import Part, parts_directory, write_index
+from mpi_match.table import Table
+from mpi_match.vocabulary import Vocabulary
+from mpi_match.workloads import CHUNK_EVENTS, Scenario
+
+FORMATS = ("h5", "jsonl")
+
+
+def write_workload(
+    scenario: Scenario,
+    directory: Path,
+    n_events: int,
+    seed: int = 0,
+    format_: str = "h5",
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Write a workload's subscriptions and events into `directory`, which is created; returns what was written.
+
+    The same scenario, counts and seed give the same rows in either format.  `progress(done, total)` counts filters and
+    events.  Raises StorageError and OSError.
+    """
+    started = time.perf_counter()
+    directory.mkdir(parents=True, exist_ok=True)
+    total = scenario.n_filters + n_events
+    tell = progress or (lambda done, total: None)
+    draft = scenario.draft(seed)
+    summary: dict[str, Any] = {
+        "scenario": scenario.name,
+        "seed": seed,
+        "filters": draft.n_filters,
+        "constraints": draft.n_constraints,
+    }
+    chunks = scenario.event_chunks(n_events, seed)
+    if format_ == "jsonl":
+        paths = directory / "subscriptions.jsonl", directory / "events.jsonl"
+        _write_lines(paths[0], subscription_rows(draft), lambda done: tell(done, total))
+        rows = (row for chunk in chunks for row in event_rows(chunk))
+        _write_lines(paths[1], rows, lambda done: tell(scenario.n_filters + done, total))
+    else:
+        paths = directory / "table.h5", directory / "events.h5"
+        table = Table.from_draft(draft)
+        table.save(paths[0])
+        tell(scenario.n_filters, total)
+        _write_events(
+            paths[1], scenario, n_events, seed, table.vocabulary, lambda done: tell(scenario.n_filters + done, total)
+        )
+    files = {"subscriptions": str(paths[0]), "event_file": str(paths[1])}
+    return {**summary, "events": n_events, **files, "wall_s": time.perf_counter() - started}
+
+
+def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]], tell: Callable[[int], None]) -> None:
+    """Write JSON lines under a temporary name, then rename: a file with its final name is whole."""
+    temporary = path.with_name(f".{path.name}.writing")
+    try:
+        with temporary.open("w", encoding="utf-8") as handle:
+            for done, row in enumerate(rows, 1):
+                handle.write(json.dumps(row, ensure_ascii=False) + "\n")
+                if done % 10_000 == 0:
+                    tell(done)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write_events(
+    path: Path, scenario: Scenario, n_events: int, seed: int, vocabulary: Vocabulary, tell: Callable[[int], None]
+) -> None:
+    """One file when the events fit into one chunk; otherwise an index over one part for each chunk."""
+    if n_events <= CHUNK_EVENTS:
+        save_events(scenario.events(n_events, seed), path, vocabulary)
+        tell(n_events)
+        return
+    parts_directory(path).mkdir(exist_ok=True)
+    parts, done = [], 0
+    for number, chunk in enumerate(scenario.event_chunks(n_events, seed)):
+        name = f"part-{number:05d}.h5"
+        digest = save_events(chunk, parts_directory(path) / name, vocabulary, f"{KIND_OF_FILE}-part")
+        parts.append(Part(name, chunk.n_events, digest))
+        done += chunk.n_events
+        tell(done)
+    write_index(path, KIND_OF_FILE, parts, event_counts(n_events, vocabulary))

@@ -1,0 +1,190 @@
+"""The Python interface of notebooks: its examples, its conventions, and that columns mean what rows mean."""
+
+import doctest
+import gzip
+import json
+import math
+import pkgutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mpi_match
+from mpi_match import api, columns
+from mpi_match.model import Type, covers, make_event, make_filter
+from mpi_match.rows import EventForm, event_of_row
+
+ROWS = [
+    {"interface": "hot", "constraints": [["temp", ">", 30]]},
+    {"interface": "near", "constraints": [], "area": [0, 0, 5]},
+    {"interface": "milan", "filters": [{"constraints": [["city", "=", "Milan"]]}, {"constraints": [["city", "absent"]]}]},
+]
+
+
+@pytest.fixture(scope="module")
+def table():
+    return api.make_table(ROWS)
+
+
+def test_examples_in_docstrings_are_true():
+    result = doctest.testmod(api)
+    assert result.attempted >= 12
+    assert result.failed == 0
+
+
+def test_every_public_name_is_there_and_described():
+    for name in mpi_match.__all__:
+        assert getattr(mpi_match, name).__doc__, name
+    assert set(api.__all__) <= set(mpi_match.__all__)
+    assert set(mpi_match.__all__) <= set(dir(mpi_match))
+    with pytest.raises(AttributeError, match="nonsense"):
+        mpi_match.nonsense  # noqa: B018 - looking the name up is the test
+
+
+def test_the_map_in_the_package_docstring_names_every_module():
+    modules = {
+        module.name for module in pkgutil.iter_modules(mpi_match.__path__) if not module.name.startswith(("_", "cli_"))
+    }
+    lines = (mpi_match.__doc__ or "").splitlines()
+    assert {line[21:].split()[0] for line in lines if line.startswith("    ")} == modules
+
+
+def test_importing_the_package_costs_nothing():
+    code = "import sys, mpi_match; print(sorted({'numpy', 'numba', 'h5py', 'mpi4py', 'click'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_rows_filters_and_a_file_give_the_same_table(tmp_path, table):
+    filters = [make_filter("hot", [["temp", ">", 30]]), make_filter("near", [], [0, 0, 5])]
+    assert api.make_table([ROWS[2], *filters]) == table
+    plain, packed = tmp_path / "rows.jsonl", tmp_path / "rows.jsonl.gz"
+    lines = "".join(json.dumps(row) + "\n" for row in ROWS)
+    plain.write_text(lines)
+    packed.write_bytes(gzip.compress(lines.encode()))
+    assert api.make_table(plain) == table
+    assert api.make_table(str(packed)) == table
+
+
+def test_a_table_survives_its_file(tmp_path, table):
+    table.save(tmp_path / "table.h5")
+    assert api.load_table(tmp_path / "table.h5") == table
+
+
+def test_match_answers_like_the_naive_matcher(table):
+    events = [{"temp": 31, "city": "Milan"}, {"temp": 30, "x": 3, "y": 4}, {"city": "Rome", "x": 3, "y": 4.1}]
+    answers = api.match(table, events, engine="counting", location="x,y")
+    naive = [covers(table.iter_filters(), event_of_row(row, EventForm(("x", "y")))) for row in events]
+    assert answers.labels(table.labels) == naive == [["hot", "milan"], ["milan", "near"], []]
+    assert api.match(table, api.make_batch(table, events, location="x,y"), engine="counting") == answers
+    filters = api.match(table, events, engine="counting", location=("x", "y"), filters=True)
+    assert [str(table.filter(int(i))) for i in filters[0]] == ["hot: temp > 30.0", "milan: city = 'Milan'"]
+
+
+def test_bad_rows_are_named_or_collected(tmp_path):
+    bad = {"interface": "a", "constraints": [["x", "~", 1]]}
+    with pytest.raises(mpi_match.ModelError, match=r"^subscription 1: unknown operator '~'"):
+        api.make_table([ROWS[0], bad])
+    with pytest.raises(mpi_match.ModelError, match=r"^event 1: attribute 'x': .* null|^event 1: attribute 'x'"):
+        api.make_events([{"x": 1}, {"x": [1]}])
+    rejects = []
+    assert api.make_table([bad, ROWS[0]], rejects=rejects).n_filters == 1
+    assert [(r.line, r.file) for r in rejects] == [(0, "")]
+    assert "'~'" in rejects[0].reason
+
+    file = tmp_path / "rows.jsonl"
+    for lines in ([ROWS[0], bad], [bad, ROWS[0]]):  # the bad one last, and followed by a good one
+        file.write_text("".join(json.dumps(row) + "\n" for row in lines))
+        with pytest.raises(mpi_match.ModelError, match=rf"rows\.jsonl, line {1 + lines.index(bad)}: unknown operator"):
+            api.make_table(file)
+    rejects = []
+    assert api.make_table(file, rejects=rejects).n_filters == 1
+    assert [r.line for r in rejects] == [1]
+
+
+def test_events_come_as_rows_objects_columns_or_a_file(tmp_path):
+    rows = [{"temp": 31, "place": {"city": "Milan"}, "n": "e1"}, {"temp": 2, "place": {"city": None}, "n": 7}]
+    expected = [make_event({"temp": 31, "place.city": "Milan"}, None, "e1"), make_event({"temp": 2}, None, 7)]
+    file = tmp_path / "events.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    by_column = {"temp": [31, 2], "place.city": ["Milan", None], "n": ["e1", 7]}
+    for source in (rows, expected, file, by_column):
+        events = api.make_events(source, id="n")
+        assert [events.event(i) for i in range(len(events))] == expected
+
+
+def test_columns_keep_types_apart_and_nan_is_a_number():
+    events = api.make_events(
+        {
+            "float": np.array([1.5, math.nan]),
+            "integer": np.array([1, 2], np.int8),
+            "boolean": np.array([True, False]),
+            "text": np.array(["a", ""]),
+            "masked": np.ma.array([7, 8], mask=[False, True]),
+            "mixed": [True, "x"],
+            "absent": [None, None],
+        }
+    )
+    first, second = (events.event(i).attributes for i in range(2))
+    assert first == {"float": 1.5, "integer": 1, "boolean": True, "text": "a", "masked": 7, "mixed": True}
+    assert math.isnan(second.pop("float"))
+    assert second == {"integer": 2, "boolean": False, "text": "", "mixed": "x"}
+    assert type(first["boolean"]) is bool
+    assert type(first["integer"]) is float
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ({"a": [1, 2], "b": [1]}, "one length, found 'a': 2, 'b': 1"),
+        ({"a": np.array([0, 2**53 + 1])}, r"column 'a': the integer 9007199254740993 is beyond 2\^53"),
+        ({"a": np.array([0, 2**64 - 1], np.uint64)}, "column 'a': the integer 18446744073709551615 is beyond"),
+        ({"a": [0, -(2**53) - 1]}, "column 'a': entry 1: the integer -9007199254740993"),
+        ({"a": np.zeros((2, 2))}, "column 'a': a column has one dimension, found 2"),
+        ({"a": [1, {}]}, r"column 'a': entry 1: a value must be .* found dict"),
+        ({"a": ["\ud800"]}, "column 'a': entry 0: .*lone surrogate"),
+        ({3: [1]}, "a name must be a string"),
+    ],
+)
+def test_bad_columns_are_refused_with_their_place(bad, said):
+    with pytest.raises(mpi_match.ModelError, match=said):
+        api.make_events(bad)
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ({"x": [1.0]}, "no column 'y'; there are: 'x'"),
+        ({"x": [1.0, 2.0], "y": [1.0, None]}, "event 1: the location needs both 'x' and 'y'"),
+        ({"x": [1.0, math.nan], "y": [1.0, 1.0]}, "column 'x': entry 1: the coordinates"),
+        ({"x": [1.0], "y": ["1"]}, "column 'y': entry 0: the coordinates"),
+        ({"x": [True], "y": [1.0]}, "column 'x': entry 0: the coordinates"),
+    ],
+)
+def test_bad_locations_in_columns_are_refused(bad, said):
+    with pytest.raises(mpi_match.ModelError, match=said):
+        api.make_events(bad, location=("x", "y"))
+
+
+ENTRIES = st.none() | st.booleans() | st.floats() | st.integers(-(2**53), 2**53) | st.text(max_size=3)
+
+
+@given(st.integers(0, 4).flatmap(lambda n: st.dictionaries(st.text(max_size=3), st.lists(ENTRIES, min_size=n, max_size=n))))
+def test_columns_mean_what_their_rows_mean(found):
+    n = len(next(iter(found.values()), []))
+    rows = [{name: values[i] for name, values in found.items()} for i in range(n)]
+    by_column, by_row = api.make_events(found), api.make_events(rows)
+    assert len(by_column) == len(by_row) == n
+    for i in range(n):
+        # as text, because NaN differs from itself
+        assert repr(by_column.event(i)) == repr(by_row.event(i))
+
+
+def test_a_numeric_column_is_not_looped_over(monkeypatch):
+    monkeypatch.setattr(columns, "_column_of_objects", None)
+    events = api.make_events({"a": np.arange(1000), "b": np.ones(1000, bool)})
+    assert events.type.tolist() == [Type.NUMBER, Type.BOOLEAN] * 1000

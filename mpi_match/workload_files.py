@@ -49,7 +49,7 @@ def write_workload(
         "filters": draft.n_filters,
         "constraints": draft.n_constraints,
     }
-    chunks = scenario.event_chunks(n_events, seed)
+    chunks = scenario.event_chunks(n_events, seed, CHUNK_EVENTS)
     if format_ == "jsonl":
         paths = directory / "subscriptions.jsonl", directory / "events.jsonl"
         _write_lines(paths[0], subscription_rows(draft), lambda done: tell(done, total))
@@ -91,7 +91,7 @@ def _write_events(
         return
     parts_directory(path).mkdir(exist_ok=True)
     parts, done = [], 0
-    for number, chunk in enumerate(scenario.event_chunks(n_events, seed)):
+    for number, chunk in enumerate(scenario.event_chunks(n_events, seed, CHUNK_EVENTS)):
         name = f"part-{number:05d}.h5"
         digest = save_events(chunk, parts_directory(path) / name, vocabulary, f"{KIND_OF_FILE}-part")
         parts.append(Part(name, chunk.n_events, digest))

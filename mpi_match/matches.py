@@ -120,8 +120,12 @@ class MatchesWriter:
 
     def __enter__(self) -> MatchesWriter:
         self._writer.__enter__()
-        self._counts = self._writer.column("matches/counts", id_dtype(self._n_ids + 1))
-        self._ids = self._writer.column("matches/ids", id_dtype(self._n_ids))
+        try:
+            self._counts = self._writer.column("matches/counts", id_dtype(self._n_ids + 1))
+            self._ids = self._writer.column("matches/ids", id_dtype(self._n_ids))
+        except BaseException as failed:
+            self._writer.__exit__(type(failed), failed, failed.__traceback__)
+            raise
         return self
 
     def append(self, matches: Matches) -> None:
@@ -136,18 +140,20 @@ class MatchesWriter:
         self.n_matches += len(ids)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is None:
-            for name, value in {
-                **self._attributes,
-                "unit": self._unit,
-                "n_ids": self._n_ids,
-                "n_events": self.n_events,
-                "n_matches": self.n_matches,
-            }.items():
-                self._writer.attribute(name, value)
-            self._writer.array("labels/data", self._labels.data)
-            self._writer.array("labels/offsets", self._labels.offsets)
+        try:
+            if kind is None:
+                self._describe()
+        except BaseException as failed:
+            self._writer.__exit__(type(failed), failed, failed.__traceback__)
+            raise
         self._writer.__exit__(kind, error, trace)
+
+    def _describe(self) -> None:
+        counts = {"n_ids": self._n_ids, "n_events": self.n_events, "n_matches": self.n_matches}
+        for name, value in {**self._attributes, "unit": self._unit, **counts}.items():
+            self._writer.attribute(name, value)
+        self._writer.array("labels/data", self._labels.data)
+        self._writer.array("labels/offsets", self._labels.offsets)
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -35,7 +37,6 @@ from mpi_match.arrays import Array
 MAGIC = b"mpi-match"
 FORMAT_VERSION = 1
 CHUNK_BYTES = 2**20
-_LIBVER = ("v110", "v110")
 _RESERVED = {"magic", "kind", "format_version", "digest", "complete"}
 _DAMAGE = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError)
 """What h5py raises, depending on the byte, when a file is damaged or is not what its names promise."""
@@ -78,10 +79,21 @@ class Writer:
         if not self.path.parent.is_dir():
             raise StorageError(f"{self.path}: the directory {self.path.parent} does not exist; create it first")
         try:
-            self._file = h5py.File(self._temporary, "w", libver=_LIBVER)
-        except OSError as error:
-            raise StorageError(f"{self.path}: cannot be written: {_reason(error)}") from error
+            with self._reported():
+                self._file = _create(self._temporary)
+        except StorageError:
+            self._temporary.unlink(missing_ok=True)
+            raise
+        self._descriptor = self._file.id.get_vfd_handle()
         return self
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """Errors of the file system, which HDF5 raises in two shapes, as StorageError."""
+        try:
+            yield
+        except (OSError, RuntimeError) as error:
+            raise StorageError(f"{self.path}: cannot be written: {_reason(error)}") from error
 
     def attribute(self, name: str, value: int | str | float) -> None:
         """A root attribute: an integer, a float or a short ASCII string."""
@@ -100,15 +112,14 @@ class Writer:
         if values.size and not contiguous:
             rows = max(1, min(len(values), CHUNK_BYTES * len(values) // values.nbytes))
             layout = {"chunks": (rows, *values.shape[1:]), "fletcher32": True}
-        try:
+        with self._reported():
             self._file.create_dataset(name, data=values, **layout)
-        except OSError as error:
-            raise StorageError(f"{self.path}: cannot be written: {_reason(error)}") from error
-        self._seal(name, zlib.crc32(_bytes(values)))
+            self._seal(name, zlib.crc32(_bytes(values)))
 
     def column(self, name: str, dtype: np.dtype[Any]) -> Column:
         """A dataset that grows: `append` arrays to it until the writer closes."""
-        column = Column(self, name, dtype)
+        with self._reported():
+            column = Column(self, name, dtype)
         self._open_columns.append(column)
         return column
 
@@ -127,27 +138,38 @@ class Writer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             if kind is None:
-                self._finish()
+                with self._reported():
+                    self._finish()
         finally:
-            self._file.close()
-            self._temporary.unlink(missing_ok=True)
+            self._abandon()
 
     def _finish(self) -> None:
         for column in self._open_columns:
             column.close()
         attributes = {"magic": MAGIC.decode(), "kind": self._kind, "format_version": FORMAT_VERSION, **self._attributes}
         self.digest = _digest(self._crcs.values(), attributes)
-        try:
-            for name, value in {**attributes, "digest": self.digest}.items():
-                self._file.attrs.create(name, np.bytes_(value.encode()) if isinstance(value, str) else value)
-            self._file.flush()
-            self._file.attrs.create("complete", np.uint8(1))
-            self._file.close()
-            with self._temporary.open("rb") as handle:
-                os.fsync(handle.fileno())
-            self._temporary.replace(self.path)
-        except OSError as error:
-            raise StorageError(f"{self.path}: cannot be written: {_reason(error)}") from error
+        for name, value in {**attributes, "digest": self.digest}.items():
+            self._file.attrs.create(name, np.bytes_(value.encode()) if isinstance(value, str) else value)
+        self._file.flush()
+        self._file.attrs.create("complete", np.uint8(1))
+        self._file.close()
+        with self._temporary.open("rb") as handle:
+            os.fsync(handle.fileno())
+        self._temporary.replace(self.path)
+
+    def _abandon(self) -> None:
+        """Close and remove the temporary file, unless it has become the final one.
+
+        HDF5 cannot close a file that it cannot write, and crashes the process at its end if it was not closed.  So what it
+        still wants to write to a file that nobody will read goes to the null device.
+        """
+        if self._file:
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, self._descriptor)
+            os.close(null)
+            with suppress(OSError, RuntimeError):
+                self._file.close()
+        self._temporary.unlink(missing_ok=True)
 
 
 class Column:
@@ -182,12 +204,10 @@ class Column:
 
     def _flush(self) -> None:
         self._writer._need(self._n_pending * self._dtype.itemsize)
-        try:
+        self._pending[self._n_pending :] = 0
+        with self._writer._reported():
             self._dataset.resize((self.n_rows + self._n_pending,))
-            self._pending[self._n_pending :] = 0
             self._dataset.id.write_direct_chunk((self.n_rows,), _bytes(self._pending))
-        except OSError as error:
-            raise StorageError(f"{self._writer.path}: cannot be written: {_reason(error)}") from error
         self.n_rows += self._n_pending
         self._n_pending = 0
 
@@ -341,6 +361,19 @@ def hdf5_versions() -> str:
     return f"h5py {h5py.version.version}, HDF5 {h5py.version.hdf5_version}"
 
 
+def _create(path: Path) -> h5py.File:
+    """An empty file whose data is written when it is given, not when its dataset is closed.
+
+    HDF5 reports a failed write in the first case and crashes in the second: hence neither a chunk cache nor a sieve buffer.
+    """
+    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    access.set_libver_bounds(h5py.h5f.LIBVER_V110, h5py.h5f.LIBVER_V110)
+    access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
+    access.set_cache(0, 0, 0, 0.0)
+    access.set_sieve_buf_size(0)
+    return h5py.File(h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_TRUNC, fapl=access))
+
+
 def _open(path: Path, kind: str) -> h5py.File:
     if not path.exists():
         raise StorageError(f"{path}: no such file")
@@ -409,4 +442,6 @@ def _bytes(values: Array) -> memoryview:
 
 
 def _reason(error: BaseException) -> str:
-    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+    """The system's own words where HDF5 quotes them among its own, else the first line."""
+    quoted = re.search("error message = '([^']+)'", str(error))
+    return quoted[1] if quoted else (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -371,7 +371,9 @@ def _create(path: Path) -> h5py.File:
     access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
     access.set_cache(0, 0, 0, 0.0)
     access.set_sieve_buf_size(0)
-    return h5py.File(h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_TRUNC, fapl=access))
+    creation = h5py.h5p.create(h5py.h5p.FILE_CREATE)
+    creation.set_obj_track_times(False)  # the same values are the same bytes, whenever they are written
+    return h5py.File(h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_TRUNC, fcpl=creation, fapl=access))
 
 
 def _open(path: Path, kind: str) -> h5py.File:

@@ -45,12 +45,14 @@ class Null:
 
 
 class Failing(Null):
-    """Fails on the batch that holds the event that has no attributes."""
+    """Fails on the tenth batch that it gets."""
 
     name = "failing"
+    n_matched = 0
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
-        if (np.diff(batch.offsets) == 0).any():
+        self.n_matched += 1
+        if self.n_matched == 10:
             raise ZeroDivisionError("an engine's mistake")
         return super().match(batch, filters=filters)
 
@@ -74,8 +76,33 @@ class Slow(Null):
         return super().match(batch, filters=filters)
 
 
+class Growing(Null):
+    """Answers an event with more ids, the later it is published: see `plain_events`."""
+
+    name = "growing"
+
+    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+        each = int(batch.offsets[0]) // 1000 % self._n_ids + 1
+        offsets = offsets_of(np.full(batch.n_events, each))
+        return Matches(offsets, np.tile(np.arange(each), batch.n_events).astype(id_dtype(self._n_ids)), self._n_ids)
+
+
+class Whereabouts(Null):
+    """Says where the table lies."""
+
+    name = "whereabouts"
+
+    def __init__(self, table: Table, device: int | None = None, threads: int | None = None) -> None:
+        super().__init__(table)
+        lo = table.constraints.lo
+        maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+        bounds = [[int(end, 16) for end in line[0].split("-")] for line in maps]
+        (line,) = [line for line, (first, last) in zip(maps, bounds, strict=True) if first <= lo.ctypes.data < last]
+        self.device = f"{'writable' if lo.flags.writeable or 'w' in line[1] else 'read-only'} memory {line[4]} {line[5]}"
+
+
 def main(arguments: list[str]) -> int:
-    for engine in (Null, Failing, Refusing, Slow):
+    for engine in (Null, Failing, Growing, Refusing, Slow, Whereabouts):
         module = types.ModuleType(f"mpi_match.engines.{engine.name}")
         module.ENGINE = engine  # type: ignore[attr-defined]
         sys.modules[module.__name__] = module
@@ -83,17 +110,22 @@ def main(arguments: list[str]) -> int:
     table, events, output, *rest = arguments
     given: dict[str, Any] = dict(each.split("=", 1) for each in rest)
     numbers = {key: int(value) for key, value in given.items() if value.isdecimal()}
+    if "piece_bytes" in numbers:
+        from mpi_match.cluster import channel
+
+        del given["piece_bytes"]
+        channel.PIECE_BYTES = numbers.pop("piece_bytes")
     try:
         summary = run(RunOptions(Path(table), Path(events), Path(output), **{**given, **numbers}))
     except ClusterError as error:
         if not error.quiet:
-            print(error, file=sys.stderr)
+            sys.stderr.write(f"{error}\n")
         return error.exit_code
     except (StorageError, EngineError) as error:
-        print(error, file=sys.stderr)
+        sys.stderr.write(f"{error}\n")
         return 3 if isinstance(error, StorageError) else 5
     if summary is not None:
-        print(json.dumps(dataclasses.asdict(summary)))
+        sys.stdout.write(json.dumps(dataclasses.asdict(summary)) + "\n")
     return 0
 
 

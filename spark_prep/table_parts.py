@@ -74,11 +74,15 @@ def write_constraints(constraints: DataFrame, partitions: int, files: PartFiles)
 
     def write(batches: Iterator[pa.RecordBatch], files: PartFiles) -> Iterator[Written]:
         if held := list(batches):
-            vocabulary, rows = encode(*ConstraintColumns.of(pa.Table.from_batches(held)))
-            arrays = (*vocabulary_arrays(vocabulary), *constraint_arrays(rows))
-            yield files.write("constraints", len(rows), vocabulary.n_names, arrays)
+            yield _write_constraints(pa.Table.from_batches(held), files)
 
     return write_parts(constraints.repartitionByRange(partitions, "name"), write, files)
+
+
+def _write_constraints(table: pa.Table, files: PartFiles) -> Written:
+    vocabulary, rows = encode(*ConstraintColumns.of(table))
+    arrays = (*vocabulary_arrays(vocabulary), *constraint_arrays(rows))
+    return files.write("constraints", len(rows), vocabulary.n_names, arrays)
 
 
 def write_empty(files: PartFiles) -> Written:

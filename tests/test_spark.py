@@ -1,0 +1,418 @@
+"""The Spark stage against the in-memory builder: the same rows must give the same table, to the last array."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import CASES
+from random_rows import random_event, random_subscription
+
+from mpi_match.draft import DraftBuilder
+from mpi_match.event_table import EventTable
+from mpi_match.events import Events
+from mpi_match.model import ModelError
+from mpi_match.rows import EventForm, event_of_row
+from mpi_match.storage import StorageError, parts_directory
+from mpi_match.table import Table, load_vocabulary
+from spark_prep import SparkPrepError
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+pytestmark = pytest.mark.spark
+
+import pyarrow as pa  # noqa: E402
+import pyarrow.parquet as pq  # noqa: E402
+from pyspark import TaskContext  # noqa: E402
+from pyspark.sql import SparkSession  # noqa: E402
+
+from spark_prep import events as spark_events  # noqa: E402
+from spark_prep import job, sources, subscriptions, table_parts  # noqa: E402
+from spark_prep.parts import PartFiles, PartSet, Written, write_parts  # noqa: E402
+from spark_prep.session import session  # noqa: E402
+
+BAD_LINES = [
+    ('{"interface": "i", "constraints": [["temp", "~", 3]]}', "unknown operator"),
+    ('{"interface": "i", "constraints": [["temp", ">", 9007199254740993]]}', "beyond 2^53"),
+    ('{"interface": "i"', "not JSON"),
+    ('{"interface": "i", "filters": [{"constraints": []}, {"constraints": [["a"]]}]}', "a constraint is"),
+    ('{"interface": "i", "predicate": "temp >"}', "expected a value"),
+]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    running = session("local[2,4]")
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def small_blocks(spark: SparkSession) -> Iterator[None]:
+    """Files are cut into blocks of 4000 bytes, so that a task reads the middle of a file."""
+    before = spark.conf.get("spark.sql.files.maxPartitionBytes")
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "4000")
+    yield
+    spark.conf.set("spark.sql.files.maxPartitionBytes", before)
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict[str, Any]]:
+    """Every subscription of the named cases, and random ones with many filters to an interface."""
+    named = [row for case in CASES for row in case["subscriptions"]]
+    generator = random.Random(11)
+    return named + [random_subscription(generator) for _ in range(600)]
+
+
+def in_memory(rows: Iterable[Any]) -> Table:
+    builder = DraftBuilder()
+    for row in rows:
+        for item in subscriptions.filters_of(json.dumps(row).encode()):
+            builder.add(item)
+    return Table.from_draft(builder.draft())
+
+
+def write_lines(path: Path, rows: Iterable[Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def names_in(path: Path) -> set[str]:
+    return {item.name for item in path.parent.iterdir()}
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_the_table_is_the_one_built_in_memory(spark, rows, tmp_path, partitions, small_blocks):
+    shuffled = random.Random(partitions).sample(rows, len(rows))
+    write_lines(tmp_path / "in" / "a.jsonl", shuffled[:300])
+    write_lines(tmp_path / "in" / "deep" / "b.jsonl.gz", shuffled[300:500])
+    write_lines(tmp_path / "more" / "c 1.jsonl", shuffled[500:600])
+    write_lines(tmp_path / "more" / "c 2.jsonl", shuffled[600:])
+    output = tmp_path / "table.h5"
+    summary = job.compile_subscriptions([str(tmp_path / "in"), f"{tmp_path}/more/c*"], output, partitions=partitions)
+    table = Table.load(output)
+    assert table == in_memory(rows)
+    assert summary[:6] == (len(rows), table.n_filters, table.n_constraints, table.n_interfaces, 0, 0)
+    assert summary.rejects is None
+    assert names_in(output) == {"in", "more", "table.h5", "table.h5.parts"}
+    n_filter_parts = sum("-filters-" in name for name in names_in(parts_directory(output) / "any"))
+    assert n_filter_parts == partitions
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        [{"interface": "i", "filters": []}],
+        [{"interface": "i", "constraints": []}, {"interface": "j", "area": [0, 0, 1]}],
+        [{"interface": str(i % 3), "constraints": [["temp", ">", i]]} for i in range(200)],
+    ],
+    ids=["no rows", "no filters", "no constraints", "one name"],
+)
+def test_degenerate_inputs(spark, rows, tmp_path):
+    path = write_lines(tmp_path / "in.jsonl", rows)
+    summary = job.compile_subscriptions([str(path)], tmp_path / "table.h5", partitions=3)
+    assert Table.load(tmp_path / "table.h5") == in_memory(rows)
+    assert summary.rows == len(rows)
+
+
+def test_rejects_name_file_and_line_of_files_read_in_pieces(spark, tmp_path, small_blocks):
+    generator = random.Random(3)
+    expected, good = [], []
+    for name in ("a.jsonl", "b.jsonl.gz", "c%20d.jsonl"):
+        lines: list[str] = []
+        for number in range(1, 121):
+            if number % 7 == 0:
+                lines.append(generator.choice(["", "   "]))
+            elif number % 11 == 0:
+                text, reason = generator.choice(BAD_LINES)
+                lines.append(text)
+                expected.append((str(tmp_path / "in" / name), number, text, reason))
+            else:
+                good.append(random_subscription(generator))
+                lines.append(json.dumps(good[-1]) + "\r" * (number % 2))
+        (tmp_path / "in").mkdir(exist_ok=True)
+        data = "\n".join(lines).encode()
+        (tmp_path / "in" / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    output = tmp_path / "table.h5"
+    summary = job.compile_subscriptions([str(tmp_path / "in")], output)
+    assert Table.load(output) == in_memory(good)
+    assert summary.rows == len(good) + len(expected)
+    assert (summary.rejected, summary.rejects) == (len(expected), tmp_path / "table.h5.rejects")
+    found = read_rejects(summary.rejects)
+    assert [(row["file"], row["line"], row["text"]) for row in found] == [item[:3] for item in sorted(expected)]
+    assert all(reason in row["reason"] for row, (*_, reason) in zip(found, sorted(expected), strict=True))
+
+    write_lines(tmp_path / "good.jsonl", good)
+    job.compile_subscriptions([str(tmp_path / "good.jsonl")], output)
+    assert not (tmp_path / "table.h5.rejects").exists()
+
+
+def read_rejects(path: Path | None) -> list[dict[str, Any]]:
+    assert path is not None
+    found = [json.loads(line) for file in path.glob("part-*") for line in file.read_text().splitlines()]
+    return sorted(
+        ({**row, "file": sources.path_of(row["file"])} for row in found), key=lambda row: (row["file"], row["line"])
+    )
+
+
+def test_strict_refuses_and_leaves_nothing_new(spark, rows, tmp_path):
+    output = tmp_path / "table.h5"
+    good = write_lines(tmp_path / "good.jsonl", rows[:50])
+    job.compile_subscriptions([str(good)], output)
+    before = names_in(parts_directory(output) / "any")
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text("\n".join([json.dumps(rows[0]), BAD_LINES[0][0], "", BAD_LINES[2][0]]))
+    with pytest.raises(SparkPrepError) as caught:
+        job.compile_subscriptions([str(bad)], output, strict=True)
+    assert str(caught.value).splitlines()[0] == "2 of 3 rows are bad, and strict allows none:"
+    assert f"{bad}:2: unknown operator" in str(caught.value)
+    assert f"{bad}:4: not JSON" in str(caught.value)
+    assert names_in(output) == {"good.jsonl", "bad.jsonl", "table.h5", "table.h5.parts"}
+    assert names_in(parts_directory(output) / "any") == before
+    assert Table.load(output) == in_memory(rows[:50])
+
+
+def test_all_rows_bad(spark, tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_text("[]\n1\n")
+    summary = job.compile_subscriptions([str(path)], tmp_path / "table.h5", rejects=tmp_path / "bad rows")
+    assert (summary.rows, summary.rejected) == (2, 2)
+    assert [row["line"] for row in read_rejects(tmp_path / "bad rows")] == [1, 2]
+    assert Table.load(tmp_path / "table.h5") == Table.from_filters(())
+
+
+def test_nothing_else_is_ever_overwritten_by_rejects(spark, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "precious").touch()
+    path = write_lines(tmp_path / "in.jsonl", [])
+    with pytest.raises(SparkPrepError, match="is not a rejects dataset"):
+        job.compile_subscriptions([str(path)], tmp_path / "table.h5", rejects=tmp_path / "mine")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "match"),
+    [([], "no input"), (["absent.jsonl"], "cannot read"), (["a.parquet", "b.jsonl"], "mix JSON lines and Parquet")],
+)
+def test_inputs_that_cannot_be_read(spark, tmp_path, inputs, match):
+    with pytest.raises(SparkPrepError, match=match):
+        job.compile_subscriptions([str(tmp_path / name) for name in inputs], tmp_path / "table.h5")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_predicates_and_parquet_say_the_same_as_json(spark, tmp_path):
+    plain = [
+        {
+            "interface": "a",
+            "constraints": [["temp", ">", 30], ["city", "in", ["Rome", "Milan"]], ["x", "exists"]],
+            "id": "f1",
+        },
+        {"interface": "b", "filters": [{"constraints": [["temp", ">", 30]], "area": [1, 2, 3]}, {"area": [0, 0, 1]}]},
+        {"interface": "c", "filters": [{"constraints": [["on", "=", True]]}, {"constraints": [["city", "prefix", "M"]]}]},
+        {"interface": "7", "constraints": [["temp", "between", [1, 2]]], "area": [1, 2, 3]},
+    ]
+    texts = [
+        {"interface": "a", "predicate": "temp > 30 and city in ('Milan', 'Rome') and x exists", "id": "f1"},
+        plain[1],
+        {"interface": "c", "predicate": "on = true or city prefix 'M'"},
+        {"interface": 7, "predicate": "temp between 1 and 2", "area": [1, 2, 3]},
+    ]
+    write_lines(tmp_path / "texts.jsonl", texts)
+    job.compile_subscriptions([str(tmp_path / "texts.jsonl")], tmp_path / "texts.h5")
+    assert Table.load(tmp_path / "texts.h5") == in_memory(plain)
+
+    operand = [("number", pa.float64()), ("strings", pa.list_(pa.string())), ("numbers", pa.list_(pa.float64()))]
+    constraints = pa.list_(pa.struct([("name", pa.string()), ("op", pa.string()), *operand]))
+    circle = pa.struct([("x", pa.float64()), ("y", pa.float64()), ("r", pa.float64())])
+    one = pa.struct([("constraints", constraints), ("area", circle)])
+    typed = {
+        "interface": pa.array(["a", "b", "c", "7"]),
+        "constraints": pa.array(
+            [
+                [
+                    {"name": "temp", "op": ">", "number": 30},
+                    {"name": "city", "op": "in", "strings": ["Rome", "Milan"]},
+                    {"name": "x", "op": "exists"},
+                ],
+                None,
+                None,
+                [{"name": "temp", "op": "between", "numbers": [1, 2]}],
+            ],
+            constraints,
+        ),
+        "filters": pa.array(
+            [
+                None,
+                [
+                    {"constraints": [{"name": "temp", "op": ">", "number": 30}], "area": {"x": 1, "y": 2, "r": 3}},
+                    {"area": {"x": 0, "y": 0, "r": 1}},
+                ],
+                None,
+                None,
+            ],
+            pa.list_(one),
+        ),
+        "predicate": pa.array([None, None, "on = true or city prefix 'M'", None]),
+        "area": pa.array([None, None, None, [1.0, 2.0, 3.0]]),
+        "id": pa.array(["f1", None, None, None]),
+    }
+    bad = {"interface": "z", "constraints": [{"name": "temp", "op": ">", "number": 1, "strings": ["x"]}]}
+    table = pa.table(typed)
+    pq.write_table(pa.concat_tables([table, pa.Table.from_pylist([bad], schema=table.schema)]), tmp_path / "typed.parquet")
+    summary = job.compile_subscriptions([str(tmp_path / "typed.parquet")], tmp_path / "typed.h5")
+    assert Table.load(tmp_path / "typed.h5") == in_memory(plain)
+    (reject,) = read_rejects(summary.rejects)
+    assert (reject["line"], reject["reason"]) == (5, "a constraint has one operand; not null are: number, strings")
+
+
+def test_a_task_that_fails_after_writing_is_run_again_and_leaves_no_stray_part(spark, rows, tmp_path):
+    output = tmp_path / "table.h5"
+    source = sources.read(spark, [str(write_lines(tmp_path / "in.jsonl", rows))])
+    with PartSet(output, "table") as parts, job._Held() as held:
+        records = held.keep(subscriptions.parse(source.rows))
+        ordered = held.keep(subscriptions.ordered(subscriptions.filters(records), 2))
+        stretches, n_filters, n_interfaces = subscriptions.stretches(ordered)
+        numbered = subscriptions.numbered(ordered, stretches)
+
+        def written_then_lost(batches: Iterator[pa.RecordBatch], files: PartFiles) -> Iterator[Written]:
+            written = table_parts._write_constraints(pa.Table.from_batches(list(batches)), files)
+            if TaskContext.get().attemptNumber() == 0:
+                raise RuntimeError("lost after the part was written")
+            yield written
+
+        cut = subscriptions.constraints(numbered).repartitionByRange(2, "name")
+        named = write_parts(cut, written_then_lost, parts.files)
+        assert len(names_in(parts_directory(output) / "any")) == 4
+        filed = table_parts.write_filters(numbered, stretches, parts.files)
+        counts = {"n_names": sum(w.distinct for w in named), "n_constraints": sum(w.rows for w in named)}
+        parts.commit([*named, *filed], {**counts, "n_filters": n_filters, "n_interfaces": n_interfaces})
+    assert names_in(parts_directory(output) / "any") == {w.part for w in (*named, *filed)}
+    assert Table.load(output) == in_memory(rows)
+
+
+def test_a_missing_part_is_refused(spark, rows, tmp_path):
+    output = tmp_path / "table.h5"
+    job.compile_subscriptions([str(write_lines(tmp_path / "in.jsonl", rows[:20]))], output)
+    next(parts_directory(output).iterdir()).unlink()
+    with pytest.raises(StorageError, match="is missing"):
+        Table.load(output)
+
+
+def test_the_driver_refuses_parts_that_it_does_not_see(tmp_path):
+    with (
+        pytest.raises(SparkPrepError, match="on a file system that the driver and all executors share"),
+        PartSet(tmp_path / "table.h5", "table") as parts,
+    ):
+        parts.commit([Written("elsewhere.h5", 0, 1, "0" * 64, 1)], {})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def table(spark: SparkSession, rows: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("table") / "table.h5"
+    in_memory(rows).save(path)
+    return path
+
+
+def assert_same_events(path: Path, table: Path, events: Events) -> None:
+    vocabulary = load_vocabulary(table)
+    expected = events.encode(vocabulary)
+    with EventTable(path, vocabulary) as found:
+        assert found.encoded_for_vocabulary
+        assert len(found) == len(events)
+        batch = found.batch(0, len(found))
+        assert np.array_equal(batch.bounds, expected.bounds)
+        assert np.array_equal(batch.attributes, expected.attributes)
+        if expected.location is None:
+            assert batch.location is None
+        else:
+            assert np.array_equal(batch.location, expected.location, equal_nan=True)
+        raw = [found.event(i) for i in range(len(found))]
+        assert [repr(event) for event in raw] == [repr(events.event(i)) for i in range(len(events))]
+
+
+def test_the_event_table_keeps_order_and_equals_the_encoding_in_memory(spark, table, tmp_path, small_blocks):
+    generator = random.Random(5)
+    published = [random_event(generator) for _ in range(400)]
+    write_lines(tmp_path / "in" / "1.jsonl", published[:150])
+    write_lines(tmp_path / "in" / "2.jsonl.gz", published[150:300])
+    third = [json.dumps(row) for row in published[300:]]
+    third[50:50] = ["", '{"x": 1}', '{"a": 1, "a": 2}', '{"a": [1]}']
+    (tmp_path / "in" / "3.jsonl").write_text("\n".join(third))
+    summary = job.compile_events(
+        [str(tmp_path / "in")], table, tmp_path / "events.h5", location="x,y", id="id", partitions=3
+    )
+    form = EventForm(("x", "y"), "id")
+    assert_same_events(tmp_path / "events.h5", table, Events.of(event_of_row(row, form) for row in published))
+    assert (summary.rows, summary.events, summary.rejected) == (403, 400, 3)
+    found = read_rejects(summary.rejects)
+    assert [(Path(row["file"]).name, row["line"]) for row in found] == [("3.jsonl", n) for n in (52, 53, 54)]
+    assert "the location needs both" in found[0]["reason"]
+
+
+def test_parts_of_events_are_bounded(spark, table, tmp_path):
+    published = [{"temp": i, "city": "Milan"} for i in range(100)]
+    source = sources.read(spark, [str(write_lines(tmp_path / "in.jsonl", published))])
+    with PartSet(tmp_path / "events.h5", "events") as parts:
+        ordered = spark_events.ordered(source.rows, 1)
+        found = spark_events.write_parts(ordered, EventForm(), table, parts.files, events_per_part=30)
+        assert [row["rows"] for row in found.where("part is not null").collect()] == [30, 30, 30, 10]
+
+
+@pytest.mark.parametrize("text", ["", "\n[]\n"], ids=["no rows", "all rows bad"])
+def test_no_events(spark, table, tmp_path, text):
+    (tmp_path / "in.jsonl").write_text(text)
+    job.compile_events([str(tmp_path / "in.jsonl")], table, tmp_path / "events.h5")
+    assert_same_events(tmp_path / "events.h5", table, Events.of(()))
+
+
+def test_events_from_parquet_flatten_structs_and_leave_out_nulls(spark, table, tmp_path):
+    published = [
+        {"temp": 25, "position": {"x": 1.5, "y": None}, "city": "Milan", "on": True},
+        {"temp": None, "position": None, "city": None, "on": None},
+        {"temp": 2**53 + 1, "position": None, "city": None, "on": None},
+        {"temp": -3, "position": {"x": 0.5, "y": 2.5}, "city": "", "on": False},
+    ]
+    pq.write_table(pa.Table.from_pylist(published), tmp_path / "in.parquet")
+    summary = job.compile_events([str(tmp_path / "in.parquet")], table, tmp_path / "events.h5")
+    good = [published[i] for i in (0, 1, 3)]
+    assert_same_events(tmp_path / "events.h5", table, Events.of(event_of_row(row) for row in good))
+    (reject,) = read_rejects(summary.rejects)
+    assert (reject["line"], json.loads(reject["text"])["temp"]) == (3, 2**53 + 1)
+
+
+def test_a_table_compiled_again_under_the_same_name_is_not_confused_with_the_old(spark, rows, tmp_path):
+    path = write_lines(tmp_path / "in.jsonl", [{"temp": 25, "city": "Milan"}])
+    for constraints in ([["temp", ">", 20]], [["city", "=", "Milan"], ["temp", "<", 30]]):
+        in_memory([{"interface": "i", "constraints": constraints}]).save(tmp_path / "table.h5")
+        job.compile_events([str(path)], tmp_path / "table.h5", tmp_path / "events.h5")
+        assert_same_events(
+            tmp_path / "events.h5", tmp_path / "table.h5", Events.of([event_of_row({"temp": 25, "city": "Milan"})])
+        )
+
+
+def test_events_strict_and_bad_options(spark, table, tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"a": 1}\nnull\n')
+    with pytest.raises(SparkPrepError, match=r"1 of 2 rows are bad(.|\n)*in\.jsonl:2: an event must be an object"):
+        job.compile_events([str(tmp_path / "in.jsonl")], table, tmp_path / "events.h5", strict=True)
+    assert names_in(tmp_path / "any") == {"in.jsonl"}
+    with pytest.raises(ModelError, match="two attribute names"):
+        job.compile_events([str(tmp_path / "in.jsonl")], table, tmp_path / "events.h5", location="x")
+
+
+def test_the_command_line(spark, rows, tmp_path, capsys):
+    path = write_lines(tmp_path / "in.jsonl", rows[:30])
+    output = str(tmp_path / "table.h5")
+    assert job.main(["subscriptions", str(path), "-o", output, "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["rows"] == 30
+    assert "from 30 rows in" in printed.err
+    assert job.main(["subscriptions", str(tmp_path / "absent"), "-o", output]) == 3
+    assert capsys.readouterr().err.startswith("error: cannot read")

@@ -26,7 +26,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -403,11 +405,15 @@ class Kernel:
         return Launch(self, tuple(grid), block, args)
 
     def ptx(self, compute_capability: tuple[int, int]) -> str:
-        """The kernel's assembly.  Needs the compiler libraries, but no GPU."""
+        """The kernel's assembly for a GPU that need not be there.  Needs the compiler's libraries."""
+        from numba.cuda import dispatcher
         from numba.cuda.core.sigutils import normalize_signature
 
         types, _ = normalize_signature(self.signature)
-        text, _ = cuda.compile_ptx(self.function, types, cc=compute_capability)
+        absent = SimpleNamespace(compute_capability=compute_capability)
+        # Numba asks the current GPU, which there may not be, for what it compiles the functions that a kernel calls
+        with mock.patch.object(dispatcher, "get_current_device", lambda: absent):
+            text, _ = cuda.compile_ptx(self.function, types, cc=compute_capability)
         return str(text)
 
 

@@ -77,8 +77,7 @@ def _load_attribute(words: Any, events: Any, shared: Any, event: int, attribute:
     first, last = events[offsets + event], events[offsets + event + 1]
     shared[FIRST_ATTRIBUTE] = first
     shared[LAST_ATTRIBUTE] = last
-    shared[N_EXISTS] = 0
-    shared[N_ROWS] = 0
+    shared[CODE] = shared[EXISTS_ROWS] = shared[N_EXISTS] = shared[TYPED_ROWS] = shared[N_ROWS] = 0
     if first + attribute >= last:
         return
     packed = events[events[ATTRIBUTES] + first + attribute]
@@ -168,18 +167,22 @@ def _deliver(rows: Any, words: Any, events: Any, answers: Any, found: Any, plan:
 @device_function
 def _reset(words: Any, events: Any, counts: Any, answers: Any, found: Any, plan: int, z: int) -> None:
     """Make slot z of the other copy ready for the next launch; the threads of the slot's whole plane share the work."""
-    thread = (cuda.blockIdx.y * cuda.gridDim.x + cuda.blockIdx.x) * cuda.blockDim.x + cuda.threadIdx.x
-    n_threads = cuda.gridDim.y * cuda.gridDim.x * cuda.blockDim.x
+    thread = np.int64((cuda.blockIdx.y * cuda.gridDim.x + cuda.blockIdx.x) * cuda.blockDim.x + cuda.threadIdx.x)
+    n_threads = np.int64(cuda.gridDim.y * cuda.gridDim.x * cuda.blockDim.x)
     if z < events[plan + N_RESET]:
         n_words, initial = np.int64(words[COUNTER_WORDS]), np.int64(words[_COUNTERS])
         base = (events[plan + RESET_COUNTS_SLOT] + z) * n_words
-        for i in range(thread, n_words, n_threads):
+        i = thread
+        while i < n_words:
             counts[base + i] = words[initial + i]
+            i += n_threads
     if z < events[plan + N_ANSWERS_RESET]:
         n_words = np.int64(words[ANSWER_WORDS])
         base = (events[plan + RESET_ANSWERS_SLOT] + z) * n_words
-        for i in range(thread, n_words, n_threads):
+        i = thread
+        while i < n_words:
             answers[base + i] = 0
+            i += n_threads
     if z == 0 and thread == 0 and events[plan + RESET_FOUND] != NO_RESET:
         found[events[plan + RESET_FOUND]] = 0
 
@@ -224,18 +227,24 @@ def ccm_kernel(rows: Any, words: Any, events: Any, counts: Any, answers: Any, fo
     place = (np.int64(1) << log) - 1  # bits of a filter id that say which counter of its word
     bits = 5 - log
     counter_mask = (np.int64(1) << (np.int64(1) << bits)) - 1
-    n_exists = shared[N_EXISTS]
-    for i in range(x, shared[N_ROWS], stride):
-        row = shared[EXISTS_ROWS] + i if i < n_exists else shared[TYPED_ROWS] + i - n_exists
-        if _satisfied(rows, words, row, shared[CODE]):
-            filter_id = _word(words, _ROW_FILTER, row)
+    n_rows, n_exists, exists_rows, code = shared[N_ROWS], shared[N_EXISTS], shared[EXISTS_ROWS], shared[CODE]
+    typed_rows = shared[TYPED_ROWS] - n_exists
+    filters = np.int64(words[_ROW_FILTER])
+    i = x
+    while i < n_rows:  # not `range`: with a step, Numba divides to count the turns
+        row = exists_rows + i if i < n_exists else typed_rows + i
+        if _satisfied(rows, words, row, code):
+            filter_id = np.int64(words[filters + row])
             at = (filter_id & place) << bits
             before = cuda.atomic.sub(counts, base + (filter_id >> log), np.uint32(np.int64(1) << at))
             if (np.int64(before) >> at) & counter_mask == 1:
                 _deliver(rows, words, events, answers, found, plan, z, shared, filter_id)
+        i += stride
     if cuda.blockIdx.y == 0:
-        for i in range(x, np.int64(words[N_ALWAYS]), stride):
+        i = x
+        while i < np.int64(words[N_ALWAYS]):
             _deliver(rows, words, events, answers, found, plan, z, shared, _word(words, _ALWAYS, i))
+            i += stride
 
 
 BLOCK = 256

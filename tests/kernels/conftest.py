@@ -18,10 +18,11 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
 
 @pytest.fixture(scope="session", autouse=True)
 def _tiny_shapes():
-    from mpi_match.engines import ccm_batch, ccm_event, ccm_kernel
+    from mpi_match.engines import ccm, ccm_batch, ccm_event, ccm_kernel
 
     patch = pytest.MonkeyPatch()
-    patch.setattr(ccm_kernel, "BLOCK", 4)
+    patch.setattr(ccm_kernel, "BLOCK", 3)
+    patch.setattr(ccm, "LEAST_ATTRIBUTES", 1)
     patch.setattr(ccm_batch, "ROWS_PER_THREAD", 2)
     patch.setattr(ccm_batch, "MOST_IN_FLIGHT", 2)
     patch.setattr(ccm_batch, "PASS_EVENTS", 5)

@@ -35,6 +35,8 @@ def export(matches: Path, output: Path | None, events: Path | None = None) -> di
     `events` is the event table, for the ids of its events.  Nothing appears under the name of `output` before it is whole.
     Returns counts.  Raises StorageError, ExportError, OSError.
     """
+    if output is not None and output.exists() and any(output.samefile(each) for each in (matches, events) if each):
+        raise StorageError(f"{output}: is an input and would be overwritten; give the output another name")
     answers = MatchesFile.load(matches)
     noun = "filters" if answers.attributes["unit"] == "filter" else "interfaces"
     rows = _rows(answers, noun, matches, events)

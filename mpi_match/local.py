@@ -121,14 +121,14 @@ def match_rows(
     Nothing is written to `output` unless all goes well.  Raises ModelError (also for any bad row under `strict`),
     StorageError, EngineError, OSError.
     """
-    if not output.parent.is_dir():  # before an hour of work, not after it
-        raise ModelError(f"{output}: the directory {output.parent} does not exist; create it first")
-    event_files = row_files(events)
+    subscription_files, event_files = row_files(subscriptions), row_files(events)
+    for written in (output, *([rejects] if rejects is not None else [])):  # before an hour of work, not after it
+        _check_writable(written, [*subscription_files, *event_files])
     found: list[Reject] = []
     started = time.perf_counter()
     with RejectLog(rejects) as log:
         builder = DraftBuilder()
-        with _rows(row_files(subscriptions), subscription_filters, found, "subscriptions", progress) as rows:
+        with _rows(subscription_files, subscription_filters, found, "subscriptions", progress) as rows:
             for predicate in rows:
                 for item in predicate:
                     builder.add(item)
@@ -161,6 +161,13 @@ def match_rows(
             interfaces=table.n_interfaces,
             first_rejects=tuple(log.first),
         )
+
+
+def _check_writable(path: Path, inputs: list[Path]) -> None:
+    if not path.parent.is_dir():
+        raise ModelError(f"{path}: the directory {path.parent} does not exist; create it first")
+    if path.exists() and any(path.samefile(each) for each in inputs):
+        raise ModelError(f"{path}: is an input and would be overwritten; give the output another name")
 
 
 @contextmanager

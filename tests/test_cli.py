@@ -1,6 +1,7 @@
 """The command line: every command end to end on a small workload, how commands end, and that all of it is documented."""
 
 import gzip
+import io
 import json
 import os
 import subprocess
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from mpi_match import doctor, engines, exits, verify, workloads
+from mpi_match import doctor, engines, exits, terminal, verify, workloads
 from mpi_match.cli import commands
 from mpi_match.event_table import EventTable
 from mpi_match.matches import Matches, MatchesFile, MatchesWriter
@@ -188,6 +189,49 @@ def test_match_strict_stops_at_a_bad_row_and_writes_nothing(rows, tmp_path, bad)
     assert "--strict" in line
     assert ("a.jsonl.gz" in line) == (bad == "subscriptions")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["events.jsonl", "subscriptions"]
+
+
+@pytest.mark.parametrize("flag", ["-o", "--rejects"])
+def test_inputs_are_never_overwritten(rows, tmp_path, flag):
+    before = (tmp_path / "events.jsonl").read_bytes()
+    assert "is an input" in only_line(mpi_match("match", *rows, flag, tmp_path / "events.jsonl", code=3))
+    assert (tmp_path / "events.jsonl").read_bytes() == before
+    mpi_match("match", *rows)
+    assert "is an input" in only_line(mpi_match("export", tmp_path / "m.h5", "-o", tmp_path / "m.h5", code=3))
+    assert MatchesFile.load(tmp_path / "m.h5").matches.n_events == 3
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("patience", [0, 60])
+def test_a_bar_is_shown_on_a_terminal_for_what_takes_long(monkeypatch, patience):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setattr(terminal, "PATIENCE_S", patience)
+    with terminal.Progress("events") as progress:
+        for done in range(11):
+            progress(done, 10)
+    assert ("10/10" in sys.stderr.getvalue()) == (patience == 0)
+
+
+def test_no_bar_is_shown_elsewhere(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(terminal, "PATIENCE_S", 0)
+    with terminal.Progress("events") as progress:
+        progress(10, 10)
+    assert sys.stderr.getvalue() == ""
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(2e-6, "2 µs"), (0.0123, "12.3 ms"), (65.0, "65.00 s")])
+def test_durations_are_readable(seconds, said):
+    assert terminal.seconds(seconds) == said
+
+
+@pytest.mark.parametrize(("rate", "said"), [(850, "850 events/s"), (12345, "12.3 k events/s"), (4.2e6, "4.2 M events/s")])
+def test_rates_are_readable(rate, said):
+    assert terminal.rate(rate) == said
 
 
 # Inspect
@@ -604,8 +648,42 @@ def test_verbose_logs_decisions_on_standard_error(workload):
     assert done.stdout == ""
 
 
+def in_ranks(n, *command, check=True):
+    flags = ["--oversubscribe", "--allow-run-as-root", "--bind-to", "none", "--mca", "btl", "vader,tcp,self"]
+    version = in_a_process(doctor.launcher(), "--version").stdout
+    return in_a_process(doctor.launcher(), *(flags if "Open MPI" in version else []), "-n", n, *command, check=check)
+
+
+needs_mpirun = pytest.mark.skipif(doctor.launcher() is None, reason="no mpirun beside this Python or on PATH")
+
+
 @pytest.mark.mpi
-@pytest.mark.skipif(doctor.launcher() is None, reason="no mpirun beside this Python or on PATH")
+@needs_mpirun
+def test_under_mpi_one_rank_speaks_and_the_answers_are_the_same(workload):
+    files = ["--table", workload / "table.h5", "--events", workload / "events.h5", "-o", workload / "ranks.h5"]
+    command = [
+        sys.executable,
+        "-m",
+        "mpi4py",
+        "-m",
+        "mpi_match",
+        "run",
+        "--engine",
+        "counting",
+        "--batch",
+        50,
+        "--json",
+        *files,
+    ]
+    done = in_ranks(3, *command)
+    found = json.loads(done.stdout)
+    assert (found["events"], found["workers"]) == (N_EVENTS, 2)
+    assert done.stderr.count("ranks.h5 written") == 1
+    assert (workload / "ranks.h5").read_bytes() == (workload / "matches.h5").read_bytes()
+
+
+@pytest.mark.mpi
+@needs_mpirun
 @pytest.mark.parametrize("error", ["RuntimeError('boom')", "FileNotFoundError(2, 'No such file', 'lost')"])
 def test_under_mpi_an_error_on_one_rank_ends_all_of_them_also_without_python_m_mpi4py(tmp_path, error):
     script = tmp_path / "waits.py"
@@ -614,10 +692,7 @@ def test_under_mpi_an_error_on_one_rank_ends_all_of_them_also_without_python_m_m
         "@click.command(cls=Command)\ndef waits():\n    if MPI.COMM_WORLD.rank == 1:\n"
         f"        raise {error}\n    MPI.COMM_WORLD.barrier()\nrun_as_program(waits)\n"
     )
-    flags = ["--oversubscribe", "--allow-run-as-root", "--bind-to", "none", "--mca", "btl", "vader,tcp,self"]
-    version = in_a_process(doctor.launcher(), "--version").stdout
-    flags = flags if "Open MPI" in version else []
-    done = in_a_process(doctor.launcher(), *flags, "-n", "2", sys.executable, script, check=False)
+    done = in_ranks(2, sys.executable, script, check=False)
     assert done.returncode == (1 if "boom" in error else 3)
     assert ("boom" in done.stderr) == ("boom" in error)
     assert ("mpi-match: lost: No such file" in done.stderr) == ("lost" in error)

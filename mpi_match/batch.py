@@ -93,6 +93,8 @@ class EventBatch:
 
         `wire` must be 8-byte aligned; what follows the batch is ignored.  Raises ValueError for anything but a whole batch.
         """
+        if len(wire) < _HEADER_WORDS * 8:
+            raise ValueError(f"not a batch: {len(wire)} bytes are less than a header")
         header = wire[: _HEADER_WORDS * 8].view(np.uint64)
         magic, n_events, n_attributes, width, has_location, fingerprint = (int(word) for word in header[:6])
         if magic != _MAGIC:
@@ -105,6 +107,8 @@ class EventBatch:
             (np.float64, 2 * n_events * has_location),
         ):
             n_bytes = count * np.dtype(dtype).itemsize
+            if at + n_bytes > len(wire):
+                raise ValueError(f"not a whole batch: it has {len(wire):,} bytes, {n_events:,} events need more")
             sections.append(wire[at : at + n_bytes].view(dtype))
             at += _padded(n_bytes)
         offsets, attributes, location = sections
@@ -112,17 +116,16 @@ class EventBatch:
 
     @staticmethod
     def concat(batches: list[EventBatch]) -> EventBatch:
-        """Consecutive batches as one."""
+        """Consecutive batches as one; where only some have locations, the events of the others get NaN."""
         lengths = np.concatenate([np.diff(batch.offsets) for batch in batches])
         offsets = np.zeros(len(lengths) + 1, np.uint32)
         np.cumsum(lengths, out=offsets[1:], dtype=np.uint32)
-        locations = [batch.location for batch in batches if batch.location is not None]
-        return EventBatch(
-            offsets,
-            np.concatenate([batch.attributes for batch in batches]),
-            np.concatenate(locations) if locations else None,
-            batches[0].fingerprint,
-        )
+        location = None
+        if any(batch.location is not None for batch in batches):
+            pieces = [np.full((len(b), 2), np.nan) if b.location is None else b.location for b in batches]
+            location = np.concatenate(pieces)
+        attributes = np.concatenate([batch.attributes for batch in batches])
+        return EventBatch(offsets, attributes, location, batches[0].fingerprint)
 
 
 def _padded(n_bytes: int) -> int:

@@ -187,7 +187,7 @@ class EventTable:
             else self.raw_part(part)[first:last].encode(self._vocabulary)
             for part, first, last in self._cut(start, stop)
         ]
-        return pieces[0] if len(pieces) == 1 else _joined(pieces)
+        return pieces[0] if len(pieces) == 1 else EventBatch.concat(pieces)
 
     def batches(self, size: int) -> Iterator[EventBatch]:
         """All events in batches of `size` (the last may be shorter)."""
@@ -224,16 +224,6 @@ class EventTable:
             if first < last or (start == stop and part == 0):
                 found.append((part, max(first - int(self._bounds[part]), 0), max(last - int(self._bounds[part]), 0)))
         return found
-
-
-def _joined(pieces: list[EventBatch]) -> EventBatch:
-    """Consecutive batches of parts as one; where only some parts have locations, the others get NaN."""
-    if any(p.location is not None for p in pieces):
-        pieces = [
-            p if p.location is not None else EventBatch(p.offsets, p.attributes, np.full((len(p), 2), np.nan), p.fingerprint)
-            for p in pieces
-        ]
-    return EventBatch.concat(pieces)
 
 
 def _read_raw(reader: Reader, n_events: int) -> Events:

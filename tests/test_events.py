@@ -1,0 +1,210 @@
+"""Events: what is published is what is kept, and what is encoded says the same to every constraint."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import CASES, event_of, filters_of
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import events, subscriptions_and_events
+
+from mpi_match.batch import EventBatch
+from mpi_match.events import Events
+from mpi_match.model import LISTS, Constraint, Event, Filter, Op, make_event, make_filter, satisfies
+from mpi_match.table import Table
+from mpi_match.vocabulary import ATOM_OPS
+
+
+def codes_of(batch: EventBatch, event: int, table: Table) -> dict[int, int]:
+    """Name id -> code of one event's attributes; atoms are names beyond the table's."""
+    bounds, shift = batch.bounds, table.vocabulary.shift
+    packed = batch.attributes[bounds[event] : bounds[event + 1]].tolist()
+    assert packed == sorted(set(packed)), "attributes ascend"
+    codes = {attribute >> shift: attribute & ((1 << shift) - 1) for attribute in packed}
+    assert len(codes) == len(packed), "names are distinct"
+    return codes
+
+
+def code_satisfies(table: Table, row: int, codes: dict[int, int]) -> bool:
+    """Is constraint `row` satisfied, going by codes alone?  Written from FORMAT.md."""
+    v, c = table.vocabulary, table.constraints
+    name, op, lo, hi = int(c.name_id[row]), Op(int(c.op[row])), int(c.lo[row]), int(c.hi[row])
+    if op in ATOM_OPS:
+        return v.n_names + int(v.atom_offsets[name]) + lo in codes
+    if name not in codes:
+        return op is Op.ABSENT
+    code = codes[name]
+    n, s = int(v.n_numbers[name]), int(v.n_strings[name])
+    first, last = [
+        (0, 2 * n + 2 * s + 4),
+        (0, 2 * n),
+        (2 * n + 2, 2 * n + 2 * s + 2),
+        (2 * n + 2 * s + 3, 2 * n + 2 * s + 4),
+    ][int(c.type[row])]
+    if op is Op.ABSENT or not first <= code <= last:
+        return False
+    if op in LISTS:
+        listed = int(c.set_offsets[name]) + lo
+        held = code in c.set_codes[c.set_code_offsets[listed] : c.set_code_offsets[listed + 1]]
+        return held if op is Op.IN else not held
+    return not lo <= code <= hi if op is Op.NE else lo <= code <= hi
+
+
+def assert_codes_say_what_values_say(filters: Sequence[Filter], published: Sequence[Event]) -> None:
+    table = Table.from_filters(filters)
+    batch = Events.of(published).encode(table.vocabulary)
+    assert batch.n_events == len(published)
+    wanted: list[Constraint] = [table.constraints.decode(row, table.vocabulary) for row in range(table.n_constraints)]
+    for i, event in enumerate(published):
+        codes = codes_of(batch, i, table)
+        known = {name for name in event.attributes if name.encode() in table.vocabulary.name_ids}
+        assert sum(name < table.vocabulary.n_names for name in codes) == len(known)
+        for row, item in enumerate(wanted):
+            expected = satisfies(event.attributes.get(item.name), item)
+            assert code_satisfies(table, row, codes) == expected, f"{item} on {event.attributes}"
+
+
+@given(subscriptions_and_events(max_filters=8))
+def test_codes_satisfy_exactly_what_values_satisfy(inputs: tuple[list[Filter], list[Event]]) -> None:
+    assert_codes_say_what_values_say(*inputs)
+
+
+def test_codes_of_all_cases() -> None:
+    for case in CASES:
+        assert_codes_say_what_values_say(filters_of(case), [event_of(case)])
+
+
+def test_a_string_s_atoms_are_found_once_for_all_events_that_have_it() -> None:
+    table = Table.from_filters([make_filter("i", [["x", "contains", "b"], ["x", "suffix", "b"], ["y", "contains", "b"]])])
+    batch = Events.of([make_event({"x": value}) for value in ("ab", "ba", "ab", "c")]).encode(table.vocabulary)
+    satisfied = [sorted(set(codes_of(batch, i, table)) - {0, 1}) for i in range(4)]
+    assert satisfied == [[2, 3], [3], [2, 3], []]
+
+
+@given(st.lists(events(), max_size=6))
+def test_published_events_come_back(published: list[Event]) -> None:
+    flat = Events.of(published)
+    assert [repr(sorted_event(flat.event(i))) for i in range(len(flat))] == [repr(sorted_event(e)) for e in published]
+
+
+def sorted_event(event: Event) -> Any:
+    return sorted(event.attributes.items()), event.location, event.id
+
+
+@given(subscriptions_and_events(), st.data())
+def test_slices_encode_as_slices_of_the_encoded(inputs: tuple[list[Filter], list[Event]], data: st.DataObject) -> None:
+    filters, published = inputs
+    vocabulary = Table.from_filters(filters).vocabulary
+    start, stop = sorted(data.draw(st.lists(st.integers(0, len(published)), min_size=2, max_size=2)))
+    flat = Events.of(published)
+    assert_equal(flat[start:stop].encode(vocabulary), flat.encode(vocabulary)[start:stop])
+    assert [flat[start:stop].event(i).id for i in range(stop - start)] == [e.id for e in published[start:stop]]
+
+
+def assert_equal(found: EventBatch, expected: EventBatch) -> None:
+    """Two batches say the same, wherever their offsets start."""
+    assert np.array_equal(found.bounds, expected.bounds)
+    assert np.array_equal(found.attributes, expected.attributes)
+    assert found.attributes.dtype == expected.attributes.dtype
+    assert found.fingerprint == expected.fingerprint
+    nowhere = np.full((len(found), 2), np.nan)
+    locations = [nowhere if batch.location is None else batch.location for batch in (found, expected)]
+    assert np.array_equal(*locations, equal_nan=True)
+
+
+# Batches.
+
+
+@pytest.fixture
+def batch() -> EventBatch:
+    """Thirty events with up to three attributes, every third with a location."""
+    table = Table.from_filters([make_filter("i", [["a", ">", 1], ["b", "=", "x"], ["c", "suffix", "y"]])])
+    published = [
+        make_event({"a": i, "b": "xy"[i % 2], "c": "y"} if i % 4 else {}, (i, -i) if i % 3 == 0 else None) for i in range(30)
+    ]
+    return Events.of(published).encode(table.vocabulary)
+
+
+@pytest.mark.parametrize("start", [0, 1, 2**31, 2**32 - 30, 2**32 - 1])
+def test_offsets_count_modulo_two_to_the_thirty_two(start: int, batch: EventBatch) -> None:
+    moved = EventBatch(batch.offsets + np.uint32(start), batch.attributes, batch.location, batch.fingerprint)
+    assert int(moved.offsets[0]) == start
+    assert_equal(moved, batch)
+    for a, b in ((0, 30), (3, 17), (29, 30), (5, 5)):
+        assert_equal(moved[a:b], batch[a:b])
+    assert_equal(EventBatch.concat([moved[:11], moved[11:]]), batch)
+    assert_equal(EventBatch.from_wire(moved.to_wire()), batch)
+
+
+def test_slices_share_memory(batch: EventBatch) -> None:
+    piece = batch[3:9]
+    assert len(piece) == 6
+    assert np.shares_memory(piece.attributes, batch.attributes)
+    assert batch[9:3].n_events == 0
+    assert len(batch[-5:]) == 5
+    with pytest.raises(ValueError, match="consecutive"):
+        batch[::2]
+
+
+def test_joining_batches_fills_missing_locations(batch: EventBatch) -> None:
+    without = EventBatch(batch.offsets, batch.attributes, None, batch.fingerprint)
+    both = EventBatch.concat([without, batch])
+    assert both.location is not None
+    assert np.isnan(both.location[:30]).all()
+    assert_equal(both[30:], batch)
+    assert EventBatch.concat([without, without]).location is None
+
+
+def test_the_wire_form_is_one_buffer(batch: EventBatch) -> None:
+    wire = batch.to_wire()
+    assert (wire.dtype, wire.nbytes, wire.ndim) == (np.uint8, batch.wire_bytes, 1)
+    assert_equal(EventBatch.from_wire(wire), batch)
+    large = np.full(batch.wire_bytes + 100, 7, np.uint8)
+    filled = batch.to_wire(large)
+    assert np.shares_memory(filled, large)
+    assert np.all(large[batch.wire_bytes :] == 7)
+    received = EventBatch.from_wire(large)
+    assert_equal(received, batch)
+    assert np.shares_memory(received.attributes, large)
+    without = EventBatch(batch.offsets, batch.attributes, None, batch.fingerprint)
+    assert EventBatch.from_wire(without.to_wire()).location is None
+
+
+def test_what_is_no_whole_batch_is_refused(batch: EventBatch) -> None:
+    wire = batch.to_wire()
+    for length in [*range(0, len(wire) - 8, 24), len(wire) - 8]:
+        with pytest.raises(ValueError, match=r"not a (whole )?batch"):
+            EventBatch.from_wire(wire[:length])
+    with pytest.raises(ValueError, match="not a batch: the first word is 0x0"):
+        EventBatch.from_wire(np.zeros(1000, np.uint8))
+
+
+# Values at their edges.
+
+
+def test_numbers_between_neighbouring_operands() -> None:
+    step = math.nextafter(1.0, 2.0)
+    filters = [make_filter("i", [["x", op, operand] for op in ("=", "<", ">=") for operand in (1.0, step, 2**53, -0.0)])]
+    values = [0.0, -0.0, 5e-324, 1.0, step, math.nextafter(step, 2), math.inf, -math.inf, math.nan, 2**53, 2**53 - 1]
+    assert_codes_say_what_values_say(filters, [make_event({"x": value}) for value in values])
+
+
+def test_a_table_without_names_keeps_only_locations() -> None:
+    table = Table.from_filters([make_filter("i", [], [0, 0, 1])])
+    batch = Events.of([make_event({"x": 1}, (0, 0)), make_event({})]).encode(table.vocabulary)
+    assert batch.offsets.tolist() == [0, 0, 0]
+    assert batch.location is not None
+    assert batch.location[0].tolist() == [0, 0]
+    assert np.isnan(batch.location[1]).all()
+
+
+def test_no_events() -> None:
+    flat = Events.of([])
+    batch = flat.encode(Table.from_filters([make_filter("i", [["x", ">", 1]])]).vocabulary)
+    assert (len(flat), len(batch), len(batch.attributes)) == (0, 0, 0)
+    assert_equal(EventBatch.from_wire(batch.to_wire()), batch)

@@ -220,10 +220,11 @@ class EventTable:
             raise IndexError(f"events {start} to {stop} of {self.n_events}")
         found = []
         for part in range(len(self._bounds) - 1):
-            first, last = max(start, int(self._bounds[part])), min(stop, int(self._bounds[part + 1]))
-            if first < last or (start == stop and part == 0):
-                found.append((part, max(first - int(self._bounds[part]), 0), max(last - int(self._bounds[part]), 0)))
-        return found
+            begin, end = int(self._bounds[part]), int(self._bounds[part + 1])
+            first, last = max(start, begin), min(stop, end)
+            if first < last:
+                found.append((part, first - begin, last - begin))
+        return found or [(0, 0, 0)]
 
 
 def _read_raw(reader: Reader, n_events: int) -> Events:

@@ -1,0 +1,277 @@
+"""Event tables: mapped or encoded again, whole or in parts, the same events; and damage is named, never matched."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from test_events import assert_equal, sorted_event
+
+from mpi_match import event_table
+from mpi_match.arrays import Array
+from mpi_match.batch import EventBatch
+from mpi_match.event_table import EventTable, event_counts, save_events
+from mpi_match.events import Events
+from mpi_match.model import Event, make_event, make_filter
+from mpi_match.storage import Part, Reader, StorageError, Writer, parts_directory, write_index
+from mpi_match.table import Table
+from mpi_match.vocabulary import Vocabulary
+
+VOCABULARY = Table.from_filters(
+    [make_filter("i", [["a", ">", 3], ["b", "=", "x"], ["b", "suffix", "y"], ["flag", "=", True]], [0, 0, 1])]
+).vocabulary
+OTHER = Table.from_filters([make_filter("i", [["a", "<", 5], ["c", "contains", "z"]])]).vocabulary
+
+
+def published(n: int = 50, located: bool = True, named: bool = True) -> list[Event]:
+    return [
+        make_event(
+            {"a": i % 9, "b": "xyz"[i % 3] * (i % 2 + 1), "c": f"z{i % 4}", "flag": i % 5 == 0} if i % 7 else {},
+            (i, i / 2) if located and i % 3 else None,
+            f"e{i}" if named and i % 4 else None,
+        )
+        for i in range(n)
+    ]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight events to a block and twelve to a step of encoding, so that fifty events cross many borders."""
+    monkeypatch.setattr(event_table, "BLOCK_EVENTS", 8)
+    monkeypatch.setattr(event_table, "ENCODE_EVENTS", 12)
+
+
+RANGES = [(0, 50), (0, 0), (7, 7), (50, 50), (0, 8), (8, 16), (3, 29), (15, 17), (49, 50), (40, 50)]
+
+
+# The same events, however they come.
+
+
+@pytest.mark.parametrize("vocabulary", [VOCABULARY, OTHER], ids=["mapped", "encoded again"])
+@pytest.mark.parametrize("located", [True, False])
+def test_ranges_of_a_file_are_ranges_of_the_events(vocabulary: Vocabulary, located: bool, events_path: Path) -> None:
+    found = published(located=located)
+    digest = save_events(Events.of(found), events_path, VOCABULARY)
+    whole = Events.of(found).encode(vocabulary)
+    with EventTable(events_path, vocabulary) as table:
+        assert len(table) == table.n_events == 50
+        assert table.encoded_for_vocabulary == (vocabulary is VOCABULARY)
+        for start, stop in RANGES:
+            assert_equal(table.batch(start, stop), whole[start:stop])
+        for size in (1, 7, 8, 50, 1000):
+            pieces = list(table.batches(size))
+            assert all(len(piece) == size for piece in pieces[:-1])
+            assert_equal(EventBatch.concat(pieces), whole)
+        assert [repr(sorted_event(table.event(i))) for i in range(50)] == [repr(sorted_event(e)) for e in found]
+        assert list(table.ids()) == [e.id for e in found]
+    with Reader(events_path, "events") as reader:
+        assert reader.attributes["digest"] == digest
+
+
+def test_a_mapped_batch_shares_the_file_s_memory(events_path: Path) -> None:
+    save_events(Events.of(published()), events_path, VOCABULARY)
+    with EventTable(events_path, VOCABULARY) as table:
+        batch = table.batch(10, 30)
+        assert isinstance(batch.attributes, np.memmap)
+        assert np.shares_memory(batch.attributes, table.batch(20, 40).attributes)
+        with pytest.raises(IndexError, match="events 0 to 51 of 50"):
+            table.batch(0, 51)
+
+
+@pytest.mark.parametrize("vocabulary", [VOCABULARY, OTHER], ids=["mapped", "encoded again"])
+def test_no_events(vocabulary: Vocabulary, events_path: Path) -> None:
+    save_events(Events.of([]), events_path, VOCABULARY)
+    with EventTable(events_path, vocabulary) as table:
+        assert len(table.batch(0, 0)) == 0
+        assert list(table.batches(10)) == []
+        assert list(table.ids()) == []
+
+
+def write_parts(path: Path, groups: list[list[Event]], vocabulary: Vocabulary = VOCABULARY) -> None:
+    directory = parts_directory(path)
+    directory.mkdir()
+    parts = []
+    for i, group in enumerate(groups):
+        digest = save_events(Events.of(group), directory / f"p{i}.h5", vocabulary, "events-part")
+        parts.append(Part(f"p{i}.h5", len(group), digest))
+    write_index(path, "events", parts, event_counts(sum(map(len, groups)), vocabulary))
+
+
+@pytest.mark.parametrize("vocabulary", [VOCABULARY, OTHER], ids=["mapped", "encoded again"])
+def test_parts_read_as_one(vocabulary: Vocabulary, events_path: Path) -> None:
+    """Parts of different sizes, an empty one, some with locations and ids and some without."""
+    groups = [published(9), [], published(20, located=False, named=False), published(1), published(20, named=False)]
+    write_parts(events_path, groups)
+    found = [event for group in groups for event in group]
+    whole = Events.of(found).encode(vocabulary)
+    with EventTable(events_path, vocabulary) as table:
+        assert len(table) == 50
+        for start, stop in RANGES:
+            assert_equal(table.batch(start, stop), whole[start:stop])
+        assert_equal(EventBatch.concat(list(table.batches(6))), whole)
+        assert [repr(sorted_event(table.event(i))) for i in range(50)] == [repr(sorted_event(e)) for e in found]
+        assert list(table.ids()) == [e.id for e in found]
+
+
+def test_offsets_beyond_two_to_the_thirty_two(events_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file whose attributes begin just below 2^32 in 32-bit counting: offsets wrap in the middle of a block."""
+    flat = Events.of(published())
+    whole = flat.encode(VOCABULARY)
+    for before_the_wrap in (0, 1, int(whole.bounds[12]), int(whole.bounds[16]), len(whole.attributes) - 1):
+        start = np.uint32((2**32 - before_the_wrap) % 2**32)
+        moved = EventBatch(whole.offsets + start, whole.attributes, whole.location, whole.fingerprint)
+        monkeypatch.setattr(event_table, "_encoded", lambda events, vocabulary, moved=moved: moved)
+        save_events(flat, events_path, VOCABULARY)
+        with h5py.File(events_path) as file:
+            assert file["encoded/offsets"][0] == start
+        with EventTable(events_path, VOCABULARY) as table:
+            for begin, end in RANGES:
+                assert_equal(table.batch(begin, end), whole[begin:end])
+
+
+# Damage and lies.
+
+
+def place_of(path: Path, dataset: str) -> int:
+    with h5py.File(path) as file:
+        return int(file[dataset].id.get_offset())
+
+
+@pytest.mark.parametrize("column", ["encoded/offsets", "encoded/attributes", "encoded/location"])
+def test_damage_to_mapped_columns_is_refused_naming_the_block(column: str, events_path: Path) -> None:
+    save_events(Events.of(published()), events_path, VOCABULARY)
+    with h5py.File(events_path) as file:
+        itemsize, starts = file[column].dtype.itemsize, file["encoded/block_attributes"][...]
+    row = {"encoded/offsets": 20, "encoded/attributes": int(starts[2]) + 1, "encoded/location": 20 * 2}[column]
+    damaged = bytearray(events_path.read_bytes())
+    damaged[place_of(events_path, column) + row * itemsize] ^= 1
+    events_path.write_bytes(damaged)
+    whole = Events.of(published()).encode(VOCABULARY)
+    with EventTable(events_path, VOCABULARY) as table:
+        for start, stop in ((0, 16), (24, 50)):
+            assert_equal(table.batch(start, stop), whole[start:stop])
+        for start, stop in ((0, 50), (15, 17), (23, 24)):
+            with pytest.raises(StorageError, match=r"encoded events 16 to 24 are damaged: CRC-32 found \w{8}, expected"):
+                table.batch(start, stop)
+
+
+def test_a_flipped_bit_is_refused_or_harmless(events_path: Path) -> None:
+    found = published()
+    save_events(Events.of(found), events_path, VOCABULARY)
+    whole, raw = events_path.read_bytes(), Events.of(found)
+    expected = {id(v): raw.encode(v) for v in (VOCABULARY, OTHER)}
+    rng = random.Random(11)
+    refused = 0
+    for _ in range(150):
+        damaged = bytearray(whole)
+        at, bit = rng.randrange(len(whole)), rng.randrange(8)
+        damaged[at] ^= 1 << bit
+        events_path.write_bytes(damaged)
+        for vocabulary in (VOCABULARY, OTHER):
+            try:
+                with EventTable(events_path, vocabulary) as table:
+                    assert_equal(table.batch(0, 50), expected[id(vocabulary)])
+                    assert [table.event(i).id for i in range(50)] == [e.id for e in found]
+            except StorageError:
+                refused += 1
+    assert refused > 100, "most of the file should matter"
+
+
+def test_truncated_files_are_refused(events_path: Path) -> None:
+    save_events(Events.of(published()), events_path, VOCABULARY)
+    whole = events_path.read_bytes()
+    for length in range(0, len(whole), 997):
+        events_path.write_bytes(whole[:length])
+        with pytest.raises(StorageError, match=r"events\.h5: is not a readable HDF5 file"):
+            EventTable(events_path, VOCABULARY)
+
+
+def rewrite(path: Path, change: dict[str, Array], drop: str = "", **attributes: int | str) -> None:
+    """The event table of `published()` with some datasets or attributes replaced: sound checksums, wrong content."""
+    save_events(Events.of(published()), path, VOCABULARY)
+    with h5py.File(path) as file:
+        arrays: dict[str, Array] = {}
+        file.visititems(lambda name, item: arrays.update({name: item[...]}) if isinstance(item, h5py.Dataset) else None)
+    with Writer(path, "events") as writer:
+        for name, value in (event_counts(50, VOCABULARY) | attributes).items():
+            if name != drop:
+                writer.attribute(name, value)
+        for name, array in (arrays | change).items():
+            if name != drop:
+                writer.array(name, array, contiguous=name.startswith("encoded/") and "block" not in name)
+
+
+def test_rewriting_unchanged_is_accepted(events_path: Path) -> None:
+    rewrite(events_path, {})
+    with EventTable(events_path, VOCABULARY) as table:
+        assert_equal(table.batch(0, 50), Events.of(published()).encode(VOCABULARY))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        pytest.param({"encoded/offsets": np.arange(50, dtype=np.uint32)}, "encoded columns do not fit", id="offsets"),
+        pytest.param({"encoded/attributes": np.arange(9, dtype=np.uint32)}, "encoded columns do not fit", id="attributes"),
+        pytest.param({"encoded/attributes": np.arange(9, dtype=np.uint64)}, "encoded columns do not fit", id="width"),
+        pytest.param({"encoded/location": np.zeros((49, 2))}, "encoded columns do not fit", id="location"),
+        pytest.param({"encoded/block_crc32": np.zeros(3, np.uint32)}, "encoded columns do not fit", id="blocks"),
+    ],
+)
+def test_encoded_columns_that_lie_are_refused(change: dict[str, Array], said: str, events_path: Path) -> None:
+    rewrite(events_path, change)
+    with pytest.raises(StorageError, match=said):
+        EventTable(events_path, VOCABULARY)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"events/offsets": np.arange(51)[::-1].copy()}, id="offsets"),
+        pytest.param({"events/offsets": np.zeros(40, np.int64)}, id="n_events"),
+        pytest.param({"events/type": np.zeros(3, np.uint8)}, id="type"),
+        pytest.param({"events/name": np.full(168, 99, np.uint32)}, id="name"),
+        pytest.param({"events/string": np.full(168, 99, np.uint32)}, id="string"),
+        pytest.param({"events/location": np.zeros((50, 3))}, id="location"),
+        pytest.param({"ids/offsets": np.zeros(9, np.int64)}, id="ids"),
+    ],
+)
+def test_raw_columns_that_lie_are_refused(change: dict[str, Array], events_path: Path) -> None:
+    rewrite(events_path, change)
+    with EventTable(events_path, OTHER) as table, pytest.raises(StorageError, match="columns of events do not fit"):
+        table.batch(0, 1)
+
+
+@pytest.mark.parametrize("name", ["n_events", "vocabulary"])
+def test_a_missing_attribute_is_refused(name: str, events_path: Path) -> None:
+    rewrite(events_path, {}, drop=name)
+    with pytest.raises(StorageError, match=f"has no attribute '{name}', which a file of events must have"):
+        EventTable(events_path, VOCABULARY)
+
+
+@pytest.mark.parametrize("name", ["encoded/attributes", "events/number", "names/offsets"])
+def test_a_missing_dataset_is_refused(name: str, events_path: Path) -> None:
+    rewrite(events_path, {}, drop=name)
+    vocabulary = VOCABULARY if name.startswith("encoded") else OTHER
+
+    def read() -> None:
+        with EventTable(events_path, vocabulary) as table:
+            table.batch(0, 50)
+
+    with pytest.raises(StorageError, match=f"'{name}'"):
+        read()
+
+
+def test_an_index_whose_parts_hold_other_events_is_refused(events_path: Path) -> None:
+    write_parts(events_path, [published(5), published(6)])
+    with Reader(events_path, "events") as reader:
+        names, digests = reader._read("parts/name"), reader._read("parts/digest")
+    parts = [Part(n.decode(), rows, d.decode()) for n, rows, d in zip(names, (5, 6), digests, strict=True)]
+    write_index(events_path, "events", parts, event_counts(12, VOCABULARY))
+    with pytest.raises(StorageError, match="its parts hold 11 events, expected 12"):
+        EventTable(events_path, VOCABULARY)
+    (parts_directory(events_path) / "p1.h5").unlink()
+    with pytest.raises(StorageError, match=r"its part .*p1\.h5 is missing"):
+        EventTable(events_path, VOCABULARY)

@@ -7,6 +7,7 @@ notes; when one failed, all leave, and rank 0 alone has the words.
 
 from __future__ import annotations
 
+import logging
 import socket
 import traceback
 from collections.abc import Callable
@@ -20,6 +21,8 @@ from mpi_match.engines import EngineError
 from mpi_match.model import ModelError
 from mpi_match.storage import StorageError
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 
@@ -32,22 +35,26 @@ class Ended(Exception):
 
 
 class Failure(NamedTuple):
-    """What went wrong on a rank, fit for travelling."""
+    """What went wrong on a rank, fit for travelling: one line, and for an unexpected error where it came from."""
 
     rank: int
     host: str
     exit_code: int
     text: str
+    traceback: str
 
     @classmethod
     def of(cls, error: Exception, rank: int) -> Failure:
-        """An expected error is its text, any other its traceback."""
+        """What there is to say about an error."""
         expected = isinstance(error, ClusterError | StorageError | ModelError | EngineError)
-        text = str(error) if expected else "".join(traceback.format_exception(error)).rstrip()
-        return cls(rank, socket.gethostname(), exit_code_of(error), text)
+        text = str(error) if expected else f"{type(error).__name__}: {error}"
+        lines = "" if expected else "".join(traceback.format_exception(error)).rstrip()
+        return cls(rank, socket.gethostname(), exit_code_of(error), text, lines)
 
     def as_error(self, *, quiet: bool = False, what: str = "") -> ClusterError:
-        """The error that names rank and host; `what` says what the rank was doing."""
+        """The error that names rank and host, after its traceback has been logged; `what` says what the rank was doing."""
+        if self.traceback and not quiet:
+            log.error("%s", self.traceback)
         return ClusterError(f"rank {self.rank} on {self.host}{what}: {self.text}", self.exit_code, quiet=quiet)
 
 

@@ -9,6 +9,8 @@ speak through the channel.
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -77,7 +79,11 @@ def _lead(options: RunOptions, topology: Topology) -> RunSummary:
         job.table = share_table(topology, job.table)  # the shared copy; the private one is freed
         agree(comm, _nothing)  # while the workers open their engines
         opened: list[Opened] = (comm.gather(None) or [])[1:]
-        log.info("%d workers: %s", len(opened), "; ".join(f"{each.engine} on {each.device}" for each in opened))
+        mixed = (
+            len({each.engine for each in opened}) > 1
+        )  # `auto` where not every worker has a GPU: right, but perhaps not meant
+        workers = "; ".join(f"{each.engine} on {each.device}" for each in opened)
+        log.log(logging.WARNING if mixed else logging.INFO, "%d workers: %s", len(opened), workers)
         return Master(comm, job).run(opened)
 
 
@@ -100,10 +106,13 @@ def _serve(options: RunOptions, topology: Topology) -> None:
 def _leave_in_peace(*, after_master: bool = False) -> None:
     """Finalise MPI before a non-zero exit, which would otherwise make `python -m mpi4py` abort it, loudly.
 
-    Launchers kill a job at the first non-zero exit of a rank, so the master, which has yet to print the reason, goes first.
+    Launchers kill a job at the first non-zero exit of a rank, so the master, which has yet to print the reason, goes first;
+    the workers wait for that, and for being killed.
     """
     MPI.Finalize()
     if after_master:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
         time.sleep(LAST_WORD_S)
 
 

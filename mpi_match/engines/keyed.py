@@ -3,7 +3,7 @@
 For each event (see `keyed_index` for the structure):
 
 1. put its attributes into an array by name, so that a check is one load and two comparisons;
-2. collect its features and sort them from rare to frequent;
+2. collect its features: the dense ones as a row of bits, the sparse ones as a list;
 3. walk the trie and scan the lists of the nodes it reaches, the most frequent first: there an interface is most likely to be
    matched early.  After a match go on behind the interface's run, and stop when every interface is matched.
 
@@ -22,7 +22,9 @@ import numpy as np
 from mpi_match.arrays import Array, offsets_of, take_ranges
 from mpi_match.batch import EventBatch
 from mpi_match.engines import check_batch
-from mpi_match.engines.keyed_index import COUNT_BITS, EMPTY, HEADER, MAX_CHECKS, NONE, KeyedIndex, Section, bit_of, hash_of
+from mpi_match.engines.keyed_filing import NONE
+from mpi_match.engines.keyed_index import DENSE, EMPTY, NODE_WORDS, SPARSE_CHILDREN, KeyedIndex, Section, bit_of, hash_of
+from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS
 from mpi_match.matches import Matches, id_dtype
 from mpi_match.table import Table
 
@@ -84,7 +86,7 @@ class Keyed:
             self.index.words,
             self._by_name,
             self._seen,
-            np.empty((len(self._by_name), 2 * widest), np.uint32),
+            np.empty((len(self._by_name), 2 * widest), np.int64),
             self._serial,
             filters,
             places,
@@ -113,10 +115,12 @@ def _grow(places: Array, ids: Array, found: Array) -> tuple[Array, Array]:
 # cost more than the matching and keep threads from scaling.  So they pass whole arrays and positions.
 
 _hash_of, _bit_of = _jit(hash_of), _jit(bit_of)
-SHIFT, ROOT, N_BITS, N_SLOTS = int(Section.SHIFT), int(Section.ROOT), int(Section.N_BITS), int(Section.N_SLOTS)
-PRESENCE, CODES, EQUALITY, LISTS = int(Section.PRESENCE), int(Section.CODES), int(Section.EQUALITY), int(Section.LISTS)
-ENTRIES, FILTERS, BITS, SLOTS = int(Section.ENTRIES), int(Section.FILTERS), int(Section.BITS), int(Section.SLOTS)
-SETS, SET_CODES, AREAS = int(Section.SETS), int(Section.SET_CODES), int(Section.AREAS)
+SHIFT, ROOT, N_FEATURES, N_BITS, N_SLOTS = (
+    int(x) for x in (Section.SHIFT, Section.ROOT, Section.N_FEATURES, Section.N_BITS, Section.N_SLOTS)
+)
+PRESENCE, CODES, EQUALITY, NODES = (int(x) for x in (Section.PRESENCE, Section.CODES, Section.EQUALITY, Section.NODES))
+ENTRIES, FILTERS, BITS, SLOTS = (int(x) for x in (Section.ENTRIES, Section.FILTERS, Section.BITS, Section.SLOTS))
+SETS, SET_CODES, AREAS = (int(x) for x in (Section.SETS, Section.SET_CODES, Section.AREAS))
 _ONE = np.uint64(1)
 
 
@@ -187,8 +191,11 @@ def _in_set(set_id, code, t32, t64):  # type: ignore[no-untyped-def]
 @_jit
 def _scan(node, t32, t64, t_float, words, shift, by_name, thread, x, y, seen, serial, filters, ids, place, end, n):  # type: ignore[no-untyped-def]
     """Verify the list of a node; write new answers to ids[place + n] while there is room before `end`; returns the new count."""
-    lists = np.int64(t64[LISTS]) + node
-    at, last = np.int64(t64[lists] >> _ONE), np.int64(t64[lists + 1] >> _ONE)
+    list_ = t64[np.int64(t64[NODES]) + NODE_WORDS * node + 2]
+    if list_ == EMPTY:
+        return n
+    at = np.int64(list_) + 1
+    last = at - 1 + np.int64(words[at - 1])
     entry = np.int64(t64[FILTERS]) + t32[np.int64(t64[ENTRIES]) + node] if filters else np.int64(0)
     while at < last:
         interface = np.int64(words[at])
@@ -210,50 +217,110 @@ def _scan(node, t32, t64, t_float, words, shift, by_name, thread, x, y, seen, se
 
 
 @_jit
-def _enter(attributes, first, last, t32, t64, shift, by_name, thread, features):  # type: ignore[no-untyped-def]
-    """Enter an event's attributes into `by_name` and its features, from rare to frequent, into `features`; returns their number."""
+def _popcount(bits):  # type: ignore[no-untyped-def]
+    """Number of bits set in a u64."""
+    bits = bits - ((bits >> _ONE) & np.uint64(0x5555555555555555))
+    bits = (bits & np.uint64(0x3333333333333333)) + ((bits >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    bits = (bits + (bits >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64((bits * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@_jit
+def _enter(attributes, first, last, t32, t64, shift, by_name, thread, sparse):  # type: ignore[no-untyped-def]
+    """Enter an event's attributes into `by_name` and its sparse features into `sparse`.
+
+    Returns the number of sparse features, and the two words of bits of the dense ones.
+    """
     presence, codes, equality = np.int64(t64[PRESENCE]), np.int64(t64[CODES]), np.int64(t64[EQUALITY])
+    top = np.int64(t64[N_FEATURES]) - 1
     code_mask = (np.int64(1) << shift) - 1
-    n = 0
+    n, bits0, bits1 = 0, np.uint64(0), np.uint64(0)
     for place in range(first, last):
         packed = np.int64(attributes[place])
         name = packed >> shift
         by_name[thread, name] = attributes[place]
         for which in range(2):
             feature = t32[presence + name] if which else t32[equality + t32[codes + name] + (packed & code_mask)]
-            if feature != NONE:
-                at = n
-                while at > 0 and features[thread, at - 1] > feature:
-                    features[thread, at] = features[thread, at - 1]
-                    at -= 1
-                features[thread, at] = feature
+            if feature == NONE:
+                continue
+            bit = top - np.int64(feature)
+            if bit < 64:
+                bits0 |= _ONE << np.uint64(bit)
+            elif bit < DENSE:
+                bits1 |= _ONE << np.uint64(bit - 64)
+            else:
+                sparse[thread, n] = feature
                 n += 1
+    return n, bits0, bits1
+
+
+@_jit
+def _child(t64, node_at, half, low):  # type: ignore[no-untyped-def]
+    """The dense child of the node at word `node_at` by the feature of bit `low` in half 0 or 1 of its row."""
+    above = _popcount(t64[node_at + half] & ~(low | (low - _ONE)))
+    if half == 0:
+        above += _popcount(t64[node_at + 1])
+    return np.int64(t64[node_at + 3] & ~SPARSE_CHILDREN) + above
+
+
+@_jit
+def _scan_below(node, levels, bits0, bits1, t32, t64, t_float, words, shift, by_name, thread, x, y, seen, serial, filters, ids, place, end, n):  # type: ignore[no-untyped-def]  # fmt: skip
+    """Scan the lists of a node's dense children, and of theirs when `levels` is 2."""
+    nodes = np.int64(t64[NODES])
+    at = nodes + NODE_WORDS * node
+    for half in range(2):
+        both = t64[at + half] & (bits1 if half else bits0)
+        while both:
+            low = both & (~both + _ONE)
+            both ^= low
+            child = _child(t64, at, half, low)
+            n = _scan(child, t32, t64, t_float, words, shift, by_name, thread, x, y, seen, serial, filters, ids, place, end, n)
+            if levels == 1:
+                continue
+            below = nodes + NODE_WORDS * child
+            for second_half in range(2):
+                second = t64[below + second_half] & (bits1 if second_half else bits0)
+                while second:
+                    lowest = second & (~second + _ONE)
+                    second ^= lowest
+                    leaf = _child(t64, below, second_half, lowest)
+                    n = _scan(leaf, t32, t64, t_float, words, shift, by_name, thread, x, y, seen, serial, filters, ids, place, end, n)
     return n
 
 
 @_jit
-def _match_event(attributes, first, last, t32, t64, t_float, words, by_name, thread, features, x, y, seen, serial, filters, ids, place, end):  # type: ignore[no-untyped-def]  # fmt: skip
+def _match_event(attributes, first, last, t32, t64, t_float, words, by_name, thread, sparse, x, y, seen, serial, filters, ids, place, end):  # type: ignore[no-untyped-def]  # fmt: skip
     """All answers of one event; returns how many there are, of which those that fit are in ids[place:end], sorted."""
-    shift, lists = np.int64(t64[SHIFT]), np.int64(t64[LISTS])
-    n_features = _enter(attributes, first, last, t32, t64, shift, by_name, thread, features)
-    root, n_interfaces = np.int64(t64[ROOT]), seen.shape[1]
+    shift, nodes = np.int64(t64[SHIFT]), np.int64(t64[NODES])
+    n_sparse, bits0, bits1 = _enter(attributes, first, last, t32, t64, shift, by_name, thread, sparse)
+    root, top, n_interfaces = np.int64(t64[ROOT]), np.int64(t64[N_FEATURES]) - 1, seen.shape[1]
     n = _scan(root, t32, t64, t_float, words, shift, by_name, thread, x, y, seen, serial, filters, ids, place, end, 0)
-    for i in range(n_features - 1, -1, -1):
+    for half in range(2):
+        heads = bits1 if half else bits0
+        while heads and (filters or n < n_interfaces):
+            low = heads & (~heads + _ONE)
+            heads ^= low
+            one = top - 64 * half - _popcount(low - _ONE)
+            n = _scan(one, t32, t64, t_float, words, shift, by_name, thread, x, y, seen, serial, filters, ids, place, end, n)
+            n = _scan_below(one, 2, bits0, bits1, t32, t64, t_float, words, shift, by_name, thread, x, y, seen, serial, filters, ids, place, end, n)  # fmt: skip
+    for i in range(n_sparse):
         if not filters and n == n_interfaces:
             break
-        one = np.int64(features[thread, i])
+        one = sparse[thread, i]
         n = _scan(one, t32, t64, t_float, words, shift, by_name, thread, x, y, seen, serial, filters, ids, place, end, n)
-        if not t64[lists + one] & _ONE:
+        n = _scan_below(one, 2, bits0, bits1, t32, t64, t_float, words, shift, by_name, thread, x, y, seen, serial, filters, ids, place, end, n)  # fmt: skip
+        if not t64[nodes + NODE_WORDS * one + 3] & SPARSE_CHILDREN:
             continue
-        for j in range(n_features - 1, i, -1):
-            two = _probe(one, features[thread, j], t32, t64)
+        for j in range(n_sparse):
+            two = _probe(one, sparse[thread, j], t32, t64) if sparse[thread, j] > one else np.int64(-1)
             if two < 0:
                 continue
             n = _scan(two, t32, t64, t_float, words, shift, by_name, thread, x, y, seen, serial, filters, ids, place, end, n)
-            if not t64[lists + two] & _ONE:
+            n = _scan_below(two, 1, bits0, bits1, t32, t64, t_float, words, shift, by_name, thread, x, y, seen, serial, filters, ids, place, end, n)  # fmt: skip
+            if not t64[nodes + NODE_WORDS * two + 3] & SPARSE_CHILDREN:
                 continue
-            for k in range(n_features - 1, j, -1):
-                three = _probe(two, features[thread, k], t32, t64)
+            for k in range(n_sparse):
+                three = _probe(two, sparse[thread, k], t32, t64) if sparse[thread, k] > sparse[thread, j] else np.int64(-1)
                 if three >= 0:
                     n = _scan(three, t32, t64, t_float, words, shift, by_name, thread, x, y, seen, serial, filters, ids, place, end, n)
     for at in range(first, last):
@@ -276,12 +343,12 @@ def _sort(ids, first, last):  # type: ignore[no-untyped-def]
         ids[at] = value
 
 
-def _match_blocks(todo, offsets, attributes, location, located, t32, t64, t_float, words, by_name, seen, features, serial, filters, places, counts, ids):  # type: ignore[no-untyped-def]  # fmt: skip
+def _match_blocks(todo, offsets, attributes, location, located, t32, t64, t_float, words, by_name, seen, sparse, serial, filters, places, counts, ids):  # type: ignore[no-untyped-def]  # fmt: skip
     """Match the blocks `todo` i64 of a batch.
 
     offsets, attributes, location   the batch; `located` says whether `location` is one
     t32, t64, t_float, words        the index (`KeyedIndex.views`, `KeyedIndex.words`)
-    by_name, seen, features         scratch, one row for each thread; between events `by_name` holds no attribute
+    by_name, seen, sparse           scratch, one row for each thread; between events `by_name` holds no attribute
     serial                          a number for the first event that no earlier event had: what `seen` is marked with
     places, counts, ids             out: answers of block b are end to end from ids[places[b]]; counts i64[n] per event, always complete
     """
@@ -292,7 +359,7 @@ def _match_blocks(todo, offsets, attributes, location, located, t32, t64, t_floa
             first = np.int64(np.uint32(offsets[event] - offsets[0]))
             last = np.int64(np.uint32(offsets[event + 1] - offsets[0]))
             x, y = (location[event, 0], location[event, 1]) if located else (np.nan, np.nan)
-            n = _match_event(attributes, first, last, t32, t64, t_float, words, by_name, thread, features, x, y, seen, serial + event, filters, ids, place, end)  # fmt: skip
+            n = _match_event(attributes, first, last, t32, t64, t_float, words, by_name, thread, sparse, x, y, seen, serial + event, filters, ids, place, end)  # fmt: skip
             counts[event] = n
             place = min(place + n, end)
 

@@ -1,0 +1,159 @@
+"""The lists of the keyed index: filed filters with what is left to verify, end to end.
+
+A list is one run of words (of the packed type, see `vocabulary`).  Word 0 is its number of words; then for each filed filter
+
+    word 0       interface
+    word 1       n_positive | n_negative << 10 | n_sets << 20
+    word 2       area + 1, or 0
+    word 3       words from here to the next interface's first filter in this list: where to go on after a match
+    then pairs   positive: the event has an attribute in [lo, hi]      = < <= > >= between prefix exists suffix contains
+                 negative: it has none there                           absent, and != after a positive check of its type
+                 sets:     (packed name, set << 1 | negate): the attribute's code is (not) in that operand list
+
+Positive checks stand from the narrowest interval to the widest: the first to fail ends the candidate.  What the key of the list
+already says (an equality, an `exists`, an atom, the `in` it was spread over) is left out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.engines import EngineError
+from mpi_match.engines.keyed_filing import NONE
+from mpi_match.engines.keyed_rows import ABSENT, CONTAINS, EQ, EXISTS, IN, NE, NOT_IN, SUFFIX, FilterRows, jit
+from mpi_match.table import Table
+
+HEADER = 4
+COUNT_BITS = 10
+MAX_CHECKS = 2**COUNT_BITS - 1
+NO_LIST = np.uint64(0xFFFFFFFFFFFFFFFF)
+
+
+def fill_lists(
+    table: Table, rows: FilterRows, filter_id: Array, filed_set: Array, keys: Array, feature_rank: Array, node_entries: Array
+) -> tuple[Array, Array]:
+    """First word of every node's list (u64[N], NO_LIST for none), and the words.
+
+    `filter_id`, `filed_set`, `keys` are of the filed filters in the order of their lists; node n has filed filters node_entries[n] to
+    node_entries[n + 1].  Raises EngineError for a filter with more checks than the header can count.
+    """
+    shift = table.vocabulary.shift
+    area = np.zeros(table.n_filters, np.int64)
+    area[table.filters.area_filter] = np.arange(1, len(table.filters.area) + 1)
+    columns = (rows.offsets, rows.op, rows.name, rows.lo, rows.hi, rows.first, rows.last, rows.feature, rows.set_id)
+    n_entries = np.diff(node_entries)
+    sizes = np.zeros(len(filter_id) + 1, np.int64)
+    most = _entry_sizes(*columns, feature_rank, filter_id, filed_set, keys, sizes)
+    if most > MAX_CHECKS:
+        raise EngineError(f"a filter needs {most} checks, `keyed` has room for {MAX_CHECKS}; engine 'counting' can serve this table")
+    has_list = n_entries > 0
+    sizes[node_entries[:-1][has_list]] += 1  # the list's own first word
+    ends = np.cumsum(sizes[:-1])
+    total = int(ends[-1]) if len(ends) else 0
+    entry_words = np.append(ends - sizes[:-1], total)
+    entry_words[node_entries[:-1][has_list]] += 1
+    words = np.empty(total, table.vocabulary.packed_dtype)
+    n_codes = np.diff(rows.code_offsets)
+    _fill(*columns, feature_rank, filter_id, filed_set, keys, entry_words, table.filters.interface, area, n_codes, shift, words)
+    lists = np.full(len(n_entries), NO_LIST, np.uint64)
+    lists[has_list] = entry_words[node_entries[:-1][has_list]] - 1
+    _link_interfaces(node_entries, entry_words, words)
+    return lists, words
+
+
+@jit
+def _known(op: int, feature: int, set_id: int, feature_rank: Array, filed_set: int, key: Array) -> bool:
+    """Does the key of a filed filter already imply this constraint?"""
+    if op == IN:
+        return set_id == filed_set
+    if op == EQ or op == EXISTS or op == SUFFIX or op == CONTAINS:
+        rank = feature_rank[feature]
+        for f in key:
+            if f == rank and rank != NONE:
+                return True
+    return False
+
+
+@jit
+def _entry_sizes(
+    offsets: Array, op: Array, name: Array, lo: Array, hi: Array, first: Array, last: Array, feature: Array, set_id: Array,
+    feature_rank: Array, filter_id: Array, filed_set: Array, keys: Array, sizes: Array,
+) -> int:
+    """Words of every entry; returns the largest number of checks of one kind."""
+    most = 0
+    for e in range(len(filter_id)):
+        f = filter_id[e]
+        n = 0
+        for row in range(offsets[f], offsets[f + 1]):
+            if not _known(op[row], feature[row], set_id[row], feature_rank, filed_set[e], keys[e]):
+                n += 2 if op[row] == NE or op[row] == NOT_IN else 1
+        most = max(most, n)
+        sizes[e] = HEADER + 2 * n
+    return most
+
+
+@jit
+def _fill(
+    offsets: Array, op: Array, name: Array, lo: Array, hi: Array, first: Array, last: Array, feature: Array, set_id: Array,
+    feature_rank: Array, filter_id: Array, filed_set: Array, keys: Array,
+    entry_words: Array, interface: Array, area: Array, n_codes: Array, shift: int, words: Array,
+) -> None:
+    """Write header and checks of every entry; positive checks from the narrowest interval to the widest."""
+    for e in range(len(filter_id)):
+        f, at = filter_id[e], entry_words[e]
+        n_positive = n_negative = n_sets = 0
+        for row in range(offsets[f], offsets[f + 1]):
+            o = op[row]
+            if _known(o, feature[row], set_id[row], feature_rank, filed_set[e], keys[e]) or o == IN:
+                continue
+            base = np.uint64(name[row]) << np.uint64(shift)
+            if o == ABSENT:
+                n_negative += 1
+                continue
+            a, b = (first[row], last[row]) if o == NE or o == NOT_IN else (lo[row], hi[row])
+            place = at + HEADER + 2 * n_positive
+            span = (b - a + 1) / n_codes[name[row]]
+            while place > at + HEADER:
+                x, y = np.uint64(words[place - 2]), np.uint64(words[place - 1])
+                if (y - x + np.uint64(1)) / n_codes[np.int64(x >> np.uint64(shift))] <= span:
+                    break
+                words[place], words[place + 1] = words[place - 2], words[place - 1]
+                place -= 2
+            words[place], words[place + 1] = base | np.uint64(a), base | np.uint64(b)
+            n_positive += 1
+            n_negative += o == NE
+        place = at + HEADER + 2 * n_positive
+        for row in range(offsets[f], offsets[f + 1]):
+            if op[row] == ABSENT or op[row] == NE:
+                base = np.uint64(name[row]) << np.uint64(shift)
+                words[place], words[place + 1] = base | np.uint64(lo[row]), base | np.uint64(hi[row])
+                place += 2
+        for row in range(offsets[f], offsets[f + 1]):
+            if op[row] == NOT_IN or (op[row] == IN and set_id[row] != filed_set[e]):
+                words[place] = np.uint64(name[row]) << np.uint64(shift)
+                words[place + 1] = set_id[row] << 1 | (op[row] == NOT_IN)
+                place += 2
+                n_sets += 1
+        words[at] = interface[f]
+        words[at + 1] = n_positive | n_negative << COUNT_BITS | n_sets << 2 * COUNT_BITS
+        words[at + 2] = area[f]
+
+
+@jit
+def _link_interfaces(node_entries: Array, entry_words: Array, words: Array) -> None:
+    """The first word of every list, and word 3 of every entry."""
+    n_words = len(words)
+    for node in range(len(node_entries) - 1):
+        first, last = node_entries[node], node_entries[node + 1]
+        if first == last:
+            continue
+        end = n_words if last == node_entries[-1] else entry_words[last] - 1
+        words[entry_words[first] - 1] = end - entry_words[first] + 1
+        target, later = end, end
+        for e in range(last - 1, first - 1, -1):
+            at = entry_words[e]
+            if later < end and words[later] != words[at]:
+                target = later
+            words[at + 3] = target - at
+            later = at

@@ -1,0 +1,208 @@
+"""Answers: the same bytes however they were cut into batches, and nothing lost on the way to the file and back."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpi_match import storage
+from mpi_match.arrays import Array
+from mpi_match.matches import Matches, MatchesFile, MatchesWriter, id_dtype
+from mpi_match.storage import Reader, StorageError, Writer
+from mpi_match.strings import Strings
+
+LABELS = Strings.of(b"interface-%d" % i for i in range(7))
+LISTS = [[0, 3], [], [6], [1, 2, 3, 4, 5, 6], [], [0]]
+
+answers = st.lists(st.lists(st.integers(0, 6), max_size=5), max_size=20)
+
+
+@given(answers)
+def test_every_way_to_make_answers_gives_the_same(found: list[list[int]]) -> None:
+    matches = Matches.of(found, 7)
+    assert [matches[i].tolist() for i in range(len(found))] == [sorted(set(ids)) for ids in found]
+    event = np.repeat(np.arange(len(found)), [len(ids) for ids in found])
+    flat = np.array([i for ids in found for i in ids], np.int64)
+    shuffled = np.random.default_rng(1).permutation(len(flat))
+    assert Matches.from_pairs(event[shuffled], flat[shuffled], len(found), 7) == matches
+    assert Matches.from_counts(matches.counts, matches.ids, 7) == matches
+    assert np.array_equal(np.bincount(matches.event_of(), minlength=len(found)), np.diff(matches.offsets))
+    assert matches.n_matches == sum(len(set(ids)) for ids in found)
+
+
+@given(answers, st.data())
+def test_joined_slices_are_the_whole(found: list[list[int]], data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(found)), max_size=4)))
+    bounds = [0, *cuts, len(found)]
+    assert Matches.concat([Matches.of(found[a:b], 7) for a, b in pairwise(bounds)]) == Matches.of(found, 7)
+
+
+def test_answers_differ_when_anything_does() -> None:
+    matches = Matches.of(LISTS, 7)
+    assert matches != Matches.of([*LISTS[:-1], [1]], 7)
+    assert matches != Matches.of([*LISTS, []], 7)
+    assert matches != Matches.of([[0], [3], *LISTS[2:]], 7)
+    assert matches != LISTS
+
+
+def test_labels() -> None:
+    assert Matches.of(LISTS[:3], 7).labels(LABELS) == [["interface-0", "interface-3"], [], ["interface-6"]]
+
+
+@pytest.mark.parametrize(
+    ("n_ids", "ids", "counts"),
+    [(0, "u1", "u1"), (1, "u1", "u1"), (255, "u1", "u1"), (256, "u1", "u2"), (257, "u2", "u2"), (65_536, "u2", "u4")],
+)
+def test_types_follow_from_the_table_alone(n_ids: int, ids: str, counts: str) -> None:
+    """An event may match every id: the type of the counts holds n_ids, that of the ids n_ids - 1."""
+    assert id_dtype(n_ids) == np.dtype(ids)
+    for found in ([[]], [list(range(n_ids))]):
+        matches = Matches.of(found, n_ids)
+        assert (matches.ids.dtype, matches.counts.dtype) == (np.dtype(ids), np.dtype(counts))
+        assert int(matches.counts[0]) == len(found[0])
+        assert Matches.from_counts(matches.counts, matches.ids, n_ids) == matches
+
+
+# Files.
+
+
+def write(path: Path, pieces: list[Matches], n_ids: int = 7, labels: Strings = LABELS) -> bytes:
+    with MatchesWriter(path, n_ids, labels, table_digest="0" * 64) as writer:
+        for piece in pieces:
+            writer.append(piece)
+    return path.read_bytes()
+
+
+@settings(max_examples=25)
+@given(answers, st.randoms(use_true_random=False))
+def test_the_file_does_not_show_how_it_was_cut(found: list[list[int]], rng: random.Random) -> None:
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage, "CHUNK_BYTES", 16)
+        path = Path(directory) / "matches.h5"
+        whole = write(path, [Matches.of(found, 7)])
+        for _ in range(3):
+            bounds = sorted(rng.randrange(len(found) + 1) for _ in range(rng.randrange(5)))
+            pieces = [Matches.of(found[a:b], 7) for a, b in pairwise([0, *bounds, len(found)])]
+            assert write(path, pieces) == whole
+        loaded = MatchesFile.load(path)
+    assert loaded.matches == Matches.of(found, 7)
+    assert list(loaded.rows()) == Matches.of(found, 7).labels(LABELS)
+
+
+def test_the_file_says_what_it_holds(matches_path: Path) -> None:
+    write(matches_path, [Matches.of(LISTS[:2], 7), Matches.of(LISTS[2:], 7)])
+    loaded = MatchesFile.load(matches_path)
+    said = {"unit": "interface", "n_ids": 7, "n_events": 6, "n_matches": 10, "table_digest": "0" * 64}
+    assert said.items() <= loaded.attributes.items()
+    assert list(loaded.labels) == list(LABELS)
+    with Reader(matches_path, "matches") as reader:
+        assert reader.array("matches/counts").dtype == reader.array("matches/ids").dtype == np.uint8
+
+
+def test_filters_have_numbers_for_labels(matches_path: Path) -> None:
+    with MatchesWriter(matches_path, 300, Strings.of(()), "filter") as writer:
+        writer.append(Matches.of([[299, 0], []], 300))
+    loaded = MatchesFile.load(matches_path)
+    assert loaded.attributes["unit"] == "filter"
+    assert list(loaded.rows()) == [["0", "299"], []]
+
+
+def test_counts_and_ids_as_they_travel(matches_path: Path) -> None:
+    matches = Matches.of(LISTS, 7)
+    expected = write(matches_path, [matches])
+    with MatchesWriter(matches_path, 7, LABELS, table_digest="0" * 64) as writer:
+        writer.append_raw(matches.counts, matches.ids)
+    assert matches_path.read_bytes() == expected
+
+
+def test_more_answers_than_a_chunk(matches_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    counts = rng.integers(0, 3, 1_200_000).astype(np.uint16)
+    ids = rng.integers(0, 300, int(counts.sum())).astype(np.uint16)
+    with MatchesWriter(matches_path, 300, Strings.of(()), "filter") as writer:
+        for at in range(0, len(counts), 99_999):
+            first, last = (int(counts[:stop].sum()) for stop in (at, at + 99_999))
+            writer.append_raw(counts[at : at + 99_999], ids[first:last])
+    loaded = MatchesFile.load(matches_path).matches
+    assert np.array_equal(np.diff(loaded.offsets), counts)
+    assert np.array_equal(loaded.ids, ids)
+
+
+def test_an_interrupted_run_leaves_no_answers(matches_path: Path) -> None:
+    def run(error: BaseException) -> None:
+        with MatchesWriter(matches_path, 7, LABELS) as writer:
+            writer.append(Matches.of(LISTS, 7))
+            raise error
+
+    for error in (KeyboardInterrupt(), StorageError("worker"), SystemExit(1)):
+        with pytest.raises(type(error)):
+            run(error)
+        assert list(matches_path.parent.iterdir()) == []
+
+
+def test_no_room_for_the_last_arrays_leaves_no_answers(matches_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run() -> None:
+        with MatchesWriter(matches_path, 7, LABELS) as writer:
+            writer.append(Matches.of(LISTS, 7))
+            monkeypatch.setattr(Writer, "_need", full)
+
+    def full(writer: Writer, n_bytes: int) -> None:
+        raise StorageError(f"{writer.path}: disk full")
+
+    with pytest.raises(StorageError, match="disk full"):
+        run()
+    assert list(matches_path.parent.iterdir()) == []
+
+
+def test_a_flipped_bit_is_refused_or_harmless(matches_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "CHUNK_BYTES", 64)
+    whole = write(matches_path, [Matches.of(LISTS * 40, 7)])
+    rng = random.Random(3)
+    refused = 0
+    for _ in range(200):
+        damaged = bytearray(whole)
+        at, bit = rng.randrange(len(whole)), rng.randrange(8)
+        damaged[at] ^= 1 << bit
+        matches_path.write_bytes(damaged)
+        try:
+            loaded = MatchesFile.load(matches_path)
+        except StorageError:
+            refused += 1
+        else:
+            assert loaded.matches == Matches.of(LISTS * 40, 7), f"bit {bit} of byte {at} changed an answer silently"
+            assert list(loaded.labels) == list(LABELS)
+    assert refused > 120, "most of the file should matter"
+
+
+@pytest.mark.parametrize(
+    ("change", "attributes", "said"),
+    [
+        pytest.param({"matches/counts": np.full(6, 2, np.uint8)}, {}, "its counts and ids do not fit", id="counts"),
+        pytest.param({"matches/ids": np.full(10, 7, np.uint8)}, {}, "its counts and ids do not fit", id="ids"),
+        pytest.param({}, {"n_events": 5}, "its counts and ids do not fit", id="n_events"),
+        pytest.param({}, {"n_matches": 11}, "its counts and ids do not fit", id="n_matches"),
+        pytest.param({}, {"n_ids": 8}, "has 7 labels for 8 ids", id="labels"),
+        pytest.param({}, {"n_ids": None}, "has no attribute 'n_ids'", id="no n_ids"),
+    ],
+)
+def test_answers_that_lie_are_refused(
+    change: dict[str, Array], attributes: dict[str, int | None], said: str, matches_path: Path
+) -> None:
+    matches = Matches.of(LISTS, 7)
+    arrays = {"matches/counts": matches.counts, "matches/ids": matches.ids}
+    arrays |= {"labels/data": LABELS.data, "labels/offsets": LABELS.offsets} | change
+    with Writer(matches_path, "matches") as writer:
+        for name, value in ({"unit": "interface", "n_ids": 7, "n_events": 6, "n_matches": 10} | attributes).items():
+            if value is not None:
+                writer.attribute(name, value)
+        for name, array in arrays.items():
+            writer.array(name, array)
+    with pytest.raises(StorageError, match=said):
+        MatchesFile.load(matches_path)

@@ -265,7 +265,7 @@ def test_a_flipped_bit_is_refused_or_harmless(saved: tuple[Table, Path]) -> None
     whole = path.read_bytes()
     rng = random.Random(5)
     refused = 0
-    for _ in range(400):
+    for _ in range(250):
         damaged = bytearray(whole)
         at, bit = rng.randrange(len(whole)), rng.randrange(8)
         damaged[at] ^= 1 << bit
@@ -276,7 +276,7 @@ def test_a_flipped_bit_is_refused_or_harmless(saved: tuple[Table, Path]) -> None
             refused += 1
         else:
             assert loaded == table, f"bit {bit} of byte {at} changed the table silently"
-    assert refused > 300, "most of the file should matter"
+    assert refused > 180, "most of the file should matter"
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

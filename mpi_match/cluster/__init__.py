@@ -3,20 +3,24 @@
     rank 0   job ─► table once, then batches, `credits` at a time ─► worker   engine.match
              answers written in event order ◄─ counts and ids ◄────
 
-    dispatch     who gets which batch: pure state, no MPI, no clock
-    launcher     what the environment says about how this process was started
-    job          the files of a run, opened and checked before anything else
-    feed         the bytes of the next batches, read and checked ahead of time
-    alone        a run of one process, which needs no MPI
-    ranks        a run of many, or the reason why it is none
-    consensus    steps that succeed on all ranks or fail on all, with one line of text
-    topology     which ranks share a host; their cores and GPUs divided
-    table_copy   the table from the master's memory into one copy per host
-    channel      what master and workers say to each other
-    master, worker, matcher
+    dispatch       who gets which batch: pure state, no MPI, no clock
+    launcher       what the environment says about how this process was started
+    job            the files of a run, opened and checked before anything else
+    feed           the next batches, read and checked ahead of time
+    matcher        an engine in a thread of its own
+    shares         a host's cores and GPUs, divided among its workers
+    interruption   SIGTERM is Ctrl-C
+    alone          a run of one process, which needs no MPI
 
-The last six import `mpi4py.MPI`, which starts MPI, or serve those that do; nothing here imports them before a run has
-found that it was launched as several ranks.  `run` is all that the outside calls.
+    ranks          a run of many, or the reason why it is none
+    consensus      steps that succeed on all ranks or fail on all, with one line of text
+    topology       which ranks share a host
+    table_copy     the table from the master's memory into one copy per host
+    channel        what master and workers say to each other
+    master, worker
+
+Importing those from `ranks` on starts MPI; nothing does that before a run has found that it was launched as several
+ranks.  `run` is all that the outside calls.
 """
 
 from __future__ import annotations

@@ -58,6 +58,10 @@ class Buffers:
     def __init__(self) -> None:
         self._free: list[Array] = []
 
+    def __len__(self) -> int:
+        """How many are free."""
+        return len(self._free)
+
     def take(self, n_bytes: int) -> Array:
         """u8[at least n_bytes], 8-byte aligned, with any content."""
         fitting = [i for i, buffer in enumerate(self._free) if len(buffer) >= n_bytes]

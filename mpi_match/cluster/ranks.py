@@ -79,11 +79,10 @@ def _lead(options: RunOptions, topology: Topology) -> RunSummary:
         job.table = share_table(topology, job.table)  # the shared copy; the private one is freed
         agree(comm, _nothing)  # while the workers open their engines
         opened: list[Opened] = (comm.gather(None) or [])[1:]
-        mixed = (
-            len({each.engine for each in opened}) > 1
-        )  # `auto` where not every worker has a GPU: right, but perhaps not meant
         workers = "; ".join(f"{each.engine} on {each.device}" for each in opened)
-        log.log(logging.WARNING if mixed else logging.INFO, "%d workers: %s", len(opened), workers)
+        # Different engines (`auto` where not every worker has a GPU) give the right answers, but are perhaps not meant.
+        level = logging.WARNING if len({each.engine for each in opened}) > 1 else logging.INFO
+        log.log(level, "%d workers: %s", len(opened), workers)
         return Master(comm, job).run(opened)
 
 
@@ -114,12 +113,6 @@ def _leave_in_peace(*, after_master: bool = False) -> None:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         time.sleep(LAST_WORD_S)
-
-
-def _told(options: RunOptions, comm: MPI.Comm) -> RunOptions:
-    """The master's options are everybody's; its progress display stays its own."""
-    comm.bcast(replace(options, progress=None))
-    return options
 
 
 def _nothing() -> None:

@@ -1,19 +1,21 @@
 """The only door to CUDA: which GPU, its memory, and launches that do not cost Python's time.
 
-Numba compiles the kernels, and its simulator runs them where there is no GPU.  Everything on the way of an event (copies, launches,
-graphs, waiting) calls the driver through `cuda.bindings`, because Numba's own launch costs 30 µs and 8 µs more for each array:
+Numba compiles the kernels, and its simulator runs them where there is no GPU.  Everything on the way of an event
+(copies, launches, graphs, waiting) calls the driver through `cuda.bindings`, because Numba's own launch costs 30 µs
+and 8 µs more for each array:
 
     numba:   kernel[grid, block](a, b, c)            types, wraps and unpacks every argument, each time
     here:    launch = kernel.bind(grid, block, args)   unpacks them once
-             launch(stream)                            one driver call, 2 to 4 µs
+             launch(stream)                            one driver call
              Graph(stream, record).launch()            one driver call for copies and kernels together
 
-A kernel takes one-dimensional contiguous arrays and 64-bit integers, nothing else: then its arguments are seven words for an array
-(of which the pointer and the length matter) and one for an integer, and binding is filling in a table of words.
+A kernel takes one-dimensional contiguous arrays and 64-bit integers, nothing else: then its arguments are seven words
+for an array (of which the pointer and the length matter) and one for an integer, and binding is filling in a table of
+words.
 
-Nothing here touches a GPU before `open_gpu`.  Under the simulator (`NUMBA_ENABLE_CUDASIM=1`) device memory is NumPy arrays, a launch
-runs the kernel's Python, a graph repeats what was recorded, and a warp is one lane wide: `WARP` is 1, so that code which is right for
-every width of a warp is tested, and the intrinsics have one-line twins.
+Nothing here touches a GPU before `open_gpu`.  Under the simulator (`NUMBA_ENABLE_CUDASIM=1`) device memory is NumPy
+arrays, a launch runs the kernel's Python, a graph repeats what was recorded, and a warp is one lane wide: `WARP` is 1, so
+that code which is right for every width of a warp is tested, and the intrinsics have one-line twins.
 """
 
 from __future__ import annotations
@@ -43,11 +45,12 @@ except ImportError as _error:
     raise EngineError(f"GPU engines need numba-cuda ({_error}); install mpi-match[gpu], or use --engine keyed") from None
 
 cuda: Any = _numba_cuda
-"""Numba's CUDA for the bodies of kernels (`cuda.blockIdx`, `cuda.shared`, `cuda.atomic`); to a type checker it is made of stubs."""
+"""Numba's CUDA for the bodies of kernels (`cuda.blockIdx`, `cuda.shared`, `cuda.atomic`); to a type checker it is made of
+stubs."""
 
 LOCAL_RANK_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
-"""Where a launcher tells a rank its number on this host.  The order matters: under mpirun inside a Slurm job SLURM_LOCALID is 0 for
-every rank, and what mpirun itself set is right."""
+"""Where a launcher tells a rank its number on this host.  The order matters: under mpirun inside a Slurm job
+SLURM_LOCALID is 0 for every rank, and what mpirun itself set is right."""
 
 simulated: bool = bool(_numba_config.ENABLE_CUDASIM)
 """Do kernels run as Python (`NUMBA_ENABLE_CUDASIM=1`)?"""
@@ -80,7 +83,8 @@ _SIMULATED_GPU = GpuInfo(0, "CUDA simulator", "GPU-00000000-0000-0000-0000-00000
 
 
 def driver_versions() -> tuple[str, str]:
-    """Version of the NVIDIA driver ("580.159.03", empty if unknown) and the newest CUDA that it runs ("13.0").  Raises EngineError."""
+    """Version of the NVIDIA driver ("580.159.03", empty if unknown) and the newest CUDA that it runs ("13.0").  Raises
+    EngineError."""
     if simulated:
         return "", "simulator"
     _initialise()
@@ -90,7 +94,8 @@ def driver_versions() -> tuple[str, str]:
 
 
 def visible_gpus() -> list[GpuInfo]:
-    """The GPUs that this process may use, without starting work on any.  Raises EngineError, in one line, when there is none."""
+    """The GPUs that this process may use, without starting work on any.  Raises EngineError, in one line, when there is
+    none."""
     if simulated:
         return [_SIMULATED_GPU]
     _initialise()
@@ -136,10 +141,11 @@ def local_rank(environment: dict[str, str] | None = None) -> int | None:
 
 
 def open_gpu(device: int | None = None) -> Gpu:
-    """Choose a GPU and make it this thread's: number `device` of the visible ones, or the local rank modulo how many there are.
+    """Choose a GPU and make it this thread's: number `device` of the visible ones, or the local rank modulo how many
+    there are.
 
-    Raises EngineError, in one line, when there is no such GPU.  That two processes do not share one is the launcher's and the
-    cluster's business (they compare `Gpu.info.uuid`).
+    Raises EngineError, in one line, when there is no such GPU.  That two processes do not share one is the launcher's and
+    the cluster's business (they compare `Gpu.info.uuid`).
     """
     gpus = visible_gpus()
     if device is None:
@@ -150,7 +156,8 @@ def open_gpu(device: int | None = None) -> Gpu:
 
 
 class Gpu:
-    """One GPU: where buffers and streams come from.  `info` says which; `n_bytes` is what is taken of its memory through it."""
+    """One GPU: where buffers and streams come from.  `info` says which; `n_bytes` is what is taken of its memory through
+    it."""
 
     def __init__(self, info: GpuInfo) -> None:
         self.info = info
@@ -209,7 +216,6 @@ class DeviceArray:
         memory = self.memory[start:stop] if simulated else None
         return DeviceArray(self.pointer + start * self.dtype.itemsize, stop - start, self.dtype, self.owner, memory)
 
-
     def viewed(self, dtype: Any) -> DeviceArray:
         """The same bytes as items of another type."""
         dtype = np.dtype(dtype)
@@ -241,7 +247,9 @@ class DeviceBuffer:
             error, address = driver.cuMemAlloc(n_bytes)
             if error == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
                 free = _call(driver.cuMemGetInfo)[0]
-                raise EngineError(f"the GPU has no room for {n_bytes / 2**20:,.0f} MiB more: {free / 2**20:,.0f} MiB are free")
+                raise EngineError(
+                    f"the GPU has no room for {n_bytes / 2**20:,.0f} MiB more: {free / 2**20:,.0f} MiB are free"
+                )
             if error != 0:
                 raise RuntimeError(f"cuMemAlloc of {n_bytes} bytes: {error!r}")
             pointer = int(address)
@@ -283,7 +291,8 @@ def pinned(size: int, dtype: Any) -> Array:
         return np.zeros(size, dtype)
     pointer = int(_call(driver.cuMemHostAlloc, size * dtype.itemsize, 0))
     raw = (ctypes.c_char * (size * dtype.itemsize)).from_address(pointer)
-    raw.owner = _Memory(pointer, size * dtype.itemsize, driver.cuMemFreeHost)  # NumPy keeps `raw` alive, and `raw` the memory
+    # NumPy keeps `raw` alive, and `raw` the memory
+    raw.owner = _Memory(pointer, size * dtype.itemsize, driver.cuMemFreeHost)
     array = np.frombuffer(raw, dtype)
     array[:] = 0
     return array
@@ -372,17 +381,30 @@ class Mark:
 
 
 class Kernel:
-    """A kernel of one signature, compiled at its first `bind` and cached on disk (in NUMBA_CACHE_DIR, else beside its file)."""
+    """A kernel of one signature, compiled at its first `bind` and cached on disk (in NUMBA_CACHE_DIR, else beside its
+    file)."""
 
-    def __init__(self, function: Callable[..., None], signature: str) -> None:
+    def __init__(self, function: Callable[..., None], signature: str, max_registers: int | None = None) -> None:
         self.function = function
         self.signature = signature
+        self._max_registers = max_registers
         self.__doc__ = function.__doc__
         self.name = function.__name__
 
     @cached_property
     def _dispatcher(self) -> Any:
-        return cuda.jit(self.function) if simulated else cuda.jit(cache=True)(self.function)
+        if simulated:
+            return cuda.jit(self.function)
+        try:
+            return cuda.jit(cache=True)(self.function)
+        except RuntimeError:  # there is no directory to cache in
+            return cuda.jit(self.function)
+
+    @cached_property
+    def _types(self) -> Any:
+        from numba.cuda.core.sigutils import normalize_signature
+
+        return normalize_signature(self.signature)[0]
 
     @cached_property
     def _handles(self) -> dict[int, int]:
@@ -393,10 +415,12 @@ class Kernel:
         index = int(cuda.get_current_device().id)
         if index not in self._handles:
             try:
-                compiled = self._dispatcher.compile(self.signature)
+                compiled = self._dispatcher.compile(self._types)
             except (ImportError, OSError, RuntimeError) as error:
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-                raise EngineError(f"the kernel {self.name} does not compile here: {reason}; is mpi-match[gpu] installed?") from error
+                raise EngineError(
+                    f"the kernel {self.name} does not compile here: {reason}; is mpi-match[gpu] installed?"
+                ) from error
             self._handles[index] = int(compiled._codelibrary.get_cufunc().handle)
         return self._handles[index]
 
@@ -407,19 +431,17 @@ class Kernel:
     def ptx(self, compute_capability: tuple[int, int]) -> str:
         """The kernel's assembly for a GPU that need not be there.  Needs the compiler's libraries."""
         from numba.cuda import dispatcher
-        from numba.cuda.core.sigutils import normalize_signature
 
-        types, _ = normalize_signature(self.signature)
         absent = SimpleNamespace(compute_capability=compute_capability)
         # Numba asks the current GPU, which there may not be, for what it compiles the functions that a kernel calls
-        with mock.patch.object(dispatcher, "get_current_device", lambda: absent):
-            text, _ = cuda.compile_ptx(self.function, types, cc=compute_capability)
+        with mock.patch.object(dispatcher, "get_current_device", return_value=absent):
+            text, _ = cuda.compile_ptx(self.function, self._types, cc=compute_capability)
         return str(text)
 
 
-def kernel(signature: str) -> Callable[[Callable[..., None]], Kernel]:
-    """Decorator: a kernel, `signature` such as "void(int64[::1], uint32[::1], int64)"."""
-    return partial(Kernel, signature=signature)
+def kernel(signature: str, max_registers: int | None = None) -> Callable[[Callable[..., None]], Kernel]:
+    """Decorator: a kernel, `signature` such as "void(int64[::1], uint32[::1], int64)"; `max_registers` of a thread."""
+    return partial(Kernel, signature=signature, max_registers=max_registers)
 
 
 def device_function(function: Callable[..., Any]) -> Any:
@@ -467,7 +489,9 @@ class Launch:
         if 0 in self._grid:
             return
         if simulated:
-            self._kernel._dispatcher[self._grid, self._block](*(a.memory if isinstance(a, DeviceArray) else a for a in self._args))
+            self._kernel._dispatcher[self._grid, self._block](
+                *(a.memory if isinstance(a, DeviceArray) else a for a in self._args)
+            )
             return
         (error,) = self._call(stream.handle)
         if error != 0:
@@ -477,8 +501,8 @@ class Launch:
 class Graph:
     """Copies and launches recorded once and repeated with one driver call.
 
-    `record` gives its work to `stream`.  It runs once for real before it is captured (that loads its kernels, which must not happen
-    during capture), so what it does must be harmless then.
+    `record` gives its work to `stream`.  It runs once for real before it is captured (that loads its kernels, which must
+    not happen during capture), so what it does must be harmless then.
     """
 
     def __init__(self, stream: Stream, record: Callable[[], None]) -> None:

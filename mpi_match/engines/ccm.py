@@ -1,4 +1,6 @@
-"""CCM: one thread per constraint on the event's names (Margara & Cugola, "High Performance Content-Based Matching Using GPUs", DEBS 2011).
+r"""CCM: one thread per constraint on the event's names.
+
+Margara & Cugola, "High Performance Content-Based Matching Using GPUs", DEBS 2011.
 
 `counting` looks at the constraints on the event's names one run after the other.  CCM looks at all of them at once:
 
@@ -6,22 +8,24 @@
     grid           y = 0                y = 1
     rows of name   temp                 wind
                    . . . . . . . .      . . . . .        x walks the run of the name, one row per thread
-                     \\    |   \\            |             a satisfied row counts its filter down (atomic)
+                     \    |   \            |             a satisfied row counts its filter down (atomic)
     counters       2   0   3   0   1    ...              a filter that comes to 0 sets the bit of its interface
 
-One block works on one attribute, whose code and run lie in shared memory.  Counters and interfaces exist twice: while an event uses
-one copy, its kernel resets the other for the next event.  So a whole event is one copy in, one kernel, one copy out.
+One block works on one attribute, whose code and run lie in shared memory.  Counters and interfaces exist twice: while an
+event uses one copy, its kernel resets the other for the next event.  So a whole event is one copy in, one kernel, one
+copy out.
 
-**One event at a time**, the published way (`--batch 1`): the three steps are captured as a CUDA graph, once for each of the two
-copies, and repeated with one driver call per event (`ccm_event`).
+**One event at a time**, the published way (`--batch 1`): the three steps are captured as a CUDA graph, once for each of
+the two copies, and repeated with one driver call per event (`ccm_event`).
 
-**Batches**, ours: the grid has a third axis, z, the event, and each event in flight has counters of its own.  How many are in flight
-is what fits in the GPU's cache; the kernel runs once for each such group, and resets the counters that the previous group used (`ccm_batch`).
+**Batches**, ours: the grid has a third axis, z, the event, and each event in flight has counters of its own.  How many
+are in flight is what fits in the GPU's cache; the kernel runs once for each such group, and resets the counters that the
+previous group used (`ccm_batch`).
 
-The answer is a bit mask per event where there are few interfaces, otherwise a list of (event, id) pairs: the kernel counts all that it
-finds and writes those for which there is room, and a list that was too short is made longer and filled again.  Where we differ from the
-paper: rows are also grouped by type, operators beyond its `= != < > prefix contains` come down to the same interval test, counters
-count down from the filter's size, packed (see `ccm_rows`).
+The answer is a bit mask per event where there are few interfaces, otherwise a list of (event, id) pairs: the kernel
+counts all that it finds and writes those for which there is room, and a list that was too short is made longer and filled
+again.  Where we differ from the paper: rows are also grouped by type, operators beyond its `= != < > prefix contains`
+come down to the same interval test, counters count down from the filter's size, packed (see `ccm_rows`).
 """
 
 from __future__ import annotations
@@ -47,8 +51,8 @@ LEAST_ATTRIBUTES = 4
 
 
 class Ccm:
-    """CCM on one GPU.  `upload_s` is what bringing the table there took; `kernel_s` is the device time of all batches' kernels so far
-    (single events are not timed: that would take longer than they do)."""
+    """CCM on one GPU.  `upload_s` is what bringing the table there took; `kernel_s` is the device time of all batches'
+    kernels so far (single events are not timed: that would take longer than they do)."""
 
     name = "ccm"
 
@@ -66,10 +70,12 @@ class Ccm:
 
     @property
     def nbytes(self) -> int:
+        """Bytes on the device."""
         return self._gpu.n_bytes
 
     @property
     def kernel_s(self) -> float:
+        """Seconds of device time, see the class."""
         return sum(many.kernel_s for many in self._many.values())
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:

@@ -2,13 +2,13 @@
 
 A batch is worked on in passes, a pass in launches of as many events as have counters:
 
-    launch 0    events 0 .. s-1      counters: copy 0        resets what the launch before it (of an earlier batch) used of copy 1
+    launch 0    events 0 .. s-1      counters: copy 0        resets what the last launch before used of copy 1
     launch 1    events s .. 2s-1     counters: copy 1        resets copy 0
     ...
 
-All launches of a pass follow one copy in and precede one copy out.  Bit masks lie beside each other for the whole pass.  Lists hold
-(event, id) pairs of the whole pass in any order; the host sorts them.  The kernel also counts the pairs for which there was no room:
-then the list is made longer and the pass done again.
+All launches of a pass follow one copy in and precede one copy out.  Bit masks lie beside each other for the whole pass.
+Lists hold (event, id) pairs of the whole pass in any order; the host sorts them.  The kernel also counts the pairs for
+which there was no room: then the list is made longer and the pass done again.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ from mpi_match.engines.ccm_kernel import (
     RESET_COUNTS_SLOT,
     RESET_FOUND,
     OnDevice,
+)
+from mpi_match.engines.ccm_kernel import (
     ccm_kernel as kernel,
 )
 from mpi_match.matches import Matches, id_dtype
@@ -81,7 +83,7 @@ class ManyEvents:
     def match(self, batch: EventBatch) -> Matches:
         """The answers for a batch of any size."""
         if batch.n_events == 0:
-            return Matches(np.zeros(1, np.int64), np.zeros(0, id_dtype(self._n_ids)), self._n_ids)
+            return Matches.from_offsets(np.zeros(1, np.int64), np.zeros(0, id_dtype(self._n_ids)), self._n_ids)
         starts = range(0, batch.n_events, PASS_EVENTS)
         parts = [self._pass(batch[start : start + PASS_EVENTS]) for start in starts]
         return parts[0] if len(parts) == 1 else Matches.concat(parts)
@@ -134,7 +136,13 @@ class ManyEvents:
         locations = offsets + n_events + 1
         attributes = locations + 2 * n_events * self._table.has_areas
         host = self._host_events.array(attributes + len(batch.attributes))
-        host[[ANSWER, OFFSETS, LOCATIONS, ATTRIBUTES, CAPACITY]] = self._answer, offsets, locations, attributes, self._capacity
+        host[[ANSWER, OFFSETS, LOCATIONS, ATTRIBUTES, CAPACITY]] = (
+            self._answer,
+            offsets,
+            locations,
+            attributes,
+            self._capacity,
+        )
 
         plan = host[EVENTS_HEADER:offsets].reshape(-1, PLAN_WORDS)
         plan[:] = 0
@@ -175,4 +183,4 @@ class ManyEvents:
 
     def _matches(self, event: Array, id_: Array, n_events: int) -> Matches:
         offsets = offsets_of(np.bincount(event, minlength=n_events))
-        return Matches(offsets, id_.astype(id_dtype(self._n_ids)), self._n_ids)
+        return Matches.from_offsets(offsets, id_.astype(id_dtype(self._n_ids)), self._n_ids)

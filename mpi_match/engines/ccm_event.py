@@ -1,13 +1,13 @@
 """One event at a time, as CCM was published: copy in, kernel, copy out, captured as a CUDA graph and repeated.
 
-    pinned words   header | launch 0, launch 1 | offsets | location | attributes        written by the host, a few hundred bytes
+    pinned words   header | launch 0, launch 1 | offsets | location | attributes     a few hundred bytes, by the host
          | copy in
     kernel         launch 0: counts in copy 0, resets copy 1        launch 1: the other way round
          | copy out
     pinned answer  the bit mask, or how many ids and the first of them
 
-Two graphs, one for each launch, are used in turn.  What is left for Python per event is to write the attributes, give a graph to the
-driver, wait, and read the answer.
+Two graphs, one for each launch, are used in turn.  What is left for Python per event is to write the attributes, give a
+graph to the driver, wait, and read the answer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
 from mpi_match.engines import ccm_kernel
-from mpi_match.engines._cuda import Graph, Gpu, Stream, pinned
+from mpi_match.engines._cuda import Gpu, Graph, Stream, pinned
 from mpi_match.engines.ccm_kernel import (
     ANSWER,
     ATTRIBUTES,
@@ -31,6 +31,8 @@ from mpi_match.engines.ccm_kernel import (
     OFFSETS,
     PLAN_WORDS,
     OnDevice,
+)
+from mpi_match.engines.ccm_kernel import (
     ccm_kernel as kernel,
 )
 from mpi_match.matches import Matches, id_dtype
@@ -127,4 +129,4 @@ class OneEvent:
     def _matches(self, ids: Array) -> Matches:
         offsets, ids = np.array([0, len(ids)]), ids.astype(self._id_dtype)
         offsets.flags.writeable = ids.flags.writeable = False  # an answer may be handed out again
-        return Matches(offsets, ids, self._n_ids)
+        return Matches.from_offsets(offsets, ids, self._n_ids)

@@ -1,10 +1,10 @@
 """The kernel of CCM, and the words that tell it what to do.
 
-A launch has six arrays and a number.  What the table holds is in `rows` and `words` (see `ccm_rows`); what is to be done is in
-`events`, one array so that one copy brings it:
+A launch has six arrays and a number.  What the table holds is in `rows` and `words` (see `ccm_rows`); what is to be done
+is in `events`, one array so that one copy brings it:
 
     header      what kind of answer, where the other parts start, room in a list of answers
-    launches    for each launch (a group of events with counters of their own): which events, which slots they use, which to reset
+    launches    for each launch (a group of events with counters of their own): which events, which slots, which to reset
     offsets     i64[n + 1]         locations   f64[n, 2] as bits         attributes   i64[m], packed (see `vocabulary`)
 
 Arithmetic is in signed 64-bit integers throughout: mixed with unsigned ones Numba would make doubles of them.
@@ -38,7 +38,18 @@ MASK, INTERFACES, FILTERS = 0, 1, 2
 """Kinds of answer: bit masks of interfaces, pairs (event, interface), pairs (event, filter)."""
 
 ANSWER, OFFSETS, LOCATIONS, ATTRIBUTES, CAPACITY, EVENTS_HEADER = range(6)
-(FIRST, N_EVENTS, COUNTS_SLOT, ANSWERS_SLOT, FOUND, N_RESET, RESET_COUNTS_SLOT, N_ANSWERS_RESET, RESET_ANSWERS_SLOT, RESET_FOUND) = range(10)
+(
+    FIRST,
+    N_EVENTS,
+    COUNTS_SLOT,
+    ANSWERS_SLOT,
+    FOUND,
+    N_RESET,
+    RESET_COUNTS_SLOT,
+    N_ANSWERS_RESET,
+    RESET_ANSWERS_SLOT,
+    RESET_FOUND,
+) = range(10)
 PLAN_WORDS = 10
 NO_RESET = -1
 
@@ -140,7 +151,9 @@ def _rest_holds(rows: Any, words: Any, events: Any, event: int, first: int, last
 
 
 @device_function
-def _deliver(rows: Any, words: Any, events: Any, answers: Any, found: Any, plan: int, z: int, shared: Any, filter_id: int) -> None:
+def _deliver(
+    rows: Any, words: Any, events: Any, answers: Any, found: Any, plan: int, z: int, shared: Any, filter_id: int
+) -> None:
     """Record that everything counted of a filter is satisfied, if the rest of it holds too."""
     info = _word(words, _INTERFACE, filter_id)
     event = events[plan + FIRST] + z
@@ -189,7 +202,7 @@ def _reset(words: Any, events: Any, counts: Any, answers: Any, found: Any, plan:
 
 @kernel("void(int64[::1], uint32[::1], int64[::1], uint32[::1], uint32[::1], int64[::1], int64)")
 def ccm_kernel(rows: Any, words: Any, events: Any, counts: Any, answers: Any, found: Any, launch: int) -> None:
-    """Count, for each filter, the constraints that each event satisfies; collect what reaches its number; reset the other copy.
+    """Count, for each filter, the constraints that each event satisfies; collect the complete ones; reset the other copy.
 
     One thread per (event, attribute, row of the attribute's runs): z is the event, y the attribute, x walks the rows.
 
@@ -197,18 +210,21 @@ def ccm_kernel(rows: Any, words: Any, events: Any, counts: Any, answers: Any, fo
         rows          e e e  n n n n  s s  b ...    looks at e e e and n n n n
 
     Parameters:
-        rows     i64  packed rows, then areas           written at building, see `ccm_rows`
-        words    u32  everything else about the table   written at building, see `ccm_rows`
-        events   i64  header, launches, offsets [n + 1], locations (x, y as bits of doubles) [n, 2], packed attributes; by the host
-        counts   u32  [slots, counter_words] what each filter still misses; by this kernel and, before the first launch, the host
+        rows     i64  packed rows, then areas            written at building, see `ccm_rows`
+        words    u32  everything else about the table    written at building, see `ccm_rows`
+        events   i64  header, launches, offsets [n + 1], locations (x, y as bits of doubles) [n, 2], packed attributes;
+                      written by the host before each event or batch
+        counts   u32  [slots, counter_words] what each filter still misses; by the host once, then by this kernel
         answers  u32  [slots, answer_words] bits of matched interfaces; zero before
-        found    i64  lists: a counter, then up to CAPACITY pairs `event << 32 | id`; the counter counts also those without room
-        launch   which entry of the launches in `events` this one is
-    Launch: grid.x * block.x threads for a run (fewer walk), grid.y >= attributes of the widest event, grid.z >= events and slots to
-    reset; shared memory 64 bytes.  Work: rows of the runs touched; one atomic per satisfied row; counter_words written per slot.
-    Invariant: a counter reaches 0 exactly once, when every counted constraint of its filter is satisfied, because an attribute looks
-    at each row at most once and names are distinct in an event.
-    Source: Margara & Cugola, DEBS 2011, section 4 (one thread per constraint, 2-D grid, double buffers).  We differ: see the module.
+        found    i64  lists: a counter, then up to CAPACITY pairs `event << 32 | id`; those without room are counted too
+        launch        which entry of the launches in `events` this one is
+
+    Launch: grid.x * block.x threads for a run (fewer walk), grid.y >= attributes of the widest event, grid.z >= events
+    and slots to reset; shared memory 56 bytes.
+    Work: rows of the runs touched; one atomic per satisfied row; counter_words written per slot.
+    Invariant: a counter comes to 0 exactly once, when all counted constraints of its filter are satisfied, because an
+    attribute looks at a row at most once and names are distinct in an event.
+    Source: Margara & Cugola, DEBS 2011 (a thread per constraint, 2-D grid, double buffers).  We differ: see `ccm`.
     """
     shared = cuda.shared.array(SHARED_WORDS, np.int64)
     plan = EVENTS_HEADER + launch * PLAN_WORDS
@@ -272,7 +288,9 @@ class OnDevice:
     def grid(self, n_attributes: int, n_events: int, rows_per_thread: int) -> tuple[int, int, int]:
         """The grid for events of up to `n_attributes`.  Raises EngineError when a grid cannot have so many."""
         if n_attributes > MAX_ATTRIBUTES:
-            raise EngineError(f"an event has {n_attributes} attributes; ccm takes at most {MAX_ATTRIBUTES}, keyed takes more")
+            raise EngineError(
+                f"an event has {n_attributes} attributes; ccm takes at most {MAX_ATTRIBUTES}, keyed takes more"
+            )
         blocks = -(-self._longest_run // (BLOCK * rows_per_thread))
         return min(max(blocks, 1), MAX_BLOCKS), max(n_attributes, 1), n_events
 

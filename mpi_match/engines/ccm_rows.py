@@ -1,23 +1,26 @@
 """The table `Constraints` of CCM as its kernel reads it: packed rows in runs, and everything else in one array of words.
 
-A *run* is the rows that one attribute of an event must look at.  The table groups its constraints by name; here a name's rows fall
-further apart by type, because a code says its type and the rows of another type can never be satisfied:
+A *run* is the rows that one attribute of an event must look at.  The table groups its constraints by name; here a name's
+rows fall further apart by type, because a code says its type and the rows of another type can never be satisfied:
 
     name 0                              name 1         ...   atom 0   atom 1
     exists | number | string | boolean  exists | ...         all true
 
-An attribute of name n and type t looks at the runs "exists" and t of n; an atom (a virtual name, see `vocabulary`) at its own run.
+An attribute of name n and type t looks at the runs "exists" and t of n; an atom (a virtual name, see `vocabulary`) at
+its own run.
 
-A row is one word of 64 bits, start in the low half and width in the high one, satisfied by code x iff `(x - start) mod 2^32 <= width`:
+A row is one word of 64 bits, start in the low half and width in the high one, satisfied by code x iff `(x - start) mod
+2^32 <= width`:
 
     lo <= x <= hi        start = lo        width = hi - lo
-    not lo <= x <= hi    start = hi + 1    width = lo - hi - 2 (mod 2^32): around the ring; inside the type's run that is `!=`
+    not lo <= x <= hi    start = hi + 1    width = lo - hi - 2 (mod 2^32): around the ring; in its type's run that is `!=`
     exists, atoms        start = 0         width = 2^32 - 1
     in, not in           start = 2^31 + number of the set   width = 0 for `in`, 1 for `not in`
 
-Counters count down, packed into words as narrow as the largest filter allows (bytes, usually): the filter whose counter comes from
-1 to 0 is complete, without looking up its size.  `absent` and areas are not counted; they are the *rest* of a filter, looked at when
-its counter reaches 0, with everything needed beside it.  A filter that has nothing to count is on the list `always`.
+Counters count down, packed into words as narrow as the largest filter allows (bytes, usually): the filter whose counter
+comes from 1 to 0 is complete, without looking up its size.  `absent` and areas are not counted; they are the *rest* of a
+filter, looked at when its counter reaches 0, with everything needed beside it.  A filter that has nothing to count is on
+the list `always`.
 """
 
 from __future__ import annotations
@@ -55,14 +58,15 @@ SECTIONS = (
 """Sections of the words, in order; word i of the header is where section i starts."""
 SECTION = {name: i for i, name in enumerate(SECTIONS)}
 N_NAMES, SHIFT, COUNTER_WORDS, COUNTER_LOG, N_ALWAYS, N_REST, AREAS, ANSWER_WORDS = range(len(SECTIONS), len(SECTIONS) + 8)
-"""The rest of the header.  COUNTER_LOG: 2^n counters share a word; AREAS: where areas start in the rows; ANSWER_WORDS: of a bit mask."""
+"""The rest of the header.  COUNTER_LOG: 2^n counters share a word; AREAS: where areas start in the rows; ANSWER_WORDS: of
+a bit mask."""
 HEADER_WORDS = ANSWER_WORDS + 1
 
 
 @dataclass(frozen=True)
 class CcmRows:
-    """rows i64: packed rows, then x, y and r² of each area as the bits of doubles; words u32: header and sections; `longest_run` in
-    rows of the run (or the two runs together) that the worst attribute looks at."""
+    """rows i64: packed rows, then x, y and r² of each area as the bits of doubles; words u32: header and sections;
+    `longest_run` in rows of the run (or the two runs together) that the worst attribute looks at."""
 
     rows: Array
     words: Array
@@ -76,15 +80,18 @@ class CcmRows:
 
     @property
     def counter_words(self) -> int:
+        """Words of the counters of one event."""
         return int(self.words[COUNTER_WORDS])
 
     @property
     def answer_words(self) -> int:
+        """Words of the bit mask of one event."""
         return int(self.words[ANSWER_WORDS])
 
 
 def ccm_rows(table: Table) -> CcmRows:
-    """Lay a table out for the kernel.  Raises EngineError for a table with too many codes on a name, names, interfaces or filters."""
+    """Lay a table out for the kernel.  Raises EngineError for a table with too many codes on a name, names, interfaces or
+    filters."""
     v, c = table.vocabulary, table.constraints
     limits = {
         "codes on one name": int(v.n_codes.max(initial=0)),
@@ -183,4 +190,6 @@ def _longest(run_offsets: Array, n_names: int) -> int:
     """Rows that the worst attribute looks at."""
     lengths = np.diff(run_offsets)
     of_names = lengths[: 4 * n_names].reshape(-1, 4)
-    return max(int((of_names[:, 0] + of_names[:, 1:].max(axis=1)).max(initial=0)), int(lengths[4 * n_names :].max(initial=0)))
+    return max(
+        int((of_names[:, 0] + of_names[:, 1:].max(axis=1)).max(initial=0)), int(lengths[4 * n_names :].max(initial=0))
+    )

@@ -1,9 +1,10 @@
-"""Tests of the kernels under Numba's CUDA simulator: a process of their own, because Numba decides when it is first imported.
+"""Tests of the kernels under Numba's CUDA simulator: a process of their own, because Numba decides when it is first
+imported.
 
     NUMBA_ENABLE_CUDASIM=1 python -m pytest tests/kernels
 
-The simulator runs some thousands of threads a second, so blocks are a few threads here: small inputs then cross the borders of
-blocks, of groups of events in flight and of passes, which is where the mistakes are.
+The simulator runs some thousands of threads a second, so blocks are a few threads here: small inputs then cross the
+borders of blocks, of groups of events in flight and of passes, which is where the mistakes are.
 """
 
 from __future__ import annotations

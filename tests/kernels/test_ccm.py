@@ -6,12 +6,13 @@ import pytest
 from cases import CASES, event_of, filters_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from strategies import subscriptions_and_events
+
 from mpi_match import model
 from mpi_match.engines import ccm, ccm_batch, open_engine
 from mpi_match.events import Events
 from mpi_match.model import make_event, make_filter
 from mpi_match.table import Table
-from strategies import subscriptions_and_events
 
 NAMES_OF_ANSWERS = ("mask", "list", "filters")
 

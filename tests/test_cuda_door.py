@@ -1,0 +1,183 @@
+"""`engines/_cuda.py` and the GPU engines without a GPU: choice of device, errors, launches, and kernels as PTX."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpi_match import engines
+from mpi_match.engines import EngineError, _cuda, open_engine
+from mpi_match.engines.ccm_kernel import ccm_kernel
+from mpi_match.model import make_filter
+from mpi_match.table import Table
+
+GPUS = [_cuda.GpuInfo(i, "a GPU", f"GPU-{i}", (9, 0), 132, 50 << 20, 139 << 30) for i in range(2)]
+TABLE = Table.from_filters([make_filter("a", [["x", "=", 1]])])
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in _cuda.LOCAL_RANK_VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(_cuda, "visible_gpus", lambda: GPUS)
+    monkeypatch.setattr(_cuda.Gpu, "make_current", lambda self: None)
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without a driver, also where there is one."""
+
+    def fail(flags: int) -> Any:
+        raise RuntimeError("Failed to dlopen libcuda.so.1\nand more")
+
+    _cuda._initialise.cache_clear()
+    monkeypatch.setattr(_cuda.driver, "cuInit", fail)
+
+
+@pytest.mark.parametrize(
+    ("environment", "rank"),
+    [
+        ({}, None),
+        ({"OMPI_COMM_WORLD_LOCAL_RANK": "1", "SLURM_LOCALID": "0"}, 1),  # mpirun inside a Slurm job
+        ({"MPI_LOCALRANKID": "2", "SLURM_LOCALID": "0"}, 2),
+        ({"SLURM_LOCALID": "3"}, 3),
+        ({"OMPI_COMM_WORLD_LOCAL_RANK": "", "SLURM_LOCALID": "3"}, 3),
+    ],
+)
+def test_local_rank_is_what_the_innermost_launcher_says(environment: dict[str, str], rank: int | None) -> None:
+    assert _cuda.local_rank(environment) == rank
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_ranks_take_gpus_in_turn_and_an_argument_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _cuda.open_gpu().info.index == 0
+    monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_RANK", "3")
+    assert _cuda.open_gpu().info.index == 1
+    assert _cuda.open_gpu(0).info.index == 0
+    with pytest.raises(EngineError, match="no GPU 2: 2 visible"):
+        _cuda.open_gpu(2)
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize("name", ["ccm", "keyed_cuda"])
+def test_without_a_gpu_an_engine_says_so_in_one_line(name: str) -> None:
+    with pytest.raises(EngineError) as caught:
+        open_engine(name, TABLE)
+    assert str(caught.value) == "no usable GPU on this machine: Failed to dlopen libcuda.so.1; use --engine keyed"
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_auto_takes_the_cpu_and_logs_why(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger=engines.__name__):
+        assert open_engine("auto", TABLE).name == "keyed"
+    assert "keyed_cuda passed over: no usable GPU" in caplog.text
+
+
+def test_importing_the_package_asks_for_no_gpu() -> None:
+    """Neither CUDA's bindings nor Numba's CUDA are loaded by what every process imports."""
+    code = (
+        "import sys, mpi_match.engines, mpi_match.table; print([m for m in sys.modules if m.startswith(('cuda', 'numba'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+class Recorder:
+    """A stand-in for the driver: remembers calls, and what a launch's parameters point to."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.CUfunction = int
+        self.CUstream = int
+        self.CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2)
+        self.n_words = 0
+
+    def cuLaunchKernel(self, *arguments: Any) -> tuple[int]:
+        *shape, parameters, _ = arguments
+        pointers = (ctypes.c_void_p * self.n_words).from_address(parameters)
+        self.calls.append(("launch", shape, [ctypes.c_int64.from_address(p).value for p in pointers]))
+        return (0,)
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any) -> tuple[int, ...]:
+            self.calls.append((name, *arguments))
+            return (0, 77) if name in ("cuStreamEndCapture", "cuGraphInstantiate") else (0,)
+
+        call.__name__ = name
+        return call
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    recorder = Recorder()
+    monkeypatch.setattr(_cuda, "driver", recorder)
+    monkeypatch.setattr(_cuda.Kernel, "_handle", lambda self: 1234)
+    return recorder
+
+
+def test_a_launch_gives_numba_s_words_for_its_arguments(recorder: Recorder) -> None:
+    recorder.n_words = 7 + 1 + 7
+    first = _cuda.DeviceArray(0x1000, 5, np.dtype(np.uint32), None)
+    second = _cuda.DeviceArray(0x2000, 3, np.dtype(np.float64), None)
+    launch = _cuda.Kernel(lambda a, n, b: None, "void()").bind((4, 2), 128, [first, 9, second])
+    launch(SimpleNamespace(handle=55))  # type: ignore[arg-type]
+    launch.set(1, -1)
+    launch.resize((1,))
+    launch(SimpleNamespace(handle=55))  # type: ignore[arg-type]
+    arrays = [0, 0, 5, 4, 0x1000, 5, 4], [0, 0, 3, 8, 0x2000, 3, 8]
+    assert recorder.calls == [
+        ("launch", [1234, 4, 2, 1, 128, 1, 1, 0, 55], [*arrays[0], 9, *arrays[1]]),
+        ("launch", [1234, 1, 1, 1, 128, 1, 1, 0, 55], [*arrays[0], -1, *arrays[1]]),
+    ]
+
+
+def test_a_graph_runs_once_is_captured_and_repeated(recorder: Recorder) -> None:
+    stream = SimpleNamespace(handle=55, synchronize=lambda: recorder.calls.append(("synchronize",)))
+    graph = _cuda.Graph(stream, lambda: recorder.calls.append(("work",)))  # type: ignore[arg-type]
+    graph.launch()
+    graph.launch()
+    assert [call[0] for call in recorder.calls] == [
+        *("work", "synchronize", "cuStreamBeginCapture", "work", "cuStreamEndCapture", "cuGraphInstantiate"),
+        *("cuGraphDestroy", "cuGraphLaunch", "cuGraphLaunch"),
+    ]
+    assert recorder.calls[-1] == ("cuGraphLaunch", 77, 55)
+
+
+@pytest.mark.parametrize("compute_capability", [(8, 0), (9, 0)], ids=["sm_80", "sm_90"])
+def test_ccm_compiles_and_its_doubles_are_not_fused(compute_capability: tuple[int, int]) -> None:
+    ptx = compiled(ccm_kernel, compute_capability)
+    assert f".target sm_{compute_capability[0]}{compute_capability[1]}" in ptx
+    assert "mul.rn.f64" in ptx
+    assert "fma.rn.f64" not in ptx
+    assert "f32" not in ptx
+
+
+def test_intrinsics_of_a_warp_compile() -> None:
+    ptx = compiled(warp_kernel, (9, 0))
+    assert all(word in ptx for word in ("vote.sync.ballot", "shfl.sync.idx", "bar.warp.sync", "%laneid"))
+
+
+@_cuda.kernel("void(int64[::1])")
+def warp_kernel(values: Any) -> None:
+    """Every lane learns what the others hold."""
+    lane = _cuda.lane()
+    mask = _cuda.ballot(values[lane] > 0)
+    _cuda.sync_warp()
+    values[lane] = _cuda.shuffle(values[lane], mask & 31)
+
+
+def compiled(kernel: _cuda.Kernel, compute_capability: tuple[int, int]) -> str:
+    """The kernel's PTX; skips, saying so, where numba-cuda has no compiler (its extras cu12 and cu13 bring one)."""
+    try:
+        return kernel.ptx(compute_capability)
+    except Exception as error:
+        if type(error).__name__ not in ("DynamicLibNotFoundError", "NvvmSupportError"):
+            raise
+        pytest.skip(f"no CUDA compiler, install mpi-match[gpu]: {str(error).splitlines()[0]}")

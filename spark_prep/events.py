@@ -47,13 +47,13 @@ def ordered(rows: DataFrame, partitions: int) -> DataFrame:
 
 
 def write_parts(
-    ordered: DataFrame, form: EventForm, table: Path, files: PartFiles, events_per_part: int = EVENTS_PER_PART
+    ordered: DataFrame, form: EventForm, table: Path, digest: str, files: PartFiles, events_per_part: int = EVENTS_PER_PART
 ) -> DataFrame:
     """Write the parts of an event table; a row of `SCHEMA` for each part, for each bad row, and for each batch `read`.
 
+    `digest` is that of `table` (`table_digest`), so that no task takes another table that came to lie there.
     Persist the result before use: computing it is what writes the parts.
     """
-    digest = table_digest(table)
     content = "value" if "value" in ordered.columns else "row"
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -15,13 +15,15 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark import StorageLevel
+from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from mpi_match.event_table import event_counts
 from mpi_match.model import ModelError
 from mpi_match.rows import EventForm
 from mpi_match.storage import StorageError
@@ -45,7 +47,7 @@ _DISK = StorageLevel.DISK_ONLY
 
 
 def compile_subscriptions(
-    inputs: list[str],
+    inputs: list[str] | DataFrame,
     output: Path,
     *,
     format: str | None = None,
@@ -56,7 +58,7 @@ def compile_subscriptions(
 ) -> CompileSummary:
     """Compile subscriptions to a table: `output`, an index, and its parts in the directory beside it.
 
-    inputs       files, directories, globs; JSON lines (also .gz) or Parquet
+    inputs       files, directories, globs; JSON lines (also .gz) or Parquet; or a DataFrame with the columns of Parquet
     format       "json" or "parquet"; by default by name
     rejects      where bad rows go, a directory; by default `<output>.rejects`
     strict       any bad row is an error, and nothing is written
@@ -66,10 +68,12 @@ def compile_subscriptions(
     Raises SparkPrepError, StorageError.
     """
     start = time.perf_counter()
+    _check_partitions(partitions)
     bad_rows = _RejectPath(output, rejects)
     spark = session(master)
-    source = sources.read(spark, inputs, format)
-    with PartSet(output, "table") as parts, _Held() as held:
+    source = _source(spark, inputs, format)
+    subscriptions.check_columns(source.columns)
+    with PartSet(output, "table") as parts, _Held() as held, _tasks():
         records = held.keep(subscriptions.parse(_spread(spark, source)))
         n_rows, n_filters, n_constraints, n_bad = _totals(records)
         table_parts.check_size(n_filters)
@@ -106,7 +110,7 @@ def compile_subscriptions(
 
 
 def compile_events(
-    inputs: list[str],
+    inputs: list[str] | DataFrame,
     table: Path,
     output: Path,
     *,
@@ -128,13 +132,14 @@ def compile_events(
     start = time.perf_counter()
     form = EventForm.of(location, id)
     table = table.absolute()
-    vocabulary = load_vocabulary(table)
+    digest = events.table_digest(table)
+    _check_partitions(partitions)
     bad_rows = _RejectPath(output, rejects)
     spark = session(master)
-    source = sources.read(spark, inputs, format)
+    source = _source(spark, inputs, format)
     cut = partitions or max(_cores(spark), source.rows.rdd.getNumPartitions())
-    with PartSet(output, "events") as parts, _Held() as held:
-        found = held.keep(events.write_parts(events.ordered(source.rows, cut), form, table, parts.files))
+    with PartSet(output, "events") as parts, _Held() as held, _tasks():
+        found = held.keep(events.write_parts(events.ordered(source.rows, cut), form, table, digest, parts.files))
         columns = list(Written._fields)
         written = sorted(
             (Written(*row) for row in found.where("part is not null").select(columns).collect()), key=_partition
@@ -143,8 +148,28 @@ def compile_events(
         bad_rows.settle(found, source, n_rows, n_bad, strict)
         n_events = n_rows - n_bad
         _agree(written, n_events, "events")
-        parts.commit(written or [events.write_empty(vocabulary, parts.files)], event_counts(n_events, vocabulary))
+        written = written or [events.write_empty(load_vocabulary(table), parts.files)]
+        parts.commit(written, parts.attributes(written[0]) | {"n_events": n_events})
     return CompileSummary(n_rows, 0, 0, 0, n_events, n_bad, bad_rows.path if n_bad else None, time.perf_counter() - start)
+
+
+def _source(spark: SparkSession, inputs: list[str] | DataFrame, format_: str | None) -> Source:
+    return sources.of_frame(inputs) if isinstance(inputs, DataFrame) else sources.read(spark, inputs, format_)
+
+
+def _check_partitions(partitions: int | None) -> None:
+    if partitions is not None and partitions < 1:
+        raise SparkPrepError(f"the number of partitions must be at least 1, found {partitions}")
+
+
+@contextmanager
+def _tasks() -> Iterator[None]:
+    """An error inside a task comes back as the text of its traceback; say the last line of it, which is what went wrong."""
+    try:
+        yield
+    except PythonException as error:
+        lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith(("\t", " SQLSTATE"))]
+        raise SparkPrepError(f"a task failed: {lines[-1].strip() if lines else 'without a text'}") from error
 
 
 def _partition(written: Written) -> int:

@@ -14,13 +14,13 @@ integers that sort like the two unsigned ones they stand for (the top bit is fli
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from mpi_match.arrays import Array, offsets_of, owners
+from mpi_match.arrays import Array, offsets_of
 from mpi_match.draft import KIND_SHIFT, Draft
 from mpi_match.model import Type
 
@@ -121,46 +121,45 @@ class ConstraintColumns(NamedTuple):
     filter_id: Array
 
     @classmethod
-    def of(cls, table: pa.Table) -> ConstraintColumns:
+    def of(cls, batches: Iterable[pa.RecordBatch]) -> ConstraintColumns:
         """From rows of filter, name, kind, numbers and strings, in any order."""
-        table = table.combine_chunks()
-        distinct, which = _dictionary(table["name"])
-        order = sorted(range(len(distinct)), key=distinct.__getitem__)
-        rank = np.empty(len(distinct), np.int64)
-        rank[order] = np.arange(len(distinct))
-        n_numbers, numbers = _flat(table["numbers"])
-        n_strings, texts = _flat(table["strings"])
-        strings, string_index = _dictionary(texts)
-        operand_offsets = offsets_of(n_numbers + n_strings)
-        is_text = (n_strings > 0)[owners(operand_offsets)]
-        number, string = np.zeros(len(is_text)), np.full(len(is_text), -1, np.int64)
-        number[~is_text] = numbers.to_numpy(zero_copy_only=False)
-        string[is_text] = string_index
+        names, strings = _Pool(), _Pool()
+        columns = [_columns(batch, names, strings) for batch in batches]
+        name, kind, n_operands, number, string, filter_id = (np.concatenate(column) for column in zip(*columns, strict=True))
+        ordered = sorted(names.place)
+        rank = np.empty(len(ordered), np.int64)
+        rank[[names.place[item] for item in ordered]] = np.arange(len(ordered))
         return cls(
-            names=[distinct[i] for i in order],
-            name=rank[which],
-            kind=table["kind"].to_numpy().astype(np.uint8),
-            operand_offsets=operand_offsets,
+            names=ordered,
+            name=rank[name],
+            kind=kind,
+            operand_offsets=offsets_of(n_operands),
             number=number,
             string=string,
-            strings=strings,
-            filter_id=table["filter"].to_numpy(),
+            strings=list(strings.place),
+            filter_id=filter_id,
         )
 
 
-def _joined(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+class _Pool:
+    """Distinct byte strings of many batches; Arrow finds those of a batch, so Python sees few."""
+
+    def __init__(self) -> None:
+        self.place: dict[bytes, int] = {}
+
+    def add(self, column: pa.Array) -> Array:
+        """i64: the place of each string of a column."""
+        encoded = column.dictionary_encode()
+        place = [self.place.setdefault(item, len(self.place)) for item in encoded.dictionary.to_pylist()]
+        return np.array(place, np.int64)[encoded.indices.to_numpy()]
 
 
-def _dictionary(column: pa.ChunkedArray | pa.Array) -> tuple[list[bytes], Array]:
-    """Distinct byte strings in the order in which they appear, and the index of each row."""
-    encoded = _joined(column).dictionary_encode()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.combine_chunks()
-    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
-
-
-def _flat(column: pa.ChunkedArray) -> tuple[Array, pa.Array]:
-    """Length of each list, and their items end to end."""
-    lists = _joined(column)
-    return np.diff(lists.offsets.to_numpy()).astype(np.int64), lists.flatten()
+def _columns(batch: pa.RecordBatch, names: _Pool, strings: _Pool) -> tuple[Array, ...]:
+    """Name, kind, number of operands, operands as number and as string, and filter of each constraint of a batch."""
+    n_numbers, n_strings = (np.diff(batch[field].offsets.to_numpy()).astype(np.int64) for field in ("numbers", "strings"))
+    is_text = np.repeat(n_strings > 0, n_numbers + n_strings)
+    number, string = np.zeros(len(is_text)), np.full(len(is_text), -1, np.int64)
+    number[~is_text] = batch["numbers"].flatten().to_numpy(zero_copy_only=False)
+    string[is_text] = strings.add(batch["strings"].flatten())
+    kind = batch["kind"].to_numpy().astype(np.uint8)
+    return names.add(batch["name"]), kind, n_numbers + n_strings, number, string, batch["filter"].to_numpy()

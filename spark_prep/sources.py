@@ -11,6 +11,8 @@ A row is (content, file, block, position):
 line in its file is asked for only when a row is bad; then one native pass counts the lines of every block (`with_lines`).
 That pass is made on the very rows that were parsed, because another reading might be cut into other blocks.
 
+A DataFrame of someone's own is a source too (`of_frame`): its rows have neither file nor line.
+
 Lines end in \n and in nothing else: a lone \r would end a line for Spark by itself, but not for other readers of JSON lines.
 """
 
@@ -21,7 +23,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from spark_prep import SparkPrepError
@@ -32,14 +34,20 @@ PLACE = ("file", "block", "position")
 
 @dataclass(frozen=True)
 class Source:
-    """Rows of one format: a DataFrame of content, file, block, position (see the module)."""
+    """Rows of one format ("json", "parquet" or "frame"): a DataFrame of content, file, block, position (see the module).
+
+    `columns` are those of the input; for JSON lines, which have none, None.
+    """
 
     rows: DataFrame
     format: str
+    columns: list[str] | None = None
 
     def with_lines(self, places: DataFrame) -> DataFrame:
         """`places` (with file, block, position) with `line`, counted from 1 in each file, in place of block and position."""
-        if self.format == "parquet":
+        if self.format == "frame":
+            lines = places.withColumn("line", F.lit(0).cast("bigint"))
+        elif self.format == "parquet":
             lines = places.withColumn("line", F.col("position") + 1)
         else:
             blocks = self.rows.groupBy("file", "block").agg(F.min("position").alias("first"), F.count("*").alias("n"))
@@ -52,7 +60,10 @@ class Source:
 
 
 def read(spark: SparkSession, inputs: list[str], format_: str | None = None) -> Source:
-    """Rows of files, directories (searched to the bottom) and globs; `.gz` is unpacked.
+    """Rows of files, directories and globs.
+
+    JSON lines: directories are searched to the bottom, and `.gz` is unpacked.  Parquet: directories named `column=value` are
+    columns, as everywhere in Spark.
 
     `format_` is "json" or "parquet"; by default what ends in `.parquet`, or is a local directory of such, is Parquet.
     Raises SparkPrepError when an input is missing or the formats are mixed.
@@ -82,14 +93,29 @@ def _json_lines(spark: SparkSession, inputs: list[str]) -> Source:
 
 
 def _parquet(spark: SparkSession, inputs: list[str]) -> Source:
-    table = spark.read.option("recursiveFileLookup", "true").option("mergeSchema", "true").parquet(*inputs)
+    table = spark.read.option("mergeSchema", "true").parquet(*inputs)
     rows = table.select(
-        F.struct(*[table[_quoted(name)] for name in table.columns]).alias("row"),
+        _all_columns(table),
         F.col("_metadata.file_path").alias("file"),
         F.lit(0).cast("bigint").alias("block"),
         F.col("_metadata.row_index").alias("position"),
     )
-    return Source(rows, "parquet")
+    return Source(rows, "parquet", table.columns)
+
+
+def of_frame(frame: DataFrame) -> Source:
+    """The rows of a DataFrame, whose columns are named as those of a Parquet file."""
+    rows = frame.select(
+        _all_columns(frame),
+        F.lit("").alias("file"),
+        F.lit(0).cast("bigint").alias("block"),
+        F.monotonically_increasing_id().alias("position"),
+    )
+    return Source(rows, "frame", frame.columns)
+
+
+def _all_columns(frame: DataFrame) -> Column:
+    return F.struct(*[frame[_quoted(name)] for name in frame.columns]).alias("row")
 
 
 def _quoted(name: str) -> str:

@@ -35,13 +35,23 @@ from pyspark.sql import functions as F
 from mpi_match.draft import DraftBuilder
 from mpi_match.model import Filter, ModelError
 from mpi_match.rows import parse_json, subscription_filters
-from spark_prep import predicates
+from spark_prep import SparkPrepError, predicates
 from spark_prep.records import SCHEMA, BadRow, bad_records, filter_records
 
 ORDER = ("interface", "key_hi", "key_lo")
+COLUMNS = {"interface", "constraints", "predicate", "filters", "area", "id"}
 _PREDICATE_KEYS = {"interface", "predicate", "area", "id"}
 _ROW_BITS = 33
 """`monotonically_increasing_id` is the partition's number shifted by this, plus the row's place in its partition."""
+
+
+def check_columns(columns: list[str] | None) -> None:
+    """Refuse columns that no subscription has, before every row is rejected for them.  Raises SparkPrepError."""
+    unknown = sorted(set(columns or ()) - COLUMNS)
+    if unknown:
+        raise SparkPrepError(
+            f"subscriptions have no column {unknown[0]!r}; select or rename to: {', '.join(sorted(COLUMNS))}"
+        )
 
 
 def parse(rows: DataFrame) -> DataFrame:

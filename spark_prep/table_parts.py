@@ -74,13 +74,13 @@ def write_constraints(constraints: DataFrame, partitions: int, files: PartFiles)
 
     def write(batches: Iterator[pa.RecordBatch], files: PartFiles) -> Iterator[Written]:
         if held := list(batches):
-            yield _write_constraints(pa.Table.from_batches(held), files)
+            yield _write_constraints(held, files)
 
     return write_parts(constraints.repartitionByRange(partitions, "name"), write, files)
 
 
-def _write_constraints(table: pa.Table, files: PartFiles) -> Written:
-    vocabulary, rows = encode(*ConstraintColumns.of(table))
+def _write_constraints(batches: list[pa.RecordBatch], files: PartFiles) -> Written:
+    vocabulary, rows = encode(*ConstraintColumns.of(batches))
     arrays = (*vocabulary_arrays(vocabulary), *constraint_arrays(rows))
     return files.write("constraints", len(rows), vocabulary.n_names, arrays)
 

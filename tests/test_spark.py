@@ -272,6 +272,38 @@ def test_predicates_and_parquet_say_the_same_as_json(spark, tmp_path):
     assert (reject["line"], reject["reason"]) == (5, "a constraint has one operand; not null are: number, strings")
 
 
+def test_a_data_frame_is_an_input_too(spark, tmp_path):
+    frame = spark.createDataFrame([("a", "temp > 3"), ("b", "temp >"), ("c", None)], "interface string, predicate string")
+    frame = frame.repartition(3)
+    summary = job.compile_subscriptions(frame, tmp_path / "table.h5")
+    assert Table.load(tmp_path / "table.h5") == in_memory([{"interface": "a", "constraints": [["temp", ">", 3]]}])
+    found = read_rejects(summary.rejects)
+    assert {(row["file"], row["line"]) for row in found} == {("", 0)}
+    assert {json.loads(row["text"])["interface"] for row in found} == {"b", "c"}
+
+    published = spark.createDataFrame([(25.0, "Milan"), (None, "Rome")], "temp double, city string").coalesce(1)
+    job.compile_events(published, tmp_path / "table.h5", tmp_path / "events.h5")
+    expected = Events.of(event_of_row(row) for row in ({"temp": 25.0, "city": "Milan"}, {"city": "Rome"}))
+    assert_same_events(tmp_path / "events.h5", tmp_path / "table.h5", expected)
+
+
+def test_columns_that_no_subscription_has_are_refused_at_once(spark, tmp_path):
+    frame = spark.createDataFrame([("a", "temp > 3", 1)], "interface string, predicate string, priority int")
+    with pytest.raises(SparkPrepError, match="no column 'priority'"):
+        job.compile_subscriptions(frame, tmp_path / "table.h5")
+
+
+def test_an_error_inside_a_task_is_one_line(spark, rows, tmp_path, monkeypatch):
+    (tmp_path / "in.jsonl").write_text(json.dumps(rows[0]))
+    replaced = "0" * 64
+    in_memory(rows[:3]).save(tmp_path / "table.h5")
+    monkeypatch.setattr(spark_events, "table_digest", lambda _: replaced)
+    with pytest.raises(SparkPrepError, match=r"^a task failed: RuntimeError: .*table\.h5: was replaced while") as caught:
+        job.compile_events([str(tmp_path / "in.jsonl")], tmp_path / "table.h5", tmp_path / "events.h5")
+    assert "\n" not in str(caught.value)
+    assert names_in(tmp_path / "any") == {"in.jsonl", "table.h5"}
+
+
 def test_a_task_that_fails_after_writing_is_run_again_and_leaves_no_stray_part(spark, rows, tmp_path):
     output = tmp_path / "table.h5"
     source = sources.read(spark, [str(write_lines(tmp_path / "in.jsonl", rows))])
@@ -282,7 +314,7 @@ def test_a_task_that_fails_after_writing_is_run_again_and_leaves_no_stray_part(s
         numbered = subscriptions.numbered(ordered, stretches)
 
         def written_then_lost(batches: Iterator[pa.RecordBatch], files: PartFiles) -> Iterator[Written]:
-            written = table_parts._write_constraints(pa.Table.from_batches(list(batches)), files)
+            written = table_parts._write_constraints(list(batches), files)
             if TaskContext.get().attemptNumber() == 0:
                 raise RuntimeError("lost after the part was written")
             yield written
@@ -362,7 +394,7 @@ def test_parts_of_events_are_bounded(spark, table, tmp_path):
     source = sources.read(spark, [str(write_lines(tmp_path / "in.jsonl", published))])
     with PartSet(tmp_path / "events.h5", "events") as parts:
         ordered = spark_events.ordered(source.rows, 1)
-        found = spark_events.write_parts(ordered, EventForm(), table, parts.files, events_per_part=30)
+        found = spark_events.write_parts(ordered, EventForm(), table, spark_events.table_digest(table), parts.files, 30)
         assert [row["rows"] for row in found.where("part is not null").collect()] == [30, 30, 30, 10]
 
 

@@ -159,6 +159,13 @@ def test_the_operators_and_the_version_of_the_format_page_are_true(page: str) ->
         assert f"| {int(type_)} | {type_.name.lower()} |" in page, type_
 
 
+def test_the_empty_prefix_is_the_interval_of_all_strings() -> None:
+    table = Table.from_filters([make_filter("i", [["x", "prefix", ""], ["x", "=", "a"], ["x", "=", 1]])])
+    c = table.constraints
+    row = c.op.tolist().index(Op.PREFIX)
+    assert (int(c.lo[row]), int(c.hi[row])) == (4, 8), "one number, two strings: codes 2n + 2 to 2n + 2s + 2"
+
+
 def key_by_the_page(item: Filter) -> tuple[int, int]:
     """The content key of a filter, from the words of the page alone."""
     top = 2**64

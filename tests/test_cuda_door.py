@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mpi_match import engines
-from mpi_match.engines import EngineError, _cuda, open_engine
+from mpi_match.engines import EngineError, _cuda, _driver, open_engine
 from mpi_match.engines.ccm_kernel import ccm_kernel
 from mpi_match.model import make_filter
 from mpi_match.table import Table
@@ -24,7 +24,7 @@ TABLE = Table.from_filters([make_filter("a", [["x", "=", 1]])])
 
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in _cuda.LOCAL_RANK_VARIABLES:
+    for variable in _driver.LOCAL_RANK_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(_cuda, "visible_gpus", lambda: GPUS)
     monkeypatch.setattr(_cuda.Gpu, "make_current", lambda self: None)
@@ -37,8 +37,8 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(flags: int) -> Any:
         raise RuntimeError("Failed to dlopen libcuda.so.1\nand more")
 
-    _cuda._initialise.cache_clear()
-    monkeypatch.setattr(_cuda.driver, "cuInit", fail)
+    _driver._initialise.cache_clear()
+    monkeypatch.setattr(_driver.driver, "cuInit", fail)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""The only door to CUDA: which GPU, its memory, and launches that do not cost Python's time.
+"""The only door to Numba's CUDA: kernels, launches that do not cost Python's time, graphs; and with it the GPU engines'
+way to devices (`_driver`) and memory (`_device_memory`).
 
 Numba compiles the kernels, and its simulator runs them where there is no GPU.  Everything on the way of an event
 (copies, launches, graphs, waiting) calls the driver through `cuda.bindings`, because Numba's own launch costs 30 µs
@@ -21,13 +22,9 @@ that code which is right for every width of a warp is tested, and the intrinsics
 from __future__ import annotations
 
 import ctypes
-import os
-import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
-from pathlib import Path
+from functools import cached_property, partial
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -36,108 +33,48 @@ import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.engines import EngineError
+from mpi_match.engines._device_memory import DeviceArray, DeviceBuffer, HeldMemory, Mark, PinnedBuffer, Stream, pinned
+from mpi_match.engines._driver import GpuInfo, call, driver, driver_versions, local_rank, simulated, visible_gpus
 
 try:
-    from cuda.bindings import driver
     from numba import cuda as _numba_cuda
-    from numba.cuda.core import config as _numba_config
+    from numba.cuda.core.sigutils import normalize_signature
 except ImportError as _error:
     raise EngineError(f"GPU engines need numba-cuda ({_error}); install mpi-match[gpu], or use --engine keyed") from None
+
+__all__ = [
+    "WARP",
+    "DeviceArray",
+    "DeviceBuffer",
+    "Gpu",
+    "GpuInfo",
+    "Graph",
+    "Kernel",
+    "Launch",
+    "Mark",
+    "PinnedBuffer",
+    "Stream",
+    "add",
+    "ballot",
+    "cuda",
+    "device_function",
+    "double_of",
+    "driver_versions",
+    "kernel",
+    "lane",
+    "local_rank",
+    "multiply",
+    "open_gpu",
+    "pinned",
+    "shuffle",
+    "simulated",
+    "sync_warp",
+    "visible_gpus",
+]
 
 cuda: Any = _numba_cuda
 """Numba's CUDA for the bodies of kernels (`cuda.blockIdx`, `cuda.shared`, `cuda.atomic`); to a type checker it is made of
 stubs."""
-
-LOCAL_RANK_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
-"""Where a launcher tells a rank its number on this host.  The order matters: under mpirun inside a Slurm job
-SLURM_LOCALID is 0 for every rank, and what mpirun itself set is right."""
-
-simulated: bool = bool(_numba_config.ENABLE_CUDASIM)
-"""Do kernels run as Python (`NUMBA_ENABLE_CUDASIM=1`)?"""
-
-
-def _call(function: Callable[..., Any], *args: Any) -> Any:
-    """A driver call: its result, or RuntimeError with the driver's own words."""
-    error, *values = function(*args)
-    if error != 0:
-        reason = driver.cuGetErrorString(error)[1]
-        text = reason.decode() if reason else "unknown error"
-        raise RuntimeError(f"{function.__name__}: {text} ({error!r})")
-    return values[0] if len(values) == 1 else values
-
-
-@dataclass(frozen=True)
-class GpuInfo:
-    """A GPU: `index` among the visible ones, `memory_bytes` in all, `compute_capability` such as (9, 0)."""
-
-    index: int
-    name: str
-    uuid: str
-    compute_capability: tuple[int, int]
-    n_multiprocessors: int
-    l2_bytes: int
-    memory_bytes: int
-
-
-_SIMULATED_GPU = GpuInfo(0, "CUDA simulator", "GPU-00000000-0000-0000-0000-000000000000", (5, 2), 1, 1 << 20, 1 << 30)
-
-
-def driver_versions() -> tuple[str, str]:
-    """Version of the NVIDIA driver ("580.159.03", empty if unknown) and the newest CUDA that it runs ("13.0").  Raises
-    EngineError."""
-    if simulated:
-        return "", "simulator"
-    _initialise()
-    version = _call(driver.cuDriverGetVersion)
-    module = Path("/sys/module/nvidia/version")
-    return module.read_text().strip() if module.exists() else "", f"{version // 1000}.{version % 1000 // 10}"
-
-
-def visible_gpus() -> list[GpuInfo]:
-    """The GPUs that this process may use, without starting work on any.  Raises EngineError, in one line, when there is
-    none."""
-    if simulated:
-        return [_SIMULATED_GPU]
-    _initialise()
-    attribute = driver.CUdevice_attribute
-    found = []
-    for index in range(_call(driver.cuDeviceGetCount)):
-        gpu = _call(driver.cuDeviceGet, index)
-        major, minor, n_multiprocessors, l2_bytes = (
-            _call(driver.cuDeviceGetAttribute, each, gpu)
-            for each in (
-                attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-                attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-                attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
-                attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE,
-            )
-        )
-        name = _call(driver.cuDeviceGetName, 128, gpu).split(b"\0", 1)[0].decode()
-        raw = bytes(_call(driver.cuDeviceGetUuid, gpu).bytes).hex()
-        uuid = f"GPU-{raw[:8]}-{raw[8:12]}-{raw[12:16]}-{raw[16:20]}-{raw[20:]}"
-        memory_bytes = _call(driver.cuDeviceTotalMem, gpu)
-        found.append(GpuInfo(index, name, uuid, (major, minor), n_multiprocessors, l2_bytes, memory_bytes))
-    if not found:
-        raise EngineError("no GPU is visible to this process (CUDA_VISIBLE_DEVICES?); use --engine keyed")
-    return found
-
-
-@lru_cache(maxsize=1)
-def _initialise() -> None:
-    try:
-        _call(driver.cuInit, 0)
-    except Exception as error:  # cuda.bindings raises various errors when there is no driver library
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise EngineError(f"no usable GPU on this machine: {reason}; use --engine keyed") from None
-
-
-def local_rank(environment: dict[str, str] | None = None) -> int | None:
-    """This process's number on its host, as its launcher says; None outside a launcher."""
-    source = os.environ if environment is None else environment
-    for variable in LOCAL_RANK_VARIABLES:
-        if source.get(variable, "").isdigit():
-            return int(source[variable])
-    return None
 
 
 def open_gpu(device: int | None = None) -> Gpu:
@@ -161,7 +98,7 @@ class Gpu:
 
     def __init__(self, info: GpuInfo) -> None:
         self.info = info
-        self._held: weakref.WeakSet[_Memory] = weakref.WeakSet()
+        self._held: weakref.WeakSet[HeldMemory] = weakref.WeakSet()
         self.make_current()
 
     def make_current(self) -> None:
@@ -176,7 +113,7 @@ class Gpu:
     @property
     def free_bytes(self) -> int:
         """Device memory that no process has taken."""
-        return self.info.memory_bytes if simulated else int(_call(driver.cuMemGetInfo)[0])
+        return self.info.memory_bytes if simulated else int(call(driver.cuMemGetInfo)[0])
 
     def buffer(self, dtype: Any) -> DeviceBuffer:
         """Device memory that grows on demand."""
@@ -194,190 +131,6 @@ class Gpu:
     def stream(self) -> Stream:
         """A new stream."""
         return Stream()
-
-
-class DeviceArray:
-    """`size` items of `dtype` in device memory, from a buffer (which it keeps alive) or a part of another array."""
-
-    __slots__ = ("dtype", "memory", "owner", "pointer", "size")
-
-    def __init__(self, pointer: int, size: int, dtype: np.dtype[Any], owner: object, memory: Any = None) -> None:
-        self.pointer, self.size, self.dtype, self.owner = pointer, size, dtype, owner
-        self.memory = memory  # the simulator's stand-in for device memory
-
-    @property
-    def n_bytes(self) -> int:
-        return self.size * self.dtype.itemsize
-
-    def part(self, start: int, stop: int) -> DeviceArray:
-        """Items `start` to `stop`, sharing the memory."""
-        if not 0 <= start <= stop <= self.size:
-            raise IndexError(f"items {start} to {stop} of {self.size}")
-        memory = self.memory[start:stop] if simulated else None
-        return DeviceArray(self.pointer + start * self.dtype.itemsize, stop - start, self.dtype, self.owner, memory)
-
-    def viewed(self, dtype: Any) -> DeviceArray:
-        """The same bytes as items of another type."""
-        dtype = np.dtype(dtype)
-        memory = cuda.to_device(self.memory.copy_to_host().view(dtype)) if simulated else None
-        return DeviceArray(self.pointer, self.n_bytes // dtype.itemsize, dtype, self.owner, memory)
-
-
-class DeviceBuffer:
-    """Device memory that is reused and grows by half when it must; growing forgets what was in it."""
-
-    def __init__(self, dtype: np.dtype[Any], held: weakref.WeakSet[_Memory]) -> None:
-        self._dtype, self._held = dtype, held
-        self._array = DeviceArray(0, 0, dtype, None)
-
-    def array(self, size: int) -> DeviceArray:
-        """The first `size` items.  Raises EngineError when the GPU has no room."""
-        if size > self._array.size:
-            grown = max(size, self._array.size * 3 // 2)
-            self._array = DeviceArray(0, 0, self._dtype, None)  # give the old memory back before taking more
-            self._array = self._allocate(grown)
-        return self._array.part(0, size)
-
-    def _allocate(self, size: int) -> DeviceArray:
-        n_bytes = size * self._dtype.itemsize
-        stand_in, pointer = None, 0
-        if simulated:
-            stand_in = cuda.device_array(size, self._dtype)
-        else:
-            error, address = driver.cuMemAlloc(n_bytes)
-            if error == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
-                free = _call(driver.cuMemGetInfo)[0]
-                raise EngineError(
-                    f"the GPU has no room for {n_bytes / 2**20:,.0f} MiB more: {free / 2**20:,.0f} MiB are free"
-                )
-            if error != 0:
-                raise RuntimeError(f"cuMemAlloc of {n_bytes} bytes: {error!r}")
-            pointer = int(address)
-        memory = _Memory(pointer, n_bytes, None if simulated else driver.cuMemFree)
-        self._held.add(memory)
-        return DeviceArray(pointer, size, self._dtype, memory, stand_in)
-
-
-class _Memory:
-    """Gives memory back when the last array that uses it is gone.  At the process's end the driver does that itself."""
-
-    def __init__(self, pointer: int, n_bytes: int, free: Callable[[int], Any] | None) -> None:
-        self.n_bytes = n_bytes
-        if free is not None:
-            weakref.finalize(self, free, pointer).atexit = False
-
-
-class PinnedBuffer:
-    """Host memory that the GPU copies from and to at full speed; it is reused and grows by half when it must.
-
-    The arrays it hands out are ordinary NumPy arrays and keep their memory alive.
-    """
-
-    def __init__(self, dtype: Any) -> None:
-        self._dtype = np.dtype(dtype)
-        self._array = np.zeros(0, self._dtype)
-
-    def array(self, size: int) -> Array:
-        """The first `size` items; growing forgets what was there."""
-        if size > len(self._array):
-            self._array = pinned(max(size, len(self._array) * 3 // 2), self._dtype)
-        return self._array[:size]
-
-
-def pinned(size: int, dtype: Any) -> Array:
-    """`size` zeros in pinned host memory."""
-    dtype = np.dtype(dtype)
-    if simulated or size == 0:
-        return np.zeros(size, dtype)
-    pointer = int(_call(driver.cuMemHostAlloc, size * dtype.itemsize, 0))
-    raw = (ctypes.c_char * (size * dtype.itemsize)).from_address(pointer)
-    # NumPy keeps `raw` alive, and `raw` the memory
-    raw.owner = _Memory(pointer, size * dtype.itemsize, driver.cuMemFreeHost)
-    array = np.frombuffer(raw, dtype)
-    array[:] = 0
-    return array
-
-
-class Stream:
-    """Work in order.  Copies are asynchronous when the host array is pinned."""
-
-    def __init__(self) -> None:
-        self.handle = 0
-        if not simulated:
-            flags = int(driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
-            self.handle = int(_call(driver.cuStreamCreate, flags))
-            weakref.finalize(self, driver.cuStreamDestroy, self.handle).atexit = False
-            self._synchronize = partial(driver.cuStreamSynchronize, driver.CUstream(self.handle))
-
-    def copy_in(self, to: DeviceArray, source: Array) -> None:
-        """Host to device: all of `source` (contiguous) to the start of `to`."""
-        _check_copy(to, source)
-        if simulated:
-            to.memory[: source.size].copy_to_device(source.reshape(-1))
-        elif source.size:
-            _call(driver.cuMemcpyHtoDAsync, to.pointer, source.ctypes.data, source.nbytes, self.handle)
-
-    def copy_out(self, to: Array, source: DeviceArray) -> None:
-        """Device to host: the start of `source` to all of `to` (contiguous)."""
-        _check_copy(source, to)
-        if simulated:
-            source.memory[: to.size].copy_to_host(to.reshape(-1))
-        elif to.size:
-            _call(driver.cuMemcpyDtoHAsync, to.ctypes.data, source.pointer, to.nbytes, self.handle)
-
-    def zero(self, array: DeviceArray) -> None:
-        """Fill with zero bytes."""
-        if simulated:
-            array.memory[:] = 0
-        elif array.size:
-            _call(driver.cuMemsetD8Async, array.pointer, 0, array.n_bytes, self.handle)
-
-    def synchronize(self) -> None:
-        """Wait for all work given so far."""
-        if not simulated:
-            (error,) = self._synchronize()
-            if error != 0:
-                raise RuntimeError(f"the GPU failed: {error!r}")
-
-    def wait(self, mark: Mark) -> None:
-        """Let what comes next on this stream wait for a mark on another."""
-        if not simulated:
-            _call(driver.cuStreamWaitEvent, self.handle, mark.handle, 0)
-
-
-def _check_copy(device: DeviceArray, host: Array) -> None:
-    if host.size > device.size or host.dtype != device.dtype or not host.flags.c_contiguous:
-        raise ValueError(f"cannot copy between {host.size} x {host.dtype} and {device.size} x {device.dtype} on the device")
-
-
-class Mark:
-    """A point in a stream (CUDA calls it an event; here that word is taken): to wait for and to measure between."""
-
-    def __init__(self) -> None:
-        self.handle = 0
-        self._at_s = 0.0
-        if not simulated:
-            self.handle = int(_call(driver.cuEventCreate, 0))
-            weakref.finalize(self, driver.cuEventDestroy, self.handle).atexit = False
-
-    def record(self, stream: Stream) -> Mark:
-        """Put the mark behind all work given to the stream so far."""
-        if simulated:
-            self._at_s = time.perf_counter()
-        else:
-            _call(driver.cuEventRecord, self.handle, stream.handle)
-        return self
-
-    def synchronize(self) -> None:
-        """Wait until the stream has come here."""
-        if not simulated:
-            _call(driver.cuEventSynchronize, self.handle)
-
-    def seconds_since(self, start: Mark) -> float:
-        """Device time from another mark to this one, both passed."""
-        if simulated:
-            return self._at_s - start._at_s
-        return float(_call(driver.cuEventElapsedTime, start.handle, self.handle)) / 1e3
 
 
 class Kernel:
@@ -402,8 +155,6 @@ class Kernel:
 
     @cached_property
     def _types(self) -> Any:
-        from numba.cuda.core.sigutils import normalize_signature
-
         return normalize_signature(self.signature)[0]
 
     @cached_property
@@ -489,8 +240,10 @@ class Launch:
         if 0 in self._grid:
             return
         if simulated:
+            from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
+
             self._kernel._dispatcher[self._grid, self._block](
-                *(a.memory if isinstance(a, DeviceArray) else a for a in self._args)
+                *(FakeCUDAArray(a.memory) if isinstance(a, DeviceArray) else a for a in self._args)
             )
             return
         (error,) = self._call(stream.handle)
@@ -512,13 +265,13 @@ class Graph:
             self._again = record
             return
         # relaxed: Python may free other device memory meanwhile, which stricter modes answer by spoiling the capture
-        _call(driver.cuStreamBeginCapture, stream.handle, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+        call(driver.cuStreamBeginCapture, stream.handle, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
         try:
             record()
         finally:
-            captured = _call(driver.cuStreamEndCapture, stream.handle)
-        executable = _call(driver.cuGraphInstantiate, captured, 0)
-        _call(driver.cuGraphDestroy, captured)
+            captured = call(driver.cuStreamEndCapture, stream.handle)
+        executable = call(driver.cuGraphInstantiate, captured, 0)
+        call(driver.cuGraphDestroy, captured)
         weakref.finalize(self, driver.cuGraphExecDestroy, executable).atexit = False
         self._keep = record  # the arguments and buffers that the graph refers to
         self._launch = partial(driver.cuGraphLaunch, executable, driver.CUstream(stream.handle))

@@ -1,0 +1,209 @@
+"""Memory on the GPU and memory it can reach, and the streams that copy between the two.
+
+    DeviceBuffer   device memory that grows and is reused          .array(n) -> DeviceArray: pointer, length, type
+    PinnedBuffer   host memory that copies run from at full speed   .array(n) -> NumPy array
+    Stream         copies, launches and waiting, in order
+    Mark           a point in a stream, to wait for and to measure between
+
+A device array is a pointer and a length, because that is all a launch needs; Numba's own carry 100 µs of bookkeeping.
+Under the simulator device memory is NumPy arrays, and every copy has ended when its call returns.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.engines import EngineError
+from mpi_match.engines._driver import call, driver, simulated
+
+
+class DeviceArray:
+    """`size` items of `dtype` in device memory, from a buffer (which it keeps alive) or a part of another array."""
+
+    __slots__ = ("dtype", "memory", "owner", "pointer", "size")
+
+    def __init__(self, pointer: int, size: int, dtype: np.dtype[Any], owner: object, memory: Any = None) -> None:
+        self.pointer, self.size, self.dtype, self.owner = pointer, size, dtype, owner
+        self.memory = memory  # the simulator's stand-in for device memory
+
+    @property
+    def n_bytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def part(self, start: int, stop: int) -> DeviceArray:
+        """Items `start` to `stop`, sharing the memory."""
+        if not 0 <= start <= stop <= self.size:
+            raise IndexError(f"items {start} to {stop} of {self.size}")
+        memory = self.memory[start:stop] if simulated else None
+        return DeviceArray(self.pointer + start * self.dtype.itemsize, stop - start, self.dtype, self.owner, memory)
+
+    def viewed(self, dtype: Any) -> DeviceArray:
+        """The same bytes as items of another type."""
+        dtype = np.dtype(dtype)
+        memory = self.memory.view(dtype) if simulated else None
+        return DeviceArray(self.pointer, self.n_bytes // dtype.itemsize, dtype, self.owner, memory)
+
+
+class DeviceBuffer:
+    """Device memory that is reused and grows by half when it must; growing forgets what was in it."""
+
+    def __init__(self, dtype: np.dtype[Any], held: weakref.WeakSet[HeldMemory]) -> None:
+        self._dtype, self._held = dtype, held
+        self._array = DeviceArray(0, 0, dtype, None)
+
+    def array(self, size: int) -> DeviceArray:
+        """The first `size` items.  Raises EngineError when the GPU has no room."""
+        if size > self._array.size:
+            grown = max(size, self._array.size * 3 // 2)
+            self._array = DeviceArray(0, 0, self._dtype, None)  # give the old memory back before taking more
+            self._array = self._allocate(grown)
+        return self._array.part(0, size)
+
+    def _allocate(self, size: int) -> DeviceArray:
+        n_bytes = size * self._dtype.itemsize
+        stand_in, pointer = None, 0
+        if simulated:
+            stand_in = np.empty(size, self._dtype)
+        else:
+            error, address = driver.cuMemAlloc(n_bytes)
+            if error == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+                free = call(driver.cuMemGetInfo)[0]
+                raise EngineError(
+                    f"the GPU has no room for {n_bytes / 2**20:,.0f} MiB more: {free / 2**20:,.0f} MiB are free"
+                )
+            if error != 0:
+                raise RuntimeError(f"cuMemAlloc of {n_bytes} bytes: {error!r}")
+            pointer = int(address)
+        memory = HeldMemory(pointer, n_bytes, None if simulated else driver.cuMemFree)
+        self._held.add(memory)
+        return DeviceArray(pointer, size, self._dtype, memory, stand_in)
+
+
+class HeldMemory:
+    """Gives memory back when the last array that uses it is gone.  At the process's end the driver does that itself."""
+
+    def __init__(self, pointer: int, n_bytes: int, free: Callable[[int], Any] | None) -> None:
+        self.n_bytes = n_bytes
+        if free is not None:
+            weakref.finalize(self, free, pointer).atexit = False
+
+
+class PinnedBuffer:
+    """Host memory that the GPU copies from and to at full speed; it is reused and grows by half when it must.
+
+    The arrays it hands out are ordinary NumPy arrays and keep their memory alive.
+    """
+
+    def __init__(self, dtype: Any) -> None:
+        self._dtype = np.dtype(dtype)
+        self._array = np.zeros(0, self._dtype)
+
+    def array(self, size: int) -> Array:
+        """The first `size` items; growing forgets what was there."""
+        if size > len(self._array):
+            self._array = pinned(max(size, len(self._array) * 3 // 2), self._dtype)
+        return self._array[:size]
+
+
+def pinned(size: int, dtype: Any) -> Array:
+    """`size` zeros in pinned host memory."""
+    dtype = np.dtype(dtype)
+    if simulated or size == 0:
+        return np.zeros(size, dtype)
+    pointer = int(call(driver.cuMemHostAlloc, size * dtype.itemsize, 0))
+    raw = (ctypes.c_char * (size * dtype.itemsize)).from_address(pointer)
+    # NumPy keeps `raw` alive, and `raw` the memory
+    raw.owner = HeldMemory(pointer, size * dtype.itemsize, driver.cuMemFreeHost)
+    array = np.frombuffer(raw, dtype)
+    array[:] = 0
+    return array
+
+
+class Stream:
+    """Work in order.  Copies are asynchronous when the host array is pinned."""
+
+    def __init__(self) -> None:
+        self.handle = 0
+        if not simulated:
+            flags = int(driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
+            self.handle = int(call(driver.cuStreamCreate, flags))
+            weakref.finalize(self, driver.cuStreamDestroy, self.handle).atexit = False
+            self._synchronize = partial(driver.cuStreamSynchronize, driver.CUstream(self.handle))
+
+    def copy_in(self, to: DeviceArray, source: Array) -> None:
+        """Host to device: all of `source` (contiguous) to the start of `to`."""
+        _check_copy(to, source)
+        if simulated:
+            to.memory[: source.size] = source.reshape(-1)
+        elif source.size:
+            call(driver.cuMemcpyHtoDAsync, to.pointer, source.ctypes.data, source.nbytes, self.handle)
+
+    def copy_out(self, to: Array, source: DeviceArray) -> None:
+        """Device to host: the start of `source` to all of `to` (contiguous)."""
+        _check_copy(source, to)
+        if simulated:
+            to.reshape(-1)[:] = source.memory[: to.size]
+        elif to.size:
+            call(driver.cuMemcpyDtoHAsync, to.ctypes.data, source.pointer, to.nbytes, self.handle)
+
+    def zero(self, array: DeviceArray) -> None:
+        """Fill with zero bytes."""
+        if simulated:
+            array.memory[:] = 0
+        elif array.size:
+            call(driver.cuMemsetD8Async, array.pointer, 0, array.n_bytes, self.handle)
+
+    def synchronize(self) -> None:
+        """Wait for all work given so far."""
+        if not simulated:
+            (error,) = self._synchronize()
+            if error != 0:
+                raise RuntimeError(f"the GPU failed: {error!r}")
+
+    def wait(self, mark: Mark) -> None:
+        """Let what comes next on this stream wait for a mark on another."""
+        if not simulated:
+            call(driver.cuStreamWaitEvent, self.handle, mark.handle, 0)
+
+
+def _check_copy(device: DeviceArray, host: Array) -> None:
+    if host.size > device.size or host.dtype != device.dtype or not host.flags.c_contiguous:
+        raise ValueError(f"cannot copy between {host.size} x {host.dtype} and {device.size} x {device.dtype} on the device")
+
+
+class Mark:
+    """A point in a stream (CUDA calls it an event; here that word is taken): to wait for and to measure between."""
+
+    def __init__(self) -> None:
+        self.handle = 0
+        self._at_s = 0.0
+        if not simulated:
+            self.handle = int(call(driver.cuEventCreate, 0))
+            weakref.finalize(self, driver.cuEventDestroy, self.handle).atexit = False
+
+    def record(self, stream: Stream) -> Mark:
+        """Put the mark behind all work given to the stream so far."""
+        if simulated:
+            self._at_s = time.perf_counter()
+        else:
+            call(driver.cuEventRecord, self.handle, stream.handle)
+        return self
+
+    def synchronize(self) -> None:
+        """Wait until the stream has come here."""
+        if not simulated:
+            call(driver.cuEventSynchronize, self.handle)
+
+    def seconds_since(self, start: Mark) -> float:
+        """Device time from another mark to this one, both passed."""
+        if simulated:
+            return self._at_s - start._at_s
+        return float(call(driver.cuEventElapsedTime, start.handle, self.handle)) / 1e3

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mpi_match.model import Filter, make_filter
 
 
@@ -13,3 +15,8 @@ def example_filters() -> list[Filter]:
         make_filter("desk", [["temp", "in", [20, 25]], ["city", "contains", "la"]]),
         make_filter("desk", [["alarm", "=", True], ["city", "absent"]]),
     ]
+
+
+def content(item: Filter) -> Any:
+    """What a filter says, with its constraints in no order."""
+    return item._replace(constraints=tuple(sorted(item.constraints, key=repr)))

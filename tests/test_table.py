@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
 import re
-import struct
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,20 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_tables import SHAPES, random_subscriptions
 from strategies import filters, subscriptions
-from table_cases import example_filters
+from table_cases import content, example_filters
 
 from mpi_match.arrays import Array
 from mpi_match.draft import Draft, kind_of
-from mpi_match.events import Events
-from mpi_match.model import Filter, Op, Type, make_event, make_filter, matches
-from mpi_match.storage import FORMAT_VERSION, Part, Reader, StorageError, Writer, parts_directory, write_index
+from mpi_match.model import Filter, Op, Type, make_filter
+from mpi_match.storage import Part, Reader, StorageError, Writer, parts_directory, write_index
 from mpi_match.strings import Strings
 from mpi_match.table import Table, load_vocabulary
-
-
-def content(item: Filter) -> Any:
-    """What a filter says, with its constraints in no order."""
-    return item._replace(constraints=tuple(sorted(item.constraints, key=repr)))
 
 
 def contents(items: Any) -> list[Any]:
@@ -111,106 +101,11 @@ def test_areas_with_alike_bits_have_keys_of_their_own() -> None:
     assert Table.from_filters(found[::-1]) == Table.from_filters(found)
 
 
-# The page that others implement.
-
-
-@pytest.fixture
-def page(repository: Path) -> str:
-    return (repository / "mpi_match" / "FORMAT.md").read_text(encoding="utf-8")
-
-
-def test_the_example_of_the_format_page_is_true(page: str, table_path: Path) -> None:
-    table = Table.from_filters(example_filters())
-    printed = dict(re.findall(r"^    ([a-z]+/[a-z_]+) += (.+)$", page, re.MULTILINE))
-    for name, array in table.arrays():
-        found = json.dumps(array.tobytes().decode() if name.endswith("data") else array.tolist())
-        assert printed.pop(name, None) == found, name
-    assert printed == {}, "the page prints arrays that the table does not have"
-    table.save(table_path)
-    with Reader(table_path, "table") as reader:
-        assert f"The digest of the file is `{reader.attributes['digest']}`" in page
-    assert f"that of its vocabulary `{table.vocabulary.digest}`" in page
-    assert f"constraints/lo <u4 (8,) {zlib.crc32(table.constraints.lo.tobytes()):08x}\n" in page
-
-
-def test_the_rows_and_the_event_of_the_format_page_are_true(page: str) -> None:
-    table = Table.from_filters(example_filters())
-    c = table.constraints
-    rows = re.findall(r"^    (\w+) +(\d+)  (\S+) +(\d+) +(\d+) +(\d+)", page, re.MULTILINE)
-    assert len(rows) == len(c)
-    for i, (name, kind, op, *codes) in enumerate(rows):
-        wanted = c.decode(i, table.vocabulary)
-        assert (name, op) == (wanted.name, wanted.op.symbol)
-        assert [int(kind), *map(int, codes)] == [c.kind[i], c.lo[i], c.hi[i], c.filter_id[i]]
-    event = make_event({"city": "Milano", "temp": 25}, [9.0, 45.0])
-    packed = Events.of([event]).encode(table.vocabulary).attributes
-    assert "    " + " ".join(f"{attribute:08x}" for attribute in packed) + "\n" in page
-    assert [i for i, item in enumerate(table.iter_filters()) if matches(item, event)] == [0, 2]
-    order = [[content(f) for f in table.iter_filters()].index(content(f)) for f in example_filters()]
-    assert "the filters {}, {}, {} and {}.".format(*order) in page
-
-
-def test_the_operators_and_the_version_of_the_format_page_are_true(page: str) -> None:
-    assert f"format version {FORMAT_VERSION}\n" in page
-    for op in Op:
-        shown = op.symbol if op.symbol[0].isalpha() else f"`{op.symbol}`"
-        assert f"| {int(op)} | {shown} |" in page, op
-    for type_ in Type:
-        assert f"| {int(type_)} | {type_.name.lower()} |" in page, type_
-
-
 def test_the_empty_prefix_is_the_interval_of_all_strings() -> None:
     table = Table.from_filters([make_filter("i", [["x", "prefix", ""], ["x", "=", "a"], ["x", "=", 1]])])
     c = table.constraints
     row = c.op.tolist().index(Op.PREFIX)
     assert (int(c.lo[row]), int(c.hi[row])) == (4, 8), "one number, two strings: codes 2n + 2 to 2n + 2s + 2"
-
-
-def key_by_the_page(item: Filter) -> tuple[int, int]:
-    """The content key of a filter, from the words of the page alone."""
-    top = 2**64
-
-    def mix(x: int) -> int:
-        x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) % top
-        x = ((x ^ x >> 27) * 0x94D049BB133111EB) % top
-        return x ^ x >> 31
-
-    def bits(d: float) -> int:
-        return int.from_bytes(struct.pack("<d", d + 0.0), "little")
-
-    def key(j: int) -> int:
-        salt = 0x9E3779B97F4A7C15 * (j + 1) % top
-
-        def hashed(b: bytes) -> int:
-            return int.from_bytes(hashlib.blake2b(b, digest_size=8, person=b"lane%d" % j).digest(), "little")
-
-        total = 0
-        for name, type_, op, operand in item.constraints:
-            values: list[Any] = list(operand) if isinstance(operand, tuple) else [] if operand is None else [operand]
-            if type_ is Type.STRING:
-                values = [value.encode() for value in values]
-            if op is Op.PREFIX and values[0]:
-                values.append(values[0][:-1] + bytes([values[0][-1] + 1]))
-            operands = 0
-            for place, value in enumerate(values):
-                number, text = (0.0, hashed(value)) if isinstance(value, bytes) else (float(value), 0)
-                operands += mix((mix(bits(number) ^ salt) + text + place) % top)
-            kind = type_ * 16 + op
-            total += mix((hashed(name.encode()) + mix((kind + salt) % top) + operands) % top)
-        if item.area is not None:
-            x, y, r = (bits(d) for d in item.area)
-            total += mix((mix((mix((x + salt) % top) + y) % top) + r) % top)
-        if item.id is not None:
-            total += hashed(b"=" + item.id.encode())
-        return mix(total % top)
-
-    return key(0), key(1)
-
-
-@given(st.lists(filters(), max_size=5))
-def test_content_keys_are_what_the_format_page_says(found: list[Filter]) -> None:
-    keys = Draft.of(found).content_keys
-    assert [tuple(key) for key in keys.tolist()] == [key_by_the_page(item) for item in found]
 
 
 # How large a file is.

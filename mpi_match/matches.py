@@ -1,7 +1,7 @@
 """Answers: for every event the sorted set of its matched interfaces (or the sorted list of its matched filters).
 
-    offsets   i64[n + 1]   CSR bounds
-    ids       u8, u16 or u32, the narrowest that holds every id of the table
+    counts    number of ids of each event: u8, u16 or u32, the narrowest that holds the largest possible count
+    ids       the ids end to end: u8, u16 or u32, the narrowest that holds every id of the table
 
 On the wire and on disk counts travel instead of offsets, in the narrowest type that holds the largest possible count.
 Both types follow from the table alone, never from the answers, so the file does not depend on how events were cut into
@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from types import TracebackType
 from typing import Any
 
@@ -27,36 +28,48 @@ KIND_OF_FILE = "matches"
 
 @dataclass(frozen=True, eq=False)
 class Matches:
-    """Matched ids of n events; see the module.  `n_ids` is how many different ids there can be."""
+    """Matched ids of n events: `counts` and `ids` in the types of the module, `n_ids` how many different ids there can be.
 
-    offsets: Array
+    Make one with `from_counts`, `from_offsets`, `of` or `from_pairs`.
+    """
+
+    counts: Array
     ids: Array
     n_ids: int
+
+    @classmethod
+    def from_counts(cls, counts: Array, ids: Array, n_ids: int) -> Matches:
+        """From the number of ids of each event, and the ids end to end."""
+        return cls(counts.astype(id_dtype(n_ids + 1), copy=False), ids.astype(id_dtype(n_ids), copy=False), n_ids)
+
+    @classmethod
+    def from_offsets(cls, offsets: Array, ids: Array, n_ids: int) -> Matches:
+        """From the bounds of each event's ids, i64[n + 1], and the ids end to end."""
+        return cls.from_counts(np.diff(offsets), ids, n_ids)
 
     @classmethod
     def of(cls, found: list[list[int]], n_ids: int) -> Matches:
         """From one list of ids per event (sorted and made distinct here)."""
         clean = [sorted(set(ids)) for ids in found]
-        offsets = offsets_of(np.array([len(ids) for ids in clean], np.int64))
-        flat = [i for ids in clean for i in ids]
-        return cls(offsets, np.array(flat, id_dtype(n_ids)), n_ids)
+        counts = np.array([len(ids) for ids in clean], np.int64)
+        return cls.from_counts(counts, np.array([i for ids in clean for i in ids], np.int64), n_ids)
 
     @classmethod
     def from_pairs(cls, event: Array, id_: Array, n_events: int, n_ids: int) -> Matches:
         """From (event, id) pairs in any order, repeated or not."""
         pairs = np.unique(np.asarray(event, np.int64) * max(n_ids, 1) + id_)
         counts = np.bincount(pairs // max(n_ids, 1), minlength=n_events)
-        return cls(offsets_of(counts), (pairs % max(n_ids, 1)).astype(id_dtype(n_ids)), n_ids)
+        return cls.from_counts(counts, pairs % max(n_ids, 1), n_ids)
 
     @property
     def n_events(self) -> int:
         """Number of events."""
-        return len(self.offsets) - 1
+        return len(self.counts)
 
     @property
     def n_matches(self) -> int:
         """Number of (event, id) pairs."""
-        return int(self.offsets[-1])
+        return len(self.ids)
 
     def __len__(self) -> int:
         return self.n_events
@@ -68,7 +81,7 @@ class Matches:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Matches):
             return NotImplemented
-        return np.array_equal(self.offsets, other.offsets) and np.array_equal(self.ids, other.ids)
+        return np.array_equal(self.counts, other.counts) and np.array_equal(self.ids, other.ids)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -77,15 +90,10 @@ class Matches:
         names = [label.decode() for label in labels]
         return [[names[i] for i in self[event]] for event in range(self.n_events)]
 
-    @property
-    def counts(self) -> Array:
-        """Number of ids of each event, in the type that files and the wire use."""
-        return np.diff(self.offsets).astype(id_dtype(self.n_ids + 1))
-
-    @classmethod
-    def from_counts(cls, counts: Array, ids: Array, n_ids: int) -> Matches:
-        """The inverse of `counts` and `ids`."""
-        return cls(offsets_of(counts), ids, n_ids)
+    @cached_property
+    def offsets(self) -> Array:
+        """i64[n + 1]: event e has ids[offsets[e]:offsets[e + 1]]."""
+        return offsets_of(self.counts)
 
     def event_of(self) -> Array:
         """i64[n_matches]: the event of every pair."""
@@ -94,8 +102,7 @@ class Matches:
     @staticmethod
     def concat(parts: list[Matches]) -> Matches:
         """Answers of consecutive batches as one."""
-        lengths = np.concatenate([np.diff(p.offsets) for p in parts])
-        return Matches(offsets_of(lengths), np.concatenate([p.ids for p in parts]), parts[0].n_ids)
+        return Matches(np.concatenate([p.counts for p in parts]), np.concatenate([p.ids for p in parts]), parts[0].n_ids)
 
 
 def id_dtype(n_ids: int) -> np.dtype[Any]:
@@ -171,7 +178,7 @@ class MatchesFile:
             labels = Strings(reader.array("labels/data"), reader.array("labels/offsets"))
             n_ids, n_events, n_matches = (int(reader.attribute(name)) for name in ("n_ids", "n_events", "n_matches"))
             matches = Matches.from_counts(reader.array("matches/counts"), reader.array("matches/ids"), n_ids)
-        found = (matches.n_events, matches.n_matches, len(matches.ids))
+        found = (matches.n_events, int(matches.offsets[-1]), matches.n_matches)
         if found != (n_events, n_matches, n_matches) or int(matches.ids.max(initial=0)) >= max(n_ids, 1):
             raise StorageError(f"{path}: its counts and ids do not fit each other; match the events again")
         if len(labels) not in (0, n_ids):

@@ -41,7 +41,7 @@ class Null:
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         n = batch.n_events // 2
         offsets = offsets_of(np.repeat((1, 0), (n, batch.n_events - n)))
-        return Matches(offsets, np.zeros(n, id_dtype(self._n_ids)), self._n_ids)
+        return Matches.from_offsets(offsets, np.zeros(n, id_dtype(self._n_ids)), self._n_ids)
 
 
 class Failing(Null):
@@ -84,7 +84,7 @@ class Growing(Null):
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         each = int(batch.offsets[0]) // 1000 % self._n_ids + 1
         offsets = offsets_of(np.full(batch.n_events, each))
-        return Matches(offsets, np.tile(np.arange(each), batch.n_events).astype(id_dtype(self._n_ids)), self._n_ids)
+        return Matches.from_offsets(offsets, np.tile(np.arange(each), batch.n_events).astype(id_dtype(self._n_ids)), self._n_ids)
 
 
 class Whereabouts(Null):

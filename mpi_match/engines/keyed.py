@@ -71,7 +71,7 @@ class Keyed:
                 places, ids = _grow(places, ids, found)
         found = np.add.reduceat(counts, starts) if len(starts) else counts
         n_ids = self._table.n_filters if filters else self._table.n_interfaces
-        return Matches(offsets_of(counts), ids[take_ranges(places[:-1], found)].astype(id_dtype(n_ids)), n_ids)
+        return Matches.from_counts(counts, ids[take_ranges(places[:-1], found)], n_ids)
 
     def _run(self, parallel: bool, todo: Array, batch: EventBatch, filters: bool, places: Array, counts: Array, ids: Array) -> None:
         located = batch.location is not None and self._table.has_areas

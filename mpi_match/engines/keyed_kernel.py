@@ -1,8 +1,7 @@
 """Kernels of `keyed` on a GPU: walk the trie with one event per thread, then turn what the threads found into sorted runs of ids.
 
 A thread keeps its event's attributes and features in local memory (its share of the cache) and walks the trie as the CPU does
-(`keyed`), except that features are not sorted: a thread compares their numbers instead, and takes names before values, because
-frequent keys come first that way.  What it finds goes to a bit mask where there are at most 64 interfaces, otherwise to the event's
+(`keyed`).  What it finds goes to a bit mask where there are at most 64 interfaces, otherwise to the event's
 slots in device memory; the count is always complete, so a batch whose answers did not fit is matched again with more slots.
 
 Numba makes doubles of mixed signed and unsigned 64-bit integers, so everything but hashes and masks is `int64` here.
@@ -16,23 +15,40 @@ from typing import Any
 import numpy as np
 
 from mpi_match.engines._cuda import Kernel, add, cuda, device_function, kernel, multiply
-from mpi_match.engines.keyed_index import COUNT_BITS, EMPTY, HEADER, MAX_CHECKS, NONE, Section, bit_of, hash_of
+from mpi_match.engines.keyed_filing import NONE
+from mpi_match.engines.keyed_index import DENSE, EMPTY, NODE_WORDS, SPARSE_CHILDREN, Section, bit_of, hash_of
+from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS
 
 BLOCK = 128
 """Threads of a block, and events of a group whose answers are written together."""
 WIDTHS = (8, 64, 256)
 """Attributes of an event that a thread has room for; the narrowest that holds the widest event of a batch is used."""
+MAX_REGISTERS = 64
+"""Of a thread of `keyed_kernel`: it waits for memory, so more threads count for more than a few spilled registers."""
 MASKS, INTERFACES, FILTERS_ = 0, 1, 2
 """Kinds of answer: masks of interfaces, sorted interfaces in slots, sorted filters in slots."""
 
-SHIFT, ROOT, N_BITS, N_SLOTS = int(Section.SHIFT), int(Section.ROOT), int(Section.N_BITS), int(Section.N_SLOTS)
-PRESENCE, CODES, EQUALITY, LISTS = int(Section.PRESENCE), int(Section.CODES), int(Section.EQUALITY), int(Section.LISTS)
-ENTRIES, FILTERS, BITS, SLOTS = int(Section.ENTRIES), int(Section.FILTERS), int(Section.BITS), int(Section.SLOTS)
-SETS, SET_CODES, AREAS = int(Section.SETS), int(Section.SET_CODES), int(Section.AREAS)
-_NONE = int(NONE)
+SHIFT, ROOT, N_FEATURES, N_BITS, N_SLOTS = (
+    int(x) for x in (Section.SHIFT, Section.ROOT, Section.N_FEATURES, Section.N_BITS, Section.N_SLOTS)
+)
+PRESENCE, CODES, EQUALITY, NODES = (int(x) for x in (Section.PRESENCE, Section.CODES, Section.EQUALITY, Section.NODES))
+ENTRIES, FILTERS, BITS, SLOTS = (int(x) for x in (Section.ENTRIES, Section.FILTERS, Section.BITS, Section.SLOTS))
+SETS, SET_CODES, AREAS = (int(x) for x in (Section.SETS, Section.SET_CODES, Section.AREAS))
 _ONE = np.uint64(1)
 
 _hash_of, _bit_of = device_function(hash_of), device_function(bit_of)
+
+
+@device_function
+def _popcount(bits: Any) -> Any:
+    """Number of bits set in a u64."""
+    return np.int64(cuda.popc(bits))
+
+
+@device_function
+def _child(row: Any, base: Any, low: Any) -> Any:
+    """The dense child by the feature of bit `low` of a half `row`; `base` is the child of that half's highest bit."""
+    return base + _popcount(row & ~(low | (low - _ONE)))
 
 
 @device_function
@@ -142,11 +158,13 @@ def _scan(kind: int) -> Any:
 
     @device_function
     def scan_masks(
-        node: Any, found: Any, attributes: Any, n: Any, t32: Any, t64: Any, floats: Any, words: Any, x: Any, y: Any,
+        node: Any, list_: Any, found: Any, attributes: Any, n: Any, t32: Any, t64: Any, floats: Any, words: Any, x: Any, y: Any,
         ids: Any, first: Any, room: Any,
     ) -> Any:
-        lists = np.int64(t64[LISTS]) + node
-        at, last = np.int64(t64[lists] >> _ONE), np.int64(t64[lists + 1] >> _ONE)
+        if list_ == EMPTY:
+            return found
+        at = np.int64(list_) + 1
+        last = at - 1 + np.int64(words[at - 1])
         while at < last:
             interface = np.uint64(words[at])
             counts = np.int64(words[at + 1])
@@ -161,11 +179,13 @@ def _scan(kind: int) -> Any:
 
     @device_function
     def scan_interfaces(
-        node: Any, found: Any, attributes: Any, n: Any, t32: Any, t64: Any, floats: Any, words: Any, x: Any, y: Any,
+        node: Any, list_: Any, found: Any, attributes: Any, n: Any, t32: Any, t64: Any, floats: Any, words: Any, x: Any, y: Any,
         ids: Any, first: Any, room: Any,
     ) -> Any:
-        lists = np.int64(t64[LISTS]) + node
-        at, last = np.int64(t64[lists] >> _ONE), np.int64(t64[lists + 1] >> _ONE)
+        if list_ == EMPTY:
+            return found
+        at = np.int64(list_) + 1
+        last = at - 1 + np.int64(words[at - 1])
         while at < last:
             counts = np.int64(words[at + 1])
             if _verify(at, counts, attributes, n, t32, t64, floats, words, x, y):
@@ -177,11 +197,13 @@ def _scan(kind: int) -> Any:
 
     @device_function
     def scan_filters(
-        node: Any, found: Any, attributes: Any, n: Any, t32: Any, t64: Any, floats: Any, words: Any, x: Any, y: Any,
+        node: Any, list_: Any, found: Any, attributes: Any, n: Any, t32: Any, t64: Any, floats: Any, words: Any, x: Any, y: Any,
         ids: Any, first: Any, room: Any,
     ) -> Any:
-        lists = np.int64(t64[LISTS]) + node
-        at, last = np.int64(t64[lists] >> _ONE), np.int64(t64[lists + 1] >> _ONE)
+        if list_ == EMPTY:
+            return found
+        at = np.int64(list_) + 1
+        last = at - 1 + np.int64(words[at - 1])
         entry = np.int64(t64[FILTERS]) + np.int64(t32[np.int64(t64[ENTRIES]) + node])
         while at < last:
             counts = np.int64(words[at + 1])
@@ -194,16 +216,64 @@ def _scan(kind: int) -> Any:
     return (scan_masks, scan_interfaces, scan_filters)[kind]
 
 
+def _scan_below(scan: Any) -> Any:
+    """The function that scans the lists of a node's dense children, and of theirs when `deeper`."""
+
+    @device_function
+    def scan_below(
+        node: Any, deeper: Any, found: Any, bits0: Any, bits1: Any, nodes: Any,
+        attributes: Any, n: Any, t32: Any, t64: Any, floats: Any, words: Any, x: Any, y: Any, ids: Any, first: Any, room: Any,
+    ) -> Any:
+        at = nodes + NODE_WORDS * node
+        row0, row1 = t64[at], t64[at + 1]
+        base = np.int64(t64[at + 3] & ~SPARSE_CHILDREN)
+        both0, both1 = row0 & bits0, row1 & bits1
+        base0 = base + _popcount(row1)
+        while both0 | both1:
+            if both0:
+                low = both0 & (~both0 + _ONE)
+                both0 ^= low
+                child = _child(row0, base0, low)
+            else:
+                low = both1 & (~both1 + _ONE)
+                both1 ^= low
+                child = _child(row1, base, low)
+            below = nodes + NODE_WORDS * child
+            found = scan(child, t64[below + 2], found, attributes, n, t32, t64, floats, words, x, y, ids, first, room)
+            if not deeper:
+                continue
+            second0, second1 = t64[below], t64[below + 1]
+            second_base = np.int64(t64[below + 3] & ~SPARSE_CHILDREN)
+            third0, third1 = second0 & bits0, second1 & bits1
+            second_base0 = second_base + _popcount(second1)
+            while third0 | third1:
+                if third0:
+                    low = third0 & (~third0 + _ONE)
+                    third0 ^= low
+                    leaf = _child(second0, second_base0, low)
+                else:
+                    low = third1 & (~third1 + _ONE)
+                    third1 ^= low
+                    leaf = _child(second1, second_base, low)
+                list_ = t64[nodes + NODE_WORDS * leaf + 2]
+                found = scan(leaf, list_, found, attributes, n, t32, t64, floats, words, x, y, ids, first, room)
+        return found
+
+    return scan_below
+
+
 @lru_cache
 def match_kernel(width: int, packed: str, kind: int) -> Kernel:
     """The kernel for events of at most `width` attributes of type `packed` ("uint32", "uint64"), and one kind of answer."""
     scan = _scan(kind)
+    scan_below = _scan_below(scan)
     local_type = np.uint32 if packed == "uint32" else np.uint64
     n_features = 2 * width
 
     @kernel(
         f"void(uint32[::1], {packed}[::1], float64[::1], uint32[::1], uint64[::1], float64[::1], {packed}[::1],"
-        " uint64[::1], uint32[::1], int64, int64, int64)"
+        " uint64[::1], uint32[::1], int64, int64, int64)",
+        max_registers=MAX_REGISTERS,
     )
     def keyed_kernel(
         offsets: Any, attributes: Any, location: Any, t32: Any, t64: Any, floats: Any, words: Any,
@@ -218,71 +288,81 @@ def match_kernel(width: int, packed: str, kind: int) -> Kernel:
         ids                   u32[n * room], out: sorted answers of event e from e * room, those that fit
         n_masked              number of interfaces when answers are masks (a thread that has them all stops), else 0
 
-        Launch: one thread per event.  Work: a probe for each pair of features that starts at a live node, and so on (`keyed_index`).
+        Launch: one thread per event.  Work: 32 bytes for each node of the trie that the event reaches (`keyed_index`).
         """
         event = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
         if event >= n_events:
             return
         mine = cuda.local.array(width, local_type)
-        features = cuda.local.array(n_features, np.uint32)
+        sparse = cuda.local.array(n_features, np.uint32)
         base = offsets[0]
         first = np.int64(np.uint32(offsets[event] - base))
         n = np.int64(np.uint32(offsets[event + 1] - base)) - first
         x = location[2 * event] if location.size > 1 else np.nan
         y = location[2 * event + 1] if location.size > 1 else np.nan
-        shift, lists = np.int64(t64[SHIFT]), np.int64(t64[LISTS])
+        shift, nodes, top = np.int64(t64[SHIFT]), np.int64(t64[NODES]), np.int64(t64[N_FEATURES]) - 1
         presence, codes, equality = np.int64(t64[PRESENCE]), np.int64(t64[CODES]), np.int64(t64[EQUALITY])
         code_mask = (np.int64(1) << shift) - 1
-        n_found = np.int64(0)
+        n_sparse, bits0, bits1 = np.int64(0), np.uint64(0), np.uint64(0)
         for a in range(n):
-            packed_attribute = attributes[first + a]
-            mine[a] = packed_attribute
-            feature = t32[presence + (np.int64(packed_attribute) >> shift)]
-            if feature != NONE:
-                features[n_found] = feature
-                n_found += 1
-        for a in range(n):
+            mine[a] = attributes[first + a]
             packed_attribute = np.int64(mine[a])
-            feature = t32[equality + np.int64(t32[codes + (packed_attribute >> shift)]) + (packed_attribute & code_mask)]
-            if feature != NONE:
-                features[n_found] = feature
-                n_found += 1
+            name = packed_attribute >> shift
+            for which in range(2):
+                feature = t32[presence + name] if which else t32[equality + np.int64(t32[codes + name]) + (packed_attribute & code_mask)]
+                if feature == NONE:
+                    continue
+                bit = top - np.int64(feature)
+                if bit < 64:
+                    bits0 |= _ONE << np.uint64(bit)
+                elif bit < DENSE:
+                    bits1 |= _ONE << np.uint64(bit - 64)
+                else:
+                    sparse[n_sparse] = feature
+                    n_sparse += 1
         start = event * room
         full = ~np.uint64(0) >> np.uint64(64 - n_masked) if n_masked > 0 else ~np.uint64(0)
-        found = scan(np.int64(t64[ROOT]), np.uint64(0), mine, n, t32, t64, floats, words, x, y, ids, start, room)
-        for i in range(n_found):
-            if found == full:
+        root = np.int64(t64[ROOT])
+        found = scan(root, t64[nodes + NODE_WORDS * root + 2], np.uint64(0), mine, n, t32, t64, floats, words, x, y, ids, start, room)
+        heads0, heads1, next_sparse = bits0, bits1, np.int64(0)
+        while found != full:  # one head after the other: dense ones from frequent to rare, then sparse ones
+            if heads0 != np.uint64(0):
+                low = heads0 & (~heads0 + _ONE)
+                heads0 ^= low
+                one = top - _popcount(low - _ONE)
+            elif heads1 != np.uint64(0):
+                low = heads1 & (~heads1 + _ONE)
+                heads1 ^= low
+                one = top - 64 - _popcount(low - _ONE)
+            elif next_sparse < n_sparse:
+                one = np.int64(sparse[next_sparse])
+                next_sparse += 1
+            else:
                 break
-            one = np.int64(features[i])
-            found = scan(one, found, mine, n, t32, t64, floats, words, x, y, ids, start, room)
-            if not t64[lists + one] & _ONE:
+            at = nodes + NODE_WORDS * one
+            found = scan(one, t64[at + 2], found, mine, n, t32, t64, floats, words, x, y, ids, start, room)
+            found = scan_below(one, True, found, bits0, bits1, nodes, mine, n, t32, t64, floats, words, x, y, ids, start, room)
+            if not t64[at + 3] & SPARSE_CHILDREN:
                 continue
-            for j in range(n_found):
-                if features[j] <= one:
+            for j in range(n_sparse):
+                if np.int64(sparse[j]) <= one:
                     continue
-                two = _probe(one, features[j], t32, t64)
+                two = _probe(one, sparse[j], t32, t64)
                 if two < 0:
                     continue
-                found = scan(two, found, mine, n, t32, t64, floats, words, x, y, ids, start, room)
-                if not t64[lists + two] & _ONE:
+                at = nodes + NODE_WORDS * two
+                found = scan(two, t64[at + 2], found, mine, n, t32, t64, floats, words, x, y, ids, start, room)
+                found = scan_below(two, False, found, bits0, bits1, nodes, mine, n, t32, t64, floats, words, x, y, ids, start, room)
+                if not t64[at + 3] & SPARSE_CHILDREN:
                     continue
-                for k in range(n_found):
-                    if features[k] > features[j]:
-                        three = _probe(two, features[k], t32, t64)
+                for k in range(n_sparse):
+                    if sparse[k] > sparse[j]:
+                        three = _probe(two, sparse[k], t32, t64)
                         if three >= 0:
-                            found = scan(three, found, mine, n, t32, t64, floats, words, x, y, ids, start, room)
+                            found = scan(three, t64[nodes + NODE_WORDS * three + 2], found, mine, n, t32, t64, floats, words, x, y, ids, start, room)
         found_of[event] = found
 
     return keyed_kernel
-
-
-@device_function
-def _popcount(bits: Any) -> Any:
-    """Number of bits set in a u64."""
-    bits = bits - ((bits >> _ONE) & np.uint64(0x5555555555555555))
-    bits = (bits & np.uint64(0x3333333333333333)) + ((bits >> np.uint64(2)) & np.uint64(0x3333333333333333))
-    bits = (bits + (bits >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return np.int64((bits * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
 @lru_cache

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mpi_match import engines
-from mpi_match.engines import EngineError, _cuda, _driver, open_engine
+from mpi_match.engines import EngineError, _cuda, _driver, keyed_kernel, open_engine
 from mpi_match.engines.ccm_kernel import ccm_kernel
 from mpi_match.model import make_filter
 from mpi_match.table import Table
@@ -157,6 +157,24 @@ def test_ccm_compiles_and_its_doubles_are_not_fused(compute_capability: tuple[in
     assert "mul.rn.f64" in ptx
     assert "fma.rn.f64" not in ptx
     assert "f32" not in ptx
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        *(
+            keyed_kernel.match_kernel(width, packed, kind)
+            for width, packed, kind in ((8, "uint32", 0), (64, "uint64", 1), (8, "uint32", 2))
+        ),
+        *keyed_kernel.answer_kernels(True),
+        *keyed_kernel.answer_kernels(False),
+        keyed_kernel.scan_kernel,
+    ],
+    ids=["8 u32 masks", "64 u64 lists", "8 u32 filters", "count u8", "write u8", "count u32", "write u32", "scan"],
+)
+def test_kernels_of_keyed_compile(kernel: _cuda.Kernel) -> None:
+    for compute_capability in ((8, 0), (9, 0)):
+        assert "fma.rn.f64" not in compiled(kernel, compute_capability)
 
 
 def test_intrinsics_of_a_warp_compile() -> None:

@@ -6,32 +6,16 @@ import pytest
 from cases import CASES, event_of, filters_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from judge import KINDS, answers, expected
 from strategies import subscriptions_and_events
 
-from mpi_match import model
 from mpi_match.engines import ccm, ccm_batch, open_engine
 from mpi_match.events import Events
 from mpi_match.model import make_event, make_filter
 from mpi_match.table import Table
 
-NAMES_OF_ANSWERS = ("mask", "list", "filters")
 
-
-def answers(engine, table, batch, answer):
-    """What the engine says, as labels of interfaces or as filters."""
-    matches = engine.match(batch, filters=answer == "filters")
-    if answer != "filters":
-        return matches.labels(table.labels)
-    return [[table.filter(int(i)) for i in matches[event]] for event in range(batch.n_events)]
-
-
-def expected(table, events, answer):
-    if answer != "filters":
-        return [model.covers(table.iter_filters(), event) for event in events]
-    return [[f for f in table.iter_filters() if model.matches(f, event)] for event in events]
-
-
-@pytest.fixture(params=NAMES_OF_ANSWERS)
+@pytest.fixture(params=KINDS)
 def answer(request, monkeypatch):
     if request.param == "list":
         monkeypatch.setattr(ccm, "FEW_INTERFACES", 0)

@@ -1,0 +1,45 @@
+"""The kernels of `keyed_cuda`, also for events that the engine would leave to the CPU, against `model`."""
+
+from __future__ import annotations
+
+import pytest
+from cases import CASES, event_of, filters_of
+from hypothesis import HealthCheck, given, settings
+from judge import KINDS, answers, expected
+from strategies import subscriptions_and_events
+
+from mpi_match.engines import keyed_cuda, open_engine
+from mpi_match.events import Events
+from mpi_match.table import Table
+
+
+@pytest.fixture(params=KINDS)
+def answer(request, monkeypatch):
+    if request.param == "list":
+        monkeypatch.setattr(keyed_cuda, "FEW_INTERFACES", 0)
+    return request.param
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_case(case):
+    table = Table.from_filters(filters_of(case))
+    batch = Events.of([event_of(case)]).encode(table.vocabulary)
+    assert open_engine("keyed_cuda", table).match(batch).labels(table.labels) == [case["expect"]]
+
+
+def test_many_filters_and_slices(answer):
+    """Filters of many cases in one table; more events than a block and a slice hold, more answers than there is room."""
+    filters = [f for case in CASES[::5] for f in filters_of(case)]
+    events = [event_of(case) for case in CASES[::20]]
+    table = Table.from_filters(filters)
+    batch = Events.of(events).encode(table.vocabulary)
+    assert answers(open_engine("keyed_cuda", table), table, batch, answer) == expected(table, events, answer)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(given_=subscriptions_and_events(max_filters=8, max_events=5, max_constraints=4))
+def test_agrees_with_the_model(given_, answer):
+    filters, events = given_
+    table = Table.from_filters(filters)
+    batch = Events.of(events).encode(table.vocabulary)
+    assert answers(open_engine("keyed_cuda", table), table, batch, answer) == expected(table, events, answer)

@@ -15,7 +15,8 @@ import pytest
 from mpi_match import engines
 from mpi_match.engines import EngineError, _cuda, _driver, keyed_kernel, open_engine
 from mpi_match.engines.ccm_kernel import ccm_kernel
-from mpi_match.model import make_filter
+from mpi_match.events import Events
+from mpi_match.model import covers, make_event, make_filter
 from mpi_match.table import Table
 
 GPUS = [_cuda.GpuInfo(i, "a GPU", f"GPU-{i}", (9, 0), 132, 50 << 20, 139 << 30) for i in range(2)]
@@ -189,6 +190,21 @@ def warp_kernel(values: Any) -> None:
     mask = _cuda.ballot(values[lane] > 0)
     _cuda.sync_warp()
     values[lane] = _cuda.shuffle(values[lane], mask & 31)
+
+
+@pytest.mark.parametrize(
+    "name", ["reference", "keyed", *(pytest.param(n, marks=pytest.mark.gpu) for n in ("ccm", "keyed_cuda"))]
+)
+def test_distances_are_rounded_at_every_step(name: str) -> None:
+    """Points on which `x² + y² <= r²` is answered otherwise when a multiplication and the addition are fused."""
+    points = [(1.209, 7.627), (3.941, 4.462), (8.933, 7.74), (6.327, 6.07)]
+    radii = [7.722228305353319, 5.953228115904849, 11.819733034210206, 8.767886233294773]
+    filters = [make_filter(str(i), [], [0.0, 0.0, r]) for i, r in enumerate(radii)]
+    events = [make_event({}, p) for p in points * 20]  # enough for every engine to take its GPU
+    table = Table.from_filters(filters)
+    answers = open_engine(name, table).match(Events.of(events).encode(table.vocabulary))
+    assert answers.labels(table.labels) == [covers(filters, event) for event in events]
+    assert answers.labels(table.labels)[:4] == [["0", "2", "3"], ["0", "1", "2", "3"], [], ["2"]]
 
 
 def compiled(kernel: _cuda.Kernel, compute_capability: tuple[int, int]) -> str:

@@ -7,8 +7,8 @@ For each event (see `keyed_index` for the structure):
 3. walk the trie and scan the lists of the nodes it reaches, the most frequent first: there an interface is most likely to be
    matched early.  After a match go on behind the interface's run, and stop when every interface is matched.
 
-Blocks of events go to numba's threads.  Each block has room for some answers; what a block found is always *counted*, and a block
-that found more than fits is matched again with the room it needs.
+Blocks of events go to numba's threads.  Each block has room for some answers; what a block found is always *counted*,
+and a block that found more than fits is matched again with the room it needs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mpi_match.engines import check_batch
 from mpi_match.engines.keyed_filing import NONE
 from mpi_match.engines.keyed_index import DENSE, EMPTY, NODE_WORDS, SPARSE_CHILDREN, KeyedIndex, Section, bit_of, hash_of
 from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS
-from mpi_match.matches import Matches, id_dtype
+from mpi_match.matches import Matches
 from mpi_match.table import Table
 
 BLOCK_EVENTS = 512
@@ -73,7 +73,9 @@ class Keyed:
         n_ids = self._table.n_filters if filters else self._table.n_interfaces
         return Matches.from_counts(counts, ids[take_ranges(places[:-1], found)], n_ids)
 
-    def _run(self, parallel: bool, todo: Array, batch: EventBatch, filters: bool, places: Array, counts: Array, ids: Array) -> None:
+    def _run(
+        self, parallel: bool, todo: Array, batch: EventBatch, filters: bool, places: Array, counts: Array, ids: Array
+    ) -> None:
         located = batch.location is not None and self._table.has_areas
         widest = int(np.diff(batch.offsets).max(initial=0))
         (_match_parallel if parallel else _match_serial)(
@@ -111,8 +113,8 @@ def _grow(places: Array, ids: Array, found: Array) -> tuple[Array, Array]:
     return grown, moved
 
 
-# Numba counts references to arrays, atomically, whenever one is sliced or taken out of a tuple: in these inner functions that would
-# cost more than the matching and keep threads from scaling.  So they pass whole arrays and positions.
+# Numba counts references to arrays, atomically, whenever one is sliced or taken out of a tuple: in these inner functions
+# that would cost more than the matching and keep threads from scaling.  So they pass whole arrays and positions.
 
 _hash_of, _bit_of = _jit(hash_of), _jit(bit_of)
 SHIFT, ROOT, N_FEATURES, N_BITS, N_SLOTS = (
@@ -264,7 +266,28 @@ def _child(t64, node_at, half, low):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _scan_below(node, levels, bits0, bits1, t32, t64, t_float, words, shift, by_name, thread, x, y, seen, serial, filters, ids, place, end, n):  # type: ignore[no-untyped-def]  # fmt: skip
+def _scan_below(
+    node,
+    levels,
+    bits0,
+    bits1,
+    t32,
+    t64,
+    t_float,
+    words,
+    shift,
+    by_name,
+    thread,
+    x,
+    y,
+    seen,
+    serial,
+    filters,
+    ids,
+    place,
+    end,
+    n,
+):  # type: ignore[no-untyped-def]
     """Scan the lists of a node's dense children, and of theirs when `levels` is 2."""
     nodes = np.int64(t64[NODES])
     at = nodes + NODE_WORDS * node
@@ -274,7 +297,9 @@ def _scan_below(node, levels, bits0, bits1, t32, t64, t_float, words, shift, by_
             low = both & (~both + _ONE)
             both ^= low
             child = _child(t64, at, half, low)
-            n = _scan(child, t32, t64, t_float, words, shift, by_name, thread, x, y, seen, serial, filters, ids, place, end, n)
+            n = _scan(
+                child, t32, t64, t_float, words, shift, by_name, thread, x, y, seen, serial, filters, ids, place, end, n
+            )
             if levels == 1:
                 continue
             below = nodes + NODE_WORDS * child
@@ -284,12 +309,32 @@ def _scan_below(node, levels, bits0, bits1, t32, t64, t_float, words, shift, by_
                     lowest = second & (~second + _ONE)
                     second ^= lowest
                     leaf = _child(t64, below, second_half, lowest)
-                    n = _scan(leaf, t32, t64, t_float, words, shift, by_name, thread, x, y, seen, serial, filters, ids, place, end, n)
+                    n = _scan(
+                        leaf,
+                        t32,
+                        t64,
+                        t_float,
+                        words,
+                        shift,
+                        by_name,
+                        thread,
+                        x,
+                        y,
+                        seen,
+                        serial,
+                        filters,
+                        ids,
+                        place,
+                        end,
+                        n,
+                    )
     return n
 
 
 @_jit
-def _match_event(attributes, first, last, t32, t64, t_float, words, by_name, thread, sparse, x, y, seen, serial, filters, ids, place, end):  # type: ignore[no-untyped-def]  # fmt: skip
+def _match_event(
+    attributes, first, last, t32, t64, t_float, words, by_name, thread, sparse, x, y, seen, serial, filters, ids, place, end
+):  # type: ignore[no-untyped-def]
     """All answers of one event; returns how many there are, of which those that fit are in ids[place:end], sorted."""
     shift, nodes = np.int64(t64[SHIFT]), np.int64(t64[NODES])
     n_sparse, bits0, bits1 = _enter(attributes, first, last, t32, t64, shift, by_name, thread, sparse)
@@ -302,13 +347,55 @@ def _match_event(attributes, first, last, t32, t64, t_float, words, by_name, thr
             heads ^= low
             one = top - 64 * half - _popcount(low - _ONE)
             n = _scan(one, t32, t64, t_float, words, shift, by_name, thread, x, y, seen, serial, filters, ids, place, end, n)
-            n = _scan_below(one, 2, bits0, bits1, t32, t64, t_float, words, shift, by_name, thread, x, y, seen, serial, filters, ids, place, end, n)  # fmt: skip
+            n = _scan_below(
+                one,
+                2,
+                bits0,
+                bits1,
+                t32,
+                t64,
+                t_float,
+                words,
+                shift,
+                by_name,
+                thread,
+                x,
+                y,
+                seen,
+                serial,
+                filters,
+                ids,
+                place,
+                end,
+                n,
+            )
     for i in range(n_sparse):
         if not filters and n == n_interfaces:
             break
         one = sparse[thread, i]
         n = _scan(one, t32, t64, t_float, words, shift, by_name, thread, x, y, seen, serial, filters, ids, place, end, n)
-        n = _scan_below(one, 2, bits0, bits1, t32, t64, t_float, words, shift, by_name, thread, x, y, seen, serial, filters, ids, place, end, n)  # fmt: skip
+        n = _scan_below(
+            one,
+            2,
+            bits0,
+            bits1,
+            t32,
+            t64,
+            t_float,
+            words,
+            shift,
+            by_name,
+            thread,
+            x,
+            y,
+            seen,
+            serial,
+            filters,
+            ids,
+            place,
+            end,
+            n,
+        )
         if not t64[nodes + NODE_WORDS * one + 3] & SPARSE_CHILDREN:
             continue
         for j in range(n_sparse):
@@ -316,13 +403,52 @@ def _match_event(attributes, first, last, t32, t64, t_float, words, by_name, thr
             if two < 0:
                 continue
             n = _scan(two, t32, t64, t_float, words, shift, by_name, thread, x, y, seen, serial, filters, ids, place, end, n)
-            n = _scan_below(two, 1, bits0, bits1, t32, t64, t_float, words, shift, by_name, thread, x, y, seen, serial, filters, ids, place, end, n)  # fmt: skip
+            n = _scan_below(
+                two,
+                1,
+                bits0,
+                bits1,
+                t32,
+                t64,
+                t_float,
+                words,
+                shift,
+                by_name,
+                thread,
+                x,
+                y,
+                seen,
+                serial,
+                filters,
+                ids,
+                place,
+                end,
+                n,
+            )
             if not t64[nodes + NODE_WORDS * two + 3] & SPARSE_CHILDREN:
                 continue
             for k in range(n_sparse):
                 three = _probe(two, sparse[thread, k], t32, t64) if sparse[thread, k] > sparse[thread, j] else np.int64(-1)
                 if three >= 0:
-                    n = _scan(three, t32, t64, t_float, words, shift, by_name, thread, x, y, seen, serial, filters, ids, place, end, n)
+                    n = _scan(
+                        three,
+                        t32,
+                        t64,
+                        t_float,
+                        words,
+                        shift,
+                        by_name,
+                        thread,
+                        x,
+                        y,
+                        seen,
+                        serial,
+                        filters,
+                        ids,
+                        place,
+                        end,
+                        n,
+                    )
     for at in range(first, last):
         by_name[thread, np.int64(attributes[at]) >> shift] = ~(attributes[at] & 0)
     _sort(ids, place, min(place + n, end))
@@ -343,7 +469,25 @@ def _sort(ids, first, last):  # type: ignore[no-untyped-def]
         ids[at] = value
 
 
-def _match_blocks(todo, offsets, attributes, location, located, t32, t64, t_float, words, by_name, seen, sparse, serial, filters, places, counts, ids):  # type: ignore[no-untyped-def]  # fmt: skip
+def _match_blocks(
+    todo,
+    offsets,
+    attributes,
+    location,
+    located,
+    t32,
+    t64,
+    t_float,
+    words,
+    by_name,
+    seen,
+    sparse,
+    serial,
+    filters,
+    places,
+    counts,
+    ids,
+):  # type: ignore[no-untyped-def]
     """Match the blocks `todo` i64 of a batch.
 
     offsets, attributes, location   the batch; `located` says whether `location` is one
@@ -359,7 +503,26 @@ def _match_blocks(todo, offsets, attributes, location, located, t32, t64, t_floa
             first = np.int64(np.uint32(offsets[event] - offsets[0]))
             last = np.int64(np.uint32(offsets[event + 1] - offsets[0]))
             x, y = (location[event, 0], location[event, 1]) if located else (np.nan, np.nan)
-            n = _match_event(attributes, first, last, t32, t64, t_float, words, by_name, thread, sparse, x, y, seen, serial + event, filters, ids, place, end)  # fmt: skip
+            n = _match_event(
+                attributes,
+                first,
+                last,
+                t32,
+                t64,
+                t_float,
+                words,
+                by_name,
+                thread,
+                sparse,
+                x,
+                y,
+                seen,
+                serial + event,
+                filters,
+                ids,
+                place,
+                end,
+            )
             counts[event] = n
             place = min(place + n, end)
 

@@ -80,7 +80,13 @@ class KeyedCuda:
         n_ids = self._table.n_filters if filters else self._table.n_interfaces
         kind = FILTERS_ if filters else MASKS if n_ids <= FEW_INTERFACES else INTERFACES
         width = next(w for w in WIDTHS if widest <= w)
-        plan = _Plan(kind, match_kernel(width, f"uint{8 * batch.attributes.itemsize}", kind), *answer_kernels(kind == MASKS), n_ids, self._table.has_areas)
+        plan = _Plan(
+            kind,
+            match_kernel(width, f"uint{8 * batch.attributes.itemsize}", kind),
+            *answer_kernels(kind == MASKS),
+            n_ids,
+            self._table.has_areas,
+        )
         found: list[tuple[Array, Array]] = []
         waiting: list[tuple[_Lane, EventBatch]] = []
         at = 0
@@ -136,7 +142,9 @@ class _Lane:
         self._staged = {name: (PinnedBuffer(dtype), gpu.buffer(dtype)) for name, dtype in inputs.items()}
         self._found, self._sums, self._slots = gpu.buffer(np.uint64), gpu.buffer(np.uint64), gpu.buffer(np.uint32)
         # counts and ids: one byte where answers are masks, four where they are lists
-        self._out = {dtype: (gpu.buffer(dtype), gpu.buffer(dtype), PinnedBuffer(dtype), PinnedBuffer(dtype)) for dtype in _OUT}
+        self._out = {
+            dtype: (gpu.buffer(dtype), gpu.buffer(dtype), PinnedBuffer(dtype), PinnedBuffer(dtype)) for dtype in _OUT
+        }
         self._total = PinnedBuffer(np.uint64)
         self._marks = Mark(), Mark()
         self.room = 0
@@ -147,7 +155,11 @@ class _Lane:
         self.room, self._n = room, n
         located = part.location is not None and plan.has_areas
         location = part.location if located and part.location is not None else _NOWHERE
-        events = [self._stage("offsets", part.offsets), self._stage("attributes", part.attributes), self._stage("location", location)]
+        events = [
+            self._stage("offsets", part.offsets),
+            self._stage("attributes", part.attributes),
+            self._stage("location", location),
+        ]
         is_mask = plan.kind == MASKS
         found = self._found.array(n)
         slots = self._slots.array(1 if is_mask else n * room)

@@ -6,10 +6,29 @@ published as often as they are subscribed to, and values likewise.  A wrong gues
 
 from __future__ import annotations
 
+import math
+
+import numba
 import numpy as np
 
 from mpi_match.arrays import Array, offsets_of, owners, sums
-from mpi_match.engines.keyed_rows import ABSENT, EQ, EXISTS, IN, NE, NOT_IN, FilterRows, jit
+from mpi_match.engines.keyed_rows import (
+    ABSENT,
+    EQ,
+    EXISTS,
+    FEATURE,
+    HI,
+    IN,
+    LO,
+    NAME,
+    NE,
+    NOT_IN,
+    OP,
+    SET,
+    FilterRows,
+    jit,
+    parallel_jit,
+)
 
 NONE = np.uint32(0xFFFFFFFF)
 """No feature."""
@@ -23,12 +42,9 @@ VISIT_COST, VERIFY_COST = 1.0, 2.0
 def feature_weights(rows: FilterRows) -> Array:
     """How often an event that has one attribute has each feature: f64[P + n_sets], the last for "a code of this operand list"."""
     n_virtual, n_features = rows.n_virtual, rows.n_features
-    asks = rows.feature >= 0
-    by_name = np.bincount(rows.name[asks], minlength=n_virtual).astype(np.float64)
+    by_name, by_code, listed = np.zeros(n_virtual), np.zeros(n_features - n_virtual), np.zeros(len(rows.set_size))
+    _count_features(rows.records, by_name, by_code, listed)
     by_name /= max(by_name.sum(), 1.0)
-    equal = rows.op == EQ
-    by_code = np.bincount(rows.feature[equal] - n_virtual, minlength=n_features - n_virtual).astype(np.float64)
-    listed = np.bincount(rows.set_id[rows.op == IN], minlength=len(rows.set_size))
     in_list = np.repeat(rows.set_first, rows.set_size) + rows.set_codes
     np.add.at(by_code, in_list - n_virtual, np.repeat(listed / np.maximum(rows.set_size, 1), rows.set_size))
     name_of_code = owners(rows.code_offsets)
@@ -38,22 +54,29 @@ def feature_weights(rows: FilterRows) -> Array:
     return np.concatenate([weight, sums(weight[in_list], rows.set_offsets)])
 
 
+@jit
+def _count_features(records: Array, by_name: Array, by_code: Array, listed: Array) -> None:
+    """Count the rows that ask for each name, for each value of a name, and for one of each operand list."""
+    for record in records:
+        if record[FEATURE] >= 0:
+            by_name[record[NAME]] += 1
+        if record[OP] == EQ:
+            by_code[record[FEATURE] - len(by_name)] += 1
+        elif record[OP] == IN:
+            listed[record[SET]] += 1
+
+
 def choose_features(rows: FilterRows, weight: Array) -> tuple[Array, Array]:
     """Each filter's rarest features i64[n_filters, MAX_DEPTH] and how likely it is to match f32[n_filters] (`_choose`)."""
     n_filters = len(rows.offsets) - 1
     chosen, likelihood = np.full((n_filters, MAX_DEPTH), -1, np.int64), np.zeros(n_filters, np.float32)
-    n_codes = np.diff(rows.code_offsets)[rows.name]
-    width = np.where(rows.set_id >= 0, rows.set_size[rows.set_id] if len(rows.set_size) else 1, rows.hi - rows.lo + 1)
-    span = np.log(width / n_codes).astype(np.float32)
-    span[(rows.op == NE) | (rows.op == NOT_IN) | (rows.op == ABSENT) | (rows.op == EXISTS)] = 0.0
-    _choose(rows.offsets, rows.op, rows.name, rows.feature, rows.set_id, weight, rows.set_size, span, chosen, likelihood)
+    _choose(rows.offsets, rows.records, weight, rows.set_size, np.diff(rows.code_offsets), chosen, likelihood)
     return chosen, likelihood
 
 
-@jit
+@parallel_jit
 def _choose(
-    offsets: Array, op: Array, name: Array, feature: Array, set_id: Array, weight: Array, set_size: Array,
-    span: Array, chosen: Array, likelihood: Array,
+    offsets: Array, records: Array, weight: Array, set_size: Array, n_codes: Array, chosen: Array, likelihood: Array
 ) -> None:
     """Fill `chosen` i64[n_filters, K] with each filter's rarest features, rarest first, at most one per name; -1 where it has fewer.
 
@@ -62,31 +85,39 @@ def _choose(
     """
     n_features = len(weight) - len(set_size)
     depth = chosen.shape[1]
-    for f in range(len(offsets) - 1):
+    for f in numba.prange(len(offsets) - 1):
         n_chosen, has_set = 0, False
-        row = offsets[f]
-        while row < offsets[f + 1]:
-            best, this = np.int64(-1), name[row]
-            while row < offsets[f + 1] and name[row] == this:  # the rows of a filter are in the order of their names
-                likelihood[f] += span[row]
-                candidate = feature[row]
-                if op[row] == IN and set_size[set_id[row]] <= MAX_LIST and not has_set:
-                    candidate = n_features + set_id[row]
+        row, end = offsets[f], offsets[f + 1]
+        while row < end:
+            best, name = np.int64(-1), records[row, NAME]
+            while row < end and records[row, NAME] == name:  # the rows of a filter are in the order of their names
+                op, candidate = records[row, OP], np.int64(records[row, FEATURE])
+                likelihood[f] += _log_chance(records[row], set_size, n_codes)
+                if op == IN and set_size[records[row, SET]] <= MAX_LIST and not has_set:
+                    candidate = n_features + records[row, SET]
                 if candidate >= 0 and (best < 0 or weight[candidate] < weight[best]):
                     best = candidate
                 row += 1
-            if best < 0:
-                continue
             at = n_chosen
-            while at > 0 and weight[best] < weight[chosen[f, at - 1]]:
+            while best >= 0 and at > 0 and weight[best] < weight[chosen[f, at - 1]]:
                 at -= 1
-            if at == depth:
+            if best < 0 or at == depth:
                 continue
-            has_set |= best >= n_features
+            has_set = has_set or best >= n_features
             for i in range(min(n_chosen, depth - 1), at, -1):
                 chosen[f, i] = chosen[f, i - 1]
             chosen[f, at] = best
             n_chosen = min(n_chosen + 1, depth)
+
+
+@jit
+def _log_chance(record: Array, set_size: Array, n_codes: Array) -> float:
+    """Logarithm of the share of its name's codes that satisfy a constraint; 0 for those that nearly every code satisfies."""
+    op = record[OP]
+    if op == NE or op == NOT_IN or op == ABSENT or op == EXISTS:
+        return 0.0
+    width = set_size[record[SET]] if op == IN else record[HI] - record[LO] + 1
+    return math.log(width / n_codes[record[NAME]])
 
 
 def choose_depth(chosen: Array, weight: Array, width: float) -> int:

@@ -128,7 +128,9 @@ class KeyedIndex:
         keys = np.sort(np.append(feature_rank, NONE)[features], axis=1)
         trie = _Trie.of(keys, int(np.count_nonzero(feature_rank != NONE)))
         order, node_entries = counting_sort(trie.node, len(trie.nodes))
-        lists, words = fill_lists(table, rows, filed_filter[order], filed_set[order], keys[order], feature_rank, node_entries)
+        lists, words = fill_lists(
+            table, rows, filed_filter[order], filed_set[order], keys[order], feature_rank, node_entries
+        )
         trie.nodes[:, 2] = lists
         packed = _pack(
             {
@@ -164,7 +166,9 @@ def _pack(numbers: dict[Section, int], sections: dict[Section, Array]) -> Array:
         table[key] = value
     for (key, section), start in zip(sections.items(), starts[:-1].tolist(), strict=True):
         table[key] = start * 8 // section.itemsize
-        table.view(np.uint8)[start * 8 : start * 8 + section.nbytes] = np.ascontiguousarray(section).reshape(-1).view(np.uint8)
+        table.view(np.uint8)[start * 8 : start * 8 + section.nbytes] = (
+            np.ascontiguousarray(section).reshape(-1).view(np.uint8)
+        )
     return table
 
 

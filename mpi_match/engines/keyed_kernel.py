@@ -96,7 +96,9 @@ def _has(attributes: Any, n_attributes: Any, low: Any, high: Any) -> Any:
 
 
 @device_function
-def _verify(at: Any, counts: Any, attributes: Any, n_attributes: Any, t32: Any, t64: Any, floats: Any, words: Any, x: Any, y: Any) -> Any:
+def _verify(
+    at: Any, counts: Any, attributes: Any, n_attributes: Any, t32: Any, t64: Any, floats: Any, words: Any, x: Any, y: Any
+) -> Any:
     """Does the filter at word `at` match the event with these attributes, located at (x, y) (NaN: nowhere)?"""
     place = at + HEADER
     for _ in range(counts & MAX_CHECKS):
@@ -158,8 +160,20 @@ def _scan(kind: int) -> Any:
 
     @device_function
     def scan_masks(
-        node: Any, list_: Any, found: Any, attributes: Any, n: Any, t32: Any, t64: Any, floats: Any, words: Any, x: Any, y: Any,
-        ids: Any, first: Any, room: Any,
+        node: Any,
+        list_: Any,
+        found: Any,
+        attributes: Any,
+        n: Any,
+        t32: Any,
+        t64: Any,
+        floats: Any,
+        words: Any,
+        x: Any,
+        y: Any,
+        ids: Any,
+        first: Any,
+        room: Any,
     ) -> Any:
         if list_ == EMPTY:
             return found
@@ -179,8 +193,20 @@ def _scan(kind: int) -> Any:
 
     @device_function
     def scan_interfaces(
-        node: Any, list_: Any, found: Any, attributes: Any, n: Any, t32: Any, t64: Any, floats: Any, words: Any, x: Any, y: Any,
-        ids: Any, first: Any, room: Any,
+        node: Any,
+        list_: Any,
+        found: Any,
+        attributes: Any,
+        n: Any,
+        t32: Any,
+        t64: Any,
+        floats: Any,
+        words: Any,
+        x: Any,
+        y: Any,
+        ids: Any,
+        first: Any,
+        room: Any,
     ) -> Any:
         if list_ == EMPTY:
             return found
@@ -197,8 +223,20 @@ def _scan(kind: int) -> Any:
 
     @device_function
     def scan_filters(
-        node: Any, list_: Any, found: Any, attributes: Any, n: Any, t32: Any, t64: Any, floats: Any, words: Any, x: Any, y: Any,
-        ids: Any, first: Any, room: Any,
+        node: Any,
+        list_: Any,
+        found: Any,
+        attributes: Any,
+        n: Any,
+        t32: Any,
+        t64: Any,
+        floats: Any,
+        words: Any,
+        x: Any,
+        y: Any,
+        ids: Any,
+        first: Any,
+        room: Any,
     ) -> Any:
         if list_ == EMPTY:
             return found
@@ -221,8 +259,23 @@ def _scan_below(scan: Any) -> Any:
 
     @device_function
     def scan_below(
-        node: Any, deeper: Any, found: Any, bits0: Any, bits1: Any, nodes: Any,
-        attributes: Any, n: Any, t32: Any, t64: Any, floats: Any, words: Any, x: Any, y: Any, ids: Any, first: Any, room: Any,
+        node: Any,
+        deeper: Any,
+        found: Any,
+        bits0: Any,
+        bits1: Any,
+        nodes: Any,
+        attributes: Any,
+        n: Any,
+        t32: Any,
+        t64: Any,
+        floats: Any,
+        words: Any,
+        x: Any,
+        y: Any,
+        ids: Any,
+        first: Any,
+        room: Any,
     ) -> Any:
         at = nodes + NODE_WORDS * node
         row0, row1 = t64[at], t64[at + 1]
@@ -276,8 +329,18 @@ def match_kernel(width: int, packed: str, kind: int) -> Kernel:
         max_registers=MAX_REGISTERS,
     )
     def keyed_kernel(
-        offsets: Any, attributes: Any, location: Any, t32: Any, t64: Any, floats: Any, words: Any,
-        found_of: Any, ids: Any, n_events: Any, room: Any, n_masked: Any,
+        offsets: Any,
+        attributes: Any,
+        location: Any,
+        t32: Any,
+        t64: Any,
+        floats: Any,
+        words: Any,
+        found_of: Any,
+        ids: Any,
+        n_events: Any,
+        room: Any,
+        n_masked: Any,
     ) -> None:
         """Match one event per thread.
 
@@ -309,7 +372,11 @@ def match_kernel(width: int, packed: str, kind: int) -> Kernel:
             packed_attribute = np.int64(mine[a])
             name = packed_attribute >> shift
             for which in range(2):
-                feature = t32[presence + name] if which else t32[equality + np.int64(t32[codes + name]) + (packed_attribute & code_mask)]
+                feature = (
+                    t32[presence + name]
+                    if which
+                    else t32[equality + np.int64(t32[codes + name]) + (packed_attribute & code_mask)]
+                )
                 if feature == NONE:
                     continue
                 bit = top - np.int64(feature)
@@ -323,7 +390,9 @@ def match_kernel(width: int, packed: str, kind: int) -> Kernel:
         start = event * room
         full = ~np.uint64(0) >> np.uint64(64 - n_masked) if n_masked > 0 else ~np.uint64(0)
         root = np.int64(t64[ROOT])
-        found = scan(root, t64[nodes + NODE_WORDS * root + 2], np.uint64(0), mine, n, t32, t64, floats, words, x, y, ids, start, room)
+        found = scan(
+            root, t64[nodes + NODE_WORDS * root + 2], np.uint64(0), mine, n, t32, t64, floats, words, x, y, ids, start, room
+        )
         heads0, heads1, next_sparse = bits0, bits1, np.int64(0)
         while found != full:  # one head after the other: dense ones from frequent to rare, then sparse ones
             if heads0 != np.uint64(0):
@@ -341,7 +410,9 @@ def match_kernel(width: int, packed: str, kind: int) -> Kernel:
                 break
             at = nodes + NODE_WORDS * one
             found = scan(one, t64[at + 2], found, mine, n, t32, t64, floats, words, x, y, ids, start, room)
-            found = scan_below(one, True, found, bits0, bits1, nodes, mine, n, t32, t64, floats, words, x, y, ids, start, room)
+            found = scan_below(
+                one, True, found, bits0, bits1, nodes, mine, n, t32, t64, floats, words, x, y, ids, start, room
+            )
             if not t64[at + 3] & SPARSE_CHILDREN:
                 continue
             for j in range(n_sparse):
@@ -352,14 +423,31 @@ def match_kernel(width: int, packed: str, kind: int) -> Kernel:
                     continue
                 at = nodes + NODE_WORDS * two
                 found = scan(two, t64[at + 2], found, mine, n, t32, t64, floats, words, x, y, ids, start, room)
-                found = scan_below(two, False, found, bits0, bits1, nodes, mine, n, t32, t64, floats, words, x, y, ids, start, room)
+                found = scan_below(
+                    two, False, found, bits0, bits1, nodes, mine, n, t32, t64, floats, words, x, y, ids, start, room
+                )
                 if not t64[at + 3] & SPARSE_CHILDREN:
                     continue
                 for k in range(n_sparse):
                     if sparse[k] > sparse[j]:
                         three = _probe(two, sparse[k], t32, t64)
                         if three >= 0:
-                            found = scan(three, t64[nodes + NODE_WORDS * three + 2], found, mine, n, t32, t64, floats, words, x, y, ids, start, room)
+                            found = scan(
+                                three,
+                                t64[nodes + NODE_WORDS * three + 2],
+                                found,
+                                mine,
+                                n,
+                                t32,
+                                t64,
+                                floats,
+                                words,
+                                x,
+                                y,
+                                ids,
+                                start,
+                                room,
+                            )
         found_of[event] = found
 
     return keyed_kernel

@@ -16,12 +16,33 @@ already says (an equality, an `exists`, an atom, the `in` it was spread over) is
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.engines import EngineError
 from mpi_match.engines.keyed_filing import NONE
-from mpi_match.engines.keyed_rows import ABSENT, CONTAINS, EQ, EXISTS, IN, NE, NOT_IN, SUFFIX, FilterRows, jit
+from mpi_match.engines.keyed_rows import (
+    ABSENT,
+    CONTAINS,
+    EQ,
+    EXISTS,
+    FEATURE,
+    FIRST,
+    HI,
+    IN,
+    LAST,
+    LO,
+    NAME,
+    NE,
+    NOT_IN,
+    OP,
+    SET,
+    SUFFIX,
+    FilterRows,
+    jit,
+    parallel_jit,
+)
 from mpi_match.table import Table
 
 HEADER = 4
@@ -41,12 +62,15 @@ def fill_lists(
     shift = table.vocabulary.shift
     area = np.zeros(table.n_filters, np.int64)
     area[table.filters.area_filter] = np.arange(1, len(table.filters.area) + 1)
-    columns = (rows.offsets, rows.op, rows.name, rows.lo, rows.hi, rows.first, rows.last, rows.feature, rows.set_id)
+    filed = (rows.offsets, rows.records, feature_rank, filter_id, filed_set, keys)
     n_entries = np.diff(node_entries)
     sizes = np.zeros(len(filter_id) + 1, np.int64)
-    most = _entry_sizes(*columns, feature_rank, filter_id, filed_set, keys, sizes)
+    _entry_sizes(*filed, sizes)
+    most = (int(sizes.max()) - HEADER) // 2
     if most > MAX_CHECKS:
-        raise EngineError(f"a filter needs {most} checks, `keyed` has room for {MAX_CHECKS}; engine 'counting' can serve this table")
+        raise EngineError(
+            f"a filter needs {most} checks, `keyed` has room for {MAX_CHECKS}; engine 'counting' can serve this table"
+        )
     has_list = n_entries > 0
     sizes[node_entries[:-1][has_list]] += 1  # the list's own first word
     ends = np.cumsum(sizes[:-1])
@@ -55,7 +79,7 @@ def fill_lists(
     entry_words[node_entries[:-1][has_list]] += 1
     words = np.empty(total, table.vocabulary.packed_dtype)
     n_codes = np.diff(rows.code_offsets)
-    _fill(*columns, feature_rank, filter_id, filed_set, keys, entry_words, table.filters.interface, area, n_codes, shift, words)
+    _fill(*filed, entry_words, table.filters.interface, area, n_codes, shift, words)
     lists = np.full(len(n_entries), NO_LIST, np.uint64)
     lists[has_list] = entry_words[node_entries[:-1][has_list]] - 1
     _link_interfaces(node_entries, entry_words, words)
@@ -63,76 +87,87 @@ def fill_lists(
 
 
 @jit
-def _known(op: int, feature: int, set_id: int, feature_rank: Array, filed_set: int, key: Array) -> bool:
+def _known(record: Array, feature_rank: Array, filed_set: int, key: Array) -> bool:
     """Does the key of a filed filter already imply this constraint?"""
+    op = record[OP]
     if op == IN:
-        return set_id == filed_set
+        return record[SET] == filed_set
     if op == EQ or op == EXISTS or op == SUFFIX or op == CONTAINS:
-        rank = feature_rank[feature]
+        rank = feature_rank[record[FEATURE]]
         for f in key:
             if f == rank and rank != NONE:
                 return True
     return False
 
 
-@jit
+@parallel_jit
 def _entry_sizes(
-    offsets: Array, op: Array, name: Array, lo: Array, hi: Array, first: Array, last: Array, feature: Array, set_id: Array,
-    feature_rank: Array, filter_id: Array, filed_set: Array, keys: Array, sizes: Array,
-) -> int:
-    """Words of every entry; returns the largest number of checks of one kind."""
-    most = 0
-    for e in range(len(filter_id)):
+    offsets: Array, records: Array, feature_rank: Array, filter_id: Array, filed_set: Array, keys: Array, sizes: Array
+) -> None:
+    """Words of every entry."""
+    for e in numba.prange(len(filter_id)):
         f = filter_id[e]
         n = 0
         for row in range(offsets[f], offsets[f + 1]):
-            if not _known(op[row], feature[row], set_id[row], feature_rank, filed_set[e], keys[e]):
-                n += 2 if op[row] == NE or op[row] == NOT_IN else 1
-        most = max(most, n)
+            if not _known(records[row], feature_rank, filed_set[e], keys[e]):
+                n += 2 if records[row, OP] == NE or records[row, OP] == NOT_IN else 1
         sizes[e] = HEADER + 2 * n
-    return most
 
 
-@jit
+@parallel_jit
 def _fill(
-    offsets: Array, op: Array, name: Array, lo: Array, hi: Array, first: Array, last: Array, feature: Array, set_id: Array,
-    feature_rank: Array, filter_id: Array, filed_set: Array, keys: Array,
-    entry_words: Array, interface: Array, area: Array, n_codes: Array, shift: int, words: Array,
+    offsets: Array,
+    records: Array,
+    feature_rank: Array,
+    filter_id: Array,
+    filed_set: Array,
+    keys: Array,
+    entry_words: Array,
+    interface: Array,
+    area: Array,
+    n_codes: Array,
+    shift: int,
+    words: Array,
 ) -> None:
     """Write header and checks of every entry; positive checks from the narrowest interval to the widest."""
-    for e in range(len(filter_id)):
+    bits = np.uint64(shift)
+    for e in numba.prange(len(filter_id)):
         f, at = filter_id[e], entry_words[e]
         n_positive = n_negative = n_sets = 0
         for row in range(offsets[f], offsets[f + 1]):
-            o = op[row]
-            if _known(o, feature[row], set_id[row], feature_rank, filed_set[e], keys[e]) or o == IN:
+            op, name = records[row, OP], np.int64(records[row, NAME])
+            if op == IN or _known(records[row], feature_rank, filed_set[e], keys[e]):
                 continue
-            base = np.uint64(name[row]) << np.uint64(shift)
-            if o == ABSENT:
+            if op == ABSENT:
                 n_negative += 1
                 continue
-            a, b = (first[row], last[row]) if o == NE or o == NOT_IN else (lo[row], hi[row])
+            base = np.uint64(name) << bits
+            typed = op == NE or op == NOT_IN
+            low = np.uint64(records[row, FIRST] if typed else records[row, LO])
+            high = np.uint64(records[row, LAST] if typed else records[row, HI])
             place = at + HEADER + 2 * n_positive
-            span = (b - a + 1) / n_codes[name[row]]
+            span = (high - low + np.uint64(1)) / n_codes[name]
             while place > at + HEADER:
                 x, y = np.uint64(words[place - 2]), np.uint64(words[place - 1])
-                if (y - x + np.uint64(1)) / n_codes[np.int64(x >> np.uint64(shift))] <= span:
+                if (y - x + np.uint64(1)) / n_codes[np.int64(x >> bits)] <= span:
                     break
                 words[place], words[place + 1] = words[place - 2], words[place - 1]
                 place -= 2
-            words[place], words[place + 1] = base | np.uint64(a), base | np.uint64(b)
+            words[place], words[place + 1] = base | low, base | high
             n_positive += 1
-            n_negative += o == NE
+            n_negative += op == NE
         place = at + HEADER + 2 * n_positive
         for row in range(offsets[f], offsets[f + 1]):
-            if op[row] == ABSENT or op[row] == NE:
-                base = np.uint64(name[row]) << np.uint64(shift)
-                words[place], words[place + 1] = base | np.uint64(lo[row]), base | np.uint64(hi[row])
+            op = records[row, OP]
+            if op == ABSENT or op == NE:
+                base = np.uint64(records[row, NAME]) << bits
+                words[place], words[place + 1] = base | np.uint64(records[row, LO]), base | np.uint64(records[row, HI])
                 place += 2
         for row in range(offsets[f], offsets[f + 1]):
-            if op[row] == NOT_IN or (op[row] == IN and set_id[row] != filed_set[e]):
-                words[place] = np.uint64(name[row]) << np.uint64(shift)
-                words[place + 1] = set_id[row] << 1 | (op[row] == NOT_IN)
+            op = records[row, OP]
+            if op == NOT_IN or (op == IN and records[row, SET] != filed_set[e]):
+                words[place] = np.uint64(records[row, NAME]) << bits
+                words[place + 1] = np.int64(records[row, SET]) << 1 | (op == NOT_IN)
                 place += 2
                 n_sets += 1
         words[at] = interface[f]

@@ -84,7 +84,9 @@ class Growing(Null):
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         each = int(batch.offsets[0]) // 1000 % self._n_ids + 1
         offsets = offsets_of(np.full(batch.n_events, each))
-        return Matches.from_offsets(offsets, np.tile(np.arange(each), batch.n_events).astype(id_dtype(self._n_ids)), self._n_ids)
+        return Matches.from_offsets(
+            offsets, np.tile(np.arange(each), batch.n_events).astype(id_dtype(self._n_ids)), self._n_ids
+        )
 
 
 class Whereabouts(Null):

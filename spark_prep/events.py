@@ -33,7 +33,7 @@ from mpi_match.table import KIND_OF_FILE, load_vocabulary
 from mpi_match.vocabulary import Vocabulary
 from spark_prep.parts import MANIFEST_ARROW, MANIFEST_SCHEMA, PartFiles, Written, partition_id
 from spark_prep.records import REJECT_ARROW, REJECT_SCHEMA, BadRow
-from spark_prep.sources import PLACE
+from spark_prep.sources import PLACE, in_order
 from spark_prep.subscriptions import bad_row
 
 EVENTS_PER_PART = 2**20
@@ -43,7 +43,7 @@ _ARROW = pa.schema([pa.field("read", pa.int64()), *MANIFEST_ARROW, *REJECT_ARROW
 
 def ordered(rows: DataFrame, partitions: int) -> DataFrame:
     """Rows in the order in which they were written, cut into partitions."""
-    return rows.repartitionByRange(partitions, *PLACE).sortWithinPartitions(*PLACE)
+    return rows.repartitionByRange(partitions, *in_order()).sortWithinPartitions(*in_order())
 
 
 def write_parts(

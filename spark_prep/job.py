@@ -253,15 +253,14 @@ def main(arguments: list[str] | None = None) -> int:
         return _complain(error, 3)
     if options.json:
         sys.stdout.write(json.dumps(summary._asdict(), default=str) + "\n")
-    sys.stderr.write(describe(summary, options.output) + "\n")
+    sys.stderr.write(describe(options.command, summary, options.output) + "\n")
     return 0
 
 
-def describe(summary: CompileSummary, output: Path) -> str:
+def describe(command: str, summary: CompileSummary, output: Path) -> str:
     """What a compile did, for people."""
-    if summary.events or not summary.filters:
-        made = f"{summary.events:,} events"
-    else:
+    made = f"{summary.events:,} events"
+    if command == "subscriptions":
         made = f"{summary.filters:,} filters with {summary.constraints:,} constraints on {summary.interfaces:,} interfaces"
     bad = f"; {summary.rejected:,} bad rows in {summary.rejects}" if summary.rejected else ""
     return f"{output}: {made} from {summary.rows:,} rows in {summary.wall_s:.1f} s{bad}"

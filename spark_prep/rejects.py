@@ -26,12 +26,12 @@ def rejects(records: DataFrame, source: Source) -> DataFrame:
     """Bad rows with their line numbers: reason, file, line, text; ordered."""
     bad = records.where(F.col("reason").isNotNull()).select("reason", "file", "block", "position", "text")
     placed = source.with_lines(bad).select("reason", "file", "line", "text")
-    return placed.orderBy("file", "line")
+    return placed.withColumn("file", path_of(F.col("file"))).orderBy("file", "line")
 
 
 def first(rejects: DataFrame, n: int) -> list[Reject]:
     """The first few bad rows."""
-    return [Reject(row["reason"], path_of(row["file"]), row["line"], row["text"]) for row in rejects.limit(n).collect()]
+    return [Reject(row["reason"], row["file"], row["line"], row["text"]) for row in rejects.limit(n).collect()]
 
 
 def refusal(rejects: DataFrame, n_rejected: int, n_rows: int) -> SparkPrepError:

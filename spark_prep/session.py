@@ -33,9 +33,9 @@ ARROW_ROWS = 10_000
 """Rows of the Arrow batches between Spark and Python: large enough that NumPy pays, small enough to stay in cache."""
 SPLIT_BYTES = 32 * 2**20
 """Input of one reading task at most; Spark's own 128 MB would leave cores idle at the end of a small job."""
-_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Of the 17 s of processor time that a small job takes, 8 go into optimising code that then runs for a second; a job of a
-million filters, most of whose work is done in Python, takes the same with and without."""
+_JAVA_OPTIONS = "-XX:+UseSerialGC"
+"""G1's threads would compete with the tasks for few cores.  (-XX:TieredStopAtLevel=1 would take a job of 20,000 filters
+from 16 to 9 s of processor time, but one of a million from 57 to 64: for many small jobs, set it in JAVA_TOOL_OPTIONS.)"""
 _LOG_NOTHING = """\
 status = off
 appender.console.type = Console

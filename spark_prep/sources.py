@@ -7,9 +7,9 @@ A row is (content, file, block, position):
     block      byte at which the piece of the file begins that one task reads; 0 for Parquet
     position   ascends along the rows of a block: a running number of Spark's for lines, the row in its file for Parquet
 
-(file, block, position) is the order in which the rows were written, so sorting by it undoes any shuffle.  The number of a
-line in its file is asked for only when a row is bad; then one native pass counts the lines of every block (`with_lines`).
-That pass is made on the very rows that were parsed, because another reading might be cut into other blocks.
+(file, block, position) is the order in which the rows were written, so sorting by it (`in_order`) undoes any shuffle.  The
+number of a line in its file is asked for only when a row is bad; then one native pass counts the lines of every block
+(`with_lines`).  That pass is made on the very rows that were parsed, because another reading might be cut into other blocks.
 
 A DataFrame of someone's own is a source too (`of_frame`): its rows have neither file nor line.
 
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -53,7 +52,7 @@ class Source:
             blocks = self.rows.groupBy("file", "block").agg(F.min("position").alias("first"), F.count("*").alias("n"))
             earlier = Window.partitionBy("file").orderBy("block").rowsBetween(Window.unboundedPreceding, -1)
             starts = blocks.withColumn("before", F.coalesce(F.sum("n").over(earlier), F.lit(0))).drop("n")
-            lines = places.join(starts, ["file", "block"]).withColumn(
+            lines = places.join(starts, ["file", "block"], "left").withColumn(
                 "line", F.col("before") + F.col("position") - F.col("first") + 1
             )
         return lines.select(*[name for name in places.columns if name not in PLACE], "file", "line")
@@ -125,11 +124,17 @@ def _quoted(name: str) -> str:
 def _guess(path: str) -> str:
     if path.rstrip("/").endswith(".parquet"):
         return "parquet"
-    local = Path(path_of(path))
+    local = Path(path.removeprefix("file://"))
     return "parquet" if local.is_dir() and next(local.rglob("*.parquet"), None) is not None else "json"
 
 
-def path_of(address: str) -> str:
+def path_of(address: Column) -> Column:
     """A local file's path from its address (`file:///a%20b`); other addresses as they are."""
-    parts = urlsplit(address)
-    return unquote(parts.path) if parts.scheme == "file" else address
+    path = F.when(address.startswith("file:///"), F.substr(address, F.lit(8))).otherwise(F.substr(address, F.lit(6)))
+    decoded = F.url_decode(F.replace(path, F.lit("+"), F.lit("%2B")))  # in a path, + is no blank
+    return F.when(address.startswith("file:"), decoded).otherwise(address)
+
+
+def in_order() -> list[Column]:
+    """Sort keys that put rows in the order in which they were written, files by their paths, as `pathlib` sorts them."""
+    return [F.translate(path_of(F.col("file")), "/", "\0"), F.col("block"), F.col("position")]

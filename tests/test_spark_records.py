@@ -1,0 +1,47 @@
+"""Filters as Arrow batches: nothing is lost on the way, and a batch's content keys do not depend on its neighbours."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import filters
+
+from mpi_match.constraints import encode
+from mpi_match.draft import Draft
+from mpi_match.model import Filter
+from mpi_match.table import Table
+
+pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+
+from spark_prep.records import ConstraintColumns, filter_records  # noqa: E402
+
+
+@given(st.lists(filters(), max_size=8), st.integers(0, 8))
+def test_a_filter_has_the_same_key_in_every_batch(found: list[Filter], cut: int) -> None:
+    whole = Draft.of(found).content_keys
+    pieces = [Draft.of(piece).content_keys for piece in (found[:cut], found[cut:])]
+    assert np.array_equal(whole, np.concatenate(pieces))
+
+
+@given(st.lists(filters(), min_size=1, max_size=8))
+def test_records_sort_as_the_table_does_and_hold_everything(found: list[Filter]) -> None:
+    records = pa.Table.from_batches([filter_records(Draft.of(found), [1] * len(found))])
+    order = sorted(
+        range(len(found)), key=lambda i: tuple(records[name][i].as_py() for name in ("interface", "key_hi", "key_lo"))
+    )
+    records = records.take(order)
+    table = Table.from_filters(found)
+    assert [table.label(int(i)).encode() for i in table.filters.interface] == records["interface"].to_pylist()
+    assert [len(item) for item in records["constraints"].to_pylist()] == table.filters.size.tolist()
+    assert [item for item in records["area"].to_pylist() if item] == table.filters.area.tolist()
+    assert [item for item in records["id"].to_pylist() if item is not None] == list(table.filters.ids)
+
+    rows = [{"filter": i, **item} for i, items in enumerate(records["constraints"].to_pylist()) for item in items]
+    if rows:
+        types = [("filter", pa.int64()), *records.schema.field("constraints").type.value_type]
+        batches = [pa.RecordBatch.from_pylist(rows[at : at + 3], schema=pa.schema(types)) for at in range(0, len(rows), 3)]
+        columns = ConstraintColumns.of(batches)
+        vocabulary, constraints = encode(*columns)
+        assert Table(vocabulary, constraints, table.filters, table.labels) == table

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from random_tables import random_subscriptions
 from mpi_match.arrays import Array
 from mpi_match.cluster import ClusterError, RunOptions
 from mpi_match.cluster.feed import Buffers, ReadAhead
+from mpi_match.cluster.matcher import Matched, Matcher
+from mpi_match.engines import open_engine
 from mpi_match.event_table import BLOCK_EVENTS, EventTable, save_events
 from mpi_match.events import Events
 from mpi_match.matches import MatchesFile
@@ -229,6 +232,23 @@ sys.exit(main([{str(inputs.table)!r}, {str(inputs.events)!r}, {str(output)!r}, "
 
 
 # Reading ahead
+
+
+def test_looking_for_an_answer_ends_in_time() -> None:
+    """Workers look for some microseconds at a time; one look that waits for an answer would leave MPI without a driver."""
+    matcher = Matcher(lambda: open_engine("counting", Table.from_filters([])), filters=False)
+    answer = Matched(0, np.empty(0, np.uint8), np.empty(0, np.uint8), np.empty(0, np.uint8))
+
+    def look() -> None:
+        for _ in range(100_000):  # SimpleQueue waits for ever once in some ten thousand times
+            matcher._done.put(answer)
+            assert matcher.get() is answer
+            assert matcher.get(1e-9) is None
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    looking.join(TIMEOUT_S)
+    assert not looking.is_alive()
 
 
 def test_batches_are_read_once_in_the_order_asked_for() -> None:

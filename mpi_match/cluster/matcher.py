@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue, SimpleQueue
 
 import numpy as np
 
@@ -36,7 +36,9 @@ class Matcher:
     def __init__(self, open_engine: Callable[[], Engine], *, filters: bool) -> None:
         self._open, self._filters = open_engine, filters
         self._work: SimpleQueue[tuple[int, Array] | None] = SimpleQueue()
-        self._done: SimpleQueue[Matched] = SimpleQueue()
+        # Not a SimpleQueue, because `get` has a timeout: up to CPython 3.12 one of some microseconds may wait for ever there
+        # (when what is left of it becomes negative).
+        self._done: Queue[Matched] = Queue()
         self._opened: SimpleQueue[Engine | Exception] = SimpleQueue()
         self._dropping = False
         # A daemon: a process that has to leave does not wait for a batch that nobody wants.

@@ -6,15 +6,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import filters
+from strategies import events, filters
 
 from mpi_match.constraints import encode
 from mpi_match.draft import Draft
-from mpi_match.model import Filter
+from mpi_match.events import Events
+from mpi_match.model import Event, Filter
 from mpi_match.table import Table
 
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
+from spark_prep.events import joined  # noqa: E402
 from spark_prep.records import ConstraintColumns, filter_records  # noqa: E402
 
 
@@ -45,3 +48,14 @@ def test_records_sort_as_the_table_does_and_hold_everything(found: list[Filter])
         columns = ConstraintColumns.of(batches)
         vocabulary, constraints = encode(*columns)
         assert Table(vocabulary, constraints, table.filters, table.labels) == table
+
+
+@given(st.lists(events(), max_size=8), st.integers(0, 8), st.integers(0, 8))
+def test_events_joined_are_events_flattened_together(found: list[Event], cut: int, more: int) -> None:
+    pieces = [found[:cut], found[cut : cut + more], found[cut + more :]]
+    whole, parts = Events.of(found), joined([Events.of(piece) for piece in pieces if piece])
+    expected, columns = dict(whole.arrays()), dict(parts.arrays())
+    assert list(expected) == list(columns)
+    for name, array in expected.items():
+        assert array.dtype == columns[name].dtype
+        assert np.array_equal(array, columns[name], equal_nan=array.dtype.kind == "f")

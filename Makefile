@@ -27,10 +27,11 @@ test: env ## Run the tests
 test-simulator: env ## Run the kernels' tests under the CUDA simulator (no GPU needed)
 	NUMBA_ENABLE_CUDASIM=1 $(python) -m pytest tests/kernels
 
+# All three also when one fails, so that one run tells everything.
 check: env ## Lint, formatting and types
-	$(python) -m ruff check .
-	$(python) -m ruff format --check .
-	$(python) -m mypy
+	@failed=0; \
+	for what in 'ruff check .' 'ruff format --check .' mypy; do echo "$$what"; $(python) -m $$what || failed=1; done; \
+	exit $$failed
 
 clean: ## Remove everything that make made, the environment too
 	rm -rf .venv .demo build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache spark-warehouse metastore_db

@@ -5,22 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 import random
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
-import numpy as np
 import pytest
-from cases import CASES
-from random_rows import random_event, random_subscription
+from random_rows import random_subscription
 
-from mpi_match.draft import DraftBuilder
-from mpi_match.event_table import EventTable
 from mpi_match.events import Events
-from mpi_match.model import ModelError
-from mpi_match.rows import EventForm, event_of_row
+from mpi_match.rows import event_of_row
 from mpi_match.storage import StorageError, parts_directory
-from mpi_match.table import Table, load_vocabulary
+from mpi_match.table import Table
 from spark_prep import SparkPrepError
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
@@ -29,12 +22,10 @@ pytestmark = pytest.mark.spark
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 from pyspark import TaskContext  # noqa: E402
-from pyspark.sql import SparkSession  # noqa: E402
+from spark_inputs import assert_same_events, in_memory, names_in, read_rejects, write_lines  # noqa: E402
 
-from spark_prep import events as spark_events  # noqa: E402
 from spark_prep import job, sources, subscriptions, table_parts  # noqa: E402
 from spark_prep.parts import PartFiles, PartSet, Written, write_parts  # noqa: E402
-from spark_prep.session import session  # noqa: E402
 
 BAD_LINES = [
     ('{"interface": "i", "constraints": [["temp", "~", 3]]}', "unknown operator"),
@@ -43,49 +34,6 @@ BAD_LINES = [
     ('{"interface": "i", "filters": [{"constraints": []}, {"constraints": [["a"]]}]}', "a constraint is"),
     ('{"interface": "i", "predicate": "temp >"}', "expected a value"),
 ]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    running = session("local[2,4]")
-    yield running
-    running.stop()
-
-
-@pytest.fixture
-def small_blocks(spark: SparkSession) -> Iterator[None]:
-    """Files are cut into blocks of 4000 bytes, so that a task reads the middle of a file."""
-    before = spark.conf.get("spark.sql.files.maxPartitionBytes")
-    spark.conf.set("spark.sql.files.maxPartitionBytes", "4000")
-    yield
-    spark.conf.set("spark.sql.files.maxPartitionBytes", before)
-
-
-@pytest.fixture(scope="module")
-def rows() -> list[dict[str, Any]]:
-    """Every subscription of the named cases, and random ones with many filters to an interface."""
-    named = [row for case in CASES for row in case["subscriptions"]]
-    generator = random.Random(11)
-    return named + [random_subscription(generator) for _ in range(600)]
-
-
-def in_memory(rows: Iterable[Any]) -> Table:
-    builder = DraftBuilder()
-    for row in rows:
-        for item in subscriptions.filters_of(json.dumps(row).encode()):
-            builder.add(item)
-    return Table.from_draft(builder.draft())
-
-
-def write_lines(path: Path, rows: Iterable[Any]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-    return path
-
-
-def names_in(path: Path) -> set[str]:
-    return {item.name for item in path.parent.iterdir()}
 
 
 @pytest.mark.parametrize("partitions", [1, 4])
@@ -153,12 +101,6 @@ def test_rejects_name_file_and_line_of_files_read_in_pieces(spark, tmp_path, sma
     write_lines(tmp_path / "good.jsonl", good)
     job.compile_subscriptions([str(tmp_path / "good.jsonl")], output)
     assert not (tmp_path / "table.h5.rejects").exists()
-
-
-def read_rejects(path: Path | None) -> list[dict[str, Any]]:
-    assert path is not None
-    found = [json.loads(line) for file in path.glob("part-*") for line in file.read_text().splitlines()]
-    return sorted(found, key=lambda row: (row["file"], row["line"]))
 
 
 def test_strict_refuses_and_leaves_nothing_new(spark, rows, tmp_path):
@@ -291,17 +233,6 @@ def test_columns_that_no_subscription_has_are_refused_at_once(spark, tmp_path):
         job.compile_subscriptions(frame, tmp_path / "table.h5")
 
 
-def test_an_error_inside_a_task_is_one_line(spark, rows, tmp_path, monkeypatch):
-    (tmp_path / "in.jsonl").write_text(json.dumps(rows[0]))
-    replaced = "0" * 64
-    in_memory(rows[:3]).save(tmp_path / "table.h5")
-    monkeypatch.setattr(spark_events, "table_digest", lambda _: replaced)
-    with pytest.raises(SparkPrepError, match=r"^a task failed: RuntimeError: .*table\.h5: was replaced while") as caught:
-        job.compile_events([str(tmp_path / "in.jsonl")], tmp_path / "table.h5", tmp_path / "events.h5")
-    assert "\n" not in str(caught.value)
-    assert names_in(tmp_path / "any") == {"in.jsonl", "table.h5"}
-
-
 def test_a_task_that_fails_after_writing_is_run_again_and_leaves_no_stray_part(spark, rows, tmp_path):
     output = tmp_path / "table.h5"
     source = sources.read(spark, [str(write_lines(tmp_path / "in.jsonl", rows))])
@@ -342,99 +273,6 @@ def test_the_driver_refuses_parts_that_it_does_not_see(tmp_path):
     ):
         parts.commit([Written("elsewhere.h5", 0, 1, "0" * 64, 1)], {})
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.fixture(scope="module")
-def table(spark: SparkSession, rows: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("table") / "table.h5"
-    in_memory(rows).save(path)
-    return path
-
-
-def assert_same_events(path: Path, table: Path, events: Events) -> None:
-    vocabulary = load_vocabulary(table)
-    expected = events.encode(vocabulary)
-    with EventTable(path, vocabulary) as found:
-        assert found.encoded_for_vocabulary
-        assert len(found) == len(events)
-        batch = found.batch(0, len(found))
-        assert np.array_equal(batch.bounds, expected.bounds)
-        assert np.array_equal(batch.attributes, expected.attributes)
-        if expected.location is None:
-            assert batch.location is None
-        else:
-            assert np.array_equal(batch.location, expected.location, equal_nan=True)
-        raw = [found.event(i) for i in range(len(found))]
-        assert [repr(event) for event in raw] == [repr(events.event(i)) for i in range(len(events))]
-
-
-def test_the_event_table_keeps_order_and_equals_the_encoding_in_memory(spark, table, tmp_path, small_blocks):
-    generator = random.Random(5)
-    published = [random_event(generator) for _ in range(400)]
-    write_lines(tmp_path / "in" / "a b.jsonl", published[:150])  # in the order of the paths, not of their addresses
-    write_lines(tmp_path / "in" / "a!.jsonl.gz", published[150:300])
-    third = [json.dumps(row) for row in published[300:]]
-    third[50:50] = ["", '{"x": 1}', '{"a": 1, "a": 2}', '{"a": [1]}']
-    (tmp_path / "in" / "é.jsonl").write_text("\n".join(third))
-    summary = job.compile_events(
-        [str(tmp_path / "in")], table, tmp_path / "events.h5", location="x,y", id="id", partitions=3
-    )
-    form = EventForm(("x", "y"), "id")
-    assert_same_events(tmp_path / "events.h5", table, Events.of(event_of_row(row, form) for row in published))
-    assert (summary.rows, summary.events, summary.rejected) == (403, 400, 3)
-    found = read_rejects(summary.rejects)
-    assert [(Path(row["file"]).name, row["line"]) for row in found] == [("é.jsonl", n) for n in (52, 53, 54)]
-    assert "the location needs both" in found[0]["reason"]
-
-
-def test_parts_of_events_are_bounded(spark, table, tmp_path):
-    published = [{"temp": i, "city": "Milan"} for i in range(100)]
-    source = sources.read(spark, [str(write_lines(tmp_path / "in.jsonl", published))])
-    with PartSet(tmp_path / "events.h5", "events") as parts:
-        ordered = spark_events.ordered(source.rows, 1)
-        found = spark_events.write_parts(ordered, EventForm(), table, spark_events.table_digest(table), parts.files, 30)
-        assert [row["rows"] for row in found.where("part is not null").collect()] == [30, 30, 30, 10]
-
-
-@pytest.mark.parametrize("text", ["", "\n[]\n"], ids=["no rows", "all rows bad"])
-def test_no_events(spark, table, tmp_path, text):
-    (tmp_path / "in.jsonl").write_text(text)
-    job.compile_events([str(tmp_path / "in.jsonl")], table, tmp_path / "events.h5")
-    assert_same_events(tmp_path / "events.h5", table, Events.of(()))
-
-
-def test_events_from_parquet_flatten_structs_and_leave_out_nulls(spark, table, tmp_path):
-    published = [
-        {"temp": 25, "position": {"x": 1.5, "y": None}, "city": "Milan", "on": True},
-        {"temp": None, "position": None, "city": None, "on": None},
-        {"temp": 2**53 + 1, "position": None, "city": None, "on": None},
-        {"temp": -3, "position": {"x": 0.5, "y": 2.5}, "city": "", "on": False},
-    ]
-    pq.write_table(pa.Table.from_pylist(published), tmp_path / "in.parquet")
-    summary = job.compile_events([str(tmp_path / "in.parquet")], table, tmp_path / "events.h5")
-    good = [published[i] for i in (0, 1, 3)]
-    assert_same_events(tmp_path / "events.h5", table, Events.of(event_of_row(row) for row in good))
-    (reject,) = read_rejects(summary.rejects)
-    assert (reject["line"], json.loads(reject["text"])["temp"]) == (3, 2**53 + 1)
-
-
-def test_a_table_compiled_again_under_the_same_name_is_not_confused_with_the_old(spark, rows, tmp_path):
-    path = write_lines(tmp_path / "in.jsonl", [{"temp": 25, "city": "Milan"}])
-    for constraints in ([["temp", ">", 20]], [["city", "=", "Milan"], ["temp", "<", 30]]):
-        in_memory([{"interface": "i", "constraints": constraints}]).save(tmp_path / "table.h5")
-        job.compile_events([str(path)], tmp_path / "table.h5", tmp_path / "events.h5")
-        assert_same_events(
-            tmp_path / "events.h5", tmp_path / "table.h5", Events.of([event_of_row({"temp": 25, "city": "Milan"})])
-        )
-
-
-def test_events_strict_and_bad_options(spark, table, tmp_path):
-    (tmp_path / "in.jsonl").write_text('{"a": 1}\nnull\n')
-    with pytest.raises(SparkPrepError, match=r"1 of 2 rows are bad(.|\n)*in\.jsonl:2: an event must be an object"):
-        job.compile_events([str(tmp_path / "in.jsonl")], table, tmp_path / "events.h5", strict=True)
-    assert names_in(tmp_path / "any") == {"in.jsonl"}
-    with pytest.raises(ModelError, match="two attribute names"):
-        job.compile_events([str(tmp_path / "in.jsonl")], table, tmp_path / "events.h5", location="x")
 
 
 def test_the_command_line(spark, rows, tmp_path, capsys):

@@ -1,0 +1,40 @@
+"""A Spark session for each module that asks for one, input that is read in small pieces, and rows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cases import CASES
+from random_rows import random_subscription
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    from spark_prep.session import session
+
+    running = session("local[2,4]")
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def small_blocks(spark: SparkSession) -> Iterator[None]:
+    """Files are cut into blocks of 4000 bytes, so that a task reads the middle of a file."""
+    before = spark.conf.get("spark.sql.files.maxPartitionBytes")
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "4000")
+    yield
+    spark.conf.set("spark.sql.files.maxPartitionBytes", before)
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict[str, Any]]:
+    """Every subscription of the named cases, and random ones with many filters to an interface."""
+    named = [row for case in CASES for row in case["subscriptions"]]
+    generator = random.Random(11)
+    return named + [random_subscription(generator) for _ in range(600)]

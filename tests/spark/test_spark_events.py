@@ -1,0 +1,115 @@
+"""Events through the Spark stage against the encoding in memory: the same order, codes, locations and ids."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from random_rows import random_event
+
+from mpi_match.events import Events
+from mpi_match.model import ModelError
+from mpi_match.rows import EventForm, event_of_row
+from spark_prep import SparkPrepError
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+pytestmark = pytest.mark.spark
+
+import pyarrow as pa  # noqa: E402
+import pyarrow.parquet as pq  # noqa: E402
+from pyspark.sql import SparkSession  # noqa: E402
+from spark_inputs import assert_same_events, in_memory, names_in, read_rejects, write_lines  # noqa: E402
+
+from spark_prep import events as spark_events  # noqa: E402
+from spark_prep import job, sources  # noqa: E402
+from spark_prep.parts import PartSet  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def table(spark: SparkSession, rows: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("table") / "table.h5"
+    in_memory(rows).save(path)
+    return path
+
+
+def test_the_event_table_keeps_order_and_equals_the_encoding_in_memory(spark, table, tmp_path, small_blocks):
+    generator = random.Random(5)
+    published = [random_event(generator) for _ in range(400)]
+    write_lines(tmp_path / "in" / "a b.jsonl", published[:150])  # in the order of the paths, not of their addresses
+    write_lines(tmp_path / "in" / "a!.jsonl.gz", published[150:300])
+    third = [json.dumps(row) for row in published[300:]]
+    third[50:50] = ["", '{"x": 1}', '{"a": 1, "a": 2}', '{"a": [1]}']
+    (tmp_path / "in" / "é.jsonl").write_text("\n".join(third))
+    summary = job.compile_events(
+        [str(tmp_path / "in")], table, tmp_path / "events.h5", location="x,y", id="id", partitions=3
+    )
+    form = EventForm(("x", "y"), "id")
+    assert_same_events(tmp_path / "events.h5", table, Events.of(event_of_row(row, form) for row in published))
+    assert (summary.rows, summary.events, summary.rejected) == (403, 400, 3)
+    found = read_rejects(summary.rejects)
+    assert [(Path(row["file"]).name, row["line"]) for row in found] == [("é.jsonl", n) for n in (52, 53, 54)]
+    assert "the location needs both" in found[0]["reason"]
+
+
+def test_parts_of_events_are_bounded(spark, table, tmp_path):
+    published = [{"temp": i, "city": "Milan"} for i in range(100)]
+    source = sources.read(spark, [str(write_lines(tmp_path / "in.jsonl", published))])
+    with PartSet(tmp_path / "events.h5", "events") as parts:
+        ordered = spark_events.ordered(source.rows, 1)
+        found = spark_events.write_parts(ordered, EventForm(), table, spark_events.table_digest(table), parts.files, 30)
+        assert [row["rows"] for row in found.where("part is not null").collect()] == [30, 30, 30, 10]
+
+
+@pytest.mark.parametrize("text", ["", "\n[]\n"], ids=["no rows", "all rows bad"])
+def test_no_events(spark, table, tmp_path, text):
+    (tmp_path / "in.jsonl").write_text(text)
+    job.compile_events([str(tmp_path / "in.jsonl")], table, tmp_path / "events.h5")
+    assert_same_events(tmp_path / "events.h5", table, Events.of(()))
+
+
+def test_events_from_parquet_flatten_structs_and_leave_out_nulls(spark, table, tmp_path):
+    published = [
+        {"temp": 25, "position": {"x": 1.5, "y": None}, "city": "Milan", "on": True},
+        {"temp": None, "position": None, "city": None, "on": None},
+        {"temp": 2**53 + 1, "position": None, "city": None, "on": None},
+        {"temp": -3, "position": {"x": 0.5, "y": 2.5}, "city": "", "on": False},
+    ]
+    pq.write_table(pa.Table.from_pylist(published), tmp_path / "in.parquet")
+    summary = job.compile_events([str(tmp_path / "in.parquet")], table, tmp_path / "events.h5")
+    good = [published[i] for i in (0, 1, 3)]
+    assert_same_events(tmp_path / "events.h5", table, Events.of(event_of_row(row) for row in good))
+    (reject,) = read_rejects(summary.rejects)
+    assert (reject["line"], json.loads(reject["text"])["temp"]) == (3, 2**53 + 1)
+
+
+def test_a_table_compiled_again_under_the_same_name_is_not_confused_with_the_old(spark, rows, tmp_path):
+    path = write_lines(tmp_path / "in.jsonl", [{"temp": 25, "city": "Milan"}])
+    for constraints in ([["temp", ">", 20]], [["city", "=", "Milan"], ["temp", "<", 30]]):
+        in_memory([{"interface": "i", "constraints": constraints}]).save(tmp_path / "table.h5")
+        job.compile_events([str(path)], tmp_path / "table.h5", tmp_path / "events.h5")
+        assert_same_events(
+            tmp_path / "events.h5", tmp_path / "table.h5", Events.of([event_of_row({"temp": 25, "city": "Milan"})])
+        )
+
+
+def test_events_strict_and_bad_options(spark, table, tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"a": 1}\nnull\n')
+    with pytest.raises(SparkPrepError, match=r"1 of 2 rows are bad(.|\n)*in\.jsonl:2: an event must be an object"):
+        job.compile_events([str(tmp_path / "in.jsonl")], table, tmp_path / "events.h5", strict=True)
+    assert names_in(tmp_path / "any") == {"in.jsonl"}
+    with pytest.raises(ModelError, match="two attribute names"):
+        job.compile_events([str(tmp_path / "in.jsonl")], table, tmp_path / "events.h5", location="x")
+
+
+def test_an_error_inside_a_task_is_one_line(spark, rows, tmp_path, monkeypatch):
+    (tmp_path / "in.jsonl").write_text(json.dumps(rows[0]))
+    replaced = "0" * 64
+    in_memory(rows[:3]).save(tmp_path / "table.h5")
+    monkeypatch.setattr(spark_events, "table_digest", lambda _: replaced)
+    with pytest.raises(SparkPrepError, match=r"^a task failed: RuntimeError: .*table\.h5: was replaced while") as caught:
+        job.compile_events([str(tmp_path / "in.jsonl")], tmp_path / "table.h5", tmp_path / "events.h5")
+    assert "\n" not in str(caught.value)
+    assert names_in(tmp_path / "any") == {"in.jsonl", "table.h5"}

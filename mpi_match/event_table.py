@@ -209,10 +209,11 @@ class EventTable:
 
     def raw_part(self, part: int) -> Events:
         """The raw columns of one part, read and checked."""
-        if part not in self._raw:
-            n_events = int(self._bounds[part + 1] - self._bounds[part])
-            self._raw = {part: _read_raw(self._reader.sources[part], n_events)}  # one at a time: memory stays bounded
-        return self._raw[part]
+        raw = self._raw.get(part)
+        if raw is None:
+            raw = _read_raw(self._reader.sources[part], int(self._bounds[part + 1] - self._bounds[part]))
+            self._raw = {part: raw}  # only the last one is kept: memory stays bounded
+        return raw
 
     def _cut(self, start: int, stop: int) -> Sequence[tuple[int, int, int]]:
         """The range as (part, first, last) with positions inside the part."""

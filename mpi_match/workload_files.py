@@ -81,17 +81,23 @@ def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]], tell: Callable[[
         temporary.unlink(missing_ok=True)
 
 
+def events_of_a_part(scenario: Scenario) -> int:
+    """Events in one part of a large event table: about 16 million attributes, so that a batch seldom crosses from part to part."""
+    return CHUNK_EVENTS * max(64 // scenario.event_size[1], 1)
+
+
 def _write_events(
     path: Path, scenario: Scenario, n_events: int, seed: int, vocabulary: Vocabulary, tell: Callable[[int], None]
 ) -> None:
-    """One file when the events fit into one chunk; otherwise an index over one part for each chunk."""
-    if n_events <= CHUNK_EVENTS:
+    """One file when the events fit into one part; otherwise an index over several."""
+    part_events = events_of_a_part(scenario)
+    if n_events <= part_events:
         save_events(scenario.events(n_events, seed), path, vocabulary)
         tell(n_events)
         return
     parts_directory(path).mkdir(exist_ok=True)
     parts, done = [], 0
-    for number, chunk in enumerate(scenario.event_chunks(n_events, seed, CHUNK_EVENTS)):
+    for number, chunk in enumerate(scenario.event_chunks(n_events, seed, part_events)):
         name = f"part-{number:05d}.h5"
         digest = save_events(chunk, parts_directory(path) / name, vocabulary, f"{KIND_OF_FILE}-part")
         parts.append(Part(name, chunk.n_events, digest))

@@ -253,7 +253,7 @@ def test_looking_for_an_answer_ends_in_time() -> None:
 
 def test_batches_are_read_once_in_the_order_asked_for() -> None:
     read: list[int] = []
-    with ReadAhead(lambda batch: read.append(batch) or batch * 10) as feed:  # type: ignore[func-returns-value]
+    with ReadAhead(lambda batch: read.append(batch) or batch * 10, 1) as feed:  # type: ignore[func-returns-value]
         feed.want([0, 1, 2])
         feed.want([1, 2, 3])
         assert [feed.take(batch) for batch in (1, 0, 2, 3)] == [10, 0, 20, 30]

@@ -64,10 +64,19 @@ class KeyedCuda:
         self._room = ROOM
         self._lanes = [_Lane(self._gpu, index.words.dtype) for _ in range(2)]
         self.device_s = 0.0
+        self._warm_up()
 
     @property
     def nbytes(self) -> int:
         return self.cpu.nbytes + self._gpu.n_bytes
+
+    def _warm_up(self) -> None:
+        """Load the kernels, and let every lane take its first memory, before the first batch waits for it."""
+        n = len(self._lanes) * SLICE_EVENTS
+        nothing = np.zeros(0, self.cpu.index.words.dtype)
+        self.match(EventBatch(np.zeros(n + 1, np.uint32), nothing, None, self._table.vocabulary.fingerprint))
+        for lane in self._lanes:
+            lane.reserve(WIDTHS[0] // 2)
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
@@ -148,6 +157,11 @@ class _Lane:
         self._total = PinnedBuffer(np.uint64)
         self._marks = Mark(), Mark()
         self.room = 0
+
+    def reserve(self, n_attributes: int) -> None:
+        """Take the memory for a slice whose events have so many attributes on average."""
+        for buffer in self._staged["attributes"]:
+            buffer.array(SLICE_EVENTS * n_attributes)
 
     def start(self, part: EventBatch, index: tuple[DeviceArray, ...], plan: _Plan, room: int) -> None:
         """Give a slice to the GPU: all but fetching its ids."""

@@ -59,6 +59,7 @@ class Contender:
     build_s: float
     runs_s: list[float] = field(default_factory=list)
     batch_s: list[float] = field(default_factory=list)
+    kernel_s: list[float] = field(default_factory=list)
     answers: Matches | None = None
     checked: dict[str, int] = field(default_factory=dict)
 
@@ -171,6 +172,7 @@ def _warm_up(engine: Engine, batches: list[EventBatch]) -> None:
 def _repeat(contender: Contender, batches: list[EventBatch]) -> None:
     """One timed run over all batches.  Raises WrongAnswer when its answers are not those of the run before."""
     found, match, clock = [], contender.engine.match, time.perf_counter
+    on_device_s = _kernel_s(contender.engine)
     gc.collect()
     gc.disable()
     try:
@@ -181,6 +183,7 @@ def _repeat(contender: Contender, batches: list[EventBatch]) -> None:
     finally:
         gc.enable()
     contender.runs_s.append(times[-1] - times[0])
+    contender.kernel_s.append(_kernel_s(contender.engine) - on_device_s)
     contender.batch_s.extend(np.diff(times).tolist())
     answers = Matches.concat(found)
     if contender.answers is not None and (at := _first_difference(contender.answers, answers)) is not None:
@@ -189,6 +192,11 @@ def _repeat(contender: Contender, batches: list[EventBatch]) -> None:
             f"first repetition, {answers[at].tolist()} in repetition {len(contender.runs_s)}"
         )
     contender.answers = answers
+
+
+def _kernel_s(engine: Engine) -> float:
+    """Device time of an engine's matching kernels so far; 0 where there is no device, or where it is not measured."""
+    return float(getattr(engine, "kernel_s", 0.0))
 
 
 def _agree(first: Contender, other: Contender) -> None:
@@ -250,6 +258,7 @@ def _result(workload: Workload, contender: Contender, first: Contender, batch: i
     table, answers, n_events = workload.table, contender.answers, len(workload.events)
     assert answers is not None
     match_s = statistics.median(contender.runs_s)
+    kernel_s = statistics.median(contender.kernel_s)
     latency = np.percentile(np.array(contender.batch_s) * 1e6, (50, 99)).tolist()
     return {
         "scenario": workload.scenario.name,
@@ -269,6 +278,7 @@ def _result(workload: Workload, contender: Contender, first: Contender, batch: i
         "events_per_s": n_events / match_s,
         "us_per_event": match_s / n_events * 1e6,
         "ratio": statistics.median(first.runs_s) / match_s,
+        **({"kernel_events_per_s": n_events / kernel_s} if kernel_s else {}),
         **({"latency_us": {"p50": latency[0], "p99": latency[1]}} if batch == 1 else {}),
         "matches": answers.n_matches,
         "matches_per_event": answers.n_matches / n_events,

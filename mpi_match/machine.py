@@ -39,7 +39,12 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """The commit this package was run from, with "-dirty" when tracked files differ from it; None outside a checkout."""
+    """The commit this package was run from, with "-dirty" when tracked files differ from it; None outside a checkout.
+
+    Where the files of a checkout are copied without it, whoever copies says which commit in MPI_MATCH_COMMIT.
+    """
+    if said := os.environ.get("MPI_MATCH_COMMIT"):
+        return said
     tracked = _output("git", "-C", str(_HERE.parent), "ls-files", "--error-unmatch", _HERE.name)
     revision = _output("git", "-C", str(_HERE.parent), "rev-parse", "--short=12", "HEAD") if tracked else None
     if not revision:

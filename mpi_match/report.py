@@ -22,6 +22,7 @@ _COLUMNS = (
     ("Match (s)", lambda r: f"{r['match_s']['median']:.4f}"),
     ("Spread", lambda r: _spread(r["match_s"])),
     ("Events/s", lambda r: f"{r['events_per_s']:,.0f}"),
+    ("Kernel/s", lambda r: f"{r['kernel_events_per_s']:,.0f}" if "kernel_events_per_s" in r else "-"),
     ("us/event", lambda r: f"{r['us_per_event']:.4g}"),
     ("p50 (us)", lambda r: _latency(r, "p50")),
     ("p99 (us)", lambda r: _latency(r, "p99")),

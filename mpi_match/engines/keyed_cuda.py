@@ -49,7 +49,7 @@ SLOT_BYTES = 2**30
 
 
 class KeyedCuda:
-    """The index of one table on one GPU.  `device_s` is the device time of the last batch's matching kernels, in seconds."""
+    """The index of one table on one GPU.  `kernel_s` is the device time of its matching kernels so far, in seconds."""
 
     name = "keyed_cuda"
 
@@ -63,7 +63,7 @@ class KeyedCuda:
         self._index = (packed.viewed(np.uint32), packed, packed.viewed(np.float64), self._gpu.upload(index.words))
         self._room = ROOM
         self._lanes = [_Lane(self._gpu, index.words.dtype) for _ in range(2)]
-        self.device_s = 0.0
+        self.kernel_s = 0.0
         self._warm_up()
 
     @property
@@ -85,7 +85,6 @@ class KeyedCuda:
         if batch.n_events < FEW_EVENTS or widest > WIDTHS[-1]:
             return self.cpu.match(batch, filters=filters)
         self._gpu.make_current()
-        self.device_s = 0.0
         n_ids = self._table.n_filters if filters else self._table.n_interfaces
         kind = FILTERS_ if filters else MASKS if n_ids <= FEW_INTERFACES else INTERFACES
         width = next(w for w in WIDTHS if widest <= w)
@@ -115,7 +114,7 @@ class KeyedCuda:
                 found.extend(self._again(lane, part, plan))
             else:
                 found.append(lane.finish(plan))
-            self.device_s += lane.device_s
+            self.kernel_s += lane.kernel_s
         counts = np.concatenate([c for c, _ in found])
         ids = np.concatenate([i for _, i in found]).astype(id_dtype(n_ids), copy=False)
         return Matches.from_counts(counts, ids, n_ids)
@@ -157,6 +156,7 @@ class _Lane:
         self._total = PinnedBuffer(np.uint64)
         self._marks = Mark(), Mark()
         self.room = 0
+        self.kernel_s = 0.0
 
     def reserve(self, n_attributes: int) -> None:
         """Take the memory for a slice whose events have so many attributes on average."""
@@ -207,7 +207,7 @@ class _Lane:
     def finish(self, plan: _Plan) -> tuple[Array, Array]:
         """Counts and ids of the slice."""
         self._stream.synchronize()
-        self.device_s = self._marks[1].seconds_since(self._marks[0])
+        self.kernel_s = self._marks[1].seconds_since(self._marks[0])
         dtype = _OUT[0 if plan.kind == MASKS else 1]
         _, ids_buffer, host_counts, host_ids = self._out[dtype]
         total = int(self._total.array(1)[0])

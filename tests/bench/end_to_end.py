@@ -1,0 +1,94 @@
+"""From an event table on disk to verified answers on disk, through mpirun: one master, N workers.
+
+    python tests/bench/end_to_end.py SCENARIO [--events N] [--workers 1] [--engine auto] [--batch 524288] [--credits 8]
+                                     [--repetitions 3] [--directory DIR] [-o records.jsonl]
+
+Makes the workload with `mpi-match generate` where it is not there yet, runs `mpi-match run` under mpirun several times, and has
+`mpi-match verify` judge a sample of the last answers against the naive matcher.  One JSON line: events per second of every run
+(`run`'s own clock: from the first batch read to the answers safe on disk), the verdict, machine, versions, commit, command.
+A first run, which compiles and fills the caches, is made and not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from mpi_match.machine import command, commit, machine, versions
+
+PYTHON = [sys.executable, "-m"]
+
+
+def last_json(words: list[str]) -> dict[str, Any]:
+    """Run a command in the project's root; its last line of standard output is an object."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenario")
+    parser.add_argument("--events", type=int, default=2**25)
+    parser.add_argument("--filters", type=int)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--engine", default="auto")
+    parser.add_argument("--batch", type=int, default=2**19)
+    parser.add_argument("--credits", type=int, default=8)
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--sample", type=int, default=40)
+    parser.add_argument("--directory", type=Path)
+    parser.add_argument("-o", "--output", type=Path)
+    options = parser.parse_args()
+    directory = options.directory or Path(tempfile.gettempdir()) / f"mpi-match-{options.scenario}-{options.events}"
+    table, events, matches = (directory / name for name in ("table.h5", "events.h5", "matches.h5"))
+    if not events.exists():
+        size = ["--filters", str(options.filters)] if options.filters else []
+        words = ["generate", options.scenario, "-o", str(directory), "--events", str(options.events), *size, "--json"]
+        last_json([*PYTHON, "mpi_match", *words])
+    launcher = ["mpirun", *os.environ.get("MPIRUN_FLAGS", "").split(), "-n", str(options.workers + 1)]
+    files = ["--table", str(table), "--events", str(events)]
+    how = ["--engine", options.engine, "--batch", str(options.batch), "--credits", str(options.credits)]
+    run = [*launcher, *PYTHON, "mpi4py", "-m", "mpi_match", "run", *files, "-o", str(matches), *how, "--json"]
+    summaries = [last_json(run) for _ in range(options.repetitions + 1)][1:]
+    verdict = last_json(
+        [*PYTHON, "mpi_match", "verify", *files, "--matches", str(matches), "--sample", str(options.sample), "--json"]
+    )
+    rates = [summary["events_per_s"] for summary in summaries]
+    last = summaries[-1]
+    record = {
+        "what": "end to end",
+        "scenario": options.scenario,
+        "batch": options.batch,
+        "credits": options.credits,
+        "runs": len(rates),
+        "events_per_s": {"median": statistics.median(rates), "min": min(rates), "max": max(rates)},
+        **{key: last[key] for key in ("events", "matches", "engine", "device", "workers")},
+        "verified": verdict,
+        "machine": machine(),
+        "versions": versions(),
+        "commit": commit(),
+        "command": command(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    line = json.dumps(record)
+    sys.stdout.write(line + "\n")
+    if options.output:
+        with options.output.open("a", encoding="utf-8") as handle:
+            handle.write(line + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,11 +1,11 @@
 """From an event table on disk to verified answers on disk, through mpirun: one master, N workers.
 
-    python tests/bench/end_to_end.py SCENARIO [--events N] [--workers 1] [--engine auto] [--batch 524288] [--credits 8]
-                                     [--repetitions 3] [--directory DIR] [-o records.jsonl]
+    python tests/bench/end_to_end.py SCENARIO [--events N] [--workers 1] [--engine auto] [--batch 524288]
+                                     [--credits 8] [--repetitions 3] [--directory DIR] [-o records.jsonl]
 
-Makes the workload with `mpi-match generate` where it is not there yet, runs `mpi-match run` under mpirun several times, and has
-`mpi-match verify` judge a sample of the last answers against the naive matcher.  One JSON line: events per second of every run
-(`run`'s own clock: from the first batch read to the answers safe on disk), the verdict, machine, versions, commit, command.
+Makes the workload with `mpi-match generate` where it is not there yet, runs `mpi-match run` under mpirun several times,
+and has `mpi-match verify` judge a sample of the last answers against the naive matcher.  One JSON line: events per second
+(`run`'s own clock: from the first batch read to the answers safe on disk), verdict, machine, versions, commit, command.
 A first run, which compiles and fills the caches, is made and not counted.
 """
 
@@ -31,10 +31,10 @@ PYTHON = [sys.executable, "-m"]
 
 
 def last_json(words: list[str]) -> dict[str, Any]:
-    """Run a command in the project's root; its last line of standard output is an object."""
+    """Run a command in the project's root; one line of its output is an object (mpirun may add others)."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    found: dict[str, Any] = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
     return found
 
 

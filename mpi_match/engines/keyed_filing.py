@@ -1,7 +1,7 @@
 """Under which features is a filter filed?  Its rarest ones, as many as a cost model says.
 
-How rare a feature is among events is not known when an index is built.  The subscriptions are the only evidence: names are taken to be
-published as often as they are subscribed to, and values likewise.  A wrong guess costs time, never an answer.
+How rare a feature is among events is not known when an index is built.  The subscriptions are the only evidence: names are
+taken to be published as often as they are subscribed to, and values likewise.  A wrong guess costs time, never an answer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ VISIT_COST, VERIFY_COST = 1.0, 2.0
 
 
 def feature_weights(rows: FilterRows) -> Array:
-    """How often an event that has one attribute has each feature: f64[P + n_sets], the last for "a code of this operand list"."""
+    """How often an event that has one attribute has each feature, f64[P + n_sets]; P + s is "a code of list s"."""
     n_virtual, n_features = rows.n_virtual, rows.n_features
     by_name, by_code, listed = np.zeros(n_virtual), np.zeros(n_features - n_virtual), np.zeros(len(rows.set_size))
     _count_features(rows.records, by_name, by_code, listed)
@@ -78,10 +78,12 @@ def choose_features(rows: FilterRows, weight: Array) -> tuple[Array, Array]:
 def _choose(
     offsets: Array, records: Array, weight: Array, set_size: Array, n_codes: Array, chosen: Array, likelihood: Array
 ) -> None:
-    """Fill `chosen` i64[n_filters, K] with each filter's rarest features, rarest first, at most one per name; -1 where it has fewer.
+    """Fill `chosen` and `likelihood`.
 
-    The feature P + s stands for "a code of operand list s"; at most one of those, and only for short lists.  Also fill `likelihood`
-    f32[n_filters]: the logarithm of the chance that an event with all its names satisfies the filter, each code equally likely.
+    chosen       i64[n_filters, K]  the rarest features, rarest first, at most one per name; -1 where there are fewer.  P + s
+                 stands for "a code of operand list s": at most one of those, and only for short lists
+    likelihood   f32[n_filters]  logarithm of the chance that an event with all its names satisfies the filter, each code
+                 equally likely
     """
     n_features = len(weight) - len(set_size)
     depth = chosen.shape[1]
@@ -103,7 +105,7 @@ def _choose(
                 at -= 1
             if best < 0 or at == depth:
                 continue
-            has_set = has_set or best >= n_features
+            has_set = has_set or bool(best >= n_features)
             for i in range(min(n_chosen, depth - 1), at, -1):
                 chosen[f, i] = chosen[f, i - 1]
             chosen[f, at] = best
@@ -114,7 +116,7 @@ def _choose(
 def _log_chance(record: Array, set_size: Array, n_codes: Array) -> float:
     """Logarithm of the share of its name's codes that satisfy a constraint; 0 for those that nearly every code satisfies."""
     op = record[OP]
-    if op == NE or op == NOT_IN or op == ABSENT or op == EXISTS:
+    if op in (NE, NOT_IN, ABSENT, EXISTS):
         return 0.0
     width = set_size[record[SET]] if op == IN else record[HI] - record[LO] + 1
     return math.log(width / n_codes[record[NAME]])
@@ -123,9 +125,9 @@ def _log_chance(record: Array, set_size: Array, n_codes: Array) -> float:
 def choose_depth(chosen: Array, weight: Array, width: float) -> int:
     """How many features a key should have, for events of `width` attributes.
 
-    With keys of d features an event meets C(d) candidates: the sum, over the filters, of the probability that it has all of the key.
-    Of the nodes of level d it visits at most C(d), and at most as many as there are combinations of its features.  The cheapest d
-    is taken.
+    With keys of d features an event meets C(d) candidates: the sum, over the filters, of the probability that it has all of
+    the key.  Of the nodes of level d it visits at most C(d), and at most as many as there are combinations of its features.
+    The cheapest d is taken.
     """
     probability = np.where(chosen >= 0, np.minimum(np.append(weight, 0.0)[chosen] * width, 1.0), 1.0)
     candidates = [float(p) for p in np.cumprod(probability, axis=1).sum(axis=0)]
@@ -138,7 +140,10 @@ def choose_depth(chosen: Array, weight: Array, width: float) -> int:
 
 
 def expand(filters: Array, chosen: Array, rows: FilterRows) -> tuple[Array, Array, Array]:
-    """One filed row for each of `filters`, or for each value of the operand list in its key: (filter, operand list or -1, features)."""
+    """One filed row for each of `filters`, or for each value of the operand list in its key.
+
+    Returns the rows' filters, operand lists (or -1) and features.
+    """
     n_features = rows.n_features
     is_set = chosen >= n_features
     set_of = np.where(is_set, chosen - n_features, -1).max(axis=1, initial=-1)

@@ -5,10 +5,11 @@ A *feature* is something an event plainly has or has not:
     name n is there            every constraint but `absent` asks for it (for an atom, n is the atom's virtual name)
     name n has the value v     an equality asks for it; an `in` asks for one of several
 
-A filter can match only events that have all its features.  So file it under its few rarest ones, its **key** (`keyed_filing`), and for
-an event look up the combinations of features that it has.  At the defaults of the CCM paper an event meets 2.6 filters instead of
-40,000 constraints.  The obvious way enumerates all combinations, 64 for four attributes and 170,000 for fifty; almost all of them
-lead nowhere.  The keys are therefore a trie, features ordered from rare to frequent:
+A filter can match only events that have all its features.  So file it under its few rarest ones, its **key**
+(`keyed_filing`), and for an event look up the combinations of features that it has.  At the defaults of the CCM paper an
+event meets 2.6 filters instead of 40,000 constraints.  The obvious way enumerates all combinations, 64 for four attributes
+and 170,000 for fifty; almost all of them lead nowhere.  The keys are therefore a trie, features ordered from rare to
+frequent:
 
             rare ─────────────► frequent
     event   city=Milan   temp=25   city   temp            (4 features of 2 attributes)
@@ -16,34 +17,34 @@ lead nowhere.  The keys are therefore a trie, features ordered from rare to freq
                         └─ temp ───── (list: f2, f9)      below a pair that is not there nothing is looked up
             temp ───────── (list: f4)
 
-Finding a node's children is the whole cost.  The 128 most frequent features are **dense**: each has a bit.  A node has a row of 128 bits
-that says which dense features lead to a child, the event has such a row of the dense features it has, and the children to visit are
-the bits in both: one cache line and one `and` instead of a probe for each feature.  Bit 0 is the most frequent feature.  The dense
-children of a node stand together from rare to frequent, so a child's number is the first one's plus the bits of the row above its own.
+Finding a node's children is the whole cost.  The 128 most frequent features are **dense**: each has a bit.  A node has a row
+of 128 bits that says which dense features lead to a child, the event has such a row of the dense features it has, and the
+children to visit are the bits in both: one cache line and one `and` instead of a probe for each feature.  Bit 0 is the most
+frequent feature.  The dense children of a node stand together from rare to frequent, so a child's number is the first one's
+plus the bits of the row above its own.  The root's children are the nodes of all single features, so a walk begins there;
+feature f is node f, which needs no hash.
 
     node    bits u64, u64 | list: its first word, or EMPTY | first dense child, and 1 << 63 if it has sparse children
 
-The other features are **sparse**: a child by one of those is found by hashing (node, feature), after a bit array small enough for the
-cache has turned away most of what is not there.  Keys go from rare to frequent, so nothing sparse stands below a dense feature, and
-only the few sparse features of an event are ever combined with each other.  Both ways compare the whole key: what a key says about
-a filter is *known*, and only its other constraints are verified.
+The other features are **sparse**: a child by one of those is found by hashing (node, feature), after a bit array small
+enough for the cache has turned away most of what is not there.  Keys go from rare to frequent, so nothing sparse stands
+below a dense feature, and only the few sparse features of an event are ever combined with each other.  Both ways compare the
+whole key: what a key says about a filter is *known*, and only its other constraints are verified.
 
-The list of a node is one run of memory (`keyed_lists`): a candidate costs one or two cache lines.  Filters without a feature (empty,
-only `absent`, only an area) are the list of the root, which every event scans.
+The list of a node is one run of memory (`keyed_lists`): a candidate costs one or two cache lines.  Filters without a feature
+(empty, only `absent`, only an area) are the list of the root, which every event scans.
 """
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
 from mpi_match.arrays import Array, offsets_of
 from mpi_match.engines.keyed_filing import NONE, choose_depth, choose_features, expand, feature_weights, rank_features
 from mpi_match.engines.keyed_lists import fill_lists
-from mpi_match.engines.keyed_rows import FilterRows, counting_sort
+from mpi_match.engines.keyed_rows import FilterRows, counting_sort, jit
 from mpi_match.table import Table
 
 EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -54,39 +55,32 @@ NODE_WORDS = 4
 SPARSE_CHILDREN = np.uint64(1 << 63)
 BITS_PER_SLOT = 8
 
-_jit = numba.njit(cache=True, nogil=True)
-
-
-class Section(enum.IntEnum):
-    """Words of the index's header (u64 each).  A section's word is its first element, counted in elements of its own width.
-
-    V names (real and virtual), F features, N nodes, E filed filters, B bit words, H hash slots (B and H are powers of 2).
-    """
-
-    SHIFT = 0  # 16 or 32: width of a code in a packed attribute
-    ROOT = 1  # the node whose list every event scans: N - 1
-    N_FEATURES = 2  # F; feature f is dense, and has bit F - 1 - f, if that is below 128
-    N_BITS = 3  # B
-    N_SLOTS = 4  # H
-    PRESENCE = 5  # u32[V]      feature "name is there", or NONE
-    CODES = 6  # u32[V + 1]     first code of each name in EQUALITY
-    EQUALITY = 7  # u32[...]    feature "name has this code", or NONE
-    NODES = 8  # u64[N, 4]      features from rare to frequent, then the deeper nodes level by level, then the root
-    ENTRIES = 9  # u32[N + 1]   each node's list in FILTERS
-    FILTERS = 10  # u32[E]      filter of each filed row
-    BITS = 11  # u32[B]         one bit for each key of SLOTS, by its hash
-    SLOTS = 12  # u64[H, 2]     parent << 32 | feature, or EMPTY; then the node
-    SETS = 13  # u64[n_sets + 1]  first code of each operand list in SET_CODES
-    SET_CODES = 14  # u32
-    AREAS = 15  # f64[n_areas, 3]
-    TOTAL = 16
+# Words of the index's header, u64 each.  The word of a section is its first element, counted in elements of its own width.
+# V names (real and virtual), F features, N nodes, E filed filters, B bit words, H hash slots (B and H are powers of 2).
+SHIFT = 0  # 16 or 32: width of a code in a packed attribute
+ROOT = 1  # the node that every event visits: N - 1
+N_FEATURES = 2  # F; feature f is dense, and has bit F - 1 - f, if that is below 128
+N_BITS = 3  # B
+N_SLOTS = 4  # H
+PRESENCE = 5  # u32[V]      feature "name is there", or NONE
+CODES = 6  # u32[V + 1]     first code of each name in EQUALITY
+EQUALITY = 7  # u32[...]    feature "name has this code", or NONE
+NODES = 8  # u64[N, 4]      single features from rare to frequent, then the deeper nodes level by level, then the root
+ENTRIES = 9  # u32[N + 1]   each node's list in FILTERS
+FILTERS = 10  # u32[E]      filter of each filed row
+BITS = 11  # u32[B]         one bit for each key of SLOTS, by its hash
+SLOTS = 12  # u64[H, 2]     parent << 32 | feature, or EMPTY; then the node
+SETS = 13  # u64[n_sets + 1]  first code of each operand list in SET_CODES
+SET_CODES = 14  # u32
+AREAS = 15  # f64[n_areas, 3]
+HEADER_WORDS = 16
 
 
 @dataclass(frozen=True, eq=False)
 class KeyedIndex:
     """The index of a table in two arrays, so that a kernel takes few arguments and a GPU few copies.
 
-    table      u64   the sections (`Section`), each 32-byte aligned; kernels see it as u32, u64 and f64
+    table      u64   header and sections (above), each 32-byte aligned; kernels see it as u32, u64 and f64
     words      u32 or u64 (the packed type): the lists
     n_virtual  V
     depth      length of the longest key
@@ -111,8 +105,8 @@ class KeyedIndex:
     def build(cls, table: Table, width: float | None = None, depth: int | None = None) -> KeyedIndex:
         """Build the index.
 
-        Parameters: `width` expected number of attributes of an event (None: the mean size of the filters); `depth` length of keys
-        (None: by the cost model).  Raises EngineError for a filter with more than 1023 checks.
+        Parameters: `width` expected number of attributes of an event (None: the mean size of the filters); `depth` length of
+        keys (None: by the cost model).  Raises EngineError for a filter with more than 1023 checks.
         """
         rows = FilterRows.of(table)
         if width is None:
@@ -134,33 +128,33 @@ class KeyedIndex:
         trie.nodes[:, 2] = lists
         packed = _pack(
             {
-                Section.SHIFT: table.vocabulary.shift,
-                Section.ROOT: len(trie.nodes) - 1,
-                Section.N_FEATURES: trie.n_features,
-                Section.N_BITS: len(trie.bits),
-                Section.N_SLOTS: len(trie.slots),
+                SHIFT: table.vocabulary.shift,
+                ROOT: len(trie.nodes) - 1,
+                N_FEATURES: trie.n_features,
+                N_BITS: len(trie.bits),
+                N_SLOTS: len(trie.slots),
             },
             {
-                Section.PRESENCE: feature_rank[: rows.n_virtual],
-                Section.CODES: rows.code_offsets.astype(np.uint32),
-                Section.EQUALITY: feature_rank[rows.n_virtual :],
-                Section.NODES: trie.nodes,
-                Section.ENTRIES: node_entries.astype(np.uint32),
-                Section.FILTERS: filed_filter[order].astype(np.uint32),
-                Section.BITS: trie.bits,
-                Section.SLOTS: trie.slots,
-                Section.SETS: table.constraints.set_code_offsets.astype(np.uint64),
-                Section.SET_CODES: table.constraints.set_codes,
-                Section.AREAS: table.filters.area,
+                PRESENCE: feature_rank[: rows.n_virtual],
+                CODES: rows.code_offsets.astype(np.uint32),
+                EQUALITY: feature_rank[rows.n_virtual :],
+                NODES: trie.nodes,
+                ENTRIES: node_entries.astype(np.uint32),
+                FILTERS: filed_filter[order].astype(np.uint32),
+                BITS: trie.bits,
+                SLOTS: trie.slots,
+                SETS: table.constraints.set_code_offsets.astype(np.uint64),
+                SET_CODES: table.constraints.set_codes,
+                AREAS: table.filters.area,
             },
         )
         return cls(packed, words, rows.n_virtual, depth)
 
 
-def _pack(numbers: dict[Section, int], sections: dict[Section, Array]) -> Array:
+def _pack(numbers: dict[int, int], sections: dict[int, Array]) -> Array:
     """Header and sections in one u64 array."""
     sizes = [-(-section.nbytes // 32) * NODE_WORDS for section in sections.values()]
-    starts = Section.TOTAL + offsets_of(np.array(sizes, np.int64))
+    starts = HEADER_WORDS + offsets_of(np.array(sizes, np.int64))
     table = np.zeros(int(starts[-1]), np.uint64)
     for key, value in numbers.items():
         table[key] = value
@@ -174,7 +168,7 @@ def _pack(numbers: dict[Section, int], sections: dict[Section, Array]) -> Array:
 
 @dataclass(frozen=True)
 class _Trie:
-    """The node of every key, and NODES, SLOTS and BITS (see `Section`) of the trie that the keys make; lists are still open."""
+    """The node of every key, and NODES, SLOTS and BITS of the trie that the keys make; its lists are still open."""
 
     node: Array
     n_features: int
@@ -191,6 +185,9 @@ class _Trie:
         bits = np.zeros(len(slots) * BITS_PER_SLOT // 32, np.uint32)
         nodes = np.zeros((n_features + len(parent) + 1, NODE_WORDS), np.uint64)
         _link_children(parent, feature, n_features, nodes, slots, bits)
+        n_dense = min(n_features, DENSE)
+        nodes[-1, 0], nodes[-1, 1] = 2 ** min(n_dense, 64) - 1, 2 ** max(n_dense - 64, 0) - 1
+        nodes[-1, 3] = n_features - n_dense | (int(SPARSE_CHILDREN) if n_dense < n_features else 0)
         return cls(node, n_features, nodes, slots, bits)
 
 
@@ -205,12 +202,12 @@ def _sort_rows(keys: Array, n_features: int) -> Array:
     return np.argsort(packed)
 
 
-@_jit
+@jit
 def _number_nodes(keys: Array, order: Array, n_features: int) -> tuple[Array, Array, Array]:
     """Node of every key; parent and last feature of every node below level 0, in the order of their numbers.
 
-    Keys come in the order that `order` gives, so a node begins where its prefix first differs from the key before.  One pass counts the
-    nodes of each level, a second numbers them, level by level, so that the children of a node stand together.
+    Keys come in the order that `order` gives, so a node begins where its prefix first differs from the key before.  One pass
+    counts the nodes of each level, a second numbers them, level by level, so that the children of a node stand together.
     """
     depth = keys.shape[1]
     level_start = np.zeros(depth + 1, np.int64)
@@ -262,10 +259,10 @@ def bit_of(hashed, n_words):  # type: ignore[no-untyped-def]
     return (place >> np.uint64(5)) & (np.uint64(n_words) - np.uint64(1)), np.uint32(1) << np.uint32(place & np.uint64(31))
 
 
-_hash_of, _bit_of = _jit(hash_of), _jit(bit_of)
+_hash_of, _bit_of = jit(hash_of), jit(bit_of)
 
 
-@_jit
+@jit
 def _link_children(parent: Array, feature: Array, n_features: int, nodes: Array, slots: Array, bits: Array) -> None:
     """Enter every deeper node with its parent: into the parent's row, or into the hash."""
     mask = np.uint64(len(slots) - 1)

@@ -16,7 +16,30 @@ import numpy as np
 
 from mpi_match.engines._cuda import Kernel, add, cuda, device_function, kernel, multiply
 from mpi_match.engines.keyed_filing import NONE
-from mpi_match.engines.keyed_index import DENSE, EMPTY, NODE_WORDS, SPARSE_CHILDREN, Section, bit_of, hash_of
+from mpi_match.engines.keyed_index import (
+    AREAS,
+    BITS,
+    CODES,
+    DENSE,
+    EMPTY,
+    ENTRIES,
+    EQUALITY,
+    FILTERS,
+    N_BITS,
+    N_FEATURES,
+    N_SLOTS,
+    NODE_WORDS,
+    NODES,
+    PRESENCE,
+    ROOT,
+    SET_CODES,
+    SETS,
+    SHIFT,
+    SLOTS,
+    SPARSE_CHILDREN,
+    bit_of,
+    hash_of,
+)
 from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS
 
 BLOCK = 128
@@ -28,12 +51,6 @@ MAX_REGISTERS = 64
 MASKS, INTERFACES, FILTERS_ = 0, 1, 2
 """Kinds of answer: masks of interfaces, sorted interfaces in slots, sorted filters in slots."""
 
-SHIFT, ROOT, N_FEATURES, N_BITS, N_SLOTS = (
-    int(x) for x in (Section.SHIFT, Section.ROOT, Section.N_FEATURES, Section.N_BITS, Section.N_SLOTS)
-)
-PRESENCE, CODES, EQUALITY, NODES = (int(x) for x in (Section.PRESENCE, Section.CODES, Section.EQUALITY, Section.NODES))
-ENTRIES, FILTERS, BITS, SLOTS = (int(x) for x in (Section.ENTRIES, Section.FILTERS, Section.BITS, Section.SLOTS))
-SETS, SET_CODES, AREAS = (int(x) for x in (Section.SETS, Section.SET_CODES, Section.AREAS))
 _ONE = np.uint64(1)
 
 _hash_of, _bit_of = device_function(hash_of), device_function(bit_of)

@@ -10,8 +10,8 @@ A list is one run of words (of the packed type, see `vocabulary`).  Word 0 is it
                  negative: it has none there                           absent, and != after a positive check of its type
                  sets:     (packed name, set << 1 | negate): the attribute's code is (not) in that operand list
 
-Positive checks stand from the narrowest interval to the widest: the first to fail ends the candidate.  What the key of the list
-already says (an equality, an `exists`, an atom, the `in` it was spread over) is left out.
+Positive checks stand from the narrowest interval to the widest: the first to fail ends the candidate.  What the key of the
+list already says (an equality, an `exists`, an atom, the `in` it was spread over) is left out.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def fill_lists(
 ) -> tuple[Array, Array]:
     """First word of every node's list (u64[N], NO_LIST for none), and the words.
 
-    `filter_id`, `filed_set`, `keys` are of the filed filters in the order of their lists; node n has filed filters node_entries[n] to
-    node_entries[n + 1].  Raises EngineError for a filter with more checks than the header can count.
+    `filter_id`, `filed_set`, `keys` are of the filed filters in the order of their lists; node n has filed filters
+    node_entries[n] to node_entries[n + 1].  Raises EngineError for a filter with more checks than the header can count.
     """
     shift = table.vocabulary.shift
     area = np.zeros(table.n_filters, np.int64)
@@ -92,7 +92,7 @@ def _known(record: Array, feature_rank: Array, filed_set: int, key: Array) -> bo
     op = record[OP]
     if op == IN:
         return record[SET] == filed_set
-    if op == EQ or op == EXISTS or op == SUFFIX or op == CONTAINS:
+    if op in (EQ, EXISTS, SUFFIX, CONTAINS):
         rank = feature_rank[record[FEATURE]]
         for f in key:
             if f == rank and rank != NONE:
@@ -142,7 +142,7 @@ def _fill(
                 n_negative += 1
                 continue
             base = np.uint64(name) << bits
-            typed = op == NE or op == NOT_IN
+            typed = op in (NE, NOT_IN)
             low = np.uint64(records[row, FIRST] if typed else records[row, LO])
             high = np.uint64(records[row, LAST] if typed else records[row, HI])
             place = at + HEADER + 2 * n_positive
@@ -159,7 +159,7 @@ def _fill(
         place = at + HEADER + 2 * n_positive
         for row in range(offsets[f], offsets[f + 1]):
             op = records[row, OP]
-            if op == ABSENT or op == NE:
+            if op in (ABSENT, NE):
                 base = np.uint64(records[row, NAME]) << bits
                 words[place], words[place + 1] = base | np.uint64(records[row, LO]), base | np.uint64(records[row, HI])
                 place += 2

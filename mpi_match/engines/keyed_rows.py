@@ -18,7 +18,6 @@ SUFFIX, CONTAINS, EXISTS, ABSENT = int(Op.SUFFIX), int(Op.CONTAINS), int(Op.EXIS
 jit = numba.njit(cache=True, nogil=True)
 parallel_jit = numba.njit(cache=True, nogil=True, parallel=True)
 
-
 OP, NAME, LO, HI, FIRST, LAST, FEATURE, SET = range(8)
 """Columns of `FilterRows.records`: a constraint is half a cache line, and those of a filter lie next to each other."""
 
@@ -69,10 +68,19 @@ class FilterRows:
         if n_virtual + int(code_offsets[-1]) >= 2**31:
             raise EngineError("the table has 2^31 names and operands or more; engine 'counting' can serve it")
         records = np.empty((len(order), 8), np.int32)
-        columns = (constraints.name_id, constraints.kind, constraints.lo, constraints.hi)
-        segments = np.array([vocabulary.segment(Type(t)) for t in Type])
-        places = (vocabulary.n_names, vocabulary.atom_offsets, constraints.set_offsets, segments, code_offsets)
-        _regroup(order, *columns, *places, records)
+        _regroup(
+            order,
+            constraints.name_id,
+            constraints.kind,
+            constraints.lo,
+            constraints.hi,
+            vocabulary.n_names,
+            vocabulary.atom_offsets,
+            constraints.set_offsets,
+            np.array([vocabulary.segment(Type(t)) for t in Type]),
+            code_offsets,
+            records,
+        )
         return cls(
             offsets,
             records,
@@ -104,11 +112,11 @@ def _regroup(
         row = order[at]
         name, lo, hi, op = name_id[row], np.int64(row_lo[row]), np.int64(row_hi[row]), kind[row] & 15
         first, last, set_id = segments[kind[row] >> 4, 0, name], segments[kind[row] >> 4, 1, name], np.int64(-1)
-        if op == IN or op == NOT_IN:
+        if op in (IN, NOT_IN):
             set_id = set_offsets[name] + lo
-        elif op == SUFFIX or op == CONTAINS:
+        elif op in (SUFFIX, CONTAINS):
             name = n_names + atom_offsets[name] + lo
-            lo, hi, first, last = 0, 0, 0, 0
+            lo = hi = first = last = np.int64(0)
         feature = name
         if op == EQ:
             feature = n_virtual + code_offsets[name] + lo

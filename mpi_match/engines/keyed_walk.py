@@ -1,0 +1,338 @@
+"""How `keyed` matches on a CPU: walk the trie with an event's features, verify the filters in the lists on the way.
+
+For each event (`keyed_index` has the structure):
+
+    enter   its attributes go into `by_name`, so that a check is one load and two comparisons; its features become two
+            words of bits, for the dense ones, and a short list, for the sparse ones
+    walk    depth first over the nodes whose key the event has, with a stack of those that are still to visit
+    scan    each node's list: verify what the key does not say
+
+            visit                 scan      then the stack, next one first
+            the root                        temp, city, temp=25, city=Milan
+            temp                  f4        city, temp=25, city=Milan
+            city                            temp=25, city=Milan
+            temp=25                         city=Milan
+            city=Milan                      city=Milan temp, city=Milan temp=25
+            city=Milan temp       f2, f9    city=Milan temp=25
+            city=Milan temp=25    f7
+
+Frequent features come first because filters of few and weak constraints are filed there: an interface is likely to be
+matched early.  After a match the scan goes on behind the interface's filters, and the walk stops when every interface is
+matched.
+
+A stack instead of nested loops makes keys of any length the same code, with one place where lists are scanned.  It cannot
+overflow: a visited node leaves at most one entry for each feature of the event, and stands at most `depth` below the root.
+An entry also says where the node's list is.  The walk mostly waits for memory, and the loads of a push wait together.
+
+Numba counts references to arrays, atomically, whenever one is sliced or taken out of a tuple.  Once for each block that is
+nothing; once for each event it would cost more than the matching and keep threads from scaling.  So the functions below
+`match_block` pass whole arrays and positions, however many arguments that takes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from mpi_match.engines.keyed_filing import NONE
+from mpi_match.engines.keyed_index import (
+    AREAS,
+    BITS,
+    CODES,
+    DENSE,
+    EMPTY,
+    ENTRIES,
+    EQUALITY,
+    FILTERS,
+    N_BITS,
+    N_FEATURES,
+    N_SLOTS,
+    NODE_WORDS,
+    NODES,
+    PRESENCE,
+    ROOT,
+    SET_CODES,
+    SETS,
+    SHIFT,
+    SLOTS,
+    SPARSE_CHILDREN,
+    bit_of,
+    hash_of,
+)
+from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS
+from mpi_match.engines.keyed_rows import jit, parallel_jit
+
+BLOCK_EVENTS = 512
+"""Events a thread takes at a time."""
+
+_ONE = np.uint64(1)
+_NODE, _LIST, _LAST_FEATURE = range(3)
+"""An entry of the stack: a node, its word in NODES that says where its list is, and the last feature of its key (-1 for the
+root), which is set only where sparse children may follow."""
+_hash_of, _bit_of = jit(hash_of), jit(bit_of)
+
+
+@jit
+def match_block(
+    block: Any, thread: Any, serial: Any, filters: Any, events: Any, index: Any, scratch: Any, found: Any
+) -> None:
+    """Match one block of a batch in one thread.
+
+    serial    a number for the batch's first event that no earlier event had: what `seen` is marked with
+    filters   answers are filters, not interfaces
+    events    offsets, attributes, location: the batch; one location, of NaN, when none matters
+    index     t32, t64, floats, words: `KeyedIndex.views`, `KeyedIndex.words`
+    scratch   by_name, sparse, stack, seen: a row for each thread; between events `by_name` holds no attribute
+    found     places, counts, ids: out: the answers from ids[places[block]] end to end, those that fit, and i64[n] how many
+              each event has, always complete
+    """
+    offsets, attributes, location = events
+    t32, t64, floats, words = index
+    by_name, sparse, stack, seen = scratch
+    places, counts, ids = found
+    answer, end, every = places[block], places[block + 1], np.int64(-1) if filters else np.int64(seen.shape[1])
+    for event in range(block * BLOCK_EVENTS, min((block + 1) * BLOCK_EVENTS, len(counts))):
+        first = np.int64(np.uint32(offsets[event] - offsets[0]))
+        last = np.int64(np.uint32(offsets[event + 1] - offsets[0]))
+        n_sparse, bits0, bits1 = _enter(attributes, first, last, t32, t64, by_name, sparse, thread)
+        where = event if len(location) == len(counts) else 0
+        x, y = location[where, 0], location[where, 1]
+        before, stamp = answer, serial + event
+        stack[thread, 0, _LAST_FEATURE] = -1
+        top = _put(np.int64(t64[ROOT]), t64, stack, thread, 0)
+        while top > 0 and answer - before != every:
+            top -= 1
+            answer = _scan(
+                stack, top, t32, t64, floats, words, by_name, thread, x, y, seen, stamp, filters, ids, answer, end
+            )
+            top = _push_children(stack, top, t32, t64, sparse, n_sparse, bits0, bits1, thread)
+        _leave(attributes, first, last, t64, by_name, thread)
+        counts[event] = answer - before
+        answer = min(answer, end)
+        _sort(ids, before, answer)
+
+
+@parallel_jit
+def match_blocks(todo: Any, serial: Any, filters: Any, events: Any, index: Any, scratch: Any, found: Any) -> None:
+    """`match_block` for the blocks `todo` i64, by all threads."""
+    for i in numba.prange(len(todo)):
+        match_block(todo[i], numba.get_thread_id(), serial, filters, events, index, scratch, found)
+
+
+@jit
+def _enter(
+    attributes: Any, first: Any, last: Any, t32: Any, t64: Any, by_name: Any, sparse: Any, thread: Any
+) -> tuple[Any, Any, Any]:
+    """Enter attributes[first:last] into `by_name` and their sparse features into `sparse`.
+
+    Returns the number of sparse features, and the bits of the dense ones.
+    """
+    shift, most_frequent = np.int64(t64[SHIFT]), np.int64(t64[N_FEATURES]) - 1
+    presence, codes, equality = np.int64(t64[PRESENCE]), np.int64(t64[CODES]), np.int64(t64[EQUALITY])
+    code_mask = (np.int64(1) << shift) - 1
+    n_sparse, bits0, bits1 = np.int64(0), np.uint64(0), np.uint64(0)
+    for place in range(first, last):
+        packed = np.int64(attributes[place])
+        name = packed >> shift
+        by_name[thread, name] = attributes[place]
+        for which in range(2):
+            feature = t32[presence + name] if which else t32[equality + t32[codes + name] + (packed & code_mask)]
+            if feature == NONE:
+                continue
+            bit = most_frequent - np.int64(feature)
+            if bit < 64:
+                bits0 |= _ONE << np.uint64(bit)
+            elif bit < DENSE:
+                bits1 |= _ONE << np.uint64(bit - 64)
+            else:
+                sparse[thread, n_sparse] = feature
+                n_sparse += 1
+    return n_sparse, bits0, bits1
+
+
+@jit
+def _leave(attributes: Any, first: Any, last: Any, t64: Any, by_name: Any, thread: Any) -> None:
+    """Take attributes[first:last] out of `by_name`, whose last column is that of a name which no event has."""
+    shift, nobody = np.int64(t64[SHIFT]), by_name.shape[1] - 1
+    for place in range(first, last):
+        by_name[thread, np.int64(attributes[place]) >> shift] = by_name[thread, nobody]
+
+
+@jit
+def _push_children(
+    stack: Any, top: Any, t32: Any, t64: Any, sparse: Any, n_sparse: Any, bits0: Any, bits1: Any, thread: Any
+) -> Any:
+    """Put the children that the event reaches where their node was, the most frequent last; returns the new `top`."""
+    node, last_feature = stack[thread, top, _NODE], stack[thread, top, _LAST_FEATURE]
+    at = np.int64(t64[NODES]) + NODE_WORDS * node
+    row0, row1, children = t64[at], t64[at + 1], t64[at + 3]
+    if children & SPARSE_CHILDREN:
+        for i in range(n_sparse):
+            feature = sparse[thread, i]
+            if feature <= last_feature:
+                continue
+            child = feature if last_feature < 0 else _probe(node, feature, t32, t64)
+            if child >= 0:
+                stack[thread, top, _LAST_FEATURE] = feature
+                top = _put(child, t64, stack, thread, top)
+    first = np.int64(children & ~SPARSE_CHILDREN)
+    top = _push_dense(row1, bits1, first, t64, stack, thread, top)
+    return _push_dense(row0, bits0, first + _popcount(row1), t64, stack, thread, top)
+
+
+@jit
+def _push_dense(row: Any, bits: Any, first: Any, t64: Any, stack: Any, thread: Any, top: Any) -> Any:
+    """Put the children by the features of one half of a node's row; `first` is the one by its highest bit."""
+    both = row & bits
+    top += _popcount(both)
+    at = top
+    while both:
+        low = both & (~both + _ONE)
+        both ^= low
+        at -= 1
+        _put(first + _popcount(row & ~(low | (low - _ONE))), t64, stack, thread, at)
+    return top
+
+
+@jit
+def _put(node: Any, t64: Any, stack: Any, thread: Any, at: Any) -> Any:
+    """Put a node into the stack; returns the place behind it."""
+    stack[thread, at, _NODE] = node
+    stack[thread, at, _LIST] = t64[np.int64(t64[NODES]) + NODE_WORDS * node + 2]
+    return at + 1
+
+
+@jit
+def _popcount(bits: Any) -> Any:
+    """Number of bits set in a u64."""
+    bits = bits - ((bits >> _ONE) & np.uint64(0x5555555555555555))
+    bits = (bits & np.uint64(0x3333333333333333)) + ((bits >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    bits = (bits + (bits >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64((bits * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@jit
+def _probe(parent: Any, feature: Any, t32: Any, t64: Any) -> Any:
+    """The child of a node by a sparse feature, or -1."""
+    wanted = np.uint64(parent) << np.uint64(32) | np.uint64(feature)
+    hashed = _hash_of(wanted)
+    word, bit = _bit_of(hashed, t64[N_BITS])
+    if not t32[t64[BITS] + word] & bit:
+        return np.int64(-1)
+    mask = t64[N_SLOTS] - _ONE
+    slot = hashed & mask
+    while True:
+        at = t64[SLOTS] + slot * np.uint64(2)
+        if t64[at] == wanted:
+            return np.int64(t64[at + _ONE])
+        if t64[at] == EMPTY:
+            return np.int64(-1)
+        slot = (slot + _ONE) & mask
+
+
+@jit
+def _scan(
+    stack: Any,
+    top: Any,
+    t32: Any,
+    t64: Any,
+    floats: Any,
+    words: Any,
+    by_name: Any,
+    thread: Any,
+    x: Any,
+    y: Any,
+    seen: Any,
+    stamp: Any,
+    filters: Any,
+    ids: Any,
+    answer: Any,
+    end: Any,
+) -> Any:
+    """Verify the list of the node at stack[thread, top].
+
+    Each new answer goes to ids[answer], if that is before `end`, and is counted.  Returns where the next one would go.
+    """
+    node, list_ = stack[thread, top, _NODE], stack[thread, top, _LIST]
+    if list_ < 0:  # EMPTY, signed
+        return answer
+    at = list_ + 1
+    stop = at - 1 + np.int64(words[at - 1])
+    entry = np.int64(t64[FILTERS]) + t32[np.int64(t64[ENTRIES]) + node] if filters else np.int64(0)
+    while at < stop:
+        interface = np.int64(words[at])
+        is_open = filters or seen[thread, interface] != stamp
+        if is_open and _verify(at, t32, t64, floats, words, by_name, thread, x, y):
+            if answer < end:
+                ids[answer] = t32[entry] if filters else interface
+            answer += 1
+            seen[thread, interface] = stamp
+            is_open = filters
+        if is_open:
+            n = np.int64(words[at + 1])
+            at += HEADER + 2 * ((n & MAX_CHECKS) + (n >> COUNT_BITS & MAX_CHECKS) + (n >> 2 * COUNT_BITS))
+            entry += 1
+        else:
+            at += np.int64(words[at + 3])
+    return answer
+
+
+@jit
+def _verify(at: Any, t32: Any, t64: Any, floats: Any, words: Any, by_name: Any, thread: Any, x: Any, y: Any) -> Any:
+    """Does the filter at word `at` match the event in `by_name[thread]`, located at (x, y) (NaN: nowhere)?"""
+    n, shift = np.int64(words[at + 1]), np.int64(t64[SHIFT])
+    place = at + HEADER
+    for _ in range(n & MAX_CHECKS):
+        low = words[place]
+        value = by_name[thread, low >> shift]
+        if value < low or value > words[place + 1]:
+            return False
+        place += 2
+    for _ in range(n >> COUNT_BITS & MAX_CHECKS):
+        low = words[place]
+        if low <= by_name[thread, low >> shift] <= words[place + 1]:
+            return False
+        place += 2
+    for _ in range(n >> 2 * COUNT_BITS):
+        low, listed = words[place], np.int64(words[place + 1])
+        code = np.int64(by_name[thread, low >> shift]) - np.int64(low)
+        if _in_set(listed >> 1, code, t32, t64) == bool(listed & 1):
+            return False
+        place += 2
+    area = np.int64(words[at + 2])
+    if area == 0:
+        return True
+    circle = np.int64(t64[AREAS]) + 3 * (area - 1)
+    dx, dy, r = x - floats[circle], y - floats[circle + 1], floats[circle + 2]
+    return dx * dx + dy * dy <= r * r
+
+
+@jit
+def _in_set(set_id: Any, code: Any, t32: Any, t64: Any) -> Any:
+    """Is the code in an operand list?"""
+    sets, codes = np.int64(t64[SETS]), np.int64(t64[SET_CODES])
+    left, end = np.int64(t64[sets + set_id]), np.int64(t64[sets + set_id + 1])
+    right = end
+    while left < right:
+        middle = (left + right) >> 1
+        if t32[codes + middle] < code:
+            left = middle + 1
+        else:
+            right = middle
+    return left < end and t32[codes + left] == code
+
+
+@jit
+def _sort(ids: Any, first: Any, last: Any) -> None:
+    """Sort ids[first:last] in place."""
+    if last - first > 64:
+        ids[first:last].sort()
+        return
+    for i in range(first + 1, last):
+        value, at = ids[i], i
+        while at > first and ids[at - 1] > value:
+            ids[at] = ids[at - 1]
+            at -= 1
+        ids[at] = value

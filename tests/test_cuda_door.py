@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mpi_match import engines
-from mpi_match.engines import EngineError, _cuda, _driver, keyed_kernel, open_engine
+from mpi_match.engines import EngineError, _cuda, _driver, keyed_answers, keyed_kernel, open_engine
 from mpi_match.engines.ccm_kernel import ccm_kernel
 from mpi_match.events import Events
 from mpi_match.model import covers, make_event, make_filter
@@ -169,9 +169,9 @@ def test_ccm_compiles_and_its_doubles_are_not_fused(compute_capability: tuple[in
             keyed_kernel.match_kernel(width, packed, kind)
             for width, packed, kind in ((8, "uint32", 0), (64, "uint64", 1), (8, "uint32", 2))
         ),
-        *keyed_kernel.answer_kernels(True),
-        *keyed_kernel.answer_kernels(False),
-        keyed_kernel.scan_kernel,
+        *keyed_answers.answer_kernels(True),
+        *keyed_answers.answer_kernels(False),
+        keyed_answers.scan_kernel,
     ],
     ids=["8 u32 masks", "64 u64 lists", "8 u32 filters", "count u8", "write u8", "count u32", "write u32", "scan"],
 )

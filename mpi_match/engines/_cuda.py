@@ -305,6 +305,10 @@ if simulated:
     def sync_warp() -> None:
         """Wait for the other lanes."""
 
+    def popcount(bits: Any) -> Any:
+        """Number of bits set in an unsigned integer."""
+        return np.int64(int(bits).bit_count())
+
     def multiply(a: float, b: float) -> Any:
         """`a * b` rounded once: never fused with an addition."""
         return np.float64(a) * np.float64(b)
@@ -336,6 +340,10 @@ else:
     @device_function
     def sync_warp() -> None:
         cuda.syncwarp()
+
+    @device_function
+    def popcount(bits: Any) -> Any:
+        return np.int64(cuda.popc(bits))
 
     @device_function
     def multiply(a: float, b: float) -> Any:

@@ -23,17 +23,8 @@ from mpi_match.batch import EventBatch
 from mpi_match.engines import check_batch
 from mpi_match.engines._cuda import DeviceArray, Gpu, Kernel, Mark, PinnedBuffer, open_gpu
 from mpi_match.engines.keyed import Keyed
-from mpi_match.engines.keyed_kernel import (
-    BLOCK,
-    FILTERS_,
-    INTERFACES,
-    MASKS,
-    SCAN_THREADS,
-    WIDTHS,
-    answer_kernels,
-    match_kernel,
-    scan_kernel,
-)
+from mpi_match.engines.keyed_answers import BLOCK, SCAN_THREADS, answer_kernels, scan_kernel
+from mpi_match.engines.keyed_kernel import FILTER_IDS, INTERFACES, MASKS, WIDTHS, match_kernel
 from mpi_match.matches import Matches, id_dtype
 from mpi_match.table import Table
 
@@ -86,7 +77,7 @@ class KeyedCuda:
             return self.cpu.match(batch, filters=filters)
         self._gpu.make_current()
         n_ids = self._table.n_filters if filters else self._table.n_interfaces
-        kind = FILTERS_ if filters else MASKS if n_ids <= FEW_INTERFACES else INTERFACES
+        kind = FILTER_IDS if filters else MASKS if n_ids <= FEW_INTERFACES else INTERFACES
         width = next(w for w in WIDTHS if widest <= w)
         plan = _Plan(
             kind,

@@ -19,7 +19,7 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
 
 @pytest.fixture(scope="session", autouse=True)
 def _tiny_shapes():
-    from mpi_match.engines import ccm, ccm_batch, ccm_event, ccm_kernel, keyed_cuda, keyed_kernel
+    from mpi_match.engines import ccm, ccm_batch, ccm_event, ccm_kernel, keyed_answers, keyed_cuda
 
     patch = pytest.MonkeyPatch()
     patch.setattr(ccm_kernel, "BLOCK", 3)
@@ -29,7 +29,7 @@ def _tiny_shapes():
     patch.setattr(ccm_batch, "PASS_EVENTS", 5)
     patch.setattr(ccm_batch, "FIRST_PAIRS", 1)
     patch.setattr(ccm_event, "FIRST_IDS", 1)
-    for module in (keyed_cuda, keyed_kernel):
+    for module in (keyed_answers, keyed_cuda):
         patch.setattr(module, "BLOCK", 4)
         patch.setattr(module, "SCAN_THREADS", 4)
     patch.setattr(keyed_cuda, "FEW_EVENTS", 1)

@@ -1,0 +1,110 @@
+"""From what each thread of `keyed` found to the ids of all events end to end, as they travel: three small kernels.
+
+    found_of         0b1010       0          0b0001      ...      a mask for each event, or the count of ids in its slots
+    count_kernel     counts 2     0          1           ...      and their sum for each group of BLOCK events
+    scan_kernel      sums         0, 3, ...                       of the groups before each, and the total
+    write_kernel     ids          1, 3       0           ...      each event's behind those of the events before it
+
+Only counts and ids go back to the host, and how many ids there are it learns from the last of the sums.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from mpi_match.engines._cuda import Kernel, cuda, kernel, popcount
+
+BLOCK = 128
+"""Threads of a block, and events of a group whose answers are written together."""
+SCAN_THREADS = 256
+"""Threads of the one block of `scan_kernel`."""
+_ONE = np.uint64(1)
+
+
+@lru_cache
+def answer_kernels(is_mask: bool) -> tuple[Kernel, Kernel]:
+    """The kernels that count each group's answers and write them end to end: u8 from masks, u32 from slots."""
+    out = "uint8" if is_mask else "uint32"
+
+    @kernel(f"void(uint64[::1], {out}[::1], uint64[::1], int64)")
+    def count_kernel(found_of: Any, counts: Any, sums: Any, n_events: Any) -> None:
+        """Count of answers of each event, and their sum for each group of BLOCK events.
+
+        Launch: a block per group, a thread per event.
+        """
+        total = cuda.shared.array(1, np.int64)
+        if cuda.threadIdx.x == 0:
+            total[0] = 0
+        cuda.syncthreads()
+        event = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+        if event < n_events:
+            n = popcount(found_of[event]) if is_mask else np.int64(found_of[event])
+            counts[event] = n
+            cuda.atomic.add(total, 0, n)
+        cuda.syncthreads()
+        if cuda.threadIdx.x == 0:
+            sums[cuda.blockIdx.x] = total[0]
+
+    @kernel(f"void(uint64[::1], {out}[::1], uint64[::1], uint32[::1], {out}[::1], int64, int64)")
+    def write_kernel(found_of: Any, counts: Any, starts: Any, slots: Any, ids: Any, n_events: Any, room: Any) -> None:
+        """Write every event's ids behind those of the events before it.
+
+        starts   u64[groups + 1]: first answer of each group (`scan_kernel`);  slots u32[n * room]: what `match_kernel` found
+        ids      out: all answers, in the order of events;  Launch: a block per group, a thread per event.
+        """
+        before = cuda.shared.array(BLOCK, np.int64)
+        thread = cuda.threadIdx.x
+        event = cuda.blockIdx.x * cuda.blockDim.x + thread
+        before[thread] = np.int64(counts[event]) if event < n_events else np.int64(0)
+        cuda.syncthreads()
+        step = 1
+        while step < cuda.blockDim.x:
+            value = before[thread - step] if thread >= step else np.int64(0)
+            cuda.syncthreads()
+            before[thread] += value
+            cuda.syncthreads()
+            step *= 2
+        if event >= n_events:
+            return
+        at = np.int64(starts[cuda.blockIdx.x]) + before[thread] - np.int64(counts[event])
+        if is_mask:
+            bits = found_of[event]
+            while bits != np.uint64(0):
+                lowest = bits & (~bits + _ONE)
+                ids[at] = popcount(lowest - _ONE)
+                bits ^= lowest
+                at += 1
+        else:
+            for i in range(np.int64(counts[event])):
+                ids[at + i] = slots[event * room + i]
+
+    return count_kernel, write_kernel
+
+
+@kernel("void(uint64[::1], int64)")
+def scan_kernel(sums: Any, n: Any) -> None:
+    """Replace sums[0:n] by the sums of what stands before each, and put the total into sums[n].
+
+    Launch: one block of SCAN_THREADS.
+    """
+    part = cuda.shared.array(SCAN_THREADS, np.int64)
+    thread = cuda.threadIdx.x
+    share = (n + cuda.blockDim.x - 1) // cuda.blockDim.x
+    first, last = min(thread * share, n), min((thread + 1) * share, n)
+    total = np.int64(0)
+    for i in range(first, last):
+        total += np.int64(sums[i])
+    part[thread] = total
+    cuda.syncthreads()
+    running = np.int64(0)
+    for t in range(thread):
+        running += part[t]
+    if thread == cuda.blockDim.x - 1:
+        sums[n] = running + total
+    for i in range(first, last):
+        value = np.int64(sums[i])
+        sums[i] = running
+        running += value

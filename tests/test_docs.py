@@ -1,0 +1,271 @@
+"""The pages keep their word: commands on the README run and print what it shows, names of files and options exist.
+
+A fenced `console` block after an HTML comment `<!-- run: NAME -->` is run: `$ ` begins a command, `> ` goes on with it, the
+other lines are what it prints (standard output and error).  What differs from run to run (times, rates, how Spark divided a
+file, which engine is the fastest here) is replaced on both sides before they are compared.
+"""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import pytest
+from bench.results_rows import command_of, records_in, row_of
+from conftest import REPOSITORY
+
+from mpi_match import doctor
+from mpi_match.cli import commands
+from mpi_match.engines import ENGINES
+from mpi_match.exits import Group
+from mpi_match.model import OPS_OF_TYPE
+
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+DESIGN = (REPOSITORY / "mpi_match" / "DESIGN.md").read_text(encoding="utf-8")
+PAGES = ("README.md", "CHANGELOG.md", "mpi_match/DESIGN.md", "mpi_match/FORMAT.md")
+
+LINES_OF_CHANCE = (
+    (re.compile(r"\b\d[\d.,]* (µs|ms|s)\b"), "TIME"),
+    (re.compile(r"\b\d[\d.,]* ([kMG] )?events/s"), "RATE"),
+    (re.compile(r"; [a-z_]+ on .+, (?=\d+ workers?)"), "; ENGINE, "),
+    (re.compile(r"\d[\d,]* bytes( in \d+ parts)?, digest \w+"), "SIZE"),
+)
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, the name it is to be run under (or ""), its lines."""
+
+    language: str
+    run: str
+    lines: list[str]
+
+
+class Step(NamedTuple):
+    """A command and what the page says that it prints."""
+
+    command: str
+    shown: list[str]
+
+
+def blocks_of(page: str) -> Iterator[Block]:
+    for found in re.finditer(r"(?:^<!-- run: (\S+) -->\n)?^```(\w*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        yield Block(found[2], found[1] or "", found[3].splitlines())
+
+
+def section_of(page, title):
+    return page.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def steps_of(lines: list[str]) -> list[Step]:
+    steps: list[Step] = []
+    for line in lines:
+        if line.startswith("$ "):
+            steps.append(Step(line[2:], []))
+        elif line.startswith("> ") and not steps[-1].shown:
+            steps[-1] = Step(f"{steps[-1].command}\n{line[2:]}", [])
+        else:
+            steps[-1].shown.append(line)
+    return steps
+
+
+BLOCKS = list(blocks_of(README))
+
+
+def without_chance(text: str) -> list[str]:
+    for pattern, name in LINES_OF_CHANCE:
+        text = pattern.sub(name, text)
+    return text.rstrip("\n").split("\n") if text else []
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """Run a command as if in an activated environment, in a directory where `launch` is that of the project."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name, what in (("mpi-match", "-m mpi_match "), ("python", "")):
+        (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {what}"$@"\n')
+        (tools / name).chmod(0o755)
+    work = tmp_path / "work"
+    work.mkdir()
+    for name in ("launch", "hostfiles"):
+        (work / name).symlink_to(REPOSITORY / name)
+    environment = {
+        **os.environ,
+        "PATH": f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(REPOSITORY),
+        "MPI_MATCH_PYTHON": sys.executable,
+    }
+
+    def run(command: str) -> str:
+        both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        done = subprocess.run(["bash", "-c", command], cwd=work, env=environment, timeout=180, check=False, **both)
+        assert done.returncode == 0, f"$ {command}\n{done.stdout}"
+        return done.stdout
+
+    return run
+
+
+def run_steps(name, shell):
+    (block,) = (block for block in BLOCKS if block.run == name)
+    for command, shown in steps_of(block.lines):
+        said = shell(command)
+        assert without_chance(said) == without_chance("\n".join(shown)), f"$ {command}\n{said}"
+
+
+def test_blocks_are_read():
+    page = "<!-- run: a -->\n```console\n$ x <<E\n> y\n> E\nshown\n$ z\n```\n\n```python\n1\n```\n"
+    first, second = blocks_of(page)
+    assert (first.language, first.run, second) == ("console", "a", Block("python", "", ["1"]))
+    assert steps_of(first.lines) == [Step("x <<E\ny\nE", ["shown"]), Step("z", [])]
+    assert without_chance("in 5.67 s: 8.82 k events/s; keyed on 2 x cpu, 1 thread, 2 workers\n") == [
+        "in TIME: RATE; ENGINE, 2 workers"
+    ]
+    assert {block.run for block in BLOCKS if block.run} == {"local", "pipeline"}
+
+
+def test_rows_in_answers_out(shell):
+    run_steps("local", shell)
+
+
+@pytest.mark.spark
+@pytest.mark.mpi
+@pytest.mark.skipif(find_spec("pyspark") is None or not doctor.java_version(), reason="needs pyspark and Java")
+def test_the_whole_pipeline(shell):
+    run_steps("pipeline", shell)
+
+
+def test_python():
+    (block,) = (block for block in BLOCKS if block.language == "python")
+    examples = doctest.DocTestParser().get_doctest("\n".join(block.lines) + "\n", {}, "README.md", "README.md", 0)
+    assert len(examples.examples) > 5
+    assert doctest.DocTestRunner().run(examples).failed == 0
+
+
+# Commands and options
+
+
+def every_command(group: click.Group = commands, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, Group):
+            yield from every_command(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+COMMANDS = dict(every_command())
+
+
+def options_of(command: click.Command) -> set[str]:
+    """The options of a command as the table shows them: the short name where that is the usual one."""
+    found = {option.opts[0] for option in command.params if isinstance(option, click.Option)}
+    return found - {"-v"}  # every command has it, which the page says once
+
+
+def test_the_table_of_commands_is_that_of_the_program():
+    rows = re.findall(r"^\| `([^`]+)` \|[^|]+\| (.*) \|$", section_of(README, "Commands"), re.MULTILINE)
+    shown = {" ".join(re.findall(r"(?<!\S)[a-z]+(?!\S)", name)): options for name, options in rows}
+    assert shown.keys() == COMMANDS.keys()
+    for name, options in shown.items():
+        assert set(re.findall(r"`([^`]+)`", options)) == options_of(COMMANDS[name]), name
+    for name, _ in rows:
+        arguments = re.findall(r"[A-Z]+", name)
+        path = " ".join(re.findall(r"(?<!\S)[a-z]+(?!\S)", name))
+        taken = [p for p in COMMANDS[path].params if isinstance(p, click.Argument)]
+        assert [(p.metavar or p.name or "").rstrip(".").upper() for p in taken] == arguments
+
+
+def lines_with_commands() -> Iterator[tuple[str, list[str]]]:
+    """Every call of the program on the pages, also through a launcher: name of the command, its arguments."""
+    for page in PAGES:
+        for block in blocks_of((REPOSITORY / page).read_text(encoding="utf-8")):
+            for step in steps_of(block.lines) if block.language == "console" else ():
+                words = shlex.split(step.command.split("<<")[0], comments=True)
+                if words[:1] == ["mpi-match"] or "mpi_match" in words:
+                    words = words[words.index("mpi-match" if "mpi-match" in words else "mpi_match") + 1 :]
+                    size = 2 if words[0] == "compile" else 1
+                    yield " ".join(words[:size]), words[size:]
+                elif any(word.startswith("launch/") for word in words):
+                    yield "run", words[next(i for i, word in enumerate(words) if word.startswith("launch/")) + 1 :]
+
+
+def test_options_on_the_pages_exist():
+    found = list(lines_with_commands())
+    assert {"match", "run", "compile events"} <= {name for name, _ in found}
+    for name, arguments in found:
+        known = {spelling for option in COMMANDS[name].params for spelling in option.opts}
+        used = {word.split("=")[0] for word in arguments if word.startswith("-")}
+        assert used <= known | {"-n"}, (name, arguments)  # -n: the launcher's ranks
+
+
+# Names of things
+
+
+def test_links_lead_somewhere():
+    for page in PAGES:
+        path = REPOSITORY / page
+        links = re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8"))
+        missing = [link for link in links if "://" not in link and not (path.parent / link).exists()]
+        assert not missing, page
+
+
+def test_files_named_in_the_readme_exist():
+    names = {name for name in re.findall(r"(?<![\w/])(?:launch|hostfiles|tests|mpi_match|spark_prep)/[\w./-]+", README)}
+    assert len(names) > 8
+    assert {name for name in names if not (REPOSITORY / name.rstrip(".")).exists()} == set()
+    hostfiles = {path.name for path in (REPOSITORY / "hostfiles").iterdir()}
+    assert set(re.findall(r"`([\w-]+\.(?:openmpi|mpich))`", README)) <= hostfiles
+
+
+def test_make_targets_on_the_pages_exist():
+    targets = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    used = set(re.findall(r"(?:^\$ |`)make ([a-z-]+)", README, re.MULTILINE))
+    assert {"demo", "test", "check"} <= used <= targets
+
+
+def test_the_table_of_engines_is_the_registry():
+    assert set(re.findall(r"^\| `(\w+)`", section_of(README, "Engines"), re.MULTILINE)) == set(ENGINES)
+
+
+def test_the_table_of_operators_is_that_of_the_model():
+    rows = re.findall(
+        r"^\| (number|string|boolean|none) \| (.*) \|$", section_of(README, "Operators and types"), re.MULTILINE
+    )
+    shown = {("any" if type_ == "none" else type_): set(re.findall(r"`([^`]+)`", ops)) for type_, ops in rows}
+    assert shown == {type_.name.lower(): {op.symbol for op in ops} for type_, ops in OPS_OF_TYPE.items()}
+
+
+def test_the_map_of_the_design_has_every_module():
+    modules = {
+        path.relative_to(REPOSITORY).as_posix()
+        for package in ("mpi_match", "spark_prep")
+        for path in (REPOSITORY / package).rglob("*.py")
+        if path.name not in ("__init__.py", "__main__.py")
+    }
+    section = section_of(DESIGN, "Map")
+    shown = {
+        f"{head[1]}/{name}.py"
+        for head in re.finditer(r"^### `([\w/]+)/`\n(.*?)(?=^### |\Z)", section, re.M | re.S)
+        for name in re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (.*?) \|", head[2], re.M)))
+    }
+    assert shown == modules
+
+
+def test_the_results_are_the_records():
+    files = sorted((REPOSITORY / "tests/bench/records").glob("*.jsonl"))
+    rows = {row_of(record): record for path in files for record in records_in(path)}
+    section = section_of(README, "Results")
+    shown = re.findall(r"^\| `.*$", section, re.MULTILINE)
+    assert set(shown) <= rows.keys()
+    assert len(shown) > 3
+    commands_shown = re.findall(r"^\$ (mpi-match bench .*)$", section, re.MULTILINE)
+    assert {command_of(rows[row]) for row in shown} == set(commands_shown)
+    assert not [row for row in shown if not rows[row]["checked"] or rows[row]["commit"].endswith("-dirty")]

@@ -1,15 +1,15 @@
 """`keyed` on a GPU: the CPU's index in two uploads, one event per thread, and copies that hide behind the matching.
 
-A batch is cut into slices.  Two lanes, each a stream with its pinned and device buffers, take slices in turn, so that slice s is
-copied and matched while the answers of slice s - 1 are fetched:
+A batch is cut into slices.  Two lanes, each a stream with its pinned and device buffers, take slices in turn, so that slice
+s is copied and matched while the answers of slice s - 1 are fetched:
 
     lane 0   copy in 0 | match 0 | sums, scan | counts, total out |               ids out | copy in 2 | ...
     lane 1              copy in 1 | match 1 | ...                                          ids out | ...
 
 The number of ids is known only when a slice has been matched; its ids follow its counts when the lane comes round again.
 
-The engine keeps its CPU twin on the same index: a GPU needs about 20 µs for the shortest batch, a CPU core about two for an event, so
-batches below `FEW_EVENTS` and events with more attributes than a thread has room for (256) go there.
+The engine keeps its CPU twin on the same index: a GPU needs about 20 µs for the shortest batch, a CPU core about two for an
+event, so batches below `FEW_EVENTS` and events with more attributes than a thread has room for (256) go there.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class KeyedCuda:
 
     @property
     def nbytes(self) -> int:
+        """See `Engine.nbytes`."""
         return self.cpu.nbytes + self._gpu.n_bytes
 
     def _warm_up(self) -> None:
@@ -125,9 +126,9 @@ class _Plan(NamedTuple):
     """What a batch needs: the kind of answer, its kernels, the number of ids, whether locations matter."""
 
     kind: int
-    match: Kernel
-    count: Kernel
-    write: Kernel
+    match_kernel: Kernel
+    count_kernel: Kernel
+    write_kernel: Kernel
     n_ids: int
     has_areas: bool
 
@@ -135,7 +136,7 @@ class _Plan(NamedTuple):
 class _Lane:
     """A stream with the buffers of one slice."""
 
-    def __init__(self, gpu: Gpu, packed: np.dtype) -> None:  # type: ignore[type-arg]
+    def __init__(self, gpu: Gpu, packed: np.dtype) -> None:
         self._stream = gpu.stream()
         inputs = {"offsets": np.dtype(np.uint32), "attributes": packed, "location": np.dtype(np.float64)}
         self._staged = {name: (PinnedBuffer(dtype), gpu.buffer(dtype)) for name, dtype in inputs.items()}
@@ -173,9 +174,11 @@ class _Lane:
         counts_buffer, _, host_counts, _ = self._out[_OUT[0 if is_mask else 1]]
         counts = counts_buffer.array(n)
         self._marks[0].record(stream)
-        plan.match.bind((n_groups,), BLOCK, [*events, *index, found, slots, n, room, plan.n_ids if is_mask else 0])(stream)
+        plan.match_kernel.bind((n_groups,), BLOCK, [*events, *index, found, slots, n, room, plan.n_ids if is_mask else 0])(
+            stream
+        )
         self._marks[1].record(stream)
-        plan.count.bind((n_groups,), BLOCK, [found, counts, sums, n])(stream)
+        plan.count_kernel.bind((n_groups,), BLOCK, [found, counts, sums, n])(stream)
         scan_kernel.bind((1,), SCAN_THREADS, [sums, n_groups])(stream)
         stream.copy_out(host_counts.array(n), counts)
         stream.copy_out(self._total.array(1), sums.part(n_groups, n_groups + 1))
@@ -207,8 +210,10 @@ class _Lane:
             return counts, np.empty(0, id_dtype(plan.n_ids))
         found, device_counts, sums, slots = self._work
         ids = ids_buffer.array(total)
-        arguments = [found, device_counts, sums, slots, ids, self._n, self.room]
-        plan.write.bind((-(-self._n // BLOCK),), BLOCK, arguments)(self._stream)
+        write = plan.write_kernel.bind(
+            (-(-self._n // BLOCK),), BLOCK, [found, device_counts, sums, slots, ids, self._n, self.room]
+        )
+        write(self._stream)
         host = host_ids.array(total)
         self._stream.copy_out(host, ids)
         self._stream.synchronize()

@@ -8,6 +8,7 @@ file, which engine is the fastest here) is replaced on both sides before they ar
 from __future__ import annotations
 
 import doctest
+import json
 import os
 import re
 import shlex
@@ -28,6 +29,8 @@ from mpi_match.cli import commands
 from mpi_match.engines import ENGINES
 from mpi_match.exits import Group
 from mpi_match.model import OPS_OF_TYPE
+from mpi_match.rows import subscription_filters
+from spark_prep.predicates import parse
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 DESIGN = (REPOSITORY / "mpi_match" / "DESIGN.md").read_text(encoding="utf-8")
@@ -148,6 +151,12 @@ def test_python():
     examples = doctest.DocTestParser().get_doctest("\n".join(block.lines) + "\n", {}, "README.md", "README.md", 0)
     assert len(examples.examples) > 5
     assert doctest.DocTestRunner().run(examples).failed == 0
+
+
+def test_the_rows_shown_are_rows():
+    (block,) = (block for block in BLOCKS if block.language == "json")
+    rows = [json.loads(line) for line in block.lines]
+    assert [len(parse(row["predicate"]) if "predicate" in row else subscription_filters(row)) for row in rows] == [1, 2, 2]
 
 
 # Commands and options

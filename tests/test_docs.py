@@ -226,10 +226,13 @@ def test_links_lead_somewhere():
         assert not missing, page
 
 
-def test_files_named_in_the_readme_exist():
-    names = {name for name in re.findall(r"(?<![\w/])(?:launch|hostfiles|tests|mpi_match|spark_prep)/[\w./-]+", README)}
+def test_files_named_on_the_pages_exist():
+    folders = "launch|hostfiles|tests|mpi_match|spark_prep"
+    names = set(re.findall(rf"(?<![\w/])(?:{folders})/[\w./-]+", README + DESIGN))
     assert len(names) > 8
     assert {name for name in names if not (REPOSITORY / name.rstrip(".")).exists()} == set()
+    sources = {path.name for folder in ("mpi_match", "spark_prep", "tests") for path in (REPOSITORY / folder).rglob("*.py")}
+    assert {name.rsplit("/")[-1] for name in re.findall(r"`([\w/]+\.py)`", README + DESIGN)} <= sources
     hostfiles = {path.name for path in (REPOSITORY / "hostfiles").iterdir()}
     assert set(re.findall(r"`([\w-]+\.(?:openmpi|mpich))`", README)) <= hostfiles
 

@@ -22,7 +22,6 @@ from typing import NamedTuple
 import click
 import pytest
 from bench.results_rows import command_of, records_in, row_of
-from conftest import REPOSITORY
 
 from mpi_match import doctor
 from mpi_match.cli import commands
@@ -32,6 +31,7 @@ from mpi_match.model import OPS_OF_TYPE
 from mpi_match.rows import subscription_filters
 from spark_prep.predicates import parse
 
+REPOSITORY = Path(__file__).resolve().parent.parent
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 DESIGN = (REPOSITORY / "mpi_match" / "DESIGN.md").read_text(encoding="utf-8")
 PAGES = ("README.md", "CHANGELOG.md", "mpi_match/DESIGN.md", "mpi_match/FORMAT.md")

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from conftest import REPOSITORY
 
+REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGES = ("mpi_match", "spark_prep")
 DATA = {
     *("arrays", "batch", "columns", "constraints", "draft", "event_table", "events", "matches", "model", "plain_rows"),

@@ -82,7 +82,7 @@ def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]], tell: Callable[[
 
 
 def events_of_a_part(scenario: Scenario) -> int:
-    """Events in one part of a large event table: about 16 million attributes, so that few batches cross a border of parts."""
+    """Events in one part of a large event table: some 16 million attributes, so that few batches cross from part to part."""
     return CHUNK_EVENTS * max(64 // scenario.event_size[1], 1)
 
 

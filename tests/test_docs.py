@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import click
 import pytest
-from bench.results_rows import command_of, records_in, row_of
+from bench.results_rows import command_of, records_in, row_of, run_row_of, runs_in
 
 from mpi_match import doctor
 from mpi_match.cli import commands
@@ -275,7 +275,8 @@ def test_the_results_are_the_records():
     files = sorted((REPOSITORY / "tests/bench/records").glob("*.jsonl"))
     rows = {row_of(record): record for path in files for record in records_in(path)}
     section = section_of(README, "Results")
-    shown = re.findall(r"^\| `.*$", section, re.MULTILINE)
+    runs = {run_row_of(record) for path in files for record in runs_in(path)}
+    shown = [row for row in re.findall(r"^\| `.*$", section, re.MULTILINE) if row not in runs]
     assert set(shown) <= rows.keys()
     assert len(shown) > 3
     commands_shown = re.findall(r"^\$ (mpi-match bench .*)$", section, re.MULTILINE)

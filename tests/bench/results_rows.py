@@ -2,7 +2,8 @@
 
     python tests/bench/results_rows.py tests/bench/records/two-cores.jsonl
 
-Prints one row for each record, then the commands that they were measured with.
+Prints one row for each record, then the commands that they were measured with; records of `end_to_end.py` have rows of another
+form and state their own command.
 """
 
 from __future__ import annotations
@@ -35,6 +36,24 @@ def row_of(record: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+RUN_COLUMNS = "| scenario | events | events a second | commit |"
+
+
+def run_row_of(record: dict[str, Any]) -> str:
+    """One record of `end_to_end.py` as a row under RUN_COLUMNS; ValueError for one whose answers were not verified."""
+    if not record["verified"]["verified"]:
+        raise ValueError(f"the answers of {record['command']} were not right")
+    rate = {key: f"{value / 1e6:.1f}" for key, value in record["events_per_s"].items()}
+    spread = f"{rate['median']} M ({rate['min']} to {rate['max']})"
+    return f"| `{record['scenario']}` | {record['events']:,} | {spread} | `{record['commit']}` |"
+
+
+def runs_in(path: Path) -> list[dict[str, Any]]:
+    """The records of `end_to_end.py` in a file of records."""
+    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+    return [record for record in records if record.get("what") == "end to end"]
+
+
 def command_of(record: dict[str, Any]) -> str:
     """The command of a record, without the name of the file that it was written to."""
     return re.sub(r"^python -m mpi_match\b", "mpi-match", re.sub(r" (-o|--output) \S+", "", record["command"]))
@@ -57,4 +76,5 @@ def _rate(events_per_s: float) -> str:
 if __name__ == "__main__":
     found = [record for path in sys.argv[1:] for record in records_in(Path(path))]
     lines = [COLUMNS, *map(row_of, found), "", *(f"$ {command}" for command in dict.fromkeys(map(command_of, found)))]
-    sys.stdout.write("\n".join(lines) + "\n")
+    runs = [run_row_of(record) for path in sys.argv[1:] for record in runs_in(Path(path))]
+    sys.stdout.write("\n".join([*lines, "", RUN_COLUMNS, *runs] if runs else lines) + "\n")

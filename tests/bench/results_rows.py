@@ -2,8 +2,8 @@
 
     python tests/bench/results_rows.py tests/bench/records/two-cores.jsonl
 
-Prints one row for each record, then the commands that they were measured with; records of `end_to_end.py` have rows of another
-form and state their own command.
+Prints one row for each record, then the commands that they were measured with; records of `end_to_end.py` have rows of
+another form and state their own command.
 """
 
 from __future__ import annotations

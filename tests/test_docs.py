@@ -106,6 +106,7 @@ def shell(tmp_path):
         "PATH": f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(REPOSITORY),
         "MPI_MATCH_PYTHON": sys.executable,
+        "PYTHONUNBUFFERED": "1",  # lines of standard output and error in their order, as on a terminal
     }
 
     def run(command: str) -> str:

@@ -18,7 +18,7 @@ from mpi_match.arrays import Array, offsets_of, take_ranges
 from mpi_match.batch import EventBatch
 from mpi_match.engines import check_batch
 from mpi_match.engines.keyed_index import KeyedIndex
-from mpi_match.engines.keyed_walk import BLOCK_EVENTS, match_block, match_blocks
+from mpi_match.engines.keyed_walk import BLOCK_EVENTS, match_blocks
 from mpi_match.matches import Matches
 from mpi_match.table import Table
 
@@ -26,6 +26,7 @@ ROOM = 4
 """Answers per event that a block first has room for."""
 APART = 16
 """Words between the rows of two threads: they must not write to the same cache line."""
+_NOWHERE = np.full((1, 2), np.nan)
 _MOST_THREADS: int = vars(numba.config)["NUMBA_NUM_THREADS"]
 
 
@@ -54,7 +55,7 @@ class Keyed:
         check_batch(self._table, batch)
         counts = np.zeros(batch.n_events, np.int64)
         starts = np.arange(0, batch.n_events, BLOCK_EVENTS)
-        todo = np.arange(len(starts))
+        todo, found = np.arange(len(starts)), np.zeros(len(starts), np.int64)
         places = offsets_of(np.full(len(starts), ROOM * BLOCK_EVENTS))
         ids = np.empty(int(places[-1]), np.uint32)
         while len(todo):
@@ -63,31 +64,25 @@ class Keyed:
             todo = np.flatnonzero(found > room)
             if len(todo):
                 places, ids = _grow(places, ids, found)
-        found = np.add.reduceat(counts, starts) if len(starts) else counts
         n_ids = self._table.n_filters if filters else self._table.n_interfaces
         return Matches.from_counts(counts, ids[take_ranges(places[:-1], found)], n_ids)
 
     def _run(self, todo: Array, batch: EventBatch, filters: bool, places: Array, counts: Array, ids: Array) -> None:
-        """Match the blocks `todo` (`match_block`)."""
+        """Match the blocks `todo` (`match_blocks`)."""
         located = batch.location is not None and self._table.has_areas
-        location = batch.location if located else np.full((1, 2), np.nan)
+        location = batch.location if located else _NOWHERE
         most_features = 2 * int(np.diff(batch.offsets).max(initial=0))
         sparse = np.empty((self._threads, most_features + APART), np.int64)
         stack = np.empty((self._threads, 1 + self.index.depth * most_features, 3), np.int64)
-        arguments = (
-            self._serial,
-            filters,
-            (batch.offsets, batch.attributes, location),
-            (*self.index.views, self.index.words),
-            (self._by_name, sparse, stack, self._seen),
-            (places, counts, ids),
-        )
-        if self._threads == 1 or len(todo) == 1:
-            for block in todo.tolist():
-                match_block(block, 0, *arguments)
-        else:
-            numba.set_num_threads(self._threads)  # also starts them: without that `get_thread_id` has nothing to ask
-            match_blocks(todo, *arguments)
+        events = (batch.offsets, batch.attributes, location)
+        index = (*self.index.views, self.index.words)
+        scratch = (self._by_name, sparse, stack, self._seen)
+        threads_of_others = numba.get_num_threads()  # this also starts them: `get_thread_id` needs that
+        numba.set_num_threads(min(self._threads, len(todo)))
+        try:
+            match_blocks(todo, self._serial, filters, events, index, scratch, (places, counts, ids))
+        finally:
+            numba.set_num_threads(threads_of_others)
         self._serial += batch.n_events
 
 

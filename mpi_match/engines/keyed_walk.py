@@ -24,9 +24,10 @@ A stack instead of nested loops makes keys of any length the same code, with one
 overflow: a visited node leaves at most one entry for each feature of the event, and stands at most `depth` below the root.
 An entry also says where the node's list is.  The walk mostly waits for memory, and the loads of a push wait together.
 
-Numba counts references to arrays, atomically, whenever one is sliced or taken out of a tuple.  Once for each block that is
-nothing; once for each event it would cost more than the matching and keep threads from scaling.  So the functions below
-`match_block` pass whole arrays and positions, however many arguments that takes.
+Numba counts references to every array that is handed to a compiled function, sliced or taken out of a tuple, and an event
+would cost more counting than matching.  Arrays of a parallel loop have no count, so there is only a parallel loop, also for
+one thread; finding that out at every call still takes as long as matching, so the functions here are put into each other
+before they are compiled (`inline="always"`), and pass whole arrays and positions, however many arguments that takes.
 """
 
 from __future__ import annotations
@@ -71,57 +72,53 @@ _ONE = np.uint64(1)
 _NODE, _LIST, _LAST_FEATURE = range(3)
 """An entry of the stack: a node, its word in NODES that says where its list is, and the last feature of its key (-1 for the
 root), which is set only where sparse children may follow."""
+
+_inlined = numba.njit(inline="always")
 _hash_of, _bit_of = jit(hash_of), jit(bit_of)
 
 
-@jit
-def match_block(
-    block: Any, thread: Any, serial: Any, filters: Any, events: Any, index: Any, scratch: Any, found: Any
-) -> None:
-    """Match one block of a batch in one thread.
+@parallel_jit
+def match_blocks(todo: Any, serial: Any, filters: Any, events: Any, index: Any, scratch: Any, found: Any) -> None:
+    """Match blocks of a batch.
 
+    todo      i64: their numbers; block b has the events from b * BLOCK_EVENTS
     serial    a number for the batch's first event that no earlier event had: what `seen` is marked with
     filters   answers are filters, not interfaces
     events    offsets, attributes, location: the batch; one location, of NaN, when none matters
     index     t32, t64, floats, words: `KeyedIndex.views`, `KeyedIndex.words`
     scratch   by_name, sparse, stack, seen: a row for each thread; between events `by_name` holds no attribute
-    found     places, counts, ids: out: the answers from ids[places[block]] end to end, those that fit, and i64[n] how many
-              each event has, always complete
+    found     places, counts, ids: out: the answers of block b end to end from ids[places[b]], those that fit before
+              ids[places[b + 1]], and i64[n] how many each event has, always complete
     """
     offsets, attributes, location = events
     t32, t64, floats, words = index
     by_name, sparse, stack, seen = scratch
     places, counts, ids = found
-    answer, end, every = places[block], places[block + 1], np.int64(-1) if filters else np.int64(seen.shape[1])
-    for event in range(block * BLOCK_EVENTS, min((block + 1) * BLOCK_EVENTS, len(counts))):
-        first = np.int64(np.uint32(offsets[event] - offsets[0]))
-        last = np.int64(np.uint32(offsets[event + 1] - offsets[0]))
-        n_sparse, bits0, bits1 = _enter(attributes, first, last, t32, t64, by_name, sparse, thread)
-        where = event if len(location) == len(counts) else 0
-        x, y = location[where, 0], location[where, 1]
-        before, stamp = answer, serial + event
-        stack[thread, 0, _LAST_FEATURE] = -1
-        top = _put(np.int64(t64[ROOT]), t64, stack, thread, 0)
-        while top > 0 and answer - before != every:
-            top -= 1
-            answer = _scan(
-                stack, top, t32, t64, floats, words, by_name, thread, x, y, seen, stamp, filters, ids, answer, end
-            )
-            top = _push_children(stack, top, t32, t64, sparse, n_sparse, bits0, bits1, thread)
-        _leave(attributes, first, last, t64, by_name, thread)
-        counts[event] = answer - before
-        answer = min(answer, end)
-        _sort(ids, before, answer)
-
-
-@parallel_jit
-def match_blocks(todo: Any, serial: Any, filters: Any, events: Any, index: Any, scratch: Any, found: Any) -> None:
-    """`match_block` for the blocks `todo` i64, by all threads."""
     for i in numba.prange(len(todo)):
-        match_block(todo[i], numba.get_thread_id(), serial, filters, events, index, scratch, found)
+        block, thread = todo[i], numba.get_thread_id()
+        answer, end, every = places[block], places[block + 1], np.int64(-1) if filters else np.int64(seen.shape[1])
+        for event in range(block * BLOCK_EVENTS, min((block + 1) * BLOCK_EVENTS, len(counts))):
+            first = np.int64(np.uint32(offsets[event] - offsets[0]))
+            last = np.int64(np.uint32(offsets[event + 1] - offsets[0]))
+            n_sparse, bits0, bits1 = _enter(attributes, first, last, t32, t64, by_name, sparse, thread)
+            where = event if len(location) == len(counts) else 0
+            x, y = location[where, 0], location[where, 1]
+            before, stamp = answer, serial + event
+            stack[thread, 0, _LAST_FEATURE] = -1
+            top = _put(np.int64(t64[ROOT]), t64, stack, thread, 0)
+            while top > 0 and answer - before != every:
+                top -= 1
+                answer = _scan(
+                    stack, top, t32, t64, floats, words, by_name, thread, x, y, seen, stamp, filters, ids, answer, end
+                )
+                top = _push_children(stack, top, t32, t64, sparse, n_sparse, bits0, bits1, thread)
+            _leave(attributes, first, last, t64, by_name, thread)
+            counts[event] = answer - before
+            answer = min(answer, end)
+            _sort(ids, before, answer)
 
 
-@jit
+@_inlined
 def _enter(
     attributes: Any, first: Any, last: Any, t32: Any, t64: Any, by_name: Any, sparse: Any, thread: Any
 ) -> tuple[Any, Any, Any]:
@@ -152,7 +149,7 @@ def _enter(
     return n_sparse, bits0, bits1
 
 
-@jit
+@_inlined
 def _leave(attributes: Any, first: Any, last: Any, t64: Any, by_name: Any, thread: Any) -> None:
     """Take attributes[first:last] out of `by_name`, whose last column is that of a name which no event has."""
     shift, nobody = np.int64(t64[SHIFT]), by_name.shape[1] - 1
@@ -160,7 +157,7 @@ def _leave(attributes: Any, first: Any, last: Any, t64: Any, by_name: Any, threa
         by_name[thread, np.int64(attributes[place]) >> shift] = by_name[thread, nobody]
 
 
-@jit
+@_inlined
 def _push_children(
     stack: Any, top: Any, t32: Any, t64: Any, sparse: Any, n_sparse: Any, bits0: Any, bits1: Any, thread: Any
 ) -> Any:
@@ -182,7 +179,7 @@ def _push_children(
     return _push_dense(row0, bits0, first + _popcount(row1), t64, stack, thread, top)
 
 
-@jit
+@_inlined
 def _push_dense(row: Any, bits: Any, first: Any, t64: Any, stack: Any, thread: Any, top: Any) -> Any:
     """Put the children by the features of one half of a node's row; `first` is the one by its highest bit."""
     both = row & bits
@@ -196,7 +193,7 @@ def _push_dense(row: Any, bits: Any, first: Any, t64: Any, stack: Any, thread: A
     return top
 
 
-@jit
+@_inlined
 def _put(node: Any, t64: Any, stack: Any, thread: Any, at: Any) -> Any:
     """Put a node into the stack; returns the place behind it."""
     stack[thread, at, _NODE] = node
@@ -204,7 +201,7 @@ def _put(node: Any, t64: Any, stack: Any, thread: Any, at: Any) -> Any:
     return at + 1
 
 
-@jit
+@_inlined
 def _popcount(bits: Any) -> Any:
     """Number of bits set in a u64."""
     bits = bits - ((bits >> _ONE) & np.uint64(0x5555555555555555))
@@ -213,7 +210,7 @@ def _popcount(bits: Any) -> Any:
     return np.int64((bits * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
-@jit
+@_inlined
 def _probe(parent: Any, feature: Any, t32: Any, t64: Any) -> Any:
     """The child of a node by a sparse feature, or -1."""
     wanted = np.uint64(parent) << np.uint64(32) | np.uint64(feature)
@@ -232,7 +229,7 @@ def _probe(parent: Any, feature: Any, t32: Any, t64: Any) -> Any:
         slot = (slot + _ONE) & mask
 
 
-@jit
+@_inlined
 def _scan(
     stack: Any,
     top: Any,
@@ -256,10 +253,7 @@ def _scan(
     Each new answer goes to ids[answer], if that is before `end`, and is counted.  Returns where the next one would go.
     """
     node, list_ = stack[thread, top, _NODE], stack[thread, top, _LIST]
-    if list_ < 0:  # EMPTY, signed
-        return answer
-    at = list_ + 1
-    stop = at - 1 + np.int64(words[at - 1])
+    at, stop = list_ + 1, list_ + np.int64(words[list_]) if list_ >= 0 else np.int64(0)  # EMPTY is -1 here
     entry = np.int64(t64[FILTERS]) + t32[np.int64(t64[ENTRIES]) + node] if filters else np.int64(0)
     while at < stop:
         interface = np.int64(words[at])
@@ -279,60 +273,63 @@ def _scan(
     return answer
 
 
-@jit
+@_inlined
 def _verify(at: Any, t32: Any, t64: Any, floats: Any, words: Any, by_name: Any, thread: Any, x: Any, y: Any) -> Any:
     """Does the filter at word `at` match the event in `by_name[thread]`, located at (x, y) (NaN: nowhere)?"""
     n, shift = np.int64(words[at + 1]), np.int64(t64[SHIFT])
-    place = at + HEADER
-    for _ in range(n & MAX_CHECKS):
+    place, holds = at + HEADER, True
+    end = place + 2 * (n & MAX_CHECKS)
+    while holds & (place < end):
         low = words[place]
         value = by_name[thread, low >> shift]
-        if value < low or value > words[place + 1]:
-            return False
+        holds = (low <= value) & (value <= words[place + 1])
         place += 2
-    for _ in range(n >> COUNT_BITS & MAX_CHECKS):
+    end += 2 * (n >> COUNT_BITS & MAX_CHECKS)
+    while holds & (place < end):
         low = words[place]
-        if low <= by_name[thread, low >> shift] <= words[place + 1]:
-            return False
+        value = by_name[thread, low >> shift]
+        holds = (value < low) | (value > words[place + 1])
         place += 2
-    for _ in range(n >> 2 * COUNT_BITS):
+    end += 2 * (n >> 2 * COUNT_BITS)
+    while holds & (place < end):
         low, listed = words[place], np.int64(words[place + 1])
         code = np.int64(by_name[thread, low >> shift]) - np.int64(low)
-        if _in_set(listed >> 1, code, t32, t64) == bool(listed & 1):
-            return False
+        holds = _in_set(listed >> 1, code, t32, t64) != bool(listed & 1)
         place += 2
     area = np.int64(words[at + 2])
-    if area == 0:
-        return True
-    circle = np.int64(t64[AREAS]) + 3 * (area - 1)
-    dx, dy, r = x - floats[circle], y - floats[circle + 1], floats[circle + 2]
-    return dx * dx + dy * dy <= r * r
+    if holds & (area > 0):
+        circle = np.int64(t64[AREAS]) + 3 * (area - 1)
+        dx, dy, r = x - floats[circle], y - floats[circle + 1], floats[circle + 2]
+        holds = dx * dx + dy * dy <= r * r
+    return holds
 
 
-@jit
+@_inlined
 def _in_set(set_id: Any, code: Any, t32: Any, t64: Any) -> Any:
     """Is the code in an operand list?"""
     sets, codes = np.int64(t64[SETS]), np.int64(t64[SET_CODES])
-    left, end = np.int64(t64[sets + set_id]), np.int64(t64[sets + set_id + 1])
-    right = end
-    while left < right:
+    left, right = np.int64(t64[sets + set_id]), np.int64(t64[sets + set_id + 1])
+    found = False
+    while left < right and not found:
         middle = (left + right) >> 1
-        if t32[codes + middle] < code:
+        value = np.int64(t32[codes + middle])
+        found = value == code
+        if value < code:
             left = middle + 1
         else:
             right = middle
-    return left < end and t32[codes + left] == code
+    return found
 
 
-@jit
+@_inlined
 def _sort(ids: Any, first: Any, last: Any) -> None:
     """Sort ids[first:last] in place."""
     if last - first > 64:
         ids[first:last].sort()
-        return
-    for i in range(first + 1, last):
-        value, at = ids[i], i
-        while at > first and ids[at - 1] > value:
-            ids[at] = ids[at - 1]
-            at -= 1
-        ids[at] = value
+    else:
+        for i in range(first + 1, last):
+            value, at = ids[i], i
+            while at > first and ids[at - 1] > value:
+                ids[at] = ids[at - 1]
+                at -= 1
+            ids[at] = value

@@ -1,7 +1,7 @@
 """What numba shares among all of a process: its threads, and a cache on disk whose entries it must be able to tell apart.
 
-The key of that cache is a function's file, name, code and argument types, but not the options it is compiled with: of a function that is
-compiled both with `parallel` and without, whichever came first would be loaded for the other.
+The key of that cache is a function's file, name, code and argument types, but not the options it is compiled with: of a
+function that is compiled both with `parallel` and without, whichever came first would be loaded for the other.
 """
 
 from __future__ import annotations

@@ -8,8 +8,9 @@ s is copied and matched while the answers of slice s - 1 are fetched:
 
 The number of ids is known only when a slice has been matched; its ids follow its counts when the lane comes round again.
 
-The engine keeps its CPU twin on the same index: a GPU needs about 20 µs for the shortest batch, a CPU core about two for an
-event, so batches below `FEW_EVENTS` and events with more attributes than a thread has room for (256) go there.
+The engine keeps its CPU twin on the same index.  The shortest way to a GPU and back takes as long as a CPU
+core takes for several events, so batches below `FEW_EVENTS` go there, and so do batches with an event of more attributes
+than a thread has room for (256).
 """
 
 from __future__ import annotations

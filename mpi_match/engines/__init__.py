@@ -23,6 +23,7 @@ import logging
 from typing import Protocol
 
 from mpi_match.batch import EventBatch
+from mpi_match.changes import Changes
 from mpi_match.matches import Matches
 from mpi_match.table import Table
 
@@ -55,36 +56,52 @@ class Engine(Protocol):
         """
         ...
 
+    def update(self, changes: Changes) -> None:
+        """Let changes take effect: every later `match` sees them, in order.
+
+        Raises EngineError when the engine was not opened `live`, or the added filters are encoded with another vocabulary.
+        """
+        ...
+
     @property
     def nbytes(self) -> int:
         """Bytes that the engine holds besides the table."""
         ...
 
 
-def open_engine(name: str, table: Table, device: int | None = None, threads: int | None = None) -> Engine:
+def open_engine(
+    name: str, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False
+) -> Engine:
     """Build an engine for a table.
 
     Parameters: `name` one of `ENGINES` or "auto"; `device` the GPU's number among the visible ones (None: chosen by local
-    rank); `threads` CPU threads (None: all that the process may use).  Raises EngineError, in one line, when the engine
-    is unknown, needs a GPU that is not there, or cannot serve the table.
+    rank); `threads` CPU threads (None: all that the process may use); `live` whether the table will change (`update`).
+    Raises EngineError, in one line, when the engine is unknown, needs a GPU that is not there, or cannot serve the table or
+    its changes.
     """
     if name == "auto":
-        return _open_auto(table, device, threads)
+        return _open_auto(table, device, threads, live)
     if name not in ENGINES:
         raise EngineError(f"unknown engine {name!r}; there are: {', '.join((*ENGINES, 'auto'))}")
     module = importlib.import_module(f"mpi_match.engines.{name}")
-    engine: Engine = module.ENGINE(table, device=device, threads=threads)
+    engine: Engine = module.ENGINE(table, device=device, threads=threads, live=live)
     return engine
 
 
-def _open_auto(table: Table, device: int | None, threads: int | None) -> Engine:
+def _open_auto(table: Table, device: int | None, threads: int | None, live: bool) -> Engine:
     for name in AUTO:
         try:
-            return open_engine(name, table, device, threads)
+            return open_engine(name, table, device, threads, live=live)
         except EngineError as error:
             log.info("engine %s passed over: %s", name, error)
             reason = error
     raise reason
+
+
+def refuse_changes(name: str, live: bool) -> None:
+    """What an engine that serves only fixed tables says when it is opened for one that will change."""
+    if live:
+        raise EngineError(f"engine {name!r} serves tables that do not change; keyed and reference take changes")
 
 
 def check_batch(table: Table, batch: EventBatch) -> None:

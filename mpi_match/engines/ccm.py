@@ -33,7 +33,8 @@ from __future__ import annotations
 import time
 
 from mpi_match.batch import EventBatch
-from mpi_match.engines import check_batch
+from mpi_match.changes import Changes
+from mpi_match.engines import check_batch, refuse_changes
 from mpi_match.engines._cuda import open_gpu
 from mpi_match.engines.ccm_batch import ManyEvents
 from mpi_match.engines.ccm_event import OneEvent
@@ -56,7 +57,8 @@ class Ccm:
 
     name = "ccm"
 
-    def __init__(self, table: Table, device: int | None = None, threads: int | None = None) -> None:
+    def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
+        refuse_changes(self.name, live)
         self._gpu = open_gpu(device)
         self.device = self._gpu.info.name
         self._table = table
@@ -67,6 +69,10 @@ class Ccm:
         self._stream = self._gpu.stream()
         self._one: dict[tuple[int, int], OneEvent] = {}
         self._many: dict[int, ManyEvents] = {}
+
+    def update(self, changes: Changes) -> None:
+        """See `Engine.update`."""
+        refuse_changes(self.name, True)
 
     @property
     def nbytes(self) -> int:

@@ -17,7 +17,8 @@ import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
-from mpi_match.engines import check_batch
+from mpi_match.changes import Changes
+from mpi_match.engines import check_batch, refuse_changes
 from mpi_match.matches import Matches
 from mpi_match.model import Op, Type
 from mpi_match.table import Table
@@ -30,7 +31,8 @@ class Counting:
     name = "counting"
     device = "cpu, 1 thread"
 
-    def __init__(self, table: Table, device: int | None = None, threads: int | None = None) -> None:
+    def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
+        refuse_changes(self.name, live)
         self._table = table
         constraints = table.constraints
         self._is_absent = constraints.op == Op.ABSENT
@@ -41,6 +43,10 @@ class Counting:
         order = np.argsort(atom, kind="stable")
         self._atom_rows = self._atom_rows[order]
         self._atom_offsets = np.searchsorted(atom[order], np.arange(table.vocabulary.n_atoms + 1))
+
+    def update(self, changes: Changes) -> None:
+        """See `Engine.update`."""
+        refuse_changes(self.name, True)
 
     @property
     def nbytes(self) -> int:

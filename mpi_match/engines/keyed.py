@@ -16,7 +16,8 @@ import numpy as np
 
 from mpi_match.arrays import Array, offsets_of, take_ranges
 from mpi_match.batch import EventBatch
-from mpi_match.engines import check_batch
+from mpi_match.changes import Changes
+from mpi_match.engines import check_batch, refuse_changes
 from mpi_match.engines.keyed_index import KeyedIndex
 from mpi_match.engines.keyed_walk import BLOCK_EVENTS, match_blocks
 from mpi_match.matches import Matches
@@ -35,7 +36,8 @@ class Keyed:
 
     name = "keyed"
 
-    def __init__(self, table: Table, device: int | None = None, threads: int | None = None) -> None:
+    def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
+        refuse_changes(self.name, live)
         self._table = table
         self._threads = max(1, min(threads or len(os.sched_getaffinity(0)), _MOST_THREADS))
         self.device = f"cpu, {self._threads} thread{'s' if self._threads > 1 else ''}"
@@ -44,6 +46,10 @@ class Keyed:
         absent = np.iinfo(self.index.words.dtype).max  # more than any packed attribute
         self._by_name = np.full((self._threads, self.index.n_virtual + 1), absent, self.index.words.dtype)
         self._serial = 0
+
+    def update(self, changes: Changes) -> None:
+        """See `Engine.update`."""
+        refuse_changes(self.name, True)
 
     @property
     def nbytes(self) -> int:

@@ -21,7 +21,8 @@ import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
-from mpi_match.engines import check_batch
+from mpi_match.changes import Changes
+from mpi_match.engines import check_batch, refuse_changes
 from mpi_match.engines._cuda import DeviceArray, Gpu, Kernel, Mark, PinnedBuffer, open_gpu
 from mpi_match.engines.keyed import Keyed
 from mpi_match.engines.keyed_answers import BLOCK, SCAN_THREADS, answer_kernels, scan_kernel
@@ -45,7 +46,8 @@ class KeyedCuda:
 
     name = "keyed_cuda"
 
-    def __init__(self, table: Table, device: int | None = None, threads: int | None = None) -> None:
+    def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
+        refuse_changes(self.name, live)
         self._gpu = open_gpu(device)
         self.device = self._gpu.info.name
         self._table = table
@@ -57,6 +59,10 @@ class KeyedCuda:
         self._lanes = [_Lane(self._gpu, index.words.dtype) for _ in range(2)]
         self.kernel_s = 0.0
         self._warm_up()
+
+    def update(self, changes: Changes) -> None:
+        """See `Engine.update`."""
+        refuse_changes(self.name, True)
 
     @property
     def nbytes(self) -> int:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_match.batch import EventBatch
-from mpi_match.engines import check_batch
+from mpi_match.changes import Changes
+from mpi_match.engines import check_batch, refuse_changes
 from mpi_match.matches import Matches
 from mpi_match.model import Area, Op, Type, inside
 from mpi_match.table import Table
@@ -23,13 +24,18 @@ class Reference:
     name = "reference"
     device = "cpu, 1 thread"
 
-    def __init__(self, table: Table, device: int | None = None, threads: int | None = None) -> None:
+    def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
+        refuse_changes(self.name, live)
         self._table = table
         self._offsets, self._rows = table.by_filter
         self._name_id = table.constraints.name_id
         self._areas = {
             int(f): Area(*circle.tolist()) for f, circle in zip(table.filters.area_filter, table.filters.area, strict=True)
         }
+
+    def update(self, changes: Changes) -> None:
+        """See `Engine.update`."""
+        refuse_changes(self.name, True)
 
     @property
     def nbytes(self) -> int:

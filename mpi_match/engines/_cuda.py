@@ -149,9 +149,9 @@ class Kernel:
         if simulated:
             return cuda.jit(self.function)
         try:
-            return cuda.jit(cache=True)(self.function)
+            return cuda.jit(cache=True, max_registers=self._max_registers)(self.function)
         except RuntimeError:  # there is no directory to cache in
-            return cuda.jit(self.function)
+            return cuda.jit(max_registers=self._max_registers)(self.function)
 
     @cached_property
     def _types(self) -> Any:

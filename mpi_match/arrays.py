@@ -44,9 +44,12 @@ def sums(items: Array, offsets: Array) -> Array:
     return running[offsets[1:]] - running[offsets[:-1]]
 
 
+_UNSIGNED = tuple((2 ** (8 * dtype.itemsize), dtype) for dtype in map(np.dtype, (np.uint8, np.uint16, np.uint32)))
+
+
 def smallest_unsigned(largest: int) -> np.dtype[Any]:
     """The narrowest of u8, u16 and u32 that holds `largest`."""
-    for dtype in (np.uint8, np.uint16, np.uint32):
-        if largest <= np.iinfo(dtype).max:
-            return np.dtype(dtype)
+    for limit, dtype in _UNSIGNED:
+        if largest < limit:
+            return dtype
     raise OverflowError(f"{largest} does not fit in 32 bits")

@@ -5,6 +5,9 @@ fits is matched again with the room it needs:
 
     places    0             2048          4096                       after growing    0             2048                 6000
     ids       | block 0 ... | block 1 ... |     counts: 1800, 3952   ids              | block 0 ... | block 1 .......... |
+
+An event takes a core about a microsecond, and making these arrays forty.  So a batch of one block, which is how events come
+that cannot wait for others, uses a place that is made once and kept.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ ROOM = 4
 APART = 16
 """Words between the rows of two threads: they must not write to the same cache line."""
 _NOWHERE = np.full((1, 2), np.nan)
+_FIRST = np.zeros(1, np.int64)
 _MOST_THREADS: int = vars(numba.config)["NUMBA_NUM_THREADS"]
 
 
@@ -45,6 +49,8 @@ class Keyed:
         self._seen = np.full((self._threads, table.n_interfaces), -1, np.int64)
         absent = np.iinfo(self.index.words.dtype).max  # more than any packed attribute
         self._by_name = np.full((self._threads, self.index.n_virtual + 1), absent, self.index.words.dtype)
+        self._sparse, self._stack = np.empty((self._threads, 0), np.int64), np.empty((self._threads, 0, 3), np.int64)
+        self._places, self._ids = np.array((0, ROOM * BLOCK_EVENTS)), np.empty(ROOM * BLOCK_EVENTS, np.uint32)
         self._serial = 0
 
     def update(self, changes: Changes) -> None:
@@ -54,12 +60,28 @@ class Keyed:
     @property
     def nbytes(self) -> int:
         """See `Engine.nbytes`."""
-        return self.index.nbytes + self._seen.nbytes + self._by_name.nbytes
+        own = (self._seen, self._by_name, self._sparse, self._stack, self._ids)
+        return self.index.nbytes + sum(array.nbytes for array in own)
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
         check_batch(self._table, batch)
-        counts = np.zeros(batch.n_events, np.int64)
+        counts = np.empty(batch.n_events, np.int64)
+        match = self._match_block if batch.n_events <= BLOCK_EVENTS else self._match_blocks
+        ids = match(batch, filters, counts)
+        return Matches.from_counts(counts, ids, self._table.n_filters if filters else self._table.n_interfaces)
+
+    def _match_block(self, batch: EventBatch, filters: bool, counts: Array) -> Array:
+        """Count and return the answers of a batch that is one block."""
+        while True:
+            self._run(_FIRST, batch, filters, self._places, counts, self._ids)
+            found = int(counts.sum())
+            if found <= len(self._ids):
+                return self._ids[:found].copy()
+            self._places, self._ids = np.array((0, found)), np.empty(found, np.uint32)
+
+    def _match_blocks(self, batch: EventBatch, filters: bool, counts: Array) -> Array:
+        """Count and return the answers of a batch of several blocks."""
         starts = np.arange(0, batch.n_events, BLOCK_EVENTS)
         todo, found = np.arange(len(starts)), np.zeros(len(starts), np.int64)
         places = offsets_of(np.full(len(starts), ROOM * BLOCK_EVENTS))
@@ -70,19 +92,16 @@ class Keyed:
             todo = np.flatnonzero(found > room)
             if len(todo):
                 places, ids = _grow(places, ids, found)
-        n_ids = self._table.n_filters if filters else self._table.n_interfaces
-        return Matches.from_counts(counts, ids[take_ranges(places[:-1], found)], n_ids)
+        return ids[take_ranges(places[:-1], found)]
 
     def _run(self, todo: Array, batch: EventBatch, filters: bool, places: Array, counts: Array, ids: Array) -> None:
         """Match the blocks `todo` (`match_blocks`)."""
         located = batch.location is not None and self._table.has_areas
         location = batch.location if located else _NOWHERE
-        most_features = 2 * int(np.diff(batch.offsets).max(initial=0))
-        sparse = np.empty((self._threads, most_features + APART), np.int64)
-        stack = np.empty((self._threads, 1 + self.index.depth * most_features, 3), np.int64)
+        self._reserve(batch)
         events = (batch.offsets, batch.attributes, location)
         index = (*self.index.views, self.index.words)
-        scratch = (self._by_name, sparse, stack, self._seen)
+        scratch = (self._by_name, self._sparse, self._stack, self._seen)
         threads_of_others = numba.get_num_threads()  # this also starts them: `get_thread_id` needs that
         numba.set_num_threads(min(self._threads, len(todo)))
         try:
@@ -90,6 +109,13 @@ class Keyed:
         finally:
             numba.set_num_threads(threads_of_others)
         self._serial += batch.n_events
+
+    def _reserve(self, batch: EventBatch) -> None:
+        """Have room for the features of the batch's widest event."""
+        widest = len(batch.attributes) if batch.n_events == 1 else int(np.diff(batch.offsets).max(initial=0))
+        if self._sparse.shape[1] < 2 * widest + APART:
+            self._sparse = np.empty((self._threads, 2 * widest + APART), np.int64)
+            self._stack = np.empty((self._threads, 1 + self.index.depth * 2 * widest, 3), np.int64)
 
 
 def _grow(places: Array, ids: Array, found: Array) -> tuple[Array, Array]:

@@ -80,8 +80,7 @@ class KeyedCuda:
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
         check_batch(self._table, batch)
-        widest = int(np.diff(batch.offsets).max(initial=0))
-        if batch.n_events < FEW_EVENTS or widest > WIDTHS[-1]:
+        if batch.n_events < FEW_EVENTS or (widest := int(np.diff(batch.offsets).max())) > WIDTHS[-1]:
             return self.cpu.match(batch, filters=filters)
         self._gpu.make_current()
         n_ids = self._table.n_filters if filters else self._table.n_interfaces

@@ -13,6 +13,8 @@ the answer is, for every event, the set of interfaces it must be delivered to.
                      constraints     encoded, by name
                      table           all of it, in memory and in HDF5
                      table_check     what a table from a file must hold to be used
+    as it changes    changes         areas move, filters come and go
+                     recoding        from one code space into a larger one
     the events       events          as they were published
                      batch           encoded, as they travel
                      event_table     on disk

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.arrays import Array, offsets_of, owners
+from mpi_match.arrays import Array, offsets_of, owners, take_ranges
 from mpi_match.draft import KIND_SHIFT
 from mpi_match.model import Constraint, Op, Operand, Type
 from mpi_match.strings import Strings, sort_distinct
@@ -101,6 +101,29 @@ class Constraints:
         if op is Op.PREFIX and lo == int(vocabulary.segment(type_)[0][name]):
             return ""
         return value({Op.LT: hi + 1, Op.LE: hi, Op.GT: lo - 1}.get(op, lo))
+
+    def take(self, rows: Array, filter_id: Array) -> Constraints:
+        """Some rows (ascending), with other filter ids, and of the sets those that they refer to."""
+        n_names = len(self.offsets) - 1
+        name = np.searchsorted(self.offsets, rows, side="right") - 1
+        lo, hi = self.lo[rows], self.hi[rows]
+        listed = np.flatnonzero(np.isin(self.op[rows], (Op.IN, Op.NOT_IN)))
+        sets, place = np.unique(self.set_offsets[name[listed]] + lo[listed], return_inverse=True)
+        set_name = np.searchsorted(self.set_offsets, sets, side="right") - 1
+        set_offsets = offsets_of(np.bincount(set_name, minlength=n_names))
+        lo[listed] = hi[listed] = place - set_offsets[name[listed]]
+        starts = self.set_code_offsets[sets]
+        lengths = self.set_code_offsets[sets + 1] - starts
+        return Constraints(
+            offsets=offsets_of(np.bincount(name, minlength=n_names)),
+            kind=self.kind[rows],
+            lo=lo,
+            hi=hi,
+            filter_id=filter_id.astype(FILTER_ID),
+            set_offsets=set_offsets,
+            set_code_offsets=offsets_of(lengths),
+            set_codes=self.set_codes[take_ranges(starts, lengths)],
+        )
 
     @staticmethod
     def concat(parts: Sequence[Constraints]) -> Constraints:

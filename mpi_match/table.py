@@ -11,6 +11,7 @@ numbered in the order of their bytes, filters by (interface, content key).
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing import Protocol
 
 import numpy as np
 
-from mpi_match.arrays import Array, offsets_of
+from mpi_match.arrays import Array, offsets_of, take_ranges
 from mpi_match.constraints import FILTER_ID, Constraints, encode
 from mpi_match.draft import Draft
 from mpi_match.model import Area, Filter, Op, Type
@@ -122,7 +123,19 @@ class Table:
         labels, label_rank = sort_distinct(draft.labels)
         interface = label_rank[draft.interface]
         keys = draft.content_keys
-        order = np.lexsort((keys[:, 1], keys[:, 0], interface))
+        return cls._ordered(draft, np.lexsort((keys[:, 1], keys[:, 0], interface)), interface, labels)
+
+    @classmethod
+    def from_draft_in_order(cls, draft: Draft) -> Table:
+        """The filters of a draft in the order of the draft, all of them on one interface without a label.
+
+        For filters that get their ids and interfaces elsewhere: those that are added to another table (`changes`).
+        """
+        return cls._ordered(draft, np.arange(draft.n_filters), np.zeros(draft.n_filters, np.int64), [b""])
+
+    @classmethod
+    def _ordered(cls, draft: Draft, order: Array, interface: Array, labels: list[bytes]) -> Table:
+        """The table whose filter i is filter `order[i]` of the draft."""
         rank = np.empty(draft.n_filters, np.int64)
         rank[order] = np.arange(draft.n_filters)
         sizes = np.diff(draft.constraint_offsets)
@@ -208,6 +221,39 @@ class Table:
             ),
             Strings(reader.array("interfaces/data"), reader.array("interfaces/offsets")),
         )
+
+    def take(self, filters: Array) -> Table:
+        """The filters with these ids (ascending, distinct) as a table with the same vocabulary, labels and no ids.
+
+        Only what they use is copied, so the work is that of the filters taken, and of one pass over the names.
+        """
+        filters = np.asarray(filters, np.int64)
+        offsets, rows = self.by_filter
+        size = self.filters.size[filters]
+        picked = rows[take_ranges(offsets[filters], size)]
+        order = np.argsort(picked)
+        constraints = self.constraints.take(picked[order], np.repeat(np.arange(len(filters)), size)[order])
+        circle = np.searchsorted(self.filters.area_filter, filters)
+        has_area = np.flatnonzero(circle < len(self.filters.area_filter))
+        has_area = has_area[self.filters.area_filter[circle[has_area]] == filters[has_area]]
+        columns = FilterColumns(
+            size=size,
+            interface=self.filters.interface[filters],
+            area_filter=has_area.astype(FILTER_ID),
+            area=self.filters.area[circle[has_area]],
+            id_filter=np.zeros(0, FILTER_ID),
+            ids=Strings.of(()),
+        )
+        return Table(self.vocabulary, constraints, columns, self.labels)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over all arrays: tables with one digest hold the same under the same ids, however they are stored."""
+        digest = hashlib.sha256()
+        for name, array in self.arrays():
+            digest.update(b"%s %d;" % (name.encode(), len(array)))
+            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        return digest.hexdigest()
 
     @cached_property
     def by_filter(self) -> tuple[Array, Array]:

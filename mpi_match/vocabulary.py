@@ -181,7 +181,7 @@ class Vocabulary:
 
     def string_code(self, name: int, value: bytes) -> int:
         """Code of one string on one name."""
-        operands = self._operands_of(name)
+        operands = self.operands_of(name)
         at = bisect_left(operands, value)
         found = at < len(operands) and operands[at] == value
         return int(2 * self.n_numbers[name]) + 2 + 2 * at + found
@@ -205,11 +205,17 @@ class Vocabulary:
     def _operands_cache(self) -> dict[int, list[bytes]]:
         return {}
 
-    def _operands_of(self, name: int) -> list[bytes]:
+    def operands_of(self, name: int) -> list[bytes]:
+        """String operands of a name, sorted (kept for the next time)."""
         if name not in self._operands_cache:
             bounds = self.string_offsets[name : name + 2]
             self._operands_cache[name] = self.strings.slice(int(bounds[0]), int(bounds[1]))
         return self._operands_cache[name]
+
+    def atom_keys(self, name: int) -> list[tuple[int, bytes]]:
+        """Operator and string of the atoms of a name, sorted."""
+        first, last = (int(i) for i in self.atom_offsets[name : name + 2])
+        return list(zip(self.atom_op[first:last].tolist(), self.atoms.slice(first, last), strict=True))
 
     @cached_property
     def _atoms_cache(self) -> dict[int, tuple[dict[int, dict[bytes, int]], dict[int, dict[bytes, int]]]]:

@@ -26,7 +26,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGES = ("mpi_match", "spark_prep")
 DATA = {
     *("arrays", "batch", "changes", "columns", "constraints", "draft", "event_table", "events", "matches", "model"),
-    *("plain_rows", "rows", "storage", "strings", "table", "table_check", "vocabulary"),
+    *("plain_rows", "recoding", "rows", "storage", "strings", "table", "table_check", "vocabulary"),
 }
 MAY_IMPORT = {
     "data": {"data"},

@@ -80,6 +80,15 @@ def generate(
         ccm-large        2.5 M filters
         many-interfaces  1 M interfaces with one filter each
         debs2009         6 M filters of 10 constraints, events of 50 attributes (Farroukh et al., DEBS 2009)
+        clcb             250,000 interfaces with 10 filters, areas of 0.01 % of the plane (Cugola & Margara, Middleware 2012)
+        clcb-zipf        interfaces and events crowded into towns
+        clcb-area-0.001  areas of 0.001 % of the plane
+        clcb-area-0.1    areas of 0.1 %
+        clcb-area-1      areas of 1 %
+        clcb-large       1 M interfaces with 10 filters
+        clcb-hard        2.5 M interfaces with one filter of nothing but an area
+
+    Events of the clcb scenarios have locations; in rows of JSON these are the attributes x and y (`--location x,y`).
     """
     from mpi_match.workload_files import write_workload
     from mpi_match.workloads import SCENARIOS

@@ -3,6 +3,9 @@
     h5       DIR/table.h5, DIR/events.h5                    compiled here, without Spark
     jsonl    DIR/subscriptions.jsonl, DIR/events.jsonl      what users write: input of `compile` and `match`
 
+In rows the location of an event is its attributes x and y (`LOCATION`, the value of `--location`); no generated name is so
+short.
+
 Events are made and written in chunks, so their number is bounded by the disk.  Subscriptions are one draft in memory (about
 100 bytes a filter as columns); they are never Python objects all at once.
 """
@@ -17,12 +20,15 @@ from typing import Any
 
 from mpi_match.event_table import KIND_OF_FILE, event_counts, save_events
 from mpi_match.plain_rows import event_rows, subscription_rows
+from mpi_match.rows import EventForm
 from mpi_match.storage import Part, parts_directory, write_index
 from mpi_match.table import Table
 from mpi_match.vocabulary import Vocabulary
 from mpi_match.workloads import CHUNK_EVENTS, Scenario
 
 FORMATS = ("h5", "jsonl")
+LOCATION = ("x", "y")
+"""The attributes of an event row that say where it is, in scenarios that have locations."""
 
 
 def write_workload(
@@ -53,7 +59,8 @@ def write_workload(
     if format_ == "jsonl":
         paths = directory / "subscriptions.jsonl", directory / "events.jsonl"
         _write_lines(paths[0], subscription_rows(draft), lambda done: tell(done, total))
-        rows = (row for chunk in chunks for row in event_rows(chunk))
+        form = EventForm(LOCATION) if scenario.area else None
+        rows = (row for chunk in chunks for row in event_rows(chunk, form))
         _write_lines(paths[1], rows, lambda done: tell(scenario.n_filters + done, total))
     else:
         paths = directory / "table.h5", directory / "events.h5"

@@ -14,6 +14,16 @@ straight as flat columns: a million of either in about half a second, on one cor
     many-interfaces  1 M interfaces with one filter of ccm each: few matches, out of a huge number of possible ones
     debs2009         Farroukh et al. (DEBS 2009): 6 M subscriptions of 10 constraints on 100 names, values 1 to 15, events
                      of 50 attributes; the answers are subscriptions, so each is an interface
+    clcb             the default of Cugola & Margara (Middleware 2012): 250,000 interfaces with 10 filters each, every filter
+                     with a circular area of 0.01 % of the plane; about 0.5 % of the filters match an event's content; events
+                     of 3 to 5 attributes at a location; places uniform
+    clcb-zipf        clcb with interfaces and events crowded into towns: places by Zipf's law, exponent 1
+    clcb-area-0.001  clcb with areas of 0.001 % of the plane ...
+    clcb-area-0.1    ... of 0.1 % ...
+    clcb-area-1      ... and of 1 %
+    clcb-large       clcb with 1 M interfaces, 10 M filters
+    clcb-hard        clcb's hard case: content always matches, only places decide; 2.5 M interfaces, one filter of nothing
+                     but an area: about 250 answers for every event
 
 What the papers leave open, and what we chose:
 
@@ -28,12 +38,23 @@ What the papers leave open, and what we chose:
 * **Operators of debs2009**: half are `=` (what that paper's clusters are keyed by), the rest `!= < <= > >=` in equal parts.
   Ten equalities would be satisfied by no event at all, and an answer that is always empty checks nothing.  As it is, an
   event matches 0.05 of the 6 M on average.
+* **Who is where in clcb.**  The plane is the unit square.  An interface has one place, and the circles of all its filters
+  are centred on it with one radius; when an interface moves (`moves`), its filters move with it.  A circle may reach beyond
+  the border of the plane, events are on it.
+* **Content of clcb** is that of ccm on few names: 8, drawn by Zipf's law with exponent 0.38, which was found by measuring.
+  With them an event matches the content of 0.51 % of the filters (counted: 4,000 events, 250,000 filters without areas); on
+  100 names no mixture of operators comes near.  Content and place together leave 1.3 filters for an event, and 34 in the
+  towns of clcb-zipf.
+* **Towns of clcb-zipf** are cells of 32 x 32 (`places`); the first holds 13 % of all interfaces and of all events.
+* **clcb-hard has one filter for each interface**: ten that ask for nothing but the same circle would be one, ten times.
+  2.5 M circles of 0.01 % cover every event about 250 times.
 
 What they cannot show.  Everything is drawn independently: no popular combination of names, no name whose values go
 together, no subscriptions that copy each other, no event that resembles the one before.  Real ones are kinder to an index
 that finds rare combinations where there is structure, and harsher where everyone subscribes to the same thing.  In the
 default scenario most events match nothing, so that an engine that only rejects fast looks good; ccm-10-names and ccm-wide
-are there to catch it.  None of them has areas, updates, or strings longer than a word.
+are there to catch it.  Only those of clcb have areas and moves, and the circles of one have one size; none has strings
+longer than a word.
 
 Filters and events are made in blocks, each from its own generator, seeded with (seed, what for, number of the block): event
 i is the same however many are made and however they are cut into chunks.
@@ -49,10 +70,11 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.arrays import Array, offsets_of, smallest_unsigned
+from mpi_match.arrays import Array, offsets_of, smallest_unsigned, take_ranges
 from mpi_match.draft import Draft, kind_of, prefix_bound
 from mpi_match.events import Events
 from mpi_match.model import Op, Type
+from mpi_match.places import Moves, Places, Weighted, radius_of, stepped
 from mpi_match.plain_rows import event_rows, subscription_rows
 from mpi_match.strings import Strings
 
@@ -61,8 +83,11 @@ __all__ = ["BLOCK", "CHUNK_EVENTS", "SCENARIOS", "Scenario", "event_rows", "subs
 BLOCK = 2**14
 """Filters or events that come from one generator."""
 CHUNK_EVENTS = 2**18
-_FILTERS, _EVENTS, _INTERFACES, _WORDS = range(4)  # what a generator is for: independent streams under one seed
+_FILTERS, _EVENTS, _INTERFACES, _WORDS, _HOMES, _LOCATIONS, _MOVES = range(
+    7
+)  # what a generator is for: independent streams under one seed
 _CCM = "Margara & Cugola, High performance content-based matching using GPUs, DEBS 2011, default scenario"
+_CLCB = "Cugola & Margara, High-performance location-aware publish-subscribe on GPUs, Middleware 2012, default scenario"
 _DEBS2009 = "Farroukh et al., Parallel event processing for content-based publish/subscribe systems, DEBS 2009"
 
 
@@ -80,6 +105,8 @@ class Scenario:
     n_values            values of a name: first_value, first_value + 1, ... as numbers; as many words
     string_share        share of the names that hold strings
     number_ops          operators on numbers, equally likely (one that stands twice is twice as likely); same for string_ops
+    area                share of the plane that the circle of each filter covers; 0: no areas, and events are nowhere
+    place_exponent      places of interfaces and events: 0 uniform, else Zipf's law (`places`)
     """
 
     name: str
@@ -96,6 +123,8 @@ class Scenario:
     string_share: float = 0.0
     number_ops: tuple[Op, ...] = (Op.EQ, Op.NE, Op.GT, Op.LT)
     string_ops: tuple[Op, ...] = (Op.EQ, Op.NE, Op.CONTAINS, Op.PREFIX)
+    area: float = 0.0
+    place_exponent: float = 0.0
 
     def __post_init__(self) -> None:
         if self.n_filters < 1:
@@ -107,9 +136,11 @@ class Scenario:
                 raise ValueError(f"{self.name}: {what} {least} to {most} does not fit {self.n_names} distinct names")
 
     def scaled(self, n_filters: int) -> Scenario:
-        """The same scenario with another number of filters: on as many interfaces, or on one each where it is so."""
-        one_each = self.n_interfaces == self.n_filters
-        return replace(self, n_filters=n_filters, n_interfaces=n_filters if one_each else min(self.n_interfaces, n_filters))
+        """The same scenario with another number of filters: on as many interfaces, or with as many filters each where
+        interfaces have places or one filter."""
+        each = self.n_filters // self.n_interfaces
+        n_interfaces = max(n_filters // each, 1) if self.area or each == 1 else min(self.n_interfaces, n_filters)
+        return replace(self, n_filters=n_filters, n_interfaces=n_interfaces)
 
     def draft(self, seed: int = 0) -> Draft:
         """The subscriptions, as `Table.from_draft` takes them."""
@@ -130,13 +161,14 @@ class Scenario:
         string = np.full(len(number), -1, np.int64)
         string[first[is_string]] = operand[kind[is_string] & 15, value[is_string]]
         string[first[is_prefix] + 1] = operand[_BOUND, value[is_prefix]]
+        interface = np.repeat(np.arange(self.n_interfaces), self._interface_sizes(seed))
         return Draft(
             labels=_numbered(b"interface-%0*d", self.n_interfaces),
             names=_numbered(b"name-%0*d", self.n_names),
             strings=strings,
-            interface=np.repeat(np.arange(self.n_interfaces), self._interface_sizes(seed)),
+            interface=interface,
             constraint_offsets=offsets_of(sizes),
-            area=np.full((self.n_filters, 3), np.nan),
+            area=self._circles(self._homes(seed)[interface]) if self.area else np.full((self.n_filters, 3), np.nan),
             ids=None,
             name=name.astype(np.int64),
             kind=kind,
@@ -167,8 +199,46 @@ class Scenario:
             string=np.where(is_string, value, 0).astype(np.uint32),
             names=Strings.of(_numbered(b"name-%0*d", self.n_names)),
             strings=Strings.of(self._words),
+            location=np.concatenate([self._locations(seed, at) for at in range(first, first + len(blocks))])
+            if self.area
+            else None,
         )
         return whole[start - first * BLOCK : stop - first * BLOCK]
+
+    def moves(self, n: int, seed: int = 2, *, step: float | None = 0.01, draft_seed: int = 0) -> Moves:
+        """The first n moves of an interface, each as new areas of all its filters.  Ids are those of the table of
+        `draft(draft_seed)`.
+
+        A move takes a random interface to a place near the one that the draft gave it (`step`: deviation along each side of
+        the plane), or to a new place drawn like the first (`step` None).  So move i depends on the seeds and i only, and
+        however many there are, places stay spread as they were.  Raises ValueError for a scenario without areas.
+        """
+        if not self.area:
+            raise ValueError(f"{self.name}: nothing moves, because its filters have no areas")
+        homes = self._homes(draft_seed)
+        interfaces, places = [np.empty(0, np.int64)], [np.empty((0, 2))]
+        for block in range(-(-n // BLOCK)):
+            rng = _generator(seed, _MOVES, block)
+            interfaces.append(rng.integers(0, self.n_interfaces, BLOCK))
+            places.append(self._places.draw(rng, BLOCK) if step is None else stepped(homes[interfaces[-1]], rng, step))
+        interface, place = np.concatenate(interfaces)[:n], np.concatenate(places)[:n]
+        first = offsets_of(self._interface_sizes(draft_seed))
+        sizes = np.diff(first)[interface]
+        filter_id = take_ranges(first[interface], sizes).astype(np.uint32)
+        return Moves(filter_id, np.repeat(self._circles(place), sizes, axis=0))
+
+    def _circles(self, place: Array) -> Array:
+        """f64[n, 3]: the areas around places f64[n, 2]."""
+        return np.column_stack([place, np.full(len(place), radius_of(self.area))])
+
+    def _homes(self, seed: int) -> Array:
+        """f64[n_interfaces, 2]: the place of each interface; that of interface i depends on `seed` and i only."""
+        blocks = range(-(-self.n_interfaces // BLOCK))
+        return np.concatenate([self._places.draw(_generator(seed, _HOMES, at), BLOCK) for at in blocks])[: self.n_interfaces]
+
+    def _locations(self, seed: int, block: int) -> Array:
+        """f64[BLOCK, 2]: locations of `BLOCK` events."""
+        return self._places.draw(_generator(seed, _LOCATIONS, block), BLOCK)
 
     def _event_block(self, seed: int, block: int) -> tuple[Array, Array, Array]:
         """Sizes of `BLOCK` events; name and value of each of their attributes."""
@@ -197,37 +267,21 @@ class Scenario:
         """[BLOCK, most] names, distinct within a row: each is drawn again until it is none of those before it."""
         columns = np.empty((most, BLOCK), smallest_unsigned(self.n_names))
         for k in range(most):
-            columns[k] = self._draw(rng, BLOCK)
+            columns[k] = self._names.draw(rng, BLOCK)
             again = np.flatnonzero((columns[:k] == columns[k]).any(axis=0))
             while len(again):
-                drawn = self._draw(rng, len(again))
+                drawn = self._names.draw(rng, len(again))
                 columns[k, again] = drawn
                 again = again[(columns[:k, again] == drawn).any(axis=0)]
         return columns.T
 
-    def _draw(self, rng: np.random.Generator, n: int) -> Array:
-        """Names by their weights (Walker's alias method: pick a name, then keep it or take its alias)."""
-        name = rng.integers(0, self.n_names, n, dtype=smallest_unsigned(self.n_names))
-        if self.name_exponent == 0:
-            return name
-        keep, alias = self._aliases
-        return np.where(rng.random(n, np.float32) < keep[name], name, alias[name])
+    @cached_property
+    def _names(self) -> Weighted:
+        return Weighted(self.n_names, self.name_exponent)
 
     @cached_property
-    def _aliases(self) -> tuple[Array, Array]:
-        """Chance to keep each name when picked, f32[n_names], and what to take otherwise."""
-        weight = np.arange(1, self.n_names + 1) ** -self.name_exponent
-        chance, alias = weight * self.n_names / weight.sum(), np.arange(self.n_names)
-        small, large = [list(np.flatnonzero(side)) for side in (chance < 1, chance >= 1)]
-        while small and large:
-            poor, rich = small.pop(), large[-1]
-            alias[poor] = rich
-            chance[rich] -= 1 - chance[poor]
-            if chance[rich] < 1:
-                small.append(large.pop())
-        for name in small + large:  # what is left differs from 1 by rounding only
-            chance[name] = 1
-        return chance.astype(np.float32), alias.astype(smallest_unsigned(self.n_names))
+    def _places(self) -> Places:
+        return Places(self.place_exponent)
 
     @cached_property
     def _is_string(self) -> Array:
@@ -303,6 +357,11 @@ def _ccm(name: str, **parameters: Any) -> Scenario:
     return Scenario(name, _CCM, **{"n_filters": 250_000, "n_interfaces": 10, **parameters})
 
 
+def _clcb(name: str, **parameters: Any) -> Scenario:
+    default = {"n_filters": 2_500_000, "n_interfaces": 250_000, "n_names": 8, "name_exponent": 0.38, "area": 1e-4}
+    return Scenario(name, _CLCB, interface_spread=0, **{**default, **parameters})
+
+
 SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario
     for scenario in (
@@ -325,6 +384,13 @@ SCENARIOS: dict[str, Scenario] = {
             first_value=1,
             number_ops=(Op.EQ,) * 5 + (Op.NE, Op.LT, Op.LE, Op.GT, Op.GE),
         ),
+        _clcb("clcb"),
+        _clcb("clcb-zipf", place_exponent=1.0),
+        _clcb("clcb-area-0.001", area=1e-5),
+        _clcb("clcb-area-0.1", area=1e-3),
+        _clcb("clcb-area-1", area=1e-2),
+        _clcb("clcb-large", n_filters=10_000_000, n_interfaces=1_000_000),
+        _clcb("clcb-hard", n_interfaces=2_500_000, filter_size=(0, 0)),
     )
 }
 """The published scenarios by name."""

@@ -15,6 +15,10 @@ the answer is, for every event, the set of interfaces it must be delivered to.
                      table_check     what a table from a file must hold to be used
     as it changes    changes         areas move, filters come and go
                      recoding        from one code space into a larger one
+                     register        who is there, by the names people gave
+                     live_table      what is in it now
+                     change_log      changes on disk
+                     change_stream   changes on their way to workers
     the events       events          as they were published
                      batch           encoded, as they travel
                      event_table     on disk

@@ -12,19 +12,26 @@ flat columns, in order:
 Ids are given by whoever makes the changes, not by engines: a table's filters and interfaces keep theirs, later ones get the
 next, and an id whose filter was removed may be given again.  An added filter is encoded with the vocabulary of the engine's
 table, so what it compares with has to be an operand there already.
+
+Who makes them: `live_table` from rows, for one process; `change_log` from a file, for a run.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from mpi_match.arrays import Array
-from mpi_match.table import Table
+
+if TYPE_CHECKING:
+    from mpi_match.table import Table
 
 
 class Change(IntEnum):
-    """Kinds of changes."""
+    """Kinds of changes.  The numbers are part of the file format: append, never renumber."""
 
     MOVE = 0
     ADD = 1
@@ -57,5 +64,51 @@ class Changes:
     n_filters: int
     n_interfaces: int
 
+    @classmethod
+    def of(
+        cls,
+        kind: Array,
+        target: Array,
+        area: Array,
+        interface: Array,
+        added: Table | None,
+        n_filters: int,
+        n_interfaces: int,
+    ) -> Changes:
+        """Changes whose k-th MOVE goes to `area[k]`, and whose k-th ADD is filter k of `added` on `interface[k]`."""
+        adds, moves = kind == Change.ADD, kind == Change.MOVE
+        whose = np.zeros(len(kind), np.uint32)
+        whose[adds] = interface
+        where = np.full((len(kind), 3), np.nan)
+        where[moves] = area
+        row = np.where(adds, np.cumsum(adds) - 1, -1).astype(np.int32)
+        return cls(kind, target, where, row, whose, added, n_filters, n_interfaces)
+
     def __len__(self) -> int:
         return len(self.kind)
+
+    def __getitem__(self, some: slice) -> Changes:
+        """Changes `start` to `stop`, with those of the added filters that they add.
+
+        The rows of `added` must be in the order in which they are added, as those of all our makers are.
+        """
+        start, stop, step = some.indices(len(self))
+        if step != 1:
+            raise ValueError("changes can only be sliced into consecutive ones")
+        run = slice(start, max(start, stop))
+        added, row = self.added, self.row[run]
+        adds = np.flatnonzero(row >= 0)
+        if added is not None:
+            added = added.take(row[adds]) if len(adds) else None
+            row = row.copy()
+            row[adds] = np.arange(len(adds))
+        return Changes(
+            kind=self.kind[run],
+            target=self.target[run],
+            area=self.area[run],
+            row=row,
+            interface=self.interface[run],
+            added=added,
+            n_filters=self.n_filters,
+            n_interfaces=self.n_interfaces,
+        )

@@ -1,13 +1,19 @@
-"""Rows: subscriptions and events as JSON, one to a line, and what to do with bad ones.
+"""Rows: subscriptions, events and changes as JSON, one to a line, and what to do with bad ones.
 
     {"interface": "mobile-7", "constraints": [["city", "=", "Milan"], ["temp", ">", 30]], "area": [9.2, 45.5, 1.0]}
     {"interface": "mobile-8", "filters": [{"constraints": [["temp", "<", 0]], "id": "f1"}, {"area": [0, 0, 5]}]}
 
     {"city": "Milan", "temp": 25, "position": {"x": 9.1, "y": 45.4}}
 
+    {"before_event": 0, "move": "f1", "area": [9.3, 45.5, 1.0]}
+    {"before_event": 7, "add": {"interface": "mobile-9", "constraints": [["temp", ">", 35]], "id": "f2"}}
+    {"before_event": 7, "remove": "f1"}
+    {"before_event": 9, "remove_interface": "mobile-7"}
+
 A subscription is one filter, or a predicate of several `filters` on one interface.  An event is a plain object: nested
-objects flatten to dotted names (`position.x`), null means absent.  A row that has no meaning becomes a `Reject` with its
-reason, file and line; it is never half-used: one bad filter rejects the whole row.
+objects flatten to dotted names (`position.x`), null means absent.  A change says before which event it takes effect, counted
+from 0; it names filters by the id that they came with, and all filters with that id change together.  A row that has no
+meaning becomes a `Reject` with its reason, file and line; it is never half-used: one bad filter rejects the whole row.
 """
 
 from __future__ import annotations
@@ -18,7 +24,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from mpi_match.model import Event, Filter, ModelError, make_event, make_filter
+from mpi_match.changes import Change
+from mpi_match.model import MAX_EXACT_INTEGER, Area, Event, Filter, ModelError, area, label, make_event, make_filter
 
 Row = TypeVar("Row")
 _SUBSCRIPTION_KEYS = {"interface", "constraints", "area", "filters", "id"}
@@ -104,6 +111,56 @@ def _filter(interface: Any, row: dict[str, Any]) -> Filter:
     if not isinstance(constraints, (list, type(None))):
         raise ModelError("'constraints' must be a list")
     return make_filter(interface, constraints or (), row.get("area"), row.get("id"))
+
+
+class ChangeRow(NamedTuple):
+    """One change as it was written.
+
+    `target` is the id of filters (MOVE, REMOVE) or the label of an interface (REMOVE_INTERFACE); `area` belongs to MOVE,
+    `filters` (those of one subscription) to ADD.  It takes effect before event number `before_event`.
+    """
+
+    kind: Change
+    target: str = ""
+    area: Area | None = None
+    filters: tuple[Filter, ...] = ()
+    before_event: int = 0
+
+
+_CHANGES = {"move": Change.MOVE, "add": Change.ADD, "remove": Change.REMOVE, "remove_interface": Change.REMOVE_INTERFACE}
+
+
+def change_of_row(
+    row: Any, *, stamped: bool = True, subscription: Callable[[Any], list[Filter]] = subscription_filters
+) -> ChangeRow:
+    """The change of one row (a parsed JSON object).
+
+    `stamped`: rows say `before_event`; without, they must not, for they take effect now.  `subscription` reads what stands
+    under "add".  Raises ModelError.
+    """
+    if not isinstance(row, dict):
+        raise ModelError("a change must be an object")
+    found = [key for key in _CHANGES if key in row]
+    if len(found) != 1:
+        raise ModelError(f"a change has one of {', '.join(map(repr, _CHANGES))}; found {' and '.join(found) or 'none'}")
+    key, kind = found[0], _CHANGES[found[0]]
+    _only(row, {key} | ({"area"} if kind is Change.MOVE else set()) | ({"before_event"} if stamped else set()), f"{key!r}")
+    stamp = _stamp(row) if stamped else 0
+    if kind is Change.ADD:
+        return ChangeRow(kind, filters=tuple(subscription(row[key])), before_event=stamp)
+    if kind is Change.MOVE and row.get("area") is None:
+        raise ModelError("'move' needs an 'area' to move to, [x, y, r]")
+    target = label(row[key], "interface" if kind is Change.REMOVE_INTERFACE else "id")
+    return ChangeRow(kind, target, area(row["area"]) if kind is Change.MOVE else None, before_event=stamp)
+
+
+def _stamp(row: dict[str, Any]) -> int:
+    if "before_event" not in row:
+        raise ModelError("a change needs 'before_event', the number of the first event that sees it (the first event is 0)")
+    stamp = row["before_event"]
+    if type(stamp) is not int or not 0 <= stamp <= MAX_EXACT_INTEGER:
+        raise ModelError(f"'before_event' must be a whole number from 0 to 2^53, found {stamp!r}")
+    return stamp
 
 
 class EventForm(NamedTuple):

@@ -25,8 +25,9 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGES = ("mpi_match", "spark_prep")
 DATA = {
-    *("arrays", "batch", "changes", "columns", "constraints", "draft", "event_table", "events", "matches", "model"),
-    *("plain_rows", "recoding", "rows", "storage", "strings", "table", "table_check", "vocabulary"),
+    *("arrays", "batch", "change_log", "change_stream", "changes", "columns", "constraints", "draft", "event_table"),
+    *("events", "live_table", "matches", "model", "plain_rows", "recoding", "register", "rows", "storage", "strings"),
+    *("table", "table_check", "vocabulary"),
 }
 MAY_IMPORT = {
     "data": {"data"},

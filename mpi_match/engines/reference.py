@@ -1,17 +1,21 @@
 """The reference: look at every constraint of every filter, one after the other, in plain Python.
 
 Slow on purpose: nothing here is clever enough to be wrong.  It is the naive matcher `model.covers` moved to code space,
-and the shortest complete statement of what an encoded constraint means; every other engine is a faster way to the same
-answers.
+and the shortest complete statement of what an encoded constraint and a change mean; every other engine is a faster way to
+the same answers.
 """
 
 from __future__ import annotations
 
+import sys
+from typing import NamedTuple
+
 import numpy as np
 
 from mpi_match.batch import EventBatch
-from mpi_match.changes import Changes
-from mpi_match.engines import check_batch, refuse_changes
+from mpi_match.changes import Change, Changes
+from mpi_match.draft import KIND_SHIFT
+from mpi_match.engines import EngineError, check_batch
 from mpi_match.matches import Matches
 from mpi_match.model import Area, Op, Type, inside
 from mpi_match.table import Table
@@ -19,33 +23,46 @@ from mpi_match.vocabulary import ATOM_OPS
 
 
 class Reference:
-    """Scans the table for every event."""
+    """Scans all filters for every event."""
 
     name = "reference"
     device = "cpu, 1 thread"
 
     def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
-        refuse_changes(self.name, live)
-        self._table = table
-        self._offsets, self._rows = table.by_filter
-        self._name_id = table.constraints.name_id
-        self._areas = {
-            int(f): Area(*circle.tolist()) for f, circle in zip(table.filters.area_filter, table.filters.area, strict=True)
-        }
+        self._table, self._live = table, live
+        self._n_filters, self._n_interfaces = table.n_filters, table.n_interfaces
+        source = _Source(table)
+        self._filters = {i: source.filter(i, interface) for i, interface in enumerate(table.filters.interface.tolist())}
 
     def update(self, changes: Changes) -> None:
-        """See `Engine.update`."""
-        refuse_changes(self.name, True)
+        """See `Engine.update`: each change is what it says to the filters that are there."""
+        if not self._live:
+            raise EngineError("this engine was opened for a table that does not change; open it with live=True")
+        source = None
+        if changes.added is not None:
+            if changes.added.vocabulary.fingerprint != self._table.vocabulary.fingerprint:
+                raise EngineError("the added filters were encoded with another vocabulary than the engine's table")
+            source = _Source(changes.added)
+        self._n_filters, self._n_interfaces = changes.n_filters, changes.n_interfaces
+        for i, target in enumerate(changes.target.tolist()):
+            match Change(int(changes.kind[i])):
+                case Change.MOVE:
+                    self._filters[target] = self._filters[target]._replace(area=Area(*changes.area[i].tolist()))
+                case Change.ADD if source is not None:
+                    self._filters[target] = source.filter(int(changes.row[i]), int(changes.interface[i]))
+                case Change.REMOVE:
+                    del self._filters[target]
+                case Change.REMOVE_INTERFACE:
+                    self._filters = {f: item for f, item in self._filters.items() if item.interface != target}
 
     @property
     def nbytes(self) -> int:
-        """See `Engine.nbytes`."""
-        return self._name_id.nbytes
+        """See `Engine.nbytes`: about that much, for they are objects of Python."""
+        return sum(sys.getsizeof(item) + sys.getsizeof(item.rows) for item in self._filters.values())
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
         check_batch(self._table, batch)
-        interface = self._table.filters.interface
         bounds, found = batch.bounds, []
         shift = self._table.vocabulary.shift
         for event in range(batch.n_events):
@@ -53,22 +70,48 @@ class Reference:
             codes = {attribute >> shift: attribute & ((1 << shift) - 1) for attribute in packed}
             x, y = (np.nan, np.nan) if batch.location is None else batch.location[event].tolist()
             location = None if x != x else (x, y)
-            hits = [f for f in range(self._table.n_filters) if self._matches(f, codes, location)]
-            found.append(hits if filters else [int(interface[f]) for f in hits])
-        return Matches.of(found, self._table.n_filters if filters else self._table.n_interfaces)
+            hits = [f for f, item in self._filters.items() if item.matches(codes, location)]
+            found.append(hits if filters else [self._filters[f].interface for f in hits])
+        return Matches.of(found, self._n_filters if filters else self._n_interfaces)
 
-    def _matches(self, filter_id: int, codes: dict[int, int], location: tuple[float, float] | None) -> bool:
-        area = self._areas.get(filter_id)
-        if area is not None and not inside(location, area):
+
+class _Filter(NamedTuple):
+    """A filter that is there: whose it is, where, and its constraints, as rows of a table."""
+
+    interface: int
+    area: Area | None
+    source: _Source
+    rows: list[int]
+
+    def matches(self, codes: dict[int, int], location: tuple[float, float] | None) -> bool:
+        """Does it match an event with these codes (name id -> code)?"""
+        if self.area is not None and not inside(location, self.area):
             return False
-        rows = self._rows[self._offsets[filter_id] : self._offsets[filter_id + 1]]
-        return all(self._satisfied(int(row), codes) for row in rows)
+        return all(self.source.satisfied(row, codes) for row in self.rows)
 
-    def _satisfied(self, row: int, codes: dict[int, int]) -> bool:
+
+class _Source:
+    """A table that filters come from."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._offsets, self._rows = table.by_filter
+        self._name_id = table.constraints.name_id
+        self._areas = {
+            int(f): Area(*circle.tolist()) for f, circle in zip(table.filters.area_filter, table.filters.area, strict=True)
+        }
+
+    def filter(self, filter_id: int, interface: int) -> _Filter:
+        """One of its filters, on an interface."""
+        rows = self._rows[self._offsets[filter_id] : self._offsets[filter_id + 1]]
+        return _Filter(interface, self._areas.get(filter_id), self, rows.tolist())
+
+    def satisfied(self, row: int, codes: dict[int, int]) -> bool:
         """Is constraint `row` satisfied by an event with these codes (name id -> code)?"""
         constraints, vocabulary = self._table.constraints, self._table.vocabulary
         name, lo, hi = int(self._name_id[row]), int(constraints.lo[row]), int(constraints.hi[row])
-        op, type_ = Op(int(constraints.op[row])), Type(int(constraints.type[row]))
+        kind = int(constraints.kind[row])
+        op, type_ = Op(kind & ((1 << KIND_SHIFT) - 1)), Type(kind >> KIND_SHIFT)
         if op in ATOM_OPS:
             return vocabulary.n_names + int(vocabulary.atom_offsets[name]) + lo in codes
         code = codes.get(name)

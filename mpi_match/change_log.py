@@ -1,0 +1,195 @@
+"""The changes of a run on disk.
+
+A log is compiled for one table, whose filters and interfaces its ids name; what comes gets the ids that follow, in the order
+in which it comes.  The filters that are added are a table of their own, with a vocabulary of their own, so a log is as large
+as the changes and not as the table.  Only when a run brings both together are they joined (`ChangeLog.stream`, and from
+there on `change_stream`).
+
+    log = ChangeLog.of(table, rows, refused)      rows in any order of their stamps; those that cannot be done are refused
+    log.save(path)
+    stream = ChangeLog.load(path).stream(table)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpi_match.arrays import Array, are_bounds
+from mpi_match.change_stream import ChangeStream, StampedChanges
+from mpi_match.changes import Change, Changes
+from mpi_match.live_table import Refusal, added_filters, columns_of
+from mpi_match.model import ModelError
+from mpi_match.recoding import join
+from mpi_match.register import Register, Step
+from mpi_match.rows import ChangeRow
+from mpi_match.storage import Reader, StorageError, Writer
+from mpi_match.strings import Strings
+from mpi_match.table import FILTER_ID, INTERFACE_ID, Table
+from mpi_match.table_check import faults
+
+KIND_OF_FILE = "changes"
+
+
+@dataclass(frozen=True, eq=False)
+class ChangeLog:
+    """n changes for one table, as a file has them (FORMAT.md).
+
+    table_digest   `Table.digest` of the table that the ids belong to
+    before_event   i64[n]     ascending
+    kind, target   u8, u32 [n]
+    area           f64[m, 3]  where the k-th MOVE goes
+    interface      u32[a]     whose filter the k-th ADD adds
+    added          the added filters, in order, with a vocabulary of their own
+    labels         Strings    of the interfaces that come; their ids follow those of the table
+    """
+
+    table_digest: str
+    before_event: Array
+    kind: Array
+    target: Array
+    area: Array
+    interface: Array
+    added: Table
+    labels: Strings
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @classmethod
+    def of(cls, table: Table, rows: Iterable[ChangeRow], refused: list[Refusal]) -> ChangeLog:
+        """The log of rows, in any order of their stamps; rows with equal stamps take effect in the order given.
+
+        A row that cannot be done then goes to `refused`; its place is that among `rows`.
+        """
+        numbered = sorted(enumerate(rows), key=lambda item: item[1].before_event)
+        register = Register(table, reuse=False)
+        steps: list[Step] = []
+        stamps: list[int] = []
+        for place, row in numbered:
+            try:
+                done = register.apply(row)
+            except ModelError as error:
+                refused.append(Refusal(place, str(error)))
+                continue
+            steps += done
+            stamps += [row.before_event] * len(done)
+        added = added_filters(steps)
+        return cls.of_steps(table, register, stamps, steps, added if added is not None else Table.from_filters(()))
+
+    @classmethod
+    def of_steps(
+        cls, table: Table, register: Register, stamps: Sequence[int], steps: Sequence[Step], added: Table
+    ) -> ChangeLog:
+        """The log of what a register of a table did; `added` are the filters that came, in order."""
+        kind, target, area, interface = columns_of(steps)
+        labels = Strings.of(label.encode() for label in register.labels[table.n_interfaces :])
+        return cls(table.digest, np.array(stamps, np.int64), kind, target, area, interface, added, labels)
+
+    def stream(self, table: Table) -> ChangeStream:
+        """Table and changes in one vocabulary.  Raises StorageError when the log was compiled for another table."""
+        if table.digest != self.table_digest:
+            raise StorageError("the changes were compiled for another table; compile them again for this one")
+        for fault in self._misfits(table):
+            raise StorageError(f"the changes do not fit the table: {fault}; compile them again")
+        _, recoding, own = join(table.vocabulary, self.added.vocabulary)
+        added = own.table(self.added) if self.added.n_filters else None
+        n_filters, n_interfaces = table.n_filters + self.added.n_filters, table.n_interfaces + len(self.labels)
+        changes = Changes.of(self.kind, self.target, self.area, self.interface, added, n_filters, n_interfaces)
+        labels = Strings.concat([table.labels, self.labels])
+        return ChangeStream(recoding.table(table), StampedChanges(self.before_event, changes), labels)
+
+    def _misfits(self, table: Table) -> Iterator[str]:
+        """What an engine that trusts the ids would fall over."""
+        adds = self.kind == Change.ADD
+        came = np.cumsum(adds)
+        if not np.array_equal(self.target[adds], table.n_filters + np.arange(self.added.n_filters)):
+            yield "added filters do not have the ids that follow those of the table"
+        filters = (self.kind == Change.MOVE) | (self.kind == Change.REMOVE)
+        if np.any(self.target[filters] >= table.n_filters + came[filters]):
+            yield "a filter moves or goes before it came"
+        n_interfaces = table.n_interfaces + len(self.labels)
+        for ids in (self.target[self.kind == Change.REMOVE_INTERFACE], self.interface):
+            if int(ids.max(initial=0)) >= max(n_interfaces, 1):
+                yield "a change names an unknown interface"
+        has_area = np.zeros(table.n_filters + self.added.n_filters, bool)
+        has_area[table.filters.area_filter] = True
+        has_area[table.n_filters + self.added.filters.area_filter.astype(np.int64)] = True
+        if not has_area[self.target[self.kind == Change.MOVE]].all():
+            yield "a filter without an area moves"
+
+    def counts(self) -> dict[str, int]:
+        """The counts that every file of changes states and a reader checks."""
+        return {"n_changes": len(self), "n_added": self.added.n_filters, "n_moves": len(self.area)}
+
+    def arrays(self) -> Iterator[tuple[str, Array]]:
+        """Every array with the name of its dataset in the file."""
+        yield from (("changes/before_event", self.before_event), ("changes/kind", self.kind))
+        yield from (("changes/target", self.target), ("changes/area", self.area), ("changes/interface", self.interface))
+        yield from (("interfaces/data", self.labels.data), ("interfaces/offsets", self.labels.offsets))
+        yield from ((f"added/{name}", array) for name, array in self.added.arrays())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the log.  Raises StorageError."""
+        with Writer(path, KIND_OF_FILE) as writer:
+            writer.attribute("table", self.table_digest)
+            for name, value in self.counts().items():
+                writer.attribute(name, value)
+            for name, array in self.arrays():
+                writer.array(name, array)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> ChangeLog:
+        """Read a log and check it.  Raises StorageError."""
+        with Reader(path, KIND_OF_FILE) as reader:
+            log = cls(
+                table_digest=str(reader.attribute("table")),
+                before_event=reader.array("changes/before_event"),
+                kind=reader.array("changes/kind"),
+                target=reader.array("changes/target"),
+                area=reader.array("changes/area"),
+                interface=reader.array("changes/interface"),
+                added=Table.from_arrays(_Added(reader)),
+                labels=Strings(reader.array("interfaces/data"), reader.array("interfaces/offsets")),
+            )
+            stated = {name: reader.attribute(name) for name in log.counts()}
+        for fault in log._faults(stated):
+            raise StorageError(f"{path}: is not a valid file of changes: {fault}; compile it again")
+        return log
+
+    def _faults(self, stated: dict[str, int]) -> Iterator[str]:
+        """What is wrong with the arrays of a file, one sentence for each fault."""
+        yield from (f"added/{fault}" for fault in faults(self.added))
+        dtypes = (np.int64, np.uint8, FILTER_ID, np.float64, INTERFACE_ID, np.uint8, np.int64)
+        for (name, array), dtype in zip(self.arrays(), dtypes, strict=False):
+            if array.dtype != dtype or array.ndim != 1 + (name == "changes/area"):
+                yield f"{name} is {array.dtype} with {array.ndim} dimensions"
+        for name, count in self.counts().items():
+            if stated[name] != count:
+                yield f"the attribute {name} says {stated[name]}, the arrays hold {count}"
+        if not len(self.before_event) == len(self.kind) == len(self.target):
+            yield "the columns of changes differ in length"
+        if int(self.kind.max(initial=0)) > max(Change):
+            yield f"changes/kind holds {self.kind.max()}, which is no kind of change"
+        if np.any(np.diff(self.before_event, prepend=0) < 0):
+            yield "changes/before_event does not ascend from 0"
+        n_moves, n_adds = (int(np.count_nonzero(self.kind == kind)) for kind in (Change.MOVE, Change.ADD))
+        if (n_moves, n_adds, n_adds) != (len(self.area), len(self.interface), self.added.n_filters):
+            yield "the columns of moves and of added filters do not fit changes/kind"
+        if self.area.shape[1:] != (3,) or not np.isfinite(self.area).all() or np.any(self.area[:, 2] < 0):
+            yield "changes/area holds a circle that is none"
+        if not are_bounds(self.labels.offsets, len(self.labels.data)):
+            yield "the offsets of interfaces do not fit its data"
+
+
+class _Added:
+    """The arrays of the table that lies in a file under `added/`."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def array(self, name: str) -> Array:
+        return self._reader.array(f"added/{name}")

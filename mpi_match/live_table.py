@@ -1,0 +1,157 @@
+"""A table that changes: what is in it now, and what an engine must be told for it.
+
+    live = LiveTable(table)
+    engine = open_engine("keyed", live.table, live=True)
+    changes = live.apply(rows, refused)       `rows.ChangeRow`s: done, or refused with the reason
+    engine.update(changes)
+
+Three things are kept: the table as it was, never touched; the `register` of who is there; and the filters that came since,
+as objects.  From these follow all filters there are now (`filters`, what the naive matcher judges by) and the changes from
+the table to now, in one go (`since`), however many there were between.
+
+An added filter may ask for what the vocabulary has no operand for.  Then codes mean something else from here on
+(`recoding`), no engine can go on, and `apply` answers None: the engine has to be opened again,
+
+    engine = open_engine("keyed", live.table, live=True)      the same table, the same ids, in a larger vocabulary
+    engine.update(live.since())
+
+and batches have to be encoded with it.  Filters that are `expected` avoid this: their operands are in the vocabulary from
+the beginning.  The vocabulary holds what the table, the expected filters and those that are there need, so it does not grow
+for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.changes import Change, Changes
+from mpi_match.draft import Draft
+from mpi_match.model import Area, Filter, ModelError
+from mpi_match.recoding import join
+from mpi_match.register import Register, Step
+from mpi_match.rows import ChangeRow
+from mpi_match.table import FILTER_ID, INTERFACE_ID, Table
+from mpi_match.vocabulary import Vocabulary
+
+
+class Refusal(NamedTuple):
+    """A row that was not done: its place among those given, and why."""
+
+    place: int
+    reason: str
+
+
+class LiveTable:
+    """A table and what became of it.
+
+    `table` is the table it began as, in the present vocabulary; filter and interface ids are those of `register`.  With
+    `reuse_ids`, ids that became free are given again.
+    """
+
+    def __init__(self, table: Table, *, expected: Iterable[Filter] = (), reuse_ids: bool = True) -> None:
+        self._origin = table
+        self._expected = list(expected)
+        self.register = Register(table, reuse=reuse_ids)
+        self._came: dict[int, Filter] = {}
+        self._moved: dict[int, Area] = {}  # filters of the table, not where they were
+        self._gone: set[int] = set()  # filters of the table
+        self.table = table
+        self._renew_vocabulary()
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """What events are encoded with."""
+        return self.table.vocabulary
+
+    def apply(self, rows: Iterable[ChangeRow], refused: list[Refusal]) -> Changes | None:
+        """Let changes take effect, in order; what to tell an engine, or None when it must be opened again (see the module).
+
+        A row that cannot be done goes to `refused`, and the others take effect without it.
+        """
+        steps: list[Step] = []
+        for place, row in enumerate(rows):
+            try:
+                done = self.register.apply(row)
+            except ModelError as error:
+                refused.append(Refusal(place, str(error)))
+                continue
+            for step in done:
+                self._take(step)
+            steps += done
+        return self._changes(steps)
+
+    def _take(self, step: Step) -> None:
+        match step.kind:
+            case Change.MOVE:
+                if step.target in self._came:
+                    self._came[step.target] = self._came[step.target]._replace(area=step.area)
+                elif step.area is not None:
+                    self._moved[step.target] = step.area
+            case Change.ADD:
+                if step.filter is not None:
+                    self._came[step.target] = step.filter
+            case Change.REMOVE:
+                self._remove(step.target)
+            case Change.REMOVE_INTERFACE:
+                for filter_id in step.left:
+                    self._remove(filter_id)
+
+    def _remove(self, filter_id: int) -> None:
+        if self._came.pop(filter_id, None) is None:
+            self._gone.add(filter_id)
+            self._moved.pop(filter_id, None)
+
+    def _changes(self, steps: Sequence[Step]) -> Changes | None:
+        added = added_filters(steps)
+        if added is not None:
+            joint, _, recoding = join(self.vocabulary, added.vocabulary)
+            if joint is not self.vocabulary:
+                self._renew_vocabulary()
+                return None
+            added = recoding.table(added)
+        return Changes.of(*columns_of(steps), added, self.register.n_filters, self.register.n_interfaces)
+
+    def _renew_vocabulary(self) -> None:
+        needed = Table.from_draft_in_order(Draft.of([*self._expected, *self._came.values()]))
+        _, recoding, _ = join(self._origin.vocabulary, needed.vocabulary)
+        self.table = recoding.table(self._origin)
+
+    def since(self) -> Changes:
+        """The changes from `table` to now: what an engine that was just opened must be told."""
+        steps = [Step(Change.REMOVE, filter_id) for filter_id in sorted(self._gone)]
+        steps += [Step(Change.MOVE, filter_id, circle) for filter_id, circle in sorted(self._moved.items())]
+        for filter_id, item in sorted(self._came.items()):
+            steps.append(Step(Change.ADD, filter_id, interface=self.register.interface_of(filter_id), filter=item))
+        changes = self._changes(steps)
+        assert changes is not None, "the vocabulary has the operands of all filters that are there"
+        return changes
+
+    def filters(self) -> Iterator[tuple[int, Filter]]:
+        """Every filter there is now, with its id; ids ascend."""
+        for filter_id in range(self.register.n_filters):
+            if filter_id in self._came:
+                yield filter_id, self._came[filter_id]
+            elif filter_id < self._origin.n_filters and filter_id not in self._gone:
+                item = self._origin.filter(filter_id)
+                yield filter_id, item._replace(area=self._moved.get(filter_id, item.area))
+
+
+def added_filters(steps: Iterable[Step]) -> Table | None:
+    """The filters that steps add, in their order, as a table with a vocabulary of their own; None when they add none."""
+    filters = [step.filter for step in steps if step.filter is not None]
+    return Table.from_draft_in_order(Draft.of(filters)) if filters else None
+
+
+def columns_of(steps: Sequence[Step]) -> tuple[Array, Array, Array, Array]:
+    """Steps as flat columns: kind and target of each, area of each MOVE, interface of each ADD."""
+    moves = [step.area for step in steps if step.area is not None]
+    return (
+        np.array([step.kind for step in steps], np.uint8),
+        np.array([step.target for step in steps], FILTER_ID),
+        np.array(moves, np.float64).reshape(-1, 3),
+        np.array([step.interface for step in steps if step.kind is Change.ADD], INTERFACE_ID),
+    )

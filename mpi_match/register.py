@@ -1,0 +1,202 @@
+"""Who is there: from the names that people give to the ids that engines know.
+
+A change is written in the words of its writer, "move `taxi-7`", "interface `desk` is gone".  The register knows which
+filters `taxi-7` stands for just now, gives ids to what comes and takes them back from what goes, and refuses what cannot be
+done, with the reason:
+
+    row                                   steps                                    refused when
+    move "taxi-7" to [9, 45, 1]           MOVE 4                                   no filter has this id; one has no area
+    add {"interface": "desk", ...}        ADD 12 to 3, ADD 13 to 3                 a filter that is there has this id
+    remove "taxi-7"                       REMOVE 4                                 no filter has this id
+    remove_interface "desk"               REMOVE_INTERFACE 3                       no filter is on this interface
+
+An id may stand for several filters, those of one predicate; what happens to it happens to all of them.  A row is done wholly
+or not at all.  Filters whose writer gave them no id leave with their interface only.
+
+Ids of filters and interfaces are dense.  With `reuse`, an id that became free is given again, so that endless changes need
+no more ids than there ever were filters at one time; without it, ids ascend and an id means the same from beginning to
+end, which a file wants.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from mpi_match.changes import Change
+from mpi_match.model import Area, Filter, ModelError
+from mpi_match.rows import ChangeRow
+from mpi_match.table import FILTER_ID, Table
+
+MOST_FILTERS = int(np.iinfo(FILTER_ID).max)
+
+
+class Step(NamedTuple):
+    """One change with its ids: a row of `Changes` before it is flat.
+
+    `area` belongs to MOVE, `interface` (its id) and `filter` to ADD, `left` (the filters that go with it) to
+    REMOVE_INTERFACE.
+    """
+
+    kind: Change
+    target: int
+    area: Area | None = None
+    interface: int = 0
+    filter: Filter | None = None
+    left: tuple[int, ...] = ()
+
+
+class Register:
+    """Filters and interfaces that are there, by the names that people gave them.
+
+    `n_filters` and `n_interfaces` are the numbers of ids ever given; `labels[i]` is the label that interface id i has, or
+    had last.
+    """
+
+    def __init__(self, table: Table, *, reuse: bool) -> None:
+        filters = table.filters
+        self._reuse = reuse
+        self.labels: list[str] = [label.decode() for label in table.labels]
+        self._interface_ids = {label: i for i, label in enumerate(self.labels)}
+        self._n_there = array("q", np.bincount(filters.interface, minlength=table.n_interfaces).tolist())
+        self._first = np.searchsorted(filters.interface, np.arange(table.n_interfaces + 1))  # the table's own filters
+        self._joined: dict[int, set[int]] = {}  # interface -> filters that came later
+        self._there = bytearray(b"\1") * table.n_filters
+        self._has_area = bytearray(table.n_filters)
+        self._interface = array("I", filters.interface.tolist())
+        self._name: dict[int, str] = {}  # filter -> id, where it has one
+        self._named: dict[str, list[int]] = {}  # id -> filters
+        self._free_filters: list[int] = []
+        self._free_interfaces: dict[int, None] = {}  # a set that keeps its order
+        for filter_id in filters.area_filter.tolist():
+            self._has_area[filter_id] = 1
+        for filter_id, name in zip(filters.id_filter.tolist(), filters.ids, strict=True):
+            self._give_name(filter_id, name.decode())
+        if reuse:
+            self._free_interfaces = {i: None for i, n in enumerate(self._n_there) if not n}
+
+    @property
+    def n_filters(self) -> int:
+        """Filter ids are less than this."""
+        return len(self._there)
+
+    @property
+    def n_interfaces(self) -> int:
+        """Interface ids are less than this."""
+        return len(self.labels)
+
+    def interface_of(self, filter_id: int) -> int:
+        """The interface of a filter that is there."""
+        return self._interface[filter_id]
+
+    def members(self, interface: int) -> list[int]:
+        """The filters on an interface now, ascending."""
+        own: Iterable[int] = ()
+        if interface + 1 < len(self._first):
+            first, last = int(self._first[interface]), int(self._first[interface + 1])
+            own = (f for f in range(first, last) if self._there[f] and self._interface[f] == interface)
+        return sorted({*own, *self._joined.get(interface, ())})
+
+    def apply(self, row: ChangeRow) -> list[Step]:
+        """What a row does, in order.  Raises ModelError when it cannot be done; nothing is done then."""
+        match row.kind:
+            case Change.MOVE:
+                return [Step(Change.MOVE, filter_id, row.area) for filter_id in self._movable(row.target)]
+            case Change.ADD:
+                return self._add(row.filters)
+            case Change.REMOVE:
+                return [Step(Change.REMOVE, filter_id) for filter_id in self._remove(self._find(row.target))]
+        return self._remove_interface(row.target)
+
+    def _find(self, name: str) -> list[int]:
+        if name not in self._named:
+            raise ModelError(f"no filter has the id {name!r}")
+        return self._named[name]
+
+    def _movable(self, name: str) -> list[int]:
+        found = self._find(name)
+        if not all(self._has_area[filter_id] for filter_id in found):
+            raise ModelError(f"the filter with the id {name!r} has no area that could move")
+        return found
+
+    def _add(self, filters: Sequence[Filter]) -> list[Step]:
+        for item in filters:
+            if item.id is not None and item.id in self._named:
+                raise ModelError(f"a filter with the id {item.id!r} is there already; remove it first, or give another id")
+        if self.n_filters + len(filters) > MOST_FILTERS:
+            raise ModelError(f"there are no more than {MOST_FILTERS:,} filter ids")
+        steps = []
+        for item in filters:
+            interface = self._interface_id(item.interface)
+            filter_id = self._filter_id(interface, item)
+            steps.append(Step(Change.ADD, filter_id, interface=interface, filter=item))
+        return steps
+
+    def _filter_id(self, interface: int, item: Filter) -> int:
+        if self._free_filters:
+            filter_id = self._free_filters.pop()
+        else:
+            filter_id = len(self._there)
+            self._there.append(0)
+            self._has_area.append(0)
+            self._interface.append(0)
+        self._there[filter_id] = 1
+        self._has_area[filter_id] = item.area is not None
+        self._interface[filter_id] = interface
+        self._n_there[interface] += 1
+        self._joined.setdefault(interface, set()).add(filter_id)
+        if item.id is not None:
+            self._give_name(filter_id, item.id)
+        return filter_id
+
+    def _give_name(self, filter_id: int, name: str) -> None:
+        self._name[filter_id] = name
+        self._named.setdefault(name, []).append(filter_id)
+
+    def _interface_id(self, label: str) -> int:
+        found = self._interface_ids.get(label)
+        if found is None:
+            if self._free_interfaces:
+                found, _ = self._free_interfaces.popitem()
+                self._interface_ids.pop(self.labels[found], None)
+                self.labels[found] = label
+            else:
+                found = len(self.labels)
+                self.labels.append(label)
+                self._n_there.append(0)
+            self._interface_ids[label] = found
+        elif self._reuse and not self._n_there[found]:
+            self._free_interfaces.pop(found)
+        return found
+
+    def _remove(self, found: list[int]) -> list[int]:
+        gone = list(found)
+        for filter_id in gone:
+            interface = self._interface[filter_id]
+            self._there[filter_id] = 0
+            self._n_there[interface] -= 1
+            joined = self._joined.get(interface)
+            if joined is not None:
+                joined.discard(filter_id)
+                if not joined:
+                    del self._joined[interface]
+            name = self._name.pop(filter_id, None)
+            if name is not None:
+                self._named[name].remove(filter_id)
+                if not self._named[name]:
+                    del self._named[name]
+            if self._reuse:
+                self._free_filters.append(filter_id)
+                if not self._n_there[interface]:
+                    self._free_interfaces[interface] = None
+        return gone
+
+    def _remove_interface(self, label: str) -> list[Step]:
+        interface = self._interface_ids.get(label)
+        if interface is None or not self._n_there[interface]:
+            raise ModelError(f"no filter is on an interface {label!r}")
+        left = self._remove(self.members(interface))
+        return [Step(Change.REMOVE_INTERFACE, interface, left=tuple(left))]

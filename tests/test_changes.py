@@ -1,0 +1,400 @@
+"""Changes from rows to ids, to a file, over the wire; and what a table is after them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import areas, events, filters, subscriptions
+
+from mpi_match.change_log import ChangeLog
+from mpi_match.change_stream import ChangeStream, StampedChanges
+from mpi_match.changes import Change, Changes
+from mpi_match.engines import EngineError, open_engine
+from mpi_match.events import Events
+from mpi_match.live_table import LiveTable, Refusal
+from mpi_match.model import Event, Filter, ModelError, area, covers, make_event, make_filter
+from mpi_match.rows import ChangeRow, change_of_row
+from mpi_match.storage import Reader, StorageError, Writer
+from mpi_match.table import Table
+from mpi_match.table_check import faults
+
+IDS = ("first", "7", "é", "taxi", "")
+LABELS = ("a", "b", "10", "9", "é", "", "new", "newer")
+
+
+def row(text: str, stamped: bool = False) -> ChangeRow:
+    return change_of_row(json.loads(text), stamped=stamped)
+
+
+@st.composite
+def change_rows(draw: st.DrawFn) -> ChangeRow:
+    """Any change; many of them cannot be done."""
+    kind, stamp = draw(st.sampled_from(Change)), draw(st.integers(0, 6))
+    if kind is Change.ADD:
+        some = draw(st.lists(filters(interfaces=LABELS, max_constraints=3), max_size=2))
+        named = [item._replace(id=draw(st.none() | st.sampled_from(IDS))) for item in some]
+        return ChangeRow(kind, filters=tuple(named), before_event=stamp)
+    target = draw(st.sampled_from(LABELS if kind is Change.REMOVE_INTERFACE else IDS))
+    return ChangeRow(kind, target, draw(areas()) if kind is Change.MOVE else None, before_event=stamp)
+
+
+class Naive:
+    """What changes mean, said with lists of filters."""
+
+    def __init__(self, found: Sequence[Filter]) -> None:
+        self.filters = list(found)
+
+    def apply(self, change: ChangeRow) -> bool:
+        """Do it, if it can be done."""
+        named = [item for item in self.filters if item.id == change.target]
+        match change.kind:
+            case Change.MOVE:
+                if not named or any(item.area is None for item in named):
+                    return False
+                self.filters = [i._replace(area=change.area) if i.id == change.target else i for i in self.filters]
+            case Change.ADD:
+                if {item.id for item in change.filters if item.id is not None} & {item.id for item in self.filters}:
+                    return False
+                self.filters += change.filters
+            case Change.REMOVE:
+                self.filters = [item for item in self.filters if item.id != change.target]
+                return bool(named)
+            case Change.REMOVE_INTERFACE:
+                kept = [item for item in self.filters if item.interface != change.target]
+                done = len(kept) < len(self.filters)
+                self.filters = kept
+                return done
+        return True
+
+
+def in_any_order(found: Sequence[Filter]) -> list[str]:
+    """Filters as texts, sorted; the constraints of a filter have no order."""
+    return sorted(str(item._replace(constraints=tuple(sorted(item.constraints, key=str)))) + str(item.id) for item in found)
+
+
+@pytest.mark.parametrize("reuse_ids", [True, False])
+@given(found=subscriptions(max_filters=6, max_constraints=3), rows=st.lists(change_rows(), max_size=12))
+def test_a_live_table_is_what_changes_made_of_it(reuse_ids: bool, found: list[Filter], rows: list[ChangeRow]) -> None:
+    naive, live = Naive(found), LiveTable(Table.from_filters(found), reuse_ids=reuse_ids)
+    for change in rows:
+        refused: list[Refusal] = []
+        live.apply([change], refused)
+        assert (refused == []) == naive.apply(change)
+        there = dict(live.filters())
+        assert in_any_order(list(there.values())) == in_any_order(naive.filters)
+        register = live.register
+        assert all(register.labels[register.interface_of(i)] == item.interface for i, item in there.items())
+        assert all(i < register.n_filters for i in there)
+
+
+@given(found=subscriptions(max_filters=5, max_constraints=3), rows=st.lists(change_rows(), max_size=8), data=st.data())
+def test_engines_are_told_one_by_one_or_all_at_once(found: list[Filter], rows: list[ChangeRow], data: st.DataObject) -> None:
+    live = LiveTable(Table.from_filters(found))
+    told = open_engine("reference", live.table, live=True)
+    for change in rows:
+        changes = live.apply([change], [])
+        if changes is None:
+            told = open_engine("reference", live.table, live=True)
+            changes = live.since()
+        told.update(changes)
+    there = [item for _, item in live.filters()]
+    judged = data.draw(st.lists(events(aimed_at=there), max_size=4))
+    anew = open_engine("reference", live.table, live=True)
+    anew.update(live.since())
+    batch = Events.of(judged).encode(live.vocabulary)
+    for engine in (told, anew):
+        answers = engine.match(batch)
+        assert [[live.register.labels[i] for i in answers[e]] for e in range(len(judged))] == [
+            sorted(covers(there, event), key=live.register.labels.index) for event in judged
+        ]
+
+
+@given(found=subscriptions(max_filters=6, max_constraints=3), rows=st.lists(change_rows(), max_size=12))
+def test_a_log_is_what_its_rows_say(found: list[Filter], rows: list[ChangeRow]) -> None:
+    table = Table.from_filters(found)
+    refused: list[Refusal] = []
+    stream = ChangeLog.of(table, rows, refused).stream(table)
+    naive, done = Naive(found), set()
+    for place in sorted(range(len(rows)), key=lambda i: rows[i].before_event):
+        if naive.apply(rows[place]):
+            done.add(place)
+    assert {item.place for item in refused} == set(range(len(rows))) - done
+    engine = open_engine("reference", stream.table, live=True)
+    judged = [make_event({}), make_event({}, (0, 0)), make_event({"a": 1, "b": "ab"}, (3, 4))]
+    naive = Naive(found)
+    for event in range(-1, 7):  # before all of them, then after each stamp
+        for place, change in enumerate(rows):
+            if place in done and change.before_event == event:
+                naive.apply(change)
+        stretch = stream.within(max(event, 0), event + 1)
+        if event < 0:
+            assert len(stretch) == 0
+        engine.update(through_the_wire(stretch, stream))
+        answers = engine.match(Events.of(judged).encode(stream.table.vocabulary))
+        assert answers.n_ids == stream.n_interfaces == len(stream.labels)
+        found_labels = [[stream.labels[i].decode() for i in answers[e]] for e in range(len(judged))]
+        assert [sorted(one) for one in found_labels] == [sorted(covers(naive.filters, e)) for e in judged]
+
+
+def through_the_wire(stamped: StampedChanges, stream: ChangeStream) -> Changes:
+    """The same changes as a worker gets them, with something else after them."""
+    wire = stamped.to_wire()
+    longer = np.concatenate([wire, np.full(8, 255, np.uint8)])
+    received = StampedChanges.from_wire(longer, stream.table.vocabulary)
+    assert_equal(received, stamped)
+    return received.changes
+
+
+def assert_equal(one: StampedChanges, two: StampedChanges) -> None:
+    assert np.array_equal(one.before_event, two.before_event)
+    for field in ("kind", "target", "area", "row", "interface", "n_filters", "n_interfaces"):
+        a, b = (np.asarray(getattr(each.changes, field)) for each in (one, two))
+        assert a.dtype == b.dtype
+        assert np.array_equal(a, b, equal_nan=a.dtype == np.float64)
+    tables = [each.changes.added for each in (one, two)]
+    assert [t is None for t in tables] == [len(tables[0] or ()) == 0] * 2 if tables[0] is None else tables[1] is not None
+    if tables[0] is not None and tables[1] is not None:
+        assert list(faults(tables[0])) == []
+        stripped = [[item._replace(id=None) for item in each.iter_filters()] for each in tables if each is not None]
+        assert stripped[0] == stripped[1]
+
+
+@pytest.fixture
+def table() -> Table:
+    return Table.from_filters(
+        [
+            make_filter("desk", [["temp", "<", 20]], id_="cold"),
+            make_filter("mobile-7", [["city", "prefix", "Mi"]], [9.2, 45.5, 1.0], "walk"),
+            make_filter("mobile-7", [["temp", "in", [20, 25]]]),
+        ]
+    )
+
+
+ROWS = [
+    '{"before_event": 9, "remove_interface": "mobile-7"}',
+    '{"before_event": 0, "move": "walk", "area": [9.3, 45.5, 1]}',
+    '{"before_event": 7, "add": {"interface": "mobile-9", "constraints": [["temp", ">", 35]], "id": 12}}',
+    '{"before_event": 7, "add": {"interface": "desk", "filters": [{"area": [0, 0, 1], "id": "x"}, '
+    '{"constraints": [["wind", "not in", [1, 2]], ["city", "contains", "la"]], "area": [1, 1, 1], "id": "x"}]}}',
+    '{"before_event": 7, "remove": 12}',
+    '{"before_event": 8, "move": "x", "area": [5, 5, 2]}',
+]
+
+
+@pytest.fixture
+def log(table: Table) -> ChangeLog:
+    refused: list[Refusal] = []
+    found = ChangeLog.of(table, [row(text, stamped=True) for text in ROWS], refused)
+    assert refused == []
+    return found
+
+
+def test_the_columns_of_a_log(log: ChangeLog, table: Table) -> None:
+    assert log.before_event.tolist() == [0, 7, 7, 7, 7, 8, 8, 9]
+    assert log.kind.tolist() == [0, 1, 1, 1, 2, 0, 0, 3]
+    assert log.target.tolist() == [1 if table.filter(1).id else 2, 3, 4, 5, 3, 4, 5, 1]
+    assert log.area.tolist() == [[9.3, 45.5, 1], [5, 5, 2], [5, 5, 2]]
+    assert log.interface.tolist() == [2, 0, 0]
+    assert [label.decode() for label in log.labels] == ["mobile-9"]
+    assert log.added.filter(1).area == area([0, 0, 1])
+
+
+def test_a_log_survives_its_file(log: ChangeLog, table: Table, tmp_path: Path) -> None:
+    log.save(tmp_path / "changes.h5")
+    again = ChangeLog.load(tmp_path / "changes.h5")
+    assert again.table_digest == log.table_digest == table.digest
+    for (name, one), (_, two) in zip(log.arrays(), again.arrays(), strict=True):
+        assert one.dtype == two.dtype, name
+        assert np.array_equal(one, two), name
+    stream = again.stream(table)
+    assert list(stream.table.iter_filters()) == list(table.iter_filters())
+    assert stream.table.vocabulary.digest != table.vocabulary.digest
+    assert [(event, len(changes)) for event, changes in stream.changes.runs()] == [(0, 1), (7, 4), (8, 2), (9, 1)]
+    for start, stop in ((0, 0), (0, 7), (0, 8), (7, 8), (8, 100), (10, 20)):
+        through_the_wire(stream.within(start, stop), stream)
+
+
+def test_a_log_without_new_operands_leaves_the_vocabulary_alone(table: Table) -> None:
+    same = make_filter("desk", [["temp", ">=", 25], ["city", "=", "Mi"]])
+    stream = ChangeLog.of(table, [ChangeRow(Change.ADD, filters=(same,))], []).stream(table)
+    assert stream.table is table
+    added = stream.changes.changes.added
+    assert added is not None
+    assert list(added.iter_filters()) == [same._replace(interface="", constraints=same.constraints[::-1])]
+
+
+def test_a_log_without_changes(table: Table, tmp_path: Path) -> None:
+    ChangeLog.of(table, [], []).save(tmp_path / "changes.h5")
+    stream = ChangeLog.load(tmp_path / "changes.h5").stream(table)
+    assert stream.table is table
+    assert (len(stream.changes), stream.n_filters, stream.labels.slice(0, 2)) == (0, 3, [b"desk", b"mobile-7"])
+    assert list(through_the_wire(stream.within(0, 10), stream).kind) == []
+    assert list(stream.changes.runs()) == []
+
+
+def test_changes_for_another_table_are_refused(log: ChangeLog) -> None:
+    with pytest.raises(StorageError, match="compiled for another table; compile them again for this one"):
+        log.stream(Table.from_filters([make_filter("desk", [["temp", "<", 21]])]))
+
+
+def damaged(log: ChangeLog, name: str, value: Any) -> dict[str, Any]:
+    found = dict(log.arrays())
+    found[name] = np.asarray(value, found[name].dtype)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fault"),
+    [
+        ("changes/kind", [0, 1, 1, 1, 9, 0, 0, 3], "no kind of change"),
+        ("changes/target", [1, 3, 4, 5, 3, 4, 5], "differ in length"),
+        ("changes/kind", [0, 1, 1, 1, 2, 2, 0, 3], "do not fit changes/kind"),
+        ("changes/before_event", [0, 7, 7, 7, 6, 8, 8, 9], "does not ascend"),
+        ("changes/before_event", [-1, 7, 7, 7, 7, 8, 8, 9], "does not ascend"),
+        ("changes/area", [[1, 2, -3]] * 3, "circle that is none"),
+        ("interfaces/offsets", [0, 2], "offsets of interfaces"),
+        ("added/filters/size", [1, 0, 9], "do not add up"),
+        ("changes/target", [1, 3, 5, 4, 3, 4, 5, 1], "ids that follow"),
+        ("changes/target", [4, 3, 4, 5, 3, 4, 5, 1], "before it came"),
+        ("changes/target", [0, 3, 4, 5, 3, 4, 5, 1], "without an area moves"),
+        ("changes/target", [1, 3, 4, 5, 3, 4, 5, 3], "unknown interface"),
+        ("changes/interface", [2, 0, 3], "unknown interface"),
+    ],
+)
+def test_a_file_that_is_no_log_is_refused(
+    log: ChangeLog, table: Table, tmp_path: Path, name: str, value: Any, fault: str
+) -> None:
+    with Writer(tmp_path / "changes.h5", "changes") as writer:
+        writer.attribute("table", log.table_digest)
+        for key, count in log.counts().items():
+            writer.attribute(key, count)
+        for key, array in damaged(log, name, value).items():
+            writer.array(key, array)
+    with pytest.raises(StorageError, match=f"{fault}.*compile .* again"):
+        ChangeLog.load(tmp_path / "changes.h5").stream(table)
+
+
+def test_a_file_says_what_it_is(log: ChangeLog, tmp_path: Path) -> None:
+    log.save(tmp_path / "changes.h5")
+    with Reader(tmp_path / "changes.h5", "changes") as reader:
+        assert {key: reader.attributes[key] for key in ("n_changes", "n_added", "n_moves", "table")} == {
+            **{"n_changes": 8, "n_added": 3, "n_moves": 3},
+            "table": log.table_digest,
+        }
+    with pytest.raises(StorageError, match="holds 'changes', expected 'table'"):
+        Table.load(tmp_path / "changes.h5")
+
+
+def test_a_wire_that_is_none_is_refused(log: ChangeLog, table: Table) -> None:
+    stream = log.stream(table)
+    wire = stream.changes.to_wire()
+    with pytest.raises(ValueError, match="less than a header"):
+        StampedChanges.from_wire(wire[:8], stream.table.vocabulary)
+    with pytest.raises(ValueError, match="not whole changes"):
+        StampedChanges.from_wire(wire[:-8], stream.table.vocabulary)
+    with pytest.raises(ValueError, match="the first word"):
+        StampedChanges.from_wire(np.roll(wire, 8), stream.table.vocabulary)
+    with pytest.raises(ValueError, match="another vocabulary"):
+        StampedChanges.from_wire(wire, table.vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[]", "a change must be an object"),
+        ("{}", "found none"),
+        ('{"before_event": 1, "move": "a", "remove": "a"}', "found move and remove"),
+        ('{"move": "a", "area": [0, 0, 1]}', "needs 'before_event'"),
+        ('{"before_event": -1, "remove": "a"}', "whole number from 0"),
+        ('{"before_event": 1.0, "remove": "a"}', "whole number from 0"),
+        ('{"before_event": true, "remove": "a"}', "whole number from 0"),
+        ('{"before_event": 1, "remove": "a", "area": [0, 0, 1]}', "'remove' has no 'area'"),
+        ('{"before_event": 1, "remove": null}', "id must be a string or an integer"),
+        ('{"before_event": 1, "remove_interface": 1.5}', "interface must be a string or an integer"),
+        ('{"before_event": 1, "move": "a"}', "needs an 'area'"),
+        ('{"before_event": 1, "move": "a", "area": [0, 0, -1]}', "at least 0"),
+        ('{"before_event": 1, "add": {"constraints": []}}', "needs an 'interface'"),
+        ('{"before_event": 1, "add": []}', "must be an object"),
+    ],
+)
+def test_a_row_that_is_no_change_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(ModelError, match=reason):
+        row(text, stamped=True)
+
+
+def test_a_change_that_takes_effect_now_has_no_stamp() -> None:
+    with pytest.raises(ModelError, match="'remove' has no 'before_event'"):
+        row('{"remove": "a", "before_event": 1}')
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"remove": "nobody"}', "no filter has the id 'nobody'"),
+        ('{"move": "nobody", "area": [0, 0, 1]}', "no filter has the id 'nobody'"),
+        ('{"move": "cold", "area": [0, 0, 1]}', "the filter with the id 'cold' has no area that could move"),
+        ('{"add": {"interface": "z", "constraints": [], "id": "walk"}}', "the id 'walk' is there already"),
+        ('{"remove_interface": "z"}', "no filter is on an interface 'z'"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_and_the_rest_is_done(table: Table, text: str, reason: str) -> None:
+    live, refused = LiveTable(table), []
+    changes = live.apply([row('{"remove_interface": "desk"}') if "cold" not in text else row(text), row(text)], refused)
+    assert [item.place for item in refused] == ([1] if "cold" not in text else [0, 1])
+    assert reason in refused[-1].reason
+    assert changes is not None
+    assert len(changes) == ("cold" not in text)
+
+
+def test_ids_are_given_again_and_memory_is_bounded(table: Table) -> None:
+    live, engine = LiveTable(table), None
+    engine = open_engine("reference", live.table, live=True)
+    for i in range(300):
+        text = f'{{"add": {{"interface": "guest-{i}", "constraints": [["temp", "<", 20]], "id": "g{i}"}}}}'
+        for change in (row(text), row(f'{{"remove": "g{i}"}}')):
+            changes = live.apply([change], [])
+            assert changes is not None
+            engine.update(changes)
+    assert (live.register.n_filters, live.register.n_interfaces) == (4, 3)
+    assert live.vocabulary is table.vocabulary
+    assert len(live.register._named) + len(live.register._joined) + len(live._came) == 2
+
+
+def test_the_vocabulary_forgets_what_nobody_asks_for_any_more(table: Table) -> None:
+    live = LiveTable(table)
+    for i in range(50):
+        text = f'{{"add": {{"interface": "guest", "constraints": [["temp", "<", {i}.5]], "id": "g"}}}}'
+        assert live.apply([row(text)], []) is None
+        assert len(live.vocabulary.numbers) == len(table.vocabulary.numbers) + 1
+        assert live.apply([row('{"remove": "g"}')], []) is not None
+
+
+def test_expected_operands_are_there_from_the_beginning(table: Table) -> None:
+    later = make_filter("guest", [["temp", "<", 0.5], ["new", "suffix", "x"]])
+    live = LiveTable(table, expected=[later])
+    assert list(live.table.iter_filters()) == list(table.iter_filters())
+    assert live.apply([ChangeRow(Change.ADD, filters=(later,))], []) is not None
+
+
+@given(subscriptions(max_filters=6), st.lists(events(), max_size=3))
+def test_a_live_reference_without_changes_is_the_reference(found: list[Filter], judged: list[Event]) -> None:
+    table = Table.from_filters(found)
+    batch = Events.of(judged).encode(table.vocabulary)
+    for answer in (False, True):
+        fixed, live = (open_engine("reference", table, live=live).match(batch, filters=answer) for live in (False, True))
+        assert fixed == live
+
+
+def test_an_engine_that_was_not_opened_for_changes_says_so(table: Table, log: ChangeLog) -> None:
+    stream = log.stream(table)
+    with pytest.raises(EngineError, match="does not change; open it with live=True"):
+        open_engine("reference", stream.table).update(stream.changes.changes)
+    with pytest.raises(EngineError, match="another vocabulary"):
+        open_engine("reference", table, live=True).update(stream.changes.changes)

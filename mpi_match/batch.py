@@ -13,14 +13,19 @@ The wire form is one contiguous buffer: a header of eight 64-bit words, then the
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from mpi_match.arrays import Array
 
 _MAGIC = 0x3148435441422D4D  # "M-BATCH1" in memory, read as one little-endian word
-_HEADER_WORDS = 8
+_HEADER = struct.Struct("<8Q")
+_OFFSET: np.dtype[Any] = np.dtype(np.uint32)
+_LOCATION: np.dtype[Any] = np.dtype(np.float64)
+_ATTRIBUTE: dict[int, np.dtype[Any]] = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +63,7 @@ class EventBatch:
     @property
     def wire_bytes(self) -> int:
         """Size of the wire form."""
-        return _HEADER_WORDS * 8 + sum(_padded(array.nbytes) for array in self._sections())
+        return _HEADER.size + sum(_padded(array.nbytes) for array in self._sections())
 
     def _sections(self) -> list[Array]:
         return [self.offsets, self.attributes] + ([] if self.location is None else [self.location])
@@ -69,19 +74,9 @@ class EventBatch:
         if buffer is None:
             buffer = np.empty(size, np.uint8)
         wire = buffer[:size]
-        header = wire[: _HEADER_WORDS * 8].view(np.uint64)
-        has_location = self.location is not None
-        header[:] = (
-            _MAGIC,
-            self.n_events,
-            len(self.attributes),
-            self.attributes.itemsize,
-            has_location,
-            self.fingerprint,
-            0,
-            0,
-        )
-        at = _HEADER_WORDS * 8
+        sizes = (self.n_events, len(self.attributes), self.attributes.itemsize, self.location is not None)
+        _HEADER.pack_into(wire.data, 0, _MAGIC, *sizes, self.fingerprint, 0, 0)
+        at = _HEADER.size
         for section in self._sections():
             wire[at : at + section.nbytes] = np.ascontiguousarray(section).reshape(-1).view(np.uint8)
             at += _padded(section.nbytes)
@@ -93,20 +88,19 @@ class EventBatch:
 
         `wire` must be 8-byte aligned; what follows the batch is ignored.  Raises ValueError for anything but a whole batch.
         """
-        if len(wire) < _HEADER_WORDS * 8:
+        if len(wire) < _HEADER.size:
             raise ValueError(f"not a batch: {len(wire)} bytes are less than a header")
-        header = wire[: _HEADER_WORDS * 8].view(np.uint64)
-        magic, n_events, n_attributes, width, has_location, fingerprint = (int(word) for word in header[:6])
+        magic, n_events, n_attributes, width, has_location, fingerprint, _, _ = _HEADER.unpack_from(wire.data)
         if magic != _MAGIC:
             raise ValueError(f"not a batch: the first word is {magic:#x}, expected {_MAGIC:#x}")
-        at = _HEADER_WORDS * 8
+        at = _HEADER.size
         sections = []
         for dtype, count in (
-            (np.uint32, n_events + 1),
-            (np.dtype(f"u{width}"), n_attributes),
-            (np.float64, 2 * n_events * has_location),
+            (_OFFSET, n_events + 1),
+            (_ATTRIBUTE[width], n_attributes),
+            (_LOCATION, 2 * n_events * has_location),
         ):
-            n_bytes = count * np.dtype(dtype).itemsize
+            n_bytes = count * dtype.itemsize
             if at + n_bytes > len(wire):
                 raise ValueError(f"not a whole batch: it has {len(wire):,} bytes, {n_events:,} events need more")
             sections.append(wire[at : at + n_bytes].view(dtype))

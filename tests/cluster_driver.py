@@ -35,7 +35,7 @@ class Null:
     device = "nothing"
     nbytes = 0
 
-    def __init__(self, table: Table, device: int | None = None, threads: int | None = None) -> None:
+    def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
         self._n_ids = table.n_interfaces
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
@@ -62,7 +62,7 @@ class Refusing(Null):
 
     name = "refusing"
 
-    def __init__(self, table: Table, device: int | None = None, threads: int | None = None) -> None:
+    def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
         raise EngineError("this table is not for me; use reference")
 
 
@@ -94,7 +94,7 @@ class Whereabouts(Null):
 
     name = "whereabouts"
 
-    def __init__(self, table: Table, device: int | None = None, threads: int | None = None) -> None:
+    def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
         super().__init__(table)
         lo = table.constraints.lo
         maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]

@@ -24,7 +24,9 @@ from random_tables import random_subscriptions
 from mpi_match.arrays import Array
 from mpi_match.cluster import ClusterError, RunOptions
 from mpi_match.cluster.feed import Buffers, ReadAhead
-from mpi_match.cluster.matcher import Matched, Matcher
+from mpi_match.cluster.matcher import Matched, Matcher, Received
+from mpi_match.cluster.round_trips import RoundTrips
+from mpi_match.cluster.shares import has_own_core
 from mpi_match.engines import open_engine
 from mpi_match.event_table import BLOCK_EVENTS, EventTable, save_events
 from mpi_match.events import Events
@@ -124,6 +126,8 @@ def leftovers(output: Path) -> list[str]:
     [
         (1, "batch=17"),
         (2, "batch=1"),
+        (2, "batch=1 credits=1"),
+        (3, "batch=16 schedule=static"),
         (2, "batch=1000 schedule=static"),
         (3, "batch=17 schedule=dynamic"),
         (3, "batch=64 schedule=static credits=1"),
@@ -142,6 +146,10 @@ def test_any_ranks_batch_size_and_schedule_give_the_same_bytes(
     assert output.read_bytes() == expected
     summary = json.loads(done.stdout)
     assert (summary["events"], summary["workers"], summary["engine"]) == (300, max(1, ranks - 1), "counting")
+    if ranks == 1:
+        assert summary["round_trip_us"] is None
+    else:
+        assert 0 < summary["round_trip_us"]["p50"] <= summary["round_trip_us"]["p99"] < 1e6 * summary["wall_s"]
     assert leftovers(output) == ["matches.h5"]
 
 
@@ -231,13 +239,47 @@ sys.exit(main([{str(inputs.table)!r}, {str(inputs.events)!r}, {str(output)!r}, "
     assert output.read_bytes() == expected
 
 
+# Round trips
+
+
+@given(st.lists(st.floats(1e-7, 1e3), min_size=1, max_size=200))
+def test_percentiles_of_round_trips_are_right_to_half_a_per_cent(seconds: list[float]) -> None:
+    trips = RoundTrips()
+    for each in seconds:
+        trips.add(each)
+    for percent in (1, 50, 99, 100):
+        exact = np.percentile(seconds, percent, method="inverted_cdf")
+        assert trips.percentile(percent) == pytest.approx(exact, rel=0.006)
+
+
+def test_no_round_trips_have_no_percentiles() -> None:
+    assert RoundTrips().in_us() is None
+
+
+# Cores
+
+
+@pytest.mark.parametrize(
+    ("cores", "expected"),
+    [
+        ([{0, 1}, {0, 1}], [True, True]),  # two ranks that may both run anywhere on two cores
+        ([{0, 1}, {0, 1}, {0, 1}], [False, False, False]),
+        ([{0}, {0}, {1, 2}], [False, False, True]),  # bound, two of them to the same core
+    ],
+)
+def test_a_rank_keeps_a_core_busy_only_if_none_is_left_without(cores: list[set[int]], expected: list[bool]) -> None:
+    given_cores = [frozenset(each) for each in cores]
+    assert [has_own_core(rank, given_cores) for rank in range(len(cores))] == expected
+
+
 # Reading ahead
 
 
 def test_looking_for_an_answer_ends_in_time() -> None:
     """Workers look for some microseconds at a time; one look that waits for an answer would leave MPI without a driver."""
     matcher = Matcher(lambda: open_engine("counting", Table.from_filters([])), filters=False)
-    answer = Matched(0, np.empty(0, np.uint8), np.empty(0, np.uint8), np.empty(0, np.uint8))
+    nothing = np.empty(0, np.uint8)
+    answer = Matched(Received(0, nothing, None), nothing, nothing)
 
     def look() -> None:
         for _ in range(100_000):  # SimpleQueue waits for ever once in some ten thousand times

@@ -7,7 +7,8 @@
     launcher       what the environment says about how this process was started
     job            the files of a run, opened and checked before anything else
     feed           the next batches, read and checked ahead of time
-    matcher        an engine in a thread of its own
+    matcher        an engine, in a thread of its own where that pays
+    round_trips    how long batches take to the workers and back
     shares         a host's cores and GPUs, divided among its workers
     interruption   SIGTERM is Ctrl-C
     alone          a run of one process, which needs no MPI
@@ -36,6 +37,9 @@ SCHEDULES = ("dynamic", "static")
 """Which worker gets a batch.  `dynamic`: one that has just answered.  `static`: batch k's is k modulo their number."""
 FEEDS = ("master",)
 """How a batch comes to a worker.  `master`: the master sends its bytes."""
+
+FEW_EVENTS = 16
+"""A batch of at most so many events is sooner read or matched than handed to another thread: there are none then."""
 
 
 class ClusterError(Exception):
@@ -78,6 +82,11 @@ class RunOptions:
     threads: int | None = None
     progress: Callable[[int, int], None] | None = None
 
+    @property
+    def short_batches(self) -> bool:
+        """Are batches so short that what is done with one takes less than handing it to another thread?"""
+        return self.batch <= FEW_EVENTS
+
     def check(self) -> None:
         """Raise ClusterError for an option out of its range."""
         for name in ("batch", "credits", "threads"):
@@ -101,6 +110,8 @@ class RunSummary:
     wall_s            from the first batch until the answers are on disk; loading and building come before that
     engine, device    as the workers report them; "2 x NVIDIA H200" where two say the same
     workers           engines that took part: 1 without a launcher
+    round_trip_us     how long batches took from the master, encoded, to a worker and back, answered: `p50` and `p99` in µs
+                      (to 1 %); the time that they waited behind others at the worker is in it, so credits matter; None alone
     rejected          events set aside by the run itself; those set aside when the event table was made are not in it
     """
 
@@ -112,6 +123,7 @@ class RunSummary:
     device: str
     workers: int
     rejected: int
+    round_trip_us: dict[str, float] | None = None
 
 
 def run(options: RunOptions) -> RunSummary | None:

@@ -1,16 +1,22 @@
 """What master and workers say to each other, and how.
 
-    master → worker   Order   (kind, batch, bytes, exit code)    MATCH: then the wire form of the batch
-    worker → master   Answer  (kind, batch, events, ids)         MATCHES: then counts and ids; FAILED: then a Failure
+    master → worker   Order   (kind, batch, bytes, exit code)    MATCH: with it the wire form of the batch
+    worker → master   Answer  (kind, batch, events, ids)         MATCHES: with it counts and ids; FAILED: with it a Failure
 
-A header goes first because it is small and of fixed size: its receive is posted before anyone sends, and it says how
-large a buffer what follows needs.  So nothing is ever cut off, and no large message arrives unexpected.  Every receive
-names the rank it expects; MPI keeps the order of messages between two ranks, so a body needs no number.
+Both are letters: four words, and behind them the body, if it is short.  A longer body follows in messages of its own:
+
+    | words |  body  |            | words |  ►  | body ...        |  ►  | body ... |
+
+The receive for a letter, of the largest size that there is, is posted before anyone sends; the letter says how large a
+buffer what follows needs.  So nothing is ever cut off, no large message arrives unexpected, and a batch of one event is one
+message there and one back.  Every receive names the rank it expects; MPI keeps the order of messages between two ranks, so a
+body needs no number.
 """
 
 from __future__ import annotations
 
 import os
+import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,15 +30,18 @@ from mpi_match.arrays import Array
 
 PIECE_BYTES = 2**30
 """A transfer is cut into pieces of this size, because MPI counts in 31 bits."""
+LETTER_BYTES = 1024
+"""Size of the largest letter: every MPI sends as much at once, without asking the receiver (eager)."""
+_WORDS = struct.Struct("<4q")
+INLINE_BYTES = LETTER_BYTES - _WORDS.size
+"""A body of so many bytes travels in its letter."""
 
 
 class Tag(IntEnum):
-    """Which of a channel's four kinds of messages."""
+    """Letters, and bodies that are too long for one."""
 
-    ORDER = 1
-    EVENTS = 2
-    ANSWER = 3
-    BODY = 4
+    LETTER = 1
+    BODY = 2
 
 
 class Do(IntEnum):
@@ -52,7 +61,7 @@ class Said(IntEnum):
 
 
 class Order(NamedTuple):
-    """Header from the master; `n_bytes` follow.  `exit_code` is for ABANDON."""
+    """Words from the master, with a body of `n_bytes`.  `exit_code` is for ABANDON."""
 
     kind: int
     batch: int = 0
@@ -61,7 +70,7 @@ class Order(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Header from a worker.  MATCHES: `n_events` counts and `n_ids` ids follow; FAILED: `n_ids` bytes follow."""
+    """Words from a worker, with a body.  MATCHES: `n_events` counts and `n_ids` ids; FAILED: `n_ids` bytes."""
 
     kind: int
     batch: int = 0
@@ -69,12 +78,14 @@ class Answer(NamedTuple):
     n_ids: int = 0
 
 
-HEADER_WORDS = 4
+def words_of(letter: Array) -> tuple[int, int, int, int]:
+    """The words of a letter; an Order or an Answer is made of them."""
+    return _WORDS.unpack_from(letter.data)
 
 
-def header(words: Order | Answer) -> Array:
-    """The header as it travels: i64[4]."""
-    return np.array(words, np.int64)
+def inline_body(letter: Array, n_bytes: int) -> Array | None:
+    """The body of so many bytes that a letter has with it, u8[n_bytes]; None when it follows (`Traffic.read`)."""
+    return letter[_WORDS.size : _WORDS.size + n_bytes] if n_bytes <= INLINE_BYTES else None
 
 
 def pieces(array: Array) -> Iterator[Array]:
@@ -92,62 +103,105 @@ class Backoff:
 
     `soon` is for while a transfer is under way: a large one needs many turns of both sides, so the sleep stays at 32 µs, and
     where cores are plenty there is none (half as much again passes through Open MPI's shared memory then).
+
+    A sleep of 1 µs takes fifty, longer than an event there and back.  A rank that has a core for itself and no other thread
+    to leave it to is `tireless`: it looks without sleeping until nothing has happened for 10 ms.
     """
 
     SHORTEST_S, LONGEST_S = 1e-6, 1e-3
     SOON_S = 0.0 if len(os.sched_getaffinity(0)) >= SPARE_CORES else 32e-6
+    TIRED_S = 10e-3
 
-    def __init__(self) -> None:
+    def __init__(self, *, tireless: bool = False) -> None:
+        self._tireless = tireless
         self.reset()
 
     def reset(self) -> None:
         """Something happened: look again soon."""
         self._next_s = self.SHORTEST_S
+        self._awake_until = time.monotonic() + self.TIRED_S if self._tireless else 0.0
 
     def next_s(self, *, soon: bool = False) -> float:
         """How long to sleep now."""
+        if self._awake_until and time.monotonic() < self._awake_until:
+            return 0.0
         now_s = min(self._next_s, self.SOON_S) if soon else self._next_s
         self._next_s = min(2 * now_s, self.LONGEST_S)
         return now_s
 
     def wait(self, *, soon: bool = False) -> None:
         """Sleep that long."""
-        time.sleep(self.next_s(soon=soon))
+        seconds = self.next_s(soon=soon)
+        if seconds or not self._tireless:  # to sleep for no time takes as long as for the shortest
+            time.sleep(seconds)
 
 
 @dataclass
 class _Transfer:
     """One or more arrays under way; `then` is called when the last piece has gone or come."""
 
-    arrays: Sequence[Array]
+    arrays: object
     n_open: int
     then: Callable[[], None] | None
 
-    def piece_done(self) -> None:
+    def done(self) -> bool:
+        """One more piece is; its request is used up."""
         self.n_open -= 1
         if self.n_open == 0 and self.then is not None:
             self.then()
+        return False
+
+
+@dataclass
+class _Ear:
+    """A receive for letters, started again after each until `hear` returns False."""
+
+    request: MPI.Prequest
+    letter: Array
+    hear: Callable[[Array], bool]
+
+    def done(self) -> bool:
+        """A letter is there."""
+        listening = self.hear(self.letter.copy())
+        if listening:
+            self.request.Start()
+        else:
+            self.request.Free()
+        return listening
 
 
 class Traffic:
     """Everything that a rank has under way.  A transfer keeps its arrays until MPI is done with them.
 
-    What is called when a transfer is done may start others, and must not raise: the transfers that finished with it
-    would be lost.
+    What is called when something has come or gone may start transfers, and must not raise: what finished with it would be
+    lost.
     """
 
     def __init__(self, comm: MPI.Comm) -> None:
         self._comm = comm
         self._requests: list[MPI.Request] = []
-        self._transfers: list[_Transfer] = []
+        self._owners: list[_Transfer | _Ear] = []
 
-    def send(self, arrays: Sequence[Array], to: int, tag: Tag, then: Callable[[], None] | None = None) -> None:
-        """Start sending contiguous arrays, one after the other; they must not change until `then`."""
-        self._start(arrays, then, lambda piece: self._comm.Isend([piece, MPI.BYTE], to, tag))
+    def listen(self, source: int, hear: Callable[[Array], bool]) -> None:
+        """Call `hear` with every letter from a rank (u8[LETTER_BYTES], its own to keep) until it returns False."""
+        letter = np.empty(LETTER_BYTES, np.uint8)
+        request = self._comm.Recv_init([letter, MPI.BYTE], source, Tag.LETTER)
+        request.Start()
+        self._requests.append(request)
+        self._owners.append(_Ear(request, letter, hear))
 
-    def receive(self, arrays: Sequence[Array], source: int, tag: Tag, then: Callable[[], None]) -> None:
-        """Start receiving into contiguous arrays of exactly the sizes that are sent."""
-        self._start(arrays, then, lambda piece: self._comm.Irecv([piece, MPI.BYTE], source, tag))
+    def write(self, words: Order | Answer, body: Sequence[Array], to: int, then: Callable[[], None] | None = None) -> None:
+        """Start sending a letter and its body of contiguous arrays, which must not change until `then`."""
+        inline = sum(array.nbytes for array in body) <= INLINE_BYTES
+        letter = b"".join([_WORDS.pack(*words), *(array.data for array in body if inline)])
+        sent = self._comm.Isend([letter, MPI.BYTE], to, Tag.LETTER)
+        self._watch(sent, _Transfer(letter, 1, then if inline else None))
+        if not inline:
+            self._start(body, then, lambda piece: self._comm.Isend([piece, MPI.BYTE], to, Tag.BODY))
+
+    def read(self, body: Sequence[Array], source: int, then: Callable[[], None]) -> None:
+        """Fill contiguous arrays, of exactly the sizes that were sent, with the body that follows the last letter."""
+        self._start(body, then, lambda piece: self._comm.Irecv([piece, MPI.BYTE], source, Tag.BODY))
 
     def _start(
         self, arrays: Sequence[Array], then: Callable[[], None] | None, begin: Callable[[Array], MPI.Request]
@@ -155,10 +209,14 @@ class Traffic:
         cut = [piece for array in arrays for piece in pieces(array)]
         transfer = _Transfer(arrays, len(cut), then)
         for piece in cut:
-            self._requests.append(begin(piece))
-            self._transfers.append(transfer)
-        if not cut and then is not None:
-            then()
+            self._watch(begin(piece), transfer)
+
+    def _watch(self, request: MPI.Request, transfer: _Transfer) -> None:
+        if request.Test():  # a letter usually is gone at once
+            transfer.done()
+        else:
+            self._requests.append(request)
+            self._owners.append(transfer)
 
     def __len__(self) -> int:
         """Pieces under way, receives that nobody has sent to yet among them."""
@@ -169,10 +227,8 @@ class Traffic:
         done = MPI.Request.Testsome(self._requests) if self._requests else None
         if not done:
             return False
-        finished = [self._transfers[i] for i in done]
-        gone = set(done)
-        self._requests = [request for i, request in enumerate(self._requests) if i not in gone]
-        self._transfers = [transfer for i, transfer in enumerate(self._transfers) if i not in gone]
-        for transfer in finished:
-            transfer.piece_done()
+        gone = [i for i in done if not self._owners[i].done()]
+        if gone:
+            self._requests = [request for i, request in enumerate(self._requests) if i not in gone]
+            self._owners = [owner for i, owner in enumerate(self._owners) if i not in gone]
         return True

@@ -3,7 +3,7 @@
 Reading a batch is three things: bringing its pages in from the file, checking their CRC, copying them (or, when the
 events were compiled for another table, encoding them).  NumPy and zlib do all of that without Python's lock, so threads
 do it while the main thread talks: a few of them, because one core reads, checks and copies 70 million events a second and
-a GPU matches ten times as many.
+a GPU matches ten times as many.  Short batches are read without a thread, in less time than to wake one.
 
 Buffers are few and used again: memory stays bounded, their pages are touched once, and a network that has to pin what
 it sends finds the same ones every time.  (Sending straight from the mapped file would save the copy, but networks
@@ -31,24 +31,31 @@ READERS = 4
 
 
 class ReadAhead(Generic[T]):
-    """Makes batches ready in threads of its own: `read(batch)` runs there, begun in the order asked for."""
+    """Makes batches ready in threads of its own: `read(batch)` runs there, begun in the order asked for.
+
+    With 0 threads it runs when a batch is asked for.
+    """
 
     def __init__(self, read: Callable[[int], T], n_threads: int | None = None) -> None:
         self._read = read
-        self._executor = ThreadPoolExecutor(n_threads or min(READERS, len(os.sched_getaffinity(0))), "feed")
+        if n_threads is None:
+            n_threads = min(READERS, len(os.sched_getaffinity(0)))
+        self._executor = ThreadPoolExecutor(n_threads, "feed") if n_threads else None
         self._ready: dict[int, Future[T]] = {}
 
     def __enter__(self) -> ReadAhead[T]:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._executor.shutdown(cancel_futures=True)
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=True)
 
     def want(self, batches: Iterable[int]) -> None:
         """Have these read; those asked for before are not read again."""
         for batch in batches:
             if batch not in self._ready:
-                self._ready[batch] = self._executor.submit(self._read, batch)
+                submit = _done_now if self._executor is None else self._executor.submit
+                self._ready[batch] = submit(self._read, batch)
 
     def is_ready(self, batch: int) -> bool:
         """Would `take` return (or raise) at once?"""
@@ -57,6 +64,16 @@ class ReadAhead(Generic[T]):
     def take(self, batch: int) -> T:
         """A wanted batch, once; waits for it.  Raises what reading it raised."""
         return self._ready.pop(batch).result()
+
+
+def _done_now(read: Callable[[int], T], batch: int) -> Future[T]:
+    """As an executor's `submit`, but done when it returns."""
+    future: Future[T] = Future()
+    try:
+        future.set_result(read(batch))
+    except Exception as error:
+        future.set_exception(error)
+    return future
 
 
 class Buffers:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from mpi_match import event_table, table
 from mpi_match.arrays import Array
 from mpi_match.cluster import RunOptions, RunSummary
+from mpi_match.cluster.round_trips import RoundTrips
 from mpi_match.event_table import EventTable
 from mpi_match.matches import MatchesWriter
 from mpi_match.storage import Reader
@@ -92,7 +93,7 @@ class Job:
         if self.options.progress is not None:
             self.options.progress(self._writer.n_events, self.events.n_events)
 
-    def finish(self, opened: Sequence[Opened]) -> RunSummary:
+    def finish(self, opened: Sequence[Opened], round_trips: RoundTrips | None = None) -> RunSummary:
         """Put the output in its place, and sum up."""
         self._stack.close()
         wall_s = time.perf_counter() - self._started
@@ -107,6 +108,7 @@ class Job:
             ),
             workers=len(opened),
             rejected=0,
+            round_trip_us=None if round_trips is None else round_trips.in_us(),
         )
 
 

@@ -1,7 +1,10 @@
 """The master: does what the dispatcher says.
 
-    feed's thread   reads, checks and copies the next batches into buffers
+    feed's threads  read, check and copy the next batches into buffers (short ones are read by the main thread)
     main thread     sends them, receives answers, hands them to the dispatcher, writes what it lets go
+
+When an answer comes, what the worker waits for is done first: the next batch is sent, then the answer written, then the
+batch after the next one read.
 
 Memory is bounded by credits: a buffer is taken when a batch may be sent and given back when it has been; answers wait for
 earlier ones only within the dispatcher's window.
@@ -14,19 +17,19 @@ import logging
 import pickle
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import numpy as np
 from mpi4py import MPI
 
 from mpi_match.arrays import Array
 from mpi_match.cluster import RunSummary
-from mpi_match.cluster.channel import HEADER_WORDS, Answer, Backoff, Do, Order, Said, Tag, Traffic, header
+from mpi_match.cluster.channel import Answer, Backoff, Do, Order, Said, Traffic, inline_body, words_of
 from mpi_match.cluster.consensus import Ended, Failure, exit_code_of
-from mpi_match.cluster.dispatch import Dispatcher, Instruction, Send
+from mpi_match.cluster.dispatch import Dispatcher, Emit, Instruction, Send
 from mpi_match.cluster.feed import Buffers, ReadAhead
 from mpi_match.cluster.job import Job, Opened
+from mpi_match.cluster.round_trips import RoundTrips
 from mpi_match.matches import id_dtype
 
 log = logging.getLogger(__name__)
@@ -35,27 +38,29 @@ FAREWELL_S = 30.0
 """How long workers may take to leave before the master ends them."""
 
 
-class _Answers(NamedTuple):
-    """Counts and ids of a batch, and the buffers that they lie in."""
+class _Body(NamedTuple):
+    """What came with a letter, u8: of an answer the counts and the ids.  `buffer` is to be given back, unless it is None."""
 
-    counts: Array
-    ids: Array
-    buffers: tuple[Array, Array]
+    first: Array
+    second: Array
+    buffer: Array | None
 
 
 class Master:
     """Rank 0's side of the channel with every worker."""
 
-    def __init__(self, comm: MPI.Comm, job: Job) -> None:
-        self._comm, self._job = comm, job
+    def __init__(self, comm: MPI.Comm, job: Job, backoff: Backoff) -> None:
+        self._comm, self._job, self._backoff = comm, job, backoff
         self._workers = range(1, comm.size)
         options = job.options
         self._dispatcher = Dispatcher(job.n_batches, self._workers, credits=options.credits, schedule=options.schedule)
         self._traffic = Traffic(comm)
         self._wires, self._bodies = Buffers(), Buffers()
         self._outbox: deque[Send] = deque()
+        self._sent_at: dict[int, float] = {}
+        self._round_trips = RoundTrips()
         self._arrived: deque[tuple[int, int]] = deque()
-        self._answers: dict[int, _Answers] = {}
+        self._answers: dict[int, _Body] = {}
         self._count_dtype, self._id_dtype = id_dtype(job.n_ids + 1), id_dtype(job.n_ids)
         self._failure: tuple[int, Failure] | None = None
         self._gone: set[int] = set()
@@ -63,12 +68,12 @@ class Master:
     def run(self, opened: Sequence[Opened]) -> RunSummary:
         """Match all events.  Raises Ended after the workers have left."""
         for worker in self._workers:
-            self._listen(worker)
+            self._traffic.listen(worker, functools.partial(self._hear, worker))
         try:
-            with ReadAhead(self._read) as self._feed:
+            with ReadAhead(self._read, 0 if self._job.options.short_batches else None) as self._feed:
                 self._job.begin()
                 self._match()
-            summary = self._job.finish(opened)
+            summary = self._job.finish(opened, self._round_trips)
         except Exception as error:
             self._dismiss(Order(Do.ABANDON, exit_code=exit_code_of(error)))
             raise Ended(error) from error
@@ -76,7 +81,7 @@ class Master:
         return summary
 
     def _match(self) -> None:
-        backoff = Backoff()
+        backoff = self._backoff
         self._obey(self._dispatcher.start())
         while not self._dispatcher.finished:
             busy = self._traffic.poll()
@@ -94,14 +99,15 @@ class Master:
                 backoff.wait(soon=not listening_only)
 
     def _obey(self, instructions: Sequence[Instruction]) -> None:
+        sends = [each for each in instructions if isinstance(each, Send)]
+        self._feed.want([send.batch for send in sends])
+        self._outbox.extend(sends)
+        self._send_ready()
         for instruction in instructions:
-            if isinstance(instruction, Send):
-                self._feed.want([instruction.batch])
-                self._outbox.append(instruction)
-            else:
-                answers = self._answers.pop(instruction.batch)
-                self._job.write(answers.counts, answers.ids)
-                for buffer in answers.buffers:
+            if isinstance(instruction, Emit):
+                counts, ids, buffer = self._answers.pop(instruction.batch)
+                self._job.write(counts.view(self._count_dtype), ids.view(self._id_dtype))
+                if buffer is not None:
                     self._bodies.give(buffer)
         self._feed.want(self._dispatcher.upcoming(len(self._workers) + 1))
 
@@ -118,34 +124,40 @@ class Master:
         while self._outbox and self._feed.is_ready(self._outbox[0].batch):
             worker, batch = self._outbox.popleft()
             wire, buffer = self._feed.take(batch)
-            self._traffic.send([header(Order(Do.MATCH, batch, len(wire)))], worker, Tag.ORDER)
-            self._traffic.send([wire], worker, Tag.EVENTS, functools.partial(self._wires.give, buffer))
+            self._sent_at[batch] = time.perf_counter()
+            given_back = functools.partial(self._wires.give, buffer)
+            self._traffic.write(Order(Do.MATCH, batch, len(wire)), [wire], worker, given_back)
             sent = True
         return sent
 
     # From the workers
 
-    def _listen(self, worker: int) -> None:
-        words = np.empty(HEADER_WORDS, np.int64)
-        self._traffic.receive([words], worker, Tag.ANSWER, lambda: self._hear(worker, Answer(*words.tolist())))
-
-    def _hear(self, worker: int, answer: Answer) -> None:
+    def _hear(self, worker: int, letter: Array) -> bool:
+        answer = Answer(*words_of(letter))
         if answer.kind == Said.GONE:
             self._gone.add(worker)
-            return
-        self._listen(worker)
+            return False
         if answer.kind == Said.FAILED:
-            text = np.empty(answer.n_ids, np.uint8)
-            self._traffic.receive([text], worker, Tag.BODY, lambda: self._fail(answer.batch, text))
-            return
-        counts_bytes, ids_bytes = answer.n_events * self._count_dtype.itemsize, answer.n_ids * self._id_dtype.itemsize
-        buffers = self._bodies.take(counts_bytes), self._bodies.take(ids_bytes)
-        counts, ids = buffers[0][:counts_bytes].view(self._count_dtype), buffers[1][:ids_bytes].view(self._id_dtype)
-        answers = _Answers(counts, ids, buffers)
-        self._traffic.receive([counts, ids], worker, Tag.BODY, lambda: self._accept(worker, answer.batch, answers))
+            self._receive(letter, (0, answer.n_ids), worker, lambda body: self._fail(answer.batch, body.second))
+            return True
+        sizes = answer.n_events * self._count_dtype.itemsize, answer.n_ids * self._id_dtype.itemsize
+        self._receive(letter, sizes, worker, lambda body: self._accept(worker, answer.batch, body))
+        return True
 
-    def _accept(self, worker: int, batch: int, answers: _Answers) -> None:
-        self._answers[batch] = answers
+    def _receive(self, letter: Array, sizes: tuple[int, int], worker: int, then: Callable[[_Body], None]) -> None:
+        """Call `then` with the two parts of a letter's body, when they are here."""
+        inline = inline_body(letter, sum(sizes))
+        if inline is not None:
+            then(_Body(inline[: sizes[0]], inline[sizes[0] :], None))
+            return
+        at = -(-sizes[0] // 8) * 8
+        buffer = self._bodies.take(at + sizes[1])
+        body = _Body(buffer[: sizes[0]], buffer[at : at + sizes[1]], buffer)
+        self._traffic.read([body.first, body.second], worker, lambda: then(body))
+
+    def _accept(self, worker: int, batch: int, body: _Body) -> None:
+        self._round_trips.add(time.perf_counter() - self._sent_at.pop(batch))
+        self._answers[batch] = body
         self._arrived.append((worker, batch))
 
     def _fail(self, batch: int, text: Array) -> None:
@@ -154,7 +166,7 @@ class Master:
     def _dismiss(self, order: Order) -> None:
         """Tell all workers to leave and wait until they have; what still comes in is received and dropped."""
         for worker in self._workers:
-            self._traffic.send([header(order)], worker, Tag.ORDER)
+            self._traffic.write(order, [], worker)
         backoff, deadline = Backoff(), time.monotonic() + FAREWELL_S
         while len(self._gone) < len(self._workers) or len(self._traffic):
             if self._traffic.poll():

@@ -1,30 +1,42 @@
-"""An engine in a thread of its own, so that a worker receives batch k + 1 and sends answer k - 1 while batch k is matched.
+"""An engine that batches are put to and answers got from, in one of two ways.
 
-MPI moves large messages only while someone calls it.  The main thread does that all the time; the engine lives in this
-thread from its first call to its last (a GPU's context belongs to a thread), and never sees MPI.
+Matcher        in a thread of its own, so that a worker receives batch k + 1 and sends answer k - 1 while batch k is matched.
+               MPI moves large messages only while someone calls it, and the main thread does that all the time.
+ShortMatcher   in the thread that gets the answer.  To wake another thread and be woken by it takes longer than to match a
+               few events, and their messages need nobody to move them.
+
+Either way the engine lives in one thread from its first call to its last (a GPU's context belongs to a thread), and never
+sees MPI.
 """
 
 from __future__ import annotations
 
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from queue import Empty, Queue, SimpleQueue
+from typing import NamedTuple
 
 import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
 from mpi_match.engines import Engine
-from mpi_match.matches import id_dtype
 
 
-@dataclass(frozen=True)
-class Matched:
-    """Answer to a batch: counts and ids as they travel, or what the engine raised; and the batch's buffer, free again."""
+class Received(NamedTuple):
+    """A batch to be matched: its number, its wire form, and the buffer that this was received into, if any."""
 
     batch: int
-    buffer: Array
+    wire: Array
+    buffer: Array | None
+
+
+class Matched(NamedTuple):
+    """Answer to a batch: counts and ids as they travel, or what the engine raised; the batch's buffer is free again."""
+
+    received: Received
     counts: Array
     ids: Array
     error: Exception | None = None
@@ -35,7 +47,7 @@ class Matcher:
 
     def __init__(self, open_engine: Callable[[], Engine], *, filters: bool) -> None:
         self._open, self._filters = open_engine, filters
-        self._work: SimpleQueue[tuple[int, Array] | None] = SimpleQueue()
+        self._work: SimpleQueue[Received | None] = SimpleQueue()
         # Not a SimpleQueue, because `get` has a timeout: up to CPython 3.12 one of some microseconds may wait for ever there
         # (when what is left of it becomes negative).
         self._done: Queue[Matched] = Queue()
@@ -52,9 +64,9 @@ class Matcher:
             raise opened
         return opened
 
-    def put(self, batch: int, buffer: Array) -> None:
-        """Have a batch matched; `buffer` begins with its wire form and is lent until it comes back in `Matched`."""
-        self._work.put((batch, buffer))
+    def put(self, received: Received) -> None:
+        """Have a batch matched; its memory is lent until it comes back in `Matched`."""
+        self._work.put(received)
 
     def get(self, timeout_s: float = 0) -> Matched | None:
         """The next answer, or None when there is none within the time."""
@@ -78,12 +90,42 @@ class Matcher:
         self._opened.put(engine)
         while (work := self._work.get()) is not None:
             if not self._dropping:
-                self._done.put(self._match(engine, *work))
+                self._done.put(_match(engine, work, self._filters))
 
-    def _match(self, engine: Engine, batch: int, buffer: Array) -> Matched:
-        try:
-            found = engine.match(EventBatch.from_wire(buffer), filters=self._filters)
-            return Matched(batch, buffer, found.counts, np.ascontiguousarray(found.ids, id_dtype(found.n_ids)))
-        except Exception as error:
-            nothing = np.empty(0, np.uint8)
-            return Matched(batch, buffer, nothing, nothing, error)
+
+class ShortMatcher:
+    """The same for short batches: `get` matches the next one."""
+
+    def __init__(self, open_engine: Callable[[], Engine], *, filters: bool) -> None:
+        self._open, self._filters = open_engine, filters
+        self._work: deque[Received] = deque()
+
+    def engine(self) -> Engine:
+        """See `Matcher.engine`."""
+        self._engine = self._open()
+        return self._engine
+
+    def put(self, received: Received) -> None:
+        """See `Matcher.put`."""
+        self._work.append(received)
+
+    def get(self, timeout_s: float = 0) -> Matched | None:
+        """See `Matcher.get`."""
+        if self._work:
+            return _match(self._engine, self._work.popleft(), self._filters)
+        if timeout_s:
+            time.sleep(timeout_s)
+        return None
+
+    def stop(self, timeout_s: float) -> None:
+        """See `Matcher.stop`."""
+        self._work.clear()
+
+
+def _match(engine: Engine, received: Received, filters: bool) -> Matched:
+    try:
+        found = engine.match(EventBatch.from_wire(received.wire), filters=filters)
+        return Matched(received, found.counts, np.ascontiguousarray(found.ids))
+    except Exception as error:
+        nothing = np.empty(0, np.uint8)
+        return Matched(received, nothing, nothing, error)

@@ -19,11 +19,12 @@ from mpi4py import MPI
 
 from mpi_match.cluster import ClusterError, RunOptions, RunSummary
 from mpi_match.cluster.alone import run_alone
+from mpi_match.cluster.channel import Backoff
 from mpi_match.cluster.consensus import Ended, agree
 from mpi_match.cluster.interruption import terminate_as_interrupt
 from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.launcher import Launch, singleton_refusal
-from mpi_match.cluster.matcher import Matcher
+from mpi_match.cluster.matcher import Matcher, ShortMatcher
 from mpi_match.cluster.table_copy import share_table
 from mpi_match.cluster.topology import Topology
 from mpi_match.engines import open_engine
@@ -83,7 +84,7 @@ def _lead(options: RunOptions, topology: Topology) -> RunSummary:
         # Different engines (`auto` where not every worker has a GPU) give the right answers, but are perhaps not meant.
         level = logging.WARNING if len({each.engine for each in opened}) > 1 else logging.INFO
         log.log(level, "%d workers: %s", len(opened), workers)
-        return Master(comm, job).run(opened)
+        return Master(comm, job, Backoff(tireless=options.short_batches and topology.own_core)).run(opened)
 
 
 def _serve(options: RunOptions, topology: Topology) -> None:
@@ -94,10 +95,12 @@ def _serve(options: RunOptions, topology: Topology) -> None:
     agree(comm, _nothing)  # while the master opens the files
     table = share_table(topology, None)
     threads = options.threads or topology.threads
-    matcher = Matcher(lambda: open_engine(options.engine, table, topology.device, threads), filters=options.filters)
+    way = ShortMatcher if options.short_batches else Matcher
+    matcher = way(lambda: open_engine(options.engine, table, topology.device, threads), filters=options.filters)
     engine = agree(comm, matcher.engine)
     comm.gather(Opened(engine.name, engine.device))
-    exit_code = Worker(comm, matcher).serve()
+    backoff = Backoff(tireless=options.short_batches and topology.own_core)
+    exit_code = Worker(comm, matcher, backoff).serve()
     if exit_code:
         raise Ended(ClusterError("the master ended the run", exit_code, quiet=True))
 

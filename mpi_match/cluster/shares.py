@@ -12,8 +12,12 @@ def thread_share(worker: int, cores: Sequence[frozenset[int]]) -> int:
     A core that k workers may use counts 1/k for each, so ranks bound to cores of their own get those and unbound
     ranks an even share.  The master is no part of it: it mostly waits.
     """
-    share = sum((Fraction(1, sum(core in others for others in cores)) for core in cores[worker]), Fraction(0))
-    return max(1, int(share))
+    return max(1, int(_fair_share(worker, cores)))
+
+
+def has_own_core(rank: int, cores: Sequence[frozenset[int]]) -> bool:
+    """May `rank` keep a core busy, when rank i of this host may run on the cores `cores[i]`?"""
+    return _fair_share(rank, cores) >= 1
 
 
 def device_share(worker: int, environment: Mapping[str, str]) -> int:
@@ -23,3 +27,7 @@ def device_share(worker: int, environment: Mapping[str, str]) -> int:
     """
     visible = [each for each in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if each.strip()]
     return worker % len(visible) if visible else worker
+
+
+def _fair_share(rank: int, cores: Sequence[frozenset[int]]) -> Fraction:
+    return sum((Fraction(1, sum(core in others for others in cores)) for core in cores[rank]), Fraction(0))

@@ -14,7 +14,7 @@ from mpi4py import MPI
 import mpi_match
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.consensus import agree, meet
-from mpi_match.cluster.shares import device_share, thread_share
+from mpi_match.cluster.shares import device_share, has_own_core, thread_share
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class Topology:
 
     comm, node, leaders   all ranks; those of this host; one rank of each host (COMM_NULL on the others)
     threads, device       this worker's share of its host (meaningless on the master)
+    own_core              whether this rank may keep a core busy without taking it from another
     """
 
     comm: MPI.Comm
@@ -30,6 +31,7 @@ class Topology:
     leaders: MPI.Comm
     threads: int
     device: int
+    own_core: bool
 
     @property
     def leads_node(self) -> bool:
@@ -43,11 +45,13 @@ class Topology:
         _check_same_program(comm)
         node = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.rank)
         leaders = comm.Split(0 if node.rank == 0 else MPI.UNDEFINED, key=comm.rank)
-        cores = node.allgather(frozenset(os.sched_getaffinity(0)) if comm.rank else None)
-        workers = [each for each in cores if each is not None]
-        number = sum(each is not None for each in cores[: node.rank])
+        ranks = node.allgather((comm.rank, frozenset(os.sched_getaffinity(0))))
+        cores = [each for _, each in ranks]
+        workers = [each for rank, each in ranks if rank]
+        number = sum(rank > 0 for rank, _ in ranks[: node.rank])
         threads = int(os.environ.get("NUMBA_NUM_THREADS", 0)) or (thread_share(number, workers) if comm.rank else 1)
-        return cls(comm, node, leaders, threads, device_share(number, os.environ))
+        device = device_share(number, os.environ)
+        return cls(comm, node, leaders, threads, device, has_own_core(node.rank, cores))
 
 
 def _check_same_program(comm: MPI.Comm) -> None:

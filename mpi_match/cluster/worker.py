@@ -12,10 +12,11 @@ import pickle
 import numpy as np
 from mpi4py import MPI
 
-from mpi_match.cluster.channel import HEADER_WORDS, Answer, Backoff, Do, Order, Said, Tag, Traffic, header
+from mpi_match.arrays import Array
+from mpi_match.cluster.channel import Answer, Backoff, Do, Order, Said, Traffic, inline_body, words_of
 from mpi_match.cluster.consensus import Failure
 from mpi_match.cluster.feed import Buffers
-from mpi_match.cluster.matcher import Matched, Matcher
+from mpi_match.cluster.matcher import Matched, Matcher, Received, ShortMatcher
 
 MASTER = 0
 PATIENCE_S = 5.0
@@ -25,17 +26,17 @@ PATIENCE_S = 5.0
 class Worker:
     """One rank's side of the channel.  `serve` returns the exit code of the run as the master has it: 0 when all is well."""
 
-    def __init__(self, comm: MPI.Comm, matcher: Matcher) -> None:
+    def __init__(self, comm: MPI.Comm, matcher: Matcher | ShortMatcher, backoff: Backoff) -> None:
         self._rank = comm.rank
-        self._matcher = matcher
+        self._matcher, self._backoff = matcher, backoff
         self._traffic = Traffic(comm)
         self._buffers = Buffers()
         self._last: Order | None = None
 
     def serve(self) -> int:
         """Match until the master says that it is over."""
-        self._listen()
-        backoff = Backoff()
+        self._traffic.listen(MASTER, self._obey)
+        backoff = self._backoff
         while self._last is None or len(self._traffic):
             busy = self._traffic.poll()
             # Waiting for MPI and for the matcher at once: asleep in the matcher's queue, for as long as the back-off allows.
@@ -46,32 +47,35 @@ class Worker:
             if busy:
                 backoff.reset()
         self._matcher.stop(PATIENCE_S)
-        self._traffic.send([header(Answer(Said.GONE))], MASTER, Tag.ANSWER)
+        self._traffic.write(Answer(Said.GONE), [], MASTER)
         while len(self._traffic):
             if not self._traffic.poll():
                 backoff.wait(soon=True)
         return self._last.exit_code
 
-    def _listen(self) -> None:
-        words = np.empty(HEADER_WORDS, np.int64)
-        self._traffic.receive([words], MASTER, Tag.ORDER, lambda: self._obey(Order(*words.tolist())))
-
-    def _obey(self, order: Order) -> None:
+    def _obey(self, letter: Array) -> bool:
+        order = Order(*words_of(letter))
         if order.kind != Do.MATCH:
             self._last = order
-            return
-        self._listen()
+            return False
+        inline = inline_body(letter, order.n_bytes)
+        if inline is not None:
+            self._matcher.put(Received(order.batch, inline, None))
+            return True
         buffer = self._buffers.take(order.n_bytes)
-        self._traffic.receive([buffer[: order.n_bytes]], MASTER, Tag.EVENTS, lambda: self._matcher.put(order.batch, buffer))
+        wire = buffer[: order.n_bytes]
+        self._traffic.read([wire], MASTER, lambda: self._matcher.put(Received(order.batch, wire, buffer)))
+        return True
 
     def _answer(self, matched: Matched) -> None:
-        self._buffers.give(matched.buffer)
+        batch, _, buffer = matched.received
+        if buffer is not None:
+            self._buffers.give(buffer)
         if self._last is not None:
             return
         body = [matched.counts, matched.ids]
-        said = Answer(Said.MATCHES, matched.batch, len(matched.counts), len(matched.ids))
+        said = Answer(Said.MATCHES, batch, len(matched.counts), len(matched.ids))
         if matched.error is not None:
             body = [np.frombuffer(pickle.dumps(Failure.of(matched.error, self._rank)), np.uint8)]
-            said = Answer(Said.FAILED, matched.batch, 0, len(body[0]))
-        self._traffic.send([header(said)], MASTER, Tag.ANSWER)
-        self._traffic.send(body, MASTER, Tag.BODY)
+            said = Answer(Said.FAILED, batch, 0, len(body[0]))
+        self._traffic.write(said, body, MASTER)

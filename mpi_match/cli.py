@@ -139,11 +139,15 @@ def run(as_json: bool, **options: Any) -> None:
 
         mpirun -n 3 python -m mpi4py -m mpi_match run --table table.h5 --events events.h5 -o matches.h5
 
-    The answers are the same bytes whatever the ranks, the batch size and the schedule.
+    The answers are the same bytes whatever the ranks, the batch size and the schedule.  Large batches pass the most events a
+    second; with --batch 1 --credits 1 an event is answered before the next is sent, each as soon as can be.
     """
     with Progress("events") as progress:
         summary = cluster.run(cluster.RunOptions(progress=progress, **options))
     if summary is not None:  # rank 0
+        if summary.round_trip_us is not None and options["credits"] == 1:  # else a batch has waited behind others
+            trip = summary.round_trip_us
+            say(f"a batch to a worker and back: {seconds(trip['p50'] / 1e6)} (p50), {seconds(trip['p99'] / 1e6)} (p99)")
         _say_matched(summary, options["output"], as_json)
 
 

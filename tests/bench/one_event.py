@@ -3,11 +3,11 @@
     python tests/bench/one_event.py [SCENARIO] [--events 20000] [--engine auto] [--repetitions 3] [--sample 40]
                                     [--directory DIR] [-o records.jsonl]
 
-One master and one worker under mpirun (flags for it in the environment: MPIRUN_FLAGS), with `mpi-match run --batch 1
---credits 1`: an event is sent when the one before has been answered.  The clock is `run`'s own, in the master: it starts when
-the encoded event is about to be sent and stops when its matched interfaces are there.  `mpi-match verify` judges a sample of
-the last answers against the naive matcher.  One JSON line: p50 and p99 of each run and the median of both, verdict, machine,
-versions, commit, command.  A first run, which compiles and fills the caches, is made and not counted.
+One master and one worker under mpirun (flags for it in the environment: MPIRUN_FLAGS) with `mpi-match run --batch 1
+--credits 1`: an event is sent when the one before has been answered.  The clock is `run`'s own, in the master: it starts
+when the encoded event is about to be sent and stops when its matched interfaces are there.  `mpi-match verify` judges a
+sample of the last answers against the naive matcher.  One JSON line: p50 and p99 of each run and the median of both,
+verdict, machine, versions, commit, command.  A first run, which compiles and fills the caches, is made and not counted.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import areas, events, filters, subscriptions
+from live_machine import Naive, change_rows
+from strategies import events, subscriptions
 
 from mpi_match.change_log import ChangeLog
 from mpi_match.change_stream import ChangeStream, StampedChanges
@@ -25,53 +26,9 @@ from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.table import Table
 from mpi_match.table_check import faults
 
-IDS = ("first", "7", "é", "taxi", "")
-LABELS = ("a", "b", "10", "9", "é", "", "new", "newer")
-
 
 def row(text: str, stamped: bool = False) -> ChangeRow:
     return change_of_row(json.loads(text), stamped=stamped)
-
-
-@st.composite
-def change_rows(draw: st.DrawFn) -> ChangeRow:
-    """Any change; many of them cannot be done."""
-    kind, stamp = draw(st.sampled_from(Change)), draw(st.integers(0, 6))
-    if kind is Change.ADD:
-        some = draw(st.lists(filters(interfaces=LABELS, max_constraints=3), max_size=2))
-        named = [item._replace(id=draw(st.none() | st.sampled_from(IDS))) for item in some]
-        return ChangeRow(kind, filters=tuple(named), before_event=stamp)
-    target = draw(st.sampled_from(LABELS if kind is Change.REMOVE_INTERFACE else IDS))
-    return ChangeRow(kind, target, draw(areas()) if kind is Change.MOVE else None, before_event=stamp)
-
-
-class Naive:
-    """What changes mean, said with lists of filters."""
-
-    def __init__(self, found: Sequence[Filter]) -> None:
-        self.filters = list(found)
-
-    def apply(self, change: ChangeRow) -> bool:
-        """Do it, if it can be done."""
-        named = [item for item in self.filters if item.id == change.target]
-        match change.kind:
-            case Change.MOVE:
-                if not named or any(item.area is None for item in named):
-                    return False
-                self.filters = [i._replace(area=change.area) if i.id == change.target else i for i in self.filters]
-            case Change.ADD:
-                if {item.id for item in change.filters if item.id is not None} & {item.id for item in self.filters}:
-                    return False
-                self.filters += change.filters
-            case Change.REMOVE:
-                self.filters = [item for item in self.filters if item.id != change.target]
-                return bool(named)
-            case Change.REMOVE_INTERFACE:
-                kept = [item for item in self.filters if item.interface != change.target]
-                done = len(kept) < len(self.filters)
-                self.filters = kept
-                return done
-        return True
 
 
 def in_any_order(found: Sequence[Filter]) -> list[str]:

@@ -1,0 +1,17 @@
+"""Engines on a GPU while their table changes: those that take changes, held to the model by the machine of `live_machine`.
+
+`test_live` has the refusals of the others, and the same with more examples on a real GPU.
+"""
+
+from __future__ import annotations
+
+import pytest
+from live_machine import run_machine
+from test_engines import GPU
+from test_live import refuses
+
+
+@pytest.mark.parametrize("name", GPU)
+def test_subscribe_move_unsubscribe_and_match_in_any_order(name):
+    if not refuses(name):
+        run_machine(name, examples=4, steps=10)

@@ -1,0 +1,154 @@
+"""Subscribe, move, unsubscribe and match in any order: a hypothesis state machine that holds an engine to the model.
+
+Two stories run side by side.  In the naive one a list of filters is edited as the changes say (`Naive`) and `model.covers`
+is asked.  In the other a `LiveTable` gives ids and an engine is told.  Filters come from a small pool, so equal ones stand
+beside each other, go, and come back; events are aimed at the whole pool, so also at filters that are gone: a ghost answers.
+
+Most that comes asks only for operands of the pool, which the vocabulary has from the beginning.  Now and then something does
+not; then the engine is opened again, as the live table says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from strategies import areas, events, filters, subscriptions
+
+from mpi_match.changes import Change
+from mpi_match.engines import Engine, open_engine
+from mpi_match.events import Events
+from mpi_match.live_table import LiveTable, Refusal
+from mpi_match.matches import Matches
+from mpi_match.model import Filter, covers, matches
+from mpi_match.rows import ChangeRow
+from mpi_match.table import Table
+
+IDS = ("first", "7", "é", "taxi", "")
+LABELS = ("a", "b", "10", "9", "é", "", "new", "newer")
+REFUSAL = "serves tables that do not change"
+
+
+class Naive:
+    """What changes mean, said with a list of filters."""
+
+    def __init__(self, found: Sequence[Filter]) -> None:
+        self.filters = list(found)
+
+    def apply(self, change: ChangeRow) -> bool:
+        """Do it; False when it cannot be done, and then it is not."""
+        named = [item for item in self.filters if item.id == change.target]
+        match change.kind:
+            case Change.MOVE:
+                if not named or any(item.area is None for item in named):
+                    return False
+                self.filters = [i._replace(area=change.area) if i.id == change.target else i for i in self.filters]
+            case Change.ADD:
+                if {item.id for item in change.filters if item.id is not None} & {item.id for item in self.filters}:
+                    return False
+                self.filters += change.filters
+            case Change.REMOVE:
+                self.filters = [item for item in self.filters if item.id != change.target]
+                return bool(named)
+            case Change.REMOVE_INTERFACE:
+                kept = [item for item in self.filters if item.interface != change.target]
+                done = len(kept) < len(self.filters)
+                self.filters = kept
+                return done
+        return True
+
+
+@st.composite
+def change_rows(draw: st.DrawFn, source: st.SearchStrategy[Filter] | None = None) -> ChangeRow:
+    """Any change, whether it can be done or not; filters that come are those of `source`, under any label and id."""
+    kind, stamp = draw(st.sampled_from((*Change, Change.ADD))), draw(st.integers(0, 6))
+    if kind is Change.ADD:
+        one = filters(max_constraints=3) if source is None else source
+        some = draw(st.lists(one, min_size=source is not None, max_size=2))
+        label, name = draw(st.sampled_from(LABELS)), draw(st.none() | st.sampled_from(IDS))
+        return ChangeRow(kind, filters=tuple(i._replace(interface=label, id=name) for i in some), before_event=stamp)
+    target = draw(st.sampled_from(LABELS if kind is Change.REMOVE_INTERFACE else IDS))
+    return ChangeRow(kind, target, draw(areas()) if kind is Change.MOVE else None, before_event=stamp)
+
+
+class LiveMachine(RuleBasedStateMachine):
+    """`engine` is the name of the engine that is held to the model."""
+
+    engine: str
+
+    @initialize(
+        found=subscriptions(max_filters=6, max_constraints=3),
+        pool=st.lists(filters(max_constraints=3), min_size=1, max_size=4),
+    )
+    def begin(self, found: list[Filter], pool: list[Filter]) -> None:
+        self.pool = [*found, *pool]
+        self.naive = Naive(found)
+        self.live = LiveTable(Table.from_filters(found), expected=pool)
+        self.kept: list[tuple[Matches, list[int]]] = []
+        self.opened = self.open()
+
+    def open(self) -> Engine:
+        return open_engine(self.engine, self.live.table, live=True)
+
+    @rule(data=st.data())
+    def change(self, data: st.DataObject) -> None:
+        """One to six changes at once."""
+        self.tell(data.draw(st.lists(change_rows(st.sampled_from(self.pool)), min_size=1, max_size=6)))
+
+    @rule(item=filters(max_constraints=3))
+    def surprise(self, item: Filter) -> None:
+        """A filter that may need a larger vocabulary."""
+        self.pool.append(item)
+        self.tell([ChangeRow(Change.ADD, filters=(item._replace(id=None),))])
+
+    @rule(data=st.data())
+    def replace(self, data: st.DataObject) -> None:
+        """A filter goes, and an equal one comes in the same breath."""
+        named = [item for item in self.naive.filters if item.id is not None]
+        if named:
+            item = data.draw(st.sampled_from(named))
+            again = ChangeRow(Change.ADD, filters=tuple(each for each in self.naive.filters if each.id == item.id))
+            self.tell([ChangeRow(Change.REMOVE, str(item.id)), again])
+
+    def tell(self, rows: list[ChangeRow]) -> None:
+        refused: list[Refusal] = []
+        changes = self.live.apply(rows, refused)
+        assert {item.place for item in refused} == {i for i, row in enumerate(rows) if not self.naive.apply(row)}
+        if changes is None:
+            self.opened = self.open()
+            changes = self.live.since()
+        self.opened.update(changes)
+
+    @rule(data=st.data())
+    def match(self, data: st.DataObject) -> None:
+        judged = data.draw(st.lists(events(aimed_at=self.pool), min_size=1, max_size=4))
+        batch = Events.of(judged).encode(self.live.vocabulary)
+        answers = self.opened.match(batch)
+        labels = self.live.register.labels
+        found = [sorted((labels[i] for i in answers[e]), key=str.encode) for e in range(len(judged))]
+        assert found == [covers(self.naive.filters, event) for event in judged]
+        assert answers.n_ids == self.live.register.n_interfaces
+        self.kept.append((answers, answers.ids.tolist()))
+        there = list(self.live.filters())
+        answers = self.opened.match(batch, filters=True)
+        assert [answers[e].tolist() for e in range(len(judged))] == [
+            [i for i, item in there if matches(item, event)] for event in judged
+        ]
+        assert answers.n_ids == self.live.register.n_filters
+
+    def teardown(self) -> None:
+        for answers, ids in getattr(self, "kept", ()):
+            assert np.array_equal(answers.ids, ids), "later changes reach into earlier answers"
+
+
+def run_machine(engine: str, examples: int, steps: int, **how: Any) -> None:
+    """Run the machine for an engine, fifty times as long under the profile `thorough`; `how` are settings of hypothesis."""
+    machine = type(f"Live_{engine}", (LiveMachine,), {"engine": engine})
+    budget = examples * max(settings.default.max_examples // 60, 1)
+    slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
+    budgeted = settings(max_examples=budget, stateful_step_count=steps, suppress_health_check=slow, deadline=None, **how)
+    run_state_machine_as_test(machine, settings=budgeted)

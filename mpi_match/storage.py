@@ -37,6 +37,7 @@ from mpi_match.arrays import Array
 MAGIC = b"mpi-match"
 FORMAT_VERSION = 1
 CHUNK_BYTES = 2**20
+SYNC_BYTES = 2**25
 _RESERVED = {"magic", "kind", "format_version", "digest", "complete"}
 _DAMAGE = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError)
 """What h5py raises, depending on the byte, when a file is damaged or is not what its names promise."""
@@ -74,6 +75,7 @@ class Writer:
         self._attributes: dict[str, int | str | float] = {}
         self._crcs: dict[str, str] = {}
         self._open_columns: list[Column] = []
+        self._unsynced = 0
 
     def __enter__(self) -> Writer:
         if not self.path.parent.is_dir():
@@ -129,6 +131,13 @@ class Writer:
             raise StorageError(
                 f"{self.path}: disk full: {n_bytes:,} bytes to write, {free:,} free; make room or write elsewhere"
             )
+
+    def _written(self, n_bytes: int) -> None:
+        """A column has written so much.  Now and then the disk gets it, so that the end does not have to wait for all."""
+        self._unsynced += n_bytes
+        if self._unsynced >= SYNC_BYTES:
+            os.fdatasync(self._descriptor)
+            self._unsynced = 0
 
     def _seal(self, name: str, crc: int) -> None:
         dataset = self._file[name]
@@ -208,6 +217,7 @@ class Column:
         with self._writer._reported():
             self._dataset.resize((self.n_rows + self._n_pending,))
             self._dataset.id.write_direct_chunk((self.n_rows,), _bytes(self._pending))
+            self._writer._written(self._pending.nbytes)
         self.n_rows += self._n_pending
         self._n_pending = 0
 

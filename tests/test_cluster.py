@@ -27,12 +27,13 @@ from mpi_match.cluster.feed import Buffers, ReadAhead
 from mpi_match.cluster.matcher import Matched, Matcher, Received
 from mpi_match.cluster.round_trips import RoundTrips
 from mpi_match.cluster.shares import has_own_core
+from mpi_match.cluster.write_behind import MOST_WAITING, WriteBehind
 from mpi_match.engines import open_engine
 from mpi_match.event_table import BLOCK_EVENTS, EventTable, save_events
 from mpi_match.events import Events
 from mpi_match.matches import MatchesFile
 from mpi_match.model import Type, covers, make_filter
-from mpi_match.storage import Reader, Writer
+from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.strings import Strings
 from mpi_match.table import Table
 
@@ -311,6 +312,92 @@ def test_what_reading_raises_is_raised_where_the_batch_is_taken() -> None:
         assert feed.take(1) == 1
         with pytest.raises(ZeroDivisionError):
             feed.take(0)
+
+
+def test_with_no_thread_a_batch_is_read_when_it_is_asked_for() -> None:
+    read: list[int] = []
+    with ReadAhead(lambda batch: read.append(batch) or 1 // batch, 0) as feed:  # type: ignore[func-returns-value]
+        feed.want([2, 0])
+        assert read == [2, 0]
+        assert feed.is_ready(0)
+        assert feed.take(2) == 0
+        with pytest.raises(ZeroDivisionError):
+            feed.take(0)
+
+
+# Writing behind
+
+
+@pytest.mark.parametrize("threaded", [True, False])
+def test_what_is_put_is_written_in_order(threaded: bool) -> None:
+    written: list[int] = []
+    with WriteBehind(written.append, threaded=threaded) as answers:
+        for i in range(100):
+            answers.put(i)
+        answers.finish()
+        assert written == list(range(100))
+
+
+def test_whoever_puts_waits_when_much_is_waiting() -> None:
+    may_write, put = threading.Event(), []
+    with WriteBehind(lambda _: may_write.wait(TIMEOUT_S)) as answers:
+
+        def put_all() -> None:
+            for i in range(2 * MOST_WAITING):
+                answers.put(i)
+                put.append(i)
+
+        putting = threading.Thread(target=put_all)
+        putting.start()
+        putting.join(0.2)
+        assert putting.is_alive()
+        assert len(put) <= MOST_WAITING + 1  # and the one that is being written
+        may_write.set()
+        putting.join(TIMEOUT_S)
+        answers.finish()
+    assert len(put) == 2 * MOST_WAITING
+
+
+@pytest.mark.parametrize("threaded", [True, False])
+def test_what_writing_raises_reaches_whoever_puts_and_nothing_is_written_after_it(threaded: bool) -> None:
+    written: list[int] = []
+
+    def write(i: int) -> None:
+        if i == 3:
+            raise StorageError("disk full")
+        written.append(i)
+
+    def put_all() -> None:
+        with WriteBehind(write, threaded=threaded) as answers:
+            for i in range(1000):
+                answers.put(i)
+            answers.finish()
+
+    with pytest.raises(StorageError, match="disk full"):
+        put_all()
+    assert written == [0, 1, 2]
+
+
+def test_leaving_without_finishing_drops_what_waits() -> None:
+    written: list[int] = []
+    begun, may_write = threading.Event(), threading.Event()
+
+    def write(i: int) -> None:
+        begun.set()
+        may_write.wait(TIMEOUT_S)
+        written.append(i)
+
+    def interrupted() -> None:
+        with WriteBehind(write) as answers:
+            for i in range(5):
+                answers.put(i)
+            begun.wait(TIMEOUT_S)
+            threading.Timer(0.2, may_write.set).start()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert written == [0]
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5000)), max_size=80))

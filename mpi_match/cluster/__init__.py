@@ -7,6 +7,7 @@
     launcher       what the environment says about how this process was started
     job            the files of a run, opened and checked before anything else
     feed           the next batches, read and checked ahead of time
+    write_behind   answers, written while the next ones come
     matcher        an engine, in a thread of its own where that pays
     round_trips    how long batches take to the workers and back
     shares         a host's cores and GPUs, divided among its workers

@@ -8,7 +8,9 @@ from mpi_match.cluster import RunOptions, RunSummary
 from mpi_match.cluster.feed import ReadAhead
 from mpi_match.cluster.interruption import terminate_as_interrupt
 from mpi_match.cluster.job import Job, Opened
+from mpi_match.cluster.write_behind import WriteBehind
 from mpi_match.engines import open_engine
+from mpi_match.matches import Matches
 
 log = logging.getLogger(__name__)
 
@@ -22,9 +24,14 @@ def run_alone(options: RunOptions) -> RunSummary:
         engine = open_engine(options.engine, job.table, threads=options.threads)
         log.info("engine %s on %s", engine.name, engine.device)
         job.begin()
-        with ReadAhead(lambda batch: job.events.batch(*job.extent(batch))) as feed:
+        with (
+            ReadAhead(lambda batch: job.events.batch(*job.extent(batch)), 0 if options.short_batches else None) as feed,
+            WriteBehind[Matches](
+                lambda found: job.write(found.counts, found.ids), threaded=not options.short_batches
+            ) as answers,
+        ):
             for batch in range(job.n_batches):
                 feed.want(range(batch, min(batch + 1 + AHEAD, job.n_batches)))
-                answers = engine.match(feed.take(batch), filters=options.filters)
-                job.write(answers.counts, answers.ids)
+                answers.put(engine.match(feed.take(batch), filters=options.filters))
+            answers.finish()
         return job.finish([Opened(engine.name, engine.device)])

@@ -1,13 +1,14 @@
 """The master: does what the dispatcher says.
 
-    feed's threads  read, check and copy the next batches into buffers (short ones are read by the main thread)
-    main thread     sends them, receives answers, hands them to the dispatcher, writes what it lets go
+    feed's threads    read, check and copy the next batches into buffers
+    main thread       sends them, receives answers, hands them to the dispatcher
+    answers' thread   writes what the dispatcher lets go
 
-When an answer comes, what the worker waits for is done first: the next batch is sent, then the answer written, then the
-batch after the next one read.
+Short batches are read and written by the main thread.  What the worker waits for is done first then: when an answer comes,
+the next batch is sent, the answer written, and the batch after the next one read.
 
 Memory is bounded by credits: a buffer is taken when a batch may be sent and given back when it has been; answers wait for
-earlier ones only within the dispatcher's window.
+earlier ones only within the dispatcher's window, and a few (`WriteBehind`) for being written.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from mpi_match.cluster.dispatch import Dispatcher, Emit, Instruction, Send
 from mpi_match.cluster.feed import Buffers, ReadAhead
 from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.round_trips import RoundTrips
+from mpi_match.cluster.write_behind import WriteBehind
 from mpi_match.matches import id_dtype
 
 log = logging.getLogger(__name__)
@@ -70,9 +72,14 @@ class Master:
         for worker in self._workers:
             self._traffic.listen(worker, functools.partial(self._hear, worker))
         try:
-            with ReadAhead(self._read, 0 if self._job.options.short_batches else None) as self._feed:
+            short = self._job.options.short_batches
+            with (
+                ReadAhead(self._read, 0 if short else None) as self._feed,
+                WriteBehind(self._write, threaded=not short) as self._written,
+            ):
                 self._job.begin()
                 self._match()
+                self._written.finish()
             summary = self._job.finish(opened, self._round_trips)
         except Exception as error:
             self._dismiss(Order(Do.ABANDON, exit_code=exit_code_of(error)))
@@ -105,10 +112,7 @@ class Master:
         self._send_ready()
         for instruction in instructions:
             if isinstance(instruction, Emit):
-                counts, ids, buffer = self._answers.pop(instruction.batch)
-                self._job.write(counts.view(self._count_dtype), ids.view(self._id_dtype))
-                if buffer is not None:
-                    self._bodies.give(buffer)
+                self._written.put(self._answers.pop(instruction.batch))
         self._feed.want(self._dispatcher.upcoming(len(self._workers) + 1))
 
     # Towards the workers
@@ -159,6 +163,12 @@ class Master:
         self._round_trips.add(time.perf_counter() - self._sent_at.pop(batch))
         self._answers[batch] = body
         self._arrived.append((worker, batch))
+
+    def _write(self, answers: _Body) -> None:
+        """The answers of the next batch; runs in the answers' thread."""
+        self._job.write(answers.first.view(self._count_dtype), answers.second.view(self._id_dtype))
+        if answers.buffer is not None:
+            self._bodies.give(answers.buffer)
 
     def _fail(self, batch: int, text: Array) -> None:
         self._failure = self._failure or (batch, pickle.loads(text.tobytes()))

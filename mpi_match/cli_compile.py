@@ -22,12 +22,9 @@ def compile_() -> None:
 
 
 def spark_options(function: Function) -> Function:
-    """The options that both compile commands have."""
+    """The options that all compile commands have."""
     for option in reversed(
         (
-            click.option(
-                "--format", "format_", type=click.Choice(FORMATS), help="Form of the input.  [default: by file name]"
-            ),
             click.option(
                 "--rejects", type=FILE, help="Where bad rows go, with reason, file and line.  [default: OUTPUT.rejects]"
             ),
@@ -36,9 +33,6 @@ def spark_options(function: Function) -> Function:
                 "--master",
                 help="Spark master, such as local[4] or spark://host:7077.  [default: the running session, else all cores]",
             ),
-            click.option(
-                "--partitions", type=click.IntRange(1), help="Parts to write.  [default: by the size of the input]"
-            ),
             json_option,
         )
     ):
@@ -46,11 +40,21 @@ def spark_options(function: Function) -> Function:
     return function
 
 
+def input_options(function: Function) -> Function:
+    """The options of those that read several forms and write several parts."""
+    form = click.option(
+        "--format", "format_", type=click.Choice(FORMATS), help="Form of the input.  [default: by file name]"
+    )
+    parts = click.option("--partitions", type=click.IntRange(1), help="Parts to write.  [default: by the size of the input]")
+    return form(parts(function))
+
+
 @compile_.command("subscriptions")
 @click.argument("inputs", metavar="IN...", nargs=-1, required=True)
 @click.option(
     "-o", "--output", type=FILE, required=True, help="The table to write; its parts lie beside it in OUTPUT.parts."
 )
+@input_options
 @spark_options
 def compile_subscriptions(inputs: tuple[str, ...], output: Path, as_json: bool, **options: Any) -> None:
     """Compile subscriptions IN... (files, directories, globs, gzip; JSON lines or Parquet) into a constraint table."""
@@ -68,6 +72,7 @@ def compile_subscriptions(inputs: tuple[str, ...], output: Path, as_json: bool, 
 )
 @location_option
 @id_option
+@input_options
 @spark_options
 def compile_events(
     inputs: tuple[str, ...], table: Path, output: Path, location: str | None, id_: str | None, as_json: bool, **options: Any
@@ -75,6 +80,22 @@ def compile_events(
     """Compile events IN... (files, directories, globs, gzip; JSON lines or Parquet) into an event table for one table."""
     done = _spark_job().compile_events(list(inputs), table, output, location=location, id=id_, **_renamed(options))
     say(plural(done.events, "event"))
+    _say_compiled(done, output, as_json)
+
+
+@compile_.command("changes")
+@click.argument("inputs", metavar="IN...", nargs=-1, required=True)
+@click.option("--table", type=FILE, required=True, help="The table that changes; ids in the changes are of its filters.")
+@click.option("-o", "--output", type=FILE, required=True, help="The file of changes to write.")
+@spark_options
+def compile_changes(inputs: tuple[str, ...], table: Path, output: Path, as_json: bool, **options: Any) -> None:
+    """Compile changes IN... (JSON lines: files, directories, globs, gzip) into a file of changes for one table.
+
+    A row says "before_event", the number of the first event that sees it (the first event is 0), and one of "move" (an id,
+    with the new "area"), "add" (a subscription), "remove" (an id) and "remove_interface" (a label).
+    """
+    done = _spark_job().compile_changes(list(inputs), table, output, **options)
+    say(f"{plural(done.changes, 'change')}; {plural(done.filters, 'filter')} added")
     _say_compiled(done, output, as_json)
 
 

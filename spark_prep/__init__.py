@@ -1,4 +1,4 @@
-"""The Spark stage: subscriptions and events, as people keep them, into the table and the event table that ranks match.
+"""The Spark stage: subscriptions, events and changes, as people keep them, into the files that ranks read.
 
     sources        JSON lines and Parquet as rows that know their file and place
     predicates     the text language: `area = 'area1' and temp > 30 or wind >= 20`
@@ -6,10 +6,11 @@
     records        the columns of a `Draft` as Arrow batches, and back
     table_parts    sorted filters and constraints -> parts of a table
     events         rows -> parts of an event table
+    changes        rows -> a change log, in the order in which they take effect
     parts          parts written by tasks that may run twice, committed by the driver
     rejects        bad rows: reason, file, line
     session        a Spark session that suits the machine
-    job            the two commands, whole; `python -m spark_prep.job` and spark-submit
+    job            the commands, whole; `python -m spark_prep.job` and spark-submit
 
 Importing this package does not import pyspark; `spark_prep.job` does.
 """
@@ -34,7 +35,8 @@ class CompileSummary(NamedTuple):
     """What a compile did.
 
     `rows` counts the rows read, bad ones included and blank lines not; `filters`, `constraints` and `interfaces` belong to
-    subscriptions, `events` to events; `rejects` is where the `rejected` rows lie, None when there are none.
+    subscriptions and to what changes add, `events` to events, `changes` to changes (a row may be several, one for each
+    filter that it is about); `rejects` is where the `rejected` rows lie, None when there are none.
     """
 
     rows: int
@@ -45,3 +47,4 @@ class CompileSummary(NamedTuple):
     rejected: int
     rejects: Path | None
     wall_s: float
+    changes: int = 0

@@ -1,4 +1,4 @@
-"""The two commands of the Spark stage, whole: inputs to a table, inputs to an event table.
+"""The commands of the Spark stage, whole: inputs to a table, to an event table, to a change log.
 
     python -m spark_prep.job subscriptions subs/*.jsonl.gz -o table.h5
     spark-submit --master yarn ... spark_prep/job.py events s3a://bucket/events/ --table table.h5 -o events.h5
@@ -15,7 +15,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,11 +27,12 @@ from pyspark.sql import functions as F
 from mpi_match.model import ModelError
 from mpi_match.rows import EventForm
 from mpi_match.storage import StorageError
-from mpi_match.table import load_vocabulary
+from mpi_match.table import Table, load_vocabulary
 from spark_prep import (
     CompileSummary,
     SparkPrepError,
     SparkUnavailableError,
+    changes,
     events,
     rejects,
     sources,
@@ -153,6 +154,46 @@ def compile_events(
     return CompileSummary(n_rows, 0, 0, 0, n_events, n_bad, bad_rows.path if n_bad else None, time.perf_counter() - start)
 
 
+def compile_changes(
+    inputs: list[str],
+    table: Path,
+    output: Path,
+    *,
+    rejects: Path | None = None,
+    strict: bool = False,
+    master: str | None = None,
+) -> CompileSummary:
+    """Compile changes (JSON lines) to a change log for `table`: one file, `output`.
+
+    Bad rows are also those that cannot be done when their turn comes, such as removing what is not there.  The rest as in
+    `compile_subscriptions`.  Raises SparkPrepError, StorageError.
+    """
+    start = time.perf_counter()
+    bad_rows = _RejectPath(output, rejects)
+    changing = Table.load(table)
+    spark = session(master)
+    source = sources.read(spark, inputs, "json")
+    with _Held() as held, _tasks():
+        parsed = held.keep(changes.parse(_spread(spark, source)))
+        row = parsed.agg(F.sum("rows"), F.count("reason")).first()
+        n_rows, n_bad = (row[0] or 0, row[1]) if row is not None else (0, 0)
+        log, refused = changes.number(parsed, changing)
+        n_bad += len(refused)
+        bad_rows.settle(changes.with_refused(parsed, refused), source, n_rows, n_bad, strict)
+        log.save(output)
+    return CompileSummary(
+        n_rows,
+        log.added.n_filters,
+        log.added.n_constraints,
+        len(log.labels),
+        0,
+        n_bad,
+        bad_rows.path if n_bad else None,
+        time.perf_counter() - start,
+        len(log),
+    )
+
+
 def _source(spark: SparkSession, inputs: list[str] | DataFrame, format_: str | None) -> Source:
     return sources.of_frame(inputs) if isinstance(inputs, DataFrame) else sources.read(spark, inputs, format_)
 
@@ -240,13 +281,14 @@ class _RejectPath:
 def main(arguments: list[str] | None = None) -> int:
     """The command line; returns the exit code."""
     options = _parser().parse_args(arguments)
-    common = {key: getattr(options, key) for key in ("format", "rejects", "strict", "partitions", "master")}
+    common = {key: value for key, value in vars(options).items() if key not in ("command", "json")}
+    compile_: dict[str, Callable[..., CompileSummary]] = {
+        "subscriptions": compile_subscriptions,
+        "events": compile_events,
+        "changes": compile_changes,
+    }
     try:
-        if options.command == "subscriptions":
-            summary = compile_subscriptions(options.inputs, options.output, **common)
-        else:
-            extra = {"location": options.location, "id": options.id}
-            summary = compile_events(options.inputs, options.table, options.output, **extra, **common)
+        summary = compile_[options.command](**common)
     except SparkUnavailableError as error:
         return _complain(error, 5)
     except (SparkPrepError, StorageError, ModelError) as error:
@@ -259,7 +301,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def describe(command: str, summary: CompileSummary, output: Path) -> str:
     """What a compile did, for people."""
-    made = f"{summary.events:,} events"
+    made = f"{summary.changes:,} changes" if command == "changes" else f"{summary.events:,} events"
     if command == "subscriptions":
         made = f"{summary.filters:,} filters with {summary.constraints:,} constraints on {summary.interfaces:,} interfaces"
     bad = f"; {summary.rejected:,} bad rows in {summary.rejects}" if summary.rejected else ""
@@ -279,15 +321,18 @@ def _parser() -> argparse.ArgumentParser:
     events_.add_argument("--table", type=Path, required=True, help="the table to encode for")
     events_.add_argument("--location", metavar="X,Y", help="attributes that hold an event's coordinates")
     events_.add_argument("--id", metavar="NAME", help="attribute that holds an event's id")
-    for command in (subscriptions_, events_):
+    changes_ = commands.add_parser("changes", help="compile changes to a change log")
+    changes_.add_argument("--table", type=Path, required=True, help="the table that changes")
+    for command in (subscriptions_, events_, changes_):
         command.add_argument("inputs", nargs="+", metavar="IN", help="files, directories or globs: JSON lines, .gz, Parquet")
         command.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
-        command.add_argument("--format", choices=FORMATS, help="default: by name")
         command.add_argument("--rejects", type=Path, help="directory for bad rows (default: OUTPUT.rejects)")
         command.add_argument("--strict", action="store_true", help="any bad row is an error")
-        command.add_argument("--partitions", type=int, help="parts of each kind (default: by size)")
         command.add_argument("--master", help="Spark master when there is no session (default: local, all cores)")
         command.add_argument("--json", action="store_true", help="print a summary as JSON on standard output")
+    for command in (subscriptions_, events_):
+        command.add_argument("--format", choices=FORMATS, help="default: by name")
+        command.add_argument("--partitions", type=int, help="parts of each kind (default: by size)")
     return parser
 
 

@@ -45,7 +45,7 @@ _FILTER = pa.schema(
 REJECT_ARROW = pa.schema(
     [("reason", pa.string()), ("file", pa.string()), ("block", pa.int64()), ("position", pa.int64()), ("text", pa.string())]
 )
-_ARROW = pa.schema([pa.field("rows", pa.int32()), *_FILTER, *REJECT_ARROW])
+ARROW = pa.schema([pa.field("rows", pa.int32()), *_FILTER, *REJECT_ARROW])
 _TOP_BIT = np.uint64(1 << 63)
 
 
@@ -72,7 +72,7 @@ def filter_records(draft: Draft, first: Sequence[int]) -> pa.RecordBatch:
         _lists(draft.constraint_offsets, _constraints(draft)),
         *(pa.nulls(draft.n_filters, field.type) for field in REJECT_ARROW),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
+    return pa.RecordBatch.from_arrays(columns, schema=ARROW)
 
 
 def bad_records(bad: Sequence[BadRow], n_empty: int) -> pa.RecordBatch:
@@ -83,12 +83,19 @@ def bad_records(bad: Sequence[BadRow], n_empty: int) -> pa.RecordBatch:
         *(pa.nulls(total, field.type) for field in _FILTER),
         *(pa.array([*(row[i] for row in bad), *[None] * n_empty], field.type) for i, field in enumerate(REJECT_ARROW)),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
+    return pa.RecordBatch.from_arrays(columns, schema=ARROW)
 
 
 def _areas(area: Array) -> pa.Array:
     absent = np.isnan(area[:, 2])
     return _lists(offsets_of(np.where(absent, 0, 3)), pa.array(area[~absent].reshape(-1)), pa.array(absent))
+
+
+def areas_of(lists: pa.Array) -> Array:
+    """f64[n, 3] of a column of areas, NaN where there is none: the way back."""
+    area = np.full((len(lists), 3), np.nan)
+    area[lists.is_valid().to_numpy(zero_copy_only=False)] = lists.flatten().to_numpy(zero_copy_only=False).reshape(-1, 3)
+    return area
 
 
 def _constraints(draft: Draft) -> pa.Array:

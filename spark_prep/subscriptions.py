@@ -166,7 +166,11 @@ def bad_row(reason: str, content: Any, batch: pa.RecordBatch, at: int) -> BadRow
 
 def filters_of(content: bytes | dict[str, Any]) -> list[Filter]:
     """The filters of one row: a line of JSON, or the columns of a Parquet row.  Raises ModelError."""
-    row = parse_json(content) if isinstance(content, bytes) else _of_columns(content)
+    return filters_of_row(parse_json(content) if isinstance(content, bytes) else _of_columns(content))
+
+
+def filters_of_row(row: Any) -> list[Filter]:
+    """The filters of one row (a parsed JSON object), also where they are written as text.  Raises ModelError."""
     return subscription_filters(_of_predicate(row) if isinstance(row, dict) and "predicate" in row else row)
 
 

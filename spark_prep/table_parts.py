@@ -24,7 +24,7 @@ from mpi_match.strings import Strings
 from mpi_match.table import FilterColumns, Table, constraint_arrays, filter_arrays, label_arrays, vocabulary_arrays
 from spark_prep import SparkPrepError
 from spark_prep.parts import PartFiles, Written, partition_id, write_parts
-from spark_prep.records import ConstraintColumns
+from spark_prep.records import ConstraintColumns, areas_of
 from spark_prep.subscriptions import Stretch
 
 FILTERS_PER_PART = 500_000
@@ -54,13 +54,10 @@ def write_filters(numbered: DataFrame, stretches: dict[int, Stretch], files: Par
 def _write_filters(table: pa.Table, stretch: Stretch, files: PartFiles) -> Written:
     encoded = table["interface"].combine_chunks().dictionary_encode()
     labels = encoded.dictionary.to_pylist()  # sorted, as the rows are
-    lists = table["area"].combine_chunks()
-    area = np.full((len(lists), 3), np.nan)
-    area[lists.is_valid().to_numpy(zero_copy_only=False)] = lists.flatten().to_numpy(zero_copy_only=False).reshape(-1, 3)
     columns = FilterColumns.of(
         size=table["size"].to_numpy(),
         interface=encoded.indices.to_numpy().astype(np.int64) + stretch.first_interface,
-        area=area,
+        area=areas_of(table["area"].combine_chunks()),
         ids=table["id"].to_pylist() if table["id"].null_count < len(table) else None,
         first=stretch.first_filter,
     )

@@ -1,0 +1,169 @@
+"""Changes to a change log: parsed anywhere, done in their order.
+
+Whether a change can be done depends on all before it: an id must be there to move, and must not be there to be added.  So
+Spark does what needs no order, reading and parsing, and puts the parsed changes into the order in which they take effect;
+the driver then walks along them once, with a register of who is there (`mpi_match.register`), and encodes what came.
+
+    rows --parse--> records --in order--> driver: what is done, under which ids --> a `ChangeLog`; and what cannot be done
+
+A record is a filter that comes, any other change, or a bad row: the columns of `records`, and before them
+
+    stamp, kind, target, circle     of a change: before which event, `Change`, of whom, where a MOVE goes
+    place                           0, 1, ... for the filters that one row adds
+
+Order is (stamp, file, block, position, place), which no partitioning changes.  Unlike with subscriptions, everything that
+was parsed goes through the driver; a log is one file, and changes are few beside the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from mpi_match.arrays import Array
+from mpi_match.change_log import ChangeLog
+from mpi_match.changes import Change
+from mpi_match.constraints import encode
+from mpi_match.draft import DraftBuilder
+from mpi_match.model import Area, Filter, ModelError
+from mpi_match.register import Register, Step
+from mpi_match.rows import ChangeRow, change_of_row, parse_json
+from mpi_match.strings import Strings
+from mpi_match.table import FilterColumns, Table
+from spark_prep import records
+from spark_prep.records import BadRow, ConstraintColumns, areas_of
+from spark_prep.sources import PLACE, in_order
+from spark_prep.subscriptions import bad_row, filters_of_row
+
+SCHEMA = f"stamp bigint, kind tinyint, target binary, circle array<double>, place int, {records.SCHEMA}"
+_OF_CHANGES = (
+    *(pa.field("stamp", pa.int64()), pa.field("kind", pa.int8()), pa.field("target", pa.binary())),
+    *(pa.field("circle", pa.list_(pa.float64())), pa.field("place", pa.int32())),
+)
+_ARROW = pa.schema([*_OF_CHANGES, *records.ARROW])
+_DONE = ("stamp", "kind", "target", "circle", "place", "interface", "id", "area", "constraints", *PLACE)
+
+
+def parse(rows: DataFrame) -> DataFrame:
+    """Records (`SCHEMA`) of rows of value, file, block and position (`sources`); each row's first has its text."""
+    return rows.select("value", *PLACE).mapInArrow(_parse_batches, SCHEMA)
+
+
+def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs on executors."""
+    for batch in batches:
+        builder = DraftBuilder()
+        came: list[dict[str, Any]] = []  # beside each filter of the builder
+        others: list[dict[str, Any]] = []
+        for at, content in enumerate(batch.column(0).to_pylist()):
+            if not content.strip():
+                continue
+            try:
+                change = change_of_row(parse_json(content), subscription=filters_of_row)
+            except ModelError as error:
+                others.append({"rows": 1, **bad_row(str(error), content, batch, at)._asdict()})
+                continue
+            whence = bad_row("", content, batch, at)._asdict() | {"reason": None}
+            first = {"rows": 1, "stamp": change.before_event, "kind": int(change.kind), "place": 0, **whence}
+            if change.kind is not Change.ADD:
+                circle = None if change.area is None else list(change.area)
+                others.append({**first, "target": change.target.encode(), "circle": circle})
+            elif not change.filters:
+                others.append({"rows": 1})
+            for place, item in enumerate(change.filters):
+                builder.add(item)
+                came.append({**first, "rows": int(place == 0), "place": place, "text": None if place else whence["text"]})
+        if came:
+            yield _with_filters(came, builder)
+        if others:
+            yield pa.RecordBatch.from_pylist(others, schema=_ARROW)
+
+
+def _with_filters(came: list[dict[str, Any]], builder: DraftBuilder) -> pa.RecordBatch:
+    """Records of filters that come: what is known of their rows, and the columns of the filters themselves."""
+    beside = pa.RecordBatch.from_pylist(came, schema=_ARROW)
+    filters = records.filter_records(builder.draft(), [item["rows"] for item in came])
+    known = came[0].keys()
+    columns = [
+        beside[field.name] if field.name in known or field in _OF_CHANGES else filters[field.name] for field in _ARROW
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
+
+
+class Numbered(NamedTuple):
+    """A log, and the rows that could not be done: (reason, file, block, position) of each."""
+
+    log: ChangeLog
+    refused: list[tuple[str, str, int, int]]
+
+
+def number(parsed: DataFrame, table: Table) -> Numbered:
+    """Do the changes among records, in order.  Runs on the driver."""
+    ordered = parsed.where(F.col("kind").isNotNull()).orderBy("stamp", *in_order(), "place").select(*_DONE)
+    found = ordered.toArrow().combine_chunks()
+    columns = {name: found[name].to_pylist() for name in _DONE if name != "constraints"}
+    register = Register(table, reuse=False)
+    steps: list[Step] = []
+    stamps: list[int] = []
+    taken: list[int] = []
+    refused = []
+    starts = [i for i, place in enumerate(columns["place"]) if place == 0]
+    for start, stop in pairwise([*starts, len(found)]):
+        row = _row(columns, start, stop)
+        try:
+            done = register.apply(row)
+        except ModelError as error:
+            refused.append((str(error), *(columns[name][start] for name in PLACE)))
+            continue
+        steps += done
+        stamps += [row.before_event] * len(done)
+        if row.kind is Change.ADD:
+            taken += range(start, stop)
+    return Numbered(ChangeLog.of_steps(table, register, stamps, steps, _added(found, taken)), refused)
+
+
+def _row(columns: dict[str, list[Any]], start: int, stop: int) -> ChangeRow:
+    """The change of some records, its filters without their constraints: the register does not ask for them."""
+    kind, stamp = Change(columns["kind"][start]), columns["stamp"][start]
+    if kind is Change.ADD:
+        return ChangeRow(kind, filters=tuple(_filter(columns, i) for i in range(start, stop)), before_event=stamp)
+    circle = columns["circle"][start]
+    return ChangeRow(kind, columns["target"][start].decode(), Area(*circle) if circle else None, before_event=stamp)
+
+
+def _filter(columns: dict[str, list[Any]], i: int) -> Filter:
+    area, id_ = columns["area"][i], columns["id"][i]
+    return Filter(
+        columns["interface"][i].decode(), (), Area(*area) if area else None, id_.decode() if id_ is not None else None
+    )
+
+
+def _added(found: pa.Table, taken: list[int]) -> Table:
+    """The filters of the records `taken`, in that order: what `Table.from_draft_in_order` makes of them."""
+    if not taken:
+        return Table.from_filters(())
+    rows = found.select(["id", "area", "constraints"]).take(pa.array(taken)).combine_chunks()
+    lists, areas = rows["constraints"].combine_chunks(), rows["area"].combine_chunks()
+    size: Array = np.diff(lists.offsets.to_numpy()).astype(np.int64)
+    each = lists.flatten()
+    fields = {name: each.field(name) for name in ("name", "kind", "numbers", "strings")}
+    owner = pa.array(np.repeat(np.arange(len(taken)), size))
+    vocabulary, constraints = encode(*ConstraintColumns.of([pa.RecordBatch.from_pydict({"filter": owner, **fields})]))
+    columns = FilterColumns.of(size, np.zeros(len(taken), np.int64), areas_of(areas), rows["id"].to_pylist())
+    return Table(vocabulary, constraints, columns, Strings.of((b"",)))
+
+
+def with_refused(parsed: DataFrame, refused: list[tuple[str, str, int, int]]) -> DataFrame:
+    """All bad rows (`records.REJECT_SCHEMA`): those that could not be parsed, and those that could not be done."""
+    bad = parsed.where(F.col("reason").isNotNull()).select(*BadRow._fields)
+    if not refused:
+        return bad
+    places = parsed.sparkSession.createDataFrame(refused, "why string, file string, block bigint, position bigint")
+    texts = parsed.where("rows = 1 and reason is null and kind is not null").select(*PLACE, "text")
+    return bad.unionByName(places.join(texts, list(PLACE)).withColumnRenamed("why", "reason").select(*BadRow._fields))

@@ -1,0 +1,120 @@
+"""Changes through the Spark stage against the log made in memory: the same order, ids, filters and refusals."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from random_rows import random_subscription
+
+from mpi_match.change_log import ChangeLog
+from mpi_match.live_table import Refusal
+from mpi_match.rows import change_of_row
+from mpi_match.storage import StorageError
+from mpi_match.table import Table
+from spark_prep import SparkPrepError
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+pytestmark = pytest.mark.spark
+
+from pyspark.sql import SparkSession  # noqa: E402
+from spark_inputs import in_memory, read_rejects, write_lines  # noqa: E402
+
+from spark_prep import job  # noqa: E402
+from spark_prep.subscriptions import filters_of_row  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def table(spark: SparkSession, rows: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("table") / "table.h5"
+    in_memory(rows).save(path)
+    return path
+
+
+def random_changes(n: int) -> list[dict[str, Any]]:
+    """Changes of which some cannot be done, and many have one stamp."""
+    generator = random.Random(3)
+    found = []
+    for i in range(n):
+        row: dict[str, Any] = {"before_event": generator.randrange(0, n, 7)}
+        match generator.randrange(4):
+            case 0:
+                row |= {"move": f"id {generator.randrange(i + 1)}", "area": [i, generator.random(), 2]}
+            case 1:
+                row |= {"remove": f"id {generator.randrange(i + 1)}"}
+            case 2 if i % 20 == 2:
+                row |= {"remove_interface": "mobile-2"}
+            case _:
+                added = random_subscription(generator)
+                for place, item in enumerate(added.get("filters", [added])):
+                    item.pop("id", None)
+                    if place < 2 and generator.random() < 0.8:
+                        item["id"] = f"id {i}"
+                row |= {"add": added}
+        found.append(row)
+    predicate = {"interface": "new", "predicate": "temp > 1.5 or city prefix 'Qu'", "area": [1, 2, 3], "id": "text"}
+    found[n // 2] = {"before_event": n // 2, "add": predicate}
+    return found
+
+
+def in_order_of_files(parts: list[list[dict[str, Any]]], table: Path) -> tuple[ChangeLog, list[Refusal]]:
+    refused: list[Refusal] = []
+    rows = [change_of_row(row, subscription=filters_of_row) for part in parts for row in part]
+    return ChangeLog.of(Table.load(table), rows, refused), refused
+
+
+def test_the_log_equals_the_one_made_in_memory(spark, table, tmp_path, small_blocks):
+    changes = random_changes(180)
+    parts = [changes[:60], changes[60:120], changes[120:]]  # in the order of the paths, not of their addresses
+    write_lines(tmp_path / "in" / "a b.jsonl", parts[0])
+    write_lines(tmp_path / "in" / "a!.jsonl.gz", parts[1])
+    third = [json.dumps(row) for row in parts[2]]
+    (tmp_path / "in" / "é.jsonl").write_text("\n".join(["", "[]", '{"before_event": 1, "add": {"interface": 1}}', *third]))
+    summary = job.compile_changes([str(tmp_path / "in")], table, tmp_path / "changes.h5")
+    expected, refused = in_order_of_files(parts, table)
+    found = ChangeLog.load(tmp_path / "changes.h5")
+    assert found.table_digest == expected.table_digest
+    for (name, one), (_, two) in zip(found.arrays(), expected.arrays(), strict=True):
+        assert one.dtype == two.dtype, name
+        assert np.array_equal(one, two), name
+    assert 20 < len(refused) < 90 < len(found)
+    assert (summary.rows, summary.changes, summary.rejected) == (182, len(expected), len(refused) + 2)
+    assert summary.filters == expected.added.n_filters > 20
+    reasons = {row["reason"] for row in read_rejects(summary.rejects)}
+    assert {item.reason for item in refused} < reasons
+    assert "a change must be an object" in reasons
+    late = [(Path(row["file"]).name, row["line"], json.loads(row["text"])) for row in read_rejects(summary.rejects)[-5:]]
+    assert all((name, row) == ("é.jsonl", parts[2][line - 4]) for name, line, row in late)
+    found.stream(Table.load(table))
+
+
+def test_no_changes(spark, table, tmp_path):
+    (tmp_path / "in.jsonl").write_text("\n")
+    summary = job.compile_changes([str(tmp_path / "in.jsonl")], table, tmp_path / "changes.h5")
+    assert (summary.rows, summary.changes, summary.rejected) == (0, 0, 0)
+    assert len(ChangeLog.load(tmp_path / "changes.h5")) == 0
+
+
+def test_strict_allows_no_change_that_cannot_be_done(spark, table, tmp_path):
+    write_lines(tmp_path / "in.jsonl", [{"before_event": 3, "remove": "nobody"}])
+    with pytest.raises(SparkPrepError, match=r"1 of 1 rows are bad.*\n.*in.jsonl:1: no filter has the id 'nobody'"):
+        job.compile_changes([str(tmp_path / "in.jsonl")], table, tmp_path / "changes.h5", strict=True)
+    assert not (tmp_path / "changes.h5").exists()
+
+
+def test_changes_need_their_table(tmp_path):
+    with pytest.raises(StorageError, match="no such file"):
+        job.compile_changes(["x.jsonl"], tmp_path / "table.h5", tmp_path / "changes.h5")
+
+
+def test_the_command_line_compiles_changes(spark, table, tmp_path, capsys):
+    write_lines(tmp_path / "in.jsonl", [{"before_event": 3, "remove_interface": "mobile-1"}])
+    arguments = ["changes", str(tmp_path / "in.jsonl"), "--table", str(table), "-o", str(tmp_path / "c.h5"), "--json"]
+    assert job.main(arguments) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["changes"] == 1
+    assert "1 changes from 1 rows" in shown.err

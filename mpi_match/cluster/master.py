@@ -28,7 +28,7 @@ from mpi_match.cluster import RunSummary
 from mpi_match.cluster.channel import Answer, Backoff, Do, Order, Said, Traffic, inline_body, words_of
 from mpi_match.cluster.consensus import Ended, Failure, exit_code_of
 from mpi_match.cluster.dispatch import Dispatcher, Emit, Instruction, Send
-from mpi_match.cluster.feed import Buffers, ReadAhead
+from mpi_match.cluster.feed import READERS, Buffers, ReadAhead
 from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.round_trips import RoundTrips
 from mpi_match.cluster.write_behind import WriteBehind
@@ -113,7 +113,7 @@ class Master:
         for instruction in instructions:
             if isinstance(instruction, Emit):
                 self._written.put(self._answers.pop(instruction.batch))
-        self._feed.want(self._dispatcher.upcoming(len(self._workers) + 1))
+        self._feed.want(self._dispatcher.upcoming(len(self._workers) + READERS))
 
     # Towards the workers
 

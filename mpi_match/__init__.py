@@ -8,6 +8,7 @@ the answer is, for every event, the set of interfaces it must be delivered to.
                      plain_rows      the way back
                      columns         events as arrays
                      workloads       the published scenarios, generated
+                     places          where their filters, events and moves are
     the table        draft           subscriptions as they were written
                      vocabulary      from values to small integers
                      constraints     encoded, by name
@@ -32,6 +33,7 @@ the answer is, for every event, the set of interfaces it must be delivered to.
                      machine         where and with what it was measured
                      report          tables and plots
     in Python        api             tables, batches and answers without MPI and Spark
+                     live_matcher    the same while subscriptions come and go
     on the terminal  cli             the command mpi-match
                      exits           how a command ends
                      terminal        what people see
@@ -57,6 +59,7 @@ _HOME = {
     "make_events": "api",
     "make_batch": "api",
     "match": "api",
+    "LiveMatcher": "live_matcher",
     "open_engine": "engines",
     "EngineError": "engines",
     "Table": "table",

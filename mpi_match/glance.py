@@ -1,4 +1,4 @@
-"""A file at a glance: what is in a table, an event table or a file of matches, in a screen of text or one object.
+"""A file at a glance: what is in a table, an event table, matches or changes, in a screen of text or one object.
 
 Everything that is read is checked on the way (see `storage`), so a damaged file shows itself here too.
 """
@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays import Array
+from mpi_match.change_log import ChangeLog
+from mpi_match.changes import Change
 from mpi_match.event_table import EventTable
 from mpi_match.matches import MatchesFile
 from mpi_match.model import Event
@@ -129,7 +131,22 @@ def _of_matches(path: Path, attributes: dict[str, Any], rows: int, n_parts: int)
     }
 
 
-_GLANCES = {"table": _of_table, "events": _of_events, "matches": _of_matches}
+def _of_changes(path: Path, attributes: dict[str, Any], rows: int, n_parts: int) -> dict[str, Any]:
+    log = ChangeLog.load(path)
+    counts = np.bincount(log.kind, minlength=len(Change))
+    stamps = log.before_event[:rows].tolist()
+    steps = zip(stamps, log.kind.tolist(), log.target.tolist(), strict=False)
+    return {
+        "changes": len(log),
+        **{change.name.lower(): int(counts[change]) for change in Change},
+        "new_interfaces": len(log.labels),
+        "last_before_event": int(log.before_event[-1]) if len(log) else 0,
+        "table": log.table_digest,
+        "first": [{"before_event": event, Change(kind).name.lower(): target} for event, kind, target in steps],
+    }
+
+
+_GLANCES = {"table": _of_table, "events": _of_events, "matches": _of_matches, "changes": _of_changes}
 
 
 def _spread(counts: Array) -> dict[str, float]:

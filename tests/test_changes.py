@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from mpi_match.change_stream import ChangeStream, StampedChanges
 from mpi_match.changes import Change, Changes
 from mpi_match.engines import EngineError, open_engine
 from mpi_match.events import Events
+from mpi_match.glance import glance, glance_lines
 from mpi_match.live_table import LiveTable, Refusal
 from mpi_match.model import Event, Filter, ModelError, area, covers, make_event, make_filter
 from mpi_match.rows import ChangeRow, change_of_row
@@ -247,6 +250,31 @@ def test_a_file_says_what_it_is(log: ChangeLog, tmp_path: Path) -> None:
         }
     with pytest.raises(StorageError, match="holds 'changes', expected 'table'"):
         Table.load(tmp_path / "changes.h5")
+
+
+def test_the_format_page_has_the_datasets_of_changes_and_the_digest_of_a_table(
+    log: ChangeLog, table: Table, repository: Path
+) -> None:
+    page = (repository / "mpi_match" / "FORMAT.md").read_text(encoding="utf-8")
+    section = page.split("## 5. Changes")[1].split("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    named = {name for row in rows for name in re.findall(r"`([^`]+)`", row)} - {"table", *log.counts()}
+    assert named == {name for name, _ in log.arrays() if not name.startswith("added/")} | {"added/…"}
+    assert all(f"{kind.value} {kind.name.lower().replace('_interface', ' an interface')}" in section for kind in Change)
+    described = page.split("## 2. Table")[1].split("### Types")[0]
+    listed = re.findall(r"`([a-z]+/[a-z_]+)`", "".join(re.findall(r"^\| (`.*?) \|", described, re.MULTILINE)))
+    arrays = dict(table.arrays())
+    digest = hashlib.sha256(b"".join(f"{name} {len(arrays[name])};".encode() + arrays[name].tobytes() for name in listed))
+    assert digest.hexdigest() == log.table_digest
+
+
+def test_changes_at_a_glance(log: ChangeLog, tmp_path: Path) -> None:
+    log.save(tmp_path / "changes.h5")
+    found = glance(tmp_path / "changes.h5", rows=2)
+    counts = {"changes": 8, "move": 3, "add": 3, "remove": 1, "remove_interface": 1, "new_interfaces": 1}
+    assert {key: found[key] for key in counts} == counts
+    assert found["first"] == [{"before_event": 0, "move": 1}, {"before_event": 7, "add": 3}]
+    assert any("remove interface   1" in line for line in glance_lines(found))
 
 
 def test_a_wire_that_is_none_is_refused(log: ChangeLog, table: Table) -> None:

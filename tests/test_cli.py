@@ -494,7 +494,9 @@ def test_bench_adds_to_a_file(tmp_path):
     assert len((tmp_path / "bench.jsonl").read_text().splitlines()) == 2
 
 
-@pytest.mark.parametrize("command", [["subscriptions", "a.jsonl"], ["events", "a.jsonl", "--table", "t.h5"]])
+@pytest.mark.parametrize(
+    "command", [["subscriptions", "a.jsonl"], *([what, "a.jsonl", "--table", "t.h5"] for what in ("events", "changes"))]
+)
 def test_compile_without_spark_says_what_fixes_it(monkeypatch, command):
     missing = doctor.Finding(
         "Java", False, "no Java", False, "`mpi-match compile`", "apt-get install -y openjdk-17-jre-headless"
@@ -517,6 +519,10 @@ def test_compile_hands_its_arguments_to_the_job(monkeypatch, tmp_path):
             calls.append((inputs, table, output, options))
             return CompileSummary(5, 0, 0, 0, 5, 0, None, 0.5)
 
+        def compile_changes(self, inputs, table, output, **options):
+            calls.append((inputs, table, output, options))
+            return CompileSummary(2, 1, 3, 1, 0, 0, None, 0.5, 4)
+
     calls = []
     monkeypatch.setattr("mpi_match.cli_compile._spark_job", Job)
     common = {"format": "json", "rejects": Path("r"), "strict": True, "master": "local[1]", "partitions": 3}
@@ -528,6 +534,11 @@ def test_compile_hands_its_arguments_to_the_job(monkeypatch, tmp_path):
     mpi_match("compile", "events", "a", "--table", "t.h5", "-o", "e.h5", "--location", "x,y", "--id", "n")
     unset = {"format": None, "rejects": None, "strict": False, "master": None, "partitions": None}
     assert calls.pop() == (["a"], Path("t.h5"), Path("e.h5"), {"location": "x,y", "id": "n", **unset})
+    result = mpi_match("compile", "changes", "a", "--table", "t.h5", "-o", "c.h5", "--strict", "--json")
+    unset = {"rejects": None, "strict": True, "master": None}
+    assert calls.pop() == (["a"], Path("t.h5"), Path("c.h5"), unset)
+    assert json.loads(result.stdout)["changes"] == 4
+    assert "4 changes; 1 filter added" in result.stderr
 
 
 # How commands end

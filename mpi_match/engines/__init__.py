@@ -11,6 +11,7 @@ cure of one slowness of the one before:
     counting    looks at the constraints on the event's names, vectorised   no look at filters without a satisfied constraint
     keyed       looks at the filters that share a rare combination of features with the event, on CPU threads
     ccm         one GPU thread per constraint on the event's names (Margara & Cugola, DEBS 2011)
+    clcb        CCM's rows, after a GPU thread per filter has looked at its area (Cugola & Margara, Middleware 2012)
     keyed_cuda  `keyed` on a GPU
 
 `auto` is the fastest of these that this machine can run.
@@ -29,7 +30,7 @@ from mpi_match.table import Table
 
 log = logging.getLogger(__name__)
 
-ENGINES = ("reference", "counting", "keyed", "keyed_cuda", "ccm")
+ENGINES = ("reference", "counting", "keyed", "keyed_cuda", "ccm", "clcb")
 """Registry: names of engines, each a module of this package with a class `ENGINE`."""
 
 AUTO = ("keyed_cuda", "keyed")
@@ -101,7 +102,15 @@ def _open_auto(table: Table, device: int | None, threads: int | None, live: bool
 def refuse_changes(name: str, live: bool) -> None:
     """What an engine that serves only fixed tables says when it is opened for one that will change."""
     if live:
-        raise EngineError(f"engine {name!r} serves tables that do not change; keyed and reference take changes")
+        raise EngineError(f"engine {name!r} serves tables that do not change; keyed, clcb and reference take changes")
+
+
+def check_changes(name: str, live: bool, table: Table, changes: Changes) -> None:
+    """Refuse changes of an engine that was opened for a fixed table, or filters encoded with another vocabulary."""
+    if not live:
+        raise EngineError(f"engine {name!r} was opened for a table that does not change; open it with live=True")
+    if changes.added is not None and changes.added.vocabulary.fingerprint != table.vocabulary.fingerprint:
+        raise EngineError("the added filters were encoded with another vocabulary than the engine's table")
 
 
 def check_batch(table: Table, batch: EventBatch) -> None:

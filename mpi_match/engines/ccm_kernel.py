@@ -64,7 +64,7 @@ _SET_OFFSETS, _SET_CODES = SECTION["set_offsets"], SECTION["set_codes"]
 
 
 @device_function
-def _word(words: Any, section: int, i: int) -> Any:
+def word_of(words: Any, section: int, i: int) -> Any:
     """Word i of a section of the table."""
     return np.int64(words[np.int64(words[section]) + i])
 
@@ -82,7 +82,7 @@ def _lower_bound(words: Any, first: int, last: int, wanted: int) -> Any:
 
 
 @device_function
-def _load_attribute(words: Any, events: Any, shared: Any, event: int, attribute: int) -> None:
+def load_attribute(words: Any, events: Any, shared: Any, event: int, attribute: int) -> None:
     """Bring attribute number `attribute` of an event, and the bounds of the runs it looks at, to shared memory."""
     offsets = events[OFFSETS]
     first, last = events[offsets + event], events[offsets + event + 1]
@@ -99,42 +99,42 @@ def _load_attribute(words: Any, events: Any, shared: Any, event: int, attribute:
     n_names = np.int64(words[N_NAMES])
     if name >= n_names:  # an atom: all rows of its run are satisfied
         run = 3 * n_names + name
-        shared[EXISTS_ROWS] = _word(words, _RUN_OFFSETS, run)
-        shared[N_EXISTS] = _word(words, _RUN_OFFSETS, run + 1) - shared[EXISTS_ROWS]
+        shared[EXISTS_ROWS] = word_of(words, _RUN_OFFSETS, run)
+        shared[N_EXISTS] = word_of(words, _RUN_OFFSETS, run + 1) - shared[EXISTS_ROWS]
         shared[N_ROWS] = shared[N_EXISTS]
         return
     run = 4 * name
-    shared[EXISTS_ROWS] = _word(words, _RUN_OFFSETS, run)
-    shared[N_EXISTS] = _word(words, _RUN_OFFSETS, run + 1) - shared[EXISTS_ROWS]
+    shared[EXISTS_ROWS] = word_of(words, _RUN_OFFSETS, run)
+    shared[N_EXISTS] = word_of(words, _RUN_OFFSETS, run + 1) - shared[EXISTS_ROWS]
     shared[N_ROWS] = shared[N_EXISTS]
-    nan = _word(words, _SEGMENT_ENDS, 2 * name)
+    nan = word_of(words, _SEGMENT_ENDS, 2 * name)
     if code != nan:
-        type_ = 1 if code < nan else 2 if code <= _word(words, _SEGMENT_ENDS, 2 * name + 1) else 3
-        shared[TYPED_ROWS] = _word(words, _RUN_OFFSETS, run + type_)
-        shared[N_ROWS] += _word(words, _RUN_OFFSETS, run + type_ + 1) - shared[TYPED_ROWS]
+        type_ = 1 if code < nan else 2 if code <= word_of(words, _SEGMENT_ENDS, 2 * name + 1) else 3
+        shared[TYPED_ROWS] = word_of(words, _RUN_OFFSETS, run + type_)
+        shared[N_ROWS] += word_of(words, _RUN_OFFSETS, run + type_ + 1) - shared[TYPED_ROWS]
 
 
 @device_function
-def _satisfied(rows: Any, words: Any, row: int, code: int) -> bool:
+def satisfied(rows: Any, words: Any, row: int, code: int) -> bool:
     """Does a code satisfy a row of a run that it looks at?"""
     packed = rows[row]
     start, width = packed & 0xFFFFFFFF, (packed >> 32) & 0xFFFFFFFF
     if start & SET_ROW:
         codes = np.int64(words[_SET_CODES])
         set_ = start & (SET_ROW - 1)
-        last = codes + _word(words, _SET_OFFSETS, set_ + 1)
-        at = _lower_bound(words, codes + _word(words, _SET_OFFSETS, set_), last, code)
+        last = codes + word_of(words, _SET_OFFSETS, set_ + 1)
+        at = _lower_bound(words, codes + word_of(words, _SET_OFFSETS, set_), last, code)
         listed = at < last and np.int64(words[at]) == code
         return listed != (width == 1)
     return ((code - start) & 0xFFFFFFFF) <= width
 
 
 @device_function
-def _rest_holds(rows: Any, words: Any, events: Any, event: int, first: int, last: int, filter_id: int) -> bool:
+def rest_holds(rows: Any, words: Any, events: Any, event: int, first: int, last: int, filter_id: int) -> bool:
     """Is the event (attributes `first` to `last`) in the filter's area, and without the names that must be absent?"""
     begin = np.int64(words[_REST_FILTER])
     rest = _lower_bound(words, begin, begin + np.int64(words[N_REST]), filter_id) - begin
-    area = _word(words, _REST_AREA, rest)
+    area = word_of(words, _REST_AREA, rest)
     if area > 0:
         circle = np.int64(words[AREAS]) + 3 * (area - 1)
         location = events[LOCATIONS] + 2 * event
@@ -142,8 +142,8 @@ def _rest_holds(rows: Any, words: Any, events: Any, event: int, first: int, last
         dy = add(double_of(events[location + 1]), -double_of(rows[circle + 1]))
         if not add(multiply(dx, dx), multiply(dy, dy)) <= double_of(rows[circle + 2]):  # NaN, no location, is outside
             return False
-    for i in range(_word(words, _ABSENT_OFFSETS, rest), _word(words, _ABSENT_OFFSETS, rest + 1)):
-        name = _word(words, _ABSENT_NAMES, i)
+    for i in range(word_of(words, _ABSENT_OFFSETS, rest), word_of(words, _ABSENT_OFFSETS, rest + 1)):
+        name = word_of(words, _ABSENT_NAMES, i)
         for attribute in range(first, last):
             if events[events[ATTRIBUTES] + attribute] >> np.int64(words[SHIFT]) == name:
                 return False
@@ -155,9 +155,9 @@ def _deliver(
     rows: Any, words: Any, events: Any, answers: Any, found: Any, plan: int, z: int, shared: Any, filter_id: int
 ) -> None:
     """Record that everything counted of a filter is satisfied, if the rest of it holds too."""
-    info = _word(words, _INTERFACE, filter_id)
+    info = word_of(words, _INTERFACE, filter_id)
     event = events[plan + FIRST] + z
-    if info & HAS_REST and not _rest_holds(
+    if info & HAS_REST and not rest_holds(
         rows, words, events, event, shared[FIRST_ATTRIBUTE], shared[LAST_ATTRIBUTE], filter_id
     ):
         return
@@ -231,7 +231,7 @@ def ccm_kernel(rows: Any, words: Any, events: Any, counts: Any, answers: Any, fo
     z = np.int64(cuda.blockIdx.z)
     live = z < events[plan + N_EVENTS]
     if cuda.threadIdx.x == 0 and live:
-        _load_attribute(words, events, shared, events[plan + FIRST] + z, np.int64(cuda.blockIdx.y))
+        load_attribute(words, events, shared, events[plan + FIRST] + z, np.int64(cuda.blockIdx.y))
     cuda.syncthreads()
     _reset(words, events, counts, answers, found, plan, z)
     if not live:
@@ -249,7 +249,7 @@ def ccm_kernel(rows: Any, words: Any, events: Any, counts: Any, answers: Any, fo
     i = x
     while i < n_rows:  # not `range`: with a step, Numba divides to count the turns
         row = exists_rows + i if i < n_exists else typed_rows + i
-        if _satisfied(rows, words, row, code):
+        if satisfied(rows, words, row, code):
             filter_id = np.int64(words[filters + row])
             at = (filter_id & place) << bits
             before = cuda.atomic.sub(counts, base + (filter_id >> log), np.uint32(np.int64(1) << at))
@@ -259,7 +259,7 @@ def ccm_kernel(rows: Any, words: Any, events: Any, counts: Any, answers: Any, fo
     if cuda.blockIdx.y == 0:
         i = x
         while i < np.int64(words[N_ALWAYS]):
-            _deliver(rows, words, events, answers, found, plan, z, shared, _word(words, _ALWAYS, i))
+            _deliver(rows, words, events, answers, found, plan, z, shared, word_of(words, _ALWAYS, i))
             i += stride
 
 

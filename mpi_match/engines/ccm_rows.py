@@ -84,14 +84,21 @@ class CcmRows:
         return int(self.words[COUNTER_WORDS])
 
     @property
+    def counter_log(self) -> int:
+        """2^n counters share a word."""
+        return int(self.words[COUNTER_LOG])
+
+    @property
     def answer_words(self) -> int:
         """Words of the bit mask of one event."""
         return int(self.words[ANSWER_WORDS])
 
 
-def ccm_rows(table: Table) -> CcmRows:
-    """Lay a table out for the kernel.  Raises EngineError for a table with too many codes on a name, names, interfaces or
-    filters."""
+def ccm_rows(table: Table, engine: str = "ccm", *, by_filter: bool = False) -> CcmRows:
+    """Lay a table out for the kernels of `engine`; the rows of a run ascend by what they ask for, or `by_filter`.
+
+    Raises EngineError for a table with too many codes on a name, names, interfaces or filters.
+    """
     v, c = table.vocabulary, table.constraints
     limits = {
         "codes on one name": int(v.n_codes.max(initial=0)),
@@ -103,7 +110,7 @@ def ccm_rows(table: Table) -> CcmRows:
     }
     for what, n in limits.items():
         if n >= SET_ROW:
-            raise EngineError(f"ccm cannot hold {n} {what} (at most 2^31 - 1); keyed can")
+            raise EngineError(f"{engine} cannot hold {n} {what} (at most 2^31 - 1); keyed can")
 
     op, name = c.op, c.name_id
     is_atom, is_absent = np.isin(op, ATOM_OPS), op == Op.ABSENT
@@ -112,6 +119,8 @@ def ccm_rows(table: Table) -> CcmRows:
     by_atom = np.argsort(atom, kind="stable")
     order = np.concatenate([plain, atoms[by_atom]])
     run = np.concatenate([4 * name[plain] + c.type[plain], 4 * v.n_names + atom[by_atom]])
+    if by_filter:
+        order = order[np.argsort(run << 32 | c.filter_id[order])]
     run_offsets = offsets_of(np.bincount(run, minlength=4 * v.n_names + v.n_atoms))
 
     size = np.bincount(c.filter_id[order], minlength=table.n_filters)
@@ -141,7 +150,7 @@ def ccm_rows(table: Table) -> CcmRows:
     header[N_ALWAYS], header[N_REST] = len(always), len(rest["rest_filter"])
     header[AREAS], header[ANSWER_WORDS] = len(packed), -(-table.n_interfaces // 32)
     if header.max() >= 1 << 32:
-        raise EngineError(f"ccm cannot hold {table.n_constraints} constraints of {table.n_filters} filters; keyed can")
+        raise EngineError(f"{engine} cannot hold {table.n_constraints} constraints of {table.n_filters} filters; keyed can")
     words = np.concatenate([header.astype(np.uint32), *(sections[s].astype(np.uint32) for s in SECTIONS)])
     rows = np.concatenate([packed.view(np.int64), areas.reshape(-1).view(np.int64)])
     return CcmRows(rows, words, _longest(run_offsets, v.n_names))

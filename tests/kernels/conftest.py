@@ -19,7 +19,19 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
 
 @pytest.fixture(scope="session", autouse=True)
 def _tiny_shapes():
-    from mpi_match.engines import ccm, ccm_batch, ccm_event, ccm_kernel, keyed_answers, keyed_cuda
+    from mpi_match.engines import (
+        ccm,
+        ccm_batch,
+        ccm_event,
+        ccm_kernel,
+        clcb,
+        clcb_batch,
+        clcb_event,
+        clcb_live,
+        clcb_shelf,
+        keyed_answers,
+        keyed_cuda,
+    )
 
     patch = pytest.MonkeyPatch()
     patch.setattr(ccm_kernel, "BLOCK", 3)
@@ -29,6 +41,17 @@ def _tiny_shapes():
     patch.setattr(ccm_batch, "PASS_EVENTS", 5)
     patch.setattr(ccm_batch, "FIRST_PAIRS", 1)
     patch.setattr(ccm_event, "FIRST_IDS", 1)
+    patch.setattr(clcb, "LEAST_ATTRIBUTES", 1)
+    patch.setattr(clcb_shelf, "BLOCK", 2)
+    patch.setattr(clcb_shelf, "BLOCKS_PER_MULTIPROCESSOR", 1)
+    patch.setattr(clcb_shelf, "FEW_MOVES", 2)
+    patch.setattr(clcb_shelf, "RING", 3)
+    patch.setattr(clcb_live, "SMALL", 2)
+    patch.setattr(clcb_live, "GROWTH", 2)
+    patch.setattr(clcb_batch, "COUNTER_BYTES", 200)
+    patch.setattr(clcb_batch, "PASS_EVENTS", 11)
+    patch.setattr(clcb_batch, "FIRST_PAIRS", 1)
+    patch.setattr(clcb_event, "FIRST_IDS", 1)
     for module in (keyed_answers, keyed_cuda):
         patch.setattr(module, "BLOCK", 4)
         patch.setattr(module, "SCAN_THREADS", 4)

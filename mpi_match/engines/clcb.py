@@ -1,0 +1,122 @@
+r"""CLCB: a thread per filter looks where the event is, before CCM counts constraints.
+
+Cugola & Margara, "High-Performance Location-Aware Publish-Subscribe on GPUs", Middleware 2012.
+
+`ccm` counts the constraints of every filter that shares a name with the event, and looks at areas last.  But in the
+location-aware world nearly all filters are somewhere else:
+
+    Loc     filter     . . . . . . . . . . . .     a thread per filter: may the event have all its names (a Bloom filter of
+              |            |       |               32 bits), and is the event in its circle?
+    Cont    row        . . . . . . . . . . . .     a thread per constraint on the event's names, as in CCM, but only where
+              |            |       |               Loc left something to count
+    Zip     interface  . . . . . . . .             a thread per interface: those that were marked become a list
+              |          |       |
+    ids                  1       5
+
+**One event at a time**, the published way (`--batch 1`): one stream, one wait, and counters reset once in four events
+(`clcb_event`).  **Batches**, ours: many events in flight (`clcb_batch`).
+
+**Changes**: an area moves with one small copy, in constant time, as in the paper.  Filters are removed the same way; added
+ones get tables of their own, joined now and then (`clcb_live`), and an event that comes meanwhile waits: a second or two
+where millions are joined.
+
+Where we differ from the paper: operators beyond its own come down to CCM's interval test (`ccm_rows`), and names that must
+be absent are looked at last; rows of a name ascend by filter; counts go down from a filter's size, so that Loc's mark is the
+count; circles are in double precision, rounded at every step like the model's.
+"""
+
+from __future__ import annotations
+
+import time
+
+from mpi_match.arrays import Array
+from mpi_match.batch import EventBatch
+from mpi_match.changes import Changes
+from mpi_match.engines import check_batch, check_changes
+from mpi_match.engines._cuda import open_gpu
+from mpi_match.engines.ccm_kernel import FILTERS, INTERFACES
+from mpi_match.engines.clcb_batch import ManyEvents
+from mpi_match.engines.clcb_event import OneEvent, Runs
+from mpi_match.engines.clcb_live import Books
+from mpi_match.engines.clcb_shelf import Shelf
+from mpi_match.matches import Matches
+from mpi_match.table import Table
+
+FEW_EVENTS = 4
+"""Batches up to this size go event by event, in the published way."""
+LEAST_ATTRIBUTES = 4
+"""Graphs are captured for events of up to 4, 8, 16, ... attributes."""
+
+
+class Clcb:
+    """CLCB on one GPU.  `upload_s` is what making the table's arrays and bringing them there took; `kernel_s` is the device
+    time of all batches so far (single events are not timed: that would take longer than they do)."""
+
+    name = "clcb"
+
+    def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
+        self._gpu = open_gpu(device)
+        self.device = self._gpu.info.name
+        self._table, self._live = table, live
+        self._stream = self._gpu.stream()
+        self.kernel_s = 0.0
+        start = time.perf_counter()
+        self._books = Books(table, self._shelf)
+        self.upload_s = time.perf_counter() - start
+        self._forget()
+
+    def _shelf(self, table: Table, ids: Array) -> Shelf:
+        return Shelf(self._gpu, self._stream, table, ids)
+
+    def _forget(self) -> None:
+        """Shelves or ids are others now: so will be what was made for them."""
+        self._runs: Runs | None = None
+        self._one: dict[tuple[int, int], OneEvent] = {}
+        self._many: dict[int, ManyEvents] = {}
+
+    def update(self, changes: Changes) -> None:
+        """See `Engine.update`."""
+        check_changes(self.name, self._live, self._table, changes)
+        if self._books.update(changes):
+            self._forget()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        return self._gpu.n_bytes
+
+    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+        """See `Engine.match`."""
+        check_batch(self._table, batch)
+        answer = FILTERS if filters else INTERFACES
+        if batch.n_events == 1:
+            return self._match_one(batch, answer)
+        if 0 < batch.n_events <= FEW_EVENTS:
+            return Matches.concat([self._match_one(batch[i : i + 1], answer) for i in range(batch.n_events)])
+        many = self._many.get(answer)
+        if many is None:
+            books = self._books
+            many = ManyEvents(self._gpu, self._stream, books.shelves, answer, self._n_ids(answer), books.n_interfaces)
+            self._many[answer] = many
+        before = many.kernel_s
+        matches = many.match(batch)
+        self.kernel_s += many.kernel_s - before
+        return matches
+
+    def _n_ids(self, answer: int) -> int:
+        return self._books.n_filters if answer == FILTERS else self._books.n_interfaces
+
+    def _match_one(self, batch: EventBatch, answer: int) -> Matches:
+        n_attributes = max(LEAST_ATTRIBUTES, 1 << (len(batch.attributes) - 1).bit_length())
+        one = self._one.get((answer, n_attributes))
+        if one is None:
+            if self._runs is None:
+                self._runs = Runs(self._gpu, self._books.shelves, self._books.n_interfaces)
+            one = OneEvent(
+                self._gpu, self._stream, self._books.shelves, self._runs, answer, self._n_ids(answer), n_attributes
+            )
+            self._one[answer, n_attributes] = one
+        return one.match(batch)
+
+
+ENGINE = Clcb

@@ -1,0 +1,115 @@
+"""Many events at a time, which is ours: CLCB's kernels with a third axis, and several words of counters for each filter.
+
+A batch is worked on in passes, a pass in launches of as many events as there is memory for their counters:
+
+    copy in    | zero, Loc, Cont, Zip | zero, Loc, Cont, Zip | ...     copy out
+                 events 0 .. s-1        events s .. 2s-1
+
+With four runs in a word, s events need s / 4 words for each filter.  Loc reads a filter once for all s events; Cont looks at
+its rows for each event anew.  The list holds the (event, id) pairs of the whole pass; when it was too short, it is made
+longer and the pass done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mpi_match.batch import EventBatch
+from mpi_match.engines._cuda import Gpu, Mark, PinnedBuffer, Stream
+from mpi_match.engines.ccm_kernel import ANSWER, ATTRIBUTES, CAPACITY, FILTERS, LOCATIONS, OFFSETS
+from mpi_match.engines.clcb_kernel import FOUND, HEADER_WORDS, MOST_AT_ONCE, N_INTERFACES, RUNS_LOG, zip_kernel
+from mpi_match.engines.clcb_shelf import Shelf, spread
+from mpi_match.matches import Matches, id_dtype
+
+COUNTER_BYTES = 1 << 28
+"""Bytes of counters, at most (but for one word of each filter): with 10 M filters, 24 events at a time."""
+PASS_EVENTS = 4096
+"""Events of a pass."""
+FIRST_PAIRS = 1 << 16
+"""Room in the list of answers before the first pass has shown what is needed."""
+
+
+class ManyEvents:
+    """Matches batches for one kind of answer with ids below `n_ids`.  `kernel_s` is the device time of all so far."""
+
+    def __init__(
+        self, gpu: Gpu, stream: Stream, shelves: Sequence[Shelf], answer: int, n_ids: int, n_interfaces: int
+    ) -> None:
+        self._gpu, self._stream, self._shelves, self._answer, self._n_ids = gpu, stream, shelves, answer, n_ids
+        self._n_interfaces = n_interfaces
+        self._log = min(shelf.runs_log for shelf in shelves)
+        n_filters = sum(shelf.n_filters for shelf in shelves)
+        n_words = max(min(COUNTER_BYTES // (4 * max(n_filters, 1)), MOST_AT_ONCE >> self._log), 1)
+        self._at_once = n_words << self._log
+        self._counters = [gpu.buffer(np.uint32).array(max(n_words * shelf.n_filters, 1)) for shelf in shelves]
+        self._interfaces = gpu.buffer(np.uint32).array(max(n_words * n_interfaces, 1))
+        self._events, self._host = gpu.buffer(np.int64), PinnedBuffer(np.int64)
+        self._host_found, self._capacity = PinnedBuffer(np.int64), FIRST_PAIRS
+        self._before, self._after = Mark(), Mark()
+        self.kernel_s = 0.0
+
+    def match(self, batch: EventBatch) -> Matches:
+        """The answers for a batch of any size."""
+        if batch.n_events == 0:
+            return Matches.from_offsets(np.zeros(1, np.int64), np.zeros(0, id_dtype(self._n_ids)), self._n_ids)
+        starts = range(0, batch.n_events, PASS_EVENTS)
+        return Matches.concat([self._pass(batch[start : start + PASS_EVENTS]) for start in starts])
+
+    def _pass(self, batch: EventBatch) -> Matches:
+        while True:
+            found = self._pack(batch)
+            n_found = self._launch(batch, found)
+            if n_found <= self._capacity:
+                break
+            self._capacity = n_found * 5 // 4
+        pairs = self._host_found.array(n_found)
+        self._stream.copy_out(pairs, self._events.array(found + 1 + self._capacity).part(found + 1, found + 1 + n_found))
+        self._stream.synchronize()
+        return Matches.from_pairs(pairs >> 32, pairs & 0xFFFFFFFF, batch.n_events, self._n_ids)
+
+    def _pack(self, batch: EventBatch) -> int:
+        """Write the words that travel; returns where the count stands."""
+        n_events = batch.n_events
+        offsets = HEADER_WORDS
+        locations = offsets + n_events + 1
+        attributes = locations + 2 * n_events
+        found = attributes + len(batch.attributes)
+        host = self._host.array(found + 1)
+        host[[ANSWER, OFFSETS, LOCATIONS, ATTRIBUTES]] = self._answer, offsets, locations, attributes
+        host[[CAPACITY, FOUND, N_INTERFACES, RUNS_LOG]] = self._capacity, found, self._n_interfaces, self._log
+        host[offsets:locations] = batch.bounds
+        host[locations:attributes].view(np.float64)[:] = np.nan if batch.location is None else batch.location.reshape(-1)
+        host[attributes:found] = batch.attributes
+        host[found] = 0
+        return found
+
+    def _launch(self, batch: EventBatch, found: int) -> int:
+        """Copy a batch in and run its launches; returns how many pairs were found."""
+        stream, widest = self._stream, int(np.diff(batch.bounds).max())
+        events = self._events.array(found + 1 + self._capacity)
+        launches = [
+            shelf.launches(events, counters, self._interfaces, widest, min(self._at_once, batch.n_events))
+            for shelf, counters in zip(self._shelves, self._counters, strict=True)
+        ]
+        zip_ = spread(zip_kernel, self._gpu, self._interfaces.size, (events, self._interfaces, 0, 0, 0))
+        stream.copy_in(events, self._host.array(found + 1))
+        self._before.record(stream)
+        for first in range(0, batch.n_events, self._at_once):
+            n_events = min(self._at_once, batch.n_events - first)
+            for counters in self._counters:
+                stream.zero(counters)
+            stream.zero(self._interfaces)
+            for launch in launches:
+                launch(first, n_events, 0)
+            if self._answer != FILTERS:
+                zip_.set(2, first)
+                zip_.set(3, n_events)
+                zip_(stream)
+        self._after.record(stream)
+        counter = self._host_found.array(1)
+        stream.copy_out(counter, events.part(found, found + 1))
+        stream.synchronize()
+        self.kernel_s += self._after.seconds_since(self._before)
+        return int(counter[0])

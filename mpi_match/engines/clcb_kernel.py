@@ -1,0 +1,294 @@
+r"""The kernels of CLCB, and what they share.
+
+    Loc    a thread per filter        Bloom filter of its names, then the circle: who is left may count
+    Cont   a thread per constraint    CCM's rows of the event's names; goes on only where Loc left a count
+    Zip    a thread per interface     interfaces that were marked become a list of ids
+
+**Counters.**  A filter has a word of 32 bits, which serves four events one after the other, each in a byte of its own:
+
+    word of a filter    | run 3 | run 2 | run 1 | run 0 |      Loc writes how many constraints there are to count;
+                                                               Cont counts down, and who comes from 1 to 0 is complete
+
+Loc writes only where a filter passes, so the bytes must be zero before; with four runs in a word, words are set to zero once
+in four events.  (A filter of more than 255 constraints needs wider counts: then a word has two runs, or one.)  Interfaces
+have words of their own with as many runs.  A batch has several words for each, so that more events than a word has runs are
+worked on together.
+
+**Words that travel.**  One array, `events`, holds what an event brings and what it takes away, so that one copy in and one
+copy out do:
+
+    | header | offsets | locations | attributes | count | ids ...
+    '---------------- copy in --------------------------'
+                                                '- copy out -'
+
+The count comes in as 0, whatever the last event left there.  The header is CCM's and three words more.
+
+Rows and their test are CCM's (`ccm_rows`, `ccm_kernel`), but the rows of a name ascend by filter: threads beside each other
+then look at counters beside each other.  Arithmetic is in signed 64-bit integers throughout, as there.  Arrays that belong
+together are handed down as tuples: `shelf` is (filters, rows, words), see `clcb_shelf`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpi_match.engines._cuda import add, cuda, device_function, double_of, kernel, multiply
+from mpi_match.engines.ccm_kernel import (
+    ANSWER,
+    ATTRIBUTES,
+    CAPACITY,
+    CODE,
+    EVENTS_HEADER,
+    EXISTS_ROWS,
+    FILTERS,
+    LOCATIONS,
+    N_EXISTS,
+    N_ROWS,
+    OFFSETS,
+    SHARED_WORDS,
+    TYPED_ROWS,
+    load_attribute,
+    rest_holds,
+    satisfied,
+    word_of,
+)
+from mpi_match.engines.ccm_rows import COUNTER_LOG, HAS_REST, SECTION, SHIFT
+
+FOUND, N_INTERFACES, RUNS_LOG = range(EVENTS_HEADER, EVENTS_HEADER + 3)
+"""More words of the header: where the count stands, how many interfaces there are, and 2^n runs share a word."""
+HEADER_WORDS = RUNS_LOG + 1
+MOST_AT_ONCE = 32
+"""Events of a launch: what a block of Loc has room for."""
+BLOOM_BITS = 32
+FLAG_BITS = 8
+"""Bits of a run in the word of an interface."""
+MAX_REGISTERS = 48
+"""Of a thread of Loc or Cont, which wait for memory: five blocks of 256 share a multiprocessor then, and hardly anything
+spills.  They would take 56 and 58; no number was tried on a GPU."""
+AHEAD = 4
+"""Filters, or rows, whose memory a thread asks for before it waits for any of it."""
+
+_INTERFACE, _COUNTERS, _ROW_FILTER = SECTION["interface"], SECTION["counters"], SECTION["row_filter"]
+
+
+@device_function
+def _runs_mask(events: Any) -> Any:
+    """The bits of a run's number that say which part of a word it has; the others say which word."""
+    return (np.int64(1) << events[RUNS_LOG]) - 1
+
+
+@device_function
+def _size_of(words: Any, filter_id: int) -> Any:
+    """How many constraints of a filter Cont has to count."""
+    log = np.int64(words[COUNTER_LOG])
+    bits = 5 - log
+    at = (filter_id & ((np.int64(1) << log) - 1)) << bits
+    return (word_of(words, _COUNTERS, filter_id >> log) >> at) & ((np.int64(1) << (np.int64(1) << bits)) - 1)
+
+
+@device_function
+def _bloom_of(words: Any, events: Any, event: int) -> Any:
+    """The Bloom filter of an event's names."""
+    bloom = np.int64(0)
+    attributes, shift = events[ATTRIBUTES], np.int64(words[SHIFT])
+    for i in range(events[events[OFFSETS] + event], events[events[OFFSETS] + event + 1]):
+        bloom |= np.int64(1) << ((events[attributes + i] >> shift) & (BLOOM_BITS - 1))
+    return bloom
+
+
+@device_function
+def _is_inside(areas: Any, filter_id: int, x: float, y: float) -> Any:
+    """Is the place in the filter's circle?  A radius of infinity: it has none; NaN: it is not there any more."""
+    at = 3 * filter_id
+    radius = areas[at + 2]
+    dx, dy = add(x, -areas[at]), add(y, -areas[at + 1])
+    return radius == np.inf or add(multiply(dx, dx), multiply(dy, dy)) <= multiply(radius, radius)
+
+
+@device_function
+def _append(events: Any, event: int, id_: int) -> None:
+    """Put a pair on the list of answers, or only count it when there is no room."""
+    counter = events[FOUND]
+    at = cuda.atomic.add(events, counter, 1)
+    if at < events[CAPACITY]:
+        events[counter + 1 + at] = event << 32 | id_
+
+
+@device_function
+def _deliver(shelf: Any, events: Any, interfaces: Any, event: int, run: int, filter_id: int) -> None:
+    """Mark the interface of a filter whose area and counted constraints are satisfied, unless a name is there that must be
+    absent; where filters are asked for, put the filter on the list instead."""
+    filters, rows, words = shelf
+    info = word_of(words, _INTERFACE, filter_id)
+    if info & HAS_REST:
+        offsets = events[OFFSETS] + event
+        if not rest_holds(rows, words, events, event, events[offsets], events[offsets + 1], filter_id):
+            return
+    if events[ANSWER] == FILTERS:
+        _append(events, event, np.int64(filters[(filters.size >> 1) + filter_id]))
+        return
+    at = (run >> events[RUNS_LOG]) * events[N_INTERFACES] + (info & (HAS_REST - 1))
+    flag = np.int64(1) << (run & _runs_mask(events)) * FLAG_BITS
+    if not np.int64(interfaces[at]) & flag:
+        cuda.atomic.or_(interfaces, at, np.uint32(flag))
+
+
+@kernel(
+    "void(uint32[::1], float64[::1], int64[::1], uint32[::1], int64[::1], uint32[::1], uint32[::1],"
+    " int64, int64, int64, int64)",
+    max_registers=MAX_REGISTERS,
+)
+def loc_kernel(
+    filters: Any,
+    areas: Any,
+    rows: Any,
+    words: Any,
+    events: Any,
+    counters: Any,
+    interfaces: Any,
+    n_filters: int,
+    first: int,
+    n_events: int,
+    run: int,
+) -> None:
+    """Find the filters whose names the event may have and whose area it is in, and let them count.
+
+    One thread per filter (x); each looks at all events of the launch, `first` to `first + n_events`, the first of which has
+    run number `run`, the next the next.
+
+    Parameters:
+        filters     u32 [2 n]  Bloom filters of names, then ids                 written at building
+        areas       f64 [3 n]  x, y and radius of each filter                   at building, then by updates
+        rows, words            CCM's table                                      at building
+        events      i64        what travels, see the module                     by the host, the list by kernels
+        counters    u32 [words, n_filters]     where zero before, afterwards the size of each filter that is left
+        interfaces  u32 [words, n_interfaces]  flags; marked here for filters with nothing to count
+
+    Launch: any grid along x (threads walk); shared memory 24 bytes for each of MOST_AT_ONCE events.
+    Work: a Bloom filter read per filter, 24 bytes more where it passes, one word written where the circle does.
+    Source: Cugola & Margara, Middleware 2012, kernel Loc.  We differ: a filter's size is written instead of a flag.
+    """
+    # a line for each: that is how the simulator tells arrays apart
+    blooms = cuda.shared.array(MOST_AT_ONCE, np.int64)
+    xs = cuda.shared.array(MOST_AT_ONCE, np.float64)
+    ys = cuda.shared.array(MOST_AT_ONCE, np.float64)
+    event = np.int64(cuda.threadIdx.x)
+    while event < n_events:
+        blooms[event] = _bloom_of(words, events, first + event)
+        location = events[LOCATIONS] + 2 * (first + event)
+        xs[event], ys[event] = double_of(events[location]), double_of(events[location + 1])
+        event += cuda.blockDim.x
+    cuda.syncthreads()
+    shelf, log, mask = (filters, rows, words), events[RUNS_LOG], _runs_mask(events)
+    bloom = cuda.local.array(AHEAD, np.int64)
+    stride = np.int64(cuda.gridDim.x * cuda.blockDim.x)
+    start = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
+    while start < n_filters:
+        for k in range(AHEAD):
+            bloom[k] = filters[min(start + k * stride, n_filters - 1)]
+        for k in range(AHEAD):
+            filter_id = start + k * stride
+            if filter_id >= n_filters:
+                break
+            for i in range(n_events):
+                if bloom[k] & ~blooms[i] or not _is_inside(areas, filter_id, xs[i], ys[i]):
+                    continue
+                size, its_run = _size_of(words, filter_id), run + i
+                if size == 0:
+                    _deliver(shelf, events, interfaces, first + i, its_run, filter_id)
+                else:
+                    at = (its_run >> log) * n_filters + filter_id
+                    counters[at] = np.uint32(np.int64(counters[at]) | size << ((its_run & mask) << (5 - log)))
+        start += AHEAD * stride
+
+
+@kernel(
+    "void(uint32[::1], int64[::1], uint32[::1], int64[::1], uint32[::1], uint32[::1], int64, int64, int64, int64)",
+    max_registers=MAX_REGISTERS,
+)
+def cont_kernel(
+    filters: Any,
+    rows: Any,
+    words: Any,
+    events: Any,
+    counters: Any,
+    interfaces: Any,
+    n_filters: int,
+    first: int,
+    n_events: int,
+    run: int,
+) -> None:
+    """Count, for each filter that Loc left, the constraints that each event satisfies; mark who is complete.
+
+    One thread per (event, attribute, row of the attribute's runs), as in CCM: z is the event, y the attribute, x walks the
+    rows.  A row whose filter has no count left is not looked at.
+
+    Parameters: as for `loc_kernel`; `counters` are counted down, `interfaces` get the flags of complete filters.
+
+    Launch: any grid along x, grid.y >= attributes of the widest event, grid.z >= n_events; shared memory 56 bytes.
+    Work: filter and counter of each row of the runs touched, 4 bytes each; the rows of filters that are left, and one atomic
+    for each of those that is satisfied.
+    Invariant: a count comes to 0 exactly once, when all counted constraints of its filter are satisfied, because an
+    attribute looks at a row at most once and names are distinct in an event.  A count that is 0 before stays so.
+    Source: Cugola & Margara, Middleware 2012, kernel Cont; Margara & Cugola, DEBS 2011.  We differ: counts go down.
+    """
+    z = np.int64(cuda.blockIdx.z)
+    if z >= n_events:
+        return
+    shared = cuda.shared.array(SHARED_WORDS, np.int64)
+    if cuda.threadIdx.x == 0:
+        load_attribute(words, events, shared, first + z, np.int64(cuda.blockIdx.y))
+    cuda.syncthreads()
+    n_rows, n_exists, code = shared[N_ROWS], shared[N_EXISTS], shared[CODE]
+    exists_rows, typed_rows = shared[EXISTS_ROWS], shared[TYPED_ROWS] - shared[N_EXISTS]
+    log = events[RUNS_LOG]
+    base = ((run + z) >> log) * n_filters
+    at = ((run + z) & _runs_mask(events)) << (5 - log)
+    count_mask = (np.int64(1) << (np.int64(1) << (5 - log))) - 1
+    shelf, filter_of = (filters, rows, words), np.int64(words[_ROW_FILTER])
+    filter_id, count = cuda.local.array(AHEAD, np.int64), cuda.local.array(AHEAD, np.int64)
+    stride = np.int64(cuda.gridDim.x * cuda.blockDim.x)
+    start = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
+    while start < n_rows:
+        for k in range(AHEAD):
+            i = min(start + k * stride, n_rows - 1)
+            filter_id[k] = words[filter_of + (exists_rows if i < n_exists else typed_rows) + i]
+        for k in range(AHEAD):
+            count[k] = (np.int64(counters[base + filter_id[k]]) >> at) & count_mask
+        for k in range(AHEAD):
+            i = start + k * stride
+            if i >= n_rows:
+                break
+            if count[k] and satisfied(rows, words, (exists_rows if i < n_exists else typed_rows) + i, code):
+                before = cuda.atomic.sub(counters, base + filter_id[k], np.uint32(np.int64(1) << at))
+                if (np.int64(before) >> at) & count_mask == 1:
+                    _deliver(shelf, events, interfaces, first + z, run + z, filter_id[k])
+        start += AHEAD * stride
+
+
+@kernel("void(int64[::1], uint32[::1], int64, int64, int64)")
+def zip_kernel(events: Any, interfaces: Any, first: int, n_events: int, run: int) -> None:
+    """Turn marked interfaces into a list of (event, interface) pairs, in any order.
+
+    One thread per word (x): runs of the same word belong to events one after the other, or to earlier launches.
+
+    Parameters: `events`, `interfaces`, `first`, `n_events`, `run` as for `loc_kernel`; the list is in `events`.
+
+    Launch: any grid along x (threads walk).  Work: a word read per interface, one atomic per answer.
+    Source: Cugola & Margara, Middleware 2012, kernel Zip.  As in the paper.
+    """
+    log, n_interfaces = events[RUNS_LOG], events[N_INTERFACES]
+    n_words = (((run + n_events - 1) >> log) + 1) * n_interfaces
+    stride = np.int64(cuda.gridDim.x * cuda.blockDim.x)
+    i = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
+    while i < n_words:
+        flags = np.int64(interfaces[i])
+        if flags:
+            word = i // n_interfaces
+            for part in range(np.int64(1) << log):
+                event = (word << log) + part - run
+                if flags >> part * FLAG_BITS & 1 and event >= 0 and event < n_events:
+                    _append(events, first + event, i - word * n_interfaces)
+        i += stride

@@ -1,0 +1,191 @@
+"""A shelf: filters of CLCB on the GPU, with the launches that look at them and the copies that move them.
+
+An engine has one shelf for its table; filters that are added later go to others (`clcb_live`).  Filters of a shelf have
+numbers, their places in its arrays:
+
+    filters   u32 [2 n]   Bloom filter of each one's names, then each one's id
+    areas     f64 [3 n]   x, y and radius, or EVERYWHERE, or NOWHERE where there is no filter any more
+    rows, words           CCM's table (`ccm_rows`), without areas
+
+The Bloom filter of a name is one bit, the name's number modulo 32: names are numbered densely, so bits are used evenly, and
+up to 32 names have bits of their own.  What must be absent has none; an atom is a name (`vocabulary`).
+
+**Moves.**  An area is 24 bytes at a place that follows from the filter, so moving it is one small copy, in constant time.  A
+removed filter is one that moved to nowhere.  Many moves at once travel in one copy and are put in their places by a kernel;
+where a filter moves more than once, the last move must win, which a stamp decides: each move has a number higher than all
+before, and a filter's stamp is the highest that wants it.
+
+    stamp    stamps[filter] = max(stamps[filter], number of the move)       a thread per move
+    place    areas[filter] = circle, if stamps[filter] is still mine        a thread per move
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.engines import EngineError
+from mpi_match.engines._cuda import DeviceArray, Gpu, Kernel, Launch, PinnedBuffer, Stream, cuda, kernel, pinned
+from mpi_match.engines.ccm_kernel import MAX_ATTRIBUTES
+from mpi_match.engines.ccm_rows import ccm_rows
+from mpi_match.engines.clcb_kernel import AHEAD, BLOOM_BITS, cont_kernel, loc_kernel
+from mpi_match.model import Op
+from mpi_match.table import Table
+from mpi_match.vocabulary import ATOM_OPS
+
+BLOCK = 256
+"""Threads of a block."""
+BLOCKS_PER_MULTIPROCESSOR = 5
+"""Blocks of a launch along x and y together, as many as a GPU has under way with `clcb_kernel.MAX_REGISTERS`: each reads
+once what its event brings, and then walks."""
+EVERYWHERE, NOWHERE = (0, 0, np.inf), (np.nan, np.nan, np.nan)
+"""The areas of a filter that has none, and of one that is not there any more."""
+FEW_MOVES = 8
+"""Up to so many moves are a copy each."""
+RING = 1024
+"""Moves whose copies may be under way."""
+
+
+def filter_columns(table: Table, ids: Array) -> tuple[Array, Array]:
+    """`filters` and `areas` of the module, for filters with these ids."""
+    c, v, n = table.constraints, table.vocabulary, table.n_filters
+    op = c.op
+    bit = (c.name_id & (BLOOM_BITS - 1)).astype(np.uint8)
+    atoms = np.flatnonzero(np.isin(op, ATOM_OPS))
+    bit[atoms] = (v.n_names + v.atom_offsets[c.name_id[atoms]] + c.lo[atoms]) & (BLOOM_BITS - 1)
+    bit[op == Op.ABSENT] = BLOOM_BITS
+    filters = np.zeros(2 * n, np.uint32)
+    for b in range(BLOOM_BITS):
+        filters[c.filter_id[bit == b]] |= np.uint32(1 << b)
+    filters[n:] = ids
+    areas = np.full((n, 3), EVERYWHERE)
+    areas[table.filters.area_filter] = table.filters.area
+    return filters, areas
+
+
+class Shelf:
+    """The filters of a table on the GPU.
+
+    `table` has the interface of each of its filters, whatever its labels say, and the areas that they began with; `ids` are
+    those of the filters.  `runs_log`: counts are so narrow that 2^n of them fit a word.
+    """
+
+    def __init__(self, gpu: Gpu, stream: Stream, table: Table, ids: Array) -> None:
+        nowhere = replace(table.filters, area_filter=table.filters.area_filter[:0], area=table.filters.area[:0])
+        base = ccm_rows(replace(table, filters=nowhere), "clcb", by_filter=True)
+        filters, areas = filter_columns(table, ids)
+        self.table, self.ids, self.n_filters = table, ids, table.n_filters
+        self.runs_log = base.counter_log
+        self._longest_run = base.longest_run
+        self._filters, self._areas = gpu.upload(filters), gpu.upload(areas)
+        self._rows, self._words = gpu.upload(base.rows), gpu.upload(base.words)
+        self._gpu, self._stream = gpu, stream
+        self._ring, self._at = pinned(3 * RING, np.float64), 0
+        self._stamps: DeviceArray | None = None
+        self._next_stamp = 1
+        self._moves = [(PinnedBuffer(dtype), gpu.buffer(dtype)) for dtype in (np.uint32, np.float64)]
+
+    def launches(
+        self, events: DeviceArray, counters: DeviceArray, interfaces: DeviceArray, n_attributes: int, n_events: int
+    ) -> Callable[[int, int, int], None]:
+        """A function that gives Loc and Cont to the stream: `launch(first, n_events, run)`, see `clcb_kernel.loc_kernel`.
+
+        Events have up to `n_attributes` attributes; a launch has up to `n_events` of them.  Raises EngineError when a grid
+        cannot have so many.
+        """
+        if n_attributes > MAX_ATTRIBUTES:
+            raise EngineError(
+                f"an event has {n_attributes} attributes; clcb takes at most {MAX_ATTRIBUTES}, keyed takes more"
+            )
+        rest = (self._rows, self._words, events, counters, interfaces, self.n_filters, 0, n_events, 0)
+        loc = spread(loc_kernel, self._gpu, self.n_filters, (self._filters, self._areas, *rest))
+        rows = self._longest_run
+        cont = spread(cont_kernel, self._gpu, rows, (self._filters, *rest), max(n_attributes, 1), n_events)
+
+        def launch(first: int, n_events: int, run: int) -> None:
+            for bound, at in ((loc, 8), (cont, 7)):
+                for offset, value in enumerate((first, n_events, run)):
+                    bound.set(at + offset, value)
+                bound(self._stream)
+
+        return launch
+
+    @cached_property
+    def by_interface(self) -> tuple[Array, Array]:
+        """Filters in the order of their interfaces, and these."""
+        interface = self.table.filters.interface
+        order = np.argsort(interface, kind="stable")
+        return order, interface[order]
+
+    def areas(self) -> Array:
+        """f64[n, 3]: where the filters are now."""
+        found = np.empty(3 * self.n_filters)
+        self._stream.copy_out(found, self._areas)
+        self._stream.synchronize()
+        return found.reshape(-1, 3)
+
+    def move(self, filters: Array, circles: Array) -> None:
+        """Let filters (by number, in order, repeated or not) have new circles f64[n, 3]; NOWHERE removes one."""
+        if len(filters) > FEW_MOVES:
+            self._move_many(filters, circles)
+            return
+        for filter_id, circle in zip(filters.tolist(), circles, strict=True):
+            if self._at == RING:
+                self._stream.synchronize()
+                self._at = 0
+            ring = self._ring[3 * self._at : 3 * self._at + 3]
+            self._at += 1
+            ring[:] = circle
+            self._stream.copy_in(self._areas.part(3 * filter_id, 3 * filter_id + 3), ring)
+
+    def _move_many(self, filters: Array, circles: Array) -> None:
+        if self._stamps is None:
+            self._stamps = self._gpu.buffer(np.int64).array(self.n_filters)
+            self._stream.zero(self._stamps)
+        self._stream.synchronize()  # the pinned arrays may be under way
+        arrays = []
+        for (host_buffer, device_buffer), values in zip(self._moves, (filters, circles.reshape(-1)), strict=True):
+            host, device = host_buffer.array(len(values)), device_buffer.array(len(values))
+            host[:] = values
+            self._stream.copy_in(device, host)
+            arrays.append(device)
+        n = len(filters)
+        spread(stamp_kernel, self._gpu, n, (self._stamps, arrays[0], self._next_stamp, n))(self._stream)
+        spread(place_kernel, self._gpu, n, (self._areas, self._stamps, *arrays, self._next_stamp, n))(self._stream)
+        self._next_stamp += n
+
+
+def spread(kernel: Kernel, gpu: Gpu, n: int, args: Sequence[DeviceArray | int], y: int = 1, z: int = 1) -> Launch:
+    """A kernel with its arguments, its threads spread over n items along x, with `y` and `z` such rows of blocks."""
+    most = max(gpu.info.n_multiprocessors * BLOCKS_PER_MULTIPROCESSOR // y, 1)
+    return kernel.bind((min(max(-(-n // (BLOCK * AHEAD)), 1), most), y, z), BLOCK, args)
+
+
+@kernel("void(int64[::1], uint32[::1], int64, int64)")
+def stamp_kernel(stamps: Any, filters: Any, first_stamp: int, n: int) -> None:
+    """Let the last of several moves of a filter be the one that its stamp names.  One thread per move (threads walk).
+
+    stamps i64[n_filters] highest number of a move that wanted each filter; filters u32[n] who moves; move i has number
+    `first_stamp` + i, higher than all before.
+    """
+    i = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
+    while i < n:
+        cuda.atomic.max(stamps, np.int64(filters[i]), first_stamp + i)
+        i += cuda.gridDim.x * cuda.blockDim.x
+
+
+@kernel("void(float64[::1], int64[::1], uint32[::1], float64[::1], int64, int64)")
+def place_kernel(areas: Any, stamps: Any, filters: Any, circles: Any, first_stamp: int, n: int) -> None:
+    """Put the circles f64[3 n] of the moves that won into `areas` f64[3 n_filters].  After `stamp_kernel`, likewise."""
+    i = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
+    while i < n:
+        filter_id = np.int64(filters[i])
+        if stamps[filter_id] == first_stamp + i:
+            for k in range(3):
+                areas[3 * filter_id + k] = circles[3 * i + k]
+        i += cuda.gridDim.x * cuda.blockDim.x

@@ -1,7 +1,8 @@
 """Matching JSON lines on this machine: no Spark, no MPI, one process.
 
-The subscriptions become a table in memory; the events stream past it in blocks, so the table bounds the memory.  The
-answers are those of the long way (compile with Spark, then run under MPI) for the same rows in the same order.
+The subscriptions become a table in memory; the events stream past it in blocks, so the table bounds the memory.  Changes,
+if there are any, are read beforehand, and a block ends where one takes effect.  The answers are those of the long way
+(compile with Spark, then run under MPI) for the same rows in the same order.
 """
 
 from __future__ import annotations
@@ -15,12 +16,25 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
+from mpi_match.change_log import ChangeLog
+from mpi_match.change_stream import ChangeStream
+from mpi_match.changes import Changes
 from mpi_match.draft import DraftBuilder
 from mpi_match.engines import open_engine
 from mpi_match.events import Events
+from mpi_match.live_table import Refusal
 from mpi_match.matches import MatchesWriter
 from mpi_match.model import ModelError
-from mpi_match.rows import EventForm, Reject, event_of_row, read_rows, subscription_filters
+from mpi_match.rows import (
+    EventForm,
+    Reject,
+    change_of_row,
+    event_of_row,
+    parse_json,
+    read_lines,
+    read_rows,
+    subscription_filters,
+)
 from mpi_match.strings import Strings
 from mpi_match.table import Table
 
@@ -110,6 +124,7 @@ def match_rows(
     engine: str = "auto",
     threads: int | None = None,
     filters: bool = False,
+    changes: Path | None = None,
     strict: bool = False,
     rejects: Path | None = None,
     progress: Progress | None = None,
@@ -117,13 +132,15 @@ def match_rows(
     """Match the events of JSON lines files against the subscriptions of others.
 
     Parameters: `form` names the location and id of events; `engine` and `threads` as in `open_engine`; `filters` answers
-    with filters instead of interfaces; `rejects` is the file for bad rows; `progress` is told how many rows are done.
+    with filters instead of interfaces; `changes` are JSON lines too (`rows.change_of_row`), stamped with numbers of good
+    events; `rejects` is the file for bad rows; `progress` is told how many rows are done.
     Nothing is written to `output` unless all goes well.  Raises ModelError (also for any bad row under `strict`),
     StorageError, EngineError, OSError.
     """
     subscription_files, event_files = row_files(subscriptions), row_files(events)
+    change_files = row_files(changes) if changes is not None else []
     for written in (output, *([rejects] if rejects is not None else [])):  # before an hour of work, not after it
-        _check_writable(written, [*subscription_files, *event_files])
+        _check_writable(written, [*subscription_files, *event_files, *change_files])
     found: list[Reject] = []
     started = time.perf_counter()
     with RejectLog(rejects) as log:
@@ -132,18 +149,22 @@ def match_rows(
             for predicate in rows:
                 for item in predicate:
                     builder.add(item)
-        log.take(found, strict)
         table = Table.from_draft(builder.draft())
-        matcher = open_engine(engine, table, threads=threads)
-        n_ids, labels = (table.n_filters, Strings.of(())) if filters else (table.n_interfaces, table.labels)
+        stream = _changes(table, change_files, found)
+        log.take(found, strict)
+        matcher = open_engine(engine, stream.table, threads=threads, live=changes is not None)
+        n_ids, labels = (stream.n_filters, Strings.of(())) if filters else (stream.n_interfaces, stream.labels)
         built = time.perf_counter()
         with (
             MatchesWriter(output, n_ids, labels, "filter" if filters else "interface") as writer,
             _rows(event_files, lambda row: event_of_row(row, form), found, "events", progress) as made,
         ):
-            while block := list(islice(made, BLOCK_EVENTS)):
-                log.take(found, strict)
-                writer.append(matcher.match(Events.of(block).encode(table.vocabulary), filters=filters))
+            for told, end in _stretches(stream) if changes is not None else [(None, None)]:
+                if told is not None:
+                    matcher.update(told)
+                while block := list(islice(made, min(BLOCK_EVENTS, BLOCK_EVENTS if end is None else end - writer.n_events))):
+                    log.take(found, strict)
+                    writer.append(matcher.match(Events.of(block).encode(stream.table.vocabulary), filters=filters))
             log.take(found, strict)
         wall_s = time.perf_counter() - built
         return LocalSummary(
@@ -161,6 +182,30 @@ def match_rows(
             interfaces=table.n_interfaces,
             first_rejects=tuple(log.first),
         )
+
+
+def _changes(table: Table, files: Sequence[Path], rejects: list[Reject]) -> ChangeStream:
+    """The table and what the rows of files make of it; rows that are bad or cannot be done go to `rejects`."""
+    rows, places = [], []
+    for file, number, line in read_lines(files):
+        place = (file, number, line.decode(errors="replace"))
+        try:
+            rows.append(change_of_row(parse_json(line)))
+            places.append(place)
+        except ModelError as error:
+            rejects.append(Reject(str(error), *place))
+    refused: list[Refusal] = []
+    changes = ChangeLog.of(table, rows, refused)
+    rejects += [Reject(item.reason, *places[item.place]) for item in refused]
+    return changes.stream(table)
+
+
+def _stretches(stream: ChangeStream) -> Iterator[tuple[Changes, int | None]]:
+    """What the engine is to be told, and up to which event it is to match then; None is the end."""
+    runs = list(stream.changes.runs())
+    ends = [*(event for event, _ in runs), None]
+    yield stream.within(0, 0).changes, ends[0]
+    yield from zip((changes for _, changes in runs), ends[1:], strict=True)
 
 
 def _check_writable(path: Path, inputs: list[Path]) -> None:

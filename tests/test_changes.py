@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,8 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from live_machine import Naive, change_rows
+from random_rows import random_event, random_subscription
 from strategies import events, subscriptions
 
+from mpi_match import local
 from mpi_match.change_log import ChangeLog
 from mpi_match.change_stream import ChangeStream, StampedChanges
 from mpi_match.changes import Change, Changes
@@ -23,8 +26,9 @@ from mpi_match.engines import EngineError, open_engine
 from mpi_match.events import Events
 from mpi_match.glance import glance, glance_lines
 from mpi_match.live_table import LiveTable, Refusal
+from mpi_match.matches import MatchesFile
 from mpi_match.model import Event, Filter, ModelError, area, covers, make_event, make_filter
-from mpi_match.rows import ChangeRow, change_of_row
+from mpi_match.rows import ChangeRow, EventForm, change_of_row, event_of_row, subscription_filters
 from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.table import Table
 from mpi_match.table_check import faults
@@ -383,3 +387,41 @@ def test_an_engine_that_was_not_opened_for_changes_says_so(table: Table, log: Ch
         open_engine("reference", stream.table).update(stream.changes.changes)
     with pytest.raises(EngineError, match="another vocabulary"):
         open_engine("reference", table, live=True).update(stream.changes.changes)
+
+
+def test_rows_are_matched_without_spark_as_if_they_came_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "BLOCK_EVENTS", 7)
+    generator = random.Random(4)
+    published = [random_event(generator) for _ in range(60)]
+    written: dict[str, list[Any]] = {"subscriptions": [random_subscription(generator) for _ in range(30)]}
+    written["changes"] = [{"before_event": 5, "remove": "first"}, {"before_event": 5, "away": 1}]
+    for i in range(40):
+        stamp = generator.choice((0, 5, 20, 21, 59, 60, 90))
+        added = {**random_subscription(generator), "id": f"id {i}"}
+        if "filters" not in added:
+            written["changes"].append({"before_event": stamp, "add": added})
+        target = f"id {generator.randrange(i + 1)}"
+        change = {"remove": target} if generator.random() < 0.5 else {"move": target, "area": [0, 0, generator.random()]}
+        written["changes"].append({"before_event": stamp + generator.randrange(2), **change})
+    written["changes"].append({"before_event": 30, "remove_interface": "mobile-1"})
+    written["events"] = [*published[:3], ["no event"], *published[3:]]
+    for name, rows in written.items():
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    form = EventForm(("x", "y"), "id")
+    done = local.match_rows(
+        *(tmp_path / name for name in ("subscriptions", "events", "matches")),
+        **{"form": form, "engine": "reference", "changes": tmp_path / "changes", "rejects": tmp_path / "rejects"},
+    )
+    naive = Naive([item for row in written["subscriptions"] for item in subscription_filters(row)])
+    rows = [change_of_row(row) for row in written["changes"] if "away" not in row]
+    answers, refused = MatchesFile.load(tmp_path / "matches"), 0
+    found = answers.matches.labels(answers.labels)
+    for number, event in enumerate([*published, None]):
+        now = [row for row in rows if row.before_event == number or (event is None and row.before_event > number)]
+        refused += sum(not naive.apply(row) for row in sorted(now, key=lambda row: row.before_event))
+        if event is not None:
+            assert sorted(found[number]) == sorted(covers(naive.filters, event_of_row(event, form))), number
+    assert done.rejected == refused + 2 > 5
+    kept = [json.loads(line) for line in (tmp_path / "rejects").read_text().splitlines()]
+    assert {Path(row["file"]).name for row in kept} == {"changes", "events"}
+    assert all(json.loads(row["row"]) == written[Path(row["file"]).name][row["line"] - 1] for row in kept)

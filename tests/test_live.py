@@ -11,7 +11,7 @@ from mpi_match.engines import EngineError, open_engine
 from mpi_match.model import make_filter
 from mpi_match.table import Table
 
-EXAMPLES, STEPS = 15, 25
+EXAMPLES, STEPS = 12, 20
 
 
 def refuses(name: str) -> bool:

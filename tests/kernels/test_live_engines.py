@@ -14,4 +14,4 @@ from test_live import refuses
 @pytest.mark.parametrize("name", GPU)
 def test_subscribe_move_unsubscribe_and_match_in_any_order(name):
     if not refuses(name):
-        run_machine(name, examples=4, steps=10)
+        run_machine(name, examples=3, steps=8)

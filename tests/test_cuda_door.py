@@ -13,12 +13,24 @@ import numpy as np
 import pytest
 
 from mpi_match import engines
-from mpi_match.engines import EngineError, _cuda, _driver, keyed_answers, keyed_kernel, open_engine
+from mpi_match.engines import (
+    EngineError,
+    _cuda,
+    _driver,
+    clcb_kernel,
+    clcb_shelf,
+    keyed_answers,
+    keyed_grid_kernel,
+    keyed_kernel,
+    open_engine,
+)
 from mpi_match.engines.ccm_kernel import ccm_kernel
 from mpi_match.events import Events
 from mpi_match.model import covers, make_event, make_filter
 from mpi_match.table import Table
 
+MOVE_KERNELS = (clcb_shelf.stamp_kernel, clcb_shelf.place_kernel)
+CLCB_KERNELS = (clcb_kernel.loc_kernel, clcb_kernel.cont_kernel, clcb_kernel.zip_kernel, *MOVE_KERNELS)
 GPUS = [_cuda.GpuInfo(i, "a GPU", f"GPU-{i}", (9, 0), 132, 50 << 20, 139 << 30) for i in range(2)]
 TABLE = Table.from_filters([make_filter("a", [["x", "=", 1]])])
 
@@ -67,7 +79,7 @@ def test_ranks_take_gpus_in_turn_and_an_argument_wins(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.usefixtures("no_gpu")
-@pytest.mark.parametrize("name", ["ccm", "keyed_cuda"])
+@pytest.mark.parametrize("name", ["ccm", "clcb", "keyed_cuda"])
 def test_without_a_gpu_an_engine_says_so_in_one_line(name: str) -> None:
     with pytest.raises(EngineError) as caught:
         open_engine(name, TABLE)
@@ -162,6 +174,15 @@ def test_ccm_compiles_and_its_doubles_are_not_fused(compute_capability: tuple[in
     assert "f32" not in ptx
 
 
+@pytest.mark.parametrize("kernel", CLCB_KERNELS, ids=[kernel.name for kernel in CLCB_KERNELS])
+def test_kernels_of_clcb_compile_and_their_doubles_are_not_fused(kernel: _cuda.Kernel) -> None:
+    for compute_capability in ((8, 0), (9, 0)):
+        ptx = compiled(kernel, compute_capability)
+        assert "fma.rn.f64" not in ptx
+        assert "f32" not in ptx
+        assert ("mul.rn.f64" in ptx) == (kernel is not clcb_kernel.zip_kernel and kernel not in MOVE_KERNELS)
+
+
 @pytest.mark.parametrize(
     "kernel",
     [
@@ -180,6 +201,25 @@ def test_kernels_of_keyed_compile(kernel: _cuda.Kernel) -> None:
         assert "fma.rn.f64" not in compiled(kernel, compute_capability)
 
 
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        *(
+            keyed_grid_kernel.grid_kernel(width, packed, kind)
+            for width, packed, kind in ((8, "uint32", 0), (64, "uint64", 1), (8, "uint32", 2))
+        ),
+        *(keyed_grid_kernel.mark_kernel, keyed_grid_kernel.note_kernel),
+        *(keyed_grid_kernel.step_kernel, keyed_grid_kernel.enter_kernel),
+    ],
+    ids=["8 u32 masks", "64 u64 lists", "8 u32 filters", "mark", "note", "step", "enter"],
+)
+def test_kernels_of_the_grid_compile(kernel: _cuda.Kernel) -> None:
+    """Where they fuse, a factor is a power of two; the distance itself is not fused."""
+    for compute_capability in ((8, 0), (9, 0)):
+        ptx = compiled(kernel, compute_capability)
+        assert ("mul.rn.f64" in ptx) == (kernel.name == "grid_kernel_")
+
+
 def test_intrinsics_of_a_warp_compile() -> None:
     ptx = compiled(warp_kernel, (9, 0))
     assert all(word in ptx for word in ("vote.sync.ballot", "shfl.sync.idx", "bar.warp.sync", "%laneid"))
@@ -195,7 +235,7 @@ def warp_kernel(values: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["reference", "keyed", *(pytest.param(n, marks=pytest.mark.gpu) for n in ("ccm", "keyed_cuda"))]
+    "name", ["reference", "keyed", *(pytest.param(n, marks=pytest.mark.gpu) for n in ("ccm", "clcb", "keyed_cuda"))]
 )
 def test_distances_are_rounded_at_every_step(name: str) -> None:
     """Points on which `x² + y² <= r²` is answered otherwise when a multiplication and the addition are fused."""

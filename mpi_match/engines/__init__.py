@@ -102,7 +102,7 @@ def _open_auto(table: Table, device: int | None, threads: int | None, live: bool
 def refuse_changes(name: str, live: bool) -> None:
     """What an engine that serves only fixed tables says when it is opened for one that will change."""
     if live:
-        raise EngineError(f"engine {name!r} serves tables that do not change; keyed, clcb and reference take changes")
+        raise EngineError(f"engine {name!r} serves tables that do not change; keyed, keyed_cuda and clcb take changes")
 
 
 def check_changes(name: str, live: bool, table: Table, changes: Changes) -> None:

@@ -154,6 +154,13 @@ class Stream:
         elif to.size:
             call(driver.cuMemcpyDtoHAsync, to.ctypes.data, source.pointer, to.nbytes, self.handle)
 
+    def copy_within(self, to: DeviceArray, source: DeviceArray) -> None:
+        """Device to device: all of `source` to the start of `to`, of the same type."""
+        if simulated:
+            to.memory[: source.size] = source.memory
+        elif source.size:
+            call(driver.cuMemcpyDtoDAsync, to.pointer, source.pointer, source.n_bytes, self.handle)
+
     def zero(self, array: DeviceArray) -> None:
         """Fill with zero bytes."""
         if simulated:

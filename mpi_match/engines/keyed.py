@@ -20,8 +20,12 @@ import numpy as np
 from mpi_match.arrays import Array, offsets_of, take_ranges
 from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
-from mpi_match.engines import check_batch, refuse_changes
+from mpi_match.engines import check_batch, check_changes
+from mpi_match.engines.keyed_filing import feature_weights
+from mpi_match.engines.keyed_grid import Grid
 from mpi_match.engines.keyed_index import KeyedIndex
+from mpi_match.engines.keyed_live import Residents
+from mpi_match.engines.keyed_rows import FilterRows
 from mpi_match.engines.keyed_walk import BLOCK_EVENTS, match_blocks
 from mpi_match.matches import Matches
 from mpi_match.table import Table
@@ -40,12 +44,22 @@ class Keyed:
 
     name = "keyed"
 
-    def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
-        refuse_changes(self.name, live)
-        self._table = table
+    def __init__(
+        self,
+        table: Table,
+        device: int | None = None,
+        threads: int | None = None,
+        *,
+        live: bool = False,
+        built: tuple[KeyedIndex, Residents] | None = None,
+    ) -> None:
+        self._table, self._live = table, live
         self._threads = max(1, min(threads or len(os.sched_getaffinity(0)), _MOST_THREADS))
         self.device = f"cpu, {self._threads} thread{'s' if self._threads > 1 else ''}"
-        self.index = KeyedIndex.build(table)
+        self.index, self.residents = built or consolidated(table, live=live)
+        self._grid = Grid(self.residents.capacity, self.residents.stripes)
+        self._grid.apply(self.residents.first_steps(table.filters.area))
+        self._n_filters, self._n_interfaces = table.n_filters, table.n_interfaces
         self._seen = np.full((self._threads, table.n_interfaces), -1, np.int64)
         absent = np.iinfo(self.index.words.dtype).max  # more than any packed attribute
         self._by_name = np.full((self._threads, self.index.n_virtual + 1), absent, self.index.words.dtype)
@@ -55,13 +69,22 @@ class Keyed:
 
     def update(self, changes: Changes) -> None:
         """See `Engine.update`."""
-        refuse_changes(self.name, True)
+        check_changes(self.name, self._live, self._table, changes)
+        effects = self.residents.update(changes)
+        for words in effects.marks:
+            self.index.words[words] = 1
+        if self.residents.capacity > len(self._grid.anchors):
+            self._grid.grow(self.residents.capacity)
+        self._grid.apply(effects.steps)
+        self._n_filters, self._n_interfaces = changes.n_filters, changes.n_interfaces
+        if changes.n_interfaces > self._seen.shape[1]:
+            self._seen = np.full((self._threads, 2 * changes.n_interfaces), -1, np.int64)
 
     @property
     def nbytes(self) -> int:
         """See `Engine.nbytes`."""
         own = (self._seen, self._by_name, self._sparse, self._stack, self._ids)
-        return self.index.nbytes + sum(array.nbytes for array in own)
+        return self.index.nbytes + self.residents.nbytes + self._grid.nbytes + sum(array.nbytes for array in own)
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
@@ -69,7 +92,7 @@ class Keyed:
         counts = np.empty(batch.n_events, np.int64)
         match = self._match_block if batch.n_events <= BLOCK_EVENTS else self._match_blocks
         ids = match(batch, filters, counts)
-        return Matches.from_counts(counts, ids, self._table.n_filters if filters else self._table.n_interfaces)
+        return Matches.from_counts(counts, ids, self._n_filters if filters else self._n_interfaces)
 
     def _match_block(self, batch: EventBatch, filters: bool, counts: Array) -> Array:
         """Count and return the answers of a batch that is one block."""
@@ -96,16 +119,19 @@ class Keyed:
 
     def _run(self, todo: Array, batch: EventBatch, filters: bool, places: Array, counts: Array, ids: Array) -> None:
         """Match the blocks `todo` (`match_blocks`)."""
-        located = batch.location is not None and self._table.has_areas
-        location = batch.location if located else _NOWHERE
+        location = _NOWHERE if batch.location is None else batch.location
         self._reserve(batch)
         events = (batch.offsets, batch.attributes, location)
         index = (*self.index.views, self.index.words)
+        slots, residents = self._grid.slots, self.residents
+        circles, records = slots.view(np.float64), slots.view(np.uint32)
+        levels = np.flatnonzero(residents.levels)
+        grid = (self._grid.blocks, circles, records, residents.words, residents.stripes, levels)
         scratch = (self._by_name, self._sparse, self._stack, self._seen)
         threads_of_others = numba.get_num_threads()  # this also starts them: `get_thread_id` needs that
         numba.set_num_threads(min(self._threads, len(todo)))
         try:
-            match_blocks(todo, self._serial, filters, events, index, scratch, (places, counts, ids))
+            match_blocks(todo, self._serial, filters, events, index, grid, scratch, (places, counts, ids))
         finally:
             numba.set_num_threads(threads_of_others)
         self._serial += batch.n_events
@@ -116,6 +142,14 @@ class Keyed:
         if self._sparse.shape[1] < 2 * widest + APART:
             self._sparse = np.empty((self._threads, 2 * widest + APART), np.int64)
             self._stack = np.empty((self._threads, 1 + self.index.depth * 2 * widest, 3), np.int64)
+
+
+def consolidated(table: Table, *, live: bool) -> tuple[KeyedIndex, Residents]:
+    """The index of a table, and the books on its filters with areas and its changes."""
+    rows = FilterRows.of(table)
+    weight = feature_weights(rows)
+    index = KeyedIndex.build(table, rows, weight)
+    return index, Residents(table, rows, weight, index, live=live)
 
 
 def _grow(places: Array, ids: Array, found: Array) -> tuple[Array, Array]:

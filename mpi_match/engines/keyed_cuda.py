@@ -8,9 +8,10 @@ s is copied and matched while the answers of slice s - 1 are fetched:
 
 The number of ids is known only when a slice has been matched; its ids follow its counts when the lane comes round again.
 
-The engine keeps its CPU twin on the same index.  The shortest way to a GPU and back takes as long as a CPU
-core takes for several events, so batches below `FEW_EVENTS` go there, and so do batches with an event of more attributes
-than a thread has room for (256).
+Where all filters stand in the trie, the engine keeps its CPU twin on the same index.  The shortest way to a GPU and back
+takes as long as a CPU core takes for several events, so batches below `FEW_EVENTS` go there, and so do batches with an event
+of more attributes than a thread has room for (256).  The grid, for filters with areas and for tables that change, is on the
+GPU alone, since keeping two of them would double the work of every change; events are matched there however few they are.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ import numpy as np
 from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
-from mpi_match.engines import check_batch, refuse_changes
+from mpi_match.engines import EngineError, check_batch, check_changes
 from mpi_match.engines._cuda import DeviceArray, Gpu, Kernel, Mark, PinnedBuffer, open_gpu
-from mpi_match.engines.keyed import Keyed
+from mpi_match.engines.keyed import Keyed, consolidated
 from mpi_match.engines.keyed_answers import BLOCK, SCAN_THREADS, answer_kernels, scan_kernel
-from mpi_match.engines.keyed_kernel import FILTER_IDS, INTERFACES, MASKS, WIDTHS, match_kernel
+from mpi_match.engines.keyed_cuda_grid import GridOnGpu
+from mpi_match.engines.keyed_grid_kernel import grid_kernel
+from mpi_match.engines.keyed_kernel import FILTER_IDS, INTERFACES, MASKS, WIDEST, WIDTHS, match_kernel
 from mpi_match.matches import Matches, id_dtype
 from mpi_match.table import Table
 
@@ -47,32 +50,43 @@ class KeyedCuda:
     name = "keyed_cuda"
 
     def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
-        refuse_changes(self.name, live)
         self._gpu = open_gpu(device)
         self.device = self._gpu.info.name
-        self._table = table
-        self.cpu = Keyed(table, threads=threads)
-        index = self.cpu.index
-        packed = self._gpu.upload(index.table)
-        self._index = (packed.viewed(np.uint32), packed, packed.viewed(np.float64), self._gpu.upload(index.words))
+        self._table, self._live = table, live
+        self._n_filters, self._n_interfaces = table.n_filters, table.n_interfaces
+        self._host_index, self._residents = consolidated(table, live=live)
+        packed, lists = self._gpu.upload(self._host_index.table), self._gpu.upload(self._host_index.words)
+        self._index = (packed.viewed(np.uint32), packed, lists)
+        self._has_trie = len(table.filters.area) < table.n_filters
+        self._grid: GridOnGpu | None = None
+        self._cpu: Keyed | None = None
+        if live or not self._residents.is_empty:
+            self._grid = GridOnGpu(self._gpu, self._residents, table.filters.area, lists)
+        else:
+            self._cpu = Keyed(table, threads=threads, built=(self._host_index, self._residents))
         self._room = ROOM
-        self._lanes = [_Lane(self._gpu, index.words.dtype) for _ in range(2)]
+        self._lanes = [_Lane(self._gpu, lists.dtype) for _ in range(2)]
         self.kernel_s = 0.0
         self._warm_up()
 
     def update(self, changes: Changes) -> None:
         """See `Engine.update`."""
-        refuse_changes(self.name, True)
+        check_changes(self.name, self._live, self._table, changes)
+        effects = self._residents.update(changes)
+        if self._grid is not None:
+            self._grid.put(effects)
+        self._n_filters, self._n_interfaces = changes.n_filters, changes.n_interfaces
 
     @property
     def nbytes(self) -> int:
         """See `Engine.nbytes`."""
-        return self.cpu.nbytes + self._gpu.n_bytes
+        host = (self._host_index.nbytes + self._residents.nbytes) if self._cpu is None else self._cpu.nbytes
+        return host + self._gpu.n_bytes
 
     def _warm_up(self) -> None:
         """Load the kernels, and let every lane take its first memory, before the first batch waits for it."""
         n = len(self._lanes) * SLICE_EVENTS
-        nothing = np.zeros(0, self.cpu.index.words.dtype)
+        nothing = np.zeros(0, self._host_index.words.dtype)
         self.match(EventBatch(np.zeros(n + 1, np.uint32), nothing, None, self._table.vocabulary.fingerprint))
         for lane in self._lanes:
             lane.reserve(WIDTHS[0] // 2)
@@ -80,18 +94,29 @@ class KeyedCuda:
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
         check_batch(self._table, batch)
-        if batch.n_events < FEW_EVENTS or (widest := int(np.diff(batch.offsets).max())) > WIDTHS[-1]:
-            return self.cpu.match(batch, filters=filters)
+        if self._cpu is not None and batch.n_events < FEW_EVENTS:
+            return self._cpu.match(batch, filters=filters)
+        widest = int(np.diff(batch.offsets).max(initial=0))
+        if self._cpu is not None and widest > WIDTHS[-1]:
+            return self._cpu.match(batch, filters=filters)
+        if widest > WIDEST:
+            raise EngineError(
+                f"an event has {widest:,} attributes; beside areas and changes keyed_cuda has room for {WIDEST:,}, use keyed"
+            )
+        n_ids = self._n_filters if filters else self._n_interfaces
+        if not len(batch):
+            return Matches.from_counts(np.zeros(0, np.int64), np.zeros(0, id_dtype(n_ids)), n_ids)
         self._gpu.make_current()
-        n_ids = self._table.n_filters if filters else self._table.n_interfaces
         kind = FILTER_IDS if filters else MASKS if n_ids <= FEW_INTERFACES else INTERFACES
-        width = next(w for w in WIDTHS if widest <= w)
+        variant = (next(w for w in (*WIDTHS, WIDEST) if widest <= w), f"uint{8 * batch.attributes.itemsize}", kind)
+        if self._grid is not None:
+            self._grid.flush()
         plan = _Plan(
             kind,
-            match_kernel(width, f"uint{8 * batch.attributes.itemsize}", kind),
+            match_kernel(*variant) if self._has_trie else None,
+            None if self._grid is None else grid_kernel(*variant),
             *answer_kernels(kind == MASKS),
             n_ids,
-            self._table.has_areas,
         )
         found: list[tuple[Array, Array]] = []
         waiting: list[tuple[_Lane, EventBatch]] = []
@@ -101,7 +126,7 @@ class KeyedCuda:
                 lane = self._lanes[len(found) + len(waiting) & 1]
                 size = SLICE_EVENTS if kind == MASKS else min(SLICE_EVENTS, max(SLOT_BYTES // (4 * self._room), 1))
                 part = batch[at : at + size]
-                lane.start(part, self._index, plan, self._room)
+                lane.start(part, self._index, self._grid, plan, self._room)
                 waiting.append((lane, part))
                 at += len(part)
                 continue
@@ -123,20 +148,20 @@ class KeyedCuda:
         size = max(SLOT_BYTES // (4 * room), 1)
         found = []
         for at in range(0, len(part), size):
-            lane.start(part[at : at + size], self._index, plan, room)
+            lane.start(part[at : at + size], self._index, self._grid, plan, room)
             found.append(lane.finish(plan))
         return found
 
 
 class _Plan(NamedTuple):
-    """What a batch needs: the kind of answer, its kernels, the number of ids, whether locations matter."""
+    """What a batch needs: the kind of answer, its kernels (where the trie, or the grid, has filters), the number of ids."""
 
     kind: int
-    match_kernel: Kernel
+    match_kernel: Kernel | None
+    grid_kernel: Kernel | None
     count_kernel: Kernel
     write_kernel: Kernel
     n_ids: int
-    has_areas: bool
 
 
 class _Lane:
@@ -161,17 +186,16 @@ class _Lane:
         for buffer in self._staged["attributes"]:
             buffer.array(SLICE_EVENTS * n_attributes)
 
-    def start(self, part: EventBatch, index: tuple[DeviceArray, ...], plan: _Plan, room: int) -> None:
+    def start(
+        self, part: EventBatch, index: tuple[DeviceArray, ...], grid: GridOnGpu | None, plan: _Plan, room: int
+    ) -> None:
         """Give a slice to the GPU: all but fetching its ids."""
         n, stream = len(part), self._stream
         self.room, self._n = room, n
-        located = part.location is not None and plan.has_areas
-        location = part.location if located and part.location is not None else _NOWHERE
-        events = [
-            self._stage("offsets", part.offsets),
-            self._stage("attributes", part.attributes),
-            self._stage("location", location),
-        ]
+        events = [self._stage("offsets", part.offsets), self._stage("attributes", part.attributes)]
+        location = None
+        if grid is not None:
+            location = self._stage("location", _NOWHERE if part.location is None else part.location)
         is_mask = plan.kind == MASKS
         found = self._found.array(n)
         slots = self._slots.array(1 if is_mask else n * room)
@@ -180,9 +204,14 @@ class _Lane:
         counts_buffer, _, host_counts, _ = self._out[_OUT[0 if is_mask else 1]]
         counts = counts_buffer.array(n)
         self._marks[0].record(stream)
-        plan.match_kernel.bind((n_groups,), BLOCK, [*events, *index, found, slots, n, room, plan.n_ids if is_mask else 0])(
-            stream
-        )
+        shape = [n, room, plan.n_ids if is_mask else 0]
+        if plan.match_kernel is not None:
+            plan.match_kernel.bind((n_groups,), BLOCK, [*events, *index, found, slots, *shape])(stream)
+        if plan.grid_kernel is not None and grid is not None and location is not None:
+            goes_on = [grid.n_levels, plan.match_kernel is not None]
+            plan.grid_kernel.bind(
+                (n_groups,), BLOCK, [*events, location, *index[:2], *grid.arrays, found, slots, *shape, *goes_on]
+            )(stream)
         self._marks[1].record(stream)
         plan.count_kernel.bind((n_groups,), BLOCK, [found, counts, sums, n])(stream)
         scan_kernel.bind((1,), SCAN_THREADS, [sums, n_groups])(stream)

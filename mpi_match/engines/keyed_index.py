@@ -32,7 +32,7 @@ below a dense feature, and only the few sparse features of an event are ever com
 whole key: what a key says about a filter is *known*, and only its other constraints are verified.
 
 The list of a node is one run of memory (`keyed_lists`): a candidate costs one or two cache lines.  Filters without a feature
-(empty, only `absent`, only an area) are the list of the root, which every event scans.
+(empty, or only `absent`) are the list of the root, which every event scans.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpi_match.arrays import Array, offsets_of
-from mpi_match.engines.keyed_filing import NONE, choose_depth, choose_features, expand, feature_weights, rank_features
+from mpi_match.engines.keyed_filing import NONE, choose_depth, choose_features, expand, rank_features
 from mpi_match.engines.keyed_lists import fill_lists
 from mpi_match.engines.keyed_rows import FilterRows, counting_sort, jit
 from mpi_match.table import Table
@@ -70,9 +70,7 @@ ENTRIES = 9  # u32[N + 1]   each node's list in FILTERS
 FILTERS = 10  # u32[E]      filter of each filed row
 BITS = 11  # u32[B]         one bit for each key of SLOTS, by its hash
 SLOTS = 12  # u64[H, 2]     parent << 32 | feature, or EMPTY; then the node
-SETS = 13  # u64[n_sets + 1]  first code of each operand list in SET_CODES
-SET_CODES = 14  # u32
-AREAS = 15  # f64[n_areas, 3]
+N_VIRTUAL = 13  # V
 HEADER_WORDS = 16
 
 
@@ -80,7 +78,7 @@ HEADER_WORDS = 16
 class KeyedIndex:
     """The index of a table in two arrays, so that a kernel takes few arguments and a GPU few copies.
 
-    table      u64   header and sections (above), each 32-byte aligned; kernels see it as u32, u64 and f64
+    table      u64   header and sections (above), each 32-byte aligned; kernels see it as u32 and u64
     words      u32 or u64 (the packed type): the lists
     n_virtual  V
     depth      length of the longest key
@@ -92,31 +90,33 @@ class KeyedIndex:
     depth: int
 
     @property
+    def n_nodes(self) -> int:
+        """N."""
+        return int(self.table[ROOT]) + 1
+
+    @property
     def nbytes(self) -> int:
         """Bytes of both arrays."""
         return self.table.nbytes + self.words.nbytes
 
     @property
-    def views(self) -> tuple[Array, Array, Array]:
-        """`table` as u32, u64 and f64."""
-        return self.table.view(np.uint32), self.table, self.table.view(np.float64)
+    def views(self) -> tuple[Array, Array]:
+        """`table` as u32 and u64."""
+        return self.table.view(np.uint32), self.table
 
     @classmethod
-    def build(cls, table: Table, width: float | None = None, depth: int | None = None) -> KeyedIndex:
-        """Build the index.
+    def build(cls, table: Table, rows: FilterRows, weight: Array) -> KeyedIndex:
+        """Build the index of the filters without an area, from the table's rows and the weights of their features.
 
-        Parameters: `width` expected number of attributes of an event (None: the mean size of the filters); `depth` length of
-        keys (None: by the cost model).  Raises EngineError for a filter with more than 1023 checks.
+        An event is expected to have as many attributes as a filter has constraints.  Raises EngineError for a filter with
+        more than 1023 checks.
         """
-        rows = FilterRows.of(table)
-        if width is None:
-            width = float(np.mean(table.filters.size)) if table.n_filters else 0.0
-        weight = feature_weights(rows)
         chosen, likelihood = choose_features(rows, weight)
-        depth = choose_depth(chosen, weight, width) if depth is None else depth
+        depth = choose_depth(chosen, weight, float(np.mean(table.filters.size)) if table.n_filters else 0.0)
         # lists keep this order: by interface, and within one the filters that are most likely to match first
         by_likelihood = np.argsort(-likelihood)
         in_order = by_likelihood[counting_sort(table.filters.interface[by_likelihood], table.n_interfaces)[0]]
+        in_order = in_order[without_area(table)[in_order]]
         filed_filter, filed_set, features = expand(in_order, chosen[in_order, :depth], rows)
         feature_rank = rank_features(features, weight[: rows.n_features])
         keys = np.sort(np.append(feature_rank, NONE)[features], axis=1)
@@ -133,6 +133,7 @@ class KeyedIndex:
                 N_FEATURES: trie.n_features,
                 N_BITS: len(trie.bits),
                 N_SLOTS: len(trie.slots),
+                N_VIRTUAL: rows.n_virtual,
             },
             {
                 PRESENCE: feature_rank[: rows.n_virtual],
@@ -143,12 +144,16 @@ class KeyedIndex:
                 FILTERS: filed_filter[order].astype(np.uint32),
                 BITS: trie.bits,
                 SLOTS: trie.slots,
-                SETS: table.constraints.set_code_offsets.astype(np.uint64),
-                SET_CODES: table.constraints.set_codes,
-                AREAS: table.filters.area,
             },
         )
         return cls(packed, words, rows.n_virtual, depth)
+
+
+def without_area(table: Table) -> Array:
+    """bool[n_filters]: which filters have no area."""
+    chosen = np.ones(table.n_filters, bool)
+    chosen[table.filters.area_filter] = False
+    return chosen
 
 
 def _pack(numbers: dict[int, int], sections: dict[int, Array]) -> Array:

@@ -14,9 +14,9 @@ How the answers of all threads come to stand end to end is in `keyed_answers`.
 Numba makes doubles of mixed signed and unsigned 64-bit integers, so everything but hashes and masks is `int64` here.  Arrays
 that belong together are handed down as tuples, which on a GPU cost nothing:
 
-    event   attributes, their number, x, y (NaN: nowhere)
+    event   attributes, their number
     bits    the event's row of dense features, two u64
-    index   t32, t64, floats, words: `KeyedIndex.views`, `KeyedIndex.words`
+    index   t32, t64, words: `KeyedIndex.views`, `KeyedIndex.words`
     slots   ids, the event's first slot, its number of slots
 """
 
@@ -27,10 +27,9 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.engines._cuda import Kernel, add, cuda, device_function, kernel, multiply, popcount
+from mpi_match.engines._cuda import Kernel, cuda, device_function, kernel, popcount
 from mpi_match.engines.keyed_filing import NONE
 from mpi_match.engines.keyed_index import (
-    AREAS,
     BITS,
     CODES,
     DENSE,
@@ -45,8 +44,6 @@ from mpi_match.engines.keyed_index import (
     NODES,
     PRESENCE,
     ROOT,
-    SET_CODES,
-    SETS,
     SHIFT,
     SLOTS,
     SPARSE_CHILDREN,
@@ -57,6 +54,8 @@ from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS
 
 WIDTHS = (8, 64, 256)
 """Attributes of an event that a thread has room for; the narrowest that holds the widest event of a batch is used."""
+WIDEST = 4096
+"""Where there is no CPU to take a wider event: 50 KB of local memory for each thread that fits the GPU."""
 MAX_REGISTERS = 64
 """Of a thread.  Left alone the compiler takes 96, and too few threads fit; with 40 to 64 an H200 answers a quarter more
 events of ccm-large per second (240 M, not 188 M), and 64 spill least."""
@@ -70,7 +69,7 @@ _hash_of, _bit_of = device_function(hash_of), device_function(bit_of)
 @device_function
 def _enter(mine: Any, sparse: Any, attributes: Any, first: Any, n: Any, index: Any) -> Any:
     """Copy attributes[first : first + n] to `mine` and their sparse features to `sparse`; how many those are, and `bits`."""
-    t32, t64, _, _ = index
+    t32, t64, _ = index
     shift, most_frequent = np.int64(t64[SHIFT]), np.int64(t64[N_FEATURES]) - 1
     presence, codes, equality = np.int64(t64[PRESENCE]), np.int64(t64[CODES]), np.int64(t64[EQUALITY])
     code_mask = (np.int64(1) << shift) - 1
@@ -124,7 +123,7 @@ def _has_sparse_children(node: Any, index: Any) -> Any:
 @device_function
 def _probe(parent: Any, feature: Any, index: Any) -> Any:
     """The child of a node by a sparse feature, or -1."""
-    t32, t64, _, _ = index
+    t32, t64, _ = index
     wanted = np.uint64(parent) << np.uint64(32) | np.uint64(feature)
     hashed = _hash_of(wanted)
     word, bit = _bit_of(hashed, t64[N_BITS])
@@ -143,11 +142,13 @@ def _probe(parent: Any, feature: Any, index: Any) -> Any:
 
 
 @device_function
-def _verify(at: Any, counts: Any, event: Any, index: Any) -> Any:
-    """Does the filter at word `at`, with as many checks as `counts` says, match the event?"""
-    attributes, n, x, y = event
-    t32, t64, floats, words = index
+def verify(at: Any, counts: Any, event: Any, index: Any) -> Any:
+    """Does the event satisfy the filter at word `at`, with as many checks as `counts` says, if that is still there?"""
+    attributes, n = event
+    _, t64, words = index
     place = at + HEADER
+    if words[at + 2]:
+        return False
     for _ in range(counts & MAX_CHECKS):
         if not _has(attributes, n, words[place], words[place + 1]):
             return False
@@ -163,16 +164,11 @@ def _verify(at: Any, counts: Any, event: Any, index: Any) -> Any:
             shift = np.int64(t64[SHIFT])
             for a in range(n):
                 if np.int64(attributes[a]) >> shift == base >> shift:
-                    held = _in_set(listed >> 1, np.int64(attributes[a]) - base, t32, t64)
+                    held = _in_set(listed >> 1, np.int64(attributes[a]) - base, words)
             if held == ((listed & 1) == 1):
                 return False
             place += 2
-    area = np.int64(words[at + 2])
-    if area == 0:
-        return True
-    circle = np.int64(t64[AREAS]) + 3 * (area - 1)
-    dx, dy, r = add(x, -floats[circle]), add(y, -floats[circle + 1]), floats[circle + 2]
-    return add(multiply(dx, dx), multiply(dy, dy)) <= multiply(r, r)
+    return True
 
 
 @device_function
@@ -185,22 +181,22 @@ def _has(attributes: Any, n: Any, low: Any, high: Any) -> Any:
 
 
 @device_function
-def _in_set(set_id: Any, code: Any, t32: Any, t64: Any) -> Any:
-    """Is the code in an operand list?"""
-    sets, codes = np.int64(t64[SETS]), np.int64(t64[SET_CODES])
-    left, end = np.int64(t64[sets + set_id]), np.int64(t64[sets + set_id + 1])
+def _in_set(place: Any, code: Any, words: Any) -> Any:
+    """Is the code in the operand list at word `place`?"""
+    left = place + 1
+    end = left + np.int64(words[place])
     right = end
     while left < right:
         middle = (left + right) >> 1
-        if np.int64(t32[codes + middle]) < code:
+        if np.int64(words[middle]) < code:
             left = middle + 1
         else:
             right = middle
-    return left < end and np.int64(t32[codes + left]) == code
+    return left < end and np.int64(words[left]) == code
 
 
 @device_function
-def _insert(ids: Any, first: Any, n: Any, room: Any, value: Any, distinct: Any) -> Any:
+def insert(ids: Any, first: Any, n: Any, room: Any, value: Any, distinct: Any) -> Any:
     """Put a value into the sorted ids[first : first + min(n, room)], unless `distinct` and there; returns the new count.
 
     When there is no room the value is counted only: the count is then at least what is needed.
@@ -231,7 +227,7 @@ def _scanner(kind: int) -> Any:
 
     @device_function
     def scan(node: Any, found: Any, bits: Any, event: Any, index: Any, slots: Any) -> Any:
-        t32, t64, _, words = index
+        t32, t64, words = index
         ids, first, room = slots
         list_ = t64[np.int64(t64[NODES]) + NODE_WORDS * node + 2]
         if list_ == EMPTY:
@@ -243,13 +239,13 @@ def _scanner(kind: int) -> Any:
             interface, counts = np.int64(words[at]), np.int64(words[at + 1])
             bit = _ONE << np.uint64(interface)
             is_known = kind == MASKS and (found & bit) != np.uint64(0)
-            if is_known or _verify(at, counts, event, index):
+            if is_known or verify(at, counts, event, index):
                 if kind == MASKS:
                     found |= bit
                 elif kind == INTERFACES:
-                    found = np.uint64(_insert(ids, first, np.int64(found), room, interface, True))
+                    found = np.uint64(insert(ids, first, np.int64(found), room, interface, True))
                 else:
-                    found = np.uint64(_insert(ids, first, np.int64(found), room, np.int64(t32[entry]), False))
+                    found = np.uint64(insert(ids, first, np.int64(found), room, np.int64(t32[entry]), False))
                 if kind != FILTER_IDS:
                     at += np.int64(words[at + 3])
                     continue
@@ -285,17 +281,15 @@ def match_kernel(width: int, packed: str, kind: int) -> Kernel:
     n_features = 2 * width
 
     @kernel(
-        f"void(uint32[::1], {packed}[::1], float64[::1], uint32[::1], uint64[::1], float64[::1], {packed}[::1],"
-        " uint64[::1], uint32[::1], int64, int64, int64)",
+        f"void(uint32[::1], {packed}[::1], uint32[::1], uint64[::1], {packed}[::1], uint64[::1], uint32[::1],"
+        " int64, int64, int64)",
         max_registers=MAX_REGISTERS,
     )
     def keyed_kernel(
         offsets: Any,
         attributes: Any,
-        location: Any,
         t32: Any,
         t64: Any,
-        floats: Any,
         words: Any,
         found_of: Any,
         ids: Any,
@@ -306,8 +300,7 @@ def match_kernel(width: int, packed: str, kind: int) -> Kernel:
         """Match one event per thread.
 
         offsets, attributes   u32[n + 1], u32 or u64: the events (`EventBatch`)
-        location              f64[2n], or f64[1] when there are none
-        t32, t64, floats      the index (`KeyedIndex.views`);  words: its lists
+        t32, t64              the index (`KeyedIndex.views`);  words: its lists
         found_of              u64[n], out: mask of interfaces, or count of answers
         ids                   u32[n * room], out: sorted answers of event e from e * room, those that fit
         n_masked              number of interfaces when answers are masks (a thread that has them all stops), else 0
@@ -320,9 +313,7 @@ def match_kernel(width: int, packed: str, kind: int) -> Kernel:
         mine, sparse = cuda.local.array(width, local_type), cuda.local.array(n_features, np.uint32)
         first = np.int64(np.uint32(offsets[number] - offsets[0]))
         n = np.int64(np.uint32(offsets[number + 1] - offsets[0])) - first
-        x = location[2 * number] if location.size > 1 else np.nan
-        y = location[2 * number + 1] if location.size > 1 else np.nan
-        event, index, slots = (mine, n, x, y), (t32, t64, floats, words), (ids, number * room, room)
+        event, index, slots = (mine, n), (t32, t64, words), (ids, number * room, room)
         n_sparse, bits = _enter(mine, sparse, attributes, first, n, index)
         root = np.int64(t64[ROOT])
         found = visit3(root, np.uint64(0), bits, event, index, slots)

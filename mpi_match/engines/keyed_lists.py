@@ -4,11 +4,13 @@ A list is one run of words (of the packed type, see `vocabulary`).  Word 0 is it
 
     word 0       interface
     word 1       n_positive | n_negative << 10 | n_sets << 20
-    word 2       area + 1, or 0
+    word 2       0; 1 when the filter has been removed (`keyed_live`)
     word 3       words from here to the next interface's first filter in this list: where to go on after a match
     then pairs   positive: the event has an attribute in [lo, hi]      = < <= > >= between prefix exists suffix contains
                  negative: it has none there                           absent, and != after a positive check of its type
-                 sets:     (packed name, set << 1 | negate): the attribute's code is (not) in that operand list
+                 sets:     (packed name, place << 1 | negate): the attribute's code is (not) in the operand list there
+
+The operand lists of `in` and `not in` stand before all of these, each its length and then its codes in order.
 
 Positive checks stand from the narrowest interval to the widest: the first to fail ends the candidate.  What the key of the
 list already says (an equality, an `exists`, an atom, the `in` it was spread over) is left out.
@@ -19,7 +21,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays import Array, offsets_of, take_ranges
 from mpi_match.engines import EngineError
 from mpi_match.engines.keyed_filing import NONE
 from mpi_match.engines.keyed_rows import (
@@ -60,8 +62,10 @@ def fill_lists(
     node_entries[n] to node_entries[n + 1].  Raises EngineError for a filter with more checks than the header can count.
     """
     shift = table.vocabulary.shift
-    area = np.zeros(table.n_filters, np.int64)
-    area[table.filters.area_filter] = np.arange(1, len(table.filters.area) + 1)
+    set_places = offsets_of(rows.set_size + 1)
+    n_set_words = int(set_places[-1])
+    if n_set_words >= 2**31:
+        raise EngineError("the table's operand lists have 2^31 values or more; engine 'counting' can serve it")
     filed = (rows.offsets, rows.records, feature_rank, filter_id, filed_set, keys)
     n_entries = np.diff(node_entries)
     sizes = np.zeros(len(filter_id) + 1, np.int64)
@@ -74,12 +78,14 @@ def fill_lists(
     has_list = n_entries > 0
     sizes[node_entries[:-1][has_list]] += 1  # the list's own first word
     ends = np.cumsum(sizes[:-1])
-    total = int(ends[-1]) if len(ends) else 0
-    entry_words = np.append(ends - sizes[:-1], total)
+    total = n_set_words + (int(ends[-1]) if len(ends) else 0)
+    entry_words = np.append(ends - sizes[:-1] + n_set_words, total)
     entry_words[node_entries[:-1][has_list]] += 1
     words = np.empty(total, table.vocabulary.packed_dtype)
+    words[set_places[:-1]] = rows.set_size
+    words[take_ranges(set_places[:-1] + 1, rows.set_size)] = rows.set_codes
     n_codes = np.diff(rows.code_offsets)
-    _fill(*filed, entry_words, table.filters.interface, area, n_codes, shift, words)
+    _fill(*filed, entry_words, table.filters.interface, set_places, n_codes, shift, words)
     lists = np.full(len(n_entries), NO_LIST, np.uint64)
     lists[has_list] = entry_words[node_entries[:-1][has_list]] - 1
     _link_interfaces(node_entries, entry_words, words)
@@ -93,9 +99,8 @@ def _known(record: Array, feature_rank: Array, filed_set: int, key: Array) -> bo
     if op == IN:
         return record[SET] == filed_set
     if op in (EQ, EXISTS, SUFFIX, CONTAINS):
-        rank = feature_rank[record[FEATURE]]
         for f in key:
-            if f == rank and rank != NONE:
+            if f != NONE and f == feature_rank[record[FEATURE]]:
                 return True
     return False
 
@@ -124,7 +129,7 @@ def _fill(
     keys: Array,
     entry_words: Array,
     interface: Array,
-    area: Array,
+    set_places: Array,
     n_codes: Array,
     shift: int,
     words: Array,
@@ -167,12 +172,12 @@ def _fill(
             op = records[row, OP]
             if op == NOT_IN or (op == IN and records[row, SET] != filed_set[e]):
                 words[place] = np.uint64(records[row, NAME]) << bits
-                words[place + 1] = np.int64(records[row, SET]) << 1 | (op == NOT_IN)
+                words[place + 1] = set_places[records[row, SET]] << 1 | (op == NOT_IN)
                 place += 2
                 n_sets += 1
         words[at] = interface[f]
         words[at + 1] = n_positive | n_negative << COUNT_BITS | n_sets << 2 * COUNT_BITS
-        words[at + 2] = area[f]
+        words[at + 2] = 0
 
 
 @jit

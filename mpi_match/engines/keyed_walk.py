@@ -6,6 +6,7 @@ For each event (`keyed_index` has the structure):
             words of bits, for the dense ones, and a short list, for the sparse ones
     walk    depth first over the nodes whose key the event has, with a stack of those that are still to visit
     scan    each node's list: verify what the key does not say
+    cells   look into the grid's blocks for the cells that the event is in (`keyed_grid`)
 
             visit                 scan      then the stack, next one first
             the root                        temp, city, temp=25, city=Milan
@@ -38,8 +39,21 @@ import numba
 import numpy as np
 
 from mpi_match.engines.keyed_filing import NONE
+from mpi_match.engines.keyed_grid import (
+    BLOCK_WORDS,
+    EVERYWHERE,
+    FILTER,
+    MIDDLE,
+    PLACE,
+    SLOT_WORDS,
+    cell_of,
+    hash_of_cell,
+    home_of,
+    may_hold,
+    scale_of,
+    step_of,
+)
 from mpi_match.engines.keyed_index import (
-    AREAS,
     BITS,
     CODES,
     DENSE,
@@ -50,12 +64,11 @@ from mpi_match.engines.keyed_index import (
     N_BITS,
     N_FEATURES,
     N_SLOTS,
+    N_VIRTUAL,
     NODE_WORDS,
     NODES,
     PRESENCE,
     ROOT,
-    SET_CODES,
-    SETS,
     SHIFT,
     SLOTS,
     SPARSE_CHILDREN,
@@ -78,20 +91,22 @@ _hash_of, _bit_of = jit(hash_of), jit(bit_of)
 
 
 @parallel_jit
-def match_blocks(todo: Any, serial: Any, filters: Any, events: Any, index: Any, scratch: Any, found: Any) -> None:
+def match_blocks(todo: Any, serial: Any, filters: Any, events: Any, index: Any, grid: Any, scratch: Any, found: Any) -> None:
     """Match blocks of a batch.
 
     todo      i64: their numbers; block b has the events from b * BLOCK_EVENTS
     serial    a number for the batch's first event that no earlier event had: what `seen` is marked with
     filters   answers are filters, not interfaces
     events    offsets, attributes, location: the batch; one location, of NaN, when none matters
-    index     t32, t64, floats, words: `KeyedIndex.views`, `KeyedIndex.words`
+    index     t32, t64, words: `KeyedIndex.views`, `KeyedIndex.words`
+    grid      blocks, slots as f64 and as u32, checks, stripes, levels: `Grid`, `Residents`; i64 levels in use
     scratch   by_name, sparse, stack, seen: a row for each thread; between events `by_name` holds no attribute
     found     places, counts, ids: out: the answers of block b end to end from ids[places[b]], those that fit before
               ids[places[b + 1]], and i64[n] how many each event has, always complete
     """
     offsets, attributes, location = events
-    t32, t64, floats, words = index
+    t32, t64, words = index
+    blocks, circles, records, checks, stripes, levels = grid
     by_name, sparse, stack, seen = scratch
     places, counts, ids = found
     for i in numba.prange(len(todo)):
@@ -101,17 +116,41 @@ def match_blocks(todo: Any, serial: Any, filters: Any, events: Any, index: Any, 
             first = np.int64(np.uint32(offsets[event] - offsets[0]))
             last = np.int64(np.uint32(offsets[event + 1] - offsets[0]))
             n_sparse, bits0, bits1 = _enter(attributes, first, last, t32, t64, by_name, sparse, thread)
-            where = event if len(location) == len(counts) else 0
-            x, y = location[where, 0], location[where, 1]
             before, stamp = answer, serial + event
             stack[thread, 0, _LAST_FEATURE] = -1
             top = _put(np.int64(t64[ROOT]), t64, stack, thread, 0)
             while top > 0 and answer - before != every:
                 top -= 1
-                answer = _scan(
-                    stack, top, t32, t64, floats, words, by_name, thread, x, y, seen, stamp, filters, ids, answer, end
-                )
+                answer = _scan(stack, top, t32, t64, words, by_name, thread, seen, stamp, filters, ids, answer, end)
                 top = _push_children(stack, top, t32, t64, sparse, n_sparse, bits0, bits1, thread)
+            if len(levels) > 0:
+                n_anchors = _enter_anchors(attributes, first, last, t32, t64, stripes, sparse, thread)
+                where = event if len(location) == len(counts) else 0
+                for nth in range(len(levels)):
+                    if answer - before == every:
+                        break
+                    answer = _scan_cell(
+                        levels[nth],
+                        location[where, 0],
+                        location[where, 1],
+                        sparse,
+                        n_anchors,
+                        blocks,
+                        circles,
+                        records,
+                        checks,
+                        stripes,
+                        t64,
+                        by_name,
+                        thread,
+                        seen,
+                        stamp,
+                        filters,
+                        ids,
+                        before,
+                        answer,
+                        end,
+                    )
             _leave(attributes, first, last, t64, by_name, thread)
             counts[event] = answer - before
             answer = min(answer, end)
@@ -235,12 +274,9 @@ def _scan(
     top: Any,
     t32: Any,
     t64: Any,
-    floats: Any,
     words: Any,
     by_name: Any,
     thread: Any,
-    x: Any,
-    y: Any,
     seen: Any,
     stamp: Any,
     filters: Any,
@@ -258,7 +294,7 @@ def _scan(
     while at < stop:
         interface = np.int64(words[at])
         is_open = filters or seen[thread, interface] != stamp
-        if is_open and _verify(at, t32, t64, floats, words, by_name, thread, x, y):
+        if is_open and _verify(at, t64, words, by_name, thread):
             if answer < end:
                 ids[answer] = t32[entry] if filters else interface
             answer += 1
@@ -274,10 +310,10 @@ def _scan(
 
 
 @_inlined
-def _verify(at: Any, t32: Any, t64: Any, floats: Any, words: Any, by_name: Any, thread: Any, x: Any, y: Any) -> Any:
-    """Does the filter at word `at` match the event in `by_name[thread]`, located at (x, y) (NaN: nowhere)?"""
+def _verify(at: Any, t64: Any, words: Any, by_name: Any, thread: Any) -> Any:
+    """Does the event in `by_name[thread]` satisfy the constraints of the filter at word `at`, if that is still there?"""
     n, shift = np.int64(words[at + 1]), np.int64(t64[SHIFT])
-    place, holds = at + HEADER, True
+    place, holds = at + HEADER, words[at + 2] == 0
     end = place + 2 * (n & MAX_CHECKS)
     while holds & (place < end):
         low = words[place]
@@ -294,30 +330,122 @@ def _verify(at: Any, t32: Any, t64: Any, floats: Any, words: Any, by_name: Any, 
     while holds & (place < end):
         low, listed = words[place], np.int64(words[place + 1])
         code = np.int64(by_name[thread, low >> shift]) - np.int64(low)
-        holds = _in_set(listed >> 1, code, t32, t64) != bool(listed & 1)
+        holds = _in_set(listed >> 1, code, words) != bool(listed & 1)
         place += 2
-    area = np.int64(words[at + 2])
-    if holds & (area > 0):
-        circle = np.int64(t64[AREAS]) + 3 * (area - 1)
-        dx, dy, r = x - floats[circle], y - floats[circle + 1], floats[circle + 2]
-        holds = dx * dx + dy * dy <= r * r
     return holds
 
 
 @_inlined
-def _in_set(set_id: Any, code: Any, t32: Any, t64: Any) -> Any:
-    """Is the code in an operand list?"""
-    sets, codes = np.int64(t64[SETS]), np.int64(t64[SET_CODES])
-    left, right = np.int64(t64[sets + set_id]), np.int64(t64[sets + set_id + 1])
+def _in_set(place: Any, code: Any, words: Any) -> Any:
+    """Is the code in the operand list at word `place`?"""
+    left = place + 1
+    right = left + np.int64(words[place])
     found = False
     while left < right and not found:
         middle = (left + right) >> 1
-        value = np.int64(t32[codes + middle])
+        value = np.int64(words[middle])
         found = value == code
         if value < code:
             left = middle + 1
         else:
             right = middle
+    return found
+
+
+@_inlined
+def _enter_anchors(
+    attributes: Any, first: Any, last: Any, t32: Any, t64: Any, stripes: Any, anchors: Any, thread: Any
+) -> Any:
+    """Put the features of attributes[first:last] that are anchors into `anchors`, and no feature if that is one.
+
+    Returns how many those are.
+    """
+    shift, codes, n_virtual = np.int64(t64[SHIFT]), np.int64(t64[CODES]), np.int64(t64[N_VIRTUAL])
+    code_mask = (np.int64(1) << shift) - 1
+    anchors[thread, 0] = len(stripes) - 1
+    n = np.int64(stripes[len(stripes) - 1] > 0)
+    for place in range(first, last):
+        packed = np.int64(attributes[place])
+        name = packed >> shift
+        for which in range(2):
+            feature = name if which else n_virtual + np.int64(t32[codes + name]) + (packed & code_mask)
+            if stripes[feature] > 0:
+                anchors[thread, n] = feature
+                n += 1
+    return n
+
+
+@_inlined
+def _scan_cell(
+    level: Any,
+    x: Any,
+    y: Any,
+    anchors: Any,
+    n_anchors: Any,
+    blocks: Any,
+    circles: Any,
+    records: Any,
+    checks: Any,
+    stripes: Any,
+    t64: Any,
+    by_name: Any,
+    thread: Any,
+    seen: Any,
+    stamp: Any,
+    filters: Any,
+    ids: Any,
+    before: Any,
+    answer: Any,
+    end: Any,
+) -> Any:
+    """Verify what stands in the blocks of one level's cell at (x, y) (NaN: nowhere) and the event's anchors.
+
+    Answers are given as by `_scan`, those of the event from ids[before].
+    """
+    column, row, here_x, here_y = np.int64(0), np.int64(0), np.int64(MIDDLE), np.int64(MIDDLE)
+    if level != EVERYWHERE:
+        scale = scale_of(level)
+        column, row = cell_of(x, scale), cell_of(y, scale)
+        here_x, here_y = step_of(x, scale, column), step_of(y, scale, row)
+    if column >= 0 and row >= 0:
+        cell, mask = hash_of_cell(level, column, row), np.uint64(len(blocks) // BLOCK_WORDS - 1)
+        for a in range(n_anchors):
+            anchor = anchors[thread, a]
+            for stripe in range(np.int64(1) << (np.int64(stripes[anchor]) - 1)):
+                home = home_of(cell, anchor, stripe, mask)
+                for reach in range(np.int64(blocks[BLOCK_WORDS * home]) + 1):
+                    first = BLOCK_WORDS * np.int64(np.uint64(home + reach) & mask)
+                    for word in range(first + 1, first + BLOCK_WORDS):
+                        entry = blocks[word]
+                        if entry == 0 or not may_hold(entry, here_x, here_y):
+                            continue
+                        slot = np.int64(entry >> np.uint64(32)) - 1
+                        at = np.int64(records[2 * SLOT_WORDS * slot + PLACE])
+                        interface = np.int64(checks[at])
+                        if not filters and seen[thread, interface] == stamp:
+                            continue
+                        dx, dy = x - circles[SLOT_WORDS * slot], y - circles[SLOT_WORDS * slot + 1]
+                        r = circles[SLOT_WORDS * slot + 2]
+                        if not (r < 0.0 or dx * dx + dy * dy <= r * r) or not _verify(at, t64, checks, by_name, thread):
+                            continue
+                        given = np.uint32(interface)
+                        if filters:
+                            given = records[2 * SLOT_WORDS * slot + FILTER]
+                            if _is_among(ids, before, min(answer, end), given):
+                                continue
+                        if answer < end:
+                            ids[answer] = given
+                        answer += 1
+                        seen[thread, interface] = stamp
+    return answer
+
+
+@_inlined
+def _is_among(ids: Any, first: Any, last: Any, value: Any) -> Any:
+    """Is a value in ids[first:last]?"""
+    found = False
+    for i in range(first, last):
+        found = found or ids[i] == value
     return found
 
 

@@ -31,6 +31,7 @@ def _tiny_shapes():
         clcb_shelf,
         keyed_answers,
         keyed_cuda,
+        keyed_cuda_grid,
     )
 
     patch = pytest.MonkeyPatch()
@@ -52,8 +53,9 @@ def _tiny_shapes():
     patch.setattr(clcb_batch, "PASS_EVENTS", 11)
     patch.setattr(clcb_batch, "FIRST_PAIRS", 1)
     patch.setattr(clcb_event, "FIRST_IDS", 1)
-    for module in (keyed_answers, keyed_cuda):
+    for module in (keyed_answers, keyed_cuda, keyed_cuda_grid):
         patch.setattr(module, "BLOCK", 4)
+    for module in (keyed_answers, keyed_cuda):
         patch.setattr(module, "SCAN_THREADS", 4)
     patch.setattr(keyed_cuda, "FEW_EVENTS", 1)
     patch.setattr(keyed_cuda, "SLICE_EVENTS", 6)

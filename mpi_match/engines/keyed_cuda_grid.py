@@ -1,0 +1,111 @@
+"""The grid of `keyed` in a GPU's memory: the arrays, and changes on their way there.
+
+Changes wait on the host until the next batch is matched, which nobody can tell, so that many small ones travel together;
+when many are waiting, they go at once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.engines._cuda import DeviceArray, Gpu, PinnedBuffer
+from mpi_match.engines.keyed_answers import BLOCK
+from mpi_match.engines.keyed_grid import BLOCK_WORDS, SLOT_WORDS, n_blocks
+from mpi_match.engines.keyed_grid_kernel import enter_kernel, mark_kernel, note_kernel, step_kernel
+from mpi_match.engines.keyed_live import Effects, Residents
+
+MOST_WAITING = 2**20
+"""Steps that may wait for the next batch."""
+
+
+class GridOnGpu:
+    """The grid of one table: its arrays as a kernel takes them."""
+
+    def __init__(self, gpu: Gpu, residents: Residents, area: Array, lists: DeviceArray) -> None:
+        self._gpu, self._residents, self._stream = gpu, residents, gpu.stream()
+        self._lists = lists.viewed(np.uint32)
+        self._words_of_list = lists.dtype.itemsize // 4
+        self._staging, self._steps, self._marks = PinnedBuffer(np.uint64), gpu.buffer(np.uint64), gpu.buffer(np.int64)
+        self._stripes = gpu.upload(residents.stripes)
+        self._words = gpu.upload(residents.words)
+        self._take_slots()
+        self._waiting: list[Effects] = []
+        self._n_waiting = 0
+        self._send(Effects(residents.first_steps(area)))
+
+    @property
+    def arrays(self) -> list[DeviceArray]:
+        """blocks, records, circles, words, stripes and levels, as `grid_kernel` takes them."""
+        views = [self._slots.viewed(np.uint32), self._slots.viewed(np.float64)]
+        return [self._blocks, *views, self._words, self._stripes, self._levels]
+
+    @property
+    def n_levels(self) -> int:
+        """Levels in use."""
+        return self._n_levels
+
+    def put(self, effects: Effects) -> None:
+        """Let changes take effect before the next `flush` returns."""
+        self._waiting.append(effects)
+        self._n_waiting += len(effects.steps)
+        if self._n_waiting > MOST_WAITING:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what is waiting."""
+        if not self._waiting:
+            return
+        waiting, self._waiting, self._n_waiting = self._waiting, [], 0
+        self._grow()
+        self._send(self._residents.joined(waiting))
+
+    def _grow(self) -> None:
+        """Make room where the books have more of it by now."""
+        residents, stream = self._residents, self._stream
+        if len(residents.words) > self._words.size:
+            self._words = self._gpu.upload(residents.words)
+        if residents.capacity > self._anchors.size:
+            n, slots, anchors = self._anchors.size, self._slots, self._anchors
+            self._take_slots()
+            stream.copy_within(self._slots.part(0, slots.size), slots)
+            stream.copy_within(self._anchors.part(0, n), anchors)
+            views = [self._slots.viewed(np.uint32), self._slots.viewed(np.float64)]
+            enter_kernel.bind((-(-n // BLOCK),), BLOCK, [self._blocks, *views, self._anchors, self._stripes, n])(stream)
+            stream.synchronize()
+
+    def _take_slots(self) -> None:
+        """Empty arrays for the slots that there are."""
+        n = max(self._residents.capacity, 1)
+        self._blocks = self._gpu.buffer(np.uint64).array(BLOCK_WORDS * n_blocks(n))
+        self._slots, self._anchors = self._gpu.buffer(np.uint64).array(SLOT_WORDS * n), self._gpu.buffer(np.uint32).array(n)
+        self._last = self._gpu.buffer(np.uint32).array(n)
+        for array in (self._blocks, self._slots, self._anchors, self._last):
+            self._stream.zero(array)
+
+    def _send(self, effects: Effects) -> None:
+        residents, stream = self._residents, self._stream
+        for first, end in effects.words:
+            stream.copy_in(self._words.part(first, end), residents.words[first:end])
+        for anchor in effects.anchors:
+            stream.copy_in(self._stripes.part(anchor, anchor + 1), residents.stripes[anchor : anchor + 1])
+        if effects.marks:
+            marks = np.concatenate(effects.marks) * self._words_of_list
+            where = self._marks.array(len(marks))
+            stream.copy_in(where, marks)
+            mark_kernel.bind((-(-len(marks) // BLOCK),), BLOCK, [where, self._lists, len(marks)])(stream)
+        n = len(effects.steps)
+        if n:
+            host, steps = self._staging.array(effects.steps.size), self._steps.array(effects.steps.size)
+            host[:] = effects.steps.reshape(-1)
+            stream.copy_in(steps, host)
+            n_groups = (-(-n // BLOCK),)
+            slots = [self._slots, self._slots.viewed(np.uint32), self._slots.viewed(np.float64)]
+            note_kernel.bind(n_groups, BLOCK, [steps, self._last, n])(stream)
+            step_kernel.bind(n_groups, BLOCK, [steps, self._last, self._blocks, *slots, self._anchors, self._stripes, n])(
+                stream
+            )
+        levels = np.flatnonzero(residents.levels)
+        self._n_levels = len(levels)
+        self._levels = self._gpu.upload(levels)
+        stream.synchronize()

@@ -1,0 +1,328 @@
+"""The grid of `keyed`: filters with areas, and filters that came after the table, in a hash table that changes in place.
+
+The trie of `keyed_index` is fast because it is packed, so it cannot change; and of areas it knows nothing.  Filters that
+have an area, or were added to a live engine, are here instead, each under one feature: its **anchor**, the rarest one (or
+none, where it has none).  The plane is cut into square cells, a *level* for every power of two; a circle belongs to the
+level whose cells are just wider than it, where it touches at most four (nine, when rounding is against it):
+
+    level: cells 4 wide                    key of a filter       one of its cells, its anchor
+    ┌───┬───┬───┐                          keys of an event      for every level in use: the one cell it is in,
+    │   │ .-│-. │    circle of radius 1.5                        with every anchor among its features, and with none
+    ├───┼(──┼──)┤    touches four cells
+    │   │ '-│-' │
+    └───┴───┴───┘    a filter without an area is EVERYWHERE: a level of one cell that every event is in
+
+A key is hashed to a *block*, a cache line of eight words:
+
+    reach | entry | entry | ... seven of them     reach: how many blocks on the furthest entry stands whose home this is
+
+    entry    slot + 1 (32 bits) | r (10) | y (11) | x (11)      0: free
+
+and an entry whose home is full stands in the next block that is not.  Finding is looking at a block, nearly always one.
+Entering is writing a word, leaving is clearing it, both where they are: a move costs a few cache lines, any number of
+moves can be made at once (by compare-and-swap), and after a million of them nothing has grown and nothing is rebuilt.
+A key that many filters share is spread over 2^k blocks, *stripes*, which are all looked at: so no chain of blocks is long.
+
+x, y and r are the circle in 1024ths of a cell, rounded so that it can only become larger: an event outside of it
+is turned away (six of seven are) without a look at the filter.  What remains is verified in full:
+
+    slots    x, y, r (f64; r = -1: no area) | place (u32; 0: the filter is gone) | filter id (u32)    32 bytes
+    words    at `place`: interface and checks, as in `keyed_lists`, all of them
+
+Nothing relies on the hash table but that every filter stands in the blocks of its keys: an entry found by a wrong key costs
+a look.  A filter's slot stays the same while it lives.
+
+What a number becomes on the way into the table is written once, in `scalars`, for the CPU and for GPUs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numba
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.engines.keyed_index import hash_of
+from mpi_match.engines.keyed_rows import jit
+
+EVERYWHERE = 2047
+"""Level of what has no area, or one too large to have cells."""
+N_LEVELS = 2048
+KEEP = np.uint32(0xFFFFFFFF)
+"""Anchor of a changed slot that keeps its anchor, place and filter: it only moves."""
+BLOCK_WORDS = 8
+SLOT_WORDS = 4
+STEP_WORDS = 5
+PLACE, FILTER = 6, 7
+"""Words of a slot as u32."""
+LOW = np.uint64(0xFFFFFFFF)
+MAX_STRIPES = 12
+"""Logarithm of the most stripes of a key."""
+
+_BIAS = 1000
+_ORIGIN = 2**51
+_FAR = 1e15
+_2_40, _2_46 = 2.0**-40, 2.0**-46
+_STEPS = 1024.0
+MIDDLE = 1024
+_WIDEST = 1023
+
+
+def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:
+    """The functions from numbers to numbers, compiled with the decorator `compiled`."""
+    hashed = compiled(hash_of)
+
+    @compiled
+    def reach_of(x: Any, y: Any, r: Any) -> Any:
+        """A radius that what rounding does to `(px-x)² + (py-y)² <= r²` in doubles cannot exceed.
+
+        Factors are powers of two, here and below: the same number comes out whether or not a compiler fuses operations.
+        """
+        return r + _2_40 * r + _2_46 * (abs(x) + abs(y)) + 1e-150
+
+    @compiled
+    def level_of(x: Any, y: Any, r: Any) -> Any:
+        """Level of a circle: its cells are 2^(level - 1000) wide, at least 2 and less than 4 times its reach.
+
+        Where the square of a radius is infinite, points of any distance are inside.
+        """
+        reach = reach_of(x, y, r)
+        if r < 0.0 or not reach < 1e150:
+            return EVERYWHERE
+        return math.frexp(2.0 * reach)[1] + _BIAS
+
+    @compiled
+    def scale_of(level: Any) -> Any:
+        """Cells per unit of length, a power of two, so that multiplying with it is exact."""
+        return math.ldexp(1.0, int(_BIAS - level))
+
+    @compiled
+    def cell_of(value: Any, scale: Any) -> Any:
+        """Number of the column (or row) of cells that a coordinate is in; -1 for one where no circle of the level can be."""
+        scaled = value * scale
+        if abs(scaled) < _FAR:
+            return np.int64(math.floor(scaled)) + _ORIGIN
+        return np.int64(-1)
+
+    @compiled
+    def step_of(value: Any, scale: Any, cell: Any) -> Any:
+        """A coordinate in 1024ths of a cell's side, counted from half a side before the cell; at most 2047."""
+        offset = value * scale - np.float64(cell - _ORIGIN) + 0.5
+        return min(max(np.int64(offset * _STEPS), np.int64(0)), np.int64(2047))
+
+    @compiled
+    def hash_of_cell(level: Any, column: Any, row: Any) -> Any:
+        """Hash of a cell, u64."""
+        mixed = hashed(np.uint64(column))
+        mixed = hashed(mixed ^ np.uint64(row))
+        return hashed(mixed ^ np.uint64(level))
+
+    @compiled
+    def home_of(cell: Any, anchor: Any, stripe: Any, mask: Any) -> Any:
+        """Home block of the key of a cell (its hash) and an anchor."""
+        return np.int64(hashed(cell ^ (np.uint64(anchor) << np.uint64(12) | np.uint64(stripe))) & mask)
+
+    @compiled
+    def span_of(x: Any, y: Any, r: Any) -> Any:
+        """The cells that a circle touches: `(level, scale, first column, first row, columns, rows)`."""
+        level = level_of(x, y, r)
+        if level == EVERYWHERE:
+            return np.int64(level), 0.0, np.int64(0), np.int64(0), np.int64(1), np.int64(1)
+        scale, reach = scale_of(level), reach_of(x, y, r)
+        column, row = cell_of(x - reach, scale), cell_of(y - reach, scale)
+        columns, rows = cell_of(x + reach, scale) - column + 1, cell_of(y + reach, scale) - row + 1
+        return np.int64(level), scale, column, row, columns, rows
+
+    @compiled
+    def entry_of(slot: Any, x: Any, y: Any, r: Any, scale: Any, column: Any, row: Any) -> Any:
+        """The entry of a circle in one of its cells."""
+        if scale == 0.0:
+            near = _WIDEST << 22 | MIDDLE << 11 | MIDDLE
+        else:
+            wide = min(np.int64(reach_of(x, y, r) * scale * _STEPS) + 3, np.int64(_WIDEST))
+            near = wide << 22 | step_of(y, scale, row) << 11 | step_of(x, scale, column)
+        return np.uint64(slot + 1) << np.uint64(32) | np.uint64(near)
+
+    @compiled
+    def may_hold(entry: Any, x: Any, y: Any) -> Any:
+        """May the circle of an entry hold a point, given in steps of the cell?"""
+        near = np.int64(entry & np.uint64(0xFFFFFFFF))
+        dx, dy, r = (near & 2047) - x, (near >> 11 & 2047) - y, near >> 22
+        return dx * dx + dy * dy <= r * r
+
+    return SimpleNamespace(
+        reach_of=reach_of,
+        level_of=level_of,
+        scale_of=scale_of,
+        cell_of=cell_of,
+        step_of=step_of,
+        hash_of_cell=hash_of_cell,
+        home_of=home_of,
+        span_of=span_of,
+        entry_of=entry_of,
+        may_hold=may_hold,
+    )
+
+
+_on_cpu = scalars(numba.njit)
+level_of, scale_of, cell_of, step_of = _on_cpu.level_of, _on_cpu.scale_of, _on_cpu.cell_of, _on_cpu.step_of
+hash_of_cell, home_of, may_hold = _on_cpu.hash_of_cell, _on_cpu.home_of, _on_cpu.may_hold
+_span_of, _entry_of = _on_cpu.span_of, _on_cpu.entry_of
+
+
+class Grid:
+    """The hash table in the memory of the CPU, with room for `n_slots` filters.
+
+    blocks    u64[8 B]  B a power of two
+    slots     u64[4 S]  see the module
+    anchors   u32[S]    anchor of each slot: a feature (as in `FilterRows`, P of them), or P for none
+    stripes   u8[P + 1] 0 for a feature that is no anchor, else 1 + the logarithm of its stripes
+    """
+
+    def __init__(self, n_slots: int, stripes: Array) -> None:
+        self.blocks = np.zeros(BLOCK_WORDS * n_blocks(n_slots), np.uint64)
+        self.slots = np.zeros(SLOT_WORDS * n_slots, np.uint64)
+        self.anchors = np.zeros(n_slots, np.uint32)
+        self.stripes = stripes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return self.blocks.nbytes + self.slots.nbytes + self.anchors.nbytes + self.stripes.nbytes
+
+    def apply(self, steps: Array) -> None:
+        """Let slots change, one after the other: `steps` u64[n, 5], see `steps_of`."""
+        apply(
+            steps,
+            self.blocks,
+            self.slots,
+            self.slots.view(np.float64),
+            self.slots.view(np.uint32),
+            self.anchors,
+            self.stripes,
+        )
+
+    def grow(self, n_slots: int) -> None:
+        """Make room for so many filters: every filter is entered again, into larger arrays."""
+        old = self.slots, self.anchors
+        self.slots, self.anchors = np.zeros(SLOT_WORDS * n_slots, np.uint64), np.zeros(n_slots, np.uint32)
+        self.slots[: len(old[0])], self.anchors[: len(old[1])] = old
+        self.blocks = np.zeros(BLOCK_WORDS * n_blocks(n_slots), np.uint64)
+        enter_all(self.blocks, self.slots.view(np.float64), self.slots.view(np.uint32), self.anchors, self.stripes)
+
+
+def n_blocks(n_slots: int) -> int:
+    """Blocks for so many filters: at most four fifths full where all touch four cells, half full with the usual 2.9."""
+    return 1 << max(4, int(n_slots * 4 * 1.25 / (BLOCK_WORDS - 1)).bit_length())
+
+
+def steps_of(slot: Array, anchor: Array, area: Array, place: Array, filter_id: Array) -> Array:
+    """u64[n, 5]: slot | anchor << 32, x, y, r (f64; r = -1: no area), place | filter << 32; place 0: the filter goes."""
+    steps = np.empty((len(slot), STEP_WORDS), np.uint64)
+    steps[:, 0] = np.asarray(slot, np.uint64) | np.asarray(anchor, np.uint64) << np.uint64(32)
+    steps[:, 1:4] = np.where(np.isnan(area), -1.0, area).view(np.uint64)
+    steps[:, 4] = np.asarray(place, np.uint64) | np.asarray(filter_id, np.uint64) << np.uint64(32)
+    return steps
+
+
+@jit
+def apply(steps: Array, blocks: Array, slots: Array, floats: Array, records: Array, anchors: Array, stripes: Array) -> None:
+    """Let slots change (`Grid.apply`); `floats` and `records` are the slots as f64 and u32."""
+    for i in range(len(steps)):
+        slot, anchor = np.int64(steps[i, 0] & LOW), np.uint32(steps[i, 0] >> np.uint64(32))
+        _change(slot, False, blocks, floats, records, anchors, stripes)
+        for word in range(1, 4 if anchor == KEEP else 5):
+            slots[SLOT_WORDS * slot + word - 1] = steps[i, word]
+        if anchor != KEEP:
+            anchors[slot] = anchor
+        _change(slot, True, blocks, floats, records, anchors, stripes)
+
+
+@jit
+def enter_all(blocks: Array, floats: Array, records: Array, anchors: Array, stripes: Array) -> None:
+    """Enter every slot's filter."""
+    for slot in range(len(anchors)):
+        _change(slot, True, blocks, floats, records, anchors, stripes)
+
+
+@jit
+def _change(slot: Any, entering: bool, blocks: Array, floats: Array, records: Array, anchors: Array, stripes: Array) -> None:
+    """Enter a slot's filter into the blocks of its keys, or take it out, if it is there."""
+    if records[2 * SLOT_WORDS * slot + PLACE] == 0:
+        return
+    x, y, r = floats[SLOT_WORDS * slot], floats[SLOT_WORDS * slot + 1], floats[SLOT_WORDS * slot + 2]
+    level, scale, column, row, columns, rows = _span_of(x, y, r)
+    anchor = np.int64(anchors[slot])
+    stripe, mask = slot & ((np.int64(1) << (np.int64(stripes[anchor]) - 1)) - 1), np.uint64(len(blocks) // BLOCK_WORDS - 1)
+    for i in range(columns):
+        for j in range(rows):
+            entry = _entry_of(slot, x, y, r, scale, column + i, row + j)
+            home = home_of(hash_of_cell(level, column + i, row + j), anchor, stripe, mask)
+            if entering:
+                _enter(blocks, home, mask, entry)
+            else:
+                _leave(blocks, home, mask, entry)
+
+
+@jit
+def _enter(blocks: Array, home: Any, mask: Any, entry: Any) -> None:
+    """Write an entry to the first free word from its home on."""
+    block, reach = home, np.uint64(0)
+    while True:
+        for word in range(1, BLOCK_WORDS):
+            if blocks[BLOCK_WORDS * block + word] == 0:
+                blocks[BLOCK_WORDS * block + word] = entry
+                blocks[BLOCK_WORDS * home] = max(blocks[BLOCK_WORDS * home], reach)
+                return
+        block = np.int64(np.uint64(block + 1) & mask)
+        reach += np.uint64(1)
+
+
+@jit
+def _leave(blocks: Array, home: Any, mask: Any, entry: Any) -> None:
+    """Clear the word of an entry."""
+    for reach in range(np.int64(blocks[BLOCK_WORDS * home]) + 1):
+        block = np.int64(np.uint64(home + reach) & mask)
+        for word in range(1, BLOCK_WORDS):
+            if blocks[BLOCK_WORDS * block + word] == entry:
+                blocks[BLOCK_WORDS * block + word] = 0
+                return
+
+
+def occupancy(area: Array, anchors: Array, n_anchors: int) -> tuple[Array, Array]:
+    """How filters (area f64[n, 3], anchors u32[n]) share their keys.
+
+    For each anchor: how many entries it has, and the sum, over its entries, of how many have the same key.  Of a large table
+    one key in 16 is looked at.
+    """
+    sample = 15 if len(area) > 2**16 else 0
+    counts = np.zeros(1 << max(8, (8 * len(area) // (sample + 1)).bit_length()), np.uint32)
+    entries, sharing = np.zeros(n_anchors, np.int64), np.zeros(n_anchors, np.int64)
+    _count_sharing(area, anchors, np.uint64(sample), counts, entries, sharing)
+    return entries, sharing
+
+
+@jit
+def _count_sharing(area: Array, anchors: Array, sample: Any, counts: Array, entries: Array, sharing: Array) -> None:
+    """Count the entries of each key, by its hash, then what `occupancy` returns."""
+    mask = np.uint64(len(counts) - 1)
+    for summing in range(2):
+        for f in range(len(area)):
+            level, _, column, row, columns, rows = _span_of(area[f, 0], area[f, 1], area[f, 2])
+            for i in range(columns):
+                for j in range(rows):
+                    key = np.uint64(
+                        home_of(hash_of_cell(level, column + i, row + j), anchors[f], 0, np.uint64(0xFFFFFFFFFFFF))
+                    )
+                    if key & sample:
+                        continue
+                    place = key >> np.uint64(4) & mask
+                    if summing:
+                        entries[anchors[f]] += 1
+                        sharing[anchors[f]] += counts[place]
+                    else:
+                        counts[place] += np.uint32(1)

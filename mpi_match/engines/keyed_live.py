@@ -1,0 +1,395 @@
+"""Who lives in the grid of `keyed`: the filters with areas; and what becomes of all filters when a table changes.
+
+The filters of the table without an area stand in the trie; all others have a *slot* of the grid.  This module keeps the
+books of both, on the host, for the CPU's grid and a GPU's alike:
+
+    change              in the books                                    what is left to do: `Effects`
+    MOVE                                                                a step: the slot's new circle
+    ADD                 takes a slot, and words for the checks          a step: circle, anchor and place
+    REMOVE, of a slot   gives slot and words back                       a step: place 0
+    REMOVE, of a trie   finds the filter's entries in the lists         marks: word 2 of each of them becomes 1
+    REMOVE_INTERFACE    finds the filters of the interface              as REMOVE
+
+What is removed is used again: slots are alike, words are given out in powers of two.  So endless changes need no more memory
+than the most filters there were at a time.  An added filter always goes to the grid, under one anchor, where the trie would
+have filed it under several features: a table that has been replaced by and by is matched somewhat slower than when it is
+compiled anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numba
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.changes import Change, Changes
+from mpi_match.engines import EngineError
+from mpi_match.engines.keyed_grid import KEEP, LOW, MAX_STRIPES, N_LEVELS, STEP_WORDS, level_of, occupancy, steps_of
+from mpi_match.engines.keyed_index import EMPTY, ENTRIES, FILTERS, NODE_WORDS, NODES, KeyedIndex, without_area
+from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS, fill_lists
+from mpi_match.engines.keyed_rows import FEATURE, FilterRows, counting_sort, jit, parallel_jit
+from mpi_match.table import Table
+
+SPARE = 0.25
+"""Slots that a live engine has to spare, and takes more of when it runs out, as a share of those in use."""
+LEAST_SPARE = 1024
+ENTRIES_PER_STRIPE = 4
+_NO_AREA = np.full((1, 3), np.nan)
+
+
+@dataclass
+class Effects:
+    """What changes leave to do.
+
+    marks    i64      words of the trie's lists that become 1
+    steps    u64[n, 5] of the grid, see `keyed_grid.steps_of`; where all changes are moves, anchors are KEEP
+    words    runs of the grid's words that were written: (first, end)
+    anchors  features that became anchors
+    """
+
+    steps: Array
+    marks: list[Array] = field(default_factory=list)
+    words: list[tuple[int, int]] = field(default_factory=list)
+    anchors: list[int] = field(default_factory=list)
+
+
+class Residents:
+    """The books of one table, which changes if it is `live`.
+
+    words     packed     checks of the filters in the grid, each at its place
+    stripes   u8[P + 1]  see `keyed_grid.Grid`
+    levels    bool[N]    levels that are, or once were, in use
+    n_slots   slots that have been given out
+    capacity  slots there are
+    """
+
+    def __init__(self, table: Table, rows: FilterRows, weight: Array, index: KeyedIndex, *, live: bool) -> None:
+        filters, area = np.flatnonzero(~without_area(table)), table.filters.area
+        self.n_slots = self.capacity = len(filters)
+        self._no_anchor = rows.n_features
+        self._weight = weight[: self._no_anchor]
+        self._place, self.words = _lists_of(table, rows, filters)
+        self._anchor = self._anchors_of(filters, rows)
+        self._filter = filters.astype(np.uint32)
+        self.levels = np.zeros(N_LEVELS, bool)
+        _note_levels(area, self.levels)
+        self.stripes = self._spread(area)
+        self.slot_of = np.full(table.n_filters, -1, np.int32)
+        self.slot_of[filters] = np.arange(self.n_slots)
+        if live:
+            self._open(table, index)
+
+    def first_steps(self, area: Array) -> Array:
+        """The steps that enter the table's filters, whose areas are `area` f64[n, 3]."""
+        n = len(area)
+        return steps_of(np.arange(n), self._anchor[:n], area, self._place[:n], self._filter[:n])
+
+    @property
+    def is_empty(self) -> bool:
+        """Is there nobody in the grid, and never was?"""
+        return self.n_slots == 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the books."""
+        books = (self.words, self.stripes, self.levels, self.slot_of, self._place, self._anchor, self._filter)
+        return sum(array.nbytes for array in books)
+
+    def _anchors_of(self, filters: Array, rows: FilterRows) -> Array:
+        """u32: the rarest feature of each filter; P for one that has none."""
+        rarest = np.full(len(filters), self._no_anchor, np.uint32)
+        _rarest(filters, rows.offsets, rows.records, self._weight, rarest)
+        return rarest
+
+    def _spread(self, area: Array) -> Array:
+        """Stripes for the anchors of the table's filters: so many that a stripe has few entries."""
+        stripes = np.zeros(self._no_anchor + 1, np.uint8)
+        entries, sharing = occupancy(area, self._anchor, len(stripes))
+        per_stripe = sharing / np.maximum(entries, 1) / ENTRIES_PER_STRIPE
+        logarithm = np.minimum(np.ceil(np.log2(np.maximum(per_stripe, 1.0))), MAX_STRIPES)
+        used = np.unique(self._anchor)
+        stripes[used] = 1 + logarithm[used]
+        return stripes
+
+    # Changes
+
+    def _open(self, table: Table, index: KeyedIndex) -> None:
+        """Be ready for changes."""
+        self._entries = _entries_of(index, table.n_filters)
+        self._of_interface = table.filters.interface  # ascending: the filters of an interface in the table are a range
+        self._interface = table.filters.interface.copy()
+        self._there = np.ones(table.n_filters, bool)
+        self._added: dict[int, set[int]] = {}
+        self._free_slots: list[int] = []
+        self._free_words: dict[int, list[int]] = {}
+        self._n_words = max(len(self.words), 1)  # place 0 is nowhere
+        self._size = np.zeros(self.n_slots, np.uint8)
+        self._size[:] = np.floor(np.log2(_lengths(self._place, self.words))) if self.n_slots else 0
+        self._reserve_slots(0)
+        self._reserve_words(0)
+
+    def update(self, changes: Changes) -> Effects:
+        """Enter changes into the books.  Raises EngineError for one of a filter or interface that is not there."""
+        self.slot_of = _longer(self.slot_of, changes.n_filters, -1)
+        self._interface = _longer(self._interface, changes.n_filters, 0)
+        self._there = _longer(self._there, changes.n_filters, False)
+        if not changes.kind.any():
+            return Effects(self._moves(changes.target, changes.area, keep=True))
+        effects, steps = Effects(np.empty((0, STEP_WORDS), np.uint64)), []
+        added = None if changes.added is None else _Added.of(changes.added, self)
+        edges = np.flatnonzero(np.diff(changes.kind == Change.MOVE)) + 1
+        for first, end in zip([0, *edges.tolist()], [*edges.tolist(), len(changes)], strict=True):
+            if changes.kind[first] == Change.MOVE:
+                steps.append(self._moves(changes.target[first:end], changes.area[first:end], keep=False))
+                continue
+            for i in range(first, end):
+                kind, target = changes.kind[i], int(changes.target[i])
+                if kind == Change.ADD:
+                    if added is None:
+                        raise EngineError(f"filter {target} is added, but the changes hold no filters")
+                    steps.append(self._add(target, int(changes.row[i]), int(changes.interface[i]), added, effects))
+                elif kind == Change.REMOVE:
+                    steps += self._remove(target, effects)
+                else:
+                    for filter_id in self._filters_of(target):
+                        steps += self._remove(filter_id, effects)
+        effects.steps = np.concatenate([effects.steps, *steps])
+        return effects
+
+    def _moves(self, target: Array, area: Array, *, keep: bool) -> Array:
+        steps = np.empty((len(target), STEP_WORDS), np.uint64)
+        wrong = _fill_moves(target, area, self.slot_of, self.levels, steps, steps.view(np.float64))
+        if wrong >= 0:
+            raise EngineError(f"filter {target[wrong]} cannot move: it is not there, or has no area")
+        return steps if keep else self._spelled_out(steps)
+
+    def _spelled_out(self, steps: Array) -> Array:
+        """Steps that say what their slots' anchors, places and filters are, instead of to KEEP them."""
+        slots = (steps[:, 0] & LOW).astype(np.int64)
+        filters = self._filter[slots].astype(np.uint64)
+        steps[:, 0] = slots.astype(np.uint64) | self._anchor[slots].astype(np.uint64) << np.uint64(32)
+        steps[:, 4] = self._place[slots] | filters << np.uint64(32)
+        return steps
+
+    def joined(self, waiting: list[Effects]) -> Effects:
+        """The last changes that the books know, as one, so that the last step of a slot alone says what becomes of it."""
+        if len(waiting) == 1:
+            return waiting[0]
+        steps = np.concatenate([effects.steps for effects in waiting])
+        moves = steps[:, 0] >> np.uint64(32) == KEEP
+        if not moves.all():
+            steps[moves] = self._spelled_out(steps[moves])
+        return Effects(
+            steps,
+            [words for effects in waiting for words in effects.marks],
+            [words for effects in waiting for words in effects.words],
+            [anchor for effects in waiting for anchor in effects.anchors],
+        )
+
+    def _add(self, filter_id: int, row: int, interface: int, added: _Added, effects: Effects) -> Array:
+        if self._there[filter_id]:
+            raise EngineError(f"filter {filter_id} is added, but is there already")
+        slot = self._take_slot()
+        checks = added.checks(row, interface)
+        size = (len(checks) - 1).bit_length()
+        place = self._take_words(size)
+        self.words[place : place + len(checks)] = checks
+        added.relocate(self.words[place : place + len(checks)], place)
+        effects.words.append((place, place + len(checks)))
+        anchor = int(added.anchors[row])
+        if not self.stripes[anchor]:
+            self.stripes[anchor] = 1
+            effects.anchors.append(anchor)
+        area = added.areas[row : row + 1]
+        _note_levels(area, self.levels)
+        self._place[slot], self._anchor[slot], self._filter[slot], self._size[slot] = place, anchor, filter_id, size
+        self.slot_of[filter_id], self._interface[filter_id], self._there[filter_id] = slot, interface, True
+        self._added.setdefault(interface, set()).add(filter_id)
+        at = np.array([slot])
+        return steps_of(at, self._anchor[at], area, self._place[at], self._filter[at])
+
+    def _remove(self, filter_id: int, effects: Effects) -> list[Array]:
+        if filter_id >= len(self._there) or not self._there[filter_id]:
+            raise EngineError(f"filter {filter_id} is removed, but is not there")
+        self._there[filter_id] = False
+        interface = int(self._interface[filter_id])
+        if filter_id in self._added.get(interface, ()):
+            self._added[interface].discard(filter_id)
+            if not self._added[interface]:
+                del self._added[interface]
+        slot = int(self.slot_of[filter_id])
+        if slot < 0:
+            offsets, words = self._entries
+            effects.marks.append(words[offsets[filter_id] : offsets[filter_id + 1]] + 2)
+            return []
+        self.slot_of[filter_id] = -1
+        self._free_slots.append(slot)
+        self._free_words.setdefault(int(self._size[slot]), []).append(int(self._place[slot]))
+        self._place[slot] = 0
+        at = np.array([slot])
+        return [steps_of(at, self._anchor[at], _NO_AREA, self._place[at], self._filter[at])]
+
+    def _filters_of(self, interface: int) -> list[int]:
+        """The filters of an interface that are there."""
+        first, end = np.searchsorted(self._of_interface, (interface, interface + 1)).tolist()
+        there = self._there[first:end] & (self._interface[first:end] == interface)
+        return sorted({*(np.flatnonzero(there) + first).tolist(), *self._added.get(interface, ())})
+
+    def _take_slot(self) -> int:
+        if self._free_slots:
+            return self._free_slots.pop()
+        if self.n_slots == self.capacity:
+            self._reserve_slots(1)
+        self.n_slots += 1
+        return self.n_slots - 1
+
+    def _reserve_slots(self, n: int) -> None:
+        self.capacity = self.n_slots + n + max(int(SPARE * self.n_slots), LEAST_SPARE)
+        self._place, self._anchor = _longer(self._place, self.capacity, 0), _longer(self._anchor, self.capacity, 0)
+        self._filter, self._size = _longer(self._filter, self.capacity, 0), _longer(self._size, self.capacity, 0)
+        self.capacity = len(self._place)
+
+    def _take_words(self, size: int) -> int:
+        """2^size words."""
+        if self._free_words.get(size):
+            return self._free_words[size].pop()
+        place, self._n_words = self._n_words, self._n_words + (1 << size)
+        self._reserve_words(0)
+        return place
+
+    def _reserve_words(self, n: int) -> None:
+        if self._n_words + n >= 2**31:
+            raise EngineError("the filters in the grid have 2^31 words of checks or more; compile the table again")
+        spare = max(int(SPARE * self._n_words), LEAST_SPARE * 16)
+        if self._n_words + n > len(self.words) - LEAST_SPARE:
+            self.words = _longer(self.words, self._n_words + n + spare, 0)
+
+
+@dataclass(frozen=True)
+class _Added:
+    """The filters that changes bring: where their checks are in `words`, their anchors and areas (NaN for none)."""
+
+    places: Array
+    words: Array
+    anchors: Array
+    areas: Array
+
+    @classmethod
+    def of(cls, table: Table, residents: Residents) -> _Added:
+        rows, filters = FilterRows.of(table), np.arange(table.n_filters)
+        places, words = _lists_of(table, rows, filters)
+        areas = np.full((table.n_filters, 3), np.nan)
+        areas[table.filters.area_filter] = table.filters.area
+        return cls(places, words, residents._anchors_of(filters, rows), areas)
+
+    def checks(self, row: int, interface: int) -> Array:
+        """A filter's words, and behind them the operand lists that it refers to; references count from the first word."""
+        at = int(self.places[row])
+        own = self.words[at : at - 1 + int(self.words[at - 1])].copy()
+        own[0] = interface
+        lists, end = [own], len(own)
+        for place in _references(own):
+            listed = int(own[place])
+            first = listed >> 1
+            lists.append(self.words[first : first + 1 + int(self.words[first])])
+            own[place] = end << 1 | listed & 1
+            end += len(lists[-1])
+        return np.concatenate(lists)
+
+    @staticmethod
+    def relocate(checks: Array, place: int) -> None:
+        """Let the references of a filter whose words begin at `place` count from the first of all words."""
+        for at in _references(checks):
+            checks[at] = (place << 1) + int(checks[at])
+
+
+def _references(words: Array) -> range:
+    """Where a filter's words refer to operand lists."""
+    counts = int(words[1])
+    n_pairs, n_sets = (counts & MAX_CHECKS) + (counts >> COUNT_BITS & MAX_CHECKS), counts >> 2 * COUNT_BITS
+    return range(HEADER + 2 * n_pairs + 1, HEADER + 2 * (n_pairs + n_sets), 2)
+
+
+def _lists_of(table: Table, rows: FilterRows, filters: Array) -> tuple[Array, Array]:
+    """Place of each filter's checks u32[n], none of which a key implies, and the words (`keyed_lists`)."""
+    no_key = np.empty((len(filters), 0), np.uint32)
+    lists, words = fill_lists(
+        table, rows, filters, np.full(len(filters), -1), no_key, np.empty(0, np.uint32), np.arange(len(filters) + 1)
+    )
+    if len(words) >= 2**31:
+        raise EngineError("the filters with areas have 2^31 words of checks or more; engine 'counting' can serve the table")
+    return (lists + np.uint64(1)).astype(np.uint32), words
+
+
+def _lengths(places: Array, words: Array) -> Array:
+    """Words of each filter's checks."""
+    return words[places.astype(np.int64) - 1].astype(np.int64) - 1
+
+
+def _longer(array: Array, n: int, fill: int | bool) -> Array:
+    """The array with room for n items, and some to spare where it has to be made longer."""
+    if n <= len(array):
+        return array
+    grown = np.full(max(n, len(array) + int(SPARE * len(array))), fill, array.dtype)
+    grown[: len(array)] = array
+    return grown
+
+
+@jit
+def _note_levels(area: Array, levels: Array) -> None:
+    """Set the flags of the levels of some areas f64[n, 3]."""
+    for x, y, r in area:
+        levels[level_of(x, y, -1.0 if np.isnan(r) else r)] = True
+
+
+@parallel_jit
+def _rarest(filters: Array, offsets: Array, records: Array, weight: Array, rarest: Array) -> None:
+    """The feature of least weight among each filter's, where it has one."""
+    for i in numba.prange(len(filters)):
+        for row in range(offsets[filters[i]], offsets[filters[i] + 1]):
+            feature = np.int64(records[row, FEATURE])
+            if feature >= 0 and (rarest[i] == len(weight) or weight[feature] < weight[rarest[i]]):
+                rarest[i] = feature
+
+
+@jit
+def _fill_moves(target: Array, area: Array, slot_of: Array, levels: Array, steps: Array, floats: Array) -> int:
+    """Steps of moves, with anchors to KEEP; `floats` are the steps as f64.  Returns the first without a slot, or -1."""
+    for i in range(len(target)):
+        slot = slot_of[target[i]] if target[i] < len(slot_of) else -1
+        if slot < 0:
+            return i
+        x, y, r = area[i, 0], area[i, 1], area[i, 2]
+        steps[i, 0] = np.uint64(slot) | np.uint64(KEEP) << np.uint64(32)
+        floats[i, 1], floats[i, 2], floats[i, 3] = x, y, r
+        levels[level_of(x, y, r)] = True
+    return -1
+
+
+def _entries_of(index: KeyedIndex, n_filters: int) -> tuple[Array, Array]:
+    """For each filter of the trie, where its entries begin in the lists: offsets i64[n + 1], words i64."""
+    t32, t64 = index.views
+    n_entries = int(t32[int(t64[ENTRIES]) + (index.n_nodes)])
+    filters = t32[int(t64[FILTERS]) : int(t64[FILTERS]) + n_entries]
+    places = np.empty(n_entries, np.int64)
+    _find_entries(t32, t64, index.words, index.n_nodes, places)
+    order, offsets = counting_sort(filters, n_filters)
+    return offsets, places[order]
+
+
+@jit
+def _find_entries(t32: Array, t64: Array, words: Array, n_nodes: int, places: Array) -> None:
+    """The first word of every entry of every list."""
+    for node in range(n_nodes):
+        list_ = t64[np.int64(t64[NODES]) + NODE_WORDS * node + 2]
+        if list_ == EMPTY:
+            continue
+        at, entry = np.int64(list_) + 1, np.int64(t32[np.int64(t64[ENTRIES]) + node])
+        end = at - 1 + np.int64(words[at - 1])
+        while at < end:
+            places[entry] = at
+            n = np.int64(words[at + 1])
+            at += HEADER + 2 * ((n & MAX_CHECKS) + (n >> COUNT_BITS & MAX_CHECKS) + (n >> 2 * COUNT_BITS))
+            entry += 1

@@ -24,7 +24,7 @@ from mpi_match.engines import Engine, open_engine
 from mpi_match.events import Events
 from mpi_match.live_table import LiveTable, Refusal
 from mpi_match.matches import Matches
-from mpi_match.model import Filter, covers, matches
+from mpi_match.model import Event, Filter, covers, matches
 from mpi_match.rows import ChangeRow
 from mpi_match.table import Table
 
@@ -106,6 +106,17 @@ class LiveMachine(RuleBasedStateMachine):
         self.tell([ChangeRow(Change.ADD, filters=(item._replace(id=None),))])
 
     @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        """A filter, or its interface, goes, and what it asked for is published."""
+        if self.naive.filters:
+            item = data.draw(st.sampled_from(self.naive.filters))
+            if item.id is not None and data.draw(st.booleans()):
+                self.tell([ChangeRow(Change.REMOVE, item.id)])
+            else:
+                self.tell([ChangeRow(Change.REMOVE_INTERFACE, item.interface)])
+            self.judge(data.draw(st.lists(events(aimed_at=[item]), min_size=1, max_size=4)))
+
+    @rule(data=st.data())
     def replace(self, data: st.DataObject) -> None:
         """A filter goes, and an equal one comes in the same breath."""
         named = [item for item in self.naive.filters if item.id is not None]
@@ -125,7 +136,10 @@ class LiveMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def match(self, data: st.DataObject) -> None:
-        judged = data.draw(st.lists(events(aimed_at=self.pool), min_size=1, max_size=4))
+        self.judge(data.draw(st.lists(events(aimed_at=self.pool), min_size=1, max_size=4)))
+
+    def judge(self, judged: list[Event]) -> None:
+        """Interfaces and filters of some events, as the model has them."""
         batch = Events.of(judged).encode(self.live.vocabulary)
         answers = self.opened.match(batch)
         labels = self.live.register.labels

@@ -53,4 +53,4 @@ def test_the_machine_finds_a_ghost(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Reference, "update", forgetful)
     with pytest.raises(AssertionError):
-        run_machine("reference", EXAMPLES, STEPS, phases=(Phase.generate,), report_multiple_bugs=False)
+        run_machine("reference", 100, STEPS, phases=(Phase.generate,), report_multiple_bugs=False)

@@ -16,7 +16,7 @@ encodes each range in its own task, and joining the ranges is concatenation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,25 @@ from mpi_match.vocabulary import ATOM_OPS, Vocabulary
 CODE = np.dtype(np.uint32)
 FILTER_ID = np.dtype(np.uint32)
 KIND = np.dtype(np.uint8)
+OP_MASK = (1 << KIND_SHIFT) - 1
+BLOCK = 2**17
+"""Rows worked on together: what is made by the way stays in a core's cache, and needs no memory of the size of a column."""
+FEW = 2**12
+"""So many values stay in a core's cache."""
+ROW_BITS = 63
+"""Rows of so many bits are sorted as numbers."""
+MANY = 2**20
+"""So many pairs of a name and a value have a flag each."""
+
+
+def _among(*ops: Op) -> Array:
+    """bool[16]: is it one of these operators?"""
+    return np.isin(np.arange(16), ops)
+
+
+_IS_ATOM, _IS_LIST = _among(*ATOM_OPS), _among(Op.IN, Op.NOT_IN)
+_LO_IS_OPERAND = _among(Op.EQ, Op.NE, *ATOM_OPS, Op.GE, Op.BETWEEN, Op.PREFIX)
+_HI_IS_OPERAND = _among(Op.EQ, Op.NE, *ATOM_OPS, Op.LE)
 
 
 @dataclass(frozen=True)
@@ -59,7 +78,7 @@ class Constraints:
     @property
     def op(self) -> Array:
         """u8[c]: operator of each row."""
-        return self.kind & ((1 << KIND_SHIFT) - 1)
+        return self.kind & OP_MASK
 
     @property
     def type(self) -> Array:
@@ -162,25 +181,38 @@ def encode(
     Parameters: the columns of `Draft`, except that `names` is sorted and every name in it is used; `filter_id` i64[c] says
     which filter each constraint belongs to.  The constraints may come in any order.
     """
-    n_names = len(names)
-    name = np.asarray(name, np.int64)
-    op, type_ = kind & ((1 << KIND_SHIFT) - 1), kind >> KIND_SHIFT
-    owner = owners(operand_offsets)
-    operand_name, operand_type = name[owner], type_[owner]
-    is_atom = np.isin(op[owner], ATOM_OPS)
-
-    numeric = operand_type == Type.NUMBER
-    values, value_rank = np.unique(number[numeric] + 0.0, return_inverse=True)
-    number_offsets, number_pick, number_index = _by_name(n_names, operand_name[numeric], value_rank, len(values))
-
+    n_names, n_rows, n_operands = len(names), len(name), int(operand_offsets[-1])
+    name = np.asarray(name)
     pool, pool_rank = sort_distinct(strings)
-    textual = (operand_type == Type.STRING) & ~is_atom
-    string_offsets, string_pick, string_index = _by_name(
-        n_names, operand_name[textual], pool_rank[string[textual]], len(pool)
-    )
 
-    atom_rank = pool_rank[string[is_atom]] + len(pool) * (op[owner][is_atom] == ATOM_OPS[1])
-    atom_offsets, atom_pick, atom_index = _by_name(n_names, operand_name[is_atom], atom_rank, 2 * len(pool))
+    def sorts_of(rows: slice) -> tuple[slice, Array, Array, tuple[Array, Array, Array]]:
+        """Of some constraints the operands, their operators and names, and which are numbers, strings, and atoms."""
+        where = slice(int(operand_offsets[rows.start]), int(operand_offsets[rows.stop]))
+        row = owners(operand_offsets[rows.start : rows.stop + 1]) + rows.start
+        type_, op = kind[row] >> KIND_SHIFT, kind[row] & OP_MASK
+        is_atom = _IS_ATOM[op]
+        sorts = type_ == Type.NUMBER, (type_ == Type.STRING) & ~is_atom, is_atom
+        numeric, textual, atomic = (np.flatnonzero(sort) for sort in sorts)
+        return where, op, np.asarray(name[row], np.int64), (numeric, textual, atomic)
+
+    numbers = []
+    for rows in _blocks(n_rows):
+        where, _, _, (numeric, _, _) = sorts_of(rows)
+        numbers.append(np.unique(number[where][numeric] + 0.0))
+    values = _distinct(numbers, np.float64)
+
+    # first the rank of every operand among all of its sort, then what that is on its name
+    code = np.empty(n_operands, CODE)
+    pairs = [_Pairs(n_names, n) for n in (len(values), len(pool), 2 * len(pool))]
+    for rows in _blocks(n_rows):
+        where, op, operand_name, sorts = sorts_of(rows)
+        numeric, textual, atomic = sorts
+        code[where][numeric] = _places(values, number[where][numeric] + 0.0)
+        code[where][textual] = pool_rank[string[where][textual]]
+        code[where][atomic] = pool_rank[string[where][atomic]] + len(pool) * (op[atomic] == ATOM_OPS[1])
+        for at, seen in zip(sorts, pairs, strict=True):
+            seen.add(operand_name[at], code[where][at])
+    (number_offsets, number_pick), (string_offsets, string_pick), (atom_offsets, atom_pick) = [p.finish() for p in pairs]
 
     packed_pool = Strings.of(pool)
     vocabulary = Vocabulary(
@@ -194,67 +226,130 @@ def encode(
         atoms=packed_pool.take(atom_pick % max(len(pool), 1)),
     )
 
-    code = np.zeros(len(owner), np.int64)
-    code[numeric] = 2 * number_index + 1
-    code[textual] = vocabulary.segment(Type.STRING)[0][operand_name[textual]] + 2 * string_index + 1
-    code[is_atom] = atom_index
-    boolean = operand_type == Type.BOOLEAN
-    code[boolean] = vocabulary.segment(Type.BOOLEAN)[0][operand_name[boolean]] + number[boolean].astype(np.int64)
+    first_string = vocabulary.segment(Type.STRING)[0]
+    for rows in _blocks(n_rows):
+        where, _, operand_name, (numeric, textual, atomic) = sorts_of(rows)
+        on_number, on_string, on_atom = (operand_name[at] for at in (numeric, textual, atomic))
+        code[where][numeric] = 2 * pairs[0].index(on_number, code[where][numeric]) + 1
+        code[where][textual] = first_string[on_string] + 2 * pairs[1].index(on_string, code[where][textual]) + 1
+        code[where][atomic] = pairs[2].index(on_atom, code[where][atomic])
+    first_boolean = vocabulary.segment(Type.BOOLEAN)[0]
+    for rows in _blocks(n_rows):
+        boolean = np.flatnonzero(kind[rows] >> KIND_SHIFT == Type.BOOLEAN)
+        place = operand_offsets[rows][boolean]
+        code[place] = first_boolean[name[rows][boolean]] + number[place].astype(np.int64)
 
-    lo, hi = _intervals(vocabulary, name, op, type_, operand_offsets, code)
-    set_offsets, set_code_offsets, set_codes, set_index = _sets(n_names, name, op, operand_offsets, code)
-    listed = np.isin(op, (Op.IN, Op.NOT_IN))
+    set_offsets, set_code_offsets, set_codes, listed, set_index = _sets(n_names, name, kind, operand_offsets, code)
+    lo, hi = _intervals(vocabulary, name, kind, operand_offsets, code)
     lo[listed] = hi[listed] = set_index
-
-    order = np.lexsort((filter_id, lo << 32 | hi, name << 8 | kind))
-    return vocabulary, Constraints(
-        offsets=offsets_of(np.bincount(name, minlength=n_names)),
-        kind=kind[order].astype(KIND),
-        lo=lo[order].astype(CODE),
-        hi=hi[order].astype(CODE),
-        filter_id=np.asarray(filter_id)[order].astype(FILTER_ID),
-        set_offsets=set_offsets,
-        set_code_offsets=set_code_offsets,
-        set_codes=set_codes,
-    )
+    ordered = _sort_rows(n_names, name, kind, lo, hi, np.asarray(filter_id))
+    return vocabulary, Constraints(*ordered, set_offsets, set_code_offsets, set_codes)
 
 
-def _by_name(n_names: int, name: Array, rank: Array, n_ranks: int) -> tuple[Array, Array, Array]:
-    """Distinct (name, rank) pairs: offsets per name, rank of each pair, and for each input its place among its name's."""
-    pairs, index = np.unique(name * max(n_ranks, 1) + rank, return_inverse=True)
-    offsets = offsets_of(np.bincount(pairs // max(n_ranks, 1), minlength=n_names))
-    return offsets, pairs % max(n_ranks, 1), index - offsets[name]
+def _blocks(n: int) -> Iterator[slice]:
+    """Ranges of rows."""
+    return (slice(at, min(at + BLOCK, n)) for at in range(0, n, BLOCK))
 
 
-def _intervals(
-    vocabulary: Vocabulary, name: Array, op: Array, type_: Array, operand_offsets: Array, code: Array
-) -> tuple[Array, Array]:
-    """`lo` and `hi` i64[c] of every constraint that is not a list."""
-    first, last = np.zeros(len(name), np.int64), np.zeros(len(name), np.int64)
-    for each in Type:
-        rows = type_ == each
-        begin, end = vocabulary.segment(each)
-        first[rows], last[rows] = begin[name[rows]], end[name[rows]]
-    n_operands = np.diff(operand_offsets)
-    padded = np.append(code, 0)
-    one = np.where(n_operands > 0, padded[operand_offsets[:-1]], 0)
-    two = np.where(n_operands > 1, padded[np.maximum(operand_offsets[1:] - 1, 0)], last + 1)
-    point = np.isin(op, (Op.EQ, Op.NE, *ATOM_OPS))
-    lo = np.select([point | np.isin(op, (Op.GE, Op.BETWEEN, Op.PREFIX)), op == Op.GT], [one, one + 1], first)
-    hi = np.select(
-        [point | (op == Op.LE), op == Op.LT, op == Op.BETWEEN, op == Op.PREFIX], [one, one - 1, two, two - 1], last
-    )
-    empty_prefix = (op == Op.PREFIX) & (n_operands == 1)
-    lo[empty_prefix] = first[empty_prefix]
-    return lo, hi
+class _Pairs:
+    """The distinct (name, rank) that occur.  `add` all of them, then `finish`, then `index`."""
+
+    def __init__(self, n_names: int, n_ranks: int) -> None:
+        self._n_names, self._n_ranks = n_names, max(n_ranks, 1)
+        self._seen = np.zeros(n_names * n_ranks, bool) if n_names * n_ranks <= MANY else None
+        self._parts: list[Array] = []
+
+    def add(self, name: Array, rank: Array) -> None:
+        """Note some pairs."""
+        if self._seen is None:
+            self._parts.append(np.unique(name * self._n_ranks + rank))
+        else:
+            self._seen[name * self._n_ranks + rank] = True
+
+    def finish(self) -> tuple[Array, Array]:
+        """Offsets per name, and the rank of each pair."""
+        self._pairs = _distinct(self._parts, np.int64) if self._seen is None else np.flatnonzero(self._seen)
+        self._offsets = np.searchsorted(self._pairs, np.arange(self._n_names + 1) * self._n_ranks)
+        if self._seen is not None:
+            self._place = np.cumsum(self._seen) - 1
+        return self._offsets, self._pairs % self._n_ranks
+
+    def index(self, name: Array, rank: Array) -> Array:
+        """The place of some pairs among their names'."""
+        pair = name * self._n_ranks + rank
+        place = _places(self._pairs, pair) if self._seen is None else self._place[pair]
+        return place - self._offsets[name]
 
 
-def _sets(n_names: int, name: Array, op: Array, operand_offsets: Array, code: Array) -> tuple[Array, Array, Array, Array]:
+def _distinct(parts: list[Array], dtype: type) -> Array:
+    """The distinct values of all parts, ascending."""
+    return np.unique(np.concatenate([np.empty(0, dtype), *parts]))
+
+
+def _places(values: Array, items: Array) -> Array:
+    """Where each item stands in the ascending `values`, which hold it: many values are searched for in their own order."""
+    if len(values) <= FEW:
+        return np.searchsorted(values, items)
+    wanted, place = np.unique(items, return_inverse=True)
+    return np.searchsorted(values, wanted)[place]
+
+
+def _intervals(vocabulary: Vocabulary, name: Array, kind: Array, operand_offsets: Array, code: Array) -> tuple[Array, Array]:
+    """`lo` and `hi` u32[c] of every constraint; those of a list mean nothing."""
+    segments = np.array([vocabulary.segment(each) for each in Type])
+    padded = np.append(code, CODE.type(0))
+    every_lo, every_hi = np.empty(len(name), CODE), np.empty(len(name), CODE)
+    for rows in _blocks(len(name)):
+        op, type_, starts = kind[rows] & OP_MASK, kind[rows] >> KIND_SHIFT, operand_offsets[rows.start : rows.stop + 1]
+        first, last = segments[type_, 0, name[rows]], segments[type_, 1, name[rows]]
+        n_operands = np.diff(starts)
+        one = np.where(n_operands > 0, padded[starts[:-1]], 0).astype(np.int64)
+        two = np.where(n_operands > 1, padded[np.maximum(starts[1:] - 1, 0)], last + 1)
+        lo = np.select([_LO_IS_OPERAND[op], op == Op.GT], [one, one + 1], first)
+        bounds = [_HI_IS_OPERAND[op], op == Op.LT, op == Op.BETWEEN, op == Op.PREFIX]
+        hi = np.select(bounds, [one, one - 1, two, two - 1], last)
+        empty_prefix = (op == Op.PREFIX) & (n_operands == 1)
+        every_lo[rows], every_hi[rows] = np.where(empty_prefix, first, lo), hi
+    return every_lo, every_hi
+
+
+def _sort_rows(
+    n_names: int, name: Array, kind: Array, lo: Array, hi: Array, filter_id: Array
+) -> tuple[Array, Array, Array, Array, Array]:
+    """Offsets of the names, and kind, lo, hi and filter of the rows in the order of the table.
+
+    A row that fits in one number is sorted itself, and not its place: then nothing has to be fetched from all over memory.
+    """
+    columns = (name, kind, lo, hi, filter_id)
+    widths = [int(column.max(initial=0)).bit_length() for column in columns]
+    if sum(widths) > ROW_BITS:
+        order = np.lexsort((filter_id, lo.astype(np.int64) << 32 | hi, name.astype(np.int64) << 8 | kind))
+        offsets = offsets_of(np.bincount(name, minlength=n_names))
+        return offsets, kind[order], lo[order], hi[order], filter_id[order].astype(FILTER_ID)
+    packed = np.empty(len(name), np.uint64)
+    for rows in _blocks(len(name)):
+        packed[rows] = 0
+        for column, width in zip(columns, widths, strict=True):
+            packed[rows] = packed[rows] << np.uint64(width) | column[rows].astype(np.uint64)
+    packed.sort()
+    first_rows = np.searchsorted(packed, np.arange(n_names, dtype=np.uint64) << np.uint64(sum(widths[1:])))
+    ordered = [np.empty(len(packed), dtype) for dtype in (KIND, CODE, CODE, FILTER_ID)]
+    for rows in _blocks(len(packed)):
+        rest = packed[rows]
+        for column, width in zip(reversed(ordered), reversed(widths), strict=False):
+            column[rows] = rest & np.uint64((1 << width) - 1)
+            rest = rest >> np.uint64(width)
+    return np.append(first_rows, len(packed)), *ordered  # type: ignore[return-value]
+
+
+def _sets(
+    n_names: int, name: Array, kind: Array, operand_offsets: Array, code: Array
+) -> tuple[Array, Array, Array, Array, Array]:
     """Distinct operand lists by (name, codes).
 
-    Offsets per name, offsets per set, codes; and for each list constraint its set's place among its name's.
+    Offsets per name, offsets per set, codes; and the list constraints, and for each its set's place among its name's.
     """
-    rows = np.flatnonzero(np.isin(op, (Op.IN, Op.NOT_IN)))
+    rows = np.flatnonzero(_IS_LIST[kind & OP_MASK])
     keys = [(int(name[r]), code[operand_offsets[r] : operand_offsets[r + 1]].astype(">u4").tobytes()) for r in rows]
     distinct = sorted(set(keys))
     place = {key: i for i, key in enumerate(distinct)}
@@ -262,4 +357,4 @@ def _sets(n_names: int, name: Array, op: Array, operand_offsets: Array, code: Ar
     codes = np.frombuffer(b"".join(codes for _, codes in distinct), ">u4").astype(CODE)
     code_offsets = offsets_of(np.array([len(codes) // 4 for _, codes in distinct], np.int64))
     index = np.array([place[key] for key in keys], np.int64) - set_offsets[name[rows]]
-    return set_offsets, code_offsets, codes, index
+    return set_offsets, code_offsets, codes, rows, index

@@ -22,6 +22,8 @@ from mpi_match.model import Filter, Op, Type
 
 KIND_SHIFT = 4
 """A constraint's kind is one byte: `type << 4 | op`."""
+BLOCK = 2**14
+"""Filters whose keys are made together: what is made by the way stays in a core's cache."""
 
 
 def kind_of(type_: Type, op: Op) -> int:
@@ -86,22 +88,32 @@ class Draft:
     def content_keys(self) -> Array:
         """u64[n, 2]: the content key of every filter."""
         keys = np.empty((self.n_filters, 2), np.uint64)
-        operand_place = np.arange(len(self.number)) - self.operand_offsets[:-1][owners(self.operand_offsets)]
         for lane in range(2):
-            salt = np.uint64(0x9E3779B97F4A7C15 * (lane + 1) & 2**64 - 1)
             names, strings = _hashes(self.names, lane), np.append(_hashes(self.strings, lane), np.uint64(0))
-            operand = _mix(
-                _mix((self.number + 0.0).view(np.uint64) ^ salt) + strings[self.string] + operand_place.astype(np.uint64)
-            )
-            constraint = names[self.name] + _mix(self.kind.astype(np.uint64) + salt) + sums(operand, self.operand_offsets)
-            key = sums(_mix(constraint), self.constraint_offsets)
-            x, y, r = np.ascontiguousarray((self.area + 0.0).T).view(np.uint64)
-            key += np.where(np.isnan(self.area[:, 2]), np.uint64(0), _mix(_mix(_mix(x + salt) + y) + r))
+            for at in range(0, self.n_filters, BLOCK):
+                block = slice(at, min(at + BLOCK, self.n_filters))
+                keys[block, lane] = self._keys_of(block, lane, names, strings)
             if self.ids is not None:  # a filter without an id adds nothing, whatever the others of this draft have
                 named = np.array([i is not None for i in self.ids], bool)
-                key[named] += _hashes([b"=" + i for i in self.ids if i is not None], lane)
-            keys[:, lane] = _mix(key)
+                keys[named, lane] += _hashes([b"=" + i for i in self.ids if i is not None], lane)
+            keys[:, lane] = _mix(keys[:, lane])
         return keys
+
+    def _keys_of(self, filters: slice, lane: int, names: Array, strings: Array) -> Array:
+        """One half of the keys of some filters, before ids are added; `names` and `strings` are hashes."""
+        salt = np.uint64(0x9E3779B97F4A7C15 * (lane + 1) & 2**64 - 1)
+        constraint_offsets = self.constraint_offsets[filters.start : filters.stop + 1]
+        rows = slice(int(constraint_offsets[0]), int(constraint_offsets[-1]))
+        operand_offsets = self.operand_offsets[rows.start : rows.stop + 1]
+        operands = slice(int(operand_offsets[0]), int(operand_offsets[-1]))
+        place = np.arange(operands.start, operands.stop) - operand_offsets[:-1][owners(operand_offsets)]
+        number = (self.number[operands] + 0.0).view(np.uint64)
+        operand = _mix(_mix(number ^ salt) + strings[self.string[operands]] + place.astype(np.uint64))
+        constraint = names[self.name[rows]] + _mix(self.kind[rows].astype(np.uint64) + salt)
+        constraint += sums(operand, operand_offsets - operands.start)
+        key = sums(_mix(constraint), constraint_offsets - rows.start)
+        x, y, r = np.ascontiguousarray((self.area[filters] + 0.0).T).view(np.uint64)
+        return key + np.where(np.isnan(self.area[filters, 2]), np.uint64(0), _mix(_mix(_mix(x + salt) + y) + r))
 
 
 def _hashes(items: list[bytes], lane: int) -> Array:

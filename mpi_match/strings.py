@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
+from operator import lt
 
 import numpy as np
 
@@ -103,6 +104,8 @@ class Strings:
 
 def sort_distinct(items: Sequence[bytes]) -> tuple[list[bytes], Array]:
     """Sorted distinct strings, and for each item its position among them (i64[len(items)])."""
+    if all(map(lt, items, islice(items, 1, None))):
+        return list(items), np.arange(len(items))
     ordered = sorted(set(items))
     position = {item: i for i, item in enumerate(ordered)}
     return ordered, np.fromiter((position[item] for item in items), np.int64, len(items))

@@ -123,7 +123,7 @@ class Table:
         labels, label_rank = sort_distinct(draft.labels)
         interface = label_rank[draft.interface]
         keys = draft.content_keys
-        return cls._ordered(draft, np.lexsort((keys[:, 1], keys[:, 0], interface)), interface, labels)
+        return cls._ordered(draft, _order_of(interface, keys), interface, labels)
 
     @classmethod
     def from_draft_in_order(cls, draft: Draft) -> Table:
@@ -136,12 +136,12 @@ class Table:
     @classmethod
     def _ordered(cls, draft: Draft, order: Array, interface: Array, labels: list[bytes]) -> Table:
         """The table whose filter i is filter `order[i]` of the draft."""
-        rank = np.empty(draft.n_filters, np.int64)
-        rank[order] = np.arange(draft.n_filters)
+        rank = np.empty(draft.n_filters, FILTER_ID)
+        rank[order] = np.arange(draft.n_filters, dtype=FILTER_ID)
         sizes = np.diff(draft.constraint_offsets)
         used = np.unique(draft.name)
         names, name_rank = sort_distinct([draft.names[i] for i in used])
-        to_rank = np.zeros(len(draft.names), np.int64)
+        to_rank = np.zeros(len(draft.names), np.uint32)
         to_rank[used] = name_rank
         vocabulary, constraints = encode(
             names,
@@ -300,6 +300,24 @@ class Table:
         return all(a.dtype == b.dtype and np.array_equal(a, b) for (_, a), (_, b) in pairs)
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def _order_of(interface: Array, keys: Array) -> Array:
+    """i64[n]: filters by interface, then by content key u64[n, 2].
+
+    The interface and the first bits of the key are one number, which nearly always decides; what shares it is sorted again.
+    """
+    width = int(interface.max(initial=0)).bit_length()
+    first = interface.astype(np.uint64) << np.uint64(64 - width) if width else np.zeros(len(interface), np.uint64)
+    first |= keys[:, 0] >> np.uint64(width)
+    order = np.argsort(first)
+    first = first[order]
+    tied = np.append(first[1:] == first[:-1], False)
+    tied[1:] |= tied[:-1].copy()
+    again = np.flatnonzero(tied)
+    rows = order[again]
+    order[again] = rows[np.lexsort((keys[rows, 1], keys[rows, 0], first[again]))]
+    return order
 
 
 def vocabulary_arrays(v: Vocabulary) -> Iterator[tuple[str, Array]]:

@@ -18,12 +18,13 @@ from random_tables import SHAPES, random_subscriptions
 from strategies import filters, subscriptions
 from table_cases import content, example_filters
 
+from mpi_match import constraints, draft
 from mpi_match.arrays import Array
 from mpi_match.draft import Draft, kind_of
 from mpi_match.model import Filter, Op, Type, make_filter
 from mpi_match.storage import Part, Reader, StorageError, Writer, parts_directory, write_index
 from mpi_match.strings import Strings
-from mpi_match.table import Table, load_vocabulary
+from mpi_match.table import Table, _order_of, load_vocabulary
 
 
 def contents(items: Any) -> list[Any]:
@@ -39,6 +40,27 @@ def test_a_table_holds_the_filters_it_was_made_of(found: list[Filter]) -> None:
     assert contents(table.iter_filters()) == contents(found)
     assert table.n_filters == len(found)
     assert [table.label(i) for i in range(table.n_interfaces)] == sorted({f.interface for f in found}, key=str.encode)
+
+
+@pytest.mark.parametrize("limit", ["BLOCK", "FEW", "MANY", "ROW_BITS", "all"])
+def test_a_large_table_is_made_like_a_small_one(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many blocks, values, pairs of a name and a value, and rows too wide to be sorted as numbers."""
+    found = [*random_subscriptions(5, n_filters=300)[0], *example_filters(), *example_filters()]
+    table = Table.from_filters(found)
+    for module in (constraints, draft):
+        for name in ("BLOCK", "FEW", "MANY", "ROW_BITS"):
+            if limit in (name, "all") and hasattr(module, name):
+                monkeypatch.setattr(module, name, 7 if name == "BLOCK" else 0)
+    assert Table.from_filters(found) == table
+
+
+def test_filters_of_one_interface_are_ordered_by_the_whole_content_key() -> None:
+    keys = np.random.default_rng(1).integers(0, 3, (500, 2)).astype(np.uint64) << np.uint64(60)
+    for interface in (np.zeros(500, np.int64), np.arange(500) % 7):
+        order = _order_of(interface, keys)
+        ordered = np.column_stack([interface, keys])[order].tolist()
+        assert sorted(order.tolist()) == list(range(500))
+        assert ordered == sorted(ordered)
 
 
 def test_all_cases_survive() -> None:

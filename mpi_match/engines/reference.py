@@ -15,7 +15,7 @@ import numpy as np
 from mpi_match.batch import EventBatch
 from mpi_match.changes import Change, Changes
 from mpi_match.draft import KIND_SHIFT
-from mpi_match.engines import EngineError, check_batch
+from mpi_match.engines import check_batch, check_changes
 from mpi_match.matches import Matches
 from mpi_match.model import Area, Op, Type, inside
 from mpi_match.table import Table
@@ -36,13 +36,8 @@ class Reference:
 
     def update(self, changes: Changes) -> None:
         """See `Engine.update`: each change is what it says to the filters that are there."""
-        if not self._live:
-            raise EngineError("this engine was opened for a table that does not change; open it with live=True")
-        source = None
-        if changes.added is not None:
-            if changes.added.vocabulary.fingerprint != self._table.vocabulary.fingerprint:
-                raise EngineError("the added filters were encoded with another vocabulary than the engine's table")
-            source = _Source(changes.added)
+        check_changes(self.name, self._live, self._table, changes)
+        source = None if changes.added is None else _Source(changes.added)
         self._n_filters, self._n_interfaces = changes.n_filters, changes.n_interfaces
         for i, target in enumerate(changes.target.tolist()):
             match Change(int(changes.kind[i])):

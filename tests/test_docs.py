@@ -24,11 +24,12 @@ import pytest
 from bench.results_rows import command_of, records_in, row_of, run_row_of, runs_in
 
 from mpi_match import doctor
+from mpi_match.changes import Change
 from mpi_match.cli import commands
 from mpi_match.engines import ENGINES
 from mpi_match.exits import Group
 from mpi_match.model import OPS_OF_TYPE
-from mpi_match.rows import subscription_filters
+from mpi_match.rows import change_of_row, subscription_filters
 from spark_prep.predicates import parse
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -147,17 +148,18 @@ def test_the_whole_pipeline(shell):
     run_steps("pipeline", shell)
 
 
-def test_python():
-    (block,) = (block for block in BLOCKS if block.language == "python")
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "python"], ids=["fixed", "live"])
+def test_python(block):
     examples = doctest.DocTestParser().get_doctest("\n".join(block.lines) + "\n", {}, "README.md", "README.md", 0)
     assert len(examples.examples) > 5
     assert doctest.DocTestRunner().run(examples).failed == 0
 
 
 def test_the_rows_shown_are_rows():
-    (block,) = (block for block in BLOCKS if block.language == "json")
-    rows = [json.loads(line) for line in block.lines]
-    assert [len(parse(row["predicate"]) if "predicate" in row else subscription_filters(row)) for row in rows] == [1, 2, 2]
+    subscriptions, changes = ([json.loads(line) for line in block.lines] for block in BLOCKS if block.language == "json")
+    filters = [parse(row["predicate"]) if "predicate" in row else subscription_filters(row) for row in subscriptions]
+    assert [len(found) for found in filters] == [1, 2, 2]
+    assert {change_of_row(row).kind for row in changes} == set(Change)
 
 
 # Commands and options

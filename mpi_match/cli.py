@@ -167,6 +167,7 @@ def _say_matched(summary: Any, output: Path, as_json: bool) -> None:
 @click.argument("subscriptions", type=FILE)
 @click.argument("events", type=FILE)
 @click.option("-o", "--output", type=FILE, required=True, help="File of matches to write.")
+@click.option("--changes", type=FILE, help="Changes that take effect between events: JSON lines, as for `compile changes`.")
 @location_option
 @id_option
 @engine_option

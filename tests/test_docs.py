@@ -134,11 +134,12 @@ def test_blocks_are_read():
     assert without_chance("in 5.67 s: 8.82 k events/s; keyed on 2 x cpu, 1 thread, 2 workers\n") == [
         "in TIME: RATE; ENGINE, 2 workers"
     ]
-    assert {block.run for block in BLOCKS if block.run} == {"local", "pipeline"}
+    assert {block.run for block in BLOCKS if block.run} == {"local", "changes", "pipeline"}
 
 
-def test_rows_in_answers_out(shell):
-    run_steps("local", shell)
+@pytest.mark.parametrize("name", ["local", "changes"])
+def test_rows_in_answers_out(shell, name):
+    run_steps(name, shell)
 
 
 @pytest.mark.spark

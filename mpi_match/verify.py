@@ -125,6 +125,8 @@ def _check_belonging(
     table_path: Path, table: Table, events_path: Path, events: EventTable, matches_path: Path, answers: MatchesFile
 ) -> None:
     """Refuse files that are not of one run: by digests where they are stated, by counts and labels in any case."""
+    if "changes_digest" in answers.attributes:
+        raise StorageError(f"{matches_path}: its table changed during the run; verify judges runs without changes")
     for key, path, kind in (("table_digest", table_path, "table"), ("events_digest", events_path, "events")):
         stated = answers.attributes.get(key)
         if stated is None:

@@ -117,6 +117,8 @@ def main(arguments: list[str]) -> int:
 
         del given["piece_bytes"]
         channel.PIECE_BYTES = numbers.pop("piece_bytes")
+    if "changes" in given:
+        given["changes"] = Path(given["changes"])
     try:
         summary = run(RunOptions(Path(table), Path(events), Path(output), **{**given, **numbers}))
     except ClusterError as error:

@@ -19,23 +19,32 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from live_machine import Naive
 from random_tables import random_subscriptions
 
 from mpi_match.arrays import Array
+from mpi_match.batch import EventBatch
+from mpi_match.change_log import ChangeLog
+from mpi_match.change_stream import StampedChanges
+from mpi_match.changes import Change, Changes
 from mpi_match.cluster import ClusterError, RunOptions
+from mpi_match.cluster.changing import match_changing
 from mpi_match.cluster.feed import Buffers, ReadAhead
-from mpi_match.cluster.matcher import Matched, Matcher, Received
+from mpi_match.cluster.matcher import Matched, Matcher, Received, ShortMatcher
 from mpi_match.cluster.round_trips import RoundTrips
 from mpi_match.cluster.shares import has_own_core
 from mpi_match.cluster.write_behind import MOST_WAITING, WriteBehind
 from mpi_match.engines import open_engine
 from mpi_match.event_table import BLOCK_EVENTS, EventTable, save_events
 from mpi_match.events import Events
-from mpi_match.matches import MatchesFile
-from mpi_match.model import Type, covers, make_filter
+from mpi_match.live_table import Refusal
+from mpi_match.matches import Matches, MatchesFile
+from mpi_match.model import Area, Type, covers, make_filter
+from mpi_match.rows import ChangeRow
 from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.strings import Strings
 from mpi_match.table import Table
+from mpi_match.verify import verify
 
 TESTS = Path(__file__).parent
 DRIVER = TESTS / "cluster_driver.py"
@@ -240,6 +249,184 @@ sys.exit(main([{str(inputs.table)!r}, {str(inputs.events)!r}, {str(output)!r}, "
     assert output.read_bytes() == expected
 
 
+# Changes
+
+
+@dataclasses.dataclass(frozen=True)
+class Changing:
+    """Compiled files of a table that changes, and what the naive matcher, who does one change after the other, answers."""
+
+    table: Path
+    events: Path
+    changes: Path
+    answers: list[list[str]]
+    n_refused: int
+
+
+@pytest.fixture(scope="module")
+def changing(tmp_path_factory: pytest.TempPathFactory) -> Changing:
+    """60 filters, 240 events, 150 changes: several before one event, none before others, some after the last."""
+    directory, rng = tmp_path_factory.mktemp("changing"), np.random.default_rng(5)
+    filters, published = random_subscriptions(3, 160, 240, n_names=6, sizes=(0, 3), n_interfaces=9, areas=0.5)
+    named = [item._replace(id=f"f{i}") for i, item in enumerate(filters)]
+    present, coming = named[:60], named[60:]
+    rows = []
+    for stamp in sorted(rng.integers(0, 250, 150).tolist()):
+        target = f"f{rng.integers(100)}"
+        kind = Change(int(rng.choice(4, p=(0.35, 0.4, 0.2, 0.05))))
+        if kind is Change.ADD:
+            rows.append(ChangeRow(kind, filters=(coming[int(rng.integers(100))],), before_event=stamp))
+        elif kind is Change.REMOVE_INTERFACE:
+            rows.append(ChangeRow(kind, str(rng.integers(9)), before_event=stamp))
+        else:
+            circle = Area(*rng.integers(-20, 20, 2).tolist(), 8.0) if kind is Change.MOVE else None
+            rows.append(ChangeRow(kind, target, circle, before_event=stamp))
+    table = Table.from_filters(present)
+    table.save(directory / "table.h5")
+    save_events(Events.of(published), directory / "events.h5", table.vocabulary)
+    refused: list[Refusal] = []
+    ChangeLog.of(table, rows, refused).save(directory / "changes.h5")
+
+    naive, answers, left = Naive(present), [], list(rows)
+    for number, event in enumerate(published):
+        while left and left[0].before_event <= number:
+            naive.apply(left.pop(0))
+        answers.append(covers(naive.filters, event))
+    return Changing(*(directory / f"{name}.h5" for name in ("table", "events", "changes")), answers, len(refused))
+
+
+def test_the_changes_make_a_difference(changing: Changing, tmp_path: Path) -> None:
+    with Reader(changing.changes, "changes") as reader:
+        stamps, kinds = reader.array("changes/before_event"), reader.array("changes/kind")
+    assert set(kinds.tolist()) == set(Change)
+    assert len(np.unique(stamps)) < len(stamps)
+    assert changing.n_refused < 100
+    done = execute(alone(changing.table, changing.events, tmp_path / "m.h5", "engine=counting"))
+    assert done.returncode == 0, done.stderr
+    still = [sorted(row, key=str.encode) for row in MatchesFile.load(tmp_path / "m.h5").rows()]
+    assert sum(a != b for a, b in zip(still, changing.answers, strict=True)) > 100
+
+
+@pytest.fixture(scope="module")
+def expected_with_changes(changing: Changing, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The answers of one process, which are those of the naive matcher."""
+    output = tmp_path_factory.mktemp("alone") / "matches.h5"
+    files = (changing.table, changing.events, output, f"changes={changing.changes}")
+    done = execute(alone(*files, "engine=reference", "batch=1000"))
+    assert done.returncode == 0, done.stderr
+    assert (
+        said(done)
+        == f"{changing.events} was not compiled for what the changes ask for: its events are encoded again on the way"
+    )
+    found = MatchesFile.load(output)
+    assert [sorted(row, key=str.encode) for row in found.rows()] == changing.answers
+    with pytest.raises(StorageError, match="verify judges runs without changes"):
+        verify(changing.table, changing.events, output)
+    return output.read_bytes()
+
+
+@pytest.mark.mpi
+@needs_mpirun
+@pytest.mark.parametrize(
+    ("ranks", "options"),
+    [
+        (1, "batch=1"),
+        (1, "batch=50"),
+        (2, "batch=1 credits=1"),
+        (2, "batch=1000 schedule=static"),
+        (3, "batch=1"),
+        (3, "batch=7 schedule=static"),
+        (4, "batch=17"),
+        (4, "batch=64 piece_bytes=64"),
+    ],
+)
+def test_every_event_sees_the_changes_before_it_and_no_others(
+    ranks: int, options: str, changing: Changing, expected_with_changes: bytes, tmp_path: Path
+) -> None:
+    output = tmp_path / "matches.h5"
+    files = (changing.table, changing.events, output, f"changes={changing.changes}")
+    done = execute(launch(ranks, *files, "engine=reference", *options.split()))
+    assert done.returncode == 0, done.stderr
+    assert output.read_bytes() == expected_with_changes
+
+
+@given(stamps=st.lists(st.integers(0, 12), max_size=8).map(sorted), n_events=st.integers(1, 10))
+def test_a_batch_is_matched_up_to_each_event_that_sees_something_new(stamps: list[int], n_events: int) -> None:
+    stamps = [stamp for stamp in stamps if stamp < n_events]
+    table = Table.from_filters([make_filter("a", [], [0, 0, 1])])
+    told: list[int] = []
+
+    class Recorder:
+        """Answers every event with how many changes it has seen, in ids."""
+
+        def update(self, changes: Changes) -> None:
+            told.extend(changes.area[:, 0].astype(int).tolist())
+
+        def match(self, batch: EventBatch, *, filters: bool) -> Matches:
+            return Matches.from_counts(np.full(len(batch), len(told)), np.zeros(len(batch) * len(told), np.int64), 99)
+
+    n = len(stamps)
+    moves = Changes.of(
+        np.full(n, Change.MOVE, np.uint8), np.zeros(n, np.uint32), np.repeat(np.arange(n), 3).reshape(n, 3), [], None, 1, 1
+    )
+    batch = EventBatch(np.zeros(n_events + 1, np.uint32), np.zeros(0, np.uint32), None, table.vocabulary.fingerprint)
+    found = match_changing(Recorder(), batch, StampedChanges(np.array(stamps, np.int64), moves), filters=False)  # type: ignore[arg-type]
+    assert found.counts.tolist() == [sum(stamp <= event for stamp in stamps) for event in range(n_events)]
+    assert told == list(range(n))
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_answers_have_one_type_also_before_the_change_that_makes_it_wider(tmp_path: Path) -> None:
+    table, events, changes, output = (tmp_path / f"{name}.h5" for name in ("table", "events", "changes", "matches"))
+    there = Table.from_filters([make_filter(str(i), [["n3", "exists"]]) for i in range(255)])
+    there.save(table)
+    save_events(plain_events(6), events, there.vocabulary)
+    one_more = ChangeRow(Change.ADD, filters=(make_filter("the 256th", [["n3", "exists"]]),), before_event=4)
+    ChangeLog.of(there, [one_more], []).save(changes)
+    done = execute(launch(2, table, events, output, f"changes={changes}", "engine=reference", "batch=2"))
+    assert done.returncode == 0, done.stderr
+    assert MatchesFile.load(output).matches.counts.tolist() == [255] * 4 + [256] * 2
+
+
+def test_an_added_filter_outlives_the_buffer_that_it_came_in() -> None:
+    table = Table.from_filters([make_filter("a", [["n3", "<", 3]])])
+    events = plain_events(6).encode(table.vocabulary).to_wire()
+    rows = [ChangeRow(Change.ADD, filters=(make_filter("b", [["n3", ">", 3]]),))]
+    changes = ChangeLog.of(table, rows, []).stream(table).within(0, 1).to_wire()
+    matcher = ShortMatcher(lambda: open_engine("reference", table, live=True), table.vocabulary, filters=False)
+    matcher.engine()
+    answers = []
+    for told in (changes, np.empty(0, np.uint8)):
+        matcher.put(Received(0, told, events, None))
+        matched = matcher.get()
+        assert matched is not None
+        assert matched.error is None
+        answers.append((matched.counts.tolist(), matched.ids.tolist()))
+        changes[:] = 255
+    assert answers == [([1, 1, 1, 0, 1, 1], [0, 0, 0, 1, 1])] * 2
+
+
+@pytest.mark.mpi
+@needs_mpirun
+@pytest.mark.parametrize(
+    ("engine", "code", "words"),
+    [
+        ("counting", 5, "engine 'counting' serves tables that do not change"),
+        ("reference", 3, "changes.h5: the changes were compiled for another table"),
+    ],
+)
+def test_changes_that_cannot_be_made_are_one_line(
+    engine: str, code: int, words: str, changing: Changing, inputs: Inputs, tmp_path: Path
+) -> None:
+    table, events = (changing.table, changing.events) if code == 5 else (inputs.table, inputs.events)
+    output = tmp_path / "matches.h5"
+    done = execute(launch(2, table, events, output, f"changes={changing.changes}", f"engine={engine}"))
+    assert done.returncode == code
+    assert words in said(done).splitlines()[-1]
+    assert leftovers(output) == []
+
+
 # Round trips
 
 
@@ -278,9 +465,9 @@ def test_a_rank_keeps_a_core_busy_only_if_none_is_left_without(cores: list[set[i
 
 def test_looking_for_an_answer_ends_in_time() -> None:
     """Workers look for some microseconds at a time; one look that waits for an answer would leave MPI without a driver."""
-    matcher = Matcher(lambda: open_engine("counting", Table.from_filters([])), filters=False)
-    nothing = np.empty(0, np.uint8)
-    answer = Matched(Received(0, nothing, None), nothing, nothing)
+    table, nothing = Table.from_filters([]), np.empty(0, np.uint8)
+    matcher = Matcher(lambda: open_engine("counting", table), table.vocabulary, filters=False)
+    answer = Matched(Received(0, nothing, nothing, None), nothing, nothing)
 
     def look() -> None:
         for _ in range(100_000):  # SimpleQueue waits for ever once in some ten thousand times

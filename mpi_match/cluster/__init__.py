@@ -8,6 +8,7 @@
     job            the files of a run, opened and checked before anything else
     feed           the next batches, read and checked ahead of time
     write_behind   answers, written while the next ones come
+    changing       a batch that changes fall into
     matcher        an engine, in a thread of its own where that pays
     round_trips    how long batches take to the workers and back
     shares         a host's cores and GPUs, divided among its workers
@@ -61,6 +62,7 @@ class RunOptions:
     """What a run does.
 
     table, events, output   files; on the master's host, no other rank opens them
+    changes                 file of changes that take effect between events (`change_log`); None: the table stays as it is
     engine                  a name of `engines.ENGINES`, or "auto"
     batch                   events per batch
     schedule, placement, feed   see SCHEDULES, PLACEMENTS, FEEDS
@@ -73,6 +75,7 @@ class RunOptions:
     table: Path
     events: Path
     output: Path
+    changes: Path | None = None
     engine: str = "auto"
     batch: int = 65536
     schedule: str = "dynamic"
@@ -98,8 +101,8 @@ class RunOptions:
             value = getattr(self, name)
             if value not in choices:
                 raise ClusterError(f"{name} is {value!r}; there is: {', '.join(choices)}", 2)
-        for path in (self.table, self.events):
-            if self.output.exists() and path.exists() and self.output.samefile(path):
+        for path in (self.table, self.events, self.changes):
+            if path is not None and self.output.exists() and path.exists() and self.output.samefile(path):
                 raise ClusterError(f"the output {self.output} would overwrite an input; give it another name", 2)
 
 

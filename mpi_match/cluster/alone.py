@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from mpi_match.cluster import RunOptions, RunSummary
+from mpi_match.cluster.changing import match_changing
 from mpi_match.cluster.feed import ReadAhead
 from mpi_match.cluster.interruption import terminate_as_interrupt
 from mpi_match.cluster.job import Job, Opened
@@ -21,7 +22,7 @@ AHEAD = 2
 def run_alone(options: RunOptions) -> RunSummary:
     """See `cluster.run`."""
     with terminate_as_interrupt(), Job(options) as job:
-        engine = open_engine(options.engine, job.table, threads=options.threads)
+        engine = open_engine(options.engine, job.table, threads=options.threads, live=options.changes is not None)
         log.info("engine %s on %s", engine.name, engine.device)
         job.begin()
         with (
@@ -30,8 +31,11 @@ def run_alone(options: RunOptions) -> RunSummary:
                 lambda found: job.write(found.counts, found.ids), threaded=not options.short_batches
             ) as answers,
         ):
+            known = None
             for batch in range(job.n_batches):
                 feed.want(range(batch, min(batch + 1 + AHEAD, job.n_batches)))
-                answers.put(engine.match(feed.take(batch), filters=options.filters))
+                events, changes = feed.take(batch), job.changes_for(batch, known)
+                _, known = job.extent(batch)
+                answers.put(match_changing(engine, events, changes, filters=options.filters))
             answers.finish()
         return job.finish([Opened(engine.name, engine.device)])

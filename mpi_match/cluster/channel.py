@@ -1,6 +1,6 @@
 """What master and workers say to each other, and how.
 
-    master → worker   Order   (kind, batch, bytes, exit code)    MATCH: with it the wire form of the batch
+    master → worker   Order   (kind, number, bytes, bytes)       MATCH: with it changes and events, as they travel
     worker → master   Answer  (kind, batch, events, ids)         MATCHES: with it counts and ids; FAILED: with it a Failure
 
 Both are letters: four words, and behind them the body, if it is short.  A longer body follows in messages of its own:
@@ -61,12 +61,14 @@ class Said(IntEnum):
 
 
 class Order(NamedTuple):
-    """Words from the master, with a body of `n_bytes`.  `exit_code` is for ABANDON."""
+    """Words from the master.  MATCH: batch `number`, with a body of `n_changes` bytes of changes that come
+    before its last event, and `n_events` bytes of events.  ABANDON: `number` is the exit code.
+    """
 
     kind: int
-    batch: int = 0
-    n_bytes: int = 0
-    exit_code: int = 0
+    number: int = 0
+    n_changes: int = 0
+    n_events: int = 0
 
 
 class Answer(NamedTuple):

@@ -1,4 +1,8 @@
-"""The files of a run: opened, checked and held together, on the one process that touches them."""
+"""The files of a run: opened, checked and held together, on the one process that touches them.
+
+When a run has changes, its table is the file's in a vocabulary that has the changes' operands as well, and there may be more
+ids in its answers than the file has.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,17 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import NamedTuple
 
-from mpi_match import event_table, table
+import numpy as np
+
+from mpi_match import change_log, event_table, table
 from mpi_match.arrays import Array
+from mpi_match.change_log import ChangeLog
+from mpi_match.change_stream import ChangeStream, StampedChanges
 from mpi_match.cluster import RunOptions, RunSummary
 from mpi_match.cluster.round_trips import RoundTrips
 from mpi_match.event_table import EventTable
 from mpi_match.matches import MatchesWriter
-from mpi_match.storage import Reader
+from mpi_match.storage import Reader, StorageError
 from mpi_match.strings import Strings
 from mpi_match.table import Table
 
@@ -31,7 +39,7 @@ class Opened(NamedTuple):
 
 
 class Job:
-    """Table, events and output of a run.
+    """Table, events, changes and output of a run.
 
     `with Job(options) as job:` raises StorageError or ClusterError before any work is done, and leaves no output behind when
     the block is left by an exception.
@@ -45,24 +53,40 @@ class Job:
         self.options.check()
         with self._stack:
             self.table = Table.load(self.options.table)
+            self._stream = self._load_changes()
             self.events = self._stack.enter_context(EventTable(self.options.events, self.table.vocabulary))
             if not self.events.encoded_for_vocabulary:
-                log.warning(
-                    "%s was compiled for another table: its events are encoded again on the way", self.options.events
-                )
+                why = "compiled for another table" if self._stream is None else "not compiled for what the changes ask for"
+                log.warning("%s was %s: its events are encoded again on the way", self.options.events, why)
             self._writer = self._stack.enter_context(self._open_output())
             self._stack = self._stack.pop_all()
         return self
 
+    def _load_changes(self) -> ChangeStream | None:
+        """The changes, if there are any; the table is then the one that they are made to."""
+        path = self.options.changes
+        if path is None:
+            return None
+        changes = ChangeLog.load(path)
+        try:
+            stream = changes.stream(self.table)
+        except StorageError as error:
+            raise StorageError(f"{path}: {error}") from error
+        self.table = stream.table
+        return stream
+
     def _open_output(self) -> MatchesWriter:
-        filters = self.options.filters
+        filters, stream, changes = self.options.filters, self._stream, self.options.changes
+        labels = self.table.labels if stream is None else stream.labels
+        digests = {} if changes is None else {"changes_digest": _digest(changes, change_log.KIND_OF_FILE)}
         return MatchesWriter(
             self.options.output,
             self.n_ids,
-            Strings.of(()) if filters else self.table.labels,
+            Strings.of(()) if filters else labels,
             "filter" if filters else "interface",
             table_digest=_digest(self.options.table, table.KIND_OF_FILE),
             events_digest=_digest(self.options.events, event_table.KIND_OF_FILE),
+            **digests,
         )
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -71,7 +95,8 @@ class Job:
     @property
     def n_ids(self) -> int:
         """How many different ids an answer can hold."""
-        return self.table.n_filters if self.options.filters else self.table.n_interfaces
+        ids = self.table if self._stream is None else self._stream
+        return ids.n_filters if self.options.filters else ids.n_interfaces
 
     @property
     def n_batches(self) -> int:
@@ -82,6 +107,19 @@ class Job:
         """First event of a batch, and the one after its last."""
         start = batch * self.options.batch
         return start, min(start + self.options.batch, self.events.n_events)
+
+    def changes_for(self, batch: int, known: int | None) -> StampedChanges | None:
+        """What an engine must be told that has been told of all changes up to event `known` (None: of nothing) for a batch.
+
+        Stamps count from the batch's first event; None when there is nothing to tell.
+        """
+        if self._stream is None:
+            return None
+        start, stop = self.extent(batch)
+        found = self._stream.within(known or 0, stop)
+        if known is not None and not len(found):
+            return None
+        return StampedChanges(np.maximum(found.before_event - start, 0), found.changes)
 
     def begin(self) -> None:
         """Start the clock."""

@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 from mpi4py import MPI
 
 from mpi_match.arrays import Array
@@ -36,6 +37,7 @@ from mpi_match.matches import id_dtype
 
 log = logging.getLogger(__name__)
 
+_NOTHING = np.empty(0, np.uint8)
 FAREWELL_S = 30.0
 """How long workers may take to leave before the master ends them."""
 
@@ -59,6 +61,7 @@ class Master:
         self._traffic = Traffic(comm)
         self._wires, self._bodies = Buffers(), Buffers()
         self._outbox: deque[Send] = deque()
+        self._known: dict[int, int] = {}
         self._sent_at: dict[int, float] = {}
         self._round_trips = RoundTrips()
         self._arrived: deque[tuple[int, int]] = deque()
@@ -82,7 +85,7 @@ class Master:
                 self._written.finish()
             summary = self._job.finish(opened, self._round_trips)
         except Exception as error:
-            self._dismiss(Order(Do.ABANDON, exit_code=exit_code_of(error)))
+            self._dismiss(Order(Do.ABANDON, exit_code_of(error)))
             raise Ended(error) from error
         self._dismiss(Order(Do.END))
         return summary
@@ -130,9 +133,19 @@ class Master:
             wire, buffer = self._feed.take(batch)
             self._sent_at[batch] = time.perf_counter()
             given_back = functools.partial(self._wires.give, buffer)
-            self._traffic.write(Order(Do.MATCH, batch, len(wire)), [wire], worker, given_back)
+            changes = self._changes_for(worker, batch)
+            self._traffic.write(Order(Do.MATCH, batch, len(changes), len(wire)), [changes, wire], worker, given_back)
             sent = True
         return sent
+
+    def _changes_for(self, worker: int, batch: int) -> Array:
+        """Wire form of the changes that a worker must be told of with a batch; empty when there are none.
+
+        Batches that a worker gets ascend, so it is told of all changes, each once and in order.
+        """
+        changes = self._job.changes_for(batch, self._known.get(worker))
+        _, self._known[worker] = self._job.extent(batch)
+        return _NOTHING if changes is None else changes.to_wire()
 
     # From the workers
 
@@ -184,6 +197,6 @@ class Master:
             elif time.monotonic() > deadline:
                 silent = sorted(set(self._workers) - self._gone)
                 log.error("ranks %s did not leave within %.0f s; ending the job", silent, FAREWELL_S)
-                self._comm.Abort(order.exit_code or 1)
+                self._comm.Abort(order.number or 1)
             else:
                 backoff.wait()

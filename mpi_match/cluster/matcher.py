@@ -22,14 +22,20 @@ import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
+from mpi_match.change_stream import StampedChanges
+from mpi_match.cluster.changing import match_changing
 from mpi_match.engines import Engine
+from mpi_match.vocabulary import Vocabulary
 
 
 class Received(NamedTuple):
-    """A batch to be matched: its number, its wire form, and the buffer that this was received into, if any."""
+    """A batch to be matched: its number, the wire forms of its changes (empty: none) and events, and the buffer that they
+    were received into, if any.
+    """
 
     batch: int
-    wire: Array
+    changes: Array
+    events: Array
     buffer: Array | None
 
 
@@ -43,10 +49,13 @@ class Matched(NamedTuple):
 
 
 class Matcher:
-    """Matches the wire forms that are `put`, in order.  `open_engine` is called first, in the thread."""
+    """Matches the wire forms that are `put`, in order, with an engine for a table of the given vocabulary.
 
-    def __init__(self, open_engine: Callable[[], Engine], *, filters: bool) -> None:
-        self._open, self._filters = open_engine, filters
+    `open_engine` is called first, in the thread.
+    """
+
+    def __init__(self, open_engine: Callable[[], Engine], vocabulary: Vocabulary, *, filters: bool) -> None:
+        self._open, self._how = open_engine, (vocabulary, filters)
         self._work: SimpleQueue[Received | None] = SimpleQueue()
         # Not a SimpleQueue, because `get` has a timeout: up to CPython 3.12 one of some microseconds may wait for ever there
         # (when what is left of it becomes negative).
@@ -90,14 +99,14 @@ class Matcher:
         self._opened.put(engine)
         while (work := self._work.get()) is not None:
             if not self._dropping:
-                self._done.put(_match(engine, work, self._filters))
+                self._done.put(_match(engine, work, *self._how))
 
 
 class ShortMatcher:
     """The same for short batches: `get` matches the next one."""
 
-    def __init__(self, open_engine: Callable[[], Engine], *, filters: bool) -> None:
-        self._open, self._filters = open_engine, filters
+    def __init__(self, open_engine: Callable[[], Engine], vocabulary: Vocabulary, *, filters: bool) -> None:
+        self._open, self._how = open_engine, (vocabulary, filters)
         self._work: deque[Received] = deque()
 
     def engine(self) -> Engine:
@@ -112,7 +121,7 @@ class ShortMatcher:
     def get(self, timeout_s: float = 0) -> Matched | None:
         """See `Matcher.get`."""
         if self._work:
-            return _match(self._engine, self._work.popleft(), self._filters)
+            return _match(self._engine, self._work.popleft(), *self._how)
         if timeout_s:
             time.sleep(timeout_s)
         return None
@@ -122,9 +131,13 @@ class ShortMatcher:
         self._work.clear()
 
 
-def _match(engine: Engine, received: Received, filters: bool) -> Matched:
+def _match(engine: Engine, received: Received, vocabulary: Vocabulary, filters: bool) -> Matched:
     try:
-        found = engine.match(EventBatch.from_wire(received.wire), filters=filters)
+        events = EventBatch.from_wire(received.events)
+        changes = None
+        if len(received.changes):  # a copy: engines keep added filters, the buffer is used again
+            changes = StampedChanges.from_wire(received.changes.copy(), vocabulary)
+        found = match_changing(engine, events, changes, filters=filters)
         return Matched(received, found.counts, np.ascontiguousarray(found.ids))
     except Exception as error:
         nothing = np.empty(0, np.uint8)

@@ -96,7 +96,12 @@ def _serve(options: RunOptions, topology: Topology) -> None:
     table = share_table(topology, None)
     threads = options.threads or topology.threads
     way = ShortMatcher if options.short_batches else Matcher
-    matcher = way(lambda: open_engine(options.engine, table, topology.device, threads), filters=options.filters)
+    live = options.changes is not None
+    matcher = way(
+        lambda: open_engine(options.engine, table, topology.device, threads, live=live),
+        table.vocabulary,
+        filters=options.filters,
+    )
     engine = agree(comm, matcher.engine)
     comm.gather(Opened(engine.name, engine.device))
     backoff = Backoff(tireless=options.short_batches and topology.own_core)

@@ -51,24 +51,26 @@ class Worker:
         while len(self._traffic):
             if not self._traffic.poll():
                 backoff.wait(soon=True)
-        return self._last.exit_code
+        return self._last.number
 
     def _obey(self, letter: Array) -> bool:
         order = Order(*words_of(letter))
         if order.kind != Do.MATCH:
             self._last = order
             return False
-        inline = inline_body(letter, order.n_bytes)
+        n_changes, n_bytes = order.n_changes, order.n_changes + order.n_events
+        inline = inline_body(letter, n_bytes)
         if inline is not None:
-            self._matcher.put(Received(order.batch, inline, None))
+            self._matcher.put(Received(order.number, inline[:n_changes], inline[n_changes:], None))
             return True
-        buffer = self._buffers.take(order.n_bytes)
-        wire = buffer[: order.n_bytes]
-        self._traffic.read([wire], MASTER, lambda: self._matcher.put(Received(order.batch, wire, buffer)))
+        buffer = self._buffers.take(n_bytes)
+        changes, events = buffer[:n_changes], buffer[n_changes:n_bytes]
+        received = Received(order.number, changes, events, buffer)
+        self._traffic.read([changes, events], MASTER, lambda: self._matcher.put(received))
         return True
 
     def _answer(self, matched: Matched) -> None:
-        batch, _, buffer = matched.received
+        batch, _, _, buffer = matched.received
         if buffer is not None:
             self._buffers.give(buffer)
         if self._last is not None:

@@ -24,7 +24,7 @@ from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
 from mpi_match.engines import EngineError, check_batch, check_changes
-from mpi_match.engines._cuda import DeviceArray, Gpu, Kernel, Mark, PinnedBuffer, open_gpu
+from mpi_match.engines._cuda import WARP, DeviceArray, Gpu, Kernel, Mark, PinnedBuffer, open_gpu
 from mpi_match.engines.keyed import Keyed, consolidated
 from mpi_match.engines.keyed_answers import BLOCK, SCAN_THREADS, answer_kernels, scan_kernel
 from mpi_match.engines.keyed_cuda_grid import GridOnGpu
@@ -207,10 +207,13 @@ class _Lane:
         shape = [n, room, plan.n_ids if is_mask else 0]
         if plan.match_kernel is not None:
             plan.match_kernel.bind((n_groups,), BLOCK, [*events, *index, found, slots, *shape])(stream)
+        else:
+            stream.zero(found)
         if plan.grid_kernel is not None and grid is not None and location is not None:
-            goes_on = [grid.n_levels, plan.match_kernel is not None]
             plan.grid_kernel.bind(
-                (n_groups,), BLOCK, [*events, location, *index[:2], *grid.arrays, found, slots, *shape, *goes_on]
+                (-(-n * WARP // BLOCK),),
+                BLOCK,
+                [*events, location, *index[:2], *grid.arrays, found, slots, n, room, grid.n_levels],
             )(stream)
         self._marks[1].record(stream)
         plan.count_kernel.bind((n_groups,), BLOCK, [found, counts, sums, n])(stream)

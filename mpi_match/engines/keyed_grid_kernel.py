@@ -1,4 +1,4 @@
-"""The grid of `keyed` on a GPU: one thread per change, one thread per event.
+"""The grid of `keyed` on a GPU: a thread for each change, a warp for each event.
 
 A change reads and writes its own filter's entries, and no others, so all changes of a batch are made at once:
 
@@ -10,7 +10,8 @@ A word of a block is taken by compare-and-swap, so no two filters get the same o
 matter.  Nothing is locked and nothing is moved aside.
 
 grid_kernel matches: after `keyed_kernel` has walked the trie, it goes on with what that found, with the keys of the cells
-that the event is in.  `keyed_grid` has the structure.
+that the event is in.  `keyed_grid` has the structure.  A warp takes an event: with a thread for each, the threads of a warp
+found candidates at different times and waited for each other.
 """
 
 from __future__ import annotations
@@ -20,7 +21,20 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.engines._cuda import Kernel, add, cuda, device_function, kernel, multiply
+from mpi_match.engines._cuda import (
+    WARP,
+    Kernel,
+    add,
+    ballot,
+    cuda,
+    device_function,
+    kernel,
+    lane,
+    multiply,
+    popcount,
+    shuffle,
+    sync_warp,
+)
 from mpi_match.engines.keyed_grid import (
     BLOCK_WORDS,
     EVERYWHERE,
@@ -34,7 +48,7 @@ from mpi_match.engines.keyed_grid import (
     scalars,
 )
 from mpi_match.engines.keyed_index import CODES, N_VIRTUAL, SHIFT
-from mpi_match.engines.keyed_kernel import INTERFACES, MASKS, MAX_REGISTERS, insert, verify
+from mpi_match.engines.keyed_kernel import INTERFACES, MASKS, MAX_REGISTERS, verify
 
 _on_gpu = scalars(device_function)
 _scale_of, _cell_of, _step_of, _span_of = _on_gpu.scale_of, _on_gpu.cell_of, _on_gpu.step_of, _on_gpu.span_of
@@ -149,19 +163,57 @@ def _leave(blocks: Any, home: Any, mask: Any, entry: Any) -> None:
                 return
 
 
+@device_function
+def _sort(ids: Any, first: Any, n: Any) -> None:
+    """Sort ids[first : first + n], all lanes of a warp together.
+
+    Batcher's merges, each beginning with a mirrored comparison: then n need not be a power of two.
+    """
+    half = np.int64(1)
+    while half < n:
+        stride, mirrored = half, True
+        while stride > 0:
+            for pair in range(lane(), (n + 2 * half - 1) // (2 * half) * half, WARP):
+                run, place = pair // stride, pair % stride
+                low = first + 2 * stride * run + place
+                high = first + 2 * stride * run + (2 * stride - 1 - place if mirrored else stride + place)
+                if high < first + n and ids[low] > ids[high]:
+                    ids[low], ids[high] = ids[high], ids[low]
+            sync_warp()
+            stride, mirrored = stride >> 1, False
+        half *= 2
+
+
+@device_function
+def _distinct(ids: Any, first: Any, n: Any) -> Any:
+    """Leave one of each of the sorted ids[first : first + n], all lanes of a warp together; returns how many there are."""
+    kept, at = np.int64(0), np.int64(0)
+    while at < n:
+        place = first + at + lane()
+        is_new = at + lane() < n and (place == first or ids[place] != ids[place - 1])
+        value = ids[place] if is_new else np.uint32(0)
+        new = np.uint64(ballot(is_new))
+        sync_warp()
+        if is_new:
+            ids[first + kept + popcount(new & ((_ONE << np.uint64(lane())) - _ONE))] = value
+        sync_warp()
+        kept += popcount(new)
+        at += WARP
+    return kept
+
+
 @lru_cache
 def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
     """The kernel for events of at most `width` attributes of type `packed` ("uint32", "uint64"), and one kind of answer."""
     local_type = np.uint32 if packed == "uint32" else np.uint64
-    n_features = 2 * width + 1
 
     @device_function
     def look(entry: Any, found: Any, here: Any, event: Any, index: Any, grid: Any, slots: Any) -> Any:
-        """Verify the filter of an entry; returns what is found then."""
+        """Verify the filter of an entry, and give its answer; returns the mask of what this lane has found."""
         x, y, step_x, step_y = here
         records, circles = grid
-        ids, first, room = slots
-        if not _may_hold(entry, step_x, step_y):
+        found_of, ids, number, room = slots
+        if entry == 0 or not _may_hold(entry, step_x, step_y):
             return found
         slot = np.int64(entry >> _32) - 1
         at = np.int64(records[2 * SLOT_WORDS * slot + PLACE])
@@ -176,12 +228,28 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
             return found
         if kind == MASKS:
             return found | bit
-        answer = interface if kind == INTERFACES else np.int64(records[2 * SLOT_WORDS * slot + FILTER])
-        return np.uint64(insert(ids, first, np.int64(found), room, answer, True))
+        answer = np.uint32(interface) if kind == INTERFACES else records[2 * SLOT_WORDS * slot + FILTER]
+        place = np.int64(cuda.atomic.add(found_of, number, _ONE))
+        if place < room:
+            ids[number * room + place] = answer
+        return found
+
+    @device_function
+    def look_into(
+        key: Any, stripe: Any, found: Any, here: Any, event: Any, index: Any, blocks: Any, grid: Any, slots: Any
+    ) -> Any:
+        """Verify what stands in the blocks of a stripe of a key (hash of a cell, anchor)."""
+        mask = np.uint64(blocks.size // BLOCK_WORDS - 1)
+        home = _home_of(key[0], key[1], stripe, mask)
+        for reach in range(np.int64(blocks[BLOCK_WORDS * home]) + 1):
+            at = BLOCK_WORDS * np.int64(np.uint64(home + reach) & mask)
+            for word in range(at + 1, at + BLOCK_WORDS):
+                found = look(blocks[word], found, here, event, index, grid, slots)
+        return found
 
     @kernel(
         f"void(uint32[::1], {packed}[::1], float64[::1], uint32[::1], uint64[::1], uint64[::1], uint32[::1], float64[::1],"
-        f" {packed}[::1], uint8[::1], int64[::1], uint64[::1], uint32[::1], int64, int64, int64, int64, int64)",
+        f" {packed}[::1], uint8[::1], int64[::1], uint64[::1], uint32[::1], int64, int64, int64)",
         max_registers=MAX_REGISTERS,
     )
     def grid_kernel_(
@@ -200,11 +268,9 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
         ids: Any,
         n_events: Any,
         room: Any,
-        n_masked: Any,
         n_levels: Any,
-        goes_on: Any,
     ) -> None:
-        """Match one event per thread with the filters of the grid.
+        """Match one event per warp with the filters of the grid.
 
         offsets, attributes        u32[n + 1], u32 or u64: the events (`EventBatch`)
         location                   f64[2n], or f64[1] when there are none
@@ -212,36 +278,27 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
         blocks, records, circles   the grid's blocks u64, and its slots as u32 and f64;  stripes u8[P + 1]
         words                      the checks of its filters
         levels                     i64[n_levels]: levels in use
-        found_of, ids              as in `keyed_kernel`, in (if `goes_on`) and out
+        found_of, ids              as in `keyed_kernel`, in (what the trie gave, or 0) and out
 
-        Launch: one thread per event.  Work: for each level, anchor of the event and stripe a block; for each circle there
-        that may hold the event a slot and its checks.
+        Launch: one warp per event.  Every lane takes a feature of the event, or none for the filters without one; if that is
+        an anchor with one stripe the lane looks into its block, and the warp shares the blocks of those with more.  Answers
+        are appended as they are found, then sorted, and where more than one filter gave the same they are made one.
+        Work: for each level, anchor of the event and stripe a block; for each circle there that may hold the event a slot
+        and its checks.
         """
-        number = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+        number = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x) // WARP
         if number >= n_events:
             return
-        mine, anchors = cuda.local.array(width, local_type), cuda.local.array(n_features, np.uint32)
+        mine = cuda.local.array(width, local_type)
         first = np.int64(np.uint32(offsets[number] - offsets[0]))
         n = np.int64(np.uint32(offsets[number + 1] - offsets[0])) - first
-        shift, codes, n_virtual = np.int64(t64[SHIFT]), np.int64(t64[CODES]), np.int64(t64[N_VIRTUAL])
-        code_mask = (np.int64(1) << shift) - 1
-        anchors[0] = stripes.size - 1
-        n_anchors = np.int64(stripes[stripes.size - 1] > 0)
         for a in range(n):
             mine[a] = attributes[first + a]
-            packed_ = np.int64(mine[a])
-            name = packed_ >> shift
-            for which in range(2):
-                feature = name if which else n_virtual + np.int64(t32[codes + name]) + (packed_ & code_mask)
-                if stripes[feature] > 0:
-                    anchors[n_anchors] = feature
-                    n_anchors += 1
+        shift, codes, n_virtual = np.int64(t64[SHIFT]), np.int64(t64[CODES]), np.int64(t64[N_VIRTUAL])
         x = location[2 * number] if location.size > 1 else np.nan
         y = location[2 * number + 1] if location.size > 1 else np.nan
-        event, index, grid, slots = (mine, n), (t32, t64, words), (records, circles), (ids, number * room, room)
-        full = ~np.uint64(0) >> np.uint64(64 - n_masked) if n_masked > 0 else ~np.uint64(0)
-        mask = np.uint64(blocks.size // BLOCK_WORDS - 1)
-        found = found_of[number] if goes_on else np.uint64(0)
+        event, index, grid, slots = (mine, n), (t32, t64, words), (records, circles), (found_of, ids, number, room)
+        found = np.uint64(0)
         for nth in range(n_levels):
             level = levels[nth]
             column, row, step_x, step_y = np.int64(0), np.int64(0), np.int64(MIDDLE), np.int64(MIDDLE)
@@ -252,16 +309,34 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
                     continue
                 step_x, step_y = _step_of(x, scale, column), _step_of(y, scale, row)
             cell, here = _hash_of_cell(level, column, row), (x, y, step_x, step_y)
-            for a in range(n_anchors):
-                for stripe in range(np.int64(1) << (np.int64(stripes[anchors[a]]) - 1)):
-                    if found == full:
-                        break
-                    home = _home_of(cell, anchors[a], stripe, mask)
-                    for reach in range(np.int64(blocks[BLOCK_WORDS * home]) + 1):
-                        at = BLOCK_WORDS * np.int64(np.uint64(home + reach) & mask)
-                        for word in range(at + 1, at + BLOCK_WORDS):
-                            if blocks[word] != 0:
-                                found = look(blocks[word], found, here, event, index, grid, slots)
-        found_of[number] = found
+            at = np.int64(0)
+            while at <= 2 * n:
+                turn, anchor = at + lane(), np.int64(stripes.size - 1)
+                if turn < 2 * n:
+                    packed_ = np.int64(mine[turn >> 1])
+                    name = packed_ >> shift
+                    code = packed_ & ((np.int64(1) << shift) - 1)
+                    anchor = name if turn & 1 else n_virtual + np.int64(t32[codes + name]) + code
+                width_ = np.int64(stripes[anchor]) if turn <= 2 * n else np.int64(0)
+                if width_ == 1:
+                    found = look_into((cell, anchor), 0, found, here, event, index, blocks, grid, slots)
+                shared = ballot(width_ > 1)
+                for other in range(WARP):
+                    if shared >> other & 1:
+                        theirs, n_stripes = shuffle(anchor, other), np.int64(1) << (shuffle(width_, other) - 1)
+                        for stripe in range(lane(), n_stripes, WARP):
+                            found = look_into((cell, theirs), stripe, found, here, event, index, blocks, grid, slots)
+                at += WARP
+        if kind == MASKS:
+            if found != np.uint64(0):
+                cuda.atomic.or_(found_of, number, found)
+            return
+        sync_warp()
+        total = np.int64(cuda.atomic.add(found_of, number, np.uint64(0)))
+        if total > 1 and total <= room:
+            _sort(ids, number * room, total)
+            kept = _distinct(ids, number * room, total)
+            if lane() == 0:
+                found_of[number] = kept
 
     return grid_kernel_

@@ -69,6 +69,11 @@ class Books:
 
     def update(self, changes: Changes) -> bool:
         """Let changes take effect, in order.  Are the shelves others now, or the bounds of ids?"""
+        if len(changes) == 1 and changes.kind[0] == Change.MOVE:
+            number = int(self._where[changes.target[0]])
+            at = 0 if len(self.shelves) == 1 else int(np.searchsorted(self._first, number, side="right")) - 1
+            self.shelves[at].move_one(number - int(self._first[at]), changes.area[0])
+            return False
         bounds = self.n_filters, self.n_interfaces
         self.n_filters, self.n_interfaces = changes.n_filters, changes.n_interfaces
         if len(self._where) < self.n_filters:

@@ -85,7 +85,7 @@ class Shelf:
         self._filters, self._areas = gpu.upload(filters), gpu.upload(areas)
         self._rows, self._words = gpu.upload(base.rows), gpu.upload(base.words)
         self._gpu, self._stream = gpu, stream
-        self._ring, self._at = pinned(3 * RING, np.float64), 0
+        self._ring, self._at = list(pinned(3 * RING, np.float64).reshape(-1, 3)), 0
         self._stamps: DeviceArray | None = None
         self._next_stamp = 1
         self._moves = [(PinnedBuffer(dtype), gpu.buffer(dtype)) for dtype in (np.uint32, np.float64)]
@@ -135,13 +135,17 @@ class Shelf:
             self._move_many(filters, circles)
             return
         for filter_id, circle in zip(filters.tolist(), circles, strict=True):
-            if self._at == RING:
-                self._stream.synchronize()
-                self._at = 0
-            ring = self._ring[3 * self._at : 3 * self._at + 3]
-            self._at += 1
-            ring[:] = circle
-            self._stream.copy_in(self._areas.part(3 * filter_id, 3 * filter_id + 3), ring)
+            self.move_one(filter_id, circle)
+
+    def move_one(self, filter_id: int, circle: Array) -> None:
+        """Let a filter have a new circle f64[3]: the constant-time update of the paper."""
+        if self._at == RING:
+            self._stream.synchronize()
+            self._at = 0
+        ring = self._ring[self._at]
+        self._at += 1
+        ring[:] = circle
+        self._stream.copy_in(self._areas.part(3 * filter_id, 3 * filter_id + 3), ring)
 
     def _move_many(self, filters: Array, circles: Array) -> None:
         if self._stamps is None:

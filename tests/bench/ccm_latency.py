@@ -1,11 +1,11 @@
-"""How long CCM takes for one event, and how many events a batch matches per second, answers checked in the same run.
+"""How long CCM or CLCB takes for one event, and how many events a batch matches per second, answers checked in the same run.
 
-    python tests/bench/ccm_latency.py [--workload ccm] [--filters N] [--events 4000] [--batch-events 65536]
+    python tests/bench/ccm_latency.py [--engine ccm] [--workload ccm] [--filters N] [--events 4000] [--batch-events 65536]
 
 One JSON object per line on standard output.  Needs a GPU.  What is timed:
 
     match     engine.match(batch of one event): from encoded attributes in memory to the answer in memory, host's clock
-    graph     only the driver: copy in, kernel, copy out, wait, without writing the event and reading the answer
+    graph     only the driver: copy in, kernels, copy out, wait, without writing the event and reading the answer
     batch     engine.match(a large batch): median of five, and the device time of its kernels
 
 Every answer of the single events is compared with the batch's, and a sample of both with the counting engine's.
@@ -19,6 +19,8 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Iterator
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
 
 from mpi_match.batch import EventBatch
-from mpi_match.engines import ccm, open_engine
-from mpi_match.engines._cuda import driver_versions
+from mpi_match.engines import ccm, clcb, open_engine
+from mpi_match.engines._cuda import Graph, driver_versions
 from mpi_match.matches import Matches
 from mpi_match.table import Table
 from mpi_match.workloads import SCENARIOS
@@ -58,7 +60,16 @@ def check(found: Matches, expected: Matches, what: str) -> None:
         )
 
 
-def single_events(engine: ccm.Ccm, batch: EventBatch, filters: bool) -> tuple[list[float], list[float], Matches]:
+def graphs(engine: ccm.Ccm | clcb.Clcb) -> Iterator[Graph]:
+    """The captured graphs of an engine that has matched single events, from the one that is next, over and over."""
+    one = next(iter(engine._one.values()))
+    turns = len(one._graphs)
+    if isinstance(engine, clcb.Clcb):
+        return (one._graphs[one._runs.take()] for _ in count())
+    return (one._graphs[(one._copy + number) % turns] for number in count())
+
+
+def single_events(engine: ccm.Ccm | clcb.Clcb, batch: EventBatch, filters: bool) -> tuple[list[float], list[float], Matches]:
     """Seconds of each event, of each graph alone, and the answers."""
     events = [batch[i : i + 1] for i in range(batch.n_events)]
     for event in (events * WARM_UP)[:WARM_UP]:
@@ -71,18 +82,17 @@ def single_events(engine: ccm.Ccm, batch: EventBatch, filters: bool) -> tuple[li
         answer = engine.match(event, filters=filters)
         times.append(clock() - start)
         answers.append(answer)
-    one = next(iter(engine._one.values()))
     graph_times = []
-    for number in range(2 * min(len(events), 1000)):  # even: the two copies end as they were
+    for graph in islice(graphs(engine), 4 * min(len(events), 500)):  # so many that all turns come equally often
         start = clock()
-        one._graphs[number % 2 if one._copy == 0 else 1 - number % 2].launch()
-        one._stream.synchronize()
+        graph.launch()
+        engine._stream.synchronize()
         graph_times.append(clock() - start)
     gc.enable()
     return times, graph_times, Matches.concat(answers)
 
 
-def batches(engine: ccm.Ccm, batch: EventBatch, filters: bool) -> tuple[dict[str, float], Matches]:
+def batches(engine: ccm.Ccm | clcb.Clcb, batch: EventBatch, filters: bool) -> tuple[dict[str, float], Matches]:
     """Rates of a large batch, and its answers."""
     answers = engine.match(batch, filters=filters)
     walls, kernels = [], []
@@ -100,23 +110,26 @@ def batches(engine: ccm.Ccm, batch: EventBatch, filters: bool) -> tuple[dict[str
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--engine", default="ccm", choices=["ccm", "clcb"])
     parser.add_argument("--workload", default="ccm", choices=sorted(SCENARIOS))
     parser.add_argument("--filters", type=int, help="another number of filters than the workload's own")
     parser.add_argument("--events", type=int, default=4000)
     parser.add_argument("--batch-events", type=int, default=65536)
+    parser.add_argument("--judge", default="counting", help="the engine that judges a sample")
     options = parser.parse_args()
     scenario = SCENARIOS[options.workload]
     if options.filters:
         scenario = scenario.scaled(options.filters)
     table = Table.from_draft(scenario.draft(0))
     batch = scenario.events(options.batch_events, 1).encode(table.vocabulary)
-    counting = open_engine("counting", table)
+    judge = open_engine(options.judge, table)
     start = time.perf_counter()
-    engine = open_engine("ccm", table)
+    engine = open_engine(options.engine, table)
     build_s = time.perf_counter() - start
-    assert isinstance(engine, ccm.Ccm)
+    assert isinstance(engine, (ccm.Ccm, clcb.Clcb))
     show(
         what="built",
+        engine=options.engine,
         workload=options.workload,
         filters=table.n_filters,
         constraints=table.n_constraints,
@@ -129,7 +142,7 @@ def main() -> None:
     )
     few = ccm.FEW_INTERFACES
     for kind, few_interfaces, filters in (("mask", few, False), ("list", -1, False), ("filters", few, True)):
-        if kind == "mask" and table.n_interfaces > few:
+        if kind == "mask" and (options.engine != "ccm" or table.n_interfaces > few):
             continue
         ccm.FEW_INTERFACES = few_interfaces
         engine._one.clear()
@@ -142,11 +155,11 @@ def main() -> None:
             f"{kind}: batch against single events",
         )
         sample = min(CHECKED, options.events)
-        expected = counting.match(batch[:sample], filters=filters)
+        expected = judge.match(batch[:sample], filters=filters)
         check(
             Matches.from_offsets(ones.offsets[: sample + 1], ones.ids[: ones.offsets[sample]], ones.n_ids),
             expected,
-            f"{kind}: against counting",
+            f"{kind}: against {options.judge}",
         )
         show(
             what="match",
@@ -157,7 +170,7 @@ def main() -> None:
         )
         show(what="graph", answer=kind, **spread(graph_times))
         show(what="batch", answer=kind, events=batch.n_events, matches=many.n_matches, device_bytes=engine.nbytes, **rates)
-    show(what="checked", single=options.events, sample=sample, judge="counting")
+    show(what="checked", single=options.events, sample=sample, judge=options.judge)
 
 
 if __name__ == "__main__":

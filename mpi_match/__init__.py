@@ -41,6 +41,7 @@ the answer is, for every event, the set of interfaces it must be delivered to.
                      local           rows matched on this machine
                      glance          what is in a file
                      verify          answers against the naive matcher
+                     replay          a table as it was at an event
                      export          answers as JSON lines or Parquet
                      doctor          what is missing on a machine
 

@@ -241,6 +241,7 @@ def inspect(file: Path, rows: int, filter_id: int | None, as_json: bool) -> None
 @commands.command(short_help="Check answers against the naive matcher.")
 @click.option("--table", type=FILE, required=True, help="The constraint table of the run.")
 @click.option("--events", type=FILE, required=True, help="The event table of the run; its raw columns are judged by.")
+@click.option("--changes", type=FILE, help="The changes of the run, if its table changed.")
 @click.option("--matches", type=FILE, required=True, help="The answers to check.")
 @click.option(
     "--sample", type=click.IntRange(0), default=100, help="Events to check, half of them with answers; 0 checks all."
@@ -253,7 +254,9 @@ def inspect(file: Path, rows: int, filter_id: int | None, as_json: bool) -> None
     help="naive: every filter of the table for every event; counting: see above; auto: naive where that takes seconds.",
 )
 @json_option
-def verify(table: Path, events: Path, matches: Path, sample: int, seed: int, judge: str, as_json: bool) -> None:
+def verify(
+    table: Path, events: Path, changes: Path | None, matches: Path, sample: int, seed: int, judge: str, as_json: bool
+) -> None:
     """Check answers against the naive matcher on a random sample of events.
 
     On a large table the counting engine answers in full, and the naive matcher looks at every filter it matched and at
@@ -263,7 +266,7 @@ def verify(table: Path, events: Path, matches: Path, sample: int, seed: int, jud
     from mpi_match.verify import verify as judged
 
     with Progress("events") as progress:
-        verdict = judged(table, events, matches, sample, seed, judge, progress)
+        verdict = judged(table, events, matches, sample, seed, judge, progress, changes)
     say(f"looked at {verdict.checked:,} of {plural(verdict.events, 'event')} (seed {seed}): {verdict.judge}")
     if as_json:
         shown = dataclasses.asdict(verdict)

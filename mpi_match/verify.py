@@ -8,6 +8,8 @@ there are two ways:
     counting   the counting engine answers in full; the naive matcher looks at every filter it matched, and at filters drawn
                at random among those it did not
 
+A run whose table changed is judged with its changes: they are done again, event by event (`replay`).
+
 Half of the sample comes from events for which the file has answers (if there are), half from all of them: where most events
 match nothing, a uniform sample would mostly compare silence with silence.
 """
@@ -15,7 +17,7 @@ match nothing, a uniform sample would mostly compare silence with silence.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -23,11 +25,13 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match.arrays import Array
+from mpi_match.change_log import ChangeLog
 from mpi_match.engines import open_engine
 from mpi_match.event_table import EventTable
 from mpi_match.events import Events
 from mpi_match.matches import MatchesFile
 from mpi_match.model import Event, Filter, matches
+from mpi_match.replay import Replay
 from mpi_match.storage import Reader, StorageError
 from mpi_match.table import Table
 
@@ -85,17 +89,21 @@ def verify(
     seed: int = 0,
     judge: str = "auto",
     progress: Progress | None = None,
+    changes_path: Path | None = None,
 ) -> Verdict:
     """Check the answers in `matches_path` for `sample` events (0: all), drawn with `seed`, by one of `JUDGES`.
 
-    Stops at the first event whose answer is wrong.  Raises StorageError when a file cannot be used or the three do not
-    belong together.
+    `changes_path` are the changes of the run, if it had any.  Stops at the first event whose answer is wrong.  Raises
+    StorageError when a file cannot be used or the files do not belong together.
     """
     table = Table.load(table_path)
     answers = MatchesFile.load(matches_path)
     by_filter = answers.attributes["unit"] == "filter"
+    now = Replay(table, None if changes_path is None else ChangeLog.load(changes_path).stream(table))
     with EventTable(events_path, table.vocabulary) as events:
-        _check_belonging(table_path, table, events_path, events, matches_path, answers)
+        files = {"table": table_path, "events": events_path}
+        _check_belonging(files if changes_path is None else {**files, "changes": changes_path}, matches_path, answers)
+        _check_sizes(table_path, now, events_path, events, matches_path, answers)
         numbers = _sample(answers.matches.counts, sample, seed)
         if judge == "auto":
             small = table.n_filters <= NAIVE_FILTERS and table.n_filters * len(numbers) <= NAIVE_LOOKS
@@ -105,14 +113,16 @@ def verify(
         difference = None
         for number in numbers.tolist():
             event = events.event(number)
-            right, wrong = court.matched(event)
-            expected = right if by_filter else sorted({int(table.filters.interface[f]) for f in right})
+            now.advance(number)
+            by_table, wrong = court.matched(event)
+            right = now.matched(event, by_table)
+            expected = right if by_filter else sorted({now.interface(f) for f in right})
             found = answers.matches[number].tolist()
             checked += 1
             n_matches += len(expected)
             n_with += bool(expected)
             if wrong or found != expected:
-                difference = _difference(table, number, event, set(right), set(found), by_filter)
+                difference = _difference(now, number, event, set(right), set(found), by_filter)
                 if wrong and found == expected:
                     difference = Difference(number, event, wrong, [])
                 break
@@ -121,14 +131,15 @@ def verify(
     return Verdict(answers.matches.n_events, checked, n_with, n_matches, court.words(checked), difference)
 
 
-def _check_belonging(
-    table_path: Path, table: Table, events_path: Path, events: EventTable, matches_path: Path, answers: MatchesFile
-) -> None:
-    """Refuse files that are not of one run: by digests where they are stated, by counts and labels in any case."""
-    if "changes_digest" in answers.attributes:
-        raise StorageError(f"{matches_path}: its table changed during the run; verify judges runs without changes")
-    for key, path, kind in (("table_digest", table_path, "table"), ("events_digest", events_path, "events")):
-        stated = answers.attributes.get(key)
+def _check_belonging(files: dict[str, Path], matches_path: Path, answers: MatchesFile) -> None:
+    """Refuse files that are not of one run, by digests where they are stated."""
+    if ("changes_digest" in answers.attributes) != ("changes" in files):
+        says = (
+            "its table changed during the run; name the changes" if "changes" not in files else "is of a run without changes"
+        )
+        raise StorageError(f"{matches_path}: {says} (--changes)")
+    for kind, path in files.items():
+        stated = answers.attributes.get(f"{kind}_digest")
         if stated is None:
             continue
         with Reader(path, kind) as reader:
@@ -137,9 +148,15 @@ def _check_belonging(
                     f"{matches_path}: was made with another file of {kind} than {path}: found its digest {stated}, "
                     f"expected {reader.attributes['digest']}"
                 )
+
+
+def _check_sizes(
+    table_path: Path, now: Replay, events_path: Path, events: EventTable, matches_path: Path, answers: MatchesFile
+) -> None:
+    """Refuse them by counts and labels in any case."""
     by_filter = answers.attributes["unit"] == "filter"
-    n_ids = table.n_filters if by_filter else table.n_interfaces
-    if answers.matches.n_ids != n_ids or not (by_filter or list(answers.labels) == list(table.labels)):
+    n_ids = now.n_filters if by_filter else len(now.labels)
+    if answers.matches.n_ids != n_ids or not (by_filter or list(answers.labels) == list(now.labels)):
         raise StorageError(
             f"{matches_path}: its {answers.attributes['unit']}s are not those of {table_path}; which table was it made with?"
         )
@@ -209,20 +226,15 @@ class _Counting:
         )
 
 
-def _difference(table: Table, number: int, event: Event, right: set[int], found: set[int], by_filter: bool) -> Difference:
+def _difference(now: Replay, number: int, event: Event, right: set[int], found: set[int], by_filter: bool) -> Difference:
     """Both sides of a wrong answer in words."""
+
+    def described(i: int) -> str:
+        return f"filter {i} ({now.filter(i) or 'not there at this event'})"
+
     if by_filter:
-        missing = [f"filter {i} ({table.filter(i)})" for i in sorted(right - found)]
-        return Difference(number, event, missing, [f"filter {i} ({table.filter(i)})" for i in sorted(found - right)])
-    because = {int(table.filters.interface[i]): i for i in sorted(right, reverse=True)}
-    missing = [
-        f"{table.label(i)}, because of filter {because[i]} ({table.filter(because[i])})"
-        for i in sorted(set(because) - found)
-    ]
-    return Difference(number, event, missing, list(_without_reason(table, sorted(found - set(because)))))
-
-
-def _without_reason(table: Table, interfaces: Sequence[int]) -> Iterator[str]:
-    for i in interfaces:
-        first, last = np.searchsorted(table.filters.interface, [i, i + 1])
-        yield f"{table.label(i)}, of whose {last - first:,} filters none matches"
+        return Difference(number, event, *(list(map(described, sorted(some))) for some in (right - found, found - right)))
+    because = {now.interface(i): i for i in sorted(right, reverse=True)}
+    missing = [f"{now.label(i)}, because of {described(because[i])}" for i in sorted(set(because) - found)]
+    extra = [f"{now.label(i)}, of whose {len(now.on(i)):,} filters none matches" for i in sorted(found - set(because))]
+    return Difference(number, event, missing, extra)

@@ -23,15 +23,18 @@ from mpi_match.change_log import ChangeLog
 from mpi_match.change_stream import ChangeStream, StampedChanges
 from mpi_match.changes import Change, Changes
 from mpi_match.engines import EngineError, open_engine
+from mpi_match.event_table import save_events
 from mpi_match.events import Events
 from mpi_match.glance import glance, glance_lines
 from mpi_match.live_table import LiveTable, Refusal
-from mpi_match.matches import MatchesFile
+from mpi_match.matches import Matches, MatchesFile, MatchesWriter
 from mpi_match.model import Event, Filter, ModelError, area, covers, make_event, make_filter
 from mpi_match.rows import ChangeRow, EventForm, change_of_row, event_of_row, subscription_filters
 from mpi_match.storage import Reader, StorageError, Writer
+from mpi_match.strings import Strings
 from mpi_match.table import Table
 from mpi_match.table_check import faults
+from mpi_match.verify import verify
 
 
 def row(text: str, stamped: bool = False) -> ChangeRow:
@@ -254,6 +257,54 @@ def test_a_file_says_what_it_is(log: ChangeLog, tmp_path: Path) -> None:
         }
     with pytest.raises(StorageError, match="holds 'changes', expected 'table'"):
         Table.load(tmp_path / "changes.h5")
+
+
+@pytest.mark.parametrize(
+    ("unit", "answered", "said"),
+    [
+        ("filter", [[1], [1, 3], []], "missing   filter 4 (desk: within 1.0 of (0.0, 0.0))"),
+        ("filter", [[1], [1, 3, 4], [2]], "too much  filter 2 (not there at this event)"),
+        ("interface", [[0], [0], []], "missing   mobile-9, because of filter 3 (mobile-9: temp < 30.0)"),
+        ("interface", [[0], [0, 2], [1]], "too much  mobile-7, of whose 0 filters none matches"),
+    ],
+)
+def test_verify_does_the_changes_again(tmp_path: Path, unit: str, answered: list[list[int]], said: str) -> None:
+    """An event that is right, then changes; the first wrong answer is found and told in words."""
+    filters = [
+        *(make_filter("desk", [["temp", ">", 40]]), make_filter("desk", [["temp", "<", 20]], [0, 0, 1], "cold")),
+        make_filter("mobile-7", [["temp", "exists"]], [9, 9, 1], "walk"),
+    ]
+    table = Table.from_filters(filters)
+    order = [list(table.iter_filters()).index(item) for item in filters]
+    texts = [
+        '{"before_event": 1, "add": {"interface": "mobile-9", "constraints": [["temp", "<", 30]]}}',
+        '{"before_event": 1, "add": {"interface": "desk", "area": [0, 0, 1]}}',
+        '{"before_event": 2, "move": "walk", "area": [0, 0, 5]}',
+        '{"before_event": 2, "remove_interface": "mobile-7"}',
+        '{"before_event": 2, "remove_interface": "mobile-9"}',
+        '{"before_event": 2, "remove_interface": "desk"}',
+    ]
+    log = ChangeLog.of(table, [row(text, stamped=True) for text in texts], [])
+    paths = [tmp_path / f"{name}.h5" for name in ("table", "events", "matches", "changes")]
+    table.save(paths[0])
+    log.save(paths[3])
+    save_events(Events.of([make_event({"temp": 5}, (0, 0))] * 3), paths[1], table.vocabulary)
+    right = {"filter": [[order[1]], [order[1], 3, 4], []], "interface": [[0], [0, 2], []]}[unit]
+    if unit == "filter":
+        answered = [[order[i] if i < 3 else i for i in one] for one in answered]
+        said = said.replace("filter 2", f"filter {order[2]}")
+    labels = log.stream(table).labels if unit == "interface" else Strings.of(())
+    with Reader(paths[3], "changes") as reader:
+        digest = reader.attributes["digest"]
+    for found, difference in ((right, None), (answered, said)):
+        n_ids = 5 if unit == "filter" else 3
+        with MatchesWriter(paths[2], n_ids, labels, unit, changes_digest=digest) as writer:
+            writer.append(Matches.of(found, n_ids))
+        verdict = verify(*paths[:3], sample=0, changes_path=paths[3])
+        assert (verdict.difference is None) == (difference is None)
+        assert difference is None or difference in str(verdict.difference)
+    with pytest.raises(StorageError, match="name the changes"):
+        verify(*paths[:3])
 
 
 def test_the_format_page_has_the_datasets_of_changes_and_the_digest_of_a_table(

@@ -1,0 +1,103 @@
+"""A table as it was at an event: changes done again, one after the other, on filters of the model.
+
+What is in the file of a table does not change.  So a judge of that table goes on judging, and a replay says what of its word
+still holds, and adds what the table does not know of:
+
+    filter of the table, never touched         as the judge says
+    filter of the table, gone                  does not match
+    filter of the table, moved                 is looked at where it is now
+    filter that came                           is looked at
+
+Nothing here is shared with engines or with `live_table`: changes are read off the file, and a filter is a filter of `model`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpi_match.change_stream import ChangeStream
+from mpi_match.changes import Change, Changes
+from mpi_match.model import Area, Event, Filter, matches
+from mpi_match.strings import Strings
+from mpi_match.table import Table
+
+
+class Replay:
+    """The filters of a table while changes are made to it; without changes, those of the table.
+
+    `labels` are those of all interfaces there ever are; `n_filters` is more than any filter id.
+    """
+
+    def __init__(self, table: Table, stream: ChangeStream | None = None) -> None:
+        self._table = table
+        self._runs = iter(() if stream is None else stream.changes.runs())
+        self._next = next(self._runs, None)
+        self._gone: set[int] = set()
+        self._moved: dict[int, Filter] = {}
+        self._came: dict[int, tuple[int, Filter]] = {}
+        self.labels: Strings = table.labels if stream is None else stream.labels
+        self.n_filters = table.n_filters if stream is None else stream.n_filters
+
+    def advance(self, event: int) -> None:
+        """Let all changes take effect that event number `event` sees; numbers must ascend."""
+        while self._next is not None and self._next[0] <= event:
+            self._apply(self._next[1])
+            self._next = next(self._runs, None)
+
+    def _apply(self, changes: Changes) -> None:
+        for i, (kind, target) in enumerate(zip(changes.kind.tolist(), changes.target.tolist(), strict=True)):
+            match Change(kind):
+                case Change.MOVE:
+                    self._move(target, Area(*changes.area[i].tolist()))
+                case Change.ADD if changes.added is not None:
+                    interface = int(changes.interface[i])
+                    item = changes.added.filter(int(changes.row[i]))
+                    self._came[target] = interface, item._replace(interface=self.label(interface))
+                case Change.REMOVE:
+                    self._remove(target)
+                case Change.REMOVE_INTERFACE:
+                    for filter_id in self.on(target):
+                        self._remove(filter_id)
+
+    def _move(self, filter_id: int, area: Area) -> None:
+        if filter_id in self._came:
+            interface, item = self._came[filter_id]
+            self._came[filter_id] = interface, item._replace(area=area)
+        else:
+            self._moved[filter_id] = self._table.filter(filter_id)._replace(area=area)
+
+    def _remove(self, filter_id: int) -> None:
+        if self._came.pop(filter_id, None) is None:
+            self._gone.add(filter_id)
+            self._moved.pop(filter_id, None)
+
+    def matched(self, event: Event, by_table: list[int]) -> list[int]:
+        """Filters that match an event now (sorted), when those of the table that do are `by_table`."""
+        found = {i for i in by_table if i not in self._gone and i not in self._moved}
+        found.update(i for i, item in self._moved.items() if matches(item, event))
+        found.update(i for i, (_, item) in self._came.items() if matches(item, event))
+        return sorted(found)
+
+    def filter(self, filter_id: int) -> Filter | None:
+        """A filter as it is now; None when it is not there."""
+        if filter_id in self._came:
+            return self._came[filter_id][1]
+        if filter_id in self._gone or filter_id >= self._table.n_filters:
+            return None
+        return self._moved.get(filter_id) or self._table.filter(filter_id)
+
+    def interface(self, filter_id: int) -> int:
+        """The interface of a filter that is there."""
+        if filter_id in self._came:
+            return self._came[filter_id][0]
+        return int(self._table.filters.interface[filter_id])
+
+    def label(self, interface: int) -> str:
+        """The label of an interface."""
+        return self.labels[interface].decode()
+
+    def on(self, interface: int) -> list[int]:
+        """The filters on an interface now."""
+        first, last = np.searchsorted(self._table.filters.interface, [interface, interface + 1])
+        own = [i for i in range(int(first), int(last)) if i not in self._gone]
+        return [*own, *(i for i, (owner, _) in self._came.items() if owner == interface)]

@@ -65,11 +65,13 @@ class Keyed:
         self._by_name = np.full((self._threads, self.index.n_virtual + 1), absent, self.index.words.dtype)
         self._sparse, self._stack = np.empty((self._threads, 0), np.int64), np.empty((self._threads, 0, 3), np.int64)
         self._places, self._ids = np.array((0, ROOM * BLOCK_EVENTS)), np.empty(ROOM * BLOCK_EVENTS, np.uint32)
+        self._walked: tuple[tuple[Array, ...], tuple[Array, ...]] | None = None
         self._serial = 0
 
     def update(self, changes: Changes) -> None:
         """See `Engine.update`."""
         check_changes(self.name, self._live, self._table, changes)
+        self._walked = None
         effects = self.residents.update(changes)
         for words in effects.marks:
             self.index.words[words] = 1
@@ -98,7 +100,7 @@ class Keyed:
         """Count and return the answers of a batch that is one block."""
         while True:
             self._run(_FIRST, batch, filters, self._places, counts, self._ids)
-            found = int(counts.sum())
+            found = counts.item() if len(counts) == 1 else int(counts.sum())
             if found <= len(self._ids):
                 return self._ids[:found].copy()
             self._places, self._ids = np.array((0, found)), np.empty(found, np.uint32)
@@ -122,19 +124,27 @@ class Keyed:
         location = _NOWHERE if batch.location is None else batch.location
         self._reserve(batch)
         events = (batch.offsets, batch.attributes, location)
-        index = (*self.index.views, self.index.words)
+        if self._walked is None:
+            self._walked = self._what_is_walked()
+        scratch = (self._by_name, self._sparse, self._stack, self._seen)
+        threads_of_others = numba.get_num_threads()  # this also starts them: `get_thread_id` needs that
+        threads = min(self._threads, len(todo))
+        if threads != threads_of_others:
+            numba.set_num_threads(threads)
+        try:
+            match_blocks(todo, self._serial, filters, events, *self._walked, scratch, (places, counts, ids))
+        finally:
+            if threads != threads_of_others:
+                numba.set_num_threads(threads_of_others)
+        self._serial += batch.n_events
+
+    def _what_is_walked(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """`index` and `grid` of `match_blocks`: the same arrays until the next update."""
         slots, residents = self._grid.slots, self.residents
         circles, records = slots.view(np.float64), slots.view(np.uint32)
         levels = np.flatnonzero(residents.levels)
         grid = (self._grid.blocks, circles, records, residents.words, residents.stripes, levels)
-        scratch = (self._by_name, self._sparse, self._stack, self._seen)
-        threads_of_others = numba.get_num_threads()  # this also starts them: `get_thread_id` needs that
-        numba.set_num_threads(min(self._threads, len(todo)))
-        try:
-            match_blocks(todo, self._serial, filters, events, index, grid, scratch, (places, counts, ids))
-        finally:
-            numba.set_num_threads(threads_of_others)
-        self._serial += batch.n_events
+        return (*self.index.views, self.index.words), grid
 
     def _reserve(self, batch: EventBatch) -> None:
         """Have room for the features of the batch's widest event."""

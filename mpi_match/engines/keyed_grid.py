@@ -47,7 +47,7 @@ import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.engines.keyed_index import hash_of
-from mpi_match.engines.keyed_rows import jit
+from mpi_match.engines.keyed_order import jit
 
 EVERYWHERE = 2047
 """Level of what has no area, or one too large to have cells."""

@@ -41,10 +41,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpi_match.arrays import Array, offsets_of
-from mpi_match.engines.keyed_filing import NONE, choose_depth, choose_features, expand, rank_features
+from mpi_match.arrays import Array
+from mpi_match.engines import EngineError
+from mpi_match.engines.keyed_filing import NONE, choose_depth, choose_features
+from mpi_match.engines.keyed_keys import expand, make_keys, order_of_lists, rank_features
 from mpi_match.engines.keyed_lists import fill_lists
-from mpi_match.engines.keyed_rows import FilterRows, counting_sort, jit
+from mpi_match.engines.keyed_order import (
+    MAX_ROWS,
+    ROW,
+    find_bounds,
+    in_stretches,
+    jit,
+    stable_order,
+    stretch_of,
+    stretches_of,
+    take,
+    take_rows,
+)
+from mpi_match.engines.keyed_rows import FilterRows
 from mpi_match.table import Table
 
 EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -53,7 +67,7 @@ DENSE = 128
 """Features that have a bit in a node's row."""
 NODE_WORDS = 4
 SPARSE_CHILDREN = np.uint64(1 << 63)
-BITS_PER_SLOT = 8
+SLOTS_PER_WORD = 4
 
 # Words of the index's header, u64 each.  The word of a section is its first element, counted in elements of its own width.
 # V names (real and virtual), F features, N nodes, E filed filters, B bit words, H hash slots (B and H are powers of 2).
@@ -90,14 +104,14 @@ class KeyedIndex:
     depth: int
 
     @property
-    def n_nodes(self) -> int:
-        """N."""
-        return int(self.table[ROOT]) + 1
-
-    @property
     def nbytes(self) -> int:
         """Bytes of both arrays."""
         return self.table.nbytes + self.words.nbytes
+
+    @property
+    def n_nodes(self) -> int:
+        """N."""
+        return int(self.table[ROOT]) + 1
 
     @property
     def views(self) -> tuple[Array, Array]:
@@ -111,42 +125,44 @@ class KeyedIndex:
         An event is expected to have as many attributes as a filter has constraints.  Raises EngineError for a filter with
         more than 1023 checks.
         """
+        filters = np.flatnonzero(without_area(table)).astype(ROW)
         chosen, likelihood = choose_features(rows, weight)
         depth = choose_depth(chosen, weight, float(np.mean(table.filters.size)) if table.n_filters else 0.0)
-        # lists keep this order: by interface, and within one the filters that are most likely to match first
-        by_likelihood = np.argsort(-likelihood)
-        in_order = by_likelihood[counting_sort(table.filters.interface[by_likelihood], table.n_interfaces)[0]]
-        in_order = in_order[without_area(table)[in_order]]
-        filed_filter, filed_set, features = expand(in_order, chosen[in_order, :depth], rows)
+        filed_filter, filed_set, features = expand(filters, chosen, depth, rows)
         feature_rank = rank_features(features, weight[: rows.n_features])
-        keys = np.sort(np.append(feature_rank, NONE)[features], axis=1)
-        trie = _Trie.of(keys, int(np.count_nonzero(feature_rank != NONE)))
-        order, node_entries = counting_sort(trie.node, len(trie.nodes))
-        lists, words = fill_lists(
-            table, rows, filed_filter[order], filed_set[order], keys[order], feature_rank, node_entries
+        keys, n_features = make_keys(features, feature_rank), int(np.count_nonzero(feature_rank != NONE))
+        trie = _Trie.of(
+            keys, n_features, order_of_lists(keys, n_features, filed_filter, table.filters.interface, likelihood)
         )
-        trie.nodes[:, 2] = lists
-        packed = _pack(
+        n_slots = 1 << max(4, (2 * len(trie.sparse)).bit_length())
+        index, sections = _lay_out(
             {
                 SHIFT: table.vocabulary.shift,
-                ROOT: len(trie.nodes) - 1,
-                N_FEATURES: trie.n_features,
-                N_BITS: len(trie.bits),
-                N_SLOTS: len(trie.slots),
+                ROOT: trie.n_nodes - 1,
+                N_FEATURES: n_features,
+                N_BITS: n_slots // SLOTS_PER_WORD,
+                N_SLOTS: n_slots,
                 N_VIRTUAL: rows.n_virtual,
             },
             {
-                PRESENCE: feature_rank[: rows.n_virtual],
-                CODES: rows.code_offsets.astype(np.uint32),
-                EQUALITY: feature_rank[rows.n_virtual :],
-                NODES: trie.nodes,
-                ENTRIES: node_entries.astype(np.uint32),
-                FILTERS: filed_filter[order].astype(np.uint32),
-                BITS: trie.bits,
-                SLOTS: trie.slots,
+                PRESENCE: (np.uint32, rows.n_virtual),
+                CODES: (np.uint32, rows.n_virtual + 1),
+                EQUALITY: (np.uint32, rows.n_features - rows.n_virtual),
+                NODES: (np.uint64, NODE_WORDS * trie.n_nodes),
+                ENTRIES: (np.uint32, trie.n_nodes + 1),
+                FILTERS: (np.uint32, len(trie.order)),
+                BITS: (np.uint32, n_slots // SLOTS_PER_WORD),
+                SLOTS: (np.uint64, 2 * n_slots),
             },
         )
-        return cls(packed, words, rows.n_virtual, depth)
+        sections[PRESENCE][:], sections[EQUALITY][:] = feature_rank[: rows.n_virtual], feature_rank[rows.n_virtual :]
+        sections[CODES][:] = rows.code_offsets
+        sections[FILTERS][:] = take(filed_filter, trie.order)
+        find_bounds(trie.node, sections[ENTRIES])
+        in_order = sections[FILTERS], take(filed_set, trie.order), take_rows(keys, trie.order)
+        lists, words = fill_lists(table, rows, *in_order, feature_rank, sections[ENTRIES])
+        trie.write(lists, sections[NODES], sections[SLOTS], sections[BITS])
+        return cls(index, words, rows.n_virtual, depth)
 
 
 def without_area(table: Table) -> Array:
@@ -156,100 +172,172 @@ def without_area(table: Table) -> Array:
     return chosen
 
 
-def _pack(numbers: dict[int, int], sections: dict[int, Array]) -> Array:
-    """Header and sections in one u64 array."""
-    sizes = [-(-section.nbytes // 32) * NODE_WORDS for section in sections.values()]
-    starts = HEADER_WORDS + offsets_of(np.array(sizes, np.int64))
-    table = np.zeros(int(starts[-1]), np.uint64)
+def _lay_out(numbers: dict[int, int], sections: dict[int, tuple[type, int]]) -> tuple[Array, dict[int, Array]]:
+    """Header and sections in one u64 array, and each section in it, still to be filled, from its dtype and length."""
+    sizes = {key: -(-np.dtype(dtype).itemsize * length // 32) * NODE_WORDS for key, (dtype, length) in sections.items()}
+    index = np.empty(HEADER_WORDS + sum(sizes.values()), np.uint64)
+    index[:HEADER_WORDS] = 0
     for key, value in numbers.items():
-        table[key] = value
-    for (key, section), start in zip(sections.items(), starts[:-1].tolist(), strict=True):
-        table[key] = start * 8 // section.itemsize
-        table.view(np.uint8)[start * 8 : start * 8 + section.nbytes] = (
-            np.ascontiguousarray(section).reshape(-1).view(np.uint8)
-        )
-    return table
+        index[key] = value
+    laid: dict[int, Array] = {}
+    end = HEADER_WORDS
+    for key, (dtype, length) in sections.items():
+        start, end = end, end + sizes[key]
+        index[end - min(sizes[key], NODE_WORDS) : end] = 0
+        index[key] = start * 8 // np.dtype(dtype).itemsize
+        laid[key] = index[start:end].view(dtype)[:length]
+    return index, laid
 
 
 @dataclass(frozen=True)
 class _Trie:
-    """The node of every key, and NODES, SLOTS and BITS of the trie that the keys make; its lists are still open."""
+    """The trie that keys make, its nodes numbered: single features, then the deeper nodes level by level, then the root.
 
-    node: Array
+    n_features   F: the nodes of level 0
+    n_nodes      N
+    parent       u32[n]  the parent of node F + i, ascending, so that the children of a node stand together ...
+    feature      u32[n]  ... and the last feature of its key, ascending within a parent
+    sparse       i64     those i whose feature is sparse
+    node         u32[E]  node of each filed row, ascending
+    order        u32[E]  which rows those are
+    """
+
     n_features: int
-    nodes: Array
-    slots: Array
-    bits: Array
+    n_nodes: int
+    parent: Array
+    feature: Array
+    sparse: Array
+    node: Array
+    order: Array
 
     @classmethod
-    def of(cls, keys: Array, n_features: int) -> _Trie:
-        """From keys u32[n, depth], ascending within a row, padded with NONE."""
-        node, parent, feature = _number_nodes(keys, _sort_rows(keys, n_features), n_features)
-        n_sparse = int(np.count_nonzero(feature < n_features - DENSE))
-        slots = np.full((1 << max(4, int(2 * n_sparse).bit_length()), 2), EMPTY, np.uint64)
-        bits = np.zeros(len(slots) * BITS_PER_SLOT // 32, np.uint32)
-        nodes = np.zeros((n_features + len(parent) + 1, NODE_WORDS), np.uint64)
-        _link_children(parent, feature, n_features, nodes, slots, bits)
-        n_dense = min(n_features, DENSE)
-        nodes[-1, 0], nodes[-1, 1] = 2 ** min(n_dense, 64) - 1, 2 ** max(n_dense - 64, 0) - 1
-        nodes[-1, 3] = n_features - n_dense | (int(SPARSE_CHILDREN) if n_dense < n_features else 0)
-        return cls(node, n_features, nodes, slots, bits)
+    def of(cls, keys: Array, n_features: int, order: Array) -> _Trie:
+        """From keys u32[E, depth], ascending within a row and padded with NONE, and their order.
+
+        In that order a node begins where its prefix first differs from the key before.  So threads count the nodes of each
+        level in their stretches of the keys, and then know where to go on numbering.  The rows of a level are in the order
+        of its nodes already, so their places are counted in the same way.
+        """
+        n_stretches, depth = stretches_of(len(keys)), keys.shape[1]
+        created, filed = np.zeros((depth, n_stretches), np.int64), np.zeros((depth + 1, n_stretches), np.int64)
+        in_order = take_rows(keys, order)
+        in_stretches(len(keys), _count_nodes, in_order, created, filed)
+        created[0] = 0
+        next_node, next_row = n_features + _before(created), _before(filed)
+        n_nodes = n_features + int(created.sum()) + 1
+        if n_nodes > MAX_ROWS:
+            raise EngineError("`keyed` would need 2^32 nodes or more; engine 'counting' can serve this table")
+        parent, feature = np.empty(n_nodes - 1 - n_features, ROW), np.empty(n_nodes - 1 - n_features, np.uint32)
+        node, placed = np.empty(len(order), ROW), np.empty(len(order), ROW)
+        in_stretches(
+            len(keys), _number_nodes, in_order, order, n_features, next_node, next_row, parent, feature, node, placed
+        )
+        sparse = np.flatnonzero(feature < max(n_features - DENSE, 0))
+        return cls(n_features, n_nodes, parent, feature, sparse, node, placed)
+
+    def write(self, lists: Array, nodes: Array, slots: Array, bits: Array) -> None:
+        """Fill NODES (with the first words of all lists, u64[N]), SLOTS and BITS."""
+        children = np.empty(self.n_nodes + 1, ROW)
+        find_bounds(self.parent, children)
+        in_stretches(self.n_nodes, _write_nodes, children, self.feature, self.n_features, lists, nodes)
+        n_dense = min(self.n_features, DENSE)
+        nodes[-4:] = (
+            2 ** min(n_dense, 64) - 1,
+            2 ** max(n_dense - 64, 0) - 1,
+            lists[-1],
+            self.n_features - n_dense | (int(SPARSE_CHILDREN) if n_dense < self.n_features else 0),
+        )
+        homes, keys = np.empty(len(self.sparse), np.uint32), np.empty(len(self.sparse), np.uint64)
+        in_stretches(len(self.sparse), _hash_children, self.sparse, self.parent, self.feature, len(slots) // 2, homes, keys)
+        order = stable_order(homes, len(slots) // 2)
+        homes = take(homes, order)
+        # every thread has the homes from edges[i] to edges[i + 1], whole words of `bits`
+        edges = np.linspace(0, len(bits), stretches_of(len(slots)) + 1).astype(np.int64) * SLOTS_PER_WORD
+        parts, behind = np.searchsorted(homes, edges), np.zeros(len(edges), np.int64)
+        in_stretches(len(self.sparse), _find_ends, homes, parts, behind)
+        behind = np.maximum.accumulate(behind)
+        in_stretches(
+            len(slots), _enter_children, homes, order, keys, self.sparse, self.n_features, parts, edges, behind, slots, bits
+        )
+        _wrap(len(slots) // 2 - int(behind[-1]), order, keys, self.sparse, self.n_features, slots)
 
 
-def _sort_rows(keys: Array, n_features: int) -> Array:
-    """Order of the rows, compared column by column."""
-    width = int(n_features + 1).bit_length()
-    if width * keys.shape[1] > 64:
-        return np.lexsort(keys.T[::-1])
-    packed = np.zeros(len(keys), np.uint64)
-    for column in keys.T:
-        packed = packed << np.uint64(width) | np.minimum(column, np.uint32(n_features)).astype(np.uint64)
-    return np.argsort(packed)
+def _before(counts: Array) -> Array:
+    """The sum of all counts before each one, row by row."""
+    return (np.cumsum(counts) - counts.ravel()).reshape(counts.shape)
 
 
 @jit
-def _number_nodes(keys: Array, order: Array, n_features: int) -> tuple[Array, Array, Array]:
-    """Node of every key; parent and last feature of every node below level 0, in the order of their numbers.
+def _count_nodes(stretch: int, n_stretches: int, keys: Array, created: Array, filed: Array) -> None:
+    """How many nodes of each level begin in a stretch of the keys, and how many keys end at it, no features last."""
+    n, depth = len(keys), len(created)
+    for i in stretch_of(n, stretch, n_stretches):
+        same, level = i > 0, -1
+        for d in range(depth):
+            f = keys[i, d]
+            if f == NONE:
+                break
+            level = d
+            same = same and keys[i - 1, d] == f
+            created[d, stretch] += not same
+        filed[level, stretch] += 1
 
-    Keys come in the order that `order` gives, so a node begins where its prefix first differs from the key before.  One pass
-    counts the nodes of each level, a second numbers them, level by level, so that the children of a node stand together.
-    """
-    depth = keys.shape[1]
-    level_start = np.zeros(depth + 1, np.int64)
-    node = np.full(len(keys), -1, np.int64)
-    parent, feature = np.empty(0, np.int64), np.empty(0, np.int64)
-    for numbering in range(2):
-        following = level_start.copy()
-        path = np.full(depth, -1, np.int64)
-        previous = np.full(depth, NONE, np.uint32)
-        for row in order:
-            same = True
-            for d in range(depth):
-                f = keys[row, d]
-                if f == NONE:
-                    break
-                if same and f == previous[d]:
-                    node[row] = path[d]
-                    continue
-                if same:
-                    same = False
-                    previous[d:] = NONE
-                previous[d] = f
-                path[d] = f if d == 0 else n_features + following[d]
-                if d > 0:
-                    if numbering:
-                        parent[following[d]], feature[following[d]] = path[d - 1], f
-                    following[d] += 1
-                node[row] = path[d]
-        if not numbering:
-            for d in range(1, depth):
-                level_start[d + 1] = level_start[d] + following[d]
-            parent, feature = np.empty(level_start[depth], np.int64), np.empty(level_start[depth], np.int64)
-    root = n_features + len(parent)
-    for row in range(len(node)):
-        if node[row] < 0:
-            node[row] = root
-    return node, parent, feature
+
+@jit
+def _number_nodes(
+    stretch: int,
+    n_stretches: int,
+    keys: Array,
+    order: Array,
+    n_features: int,
+    next_node: Array,
+    next_row: Array,
+    parent: Array,
+    feature: Array,
+    node: Array,
+    placed: Array,
+) -> None:
+    """Fill the arrays of a `_Trie`, from the first number of each level and stretch, and the first place of its rows."""
+    n, depth = len(keys), len(next_node)
+    for i in stretch_of(n, stretch, n_stretches):
+        same, level, path = i > 0, -1, np.int64(n_features + len(parent))
+        for d in range(depth):
+            f = keys[i, d]
+            if f == NONE:
+                break
+            level = d
+            same = same and keys[i - 1, d] == f
+            if d == 0:
+                path = np.int64(f)
+                continue
+            if not same:
+                new = next_node[d, stretch] - n_features
+                parent[new], feature[new] = path, f
+                next_node[d, stretch] += 1
+            path = next_node[d, stretch] - 1  # the last one begun: this key's prefix, or the same one before
+        place = next_row[level, stretch]
+        next_row[level, stretch] = place + 1
+        node[place], placed[place] = path, order[i]
+
+
+@jit
+def _write_nodes(
+    stretch: int, n_stretches: int, children: Array, feature: Array, n_features: int, lists: Array, nodes: Array
+) -> None:
+    """Every row of NODES; node k has the children children[k] to children[k + 1], by rising features."""
+    for k in stretch_of(len(lists), stretch, n_stretches):
+        bits0, bits1, first = np.uint64(0), np.uint64(0), np.uint64(0)
+        for i in range(np.int64(children[k + 1]) - 1, np.int64(children[k]) - 1, -1):
+            bit = n_features - 1 - np.int64(feature[i])
+            if bit >= DENSE:
+                first |= SPARSE_CHILDREN
+                break
+            first = np.uint64(n_features + i)
+            if bit < 64:
+                bits0 |= np.uint64(1) << np.uint64(bit)
+            else:
+                bits1 |= np.uint64(1) << np.uint64(bit - 64)
+        nodes[4 * k], nodes[4 * k + 1], nodes[4 * k + 2], nodes[4 * k + 3] = bits0, bits1, lists[k], first
 
 
 def hash_of(key):  # type: ignore[no-untyped-def]
@@ -259,34 +347,81 @@ def hash_of(key):  # type: ignore[no-untyped-def]
 
 
 def bit_of(hashed, n_words):  # type: ignore[no-untyped-def]
-    """Word and bit of a hash in `bits` of a power of two words."""
-    place = hashed >> np.uint64(20)
-    return (place >> np.uint64(5)) & (np.uint64(n_words) - np.uint64(1)), np.uint32(1) << np.uint32(place & np.uint64(31))
+    """Word and bit of a hash in `bits` of a power of two words: keys of four neighbouring slots share a word."""
+    return (hashed >> np.uint64(2)) & (np.uint64(n_words) - np.uint64(1)), np.uint32(1) << np.uint32(hashed >> np.uint64(59))
 
 
 _hash_of, _bit_of = jit(hash_of), jit(bit_of)
 
 
 @jit
-def _link_children(parent: Array, feature: Array, n_features: int, nodes: Array, slots: Array, bits: Array) -> None:
-    """Enter every deeper node with its parent: into the parent's row, or into the hash."""
-    mask = np.uint64(len(slots) - 1)
-    for i in range(len(parent)):
-        row = nodes[parent[i]]
-        child = np.uint64(n_features + i)
-        bit = n_features - 1 - feature[i]
-        if bit < DENSE:
-            if row[0] == 0 and row[1] == 0:
-                row[3] |= child
-            row[bit >> 6] |= np.uint64(1) << np.uint64(bit & 63)
-            continue
-        row[3] |= SPARSE_CHILDREN
-        key = np.uint64(parent[i]) << np.uint64(32) | np.uint64(feature[i])
-        hashed = _hash_of(key)
-        word, one = _bit_of(hashed, len(bits))
-        bits[word] |= one
-        slot = hashed & mask
-        while slots[slot, 0] != EMPTY:
-            slot = (slot + np.uint64(1)) & mask
-        slots[slot, 0] = key
-        slots[slot, 1] = child
+def _hash_children(
+    stretch: int, n_stretches: int, sparse: Array, parent: Array, feature: Array, n_slots: int, homes: Array, keys: Array
+) -> None:
+    """Key of each sparse child, and the slot where the search for it begins."""
+    for j in stretch_of(len(sparse), stretch, n_stretches):
+        keys[j] = np.uint64(parent[sparse[j]]) << np.uint64(32) | np.uint64(feature[sparse[j]])
+        homes[j] = _hash_of(keys[j]) & np.uint64(n_slots - 1)
+
+
+@jit
+def _find_ends(stretch: int, n_stretches: int, homes: Array, parts: Array, behind: Array) -> None:
+    """behind[p + 1]: the greatest homes[i] - i of part p.
+
+    In the order of their homes, every key takes its home, or the slot behind the key before.  So key j stands in slot
+    j + (the greatest homes[i] - i of all i <= j), and a part needs only to know that of the parts before it.
+    """
+    for part in stretch_of(len(parts) - 1, stretch, n_stretches):
+        reach = np.int64(0)
+        for j in range(parts[part], parts[part + 1]):
+            reach = max(reach, np.int64(homes[j]) - j)
+        behind[part + 1] = reach
+
+
+@jit
+def _enter_children(
+    stretch: int,
+    n_stretches: int,
+    homes: Array,
+    order: Array,
+    keys: Array,
+    sparse: Array,
+    n_features: int,
+    parts: Array,
+    edges: Array,
+    behind: Array,
+    slots: Array,
+    bits: Array,
+) -> None:
+    """Fill SLOTS and BITS; the last keys may find no room before the end, `_wrap` enters those."""
+    n_slots = len(slots) // 2
+    for part in stretch_of(len(parts) - 1, stretch, n_stretches):
+        for word in range(edges[part] // SLOTS_PER_WORD, edges[part + 1] // SLOTS_PER_WORD):
+            bits[word] = 0
+        reach, free = behind[part], np.int64(0)
+        if parts[part] > 0:
+            free = parts[part] + reach
+        for j in range(parts[part], parts[part + 1]):
+            key = keys[order[j]]
+            word, one = _bit_of(_hash_of(key), len(bits))
+            bits[word] |= one
+            reach = max(reach, np.int64(homes[j]) - j)
+            while free < min(j + reach, n_slots):
+                slots[2 * free] = slots[2 * free + 1] = EMPTY
+                free += 1
+            if j + reach < n_slots:
+                slots[2 * free], slots[2 * free + 1] = key, n_features + sparse[order[j]]
+                free += 1
+        while part == len(parts) - 2 and free < n_slots:
+            slots[2 * free] = slots[2 * free + 1] = EMPTY
+            free += 1
+
+
+@jit
+def _wrap(first: int, order: Array, keys: Array, sparse: Array, n_features: int, slots: Array) -> None:
+    """Enter the keys from place `first` in the order of their homes: every slot from theirs to the last one is taken."""
+    slot = 0
+    for j in range(first, len(order)):
+        while slots[2 * slot] != EMPTY:
+            slot += 1
+        slots[2 * slot], slots[2 * slot + 1] = keys[order[j]], n_features + sparse[order[j]]

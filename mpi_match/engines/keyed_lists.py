@@ -18,38 +18,33 @@ list already says (an equality, an `exists`, an atom, the `in` it was spread ove
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from mpi_match.arrays import Array, offsets_of, take_ranges
 from mpi_match.engines import EngineError
 from mpi_match.engines.keyed_filing import NONE
+from mpi_match.engines.keyed_order import in_stretches, jit, running_sum, stretch_of
 from mpi_match.engines.keyed_rows import (
     ABSENT,
-    CONTAINS,
-    EQ,
-    EXISTS,
-    FEATURE,
-    FIRST,
     HI,
     IN,
-    LAST,
+    KIND,
     LO,
     NAME,
     NE,
     NOT_IN,
-    OP,
+    PLAIN,
     SET,
-    SUFFIX,
     FilterRows,
-    jit,
-    parallel_jit,
+    feature_of,
 )
 from mpi_match.table import Table
 
 HEADER = 4
 COUNT_BITS = 10
 MAX_CHECKS = 2**COUNT_BITS - 1
+_TYPED = 1 << NE | 1 << NOT_IN
+_NEGATIVE = 1 << NE | 1 << ABSENT
 NO_LIST = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
@@ -66,63 +61,85 @@ def fill_lists(
     n_set_words = int(set_places[-1])
     if n_set_words >= 2**31:
         raise EngineError("the table's operand lists have 2^31 values or more; engine 'counting' can serve it")
-    filed = (rows.offsets, rows.records, feature_rank, filter_id, filed_set, keys)
-    n_entries = np.diff(node_entries)
-    sizes = np.zeros(len(filter_id) + 1, np.int64)
-    _entry_sizes(*filed, sizes)
-    most = (int(sizes.max()) - HEADER) // 2
+    filed = (rows.offsets, rows.records, rows.first_feature, feature_rank, filter_id, filed_set, keys)
+    sizes = np.empty(len(filter_id), np.uint32)
+    in_stretches(len(filter_id), _entry_sizes, *filed, sizes)
+    most = (int(sizes.max(initial=HEADER)) - HEADER) // 2
     if most > MAX_CHECKS:
         raise EngineError(
             f"a filter needs {most} checks, `keyed` has room for {MAX_CHECKS}; engine 'counting' can serve this table"
         )
-    has_list = n_entries > 0
-    sizes[node_entries[:-1][has_list]] += 1  # the list's own first word
-    ends = np.cumsum(sizes[:-1])
-    total = n_set_words + (int(ends[-1]) if len(ends) else 0)
-    entry_words = np.append(ends - sizes[:-1] + n_set_words, total)
-    entry_words[node_entries[:-1][has_list]] += 1
-    words = np.empty(total, table.vocabulary.packed_dtype)
+    in_stretches(len(filter_id), _make_room, node_entries, sizes)
+    entry_words = running_sum(sizes, n_set_words)
+    lists = np.empty(len(node_entries) - 1, np.uint64)
+    in_stretches(len(lists), _begin_lists, node_entries, entry_words, lists)
+    words = np.empty(int(entry_words[-1]), table.vocabulary.packed_dtype)
     words[set_places[:-1]] = rows.set_size
     words[take_ranges(set_places[:-1] + 1, rows.set_size)] = rows.set_codes
-    n_codes = np.diff(rows.code_offsets)
-    _fill(*filed, entry_words, table.filters.interface, set_places, n_codes, shift, words)
-    lists = np.full(len(n_entries), NO_LIST, np.uint64)
-    lists[has_list] = entry_words[node_entries[:-1][has_list]] - 1
-    _link_interfaces(node_entries, entry_words, words)
+    n_codes = np.diff(rows.code_offsets).astype(np.uint64)
+    in_stretches(
+        len(filter_id), _fill, *filed, entry_words, table.filters.interface, set_places, rows.segments, n_codes, shift, words
+    )
+    in_stretches(len(lists), _link_interfaces, node_entries, entry_words, words)
     return lists, words
 
 
 @jit
-def _known(record: Array, feature_rank: Array, filed_set: int, key: Array) -> bool:
-    """Does the key of a filed filter already imply this constraint?"""
-    op = record[OP]
-    if op == IN:
-        return record[SET] == filed_set
-    if op in (EQ, EXISTS, SUFFIX, CONTAINS):
-        for f in key:
-            if f != NONE and f == feature_rank[record[FEATURE]]:
-                return True
-    return False
-
-
-@parallel_jit
 def _entry_sizes(
-    offsets: Array, records: Array, feature_rank: Array, filter_id: Array, filed_set: Array, keys: Array, sizes: Array
+    stretch: int,
+    n_stretches: int,
+    offsets: Array,
+    records: Array,
+    first_feature: Array,
+    feature_rank: Array,
+    filter_id: Array,
+    filed_set: Array,
+    keys: Array,
+    sizes: Array,
 ) -> None:
     """Words of every entry."""
-    for e in numba.prange(len(filter_id)):
-        f = filter_id[e]
+    depth = keys.shape[1]
+    for e in stretch_of(len(filter_id), stretch, n_stretches):
+        f, set_ = filter_id[e], np.int64(filed_set[e])
         n = 0
         for row in range(offsets[f], offsets[f + 1]):
-            if not _known(records[row], feature_rank, filed_set[e], keys[e]):
-                n += 2 if records[row, OP] == NE or records[row, OP] == NOT_IN else 1
+            op, name, lo = records[row, KIND] & 15, np.int64(records[row, NAME]), np.int64(records[row, LO])
+            known = op == IN and lo == set_
+            if PLAIN >> op & 1:
+                feature = feature_of(op, name, lo, first_feature[name])
+                for d in range(depth):
+                    known |= keys[e, d] != NONE and keys[e, d] == feature_rank[feature]
+            if not known:
+                n += 1 + (_TYPED >> op & 1)
         sizes[e] = HEADER + 2 * n
 
 
-@parallel_jit
+@jit
+def _make_room(stretch: int, n_stretches: int, node_entries: Array, sizes: Array) -> None:
+    """The first entry of a list makes room for the list's own first word."""
+    for node in stretch_of(len(node_entries) - 1, stretch, n_stretches):
+        if node_entries[node] < node_entries[node + 1]:
+            sizes[node_entries[node]] += 1
+
+
+@jit
+def _begin_lists(stretch: int, n_stretches: int, node_entries: Array, entry_words: Array, lists: Array) -> None:
+    """The first word of every list, and its first entry behind it."""
+    for node in stretch_of(len(lists), stretch, n_stretches):
+        lists[node] = NO_LIST
+        first = node_entries[node]
+        if first < node_entries[node + 1]:
+            lists[node] = entry_words[first]
+            entry_words[first] += 1
+
+
+@jit
 def _fill(
+    stretch: int,
+    n_stretches: int,
     offsets: Array,
     records: Array,
+    first_feature: Array,
     feature_rank: Array,
     filter_id: Array,
     filed_set: Array,
@@ -130,31 +147,41 @@ def _fill(
     entry_words: Array,
     interface: Array,
     set_places: Array,
+    segments: Array,
     n_codes: Array,
     shift: int,
     words: Array,
 ) -> None:
-    """Write header and checks of every entry; positive checks from the narrowest interval to the widest."""
-    bits = np.uint64(shift)
-    for e in numba.prange(len(filter_id)):
-        f, at = filter_id[e], entry_words[e]
+    """Write header and checks of every entry; positive checks from the narrowest interval to the widest.
+
+    That is by the share of their names' codes, and a/b <= c/d is the same as ad <= cb: nothing is divided or rounded.
+    """
+    bits, depth = np.uint64(shift), keys.shape[1]
+    for e in stretch_of(len(filter_id), stretch, n_stretches):
+        f, at, set_ = filter_id[e], entry_words[e], np.int64(filed_set[e])
         n_positive = n_negative = n_sets = 0
         for row in range(offsets[f], offsets[f + 1]):
-            op, name = records[row, OP], np.int64(records[row, NAME])
-            if op == IN or _known(records[row], feature_rank, filed_set[e], keys[e]):
+            op, name, lo = records[row, KIND] & 15, np.int64(records[row, NAME]), np.int64(records[row, LO])
+            known = op == IN
+            n_sets += op == NOT_IN or (op == IN and lo != set_)
+            if PLAIN >> op & 1:
+                feature = feature_of(op, name, lo, first_feature[name])
+                for d in range(depth):
+                    known |= keys[e, d] != NONE and keys[e, d] == feature_rank[feature]
+            if known:
                 continue
             if op == ABSENT:
                 n_negative += 1
                 continue
-            base = np.uint64(name) << bits
-            typed = op in (NE, NOT_IN)
-            low = np.uint64(records[row, FIRST] if typed else records[row, LO])
-            high = np.uint64(records[row, LAST] if typed else records[row, HI])
+            base, low, high = np.uint64(name) << bits, np.uint64(lo), np.uint64(records[row, HI])
+            if _TYPED >> op & 1:
+                type_ = records[row, KIND] >> 4
+                low, high = np.uint64(segments[type_, 0, name]), np.uint64(segments[type_, 1, name])
             place = at + HEADER + 2 * n_positive
-            span = (high - low + np.uint64(1)) / n_codes[name]
+            width, of = high - low + np.uint64(1), n_codes[name]
             while place > at + HEADER:
                 x, y = np.uint64(words[place - 2]), np.uint64(words[place - 1])
-                if (y - x + np.uint64(1)) / n_codes[np.int64(x >> bits)] <= span:
+                if (y - x + np.uint64(1)) * of <= width * n_codes[np.int64(x >> bits)]:
                     break
                 words[place], words[place + 1] = words[place - 2], words[place - 1]
                 place -= 2
@@ -162,38 +189,36 @@ def _fill(
             n_positive += 1
             n_negative += op == NE
         place = at + HEADER + 2 * n_positive
-        for row in range(offsets[f], offsets[f + 1]):
-            op = records[row, OP]
-            if op in (ABSENT, NE):
+        for row in range(offsets[f], offsets[f + 1] if n_negative else 0):
+            op = records[row, KIND] & 15
+            if _NEGATIVE >> op & 1:
                 base = np.uint64(records[row, NAME]) << bits
                 words[place], words[place + 1] = base | np.uint64(records[row, LO]), base | np.uint64(records[row, HI])
                 place += 2
-        for row in range(offsets[f], offsets[f + 1]):
-            op = records[row, OP]
-            if op == NOT_IN or (op == IN and records[row, SET] != filed_set[e]):
+        for row in range(offsets[f], offsets[f + 1] if n_sets else 0):
+            op = records[row, KIND] & 15
+            if op == NOT_IN or (op == IN and np.int64(records[row, SET]) != set_):
                 words[place] = np.uint64(records[row, NAME]) << bits
                 words[place + 1] = set_places[records[row, SET]] << 1 | (op == NOT_IN)
                 place += 2
-                n_sets += 1
         words[at] = interface[f]
         words[at + 1] = n_positive | n_negative << COUNT_BITS | n_sets << 2 * COUNT_BITS
         words[at + 2] = 0
 
 
 @jit
-def _link_interfaces(node_entries: Array, entry_words: Array, words: Array) -> None:
+def _link_interfaces(stretch: int, n_stretches: int, node_entries: Array, entry_words: Array, words: Array) -> None:
     """The first word of every list, and word 3 of every entry."""
     n_words = len(words)
-    for node in range(len(node_entries) - 1):
-        first, last = node_entries[node], node_entries[node + 1]
-        if first == last:
-            continue
-        end = n_words if last == node_entries[-1] else entry_words[last] - 1
-        words[entry_words[first] - 1] = end - entry_words[first] + 1
-        target, later = end, end
-        for e in range(last - 1, first - 1, -1):
-            at = entry_words[e]
-            if later < end and words[later] != words[at]:
-                target = later
-            words[at + 3] = target - at
-            later = at
+    for node in stretch_of(len(node_entries) - 1, stretch, n_stretches):
+        first, last = np.int64(node_entries[node]), np.int64(node_entries[node + 1])
+        if first < last:
+            end = n_words if last == len(entry_words) - 1 else entry_words[last] - 1
+            words[entry_words[first] - 1] = end - entry_words[first] + 1
+            target, later = end, end
+            for e in range(last - 1, first - 1, -1):
+                at = entry_words[e]
+                if later < end and words[later] != words[at]:
+                    target = later
+                words[at + 3] = target - at
+                later = at

@@ -29,7 +29,8 @@ from mpi_match.engines import EngineError
 from mpi_match.engines.keyed_grid import KEEP, LOW, MAX_STRIPES, N_LEVELS, STEP_WORDS, level_of, occupancy, steps_of
 from mpi_match.engines.keyed_index import EMPTY, ENTRIES, FILTERS, NODE_WORDS, NODES, KeyedIndex, without_area
 from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS, fill_lists
-from mpi_match.engines.keyed_rows import FEATURE, FilterRows, counting_sort, jit, parallel_jit
+from mpi_match.engines.keyed_order import find_bounds, jit, parallel_jit, stable_order
+from mpi_match.engines.keyed_rows import KIND, LO, NAME, FilterRows, feature_of
 from mpi_match.table import Table
 
 SPARE = 0.25
@@ -100,7 +101,7 @@ class Residents:
     def _anchors_of(self, filters: Array, rows: FilterRows) -> Array:
         """u32: the rarest feature of each filter; P for one that has none."""
         rarest = np.full(len(filters), self._no_anchor, np.uint32)
-        _rarest(filters, rows.offsets, rows.records, self._weight, rarest)
+        _rarest(filters, rows.offsets, rows.records, rows.first_feature, self._weight, rarest)
         return rarest
 
     def _spread(self, area: Array) -> Array:
@@ -345,11 +346,12 @@ def _note_levels(area: Array, levels: Array) -> None:
 
 
 @parallel_jit
-def _rarest(filters: Array, offsets: Array, records: Array, weight: Array, rarest: Array) -> None:
+def _rarest(filters: Array, offsets: Array, records: Array, first_feature: Array, weight: Array, rarest: Array) -> None:
     """The feature of least weight among each filter's, where it has one."""
     for i in numba.prange(len(filters)):
         for row in range(offsets[filters[i]], offsets[filters[i] + 1]):
-            feature = np.int64(records[row, FEATURE])
+            op, name, lo = records[row, KIND] & 15, np.int64(records[row, NAME]), np.int64(records[row, LO])
+            feature = feature_of(op, name, lo, first_feature[name])
             if feature >= 0 and (rarest[i] == len(weight) or weight[feature] < weight[rarest[i]]):
                 rarest[i] = feature
 
@@ -375,7 +377,8 @@ def _entries_of(index: KeyedIndex, n_filters: int) -> tuple[Array, Array]:
     filters = t32[int(t64[FILTERS]) : int(t64[FILTERS]) + n_entries]
     places = np.empty(n_entries, np.int64)
     _find_entries(t32, t64, index.words, index.n_nodes, places)
-    order, offsets = counting_sort(filters, n_filters)
+    order, offsets = stable_order(filters, n_filters), np.empty(n_filters + 1, np.int64)
+    find_bounds(filters[order], offsets)
     return offsets, places[order]
 
 

@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-import numba
 import numpy as np
 
-from mpi_match.arrays import Array, offsets_of, owners
+from mpi_match.arrays import Array, offsets_of, owners, sums
 from mpi_match.engines import EngineError
+from mpi_match.engines.keyed_order import (
+    MAX_ROWS,
+    in_stretches,
+    inlined,
+    jit,
+    owner_of,
+    running_sum,
+    stable_order,
+    take_rows,
+)
 from mpi_match.model import Op, Type
 from mpi_match.table import Table
 
 EQ, NE, IN, NOT_IN = int(Op.EQ), int(Op.NE), int(Op.IN), int(Op.NOT_IN)
 SUFFIX, CONTAINS, EXISTS, ABSENT = int(Op.SUFFIX), int(Op.CONTAINS), int(Op.EXISTS), int(Op.ABSENT)
 
-jit = numba.njit(cache=True, nogil=True)
-parallel_jit = numba.njit(cache=True, nogil=True, parallel=True)
+LISTED = 1 << IN | 1 << NOT_IN
+"""Operators as a set of bits, `LISTED >> op & 1`: those whose operand is a list ..."""
+ATOMIC = 1 << SUFFIX | 1 << CONTAINS
+"""... those that ask for an atom ..."""
+PLAIN = 1 << EQ | 1 << EXISTS | ATOMIC
+"""... and those that only ask for a feature."""
 
-OP, NAME, LO, HI, FIRST, LAST, FEATURE, SET = range(8)
-"""Columns of `FilterRows.records`: a constraint is half a cache line, and those of a filter lie next to each other."""
+NAME, LO, HI, KIND = range(4)
+"""Columns of `FilterRows.records`: four constraints are a cache line, and those of a filter lie next to each other."""
+SET = LO
+"""The column that says the operand list of `in` and `not in`."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +43,14 @@ class FilterRows:
     """The constraints of a table filter by filter, in code space.  V virtual names, P = V + all codes possible features.
 
     offsets        i64[n_filters + 1]
-    records        i32[c, 8]
-        OP             operator
+    records        u32[c, 4]; those of a filter in the order of the table, hence by name
         NAME           name, or the virtual name of an atom
-        LO, HI         the row's codes
-        FIRST, LAST    codes of the row's type on its name
-        FEATURE        what it asks for: V + code_offsets[name] + code for an equality, the name otherwise, -1 for `absent`
-        SET            operand list of `in` and `not in`, else -1
+        LO, HI         the row's codes (0 for an atom), or both the operand list of `in` and `not in`
+        KIND           type << 4 | operator
     code_offsets   i64[V + 1]
+    segments       i64[4, 2, V]  first and last code of each type on each name
+    asked          i64[P]  constraints that ask for each feature; those on a name include its equalities
+    listed         i64[n_sets]  constraints `in` each operand list
     set_size       i64[n_sets]
     set_first      i64[n_sets]  V + code_offsets of the list's name
     set_offsets    i64[n_sets + 1], set_codes u32: the operand lists
@@ -43,6 +59,9 @@ class FilterRows:
     offsets: Array
     records: Array
     code_offsets: Array
+    segments: Array
+    asked: Array
+    listed: Array
     set_size: Array
     set_first: Array
     set_offsets: Array
@@ -58,33 +77,55 @@ class FilterRows:
         """P: features there could be."""
         return self.n_virtual + int(self.code_offsets[-1])
 
+    @property
+    def first_feature(self) -> Array:
+        """i64[V + 1]: the feature "name has the code 0" of each name."""
+        return self.n_virtual + self.code_offsets
+
     @classmethod
     def of(cls, table: Table) -> FilterRows:
-        """Regroup the table's rows.  Raises EngineError for a table with 2^31 names and operands."""
+        """Regroup the table's rows.  Raises EngineError for a table with 2^31 names and operands, or 2^32 constraints."""
         vocabulary, constraints = table.vocabulary, table.constraints
-        order, offsets = counting_sort(constraints.filter_id, table.n_filters)
         code_offsets = offsets_of(np.append(vocabulary.n_codes, np.ones(vocabulary.n_atoms, np.int64)))
-        n_virtual = len(code_offsets) - 1
-        if n_virtual + int(code_offsets[-1]) >= 2**31:
+        n_virtual, n_sets = len(code_offsets) - 1, len(constraints.set_code_offsets) - 1
+        if n_virtual + int(code_offsets[-1]) + n_sets >= 2**31:
             raise EngineError("the table has 2^31 names and operands or more; engine 'counting' can serve it")
-        records = np.empty((len(order), 8), np.int32)
-        _regroup(
-            order,
-            constraints.name_id,
+        if len(constraints) > MAX_ROWS:
+            raise EngineError("the table has 2^32 constraints or more; engine 'counting' can serve it")
+        by_name, numbering = np.empty((len(constraints), 4), np.uint32), (vocabulary.atom_offsets, constraints.set_offsets)
+        in_stretches(
+            len(constraints),
+            _compose,
+            constraints.offsets,
             constraints.kind,
             constraints.lo,
             constraints.hi,
-            vocabulary.n_names,
-            vocabulary.atom_offsets,
-            constraints.set_offsets,
-            np.array([vocabulary.segment(Type(t)) for t in Type]),
-            code_offsets,
-            records,
+            *numbering,
+            by_name,
         )
-        return cls(
-            offsets,
-            records,
+        asked, listed = np.zeros(n_virtual + int(code_offsets[-1]), np.int64), np.zeros(n_sets, np.int64)
+        absent = np.zeros(vocabulary.n_names, np.int64)
+        in_stretches(
+            len(constraints),
+            _count_runs,
+            constraints.offsets,
+            constraints.kind,
+            constraints.lo,
+            *numbering,
             code_offsets,
+            asked,
+            listed,
+            absent,
+        )
+        of_atoms = sums(asked[vocabulary.n_names : n_virtual], vocabulary.atom_offsets)
+        asked[: vocabulary.n_names] = np.diff(constraints.offsets) - absent - of_atoms
+        return cls(
+            running_sum(table.filters.size),
+            take_rows(by_name, stable_order(constraints.filter_id, table.n_filters)),
+            code_offsets,
+            np.array([vocabulary.segment(Type(t)) for t in Type]),
+            asked,
+            listed,
             set_size=np.diff(constraints.set_code_offsets),
             set_first=n_virtual + code_offsets[owners(constraints.set_offsets)],
             set_offsets=constraints.set_code_offsets,
@@ -92,53 +133,81 @@ class FilterRows:
         )
 
 
-@parallel_jit
-def _regroup(
-    order: Array,
-    name_id: Array,
+@jit
+def _compose(
+    stretch: int,
+    n_stretches: int,
+    offsets: Array,
     kind: Array,
-    row_lo: Array,
-    row_hi: Array,
-    n_names: int,
+    lo: Array,
+    hi: Array,
     atom_offsets: Array,
     set_offsets: Array,
-    segments: Array,
-    code_offsets: Array,
     records: Array,
 ) -> None:
-    """Fill `records` (`FilterRows`) with the table's rows in `order`."""
-    n_virtual = len(code_offsets) - 1
-    for at in numba.prange(len(order)):
-        row = order[at]
-        name, lo, hi, op = name_id[row], np.int64(row_lo[row]), np.int64(row_hi[row]), kind[row] & 15
-        first, last, set_id = segments[kind[row] >> 4, 0, name], segments[kind[row] >> 4, 1, name], np.int64(-1)
-        if op in (IN, NOT_IN):
-            set_id = set_offsets[name] + lo
-        elif op in (SUFFIX, CONTAINS):
-            name = n_names + atom_offsets[name] + lo
-            lo = hi = first = last = np.int64(0)
-        feature = name
-        if op == EQ:
-            feature = n_virtual + code_offsets[name] + lo
-        elif op == ABSENT:
-            feature = -1
-        record = records[at]
-        record[OP], record[NAME], record[LO], record[HI] = op, name, lo, hi
-        record[FIRST], record[LAST], record[FEATURE], record[SET] = first, last, feature, set_id
+    """Fill `records` (`FilterRows`) with the table's rows in their own order."""
+    n, n_names = len(records), len(offsets) - 1
+    first, last = stretch * n // n_stretches, (stretch + 1) * n // n_stretches
+    name = owner_of(offsets, first)
+    for row in range(first, last):
+        while offsets[name + 1] <= row:
+            name += 1
+        op, shown, low, high = kind[row] & 15, name, np.int64(lo[row]), np.int64(hi[row])
+        if LISTED >> op & 1:
+            low = high = set_offsets[name] + low
+        elif ATOMIC >> op & 1:
+            shown = n_names + atom_offsets[name] + low
+            low = high = np.int64(0)
+        records[row, NAME], records[row, LO], records[row, HI], records[row, KIND] = shown, low, high, kind[row]
 
 
 @jit
-def counting_sort(key: Array, n_keys: int) -> tuple[Array, Array]:
-    """Stable order of the rows by key, i64[n], and where each key's rows begin, i64[n_keys + 1]."""
-    offsets = np.zeros(n_keys + 1, np.int64)
-    for k in key:
-        offsets[k + 1] += 1
-    for k in range(n_keys):
-        offsets[k + 1] += offsets[k]
-    cursor = offsets[:-1].copy()
-    order = np.empty(len(key), np.int64)
-    for row in range(len(key)):
-        k = key[row]
-        order[cursor[k]] = row
-        cursor[k] += 1
-    return order, offsets
+def _count_runs(
+    stretch: int,
+    n_stretches: int,
+    offsets: Array,
+    kind: Array,
+    lo: Array,
+    atom_offsets: Array,
+    set_offsets: Array,
+    code_offsets: Array,
+    asked: Array,
+    listed: Array,
+    absent: Array,
+) -> None:
+    """Count the rows of each equality, atom, list, and `absent`: runs of the table, each counted where it begins."""
+    n, n_names = len(kind), len(offsets) - 1
+    row, last = stretch * n // n_stretches, (stretch + 1) * n // n_stretches
+    name = owner_of(offsets, row)
+    while row > offsets[name] and row < last and kind[row] == kind[row - 1] and lo[row] == lo[row - 1]:
+        row += 1
+    while row < last:
+        while offsets[name + 1] <= row:
+            name += 1
+        first, k, number = row, kind[row], np.int64(lo[row])
+        while row < offsets[name + 1] and kind[row] == k and lo[row] == number:
+            row += 1
+        op, count = k & 15, row - first
+        if op == EQ:
+            asked[len(code_offsets) - 1 + code_offsets[name] + number] = count
+        elif ATOMIC >> op & 1:
+            asked[n_names + atom_offsets[name] + number] = count
+        elif op == IN:
+            listed[set_offsets[name] + number] = count
+        elif op == ABSENT:
+            absent[name] = count
+
+
+@inlined
+def feature_of(op: Any, name: Any, lo: Any, first_feature: Any) -> Any:
+    """What a constraint asks for: first_feature + lo for an equality, the name otherwise, -1 for `absent`.
+
+    `first_feature` is that of its name.  It is a number: an array handed over would be counted as a reference, at every
+    constraint, by all threads in one place.
+    """
+    feature = name
+    if op == ABSENT:
+        feature = np.int64(-1)
+    elif op == EQ:
+        feature = first_feature + lo
+    return feature

@@ -76,7 +76,7 @@ from mpi_match.engines.keyed_index import (
     hash_of,
 )
 from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS
-from mpi_match.engines.keyed_rows import jit, parallel_jit
+from mpi_match.engines.keyed_order import jit, parallel_jit
 
 BLOCK_EVENTS = 512
 """Events a thread takes at a time."""

@@ -1,0 +1,197 @@
+"""From the features that a filter is filed under to keys in order: the rows of the lists as they will stand.
+
+    features of each filter      filed rows, a value of a list each     ranks, ascending       in order
+    f0   temp, city              f0          temp, city                 3 1  ->  1 3           1 3   f0
+    f1   city in (a, b)          f1, list 0  city=a                     0        0             0     f1, list 0
+                                 f1, list 0  city=b                     2        2             2     f1, list 0
+
+A filter is filed once, or once for each value of one `in`.  Features in use are numbered from rare to frequent, so that a
+key that ascends begins with its rarest feature.  Rows of one key end up next to each other, which makes the lists, and keys
+that begin alike too, which makes the trie (`keyed_index`).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.engines import EngineError
+from mpi_match.engines.keyed_filing import NONE
+from mpi_match.engines.keyed_order import MAX_ROWS, in_stretches, jit, running_sum, stable_order, stretch_of, take
+from mpi_match.engines.keyed_rows import FilterRows
+
+LIKELIHOOD_BITS = 16
+"""Likelihoods are told apart in so many bits."""
+
+
+def expand(filters: Array, chosen: Array, depth: int, rows: FilterRows) -> tuple[Array, Array, Array]:
+    """One filed row for each of `filters`, or for each value of the operand list in its key.
+
+    It is filed under the first `depth` features of `chosen`, i32[n_filters, K].  Returns the rows' filters u32[E], operand
+    lists (or -1) i32[E] and features i32[E, depth].  Raises EngineError where E would be 2^32.
+    """
+    copies = np.empty(len(filters), np.int64)
+    in_stretches(len(filters), _count_copies, filters, chosen, depth, rows.set_size, rows.n_features, copies)
+    places = running_sum(copies)
+    if places[-1] > MAX_ROWS:
+        raise EngineError("`keyed` would file 2^32 filters or more; engine 'counting' can serve this table")
+    filed_filter, filed_set = np.empty(places[-1], np.uint32), np.empty(places[-1], np.int32)
+    features = np.empty((places[-1], depth), np.int32)
+    lists = rows.set_first, rows.set_offsets, rows.set_codes
+    in_stretches(len(filters), _spread, filters, chosen, places, *lists, rows.n_features, filed_filter, filed_set, features)
+    return filed_filter, filed_set, features
+
+
+@jit
+def _count_copies(
+    stretch: int,
+    n_stretches: int,
+    filters: Array,
+    chosen: Array,
+    depth: int,
+    set_size: Array,
+    n_features: int,
+    copies: Array,
+) -> None:
+    """In how many keys each filter stands."""
+    for i in stretch_of(len(filters), stretch, n_stretches):
+        n = np.int64(1)
+        for d in range(depth):
+            if chosen[filters[i], d] >= n_features:
+                n = set_size[chosen[filters[i], d] - n_features]
+        copies[i] = n
+
+
+@jit
+def _spread(
+    stretch: int,
+    n_stretches: int,
+    filters: Array,
+    chosen: Array,
+    places: Array,
+    set_first: Array,
+    set_offsets: Array,
+    set_codes: Array,
+    n_features: int,
+    filed_filter: Array,
+    filed_set: Array,
+    features: Array,
+) -> None:
+    """Fill what `expand` returns."""
+    for i in stretch_of(len(filters), stretch, n_stretches):
+        for at in range(places[i], places[i + 1]):
+            filed_filter[at], filed_set[at] = filters[i], -1
+            for d in range(features.shape[1]):
+                feature = np.int64(chosen[filters[i], d])
+                if feature >= n_features:
+                    filed_set[at] = feature - n_features
+                    code = set_codes[set_offsets[feature - n_features] + at - places[i]]
+                    feature = set_first[feature - n_features] + np.int64(code)
+                features[at, d] = feature
+
+
+def rank_features(features: Array, weight: Array) -> Array:
+    """u32[P]: the features in use numbered from rare to frequent, NONE for the others."""
+    used = np.zeros(len(weight), bool)
+    in_stretches(len(features), _mark_used, features, used)
+    ids = np.flatnonzero(used)
+    bits = weight[ids].view(np.uint64)  # of numbers that are not negative: in the order of the numbers
+    rank = np.full(len(weight), NONE, np.uint32)
+    rank[ids[stable_order(bits, int(bits.max(initial=0)))]] = np.arange(len(ids), dtype=np.uint32)
+    return rank
+
+
+@jit
+def _mark_used(stretch: int, n_stretches: int, features: Array, used: Array) -> None:
+    """Which features occur; several threads may write one place, all of them the same."""
+    for at in stretch_of(len(features), stretch, n_stretches):
+        for d in range(features.shape[1]):
+            if features[at, d] >= 0 and not used[features[at, d]]:
+                used[features[at, d]] = True
+
+
+def make_keys(features: Array, feature_rank: Array) -> Array:
+    """u32[E, depth]: the ranks of the features, ascending within a row, padded with NONE."""
+    keys = np.empty(features.shape, np.uint32)
+    in_stretches(len(keys), _rank_and_sort, features, feature_rank, keys)
+    return keys
+
+
+@jit
+def _rank_and_sort(stretch: int, n_stretches: int, features: Array, feature_rank: Array, keys: Array) -> None:
+    """Fill `keys`."""
+    for at in stretch_of(len(keys), stretch, n_stretches):
+        for d in range(keys.shape[1]):
+            rank = feature_rank[features[at, d]] if features[at, d] >= 0 else NONE
+            place = d
+            while place > 0 and keys[at, place - 1] > rank:
+                keys[at, place] = keys[at, place - 1]
+                place -= 1
+            keys[at, place] = rank
+
+
+def order_of_lists(keys: Array, n_features: int, filed_filter: Array, interface: Array, likelihood: Array) -> Array:
+    """u32[E]: filed rows by key, then by interface, then the likeliest first, in 2^16 steps from the most to the least.
+
+    Parameters: `keys` u32[E, depth] below n_features, or NONE, which comes last; `interface` u32 and `likelihood` f32 of
+    every filter.
+    """
+    largest = int(interface.max(initial=0)) << LIKELIHOOD_BITS | (1 << LIKELIHOOD_BITS) - 1
+    words = np.empty(len(keys), np.uint64)
+    least, most = float(likelihood.min(initial=0)), float(likelihood.max(initial=-math.inf))
+    in_stretches(
+        len(keys),
+        _pack_likelihood,
+        filed_filter,
+        interface,
+        likelihood,
+        most,
+        ((1 << LIKELIHOOD_BITS) - 1) / max(most - least, 1e-9),
+        words,
+    )
+    order = stable_order(words, largest)
+    width = max(n_features.bit_length(), 1)
+    columns, together = keys.shape[1], 64 // width
+    for last in range(columns, 0, -together):
+        in_stretches(len(keys), _pack_columns, keys, order, max(last - together, 0), last, width, n_features, words)
+        order = take(order, stable_order(words, (1 << width * min(last, together)) - 1))
+    return order
+
+
+@jit
+def _pack_likelihood(
+    stretch: int,
+    n_stretches: int,
+    filed_filter: Array,
+    interface: Array,
+    likelihood: Array,
+    most: float,
+    steps: float,
+    words: Array,
+) -> None:
+    """Fill `words`: interface << LIKELIHOOD_BITS | how many steps a filter is below the likeliest."""
+    for at in stretch_of(len(words), stretch, n_stretches):
+        f = filed_filter[at]
+        words[at] = np.int64(interface[f]) << LIKELIHOOD_BITS | np.int64((most - likelihood[f]) * steps)
+
+
+@jit
+def _pack_columns(
+    stretch: int,
+    n_stretches: int,
+    keys: Array,
+    order: Array,
+    first: int,
+    last: int,
+    width: int,
+    n_features: int,
+    words: Array,
+) -> None:
+    """Columns first to last of the keys in `order`, `width` bits each."""
+    for i in stretch_of(len(order), stretch, n_stretches):
+        word = np.uint64(0)
+        for d in range(first, last):
+            word = word << np.uint64(width) | np.uint64(min(np.int64(keys[order[i], d]), np.int64(n_features)))
+        words[i] = word

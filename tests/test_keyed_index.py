@@ -1,0 +1,89 @@
+"""The keyed index is the same for any number of threads, and what it is put in order with is a stable sort."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from random_tables import random_subscriptions
+
+from mpi_match.arrays import offsets_of
+from mpi_match.engines import keyed_order
+from mpi_match.engines.keyed_filing import feature_weights
+from mpi_match.engines.keyed_index import EMPTY, N_SLOTS, SLOTS, KeyedIndex, hash_of
+from mpi_match.engines.keyed_order import find_bounds, running_sum, stable_order
+from mpi_match.engines.keyed_rows import FilterRows
+from mpi_match.table import Table
+from mpi_match.workloads import SCENARIOS
+
+TABLES = {
+    "random": lambda: Table.from_filters(random_subscriptions(6, n_filters=700)[0]),
+    "strings": lambda: Table.from_draft(SCENARIOS["ccm-strings"].scaled(4000).draft(2)),
+    "one interface each": lambda: Table.from_draft(SCENARIOS["many-interfaces"].scaled(3000).draft(2)),
+    "areas": lambda: Table.from_draft(SCENARIOS["clcb"].scaled(500).draft(2)),
+}
+
+
+def built(table: Table) -> KeyedIndex:
+    rows = FilterRows.of(table)
+    return KeyedIndex.build(table, rows, feature_weights(rows))
+
+
+@pytest.fixture
+def seven_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed_order, "LEAST_ROWS", 1)
+    monkeypatch.setattr(numba, "get_num_threads", lambda: 7)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_number_of_threads_does_not_show(
+    name: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    table = TABLES[name]()
+    monkeypatch.setattr(keyed_order, "LEAST_ROWS", 2**32)
+    alone = built(table)
+    request.getfixturevalue("seven_stretches")
+    together = built(table)
+    assert keyed_order.stretches_of(1000) == 7
+    assert np.array_equal(alone.table, together.table)
+    assert np.array_equal(alone.words, together.words)
+
+
+def test_every_key_is_found_from_its_own_slot() -> None:
+    """Also those behind the last slot, which go on at the first one."""
+    n_wrapped = 0
+    for seed in range(60):
+        index = built(Table.from_draft(SCENARIOS["ccm"].scaled(60 + seed).draft(seed)))
+        n_slots, first = int(index.table[N_SLOTS]), int(index.table[SLOTS])
+        keys = index.table[first : first + 2 * n_slots : 2]
+        homes = hash_of(keys) % np.uint64(n_slots)
+        taken = np.flatnonzero(keys != EMPTY)
+        for slot, home in zip(taken.tolist(), homes[taken].tolist(), strict=True):
+            n_wrapped += slot < home
+            between = np.arange(home, slot + n_slots * (slot < home)) % n_slots
+            assert np.all(keys[between] != EMPTY)
+    assert n_wrapped
+
+
+@pytest.mark.usefixtures("seven_stretches")
+@pytest.mark.parametrize("dtype", [np.uint32, np.uint64])
+def test_an_order_is_stable(dtype: type) -> None:
+    rng = np.random.default_rng(3)
+    for n in (0, 1, 2, 6, 7, 8, 1000):
+        for largest in (0, 1, 5, 1023, 1024, 2**22 - 1, int(np.iinfo(dtype).max)):
+            keys = rng.integers(0, largest, n, dtype, endpoint=True)
+            keys[rng.random(n) < 0.3] = largest
+            before = keys.copy()
+            assert np.array_equal(stable_order(keys, largest), np.argsort(keys, kind="stable"))
+            assert np.array_equal(keys, before)
+
+
+@given(st.lists(st.integers(0, 9), max_size=40), st.integers(0, 100))
+def test_sums_and_bounds(sizes: list[int], start: int) -> None:
+    offsets = running_sum(np.array(sizes, np.uint32), start)
+    assert np.array_equal(offsets, offsets_of(np.array(sizes, np.int64)) + start)
+    bounds = np.empty(len(sizes) + 1, np.uint32)
+    find_bounds(np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes), bounds)
+    assert np.array_equal(bounds, offsets - start)

@@ -331,7 +331,7 @@ else:
 
     @device_function
     def ballot(predicate: Any) -> int:
-        return cuda.ballot_sync(_ALL_LANES, predicate)
+        return np.int64(np.uint32(cuda.ballot_sync(_ALL_LANES, predicate)))
 
     @device_function
     def shuffle(value: Any, source: int) -> Any:

@@ -10,8 +10,8 @@ A word of a block is taken by compare-and-swap, so no two filters get the same o
 matter.  Nothing is locked and nothing is moved aside.
 
 grid_kernel matches: after `keyed_kernel` has walked the trie, it goes on with what that found, with the keys of the cells
-that the event is in.  `keyed_grid` has the structure.  A warp takes an event: with a thread for each, the threads of a warp
-found candidates at different times and waited for each other.
+that the event is in.  `keyed_grid` has the structure.  A warp takes an event, and its lanes first collect candidates, then
+judge them: where every thread judges what it finds when it finds it, the other threads of its warp wait.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from mpi_match.engines._cuda import (
     shuffle,
     sync_warp,
 )
+from mpi_match.engines.keyed_answers import BLOCK
 from mpi_match.engines.keyed_grid import (
     BLOCK_WORDS,
     EVERYWHERE,
@@ -206,20 +207,30 @@ def _distinct(ids: Any, first: Any, n: Any) -> Any:
 def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
     """The kernel for events of at most `width` attributes of type `packed` ("uint32", "uint64"), and one kind of answer."""
     local_type = np.uint32 if packed == "uint32" else np.uint64
+    n_warps = BLOCK // WARP
+    n_queued = BLOCK_WORDS * WARP * n_warps
 
     @device_function
-    def look(entry: Any, found: Any, here: Any, event: Any, index: Any, grid: Any, slots: Any) -> Any:
-        """Verify the filter of an entry, and give its answer; returns the mask of what this lane has found."""
-        x, y, step_x, step_y = here
+    def scan(home: Any, here: Any, blocks: Any, queue: Any) -> None:
+        """Queue the slots of the entries that may hold the point, from the blocks of each lane's home (-1: none)."""
+        slots, lengths, warp = queue
+        mask = np.uint64(blocks.size // BLOCK_WORDS - 1)
+        at = BLOCK_WORDS * np.int64(np.uint64(home) & mask)
+        for word in range(at + 1, at + BLOCK_WORDS):
+            entry = blocks[word] if home >= 0 else np.uint64(0)
+            if entry != 0 and _may_hold(entry, here[2], here[3]):
+                place = cuda.atomic.add(lengths, warp, 1)
+                slots[BLOCK_WORDS * WARP * warp + place] = np.uint32((entry >> _32) - _ONE)
+
+    @device_function
+    def judge(slot: Any, found: Any, here: Any, event: Any, index: Any, grid: Any, answers: Any) -> Any:
+        """Verify the filter of a slot, and give its answer; returns the mask of what this lane has found."""
         records, circles = grid
-        found_of, ids, number, room = slots
-        if entry == 0 or not _may_hold(entry, step_x, step_y):
-            return found
-        slot = np.int64(entry >> _32) - 1
+        found_of, ids, number, room = answers
         at = np.int64(records[2 * SLOT_WORDS * slot + PLACE])
         r = circles[SLOT_WORDS * slot + 2]
         if r >= 0.0:
-            dx, dy = add(x, -circles[SLOT_WORDS * slot]), add(y, -circles[SLOT_WORDS * slot + 1])
+            dx, dy = add(here[0], -circles[SLOT_WORDS * slot]), add(here[1], -circles[SLOT_WORDS * slot + 1])
             if not add(multiply(dx, dx), multiply(dy, dy)) <= multiply(r, r):
                 return found
         interface, counts = np.int64(index[2][at]), np.int64(index[2][at + 1])
@@ -235,16 +246,34 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
         return found
 
     @device_function
-    def look_into(
-        key: Any, stripe: Any, found: Any, here: Any, event: Any, index: Any, blocks: Any, grid: Any, slots: Any
+    def drain(least: Any, queue: Any, found: Any, here: Any, event: Any, index: Any, grid: Any, answers: Any) -> Any:
+        """Judge what is queued, a slot for each lane, while there are at least so many."""
+        slots, lengths, warp = queue
+        sync_warp()
+        length = np.int64(lengths[warp])
+        while length >= least:
+            n = min(length, np.int64(WARP))
+            length -= n
+            if lane() < n:
+                slot = np.int64(slots[BLOCK_WORDS * WARP * warp + length + lane()])
+                found = judge(slot, found, here, event, index, grid, answers)
+            sync_warp()
+        if lane() == 0:
+            lengths[warp] = length
+        sync_warp()
+        return found
+
+    @device_function
+    def look(
+        home: Any, queue: Any, found: Any, here: Any, event: Any, index: Any, blocks: Any, grid: Any, answers: Any
     ) -> Any:
-        """Verify what stands in the blocks of a stripe of a key (hash of a cell, anchor)."""
-        mask = np.uint64(blocks.size // BLOCK_WORDS - 1)
-        home = _home_of(key[0], key[1], stripe, mask)
-        for reach in range(np.int64(blocks[BLOCK_WORDS * home]) + 1):
-            at = BLOCK_WORDS * np.int64(np.uint64(home + reach) & mask)
-            for word in range(at + 1, at + BLOCK_WORDS):
-                found = look(blocks[word], found, here, event, index, grid, slots)
+        """Scan from the homes of all lanes on as far as their entries reach."""
+        reach = np.int64(blocks[BLOCK_WORDS * home]) if home >= 0 else np.int64(-1)
+        step = np.int64(0)
+        while ballot(step <= reach) != 0:
+            scan(home + step if step <= reach else np.int64(-1), here, blocks, queue)
+            found = drain(np.int64(WARP), queue, found, here, event, index, grid, answers)
+            step += 1
         return found
 
     @kernel(
@@ -280,15 +309,24 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
         levels                     i64[n_levels]: levels in use
         found_of, ids              as in `keyed_kernel`, in (what the trie gave, or 0) and out
 
-        Launch: one warp per event.  Every lane takes a feature of the event, or none for the filters without one; if that is
-        an anchor with one stripe the lane looks into its block, and the warp shares the blocks of those with more.  Answers
-        are appended as they are found, then sorted, and where more than one filter gave the same they are made one.
-        Work: for each level, anchor of the event and stripe a block; for each circle there that may hold the event a slot
-        and its checks.
+        Launch: one warp per event.  Every lane takes a feature of the event, and one of them no feature, which is the anchor
+        of filters without one; all lanes look into the block of theirs at the same time, and then together into the stripes
+        of each that has more of them.  Slots that may hold the event are queued in shared memory, and judged as soon as
+        there is one for every lane.  Answers are appended as they are found, then sorted; where several filters gave the
+        same, one stays.  Work: a block for each level, anchor of the event and stripe; a slot and its checks for each circle that may
+        hold the event.
         """
-        number = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x) // WARP
+        thread = np.int64(cuda.threadIdx.x)
+        number = (np.int64(cuda.blockIdx.x) * cuda.blockDim.x + thread) // WARP
+        queued = cuda.shared.array(n_queued, np.uint32)
+        lengths = cuda.shared.array(n_warps, np.int32)
         if number >= n_events:
             return
+        warp = thread // WARP
+        queue = (queued, lengths, warp)
+        if lane() == 0:
+            lengths[warp] = 0
+        sync_warp()
         mine = cuda.local.array(width, local_type)
         first = np.int64(np.uint32(offsets[number] - offsets[0]))
         n = np.int64(np.uint32(offsets[number + 1] - offsets[0])) - first
@@ -297,8 +335,8 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
         shift, codes, n_virtual = np.int64(t64[SHIFT]), np.int64(t64[CODES]), np.int64(t64[N_VIRTUAL])
         x = location[2 * number] if location.size > 1 else np.nan
         y = location[2 * number + 1] if location.size > 1 else np.nan
-        event, index, grid, slots = (mine, n), (t32, t64, words), (records, circles), (found_of, ids, number, room)
-        found = np.uint64(0)
+        event, index, grid, answers = (mine, n), (t32, t64, words), (records, circles), (found_of, ids, number, room)
+        found, mask, here = np.uint64(0), np.uint64(blocks.size // BLOCK_WORDS - 1), (x, y, np.int64(0), np.int64(0))
         for nth in range(n_levels):
             level = levels[nth]
             column, row, step_x, step_y = np.int64(0), np.int64(0), np.int64(MIDDLE), np.int64(MIDDLE)
@@ -317,21 +355,24 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
                     name = packed_ >> shift
                     code = packed_ & ((np.int64(1) << shift) - 1)
                     anchor = name if turn & 1 else n_virtual + np.int64(t32[codes + name]) + code
-                width_ = np.int64(stripes[anchor]) if turn <= 2 * n else np.int64(0)
-                if width_ == 1:
-                    found = look_into((cell, anchor), 0, found, here, event, index, blocks, grid, slots)
-                shared = ballot(width_ > 1)
+                spread = np.int64(stripes[anchor]) if turn <= 2 * n else np.int64(0)
+                alone, shared = ballot(spread == 1), ballot(spread > 1)
+                if alone != 0:
+                    home = _home_of(cell, anchor, 0, mask) if spread == 1 else np.int64(-1)
+                    found = look(home, queue, found, here, event, index, blocks, grid, answers)
                 for other in range(WARP):
                     if shared >> other & 1:
-                        theirs, n_stripes = shuffle(anchor, other), np.int64(1) << (shuffle(width_, other) - 1)
-                        for stripe in range(lane(), n_stripes, WARP):
-                            found = look_into((cell, theirs), stripe, found, here, event, index, blocks, grid, slots)
+                        theirs, n_stripes = shuffle(anchor, other), np.int64(1) << (shuffle(spread, other) - 1)
+                        for begin in range(0, n_stripes, WARP):
+                            stripe = begin + lane()
+                            home = _home_of(cell, theirs, stripe, mask) if stripe < n_stripes else np.int64(-1)
+                            found = look(home, queue, found, here, event, index, blocks, grid, answers)
                 at += WARP
+        found = drain(np.int64(1), queue, found, here, event, index, grid, answers)
         if kind == MASKS:
             if found != np.uint64(0):
                 cuda.atomic.or_(found_of, number, found)
             return
-        sync_warp()
         total = np.int64(cuda.atomic.add(found_of, number, np.uint64(0)))
         if total > 1 and total <= room:
             _sort(ids, number * room, total)

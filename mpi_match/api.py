@@ -17,6 +17,8 @@ Subscriptions and events come as plain dicts (the rows of `mpi_match.rows`), as 
 `make_event`), from JSON lines files, and events also as columns.  A table is built once and serves any number of batches; a
 batch belongs to the table that it was made for.  Whatever has no meaning raises ModelError with the place where it stands,
 or goes to a list of `Reject` when one is given.
+
+Where subscriptions come, move and go, `mpi_match.LiveMatcher` does all of this in one object.
 """
 
 from __future__ import annotations

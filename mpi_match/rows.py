@@ -1,7 +1,7 @@
 """Rows: subscriptions, events and changes as JSON, one to a line, and what to do with bad ones.
 
     {"interface": "mobile-7", "constraints": [["city", "=", "Milan"], ["temp", ">", 30]], "area": [9.2, 45.5, 1.0]}
-    {"interface": "mobile-8", "filters": [{"constraints": [["temp", "<", 0]], "id": "f1"}, {"area": [0, 0, 5]}]}
+    {"interface": "mobile-8", "filters": [{"constraints": [["temp", "<", 0]]}, {"area": [0, 0, 5], "id": "f1"}]}
 
     {"city": "Milan", "temp": 25, "position": {"x": 9.1, "y": 45.4}}
 

@@ -39,7 +39,7 @@ from spark_prep import (
     subscriptions,
     table_parts,
 )
-from spark_prep.parts import PartSet, Written
+from spark_prep.parts import PartSet, Written, check_output
 from spark_prep.session import session
 from spark_prep.sources import FORMATS, Source
 
@@ -169,6 +169,7 @@ def compile_changes(
     `compile_subscriptions`.  Raises SparkPrepError, StorageError.
     """
     start = time.perf_counter()
+    check_output(output)
     bad_rows = _RejectPath(output, rejects)
     changing = Table.load(table)
     spark = session(master)

@@ -95,6 +95,14 @@ def write_parts(rows: DataFrame, write: Write, files: PartFiles) -> list[Written
     return sorted(found, key=lambda written: written.partition)  # stable: a task's parts stay in its order
 
 
+def check_output(output: Path) -> None:
+    """Refuse a place where no file can be written, before any work is done.  Raises SparkPrepError."""
+    if not output.absolute().parent.is_dir():
+        raise SparkPrepError(f"{output}: the directory {output.absolute().parent} does not exist; create it first")
+    if output.is_dir():
+        raise SparkPrepError(f"{output}: is a directory; name a file")
+
+
 class PartSet:
     """The parts of one output file: `with PartSet(output, "table") as parts: ... parts.commit(written, counts)`.
 
@@ -108,10 +116,7 @@ class PartSet:
         self.files = PartFiles(str(self._directory), uuid.uuid4().hex[:12], kind)
 
     def __enter__(self) -> PartSet:
-        if not self.output.parent.is_dir():
-            raise SparkPrepError(f"{self.output}: the directory {self.output.parent} does not exist; create it first")
-        if self.output.is_dir():
-            raise SparkPrepError(f"{self.output}: is a directory; name a file")
+        check_output(self.output)
         self._directory.mkdir(exist_ok=True)
         return self
 

@@ -106,9 +106,11 @@ def test_strict_allows_no_change_that_cannot_be_done(spark, table, tmp_path):
     assert not (tmp_path / "changes.h5").exists()
 
 
-def test_changes_need_their_table(tmp_path):
+def test_changes_need_their_table_and_a_place(tmp_path):
     with pytest.raises(StorageError, match="no such file"):
         job.compile_changes(["x.jsonl"], tmp_path / "table.h5", tmp_path / "changes.h5")
+    with pytest.raises(SparkPrepError, match="no does not exist; create it first"):
+        job.compile_changes(["x.jsonl"], tmp_path / "table.h5", tmp_path / "no" / "changes.h5")
 
 
 def test_the_command_line_compiles_changes(spark, table, tmp_path, capsys):

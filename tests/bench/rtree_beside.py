@@ -1,0 +1,375 @@
+"""An R*-tree on the CPU beside our engines, as Cugola & Margara compare them (Middleware 2012, figures 3 to 6): matching and
+update times against the number of interfaces, places uniform and in towns, answers checked in the same run.
+
+    python tests/bench/rtree_beside.py [--scenarios clcb clcb-zipf] [--interfaces 10000 ... 250000] [--events 1000]
+                                       [--engines clcb keyed keyed_cuda] [-o records.jsonl] [--plot figure.png]
+    python tests/bench/rtree_beside.py --drawn records.jsonl --plot figure.png
+
+The R*-tree is that of libspatialindex (PyPI `rtree`; extra `bench`), with its own defaults, loaded in bulk.  It holds the
+bounding boxes of all areas; the candidates that it finds for an event are verified exactly, circle and content, by compiled
+code.  Where `rtree` is not installed, or an engine does not run, one line says so and the others are measured.
+
+One JSON line for each (scenario, number of interfaces, engine):
+
+    build_s             making the tree, or the engine, from the table
+    one_event_us        p50 and p99 of matching one event after the other
+    batch_us_per_event  all events in one call, median of three
+    one_move_us         giving one filter another area, one after the other, until all have taken effect, per filter
+    batch_move_us       the same in one call, with many more moves; not for the tree, which has no such call
+
+Every interface moves with its ten filters (`Scenario.moves`), so a client's move is ten of these.  All answers must agree,
+before and after the moves; a sample is judged by the counting engine on the table as it is then.  A small table comes first
+and is not counted, so that nothing is compiled while a clock runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import numba
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.batch import EventBatch
+from mpi_match.changes import Change, Changes
+from mpi_match.engines import EngineError, open_engine
+from mpi_match.machine import command, commit, machine, versions
+from mpi_match.matches import Matches
+from mpi_match.model import Op, Type
+from mpi_match.places import Moves
+from mpi_match.table import Table
+from mpi_match.workloads import SCENARIOS, Scenario
+
+INTERFACES = (10_000, 25_000, 50_000, 100_000, 250_000)
+ONE_BY_ONE_S = 2.0
+"""Events are matched one by one, and areas moved one by one, for at most so long."""
+MOVED_ONE_BY_ONE, MOVED_AT_ONCE = 200, 20_000
+"""Interfaces that move."""
+JUDGED = 20
+WIDER = 1 + 2.0**-40
+"""Boxes are wider than their circles by so much: no place that rounding lets into the circle is outside the box."""
+
+
+class RStarTree:
+    """The boxes of a table's areas in an R*-tree, and what verifying its candidates needs.  All filters must have areas, and
+    only constraints on numbers with `= != < <= > >=`: those of the clcb scenarios."""
+
+    name, device = "rtree", "cpu, 1 thread"
+
+    def __init__(self, table: Table) -> None:
+        from rtree import index
+
+        c, plain = table.constraints, [(Type.NUMBER, op) for op in (Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE)]
+        if len(table.filters.area) != table.n_filters or not set(table.op_counts) <= set(plain):
+            raise ValueError("the R*-tree is for tables of areas with constraints on numbers")
+        offsets, rows = table.by_filter
+        self._areas = table.filters.area.copy()
+        self._n_interfaces, self._shift = table.n_interfaces, table.vocabulary.shift
+        columns = (c.name_id[rows], c.lo[rows], c.hi[rows], c.op[rows] == Op.NE)
+        self._filters = (self._areas, table.filters.interface, offsets, *columns)
+        self._code_of = np.full(max(table.vocabulary.n_names, 1), -1, np.int64)
+        centre, radius = self._areas[:, :2], self._areas[:, 2:] * WIDER
+        low, high = np.ascontiguousarray(centre - radius), np.ascontiguousarray(centre + radius)
+        how = index.Property(variant=index.RT_Star)
+        self._tree = index.Index((np.arange(table.n_filters), low, high), properties=how)
+
+    def match(self, batch: EventBatch) -> Matches:
+        """Matched interfaces of every event."""
+        if len(batch) == 1:
+            x, y = batch.location[0].tolist()
+            found = self._tree.intersection((x, y, x, y))
+            candidates, bounds = np.fromiter(found, np.int64), np.zeros(2, np.int64)
+            bounds[1] = len(candidates)
+        else:
+            candidates, counts = self._tree.intersection_v(batch.location, batch.location)
+            bounds = np.append(0, np.cumsum(counts.astype(np.int64)))
+        event, interface = _verified(
+            candidates, bounds, batch.bounds, batch.attributes, batch.location, self._shift, self._code_of, *self._filters
+        )
+        return Matches.from_pairs(event, interface, len(batch), self._n_interfaces)
+
+    def mover(self, filter_id: int, area: Array) -> Callable[[], None]:
+        """What lets a filter have another circle."""
+        return lambda: self._move(filter_id, area)
+
+    def _move(self, filter_id: int, area: Array) -> None:
+        self._tree.delete(filter_id, _box(self._areas[filter_id]))
+        self._areas[filter_id] = area
+        self._tree.insert(filter_id, _box(area))
+
+
+def _box(area: Array) -> tuple[float, float, float, float]:
+    """The box around a circle, as the bulk load makes it."""
+    x, y, r = area.tolist()
+    r *= WIDER
+    return x - r, y - r, x + r, y + r
+
+
+@numba.njit
+def _verified(
+    candidates: Array,
+    bounds: Array,
+    event_bounds: Array,
+    attributes: Array,
+    location: Array,
+    shift: int,
+    code_of: Array,
+    areas: Array,
+    interface: Array,
+    offsets: Array,
+    name: Array,
+    lo: Array,
+    hi: Array,
+    differs: Array,
+) -> Any:
+    """(event, interface) pairs of the candidates that match, with repetitions.  `code_of` is -1 for every name, and again
+    afterwards."""
+    events, interfaces, n = np.empty(len(candidates), np.int64), np.empty(len(candidates), np.int64), 0
+    mask = (1 << shift) - 1
+    for event in range(len(bounds) - 1):
+        for a in range(event_bounds[event], event_bounds[event + 1]):
+            code_of[np.int64(attributes[a]) >> shift] = np.int64(attributes[a]) & mask
+        for k in range(bounds[event], bounds[event + 1]):
+            f = candidates[k]
+            dx, dy = location[event, 0] - areas[f, 0], location[event, 1] - areas[f, 1]
+            if not dx * dx + dy * dy <= areas[f, 2] * areas[f, 2]:
+                continue
+            matched = True
+            for row in range(offsets[f], offsets[f + 1]):
+                code = code_of[name[row]]
+                if code < 0 or (lo[row] <= code <= hi[row]) == differs[row]:
+                    matched = False
+                    break
+            if matched:
+                events[n], interfaces[n] = event, interface[f]
+                n += 1
+        for a in range(event_bounds[event], event_bounds[event + 1]):
+            code_of[np.int64(attributes[a]) >> shift] = -1
+    return events[:n], interfaces[:n]
+
+
+class Live:
+    """An engine of ours that takes changes, with the methods of the tree."""
+
+    def __init__(self, name: str, table: Table) -> None:
+        self._engine = open_engine(name, table, live=True)
+        self.name, self.device, self.match = self._engine.name, self._engine.device, self._engine.match
+        self._bounds = table.n_filters, table.n_interfaces
+
+    def mover(self, filter_id: int, area: Array) -> Callable[[], None]:
+        """What lets a filter have another circle."""
+        return self.mover_of_many(Moves(np.array([filter_id], np.uint32), area[None]))
+
+    def mover_of_many(self, moves: Moves) -> Callable[[], None]:
+        """What lets filters have other circles, in order; making the changes is not the engine's work, nor timed."""
+        n = len(moves.filter_id)
+        nothing, zeros = np.full(n, -1, np.int32), np.zeros(n, np.uint32)
+        kind = np.full(n, Change.MOVE, np.uint8)
+        changes = Changes(kind, moves.filter_id, moves.area, nothing, zeros, None, *self._bounds)
+        return lambda: self._engine.update(changes)
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Seconds that it took, and what came out."""
+    start = time.perf_counter()
+    result = work()
+    return time.perf_counter() - start, result
+
+
+def one_by_one(work: Callable[[int], Any], n: int) -> list[float]:
+    """Seconds of each of up to n pieces of work, as many as there is time for."""
+    seconds: list[float] = []
+    while len(seconds) < n and sum(seconds) < ONE_BY_ONE_S:
+        seconds.append(timed(lambda: work(len(seconds)))[0])
+    return seconds
+
+
+def spread(seconds: Sequence[float]) -> dict[str, float]:
+    """Microseconds at the middle and in the tail."""
+    return {f"p{p}": round(float(np.percentile(seconds, p)) * 1e6, 2) for p in (50, 99)}
+
+
+def matching(contender: RStarTree | Live, batch: EventBatch) -> tuple[dict[str, Any], Matches]:
+    """Times of matching, and the answers."""
+    answers = contender.match(batch)
+    events = [batch[i : i + 1] for i in range(len(batch))]
+    one_by_one(lambda i: contender.match(events[i]), 20)  # what is made at first use is made here
+    ones = one_by_one(lambda i: contender.match(events[i]), len(events))
+    many = [timed(lambda: contender.match(batch))[0] for _ in range(3)]
+    times = {"one_event_us": spread(ones), "batch_us_per_event": round(statistics.median(many) / len(batch) * 1e6, 3)}
+    return times, answers
+
+
+def moving(contender: RStarTree | Live, moves: Moves, event: EventBatch) -> dict[str, Any]:
+    """Times of moving one filter after the other; an event at the end waits for what is still under way."""
+    movers = [contender.mover(*each) for each in zip(moves.filter_id.tolist(), moves.area, strict=True)]
+    seconds, _ = timed(lambda: ([mover() for mover in movers], contender.match(event)))
+    return {"moves": len(moves.filter_id), "one_move_us": round(seconds / len(moves.filter_id) * 1e6, 2)}
+
+
+def moving_at_once(contender: Live, before: Moves, moves: Moves, event: EventBatch) -> dict[str, Any]:
+    """Times of moving many filters in one call, likewise, after others have moved in another."""
+    contender.mover_of_many(before)()
+    contender.match(event)
+    mover = contender.mover_of_many(moves)
+    seconds, _ = timed(lambda: (mover(), contender.match(event)))
+    return {"batch_moves": len(moves.filter_id), "batch_move_us": round(seconds / len(moves.filter_id) * 1e6, 4)}
+
+
+def moved(table: Table, moves: Moves) -> Table:
+    """The table after moves of its filters, all of which have areas."""
+    area = table.filters.area.copy()
+    area[moves.filter_id] = moves.area  # where one moves twice, the last stays
+    return replace(table, filters=replace(table.filters, area=area))
+
+
+def check(when: str, table: Table, batch: EventBatch, answers: dict[str, Matches]) -> None:
+    """Stop at a difference between engines, or between them and the judge, who is asked about events with answers first."""
+    names = list(answers)
+    for name in names[1:]:
+        if answers[name] != answers[names[0]]:
+            raise SystemExit(f"WRONG ANSWER: {name} and {names[0]} differ {when}")
+    found = answers[names[0]]
+    sample = np.argsort(found.counts == 0, kind="stable")[:JUDGED].tolist()
+    expected = open_engine("counting", table).match(EventBatch.concat([batch[i : i + 1] for i in sample]))
+    for at, event in enumerate(sample):
+        if found[event].tolist() != expected[at].tolist():
+            raise SystemExit(f"WRONG ANSWER: {', '.join(names)}: event {event} {when}")
+
+
+def point(scenario: Scenario, engines: list[str], n_events: int) -> Iterator[dict[str, Any]]:
+    """All measurements for a scenario with its number of interfaces; no line comes before all answers are checked.
+
+    What cannot be measured here is taken off `engines`.
+    """
+    table = Table.from_draft(scenario.draft(0))
+    batch = scenario.events(n_events, 1).encode(table.vocabulary)
+    contenders: dict[str, RStarTree | Live] = {}
+    results: dict[str, dict[str, Any]] = {}
+    for name in list(engines):
+        make = RStarTree if name == "rtree" else (lambda table, name=name: Live(name, table))
+        try:
+            build_s, contenders[name] = timed(lambda make=make: make(table))
+        except (ImportError, EngineError) as error:
+            hint = "; pip install 'mpi-match[bench]'" if isinstance(error, ImportError) else ""
+            sys.stderr.write(f"{name} is left out: {error}{hint}\n")
+            engines.remove(name)
+            continue
+        results[name] = {"build_s": round(build_s, 3)}
+    answers = {}
+    for name, contender in contenders.items():
+        times, answers[name] = matching(contender, batch)
+        results[name] |= times
+    check("before the moves", table, batch, answers)
+    few, *many = scenario.moves(MOVED_ONE_BY_ONE), *(scenario.moves(MOVED_AT_ONCE, seed) for seed in (3, 4))
+    for name, contender in contenders.items():
+        results[name] |= moving(contender, few, batch[:1])
+    table = moved(table, few)
+    check("after some moves", table, batch, {name: contender.match(batch) for name, contender in contenders.items()})
+    live = {name: contender for name, contender in contenders.items() if isinstance(contender, Live)}
+    for name, contender in live.items():
+        results[name] |= moving_at_once(contender, *many, batch[:1])
+    if live:
+        for moves in many:
+            table = moved(table, moves)
+        check("after many moves", table, batch, {name: each.match(batch) for name, each in live.items()})
+    for name, result in results.items():
+        yield {
+            "what": "rtree beside",
+            "scenario": scenario.name,
+            "n_interfaces": table.n_interfaces,
+            "n_filters": table.n_filters,
+            "engine": name,
+            "device": contenders[name].device,
+            "events": len(batch),
+            "matches_per_event": answers[name].n_matches / len(batch),
+            **result,
+            "checked": {"agree": len(batch), "counting": min(JUDGED, len(batch))},
+        }
+
+
+LINES = (
+    ("rtree", "batch_us_per_event", "one_move_us", "R*-tree", "black", "o-"),
+    ("keyed", "one_event_us", "one_move_us", "keyed, one event", "tab:green", "s-"),
+    ("keyed", "batch_us_per_event", "batch_move_us", "keyed, batch", "tab:green", "s--"),
+    ("clcb", "one_event_us", "one_move_us", "clcb, one event", "tab:blue", "^-"),
+    ("clcb", "batch_us_per_event", "batch_move_us", "clcb, batch", "tab:blue", "^--"),
+    ("keyed_cuda", "batch_us_per_event", "batch_move_us", "keyed_cuda, batch", "tab:orange", "v--"),
+)
+"""Engine; what is drawn of its matching and of its updates; label, colour, style."""
+
+
+def draw(records: Sequence[dict[str, Any]], path: Path) -> None:
+    """Matching above, moving below, against the number of interfaces, a column for each scenario.  Needs matplotlib."""
+    from matplotlib.figure import Figure
+
+    scenarios = list(dict.fromkeys(record["scenario"] for record in records))
+    figure = Figure(figsize=(5.5 * len(scenarios), 8), layout="constrained")
+    axes = figure.subplots(2, len(scenarios), sharex=True, sharey="row", squeeze=False)
+    for column, scenario in zip(axes.T, scenarios, strict=True):
+        for engine, match, move, label, colour, style in LINES:
+            rows = [record for record in records if (record["scenario"], record["engine"]) == (scenario, engine)]
+            rows.sort(key=lambda record: record["n_interfaces"])
+            for axis, what in zip(column, (match, move), strict=True):
+                drawn = [(row["n_interfaces"], row[what]) for row in rows if what in row]
+                if drawn:
+                    values = [value["p50"] if isinstance(value, dict) else value for _, value in drawn]
+                    axis.plot([n for n, _ in drawn], values, style, color=colour, label=label)
+        column[0].set_title(scenario)
+        column[1].set_xlabel("interfaces, with 10 filters each")
+        for axis, unit in zip(column, ("µs to match an event", "µs to move a filter"), strict=True):
+            axis.set(xscale="log", yscale="log", ylabel=unit if column[0] is axes[0, 0] else None)
+            axis.grid(alpha=0.3)
+    axes[0, 0].legend()
+    axes[1, 0].legend()
+    figure.savefig(path, dpi=150)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scenarios", nargs="+", default=["clcb", "clcb-zipf"], choices=sorted(SCENARIOS))
+    parser.add_argument("--interfaces", nargs="+", type=int, default=INTERFACES)
+    parser.add_argument("--events", type=int, default=1000)
+    parser.add_argument("--engines", nargs="+", default=["clcb", "keyed", "keyed_cuda"])
+    parser.add_argument("--drawn", type=Path, help="measure nothing: draw these records")
+    parser.add_argument("--plot", type=Path)
+    parser.add_argument("-o", "--output", type=Path)
+    options = parser.parse_args()
+    if options.drawn:
+        lines = options.drawn.read_text(encoding="utf-8").splitlines()
+        records = [record for record in map(json.loads, lines) if record.get("what") == "rtree beside"]
+    else:
+        where = {"machine": machine(), "versions": versions(), "commit": commit(), "command": command()}
+        records, engines = [], ["rtree", *options.engines]
+        list(
+            point(SCENARIOS[options.scenarios[0]].scaled(1000), engines, 50)
+        )  # what is compiled at first use is compiled now
+        for name in options.scenarios:
+            for n_interfaces in options.interfaces:
+                each = SCENARIOS[name].n_filters // SCENARIOS[name].n_interfaces
+                scenario = SCENARIOS[name].scaled(n_interfaces * each)
+                for record in point(scenario, engines, options.events):
+                    records.append({**record, **where, "date": datetime.now(UTC).isoformat(timespec="seconds")})
+                    line = json.dumps(records[-1])
+                    sys.stdout.write(line + "\n")
+                    sys.stdout.flush()
+                    if options.output:
+                        with options.output.open("a", encoding="utf-8") as handle:
+                            handle.write(line + "\n")
+    if options.plot:
+        draw(records, options.plot)
+
+
+if __name__ == "__main__":
+    main()

@@ -75,7 +75,7 @@ class Keyed:
         effects = self.residents.update(changes)
         for words in effects.marks:
             self.index.words[words] = 1
-        if self.residents.capacity > len(self._grid.anchors):
+        if self.residents.capacity > len(self._grid.keys):
             self._grid.grow(self.residents.capacity)
         self._grid.apply(effects.steps)
         self._n_filters, self._n_interfaces = changes.n_filters, changes.n_interfaces

@@ -65,22 +65,22 @@ class GridOnGpu:
         residents, stream = self._residents, self._stream
         if len(residents.words) > self._words.size:
             self._words = self._gpu.upload(residents.words)
-        if residents.capacity > self._anchors.size:
-            n, slots, anchors = self._anchors.size, self._slots, self._anchors
+        if residents.capacity > self._keys.size:
+            n, slots, keys = self._keys.size, self._slots, self._keys
             self._take_slots()
             stream.copy_within(self._slots.part(0, slots.size), slots)
-            stream.copy_within(self._anchors.part(0, n), anchors)
+            stream.copy_within(self._keys.part(0, n), keys)
             views = [self._slots.viewed(np.uint32), self._slots.viewed(np.float64)]
-            enter_kernel.bind((-(-n // BLOCK),), BLOCK, [self._blocks, *views, self._anchors, self._stripes, n])(stream)
+            enter_kernel.bind((-(-n // BLOCK),), BLOCK, [self._blocks, *views, self._keys, self._stripes, n])(stream)
             stream.synchronize()
 
     def _take_slots(self) -> None:
         """Empty arrays for the slots that there are."""
         n = max(self._residents.capacity, 1)
         self._blocks = self._gpu.buffer(np.uint64).array(BLOCK_WORDS * n_blocks(n))
-        self._slots, self._anchors = self._gpu.buffer(np.uint64).array(SLOT_WORDS * n), self._gpu.buffer(np.uint32).array(n)
+        self._slots, self._keys = self._gpu.buffer(np.uint64).array(SLOT_WORDS * n), self._gpu.buffer(np.uint64).array(n)
         self._last = self._gpu.buffer(np.uint32).array(n)
-        for array in (self._blocks, self._slots, self._anchors, self._last):
+        for array in (self._blocks, self._slots, self._keys, self._last):
             self._stream.zero(array)
 
     def _send(self, effects: Effects) -> None:
@@ -102,7 +102,7 @@ class GridOnGpu:
             n_groups = (-(-n // BLOCK),)
             slots = [self._slots, self._slots.viewed(np.uint32), self._slots.viewed(np.float64)]
             note_kernel.bind(n_groups, BLOCK, [steps, self._last, n])(stream)
-            step_kernel.bind(n_groups, BLOCK, [steps, self._last, self._blocks, *slots, self._anchors, self._stripes, n])(
+            step_kernel.bind(n_groups, BLOCK, [steps, self._last, self._blocks, *slots, self._keys, self._stripes, n])(
                 stream
             )
         levels = np.flatnonzero(residents.levels)

@@ -16,15 +16,16 @@ A key is hashed to a *block*, a cache line of eight words:
 
     reach | entry | entry | ... seven of them     reach: how many blocks on the furthest entry stands whose home this is
 
-    entry    slot + 1 (32 bits) | r (10) | y (11) | x (11)      0: free
+    entry    slot + 1 (32 bits) | names (8) | r (8) | y (8) | x (8)      0: free
 
 and an entry whose home is full stands in the next block that is not.  Finding is looking at a block, nearly always one.
 Entering is writing a word, leaving is clearing it, both where they are: a move costs a few cache lines, any number of
 moves can be made at once (by compare-and-swap), and after a million of them nothing has grown and nothing is rebuilt.
 A key that many filters share is spread over 2^k blocks, *stripes*, which are all looked at: so no chain of blocks is long.
 
-x, y and r are the circle in 1024ths of a cell, rounded so that it can only become larger: an event outside of it
-is turned away (six of seven are) without a look at the filter.  What remains is verified in full:
+x, y and r are the circle in 128ths of a cell, rounded so that it can only become larger, and `names` is a Bloom filter of
+the names that the filter asks for, as in CLCB (Cugola & Margara, Middleware 2012).  An event outside of the circle, or
+without one of the names, is turned away without a look at the filter.  What remains is verified in full:
 
     slots    x, y, r (f64; r = -1: no area) | place (u32; 0: the filter is gone) | filter id (u32)    32 bytes
     words    at `place`: interface and checks, as in `keyed_lists`, all of them
@@ -52,11 +53,11 @@ from mpi_match.engines.keyed_order import jit
 EVERYWHERE = 2047
 """Level of what has no area, or one too large to have cells."""
 N_LEVELS = 2048
-KEEP = np.uint32(0xFFFFFFFF)
-"""Anchor of a changed slot that keeps its anchor, place and filter: it only moves."""
+KEEP = np.uint64(1 << 32)
+"""Flag of a step whose slot keeps its key, place and filter: it only moves."""
 BLOCK_WORDS = 8
 SLOT_WORDS = 4
-STEP_WORDS = 5
+STEP_WORDS = 6
 PLACE, FILTER = 6, 7
 """Words of a slot as u32."""
 LOW = np.uint64(0xFFFFFFFF)
@@ -67,9 +68,9 @@ _BIAS = 1000
 _ORIGIN = 2**51
 _FAR = 1e15
 _2_40, _2_46 = 2.0**-40, 2.0**-46
-_STEPS = 1024.0
-MIDDLE = 1024
-_WIDEST = 1023
+_STEPS = 128.0
+MIDDLE = 128
+_WIDEST = 255
 
 
 def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:
@@ -110,9 +111,14 @@ def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:
 
     @compiled
     def step_of(value: Any, scale: Any, cell: Any) -> Any:
-        """A coordinate in 1024ths of a cell's side, counted from half a side before the cell; at most 2047."""
+        """A coordinate in 128ths of a cell's side, counted from half a side before the cell; at most 255."""
         offset = value * scale - np.float64(cell - _ORIGIN) + 0.5
-        return min(max(np.int64(offset * _STEPS), np.int64(0)), np.int64(2047))
+        return min(max(np.int64(offset * _STEPS), np.int64(0)), np.int64(_WIDEST))
+
+    @compiled
+    def name_bit(name: Any) -> Any:
+        """The bit of a name in the Bloom filters, u64."""
+        return np.uint64(1) << (hashed(np.uint64(name)) >> np.uint64(61))
 
     @compiled
     def hash_of_cell(level: Any, column: Any, row: Any) -> Any:
@@ -138,21 +144,24 @@ def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:
         return np.int64(level), scale, column, row, columns, rows
 
     @compiled
-    def entry_of(slot: Any, x: Any, y: Any, r: Any, scale: Any, column: Any, row: Any) -> Any:
-        """The entry of a circle in one of its cells."""
+    def entry_of(slot: Any, names: Any, x: Any, y: Any, r: Any, scale: Any, column: Any, row: Any) -> Any:
+        """The entry of a circle in one of its cells; `names` u64 is the Bloom filter."""
         if scale == 0.0:
-            near = _WIDEST << 22 | MIDDLE << 11 | MIDDLE
+            near = _WIDEST << 16 | MIDDLE << 8 | MIDDLE
         else:
             wide = min(np.int64(reach_of(x, y, r) * scale * _STEPS) + 3, np.int64(_WIDEST))
-            near = wide << 22 | step_of(y, scale, row) << 11 | step_of(x, scale, column)
-        return np.uint64(slot + 1) << np.uint64(32) | np.uint64(near)
+            near = wide << 16 | step_of(y, scale, row) << 8 | step_of(x, scale, column)
+        return np.uint64(slot + 1) << np.uint64(32) | names << np.uint64(24) | np.uint64(near)
 
     @compiled
-    def may_hold(entry: Any, x: Any, y: Any) -> Any:
-        """May the circle of an entry hold a point, given in steps of the cell?"""
-        near = np.int64(entry & np.uint64(0xFFFFFFFF))
-        dx, dy, r = (near & 2047) - x, (near >> 11 & 2047) - y, near >> 22
-        return dx * dx + dy * dy <= r * r
+    def may_hold(entry: Any, x: Any, y: Any, absent: Any) -> Any:
+        """May the filter of an entry match an event at a point, given in steps of the cell?
+
+        `absent` has the bits of the Bloom filter that none of the event's names has.
+        """
+        near = np.int64(entry & LOW)
+        dx, dy, r = (near & 255) - x, (near >> 8 & 255) - y, near >> 16 & 255
+        return (near >> 24 & absent) == 0 and dx * dx + dy * dy <= r * r
 
     return SimpleNamespace(
         reach_of=reach_of,
@@ -160,6 +169,7 @@ def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:
         scale_of=scale_of,
         cell_of=cell_of,
         step_of=step_of,
+        name_bit=name_bit,
         hash_of_cell=hash_of_cell,
         home_of=home_of,
         span_of=span_of,
@@ -170,7 +180,7 @@ def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:
 
 _on_cpu = scalars(numba.njit)
 level_of, scale_of, cell_of, step_of = _on_cpu.level_of, _on_cpu.scale_of, _on_cpu.cell_of, _on_cpu.step_of
-hash_of_cell, home_of, may_hold = _on_cpu.hash_of_cell, _on_cpu.home_of, _on_cpu.may_hold
+hash_of_cell, home_of, may_hold, name_bit = _on_cpu.hash_of_cell, _on_cpu.home_of, _on_cpu.may_hold, _on_cpu.name_bit
 _span_of, _entry_of = _on_cpu.span_of, _on_cpu.entry_of
 
 
@@ -179,88 +189,89 @@ class Grid:
 
     blocks    u64[8 B]  B a power of two
     slots     u64[4 S]  see the module
-    anchors   u32[S]    anchor of each slot: a feature (as in `FilterRows`, P of them), or P for none
+    keys      u64[S]    anchor of each slot: a feature (as in `FilterRows`, P of them), or P for none; names << 32
     stripes   u8[P + 1] 0 for a feature that is no anchor, else 1 + the logarithm of its stripes
     """
 
     def __init__(self, n_slots: int, stripes: Array) -> None:
         self.blocks = np.zeros(BLOCK_WORDS * n_blocks(n_slots), np.uint64)
         self.slots = np.zeros(SLOT_WORDS * n_slots, np.uint64)
-        self.anchors = np.zeros(n_slots, np.uint32)
+        self.keys = np.zeros(n_slots, np.uint64)
         self.stripes = stripes
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return self.blocks.nbytes + self.slots.nbytes + self.anchors.nbytes + self.stripes.nbytes
+        return self.blocks.nbytes + self.slots.nbytes + self.keys.nbytes + self.stripes.nbytes
 
     def apply(self, steps: Array) -> None:
-        """Let slots change, one after the other: `steps` u64[n, 5], see `steps_of`."""
+        """Let slots change, one after the other: `steps` u64[n, 6], see `steps_of`."""
         apply(
             steps,
             self.blocks,
             self.slots,
             self.slots.view(np.float64),
             self.slots.view(np.uint32),
-            self.anchors,
+            self.keys,
             self.stripes,
         )
 
     def grow(self, n_slots: int) -> None:
         """Make room for so many filters: every filter is entered again, into larger arrays."""
-        old = self.slots, self.anchors
-        self.slots, self.anchors = np.zeros(SLOT_WORDS * n_slots, np.uint64), np.zeros(n_slots, np.uint32)
-        self.slots[: len(old[0])], self.anchors[: len(old[1])] = old
+        old = self.slots, self.keys
+        self.slots, self.keys = np.zeros(SLOT_WORDS * n_slots, np.uint64), np.zeros(n_slots, np.uint64)
+        self.slots[: len(old[0])], self.keys[: len(old[1])] = old
         self.blocks = np.zeros(BLOCK_WORDS * n_blocks(n_slots), np.uint64)
-        enter_all(self.blocks, self.slots.view(np.float64), self.slots.view(np.uint32), self.anchors, self.stripes)
+        enter_all(self.blocks, self.slots.view(np.float64), self.slots.view(np.uint32), self.keys, self.stripes)
 
 
 def n_blocks(n_slots: int) -> int:
-    """Blocks for so many filters: at most four fifths full where all touch four cells, half full with the usual 2.9."""
-    return 1 << max(4, int(n_slots * 4 * 1.25 / (BLOCK_WORDS - 1)).bit_length())
+    """Blocks for so many filters, a fifth to two fifths full where all touch four cells: full ones cost more than memory."""
+    return 1 << max(4, int(n_slots * 4 * 2.5 / (BLOCK_WORDS - 1)).bit_length())
 
 
-def steps_of(slot: Array, anchor: Array, area: Array, place: Array, filter_id: Array) -> Array:
-    """u64[n, 5]: slot | anchor << 32, x, y, r (f64; r = -1: no area), place | filter << 32; place 0: the filter goes."""
+def steps_of(slot: Array, key: Array, area: Array, place: Array, filter_id: Array) -> Array:
+    """u64[n, 6]: slot | KEEP, x, y, r (f64; r = -1: no area), place | filter << 32, key; place 0: the filter goes."""
     steps = np.empty((len(slot), STEP_WORDS), np.uint64)
-    steps[:, 0] = np.asarray(slot, np.uint64) | np.asarray(anchor, np.uint64) << np.uint64(32)
+    steps[:, 0] = slot
     steps[:, 1:4] = np.where(np.isnan(area), -1.0, area).view(np.uint64)
     steps[:, 4] = np.asarray(place, np.uint64) | np.asarray(filter_id, np.uint64) << np.uint64(32)
+    steps[:, 5] = key
     return steps
 
 
 @jit
-def apply(steps: Array, blocks: Array, slots: Array, floats: Array, records: Array, anchors: Array, stripes: Array) -> None:
+def apply(steps: Array, blocks: Array, slots: Array, floats: Array, records: Array, keys: Array, stripes: Array) -> None:
     """Let slots change (`Grid.apply`); `floats` and `records` are the slots as f64 and u32."""
     for i in range(len(steps)):
-        slot, anchor = np.int64(steps[i, 0] & LOW), np.uint32(steps[i, 0] >> np.uint64(32))
-        _change(slot, False, blocks, floats, records, anchors, stripes)
-        for word in range(1, 4 if anchor == KEEP else 5):
+        slot, keeps = np.int64(steps[i, 0] & LOW), (steps[i, 0] & KEEP) != 0
+        _change(slot, False, blocks, floats, records, keys, stripes)
+        for word in range(1, 4 if keeps else 5):
             slots[SLOT_WORDS * slot + word - 1] = steps[i, word]
-        if anchor != KEEP:
-            anchors[slot] = anchor
-        _change(slot, True, blocks, floats, records, anchors, stripes)
+        if not keeps:
+            keys[slot] = steps[i, 5]
+        _change(slot, True, blocks, floats, records, keys, stripes)
 
 
 @jit
-def enter_all(blocks: Array, floats: Array, records: Array, anchors: Array, stripes: Array) -> None:
+def enter_all(blocks: Array, floats: Array, records: Array, keys: Array, stripes: Array) -> None:
     """Enter every slot's filter."""
-    for slot in range(len(anchors)):
-        _change(slot, True, blocks, floats, records, anchors, stripes)
+    for slot in range(len(keys)):
+        _change(slot, True, blocks, floats, records, keys, stripes)
 
 
 @jit
-def _change(slot: Any, entering: bool, blocks: Array, floats: Array, records: Array, anchors: Array, stripes: Array) -> None:
+def _change(slot: Any, entering: bool, blocks: Array, floats: Array, records: Array, keys: Array, stripes: Array) -> None:
     """Enter a slot's filter into the blocks of its keys, or take it out, if it is there."""
     if records[2 * SLOT_WORDS * slot + PLACE] == 0:
         return
     x, y, r = floats[SLOT_WORDS * slot], floats[SLOT_WORDS * slot + 1], floats[SLOT_WORDS * slot + 2]
     level, scale, column, row, columns, rows = _span_of(x, y, r)
-    anchor = np.int64(anchors[slot])
+    anchor, names = np.int64(keys[slot] & LOW), keys[slot] >> np.uint64(32)
     stripe, mask = slot & ((np.int64(1) << (np.int64(stripes[anchor]) - 1)) - 1), np.uint64(len(blocks) // BLOCK_WORDS - 1)
     for i in range(columns):
         for j in range(rows):
-            entry = _entry_of(slot, x, y, r, scale, column + i, row + j)
+            entry = _entry_of(slot, names, x, y, r, scale, column + i, row + j)
             home = home_of(hash_of_cell(level, column + i, row + j), anchor, stripe, mask)
             if entering:
                 _enter(blocks, home, mask, entry)

@@ -54,6 +54,7 @@ from mpi_match.engines.keyed_kernel import INTERFACES, MASKS, MAX_REGISTERS, ver
 _on_gpu = scalars(device_function)
 _scale_of, _cell_of, _step_of, _span_of = _on_gpu.scale_of, _on_gpu.cell_of, _on_gpu.step_of, _on_gpu.span_of
 _hash_of_cell, _home_of, _entry_of, _may_hold = _on_gpu.hash_of_cell, _on_gpu.home_of, _on_gpu.entry_of, _on_gpu.may_hold
+_name_bit = _on_gpu.name_bit
 _ONE, _32 = np.uint64(1), np.uint64(32)
 
 
@@ -67,7 +68,7 @@ def mark_kernel(marks: Any, words: Any, n: Any) -> None:
 
 @kernel("void(uint64[::1], uint32[::1], int64)")
 def note_kernel(steps: Any, last: Any, n: Any) -> None:
-    """Note at each slot the last of the changes `steps` u64[n, 5] that is about it.
+    """Note at each slot the last of the changes `steps` u64[n, 6] that is about it.
 
     last   u32[S], in: all 0, out: 1 + the number of the last change of the slot
 
@@ -79,16 +80,16 @@ def note_kernel(steps: Any, last: Any, n: Any) -> None:
 
 
 @kernel(
-    "void(uint64[::1], uint32[::1], uint64[::1], uint64[::1], uint32[::1], float64[::1], uint32[::1], uint8[::1], int64)"
+    "void(uint64[::1], uint32[::1], uint64[::1], uint64[::1], uint32[::1], float64[::1], uint64[::1], uint8[::1], int64)"
 )
 def step_kernel(
-    steps: Any, last: Any, blocks: Any, slots: Any, records: Any, circles: Any, anchors: Any, stripes: Any, n: Any
+    steps: Any, last: Any, blocks: Any, slots: Any, records: Any, circles: Any, keys: Any, stripes: Any, n: Any
 ) -> None:
     """Let the last of the changes of every slot take effect.
 
-    steps                     u64[n, 5], see `keyed_grid.steps_of`
+    steps                     u64[n, 6], see `keyed_grid.steps_of`
     last                      u32[S], in: from `note_kernel`, out: all 0
-    blocks, anchors, stripes  the grid (`keyed_grid.Grid`)
+    blocks, keys, stripes     the grid (`keyed_grid.Grid`)
     slots, records, circles   its slots as u64, u32 and f64
 
     Launch: one thread per change.  Work: a block to be read and written for each cell left and each entered, and the slot.
@@ -101,36 +102,36 @@ def step_kernel(
     if np.int64(last[slot]) != number + 1:
         return
     last[slot] = 0
-    _change(slot, False, blocks, records, circles, anchors, stripes)
-    anchor = np.uint32(steps[at] >> _32)
-    for word in range(3 if anchor == KEEP else 4):
+    _change(slot, False, blocks, records, circles, keys, stripes)
+    keeps = (steps[at] & KEEP) != 0
+    for word in range(3 if keeps else 4):
         slots[SLOT_WORDS * slot + word] = steps[at + 1 + word]
-    if anchor != KEEP:
-        anchors[slot] = anchor
-    _change(slot, True, blocks, records, circles, anchors, stripes)
+    if not keeps:
+        keys[slot] = steps[at + 5]
+    _change(slot, True, blocks, records, circles, keys, stripes)
 
 
-@kernel("void(uint64[::1], uint32[::1], float64[::1], uint32[::1], uint8[::1], int64)")
-def enter_kernel(blocks: Any, records: Any, circles: Any, anchors: Any, stripes: Any, n: Any) -> None:
+@kernel("void(uint64[::1], uint32[::1], float64[::1], uint64[::1], uint8[::1], int64)")
+def enter_kernel(blocks: Any, records: Any, circles: Any, keys: Any, stripes: Any, n: Any) -> None:
     """Enter the filters of the first n slots into empty blocks.  Launch: one thread per slot."""
     slot = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     if slot < n:
-        _change(np.int64(slot), True, blocks, records, circles, anchors, stripes)
+        _change(np.int64(slot), True, blocks, records, circles, keys, stripes)
 
 
 @device_function
-def _change(slot: Any, entering: Any, blocks: Any, records: Any, circles: Any, anchors: Any, stripes: Any) -> None:
+def _change(slot: Any, entering: Any, blocks: Any, records: Any, circles: Any, keys: Any, stripes: Any) -> None:
     """Enter a slot's filter into the blocks of its keys, or take it out, if it is there."""
     if records[2 * SLOT_WORDS * slot + PLACE] == 0:
         return
     x, y, r = circles[SLOT_WORDS * slot], circles[SLOT_WORDS * slot + 1], circles[SLOT_WORDS * slot + 2]
     level, scale, column, row, columns, rows = _span_of(x, y, r)
-    anchor = np.int64(anchors[slot])
+    anchor, names = np.int64(keys[slot] & LOW), keys[slot] >> _32
     stripe = slot & ((np.int64(1) << (np.int64(stripes[anchor]) - 1)) - 1)
     mask = np.uint64(blocks.size // BLOCK_WORDS - 1)
     for i in range(columns):
         for j in range(rows):
-            entry = _entry_of(slot, x, y, r, scale, column + i, row + j)
+            entry = _entry_of(slot, names, x, y, r, scale, column + i, row + j)
             home = _home_of(_hash_of_cell(level, column + i, row + j), anchor, stripe, mask)
             if entering:
                 _enter(blocks, home, mask, entry)
@@ -203,6 +204,29 @@ def _distinct(ids: Any, first: Any, n: Any) -> Any:
     return kept
 
 
+@device_function
+def running_sum(value: Any) -> Any:
+    """The sum of the values of this lane and of those before it."""
+    total, apart = value, 1
+    while apart < WARP:
+        before = shuffle(total, max(lane() - apart, 0))
+        if lane() >= apart:
+            total += before
+        apart *= 2
+    return total
+
+
+@device_function
+def owner(end: Any, place: Any) -> Any:
+    """The first lane whose `end` is beyond a place (ends ascend), or the last."""
+    first, half = 0, WARP >> 1
+    while half > 0:
+        if shuffle(end, first + half - 1) <= place:
+            first += half
+        half >>= 1
+    return first
+
+
 @lru_cache
 def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
     """The kernel for events of at most `width` attributes of type `packed` ("uint32", "uint64"), and one kind of answer."""
@@ -218,7 +242,7 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
         at = BLOCK_WORDS * np.int64(np.uint64(home) & mask)
         for word in range(at + 1, at + BLOCK_WORDS):
             entry = blocks[word] if home >= 0 else np.uint64(0)
-            if entry != 0 and _may_hold(entry, here[2], here[3]):
+            if entry != 0 and _may_hold(entry, here[2], here[3], here[4]):
                 place = cuda.atomic.add(lengths, warp, 1)
                 slots[BLOCK_WORDS * WARP * warp + place] = np.uint32((entry >> _32) - _ONE)
 
@@ -310,11 +334,10 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
         found_of, ids              as in `keyed_kernel`, in (what the trie gave, or 0) and out
 
         Launch: one warp per event.  Every lane takes a feature of the event, and one of them no feature, which is the anchor
-        of filters without one; all lanes look into the block of theirs at the same time, and then together into the stripes
-        of each that has more of them.  Slots that may hold the event are queued in shared memory, and judged as soon as
-        there is one for every lane.  Answers are appended as they are found, then sorted; where several filters gave the
-        same, one stays.  Work: a block for each level, anchor of the event and stripe; a slot and its checks for each circle that may
-        hold the event.
+        of filters without one; then the stripes of all those features are dealt out to the lanes.  Slots that may hold the
+        event are queued in shared memory, and judged as soon as there is one for every lane.  Answers are appended as they
+        are found, then sorted; where several filters gave the same, one stays.  Work: a block for each level, anchor of the
+        event and stripe; a slot and its checks for each entry that may match.
         """
         thread = np.int64(cuda.threadIdx.x)
         number = (np.int64(cuda.blockIdx.x) * cuda.blockDim.x + thread) // WARP
@@ -330,13 +353,15 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
         mine = cuda.local.array(width, local_type)
         first = np.int64(np.uint32(offsets[number] - offsets[0]))
         n = np.int64(np.uint32(offsets[number + 1] - offsets[0])) - first
+        shift, codes, n_virtual = np.int64(t64[SHIFT]), np.int64(t64[CODES]), np.int64(t64[N_VIRTUAL])
+        absent = np.int64(255)
         for a in range(n):
             mine[a] = attributes[first + a]
-        shift, codes, n_virtual = np.int64(t64[SHIFT]), np.int64(t64[CODES]), np.int64(t64[N_VIRTUAL])
+            absent &= ~np.int64(_name_bit(np.int64(mine[a]) >> shift))
         x = location[2 * number] if location.size > 1 else np.nan
         y = location[2 * number + 1] if location.size > 1 else np.nan
         event, index, grid, answers = (mine, n), (t32, t64, words), (records, circles), (found_of, ids, number, room)
-        found, mask, here = np.uint64(0), np.uint64(blocks.size // BLOCK_WORDS - 1), (x, y, np.int64(0), np.int64(0))
+        found, mask, here = np.uint64(0), np.uint64(blocks.size // BLOCK_WORDS - 1), (x, y, np.int64(0), np.int64(0), absent)
         for nth in range(n_levels):
             level = levels[nth]
             column, row, step_x, step_y = np.int64(0), np.int64(0), np.int64(MIDDLE), np.int64(MIDDLE)
@@ -346,7 +371,7 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
                 if column < 0 or row < 0:
                     continue
                 step_x, step_y = _step_of(x, scale, column), _step_of(y, scale, row)
-            cell, here = _hash_of_cell(level, column, row), (x, y, step_x, step_y)
+            cell, here = _hash_of_cell(level, column, row), (x, y, step_x, step_y, absent)
             at = np.int64(0)
             while at <= 2 * n:
                 turn, anchor = at + lane(), np.int64(stripes.size - 1)
@@ -356,17 +381,19 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
                     code = packed_ & ((np.int64(1) << shift) - 1)
                     anchor = name if turn & 1 else n_virtual + np.int64(t32[codes + name]) + code
                 spread = np.int64(stripes[anchor]) if turn <= 2 * n else np.int64(0)
-                alone, shared = ballot(spread == 1), ballot(spread > 1)
-                if alone != 0:
-                    home = _home_of(cell, anchor, 0, mask) if spread == 1 else np.int64(-1)
+                end = running_sum((np.int64(1) << spread) >> 1)
+                n_homes = shuffle(end, WARP - 1)
+                begin = np.int64(0)
+                while begin < n_homes:
+                    place = begin + lane()
+                    whose = owner(end, place)
+                    theirs, stripe = (
+                        shuffle(anchor, whose),
+                        place - (shuffle(end, whose) - ((np.int64(1) << shuffle(spread, whose)) >> 1)),
+                    )
+                    home = _home_of(cell, theirs, stripe, mask) if place < n_homes else np.int64(-1)
                     found = look(home, queue, found, here, event, index, blocks, grid, answers)
-                for other in range(WARP):
-                    if shared >> other & 1:
-                        theirs, n_stripes = shuffle(anchor, other), np.int64(1) << (shuffle(spread, other) - 1)
-                        for begin in range(0, n_stripes, WARP):
-                            stripe = begin + lane()
-                            home = _home_of(cell, theirs, stripe, mask) if stripe < n_stripes else np.int64(-1)
-                            found = look(home, queue, found, here, event, index, blocks, grid, answers)
+                    begin += WARP
                 at += WARP
         found = drain(np.int64(1), queue, found, here, event, index, grid, answers)
         if kind == MASKS:

@@ -26,7 +26,17 @@ import numpy as np
 from mpi_match.arrays import Array
 from mpi_match.changes import Change, Changes
 from mpi_match.engines import EngineError
-from mpi_match.engines.keyed_grid import KEEP, LOW, MAX_STRIPES, N_LEVELS, STEP_WORDS, level_of, occupancy, steps_of
+from mpi_match.engines.keyed_grid import (
+    KEEP,
+    LOW,
+    MAX_STRIPES,
+    N_LEVELS,
+    STEP_WORDS,
+    level_of,
+    name_bit,
+    occupancy,
+    steps_of,
+)
 from mpi_match.engines.keyed_index import EMPTY, ENTRIES, FILTERS, NODE_WORDS, NODES, KeyedIndex, without_area
 from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS, fill_lists
 from mpi_match.engines.keyed_order import find_bounds, jit, parallel_jit, stable_order
@@ -45,7 +55,7 @@ class Effects:
     """What changes leave to do.
 
     marks    i64      words of the trie's lists that become 1
-    steps    u64[n, 5] of the grid, see `keyed_grid.steps_of`; where all changes are moves, anchors are KEEP
+    steps    u64[n, 6] of the grid, see `keyed_grid.steps_of`; in a run of moves alone, slots KEEP their keys
     words    runs of the grid's words that were written: (first, end)
     anchors  features that became anchors
     """
@@ -72,7 +82,7 @@ class Residents:
         self._no_anchor = rows.n_features
         self._weight = weight[: self._no_anchor]
         self._place, self.words = _lists_of(table, rows, filters)
-        self._anchor = self._anchors_of(filters, rows)
+        self._key = self._keys_of(filters, rows)
         self._filter = filters.astype(np.uint32)
         self.levels = np.zeros(N_LEVELS, bool)
         _note_levels(area, self.levels)
@@ -85,7 +95,7 @@ class Residents:
     def first_steps(self, area: Array) -> Array:
         """The steps that enter the table's filters, whose areas are `area` f64[n, 3]."""
         n = len(area)
-        return steps_of(np.arange(n), self._anchor[:n], area, self._place[:n], self._filter[:n])
+        return steps_of(np.arange(n), self._key[:n], area, self._place[:n], self._filter[:n])
 
     @property
     def is_empty(self) -> bool:
@@ -95,22 +105,23 @@ class Residents:
     @property
     def nbytes(self) -> int:
         """Bytes of the books."""
-        books = (self.words, self.stripes, self.levels, self.slot_of, self._place, self._anchor, self._filter)
+        books = (self.words, self.stripes, self.levels, self.slot_of, self._place, self._key, self._filter)
         return sum(array.nbytes for array in books)
 
-    def _anchors_of(self, filters: Array, rows: FilterRows) -> Array:
-        """u32: the rarest feature of each filter; P for one that has none."""
-        rarest = np.full(len(filters), self._no_anchor, np.uint32)
-        _rarest(filters, rows.offsets, rows.records, rows.first_feature, self._weight, rarest)
-        return rarest
+    def _keys_of(self, filters: Array, rows: FilterRows) -> Array:
+        """u64: the rarest feature of each filter, P for one that has none; and the Bloom filter of its names << 32."""
+        keys = np.empty(len(filters), np.uint64)
+        _fill_keys(filters, rows.offsets, rows.records, rows.first_feature, self._weight, keys)
+        return keys
 
     def _spread(self, area: Array) -> Array:
         """Stripes for the anchors of the table's filters: so many that a stripe has few entries."""
         stripes = np.zeros(self._no_anchor + 1, np.uint8)
-        entries, sharing = occupancy(area, self._anchor, len(stripes))
+        anchors = self._key & LOW
+        entries, sharing = occupancy(area, anchors, len(stripes))
         per_stripe = sharing / np.maximum(entries, 1) / ENTRIES_PER_STRIPE
         logarithm = np.minimum(np.ceil(np.log2(np.maximum(per_stripe, 1.0))), MAX_STRIPES)
-        used = np.unique(self._anchor)
+        used = np.unique(anchors).astype(np.int64)
         stripes[used] = 1 + logarithm[used]
         return stripes
 
@@ -169,9 +180,9 @@ class Residents:
     def _spelled_out(self, steps: Array) -> Array:
         """Steps that say what their slots' anchors, places and filters are, instead of to KEEP them."""
         slots = (steps[:, 0] & LOW).astype(np.int64)
-        filters = self._filter[slots].astype(np.uint64)
-        steps[:, 0] = slots.astype(np.uint64) | self._anchor[slots].astype(np.uint64) << np.uint64(32)
-        steps[:, 4] = self._place[slots] | filters << np.uint64(32)
+        steps[:, 0] = slots
+        steps[:, 4] = self._place[slots] | self._filter[slots].astype(np.uint64) << np.uint64(32)
+        steps[:, 5] = self._key[slots]
         return steps
 
     def joined(self, waiting: list[Effects]) -> Effects:
@@ -179,7 +190,7 @@ class Residents:
         if len(waiting) == 1:
             return waiting[0]
         steps = np.concatenate([effects.steps for effects in waiting])
-        moves = steps[:, 0] >> np.uint64(32) == KEEP
+        moves = (steps[:, 0] & KEEP) != 0
         if not moves.all():
             steps[moves] = self._spelled_out(steps[moves])
         return Effects(
@@ -199,17 +210,18 @@ class Residents:
         self.words[place : place + len(checks)] = checks
         added.relocate(self.words[place : place + len(checks)], place)
         effects.words.append((place, place + len(checks)))
-        anchor = int(added.anchors[row])
+        anchor = int(added.keys[row] & LOW)
         if not self.stripes[anchor]:
             self.stripes[anchor] = 1
             effects.anchors.append(anchor)
         area = added.areas[row : row + 1]
         _note_levels(area, self.levels)
-        self._place[slot], self._anchor[slot], self._filter[slot], self._size[slot] = place, anchor, filter_id, size
+        self._place[slot], self._key[slot] = place, added.keys[row]
+        self._filter[slot], self._size[slot] = filter_id, size
         self.slot_of[filter_id], self._interface[filter_id], self._there[filter_id] = slot, interface, True
         self._added.setdefault(interface, set()).add(filter_id)
         at = np.array([slot])
-        return steps_of(at, self._anchor[at], area, self._place[at], self._filter[at])
+        return steps_of(at, self._key[at], area, self._place[at], self._filter[at])
 
     def _remove(self, filter_id: int, effects: Effects) -> list[Array]:
         if filter_id >= len(self._there) or not self._there[filter_id]:
@@ -230,7 +242,7 @@ class Residents:
         self._free_words.setdefault(int(self._size[slot]), []).append(int(self._place[slot]))
         self._place[slot] = 0
         at = np.array([slot])
-        return [steps_of(at, self._anchor[at], _NO_AREA, self._place[at], self._filter[at])]
+        return [steps_of(at, self._key[at], _NO_AREA, self._place[at], self._filter[at])]
 
     def _filters_of(self, interface: int) -> list[int]:
         """The filters of an interface that are there."""
@@ -248,7 +260,7 @@ class Residents:
 
     def _reserve_slots(self, n: int) -> None:
         self.capacity = self.n_slots + n + max(int(SPARE * self.n_slots), LEAST_SPARE)
-        self._place, self._anchor = _longer(self._place, self.capacity, 0), _longer(self._anchor, self.capacity, 0)
+        self._place, self._key = _longer(self._place, self.capacity, 0), _longer(self._key, self.capacity, 0)
         self._filter, self._size = _longer(self._filter, self.capacity, 0), _longer(self._size, self.capacity, 0)
         self.capacity = len(self._place)
 
@@ -270,11 +282,11 @@ class Residents:
 
 @dataclass(frozen=True)
 class _Added:
-    """The filters that changes bring: where their checks are in `words`, their anchors and areas (NaN for none)."""
+    """The filters that changes bring: where their checks are in `words`, their keys and areas (NaN for none)."""
 
     places: Array
     words: Array
-    anchors: Array
+    keys: Array
     areas: Array
 
     @classmethod
@@ -283,7 +295,7 @@ class _Added:
         places, words = _lists_of(table, rows, filters)
         areas = np.full((table.n_filters, 3), np.nan)
         areas[table.filters.area_filter] = table.filters.area
-        return cls(places, words, residents._anchors_of(filters, rows), areas)
+        return cls(places, words, residents._keys_of(filters, rows), areas)
 
     def checks(self, row: int, interface: int) -> Array:
         """A filter's words, and behind them the operand lists that it refers to; references count from the first word."""
@@ -346,25 +358,29 @@ def _note_levels(area: Array, levels: Array) -> None:
 
 
 @parallel_jit
-def _rarest(filters: Array, offsets: Array, records: Array, first_feature: Array, weight: Array, rarest: Array) -> None:
-    """The feature of least weight among each filter's, where it has one."""
+def _fill_keys(filters: Array, offsets: Array, records: Array, first_feature: Array, weight: Array, keys: Array) -> None:
+    """The feature of least weight among each filter's, or how many there are, and the Bloom filter of its names."""
     for i in numba.prange(len(filters)):
+        rarest, names = np.int64(len(weight)), np.uint64(0)
         for row in range(offsets[filters[i]], offsets[filters[i] + 1]):
             op, name, lo = records[row, KIND] & 15, np.int64(records[row, NAME]), np.int64(records[row, LO])
             feature = feature_of(op, name, lo, first_feature[name])
-            if feature >= 0 and (rarest[i] == len(weight) or weight[feature] < weight[rarest[i]]):
-                rarest[i] = feature
+            if feature >= 0:
+                names |= name_bit(name)
+                if rarest == len(weight) or weight[feature] < weight[rarest]:
+                    rarest = feature
+        keys[i] = np.uint64(rarest) | names << np.uint64(32)
 
 
 @jit
 def _fill_moves(target: Array, area: Array, slot_of: Array, levels: Array, steps: Array, floats: Array) -> int:
-    """Steps of moves, with anchors to KEEP; `floats` are the steps as f64.  Returns the first without a slot, or -1."""
+    """Steps of moves, which KEEP keys; `floats` are the steps as f64.  Returns the first without a slot, or -1."""
     for i in range(len(target)):
         slot = slot_of[target[i]] if target[i] < len(slot_of) else -1
         if slot < 0:
             return i
         x, y, r = area[i, 0], area[i, 1], area[i, 2]
-        steps[i, 0] = np.uint64(slot) | np.uint64(KEEP) << np.uint64(32)
+        steps[i, 0] = np.uint64(slot) | KEEP
         floats[i, 1], floats[i, 2], floats[i, 3] = x, y, r
         levels[level_of(x, y, r)] = True
     return -1

@@ -50,6 +50,7 @@ from mpi_match.engines.keyed_grid import (
     hash_of_cell,
     home_of,
     may_hold,
+    name_bit,
     scale_of,
     step_of,
 )
@@ -124,7 +125,7 @@ def match_blocks(todo: Any, serial: Any, filters: Any, events: Any, index: Any, 
                 answer = _scan(stack, top, t32, t64, words, by_name, thread, seen, stamp, filters, ids, answer, end)
                 top = _push_children(stack, top, t32, t64, sparse, n_sparse, bits0, bits1, thread)
             if len(levels) > 0:
-                n_anchors = _enter_anchors(attributes, first, last, t32, t64, stripes, sparse, thread)
+                n_anchors, absent = _enter_anchors(attributes, first, last, t32, t64, stripes, sparse, thread)
                 where = event if len(location) == len(counts) else 0
                 for nth in range(len(levels)):
                     if answer - before == every:
@@ -135,6 +136,7 @@ def match_blocks(todo: Any, serial: Any, filters: Any, events: Any, index: Any, 
                         location[where, 1],
                         sparse,
                         n_anchors,
+                        absent,
                         blocks,
                         circles,
                         records,
@@ -358,21 +360,22 @@ def _enter_anchors(
 ) -> Any:
     """Put the features of attributes[first:last] that are anchors into `anchors`, and no feature if that is one.
 
-    Returns how many those are.
+    Returns how many those are, and the bits of the Bloom filter of names that no attribute has.
     """
     shift, codes, n_virtual = np.int64(t64[SHIFT]), np.int64(t64[CODES]), np.int64(t64[N_VIRTUAL])
     code_mask = (np.int64(1) << shift) - 1
     anchors[thread, 0] = len(stripes) - 1
-    n = np.int64(stripes[len(stripes) - 1] > 0)
+    n, absent = np.int64(stripes[len(stripes) - 1] > 0), np.int64(255)
     for place in range(first, last):
         packed = np.int64(attributes[place])
         name = packed >> shift
+        absent &= ~np.int64(name_bit(name))
         for which in range(2):
             feature = name if which else n_virtual + np.int64(t32[codes + name]) + (packed & code_mask)
             if stripes[feature] > 0:
                 anchors[thread, n] = feature
                 n += 1
-    return n
+    return n, absent
 
 
 @_inlined
@@ -382,6 +385,7 @@ def _scan_cell(
     y: Any,
     anchors: Any,
     n_anchors: Any,
+    absent: Any,
     blocks: Any,
     circles: Any,
     records: Any,
@@ -417,7 +421,7 @@ def _scan_cell(
                     first = BLOCK_WORDS * np.int64(np.uint64(home + reach) & mask)
                     for word in range(first + 1, first + BLOCK_WORDS):
                         entry = blocks[word]
-                        if entry == 0 or not may_hold(entry, here_x, here_y):
+                        if entry == 0 or not may_hold(entry, here_x, here_y, absent):
                             continue
                         slot = np.int64(entry >> np.uint64(32)) - 1
                         at = np.int64(records[2 * SLOT_WORDS * slot + PLACE])

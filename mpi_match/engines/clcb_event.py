@@ -63,7 +63,7 @@ class OneEvent:
         self, gpu: Gpu, stream: Stream, shelves: Sequence[Shelf], runs: Runs, answer: int, n_ids: int, n_attributes: int
     ) -> None:
         self._stream, self._runs, self._n_ids = stream, runs, n_ids
-        self._id_dtype = id_dtype(n_ids)
+        self._id_dtype, self._count_dtype = id_dtype(n_ids), id_dtype(n_ids + 1)
         capacity = sum(shelf.n_filters for shelf in shelves) if answer == FILTERS else n_ids
         offsets = HEADER_WORDS
         locations, attributes, found = offsets + 2, offsets + 4, offsets + 4 + n_attributes
@@ -111,12 +111,15 @@ class OneEvent:
         self._graphs[self._runs.take()].launch()
         self._stream.synchronize()
         n_found = int(self._out[0])
-        ids = self._out[1 : 1 + n_found]
-        if len(ids) < n_found:
-            ids = np.empty(n_found, np.int64)
-            self._stream.copy_out(ids, self._found.part(1, 1 + n_found))
-            self._stream.synchronize()
-        return self._matches(np.sort(ids))
+        found = self._out[1:] if n_found < len(self._out) else self._fetch(n_found)
+        ids = found[:n_found].astype(self._id_dtype)
+        if n_found > 1:
+            ids.sort()
+        return Matches(np.array([n_found], self._count_dtype), ids, self._n_ids)
 
-    def _matches(self, ids: Array) -> Matches:
-        return Matches.from_offsets(np.array([0, len(ids)]), ids.astype(self._id_dtype), self._n_ids)
+    def _fetch(self, n_found: int) -> Array:
+        """All ids, where the copy out has not brought them."""
+        found = np.empty(n_found, np.int64)
+        self._stream.copy_out(found, self._found.part(1, 1 + n_found))
+        self._stream.synchronize()
+        return found

@@ -114,6 +114,19 @@ def test_a_batch_of_no_events():
     assert engine.match(Events.of([]).encode(table.vocabulary)).n_events == 0
 
 
+@pytest.mark.parametrize(
+    "filters", [[], [make_filter("i")], [make_filter("i", [["a", "absent"]])]], ids=["none", "all", "absent"]
+)
+def test_tables_at_their_edges(filters):
+    table = Table.from_filters(filters)
+    events = [make_event(value, place) for value in ({}, {"a": 1}, {"b": 1}) for place in (None, (0, 0))]
+    batch = Events.of(events).encode(table.vocabulary)
+    engine = open_engine("clcb", table)
+    for part in (slice(0, 6), slice(2, 3)):
+        for answer in ("list", "filters"):
+            assert answers(engine, table, batch[part], answer) == expected(table, events[part], answer)
+
+
 # While the table changes.
 
 

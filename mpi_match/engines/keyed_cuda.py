@@ -16,6 +16,7 @@ GPU alone, since keeping two of them would double the work of every change; even
 
 from __future__ import annotations
 
+from collections import deque
 from typing import NamedTuple
 
 import numpy as np
@@ -118,39 +119,60 @@ class KeyedCuda:
             *answer_kernels(kind == MASKS),
             n_ids,
         )
-        found: list[tuple[Array, Array]] = []
-        waiting: list[tuple[_Lane, EventBatch]] = []
-        at = 0
+        answers = _Answers(len(batch), n_ids)
+        free, waiting, at = [*self._lanes], deque[tuple[_Lane, EventBatch]](), 0
         while at < batch.n_events or waiting:
-            if at < batch.n_events and len(waiting) < len(self._lanes):
-                lane = self._lanes[len(found) + len(waiting) & 1]
+            if at < batch.n_events and free:
+                lane = free.pop()
                 size = SLICE_EVENTS if kind == MASKS else min(SLICE_EVENTS, max(SLOT_BYTES // (4 * self._room), 1))
                 part = batch[at : at + size]
                 lane.start(part, self._index, self._grid, plan, self._room)
                 waiting.append((lane, part))
                 at += len(part)
                 continue
-            lane, part = waiting.pop(0)
+            lane, part = waiting.popleft()
             most = lane.most() if kind != MASKS else 0
             if most > lane.room:
                 self._room = max(self._room, 1 << (most - 1).bit_length())
-                found.extend(self._again(lane, part, plan))
+                self._again(lane, part, plan, answers)
             else:
-                found.append(lane.finish(plan))
-            self.kernel_s += lane.kernel_s
-        counts = np.concatenate([c for c, _ in found])
-        ids = np.concatenate([i for _, i in found]).astype(id_dtype(n_ids), copy=False)
-        return Matches.from_counts(counts, ids, n_ids)
+                answers.append(*lane.finish(plan))
+                self.kernel_s += lane.kernel_s
+            free.append(lane)
+        return answers.matches()
 
-    def _again(self, lane: _Lane, part: EventBatch, plan: _Plan) -> list[tuple[Array, Array]]:
+    def _again(self, lane: _Lane, part: EventBatch, plan: _Plan, answers: _Answers) -> None:
         """Match a slice whose answers did not fit once more, in pieces that have the room."""
         room = max(1 << (lane.most() - 1).bit_length(), self._room)
         size = max(SLOT_BYTES // (4 * room), 1)
-        found = []
         for at in range(0, len(part), size):
             lane.start(part[at : at + size], self._index, self._grid, plan, room)
-            found.append(lane.finish(plan))
-        return found
+            answers.append(*lane.finish(plan))
+            self.kernel_s += lane.kernel_s
+
+
+class _Answers:
+    """The answers of a batch, as slice after slice of them comes; each is copied once."""
+
+    def __init__(self, n_events: int, n_ids: int) -> None:
+        self._counts, self._ids = np.empty(n_events, id_dtype(n_ids + 1)), np.empty(0, id_dtype(n_ids))
+        self._n_ids, self._n_events, self._n_found = n_ids, 0, 0
+
+    def append(self, counts: Array, ids: Array) -> None:
+        """Copy the answers of the next events."""
+        self._counts[self._n_events : self._n_events + len(counts)] = counts
+        self._n_events += len(counts)
+        end = self._n_found + len(ids)
+        if end > len(self._ids):  # as many for each of the events to come as for those up to here, and some more
+            grown = np.empty(end + end * (len(self._counts) - self._n_events) * 9 // (8 * self._n_events), self._ids.dtype)
+            grown[: self._n_found] = self._ids[: self._n_found]
+            self._ids = grown
+        self._ids[self._n_found : end] = ids
+        self._n_found = end
+
+    def matches(self) -> Matches:
+        """All of them."""
+        return Matches.from_counts(self._counts, self._ids[: self._n_found], self._n_ids)
 
 
 class _Plan(NamedTuple):
@@ -237,15 +259,15 @@ class _Lane:
         return int(self._out[_OUT[1]][2].array(self._n).max(initial=0))
 
     def finish(self, plan: _Plan) -> tuple[Array, Array]:
-        """Counts and ids of the slice."""
+        """Counts and ids of the slice, in memory of the lane."""
         self._stream.synchronize()
         self.kernel_s = self._marks[1].seconds_since(self._marks[0])
         dtype = _OUT[0 if plan.kind == MASKS else 1]
         _, ids_buffer, host_counts, host_ids = self._out[dtype]
         total = int(self._total.array(1)[0])
-        counts = host_counts.array(self._n).astype(id_dtype(plan.n_ids + 1))
+        counts = host_counts.array(self._n)
         if total == 0:
-            return counts, np.empty(0, id_dtype(plan.n_ids))
+            return counts, np.empty(0, dtype)
         found, device_counts, sums, slots = self._work
         ids = ids_buffer.array(total)
         write = plan.write_kernel.bind(
@@ -255,7 +277,7 @@ class _Lane:
         host = host_ids.array(total)
         self._stream.copy_out(host, ids)
         self._stream.synchronize()
-        return counts, host.astype(id_dtype(plan.n_ids))
+        return counts, host
 
 
 _OUT = (np.dtype(np.uint8), np.dtype(np.uint32))

@@ -17,6 +17,11 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
     pytest.exit("tests/kernels need NUMBA_ENABLE_CUDASIM=1 and a process of their own: make test-simulator", returncode=2)
 
 
+def pytest_configure(config):
+    """Hashes wrap around; NumPy, which stands in for the compiler here, warns where numbers do."""
+    config.addinivalue_line("filterwarnings", "ignore:overflow encountered in scalar multiply:RuntimeWarning")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _tiny_shapes():
     from mpi_match.engines import (

@@ -10,7 +10,10 @@ borders of blocks, of groups of events in flight and of passes, which is where t
 from __future__ import annotations
 
 import os
+import sys
+import threading
 
+import numpy as np
 import pytest
 
 if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
@@ -20,6 +23,28 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
 def pytest_configure(config):
     """Hashes wrap around; NumPy, which stands in for the compiler here, warns where numbers do."""
     config.addinivalue_line("filterwarnings", "ignore:overflow encountered in scalar multiply:RuntimeWarning")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_memory_is_shared():
+    """Two threads of a block that ask for shared memory at once sometimes get an array each from the simulator: it looks
+    whether there is one and makes one without a lock in between."""
+    from numba_cuda.numba.cuda.simulator.kernelapi import FakeCUDAShared
+
+    lock = threading.Lock()
+
+    def array(self, shape, dtype):
+        asking = sys._getframe(1)
+        place = asking.f_code.co_filename, asking.f_lineno
+        with lock:
+            if place not in self._allocations:
+                self._allocations[place] = np.empty(shape, dtype)
+            return self._allocations[place]
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(FakeCUDAShared, "array", array)
+    yield
+    patch.undo()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -93,20 +93,19 @@ class EventBatch:
         magic, n_events, n_attributes, width, has_location, fingerprint, _, _ = _HEADER.unpack_from(wire.data)
         if magic != _MAGIC:
             raise ValueError(f"not a batch: the first word is {magic:#x}, expected {_MAGIC:#x}")
-        at = _HEADER.size
-        sections = []
-        for dtype, count in (
-            (_OFFSET, n_events + 1),
-            (_ATTRIBUTE[width], n_attributes),
-            (_LOCATION, 2 * n_events * has_location),
-        ):
-            n_bytes = count * dtype.itemsize
-            if at + n_bytes > len(wire):
-                raise ValueError(f"not a whole batch: it has {len(wire):,} bytes, {n_events:,} events need more")
-            sections.append(wire[at : at + n_bytes].view(dtype))
-            at += _padded(n_bytes)
-        offsets, attributes, location = sections
-        return cls(offsets, attributes, location.reshape(-1, 2) if has_location else None, fingerprint)
+        attributes_at = _HEADER.size + _padded((n_events + 1) * _OFFSET.itemsize)
+        location_at = attributes_at + _padded(n_attributes * width)
+        offsets_end = _HEADER.size + (n_events + 1) * _OFFSET.itemsize
+        attributes_end = attributes_at + n_attributes * width
+        location_end = location_at + 2 * n_events * _LOCATION.itemsize
+        if max(offsets_end, attributes_end, location_end if has_location else 0) > len(wire):
+            raise ValueError(f"not a whole batch: it has {len(wire):,} bytes, {n_events:,} events need more")
+        return cls(
+            wire[_HEADER.size : offsets_end].view(_OFFSET),
+            wire[attributes_at:attributes_end].view(_ATTRIBUTE[width]),
+            wire[location_at:location_end].view(_LOCATION).reshape(-1, 2) if has_location else None,
+            fingerprint,
+        )
 
     @staticmethod
     def concat(batches: list[EventBatch]) -> EventBatch:

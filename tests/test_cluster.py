@@ -29,7 +29,7 @@ from mpi_match.change_stream import StampedChanges
 from mpi_match.changes import Change, Changes
 from mpi_match.cluster import ClusterError, RunOptions
 from mpi_match.cluster.changing import match_changing
-from mpi_match.cluster.feed import Buffers, ReadAhead
+from mpi_match.cluster.feed import Buffers, InOrder, ReadAhead
 from mpi_match.cluster.matcher import Matched, Matcher, Received, ShortMatcher
 from mpi_match.cluster.round_trips import RoundTrips
 from mpi_match.cluster.shares import has_own_core
@@ -513,6 +513,20 @@ def test_with_no_thread_a_batch_is_read_when_it_is_asked_for() -> None:
         assert feed.take(2) == 0
         with pytest.raises(ZeroDivisionError):
             feed.take(0)
+
+
+@given(st.permutations(range(8)), st.lists(st.booleans(), min_size=40, max_size=40))
+def test_what_ends_in_any_order_is_given_on_in_that_of_beginning(order: list[int], ends: list[bool]) -> None:
+    in_order, begun, given_on, rest = InOrder[int](), 0, [], list(order)
+    for end in ends:
+        ready = [number for number in rest if number < begun]
+        if end and ready:
+            rest.remove(ready[0])
+            given_on += in_order.end(ready[0], -ready[0])
+            assert given_on == [-i for i in range(min([*rest, 8]))]
+        elif begun < 8:
+            in_order.begin(begun)
+            begun += 1
 
 
 # Writing behind

@@ -113,9 +113,12 @@ class Backoff:
     SHORTEST_S, LONGEST_S = 1e-6, 1e-3
     SOON_S = 0.0 if len(os.sched_getaffinity(0)) >= SPARE_CORES else 32e-6
     TIRED_S = 10e-3
+    LOOKS = 20
 
     def __init__(self, *, tireless: bool = False) -> None:
         self._tireless = tireless
+        self.looks = self.LOOKS if tireless else 1
+        """How many looks to take at a time."""
         self.reset()
 
     def reset(self) -> None:
@@ -224,9 +227,12 @@ class Traffic:
         """Pieces under way, receives that nobody has sent to yet among them."""
         return len(self._requests)
 
-    def poll(self) -> bool:
-        """Let MPI work; call what was waiting for what is done.  True when something was."""
-        done = MPI.Request.Testsome(self._requests) if self._requests else None
+    def poll(self, looks: int = 1) -> bool:
+        """Let MPI work; call what was waiting for what is done.  True when something was, in one of some looks."""
+        done = None
+        while self._requests and looks > 0 and not done:
+            done = MPI.Request.Testsome(self._requests)
+            looks -= 1
         if not done:
             return False
         gone = [i for i in done if not self._owners[i].done()]

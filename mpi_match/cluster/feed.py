@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
@@ -101,3 +102,23 @@ class Buffers:
         """Let a buffer be used again; nobody may look at its content any more."""
         with self._lock:
             self._free.append(buffer)
+
+
+class InOrder(Generic[T]):
+    """What begins in one order and ends in another, given on in the first."""
+
+    def __init__(self) -> None:
+        self._begun: deque[int] = deque()
+        self._ended: dict[int, T] = {}
+
+    def begin(self, number: int) -> None:
+        """Number so-and-so has begun, after all before."""
+        self._begun.append(number)
+
+    def end(self, number: int, result: T) -> list[T]:
+        """It has ended, with a result; those results whose turn it is now."""
+        self._ended[number] = result
+        found = []
+        while self._begun and self._begun[0] in self._ended:
+            found.append(self._ended.pop(self._begun.popleft()))
+        return found

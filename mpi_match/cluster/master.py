@@ -94,7 +94,7 @@ class Master:
         backoff = self._backoff
         self._obey(self._dispatcher.start())
         while not self._dispatcher.finished:
-            busy = self._traffic.poll()
+            busy = self._traffic.poll(backoff.looks)
             if self._failure is not None:
                 batch, failure = self._failure
                 start, stop = self._job.extent(batch)

@@ -8,6 +8,7 @@ speak through the channel.
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 import threading
@@ -84,6 +85,7 @@ def _lead(options: RunOptions, topology: Topology) -> RunSummary:
         # Different engines (`auto` where not every worker has a GPU) give the right answers, but are perhaps not meant.
         level = logging.WARNING if len({each.engine for each in opened}) > 1 else logging.INFO
         log.log(level, "%d workers: %s", len(opened), workers)
+        gc.freeze()
         return Master(comm, job, Backoff(tireless=options.short_batches and topology.own_core)).run(opened)
 
 
@@ -105,6 +107,7 @@ def _serve(options: RunOptions, topology: Topology) -> None:
     engine = agree(comm, matcher.engine)
     comm.gather(Opened(engine.name, engine.device))
     backoff = Backoff(tireless=options.short_batches and topology.own_core)
+    gc.freeze()  # what is there stays; to look through it for garbage would hold up a batch for longer than to match it
     exit_code = Worker(comm, matcher, backoff).serve()
     if exit_code:
         raise Ended(ClusterError("the master ended the run", exit_code, quiet=True))

@@ -3,6 +3,9 @@
 Three things go on at once, none waiting for another: the next batches come in (as many as there are credits), the
 matcher's thread matches one, earlier answers go out.  Buffers of batches go round: received into, matched from,
 received into again.
+
+A short batch may be here before a longer one that was sent earlier.  The matcher gets them in the order in which they were
+sent, because changes come with them.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from mpi4py import MPI
 from mpi_match.arrays import Array
 from mpi_match.cluster.channel import Answer, Backoff, Do, Order, Said, Traffic, inline_body, words_of
 from mpi_match.cluster.consensus import Failure
-from mpi_match.cluster.feed import Buffers
+from mpi_match.cluster.feed import Buffers, InOrder
 from mpi_match.cluster.matcher import Matched, Matcher, Received, ShortMatcher
 
 MASTER = 0
@@ -31,6 +34,7 @@ class Worker:
         self._matcher, self._backoff = matcher, backoff
         self._traffic = Traffic(comm)
         self._buffers = Buffers()
+        self._in_order: InOrder[Received] = InOrder()
         self._last: Order | None = None
 
     def serve(self) -> int:
@@ -38,7 +42,7 @@ class Worker:
         self._traffic.listen(MASTER, self._obey)
         backoff = self._backoff
         while self._last is None or len(self._traffic):
-            busy = self._traffic.poll()
+            busy = self._traffic.poll(backoff.looks)
             # Waiting for MPI and for the matcher at once: asleep in the matcher's queue, for as long as the back-off allows.
             patience_s = 0 if busy else backoff.next_s(soon=len(self._traffic) > 1)  # more than the next order
             while (matched := self._matcher.get(0 if busy else patience_s)) is not None:
@@ -58,16 +62,22 @@ class Worker:
         if order.kind != Do.MATCH:
             self._last = order
             return False
+        self._in_order.begin(order.number)
         n_changes, n_bytes = order.n_changes, order.n_changes + order.n_events
         inline = inline_body(letter, n_bytes)
         if inline is not None:
-            self._matcher.put(Received(order.number, inline[:n_changes], inline[n_changes:], None))
+            self._take(Received(order.number, inline[:n_changes], inline[n_changes:], None))
             return True
         buffer = self._buffers.take(n_bytes)
         changes, events = buffer[:n_changes], buffer[n_changes:n_bytes]
         received = Received(order.number, changes, events, buffer)
-        self._traffic.read([changes, events], MASTER, lambda: self._matcher.put(received))
+        self._traffic.read([changes, events], MASTER, lambda: self._take(received))
         return True
+
+    def _take(self, received: Received) -> None:
+        """A batch is here whole: have it matched, and those that waited for it, unless it has to wait itself."""
+        for batch in self._in_order.end(received.batch, received):
+            self._matcher.put(batch)
 
     def _answer(self, matched: Matched) -> None:
         batch, _, _, buffer = matched.received

@@ -330,7 +330,7 @@ else:
         return cuda.laneid
 
     @device_function
-    def ballot(predicate: Any) -> int:
+    def ballot(predicate: Any) -> Any:
         return np.int64(np.uint32(cuda.ballot_sync(_ALL_LANES, predicate)))
 
     @device_function

@@ -28,7 +28,7 @@ from mpi_match.engines import EngineError, check_batch, check_changes
 from mpi_match.engines._cuda import WARP, DeviceArray, Gpu, Kernel, Mark, PinnedBuffer, open_gpu
 from mpi_match.engines.keyed import Keyed, consolidated
 from mpi_match.engines.keyed_answers import BLOCK, SCAN_THREADS, answer_kernels, scan_kernel
-from mpi_match.engines.keyed_cuda_grid import GridOnGpu
+from mpi_match.engines.keyed_cuda_grid import GridOnGpu, copy
 from mpi_match.engines.keyed_grid_kernel import grid_kernel
 from mpi_match.engines.keyed_kernel import FILTER_IDS, INTERFACES, MASKS, WIDEST, WIDTHS, match_kernel
 from mpi_match.matches import Matches, id_dtype
@@ -165,9 +165,9 @@ class _Answers:
         end = self._n_found + len(ids)
         if end > len(self._ids):  # as many for each of the events to come as for those up to here, and some more
             grown = np.empty(end + end * (len(self._counts) - self._n_events) * 9 // (8 * self._n_events), self._ids.dtype)
-            grown[: self._n_found] = self._ids[: self._n_found]
+            copy(grown[: self._n_found], self._ids[: self._n_found])
             self._ids = grown
-        self._ids[self._n_found : end] = ids
+        copy(self._ids[self._n_found : end], ids)
         self._n_found = end
 
     def matches(self) -> Matches:
@@ -249,7 +249,7 @@ class _Lane:
         host_buffer, device_buffer = self._staged[name]
         flat = values.reshape(-1)
         host, device = host_buffer.array(max(len(flat), 1)), device_buffer.array(max(len(flat), 1))
-        host[: len(flat)] = flat
+        copy(host[: len(flat)], flat)
         self._stream.copy_in(device, host)
         return device
 

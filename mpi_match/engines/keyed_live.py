@@ -39,7 +39,7 @@ from mpi_match.engines.keyed_grid import (
 )
 from mpi_match.engines.keyed_index import EMPTY, ENTRIES, FILTERS, NODE_WORDS, NODES, KeyedIndex, without_area
 from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS, fill_lists
-from mpi_match.engines.keyed_order import find_bounds, jit, parallel_jit, stable_order
+from mpi_match.engines.keyed_order import find_bounds, in_stretches, jit, parallel_jit, stable_order, stretch_of
 from mpi_match.engines.keyed_rows import KIND, LO, NAME, FilterRows, feature_of
 from mpi_match.table import Table
 
@@ -172,9 +172,11 @@ class Residents:
 
     def _moves(self, target: Array, area: Array, *, keep: bool) -> Array:
         steps = np.empty((len(target), STEP_WORDS), np.uint64)
-        wrong = _fill_moves(target, area, self.slot_of, self.levels, steps, steps.view(np.float64))
-        if wrong >= 0:
-            raise EngineError(f"filter {target[wrong]} cannot move: it is not there, or has no area")
+        wrong = np.zeros(1, bool)
+        in_stretches(len(target), _fill_moves, target, area, self.slot_of, self.levels, steps, steps.view(np.float64), wrong)
+        if wrong[0]:
+            slots = np.append(self.slot_of, -1)[np.minimum(target, len(self.slot_of))]
+            raise EngineError(f"filter {target[slots < 0][0]} cannot move: it is not there, or has no area")
         return steps if keep else self._spelled_out(steps)
 
     def _spelled_out(self, steps: Array) -> Array:
@@ -373,17 +375,27 @@ def _fill_keys(filters: Array, offsets: Array, records: Array, first_feature: Ar
 
 
 @jit
-def _fill_moves(target: Array, area: Array, slot_of: Array, levels: Array, steps: Array, floats: Array) -> int:
-    """Steps of moves, which KEEP keys; `floats` are the steps as f64.  Returns the first without a slot, or -1."""
-    for i in range(len(target)):
+def _fill_moves(
+    stretch: int,
+    n_stretches: int,
+    target: Array,
+    area: Array,
+    slot_of: Array,
+    levels: Array,
+    steps: Array,
+    floats: Array,
+    wrong: Array,
+) -> None:
+    """Steps of moves, which KEEP keys; `floats` are the steps as f64, and `wrong` is set when a filter has no slot."""
+    for i in stretch_of(len(target), stretch, n_stretches):
         slot = slot_of[target[i]] if target[i] < len(slot_of) else -1
         if slot < 0:
-            return i
-        x, y, r = area[i, 0], area[i, 1], area[i, 2]
-        steps[i, 0] = np.uint64(slot) | KEEP
-        floats[i, 1], floats[i, 2], floats[i, 3] = x, y, r
-        levels[level_of(x, y, r)] = True
-    return -1
+            wrong[0] = True
+        else:
+            x, y, r = area[i, 0], area[i, 1], area[i, 2]
+            steps[i, 0] = np.uint64(slot) | KEEP
+            floats[i, 1], floats[i, 2], floats[i, 3] = x, y, r
+            levels[level_of(x, y, r)] = True
 
 
 def _entries_of(index: KeyedIndex, n_filters: int) -> tuple[Array, Array]:

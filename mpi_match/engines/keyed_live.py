@@ -144,9 +144,10 @@ class Residents:
 
     def update(self, changes: Changes) -> Effects:
         """Enter changes into the books.  Raises EngineError for one of a filter or interface that is not there."""
-        self.slot_of = _longer(self.slot_of, changes.n_filters, -1)
-        self._interface = _longer(self._interface, changes.n_filters, 0)
-        self._there = _longer(self._there, changes.n_filters, False)
+        if changes.n_filters > len(self._there):
+            self.slot_of = _longer(self.slot_of, changes.n_filters, -1)
+            self._interface = _longer(self._interface, changes.n_filters, 0)
+            self._there = _longer(self._there, changes.n_filters, False)
         if not changes.kind.any():
             return Effects(self._moves(changes.target, changes.area, keep=True))
         effects, steps = Effects(np.empty((0, STEP_WORDS), np.uint64)), []

@@ -1,0 +1,367 @@
+"""A soak: events matched and subscriptions changed for minutes without end, with memory watched and answers judged.
+
+    python tests/bench/soak.py [--engine keyed] [--scenario clcb-zipf] [--filters 200000] [--minutes 10] [--changes 0.1]
+                               [--batch-events 10000] [--bound 0.02] [-o records.jsonl]
+
+Round after round, a batch of events is matched, then as many changes as `--changes` says, a share of the batch's events, are
+entered into a `LiveTable` and told to the engine in one call, and one event is matched alone, as one would that came just
+then.  A tenth of all interfaces are guests:
+
+    90 %   a filter, of a guest or not, moves to a place drawn like the first
+     8 %   a filter of a guest leaves, or one that left comes back, with a new id, to a guest that is there
+     2 %   a guest leaves with all its filters, or one that left comes back; every second time with a label never seen before
+
+Whether one comes or goes is drawn in proportion to how many are there and away, so about half of them always are; but ids
+and labels are new ones without end, which is what a leak feeds on.  No change may be refused.
+
+Now and then a sample of events, those with answers first, is judged by `model.covers` on the filters that are there then.
+The clock of the soak stands still meanwhile; it starts after some rounds in which everything is compiled.  Also judged is
+memory: resident (VmRSS) and `engine.nbytes`, both noted every few seconds.  After a warm-up of three tenths, in which nearly
+everyone has moved and left once, a straight line is fitted; if it rises by more than `--bound`, a share of what there was
+after the warm-up, the soak has failed (exit 1), as it has with a wrong answer.  The record is one JSON line:
+
+    memory        for both: MiB after the warm-up and at the end, the most, MiB per hour, what the line rose by as a share
+    pauses_ms     p50, p99 and the longest of: entering the changes into the table, `engine.update`, the event alone, a batch
+    over_time     minutes, MiB resident and of the engine, filters that are there; how many ids they and interfaces ever had
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.batch import EventBatch
+from mpi_match.changes import Change, Changes
+from mpi_match.engines import Engine, open_engine
+from mpi_match.events import Events
+from mpi_match.live_table import LiveTable, Refusal
+from mpi_match.machine import command, commit, machine, versions
+from mpi_match.model import Area, Filter, covers
+from mpi_match.places import Places, radius_of
+from mpi_match.rows import ChangeRow
+from mpi_match.strings import Strings
+from mpi_match.table import FILTER_ID, Table
+from mpi_match.workloads import SCENARIOS, Scenario
+
+GUESTS, MOVES, SINGLES = 0.1, 0.9, 0.08
+"""Interfaces that come and go, of all; changes that are moves, and that are one filter of a guest, of all."""
+WARM_UP = 0.3
+ROUNDS_BEFORE = 3
+BATCHES = 16
+"""Batches of different events, which come in turn."""
+JUDGED, FILTERS_AT_ONCE = 8, 4096
+MIB = 2**20
+
+Item = TypeVar("Item")
+
+
+class Crowd:
+    """Who is there and who is away, and what they do next.
+
+    A filter's id is `CONTENT.TIMES`: what it asks for is that of filter number CONTENT of the table, and the id is new each
+    time.
+    """
+
+    def __init__(self, table: Table, scenario: Scenario, seed: int) -> None:
+        self._table, self._rng = table, np.random.default_rng(seed)
+        self._places, self._radius = Places(scenario.place_exponent), radius_of(scenario.area)
+        n_guests = max(int(GUESTS * table.n_interfaces), 1)
+        bounds = np.searchsorted(table.filters.interface, np.arange(n_guests + 1))
+        self._residents = [id_of(i) for i in range(int(bounds[-1]), table.n_filters)]
+        self._filters = {table.label(i): [id_of(f) for f in range(*bounds[i : i + 2])] for i in range(n_guests)}
+        self._here = list(self._filters)
+        self._n_here = int(bounds[-1])
+        self._away: list[int] = []
+        self._guests_away: list[tuple[str, list[int]]] = []
+        self._times = 0
+
+    @property
+    def n_there(self) -> int:
+        """Filters that are there."""
+        return len(self._residents) + self._n_here
+
+    def rows(self, n: int) -> Iterator[ChangeRow]:
+        """The next n changes, in order."""
+        areas = self._places.draw(self._rng, n).tolist()
+        for what, (x, y), draw in zip(self._rng.random(n).tolist(), areas, self._rng.random((n, 3)).tolist(), strict=True):
+            area, row = Area(x, y, self._radius), None
+            if what >= MOVES + SINGLES:
+                row = self._guest(area, *draw)
+            elif what >= MOVES:
+                row = self._single(area, *draw)
+            yield row or self._move(area, *draw)
+
+    def _move(self, area: Area, who: float, which: float, one: float) -> ChangeRow:
+        found = self._of_a_guest(which) if who < GUESTS or not self._residents else self._residents
+        return ChangeRow(Change.MOVE, found[int(one * len(found))] if found else self._residents[0], area)
+
+    def _of_a_guest(self, which: float) -> list[str]:
+        return self._filters[self._here[int(which * len(self._here))]] if self._here else []
+
+    def _single(self, area: Area, coming: float, which: float, one: float) -> ChangeRow | None:
+        """A filter of a guest leaves or comes; None where nobody is there to do it."""
+        if not self._here:
+            return None
+        label = self._here[int(which * len(self._here))]
+        if coming * (self._n_here + len(self._away)) < len(self._away):
+            item = self._filter(taken(self._away, one), label, area)
+            self._n_here += 1
+            return ChangeRow(Change.ADD, filters=(item,))
+        found = self._filters[label]
+        if not found:
+            return None
+        leaving = taken(found, one)
+        self._away.append(content_of(leaving))
+        self._n_here -= 1
+        return ChangeRow(Change.REMOVE, leaving)
+
+    def _guest(self, area: Area, coming: float, which: float, one: float) -> ChangeRow | None:
+        """A guest leaves or comes; None where the one drawn has no filter that could leave."""
+        if coming * (len(self._here) + len(self._guests_away)) < len(self._guests_away):
+            label, contents = taken(self._guests_away, which)
+            if one < 0.5:
+                label = f"guest-{self._times}"
+            self._here.append(label)
+            self._filters[label] = []
+            self._n_here += len(contents)
+            return ChangeRow(Change.ADD, filters=tuple([self._filter(content, label, area) for content in contents]))
+        label = self._here[int(which * len(self._here))]
+        if not self._filters[label]:
+            return None
+        taken(self._here, which)
+        leaving = self._filters.pop(label)
+        self._guests_away.append((label, [content_of(each) for each in leaving]))
+        self._n_here -= len(leaving)
+        return ChangeRow(Change.REMOVE_INTERFACE, label)
+
+    def _filter(self, content: int, label: str, area: Area) -> Filter:
+        self._times += 1
+        item = self._table.filter(content)._replace(interface=label, area=area, id=id_of(content, self._times))
+        self._filters[label].append(id_of(content, self._times))
+        return item
+
+
+def id_of(content: int, times: int = 0) -> str:
+    return f"{content}.{times}"
+
+
+def content_of(name: str) -> int:
+    return int(name.partition(".")[0])
+
+
+def taken(items: list[Item], which: float) -> Item:
+    """The item at this share of a list, which the last one replaces."""
+    at = int(which * len(items))
+    items[at], items[-1] = items[-1], items[at]
+    return items.pop()
+
+
+def identified(table: Table) -> Table:
+    """The table, every filter with the id of its number."""
+    names = Strings.of(id_of(i).encode() for i in range(table.n_filters))
+    return replace(table, filters=replace(table.filters, id_filter=np.arange(table.n_filters, dtype=FILTER_ID), ids=names))
+
+
+def resident() -> int:
+    """Bytes of this process in memory (VmRSS)."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
+
+
+def judge(live: LiveTable, engine: Engine, events: Events, batch: EventBatch) -> int:
+    """How many answers were compared with the naive matcher's on the filters that are there.  Stops at a wrong one."""
+    few = np.argsort(engine.match(batch).counts == 0, kind="stable")[:JUDGED].tolist()
+    answers = engine.match(EventBatch.concat([batch[i : i + 1] for i in few]))
+    asked: list[tuple[Any, set[str]]] = [(events.event(i), set()) for i in few]
+    filters = (item for _, item in live.filters())
+    while chunk := list(islice(filters, FILTERS_AT_ONCE)):
+        for event, expected in asked:
+            expected.update(covers(chunk, event))
+    for at, (event, expected) in enumerate(asked):
+        found = {live.register.labels[i] for i in answers[at].tolist()}
+        if found != expected:
+            raise SystemExit(f"WRONG ANSWER: {event}: {sorted(found)[:20]}, expected {sorted(expected)[:20]}")
+    return sum(len(expected) for _, expected in asked)
+
+
+class Sample(NamedTuple):
+    """What is noted every few seconds."""
+
+    seconds: float
+    resident: int
+    engine: int
+    filters: int
+    filter_ids: int
+    interface_ids: int
+
+
+def flatness(seconds: Array, sizes: Array) -> dict[str, float]:
+    """What became of a size i64[n] in bytes after the warm-up, which is over at the first of the times f64[n]."""
+    slope = float(np.polyfit(seconds - seconds[0], sizes, 1)[0]) if len(seconds) > 1 else 0.0
+    first, last, most = (round(float(size) / MIB, 2) for size in (sizes[0], sizes[-1], sizes.max()))
+    risen = slope * float(seconds[-1] - seconds[0]) / max(float(sizes[0]), 1.0)
+    return {
+        "first_mib": first,
+        "last_mib": last,
+        "most_mib": most,
+        "mib_per_hour": round(slope * 3600 / MIB, 2),
+        "risen": round(risen, 5),
+    }
+
+
+def spread(seconds: list[float]) -> dict[str, float]:
+    """Milliseconds at the middle, in the tail, and at worst."""
+    return {f"p{p}": round(float(np.percentile(seconds, p)) * 1e3, 3) for p in (50, 99)} | {
+        "max": round(max(seconds) * 1e3, 3)
+    }
+
+
+class Soak:
+    """The table, the engine and the crowd; `run` goes round."""
+
+    def __init__(self, scenario: Scenario, engine: str, batch_events: int, changes: float) -> None:
+        table = identified(Table.from_draft(scenario.draft(0)))
+        self.live = LiveTable(table)
+        self.engine = open_engine(engine, self.live.table, live=True)
+        self._crowd = Crowd(table, scenario, 5)
+        self._events = [scenario.event_range(i * batch_events, (i + 1) * batch_events) for i in range(BATCHES)]
+        self._batches = [events.encode(table.vocabulary) for events in self._events]
+        self._n_changes = round(changes * batch_events)
+        self.pauses: dict[str, list[float]] = {"table": [], "update": [], "event": [], "batch": []}
+        self.counts = dict.fromkeys(("events", "matches", "rows", *(kind.name.lower() for kind in Change)), 0)
+        self.judged = {"events": 0, "answers": 0}
+        self.samples: list[Sample] = []
+        for which in range(ROUNDS_BEFORE):
+            self._round(which)
+
+    def run(self, seconds: float, every: float, judge_every: float) -> None:
+        """Go round for so long, not counting the time of the judge; note sizes and judge at these intervals."""
+        turn, spent, start = 0, 0.0, time.perf_counter()
+        noted = judged = -np.inf
+        while spent < seconds:
+            self._count(*self._round(turn % BATCHES))
+            spent += time.perf_counter() - start
+            if spent >= noted + every or spent >= seconds:
+                noted = spent
+                self._note(spent)
+            if spent >= judged + judge_every or spent >= seconds:
+                judged = spent
+                at = turn % BATCHES
+                self.judged["answers"] += judge(self.live, self.engine, self._events[at], self._batches[at])
+                self.judged["events"] += min(JUDGED, len(self._batches[at]))
+            turn, start = turn + 1, time.perf_counter()
+
+    def _round(self, which: int) -> tuple[list[float], int, Changes]:
+        """Seconds of the four parts, matches of the batch, and what changed."""
+        batch = self._batches[which]
+        rows = list(self._crowd.rows(self._n_changes))
+        refused: list[Refusal] = []
+        clock = time.perf_counter
+        times = [clock()]
+        answers = self.engine.match(batch)
+        times.append(clock())
+        changes = self.live.apply(rows, refused)
+        times.append(clock())
+        if refused or changes is None:
+            raise SystemExit(f"{rows[refused[0].place]}: {refused[0].reason}" if refused else "the vocabulary was too small")
+        self.engine.update(changes)
+        times.append(clock())
+        self.engine.match(batch[:1])
+        times.append(clock())
+        return np.diff(times).tolist(), answers.n_matches, changes
+
+    def _count(self, times: list[float], matches: int, changes: Changes) -> None:
+        for what, seconds in zip(("batch", "table", "update", "event"), times, strict=True):
+            self.pauses[what].append(seconds)
+        self.counts["events"] += len(self._batches[0]) + 1
+        self.counts["matches"] += matches
+        self.counts["rows"] += self._n_changes
+        for kind, n in zip(Change, np.bincount(changes.kind, minlength=len(Change)).tolist(), strict=True):
+            self.counts[kind.name.lower()] += n
+
+    def _note(self, spent: float) -> None:
+        register, there = self.live.register, self._crowd.n_there
+        self.samples.append(Sample(spent, resident(), self.engine.nbytes, there, register.n_filters, register.n_interfaces))
+
+    def memory(self) -> dict[str, dict[str, float]]:
+        """Flatness after the warm-up of what is resident, and of what the engine says."""
+        noted = np.array(self.samples, np.float64)
+        after = noted[noted[:, 0] >= WARM_UP * noted[-1, 0]]
+        return {"resident": flatness(after[:, 0], after[:, 1]), "engine": flatness(after[:, 0], after[:, 2])}
+
+    def over_time(self, most: int = 60) -> dict[str, list[float]]:
+        """The samples, no more than so many."""
+        some = [self.samples[i] for i in np.unique(np.linspace(0, len(self.samples) - 1, most).astype(int)).tolist()]
+        return {
+            "minutes": [round(s.seconds / 60, 3) for s in some],
+            "resident_mib": [round(s.resident / MIB, 1) for s in some],
+            "engine_mib": [round(s.engine / MIB, 2) for s in some],
+            "filters": [s.filters for s in some],
+            "filter_ids": [s.filter_ids for s in some],
+            "interface_ids": [s.interface_ids for s in some],
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engine", default="keyed", help="one that takes changes")
+    parser.add_argument("--scenario", default="clcb-zipf", choices=sorted(n for n, s in SCENARIOS.items() if s.area))
+    parser.add_argument("--filters", type=int, default=200_000)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--changes", type=float, default=0.1, help="changes for each event")
+    parser.add_argument("--batch-events", type=int, default=10_000)
+    parser.add_argument("--bound", type=float, default=0.02, help="what memory may rise by, as a share")
+    parser.add_argument("--note-every", type=float, default=5.0, help="seconds")
+    parser.add_argument("--judge-every", type=float, default=100.0, help="seconds")
+    parser.add_argument("-o", "--output", type=Path)
+    options = parser.parse_args()
+    where = {"machine": machine(), "versions": versions(), "commit": commit(), "command": command()}
+    scenario = SCENARIOS[options.scenario].scaled(options.filters)
+    soak = Soak(scenario, options.engine, options.batch_events, options.changes)
+    soak.run(options.minutes * 60, options.note_every, options.judge_every)
+    seconds, memory = soak.samples[-1].seconds, soak.memory()
+    flat = all(size["risen"] <= options.bound for size in memory.values())
+    record = {
+        "what": "soak",
+        "scenario": scenario.name,
+        "n_filters": scenario.n_filters,
+        "n_interfaces": scenario.n_interfaces,
+        "engine": soak.engine.name,
+        "device": soak.engine.device,
+        "minutes": round(seconds / 60, 2),
+        "flat": flat,
+        "bound": options.bound,
+        "memory": memory,
+        "events_per_s": round(soak.counts["events"] / seconds),
+        "changes_per_s": round(soak.counts["rows"] / seconds),
+        "counts": soak.counts,
+        "pauses_ms": {what: spread(each) for what, each in soak.pauses.items()},
+        "checked": {"naive": soak.judged["events"], "answers": soak.judged["answers"]},
+        "over_time": soak.over_time(),
+        **where,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    line = json.dumps(record)
+    sys.stdout.write(line + "\n")
+    if options.output:
+        with options.output.open("a", encoding="utf-8") as handle:
+            handle.write(line + "\n")
+    if not flat:
+        raise SystemExit(f"memory is not flat: it rose by more than {options.bound:.1%}")
+
+
+if __name__ == "__main__":
+    main()

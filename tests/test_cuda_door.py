@@ -22,6 +22,7 @@ from mpi_match.engines import (
     keyed_answers,
     keyed_grid_kernel,
     keyed_kernel,
+    keyed_wide_kernel,
     open_engine,
 )
 from mpi_match.engines.ccm_kernel import ccm_kernel
@@ -218,6 +219,12 @@ def test_kernels_of_the_grid_compile(kernel: _cuda.Kernel) -> None:
     for compute_capability in ((8, 0), (9, 0)):
         ptx = compiled(kernel, compute_capability)
         assert ("mul.rn.f64" in ptx) == (kernel.name == "grid_kernel_")
+
+
+@pytest.mark.parametrize(("width", "packed", "kind"), [(64, "uint32", 0), (256, "uint64", 1), (64, "uint32", 2)])
+def test_the_kernel_for_wide_events_compiles(width: int, packed: str, kind: int) -> None:
+    for compute_capability in ((8, 0), (9, 0)):
+        assert "atom" in compiled(keyed_wide_kernel.wide_kernel(width, packed, kind), compute_capability)
 
 
 def test_intrinsics_of_a_warp_compile() -> None:

@@ -55,6 +55,7 @@ __all__ = [
     "PinnedBuffer",
     "Stream",
     "add",
+    "atomic_add",
     "ballot",
     "cuda",
     "device_function",
@@ -305,6 +306,15 @@ if simulated:
     def sync_warp() -> None:
         """Wait for the other lanes."""
 
+    def atomic_add(array: Any, index: Any, value: Any) -> Any:
+        """Add to an item of an array that other threads add to; returns what it was.
+
+        The simulator gives `cuda.atomic` only to functions of the kernel's own module.
+        """
+        from numba.cuda.simulator.kernelapi import FakeCUDAAtomic
+
+        return FakeCUDAAtomic().add(array, index, value)
+
     def popcount(bits: Any) -> Any:
         """Number of bits set in an unsigned integer."""
         return np.int64(int(bits).bit_count())
@@ -340,6 +350,10 @@ else:
     @device_function
     def sync_warp() -> None:
         cuda.syncwarp()
+
+    @device_function
+    def atomic_add(array: Any, index: Any, value: Any) -> Any:
+        return cuda.atomic.add(array, index, value)
 
     @device_function
     def popcount(bits: Any) -> Any:

@@ -31,6 +31,7 @@ from mpi_match.engines.keyed_answers import BLOCK, SCAN_THREADS, answer_kernels,
 from mpi_match.engines.keyed_cuda_grid import GridOnGpu, copy
 from mpi_match.engines.keyed_grid_kernel import grid_kernel
 from mpi_match.engines.keyed_kernel import FILTER_IDS, INTERFACES, MASKS, WIDEST, WIDTHS, match_kernel
+from mpi_match.engines.keyed_wide_kernel import WIDE_WIDTHS, wide_kernel
 from mpi_match.matches import Matches, id_dtype
 from mpi_match.table import Table
 
@@ -98,7 +99,7 @@ class KeyedCuda:
         if self._cpu is not None and batch.n_events < FEW_EVENTS:
             return self._cpu.match(batch, filters=filters)
         widest = int(np.diff(batch.offsets).max(initial=0))
-        if self._cpu is not None and widest > WIDTHS[-1]:
+        if self._cpu is not None and widest > WIDE_WIDTHS[-1]:
             return self._cpu.match(batch, filters=filters)
         if widest > WIDEST:
             raise EngineError(
@@ -109,12 +110,16 @@ class KeyedCuda:
             return Matches.from_counts(np.zeros(0, np.int64), np.zeros(0, id_dtype(n_ids)), n_ids)
         self._gpu.make_current()
         kind = FILTER_IDS if filters else MASKS if n_ids <= FEW_INTERFACES else INTERFACES
-        variant = (next(w for w in (*WIDTHS, WIDEST) if widest <= w), f"uint{8 * batch.attributes.itemsize}", kind)
+        widths = (*WIDTHS, *WIDE_WIDTHS, WIDEST)
+        variant = (next(w for w in widths if widest <= w), f"uint{8 * batch.attributes.itemsize}", kind)
+        is_wide = variant[0] in WIDE_WIDTHS
+        trie_kernel = wide_kernel if is_wide else match_kernel
         if self._grid is not None:
             self._grid.flush()
         plan = _Plan(
             kind,
-            match_kernel(*variant) if self._has_trie else None,
+            trie_kernel(*variant) if self._has_trie else None,
+            is_wide,
             None if self._grid is None else grid_kernel(*variant),
             *answer_kernels(kind == MASKS),
             n_ids,
@@ -176,10 +181,15 @@ class _Answers:
 
 
 class _Plan(NamedTuple):
-    """What a batch needs: the kind of answer, its kernels (where the trie, or the grid, has filters), the number of ids."""
+    """What a batch needs.
+
+    The kind of answer; the kernels, where the trie, or the grid, has filters, and whether events are so wide that the trie's
+    needs a warp for each; the number of ids.
+    """
 
     kind: int
-    match_kernel: Kernel | None
+    trie_kernel: Kernel | None
+    is_wide: bool
     grid_kernel: Kernel | None
     count_kernel: Kernel
     write_kernel: Kernel
@@ -227,10 +237,11 @@ class _Lane:
         counts = counts_buffer.array(n)
         self._marks[0].record(stream)
         shape = [n, room, plan.n_ids if is_mask else 0]
-        if plan.match_kernel is not None:
-            plan.match_kernel.bind((n_groups,), BLOCK, [*events, *index, found, slots, *shape])(stream)
-        else:
+        if plan.trie_kernel is None or plan.is_wide:
             stream.zero(found)
+        if plan.trie_kernel is not None:
+            n_blocks = -(-n * (WARP if plan.is_wide else 1) // BLOCK)
+            plan.trie_kernel.bind((n_blocks,), BLOCK, [*events, *index, found, slots, *shape])(stream)
         if plan.grid_kernel is not None and grid is not None and location is not None:
             plan.grid_kernel.bind(
                 (-(-n * WARP // BLOCK),),

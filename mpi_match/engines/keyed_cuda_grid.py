@@ -18,7 +18,7 @@ from mpi_match.engines.keyed_order import in_stretches
 
 MOST_WAITING = 2**20
 """Steps that may wait for the next batch."""
-LONG_BYTES = 2**20
+LONG_BYTES = 2**25
 
 
 def copy(to: Array, source: Array) -> None:

@@ -31,7 +31,6 @@ from mpi_match.engines._cuda import (
     kernel,
     lane,
     multiply,
-    popcount,
     shuffle,
     sync_warp,
 )
@@ -50,6 +49,7 @@ from mpi_match.engines.keyed_grid import (
 )
 from mpi_match.engines.keyed_index import CODES, N_VIRTUAL, SHIFT
 from mpi_match.engines.keyed_kernel import INTERFACES, MASKS, MAX_REGISTERS, verify
+from mpi_match.engines.keyed_warp import append, owner, running_sum, tidy
 
 _on_gpu = scalars(device_function)
 _scale_of, _cell_of, _step_of, _span_of = _on_gpu.scale_of, _on_gpu.cell_of, _on_gpu.step_of, _on_gpu.span_of
@@ -165,68 +165,6 @@ def _leave(blocks: Any, home: Any, mask: Any, entry: Any) -> None:
                 return
 
 
-@device_function
-def _sort(ids: Any, first: Any, n: Any) -> None:
-    """Sort ids[first : first + n], all lanes of a warp together.
-
-    Batcher's merges, each beginning with a mirrored comparison: then n need not be a power of two.
-    """
-    half = np.int64(1)
-    while half < n:
-        stride, mirrored = half, True
-        while stride > 0:
-            for pair in range(lane(), (n + 2 * half - 1) // (2 * half) * half, WARP):
-                run, place = pair // stride, pair % stride
-                low = first + 2 * stride * run + place
-                high = first + 2 * stride * run + (2 * stride - 1 - place if mirrored else stride + place)
-                if high < first + n and ids[low] > ids[high]:
-                    ids[low], ids[high] = ids[high], ids[low]
-            sync_warp()
-            stride, mirrored = stride >> 1, False
-        half *= 2
-
-
-@device_function
-def _distinct(ids: Any, first: Any, n: Any) -> Any:
-    """Leave one of each of the sorted ids[first : first + n], all lanes of a warp together; returns how many there are."""
-    kept, at = np.int64(0), np.int64(0)
-    while at < n:
-        place = first + at + lane()
-        is_new = at + lane() < n and (place == first or ids[place] != ids[place - 1])
-        value = ids[place] if is_new else np.uint32(0)
-        new = np.uint64(ballot(is_new))
-        sync_warp()
-        if is_new:
-            ids[first + kept + popcount(new & ((_ONE << np.uint64(lane())) - _ONE))] = value
-        sync_warp()
-        kept += popcount(new)
-        at += WARP
-    return kept
-
-
-@device_function
-def running_sum(value: Any) -> Any:
-    """The sum of the values of this lane and of those before it."""
-    total, apart = value, 1
-    while apart < WARP:
-        before = shuffle(total, max(lane() - apart, 0))
-        if lane() >= apart:
-            total += before
-        apart *= 2
-    return total
-
-
-@device_function
-def owner(end: Any, place: Any) -> Any:
-    """The first lane whose `end` is beyond a place (ends ascend), or the last."""
-    first, half = 0, WARP >> 1
-    while half > 0:
-        if shuffle(end, first + half - 1) <= place:
-            first += half
-        half >>= 1
-    return first
-
-
 @lru_cache
 def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
     """The kernel for events of at most `width` attributes of type `packed` ("uint32", "uint64"), and one kind of answer."""
@@ -250,7 +188,6 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
     def judge(slot: Any, found: Any, here: Any, event: Any, index: Any, grid: Any, answers: Any) -> Any:
         """Verify the filter of a slot, and give its answer; returns the mask of what this lane has found."""
         records, circles = grid
-        found_of, ids, number, room = answers
         at = np.int64(records[2 * SLOT_WORDS * slot + PLACE])
         r = circles[SLOT_WORDS * slot + 2]
         if r >= 0.0:
@@ -264,9 +201,7 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
         if kind == MASKS:
             return found | bit
         answer = np.uint32(interface) if kind == INTERFACES else records[2 * SLOT_WORDS * slot + FILTER]
-        place = np.int64(cuda.atomic.add(found_of, number, _ONE))
-        if place < room:
-            ids[number * room + place] = answer
+        append(answer, answers)
         return found
 
     @device_function
@@ -400,11 +335,6 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
             if found != np.uint64(0):
                 cuda.atomic.or_(found_of, number, found)
             return
-        total = np.int64(cuda.atomic.add(found_of, number, np.uint64(0)))
-        if total > 1 and total <= room:
-            _sort(ids, number * room, total)
-            kept = _distinct(ids, number * room, total)
-            if lane() == 0:
-                found_of[number] = kept
+        tidy(answers)
 
     return grid_kernel_

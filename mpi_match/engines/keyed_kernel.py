@@ -52,8 +52,9 @@ from mpi_match.engines.keyed_index import (
 )
 from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS
 
-WIDTHS = (8, 64, 256)
-"""Attributes of an event that a thread has room for; the narrowest that holds the widest event of a batch is used."""
+WIDTHS = (8, 16)
+"""Attributes of an event that a thread has room for; the narrowest that holds the widest event of a batch is used.  A warp
+takes wider ones (`keyed_wide_kernel`)."""
 WIDEST = 4096
 """Where there is no CPU to take a wider event: 50 KB of local memory for each thread that fits the GPU."""
 MAX_REGISTERS = 64
@@ -95,7 +96,7 @@ def _enter(mine: Any, sparse: Any, attributes: Any, first: Any, n: Any, index: A
 
 
 @device_function
-def _dense_children(node: Any, bits: Any, index: Any) -> Any:
+def dense_children(node: Any, bits: Any, index: Any) -> Any:
     """A node's row and first dense child, and the bits of the row that the event has."""
     at = np.int64(index[1][NODES]) + NODE_WORDS * node
     row0, row1 = index[1][at], index[1][at + 1]
@@ -103,7 +104,7 @@ def _dense_children(node: Any, bits: Any, index: Any) -> Any:
 
 
 @device_function
-def _next_child(row: Any, left: Any) -> Any:
+def next_child(row: Any, left: Any) -> Any:
     """The dense child by the most frequent feature of the bits that are left, and what is left then."""
     row0, row1, first = row
     left0, left1 = left
@@ -115,22 +116,26 @@ def _next_child(row: Any, left: Any) -> Any:
 
 
 @device_function
-def _has_sparse_children(node: Any, index: Any) -> Any:
+def has_sparse_children(node: Any, index: Any) -> Any:
     """Do keys go on from this node with a sparse feature?"""
     return (index[1][np.int64(index[1][NODES]) + NODE_WORDS * node + 3] & SPARSE_CHILDREN) != np.uint64(0)
 
 
 @device_function
-def _probe(parent: Any, feature: Any, index: Any) -> Any:
-    """The child of a node by a sparse feature, or -1."""
+def may_have_child(parent: Any, feature: Any, index: Any) -> Any:
+    """May a node have a child by a sparse feature?  The bit array says no for nearly all that have none."""
     t32, t64, _ = index
+    word, bit = _bit_of(_hash_of(np.uint64(parent) << np.uint64(32) | np.uint64(feature)), t64[N_BITS])
+    return (t32[np.int64(t64[BITS] + word)] & bit) != 0
+
+
+@device_function
+def child_of(parent: Any, feature: Any, index: Any) -> Any:
+    """The child of a node by a sparse feature, or -1."""
+    _, t64, _ = index
     wanted = np.uint64(parent) << np.uint64(32) | np.uint64(feature)
-    hashed = _hash_of(wanted)
-    word, bit = _bit_of(hashed, t64[N_BITS])
-    if not t32[np.int64(t64[BITS] + word)] & bit:
-        return np.int64(-1)
     mask = t64[N_SLOTS] - _ONE
-    slot = hashed & mask
+    slot = _hash_of(wanted) & mask
     while True:
         at = np.int64(t64[SLOTS] + slot * np.uint64(2))
         key = t64[at]
@@ -139,6 +144,12 @@ def _probe(parent: Any, feature: Any, index: Any) -> Any:
         if key == EMPTY:
             return np.int64(-1)
         slot = (slot + _ONE) & mask
+
+
+@device_function
+def _probe(parent: Any, feature: Any, index: Any) -> Any:
+    """The child of a node by a sparse feature, or -1."""
+    return child_of(parent, feature, index) if may_have_child(parent, feature, index) else np.int64(-1)
 
 
 @device_function
@@ -222,13 +233,33 @@ def insert(ids: Any, first: Any, n: Any, room: Any, value: Any, distinct: Any) -
     return n + 1
 
 
-def _scanner(kind: int) -> Any:
-    """The function that verifies the list of a node; `found` is the mask of matched interfaces, or the count of answers."""
+def giver(kind: int) -> Any:
+    """The function that puts an answer where it belongs among the event's, which are sorted."""
+
+    @device_function
+    def give(answer: Any, found: Any, slots: Any) -> Any:
+        ids, first, room = slots
+        return np.uint64(insert(ids, first, np.int64(found), room, answer, kind == INTERFACES))
+
+    return give
+
+
+def walkers(kind: int, give: Any) -> tuple[Any, Any, Any]:
+    """The functions that visit nodes of the first, second and third level: each scans its list and visits dense children."""
+    visit3 = _scanner(kind, give)
+    visit2 = _with_children(visit3, visit3)
+    return _with_children(visit3, visit2), visit2, visit3
+
+
+def _scanner(kind: int, give: Any) -> Any:
+    """The function that verifies the list of a node.
+
+    `found` is the mask of matched interfaces, or what `give` makes of it with each answer.
+    """
 
     @device_function
     def scan(node: Any, found: Any, bits: Any, event: Any, index: Any, slots: Any) -> Any:
         t32, t64, words = index
-        ids, first, room = slots
         list_ = t64[np.int64(t64[NODES]) + NODE_WORDS * node + 2]
         if list_ == EMPTY:
             return found
@@ -242,10 +273,8 @@ def _scanner(kind: int) -> Any:
             if is_known or verify(at, counts, event, index):
                 if kind == MASKS:
                     found |= bit
-                elif kind == INTERFACES:
-                    found = np.uint64(insert(ids, first, np.int64(found), room, interface, True))
                 else:
-                    found = np.uint64(insert(ids, first, np.int64(found), room, np.int64(t32[entry]), False))
+                    found = give(interface if kind == INTERFACES else np.int64(t32[entry]), found, slots)
                 if kind != FILTER_IDS:
                     at += np.int64(words[at + 3])
                     continue
@@ -262,9 +291,9 @@ def _with_children(scan: Any, visit: Any) -> Any:
     @device_function
     def scan_and_visit(node: Any, found: Any, bits: Any, event: Any, index: Any, slots: Any) -> Any:
         found = scan(node, found, bits, event, index, slots)
-        row, left = _dense_children(node, bits, index)
+        row, left = dense_children(node, bits, index)
         while left[0] | left[1]:
-            child, left = _next_child(row, left)
+            child, left = next_child(row, left)
             found = visit(child, found, bits, event, index, slots)
         return found
 
@@ -274,9 +303,7 @@ def _with_children(scan: Any, visit: Any) -> Any:
 @lru_cache
 def match_kernel(width: int, packed: str, kind: int) -> Kernel:
     """The kernel for events of at most `width` attributes of type `packed` ("uint32", "uint64"), and one kind of answer."""
-    visit3 = _scanner(kind)
-    visit2 = _with_children(visit3, visit3)
-    visit1 = _with_children(visit3, visit2)
+    visit1, visit2, visit3 = walkers(kind, giver(kind))
     local_type = np.uint32 if packed == "uint32" else np.uint64
     n_features = 2 * width
 
@@ -317,26 +344,26 @@ def match_kernel(width: int, packed: str, kind: int) -> Kernel:
         n_sparse, bits = _enter(mine, sparse, attributes, first, n, index)
         root = np.int64(t64[ROOT])
         found = visit3(root, np.uint64(0), bits, event, index, slots)
-        row, left = _dense_children(root, bits, index)
+        row, left = dense_children(root, bits, index)
         full = ~np.uint64(0) >> np.uint64(64 - n_masked) if n_masked > 0 else ~np.uint64(0)
         next_sparse = np.int64(0)
         while found != full:  # the nodes of single features: dense ones from frequent to rare, then sparse ones
             if left[0] | left[1]:
-                one, left = _next_child(row, left)
+                one, left = next_child(row, left)
             elif next_sparse < n_sparse:
                 one = np.int64(sparse[next_sparse])
                 next_sparse += 1
             else:
                 break
             found = visit1(one, found, bits, event, index, slots)
-            if not _has_sparse_children(one, index):
+            if not has_sparse_children(one, index):
                 continue
             for i in range(n_sparse):
                 two = _probe(one, sparse[i], index) if np.int64(sparse[i]) > one else np.int64(-1)
                 if two < 0:
                     continue
                 found = visit2(two, found, bits, event, index, slots)
-                if not _has_sparse_children(two, index):
+                if not has_sparse_children(two, index):
                     continue
                 for j in range(n_sparse):
                     three = _probe(two, sparse[j], index) if sparse[j] > sparse[i] else np.int64(-1)

@@ -63,6 +63,7 @@ def _tiny_shapes():
         keyed_cuda,
         keyed_cuda_grid,
         keyed_grid_kernel,
+        keyed_wide_kernel,
     )
 
     patch = pytest.MonkeyPatch()
@@ -84,7 +85,7 @@ def _tiny_shapes():
     patch.setattr(clcb_batch, "PASS_EVENTS", 11)
     patch.setattr(clcb_batch, "FIRST_PAIRS", 1)
     patch.setattr(clcb_event, "FIRST_IDS", 1)
-    for module in (keyed_answers, keyed_cuda, keyed_cuda_grid, keyed_grid_kernel):
+    for module in (keyed_answers, keyed_cuda, keyed_cuda_grid, keyed_grid_kernel, keyed_wide_kernel):
         patch.setattr(module, "BLOCK", 4)
     for module in (keyed_answers, keyed_cuda):
         patch.setattr(module, "SCAN_THREADS", 4)

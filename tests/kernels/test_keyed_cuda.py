@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from cases import CASES, event_of, filters_of
 from hypothesis import HealthCheck, given, settings
 from judge import KINDS, answers, expected
 from strategies import subscriptions_and_events
 
-from mpi_match.engines import keyed_cuda, open_engine
+from mpi_match.engines import keyed_cuda, keyed_index, open_engine
+from mpi_match.engines.keyed import consolidated
+from mpi_match.engines.keyed_index import DENSE, N_FEATURES
 from mpi_match.events import Events
+from mpi_match.model import make_event, make_filter
 from mpi_match.table import Table
 
 
@@ -34,6 +38,28 @@ def test_many_filters_and_slices(answer):
     table = Table.from_filters(filters)
     batch = Events.of(events).encode(table.vocabulary)
     assert answers(open_engine("keyed_cuda", table), table, batch, answer) == expected(table, events, answer)
+
+
+def test_wide_events(answer, monkeypatch):
+    """A warp for each event; so many values that most features are sparse, and keys of one to three of them."""
+    monkeypatch.setattr(keyed_index, "choose_depth", lambda *_: 3)
+    rng = np.random.default_rng(7)
+    rows = [{f"n{n}": int(rng.integers(8)) for n in rng.choice(40, 25, replace=False)} for _ in range(5)]
+    events = [make_event(row) for row in rows]
+    filters = []
+    for i in range(300):
+        row = rows[i % 5] if i % 3 else {f"n{n}": int(rng.integers(8)) for n in range(40)}
+        names = rng.choice(sorted(row), 1 + i % 4, replace=False)
+        operators = ["=" if rng.random() < 0.8 else "<=" for _ in names]
+        constraints = [[str(name), op, row[str(name)]] for name, op in zip(names, operators, strict=True)]
+        filters.append(make_filter(str(i % 50), constraints))
+    table = Table.from_filters(filters)
+    index, _ = consolidated(table, live=False)
+    assert int(index.table[N_FEATURES]) > DENSE + 50
+    batch = Events.of(events).encode(table.vocabulary)
+    found = answers(open_engine("keyed_cuda", table), table, batch, answer)
+    assert found == expected(table, events, answer)
+    assert all(found)
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

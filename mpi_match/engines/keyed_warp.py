@@ -1,0 +1,102 @@
+"""What the lanes of a warp do together where a warp, not a thread, takes an event.
+
+Answers are appended by whichever lane finds one, in no order and perhaps twice, and `tidy` makes them what they are to be:
+sorted and distinct.  They are all counted; where there are more than there is room for, they stay as they are, and the batch
+is matched again.
+
+    answers   found_of, ids, number, room: u64[n] counts, u32[n * room], the event, its room
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpi_match.engines._cuda import WARP, atomic_add, ballot, device_function, lane, popcount, shuffle, sync_warp
+
+_ONE = np.uint64(1)
+
+
+@device_function
+def append(answer: Any, answers: Any) -> None:
+    """Give an answer of the event."""
+    found_of, ids, number, room = answers
+    place = np.int64(atomic_add(found_of, number, _ONE))
+    if place < room:
+        ids[number * room + place] = answer
+
+
+@device_function
+def _sort(ids: Any, first: Any, n: Any) -> None:
+    """Sort ids[first : first + n], all lanes of a warp together.
+
+    Batcher's merges, each beginning with a mirrored comparison: then n need not be a power of two.
+    """
+    half = np.int64(1)
+    while half < n:
+        stride, mirrored = half, True
+        while stride > 0:
+            for pair in range(lane(), (n + 2 * half - 1) // (2 * half) * half, WARP):
+                run, place = pair // stride, pair % stride
+                low = first + 2 * stride * run + place
+                high = first + 2 * stride * run + (2 * stride - 1 - place if mirrored else stride + place)
+                if high < first + n and ids[low] > ids[high]:
+                    ids[low], ids[high] = ids[high], ids[low]
+            sync_warp()
+            stride, mirrored = stride >> 1, False
+        half *= 2
+
+
+@device_function
+def _distinct(ids: Any, first: Any, n: Any) -> Any:
+    """Leave one of each of the sorted ids[first : first + n], all lanes of a warp together; returns how many there are."""
+    kept, at = np.int64(0), np.int64(0)
+    while at < n:
+        place = first + at + lane()
+        is_new = at + lane() < n and (place == first or ids[place] != ids[place - 1])
+        value = ids[place] if is_new else np.uint32(0)
+        new = np.uint64(ballot(is_new))
+        sync_warp()
+        if is_new:
+            ids[first + kept + popcount(new & ((_ONE << np.uint64(lane())) - _ONE))] = value
+        sync_warp()
+        kept += popcount(new)
+        at += WARP
+    return kept
+
+
+@device_function
+def tidy(answers: Any) -> None:
+    """Sort the event's answers and leave one of each, if there was room for all of them."""
+    found_of, ids, number, room = answers
+    sync_warp()
+    total = np.int64(atomic_add(found_of, number, np.uint64(0)))
+    if total > 1 and total <= room:
+        _sort(ids, number * room, total)
+        kept = _distinct(ids, number * room, total)
+        if lane() == 0:
+            found_of[number] = kept
+
+
+@device_function
+def running_sum(value: Any) -> Any:
+    """The sum of the values of this lane and of those before it."""
+    total, apart = value, 1
+    while apart < WARP:
+        before = shuffle(total, max(lane() - apart, 0))
+        if lane() >= apart:
+            total += before
+        apart *= 2
+    return total
+
+
+@device_function
+def owner(end: Any, place: Any) -> Any:
+    """The first lane whose `end` is beyond a place (ends ascend), or the last."""
+    first, half = 0, WARP >> 1
+    while half > 0:
+        if shuffle(end, first + half - 1) <= place:
+            first += half
+        half >>= 1
+    return first

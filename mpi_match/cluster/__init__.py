@@ -12,6 +12,7 @@
     matcher        an engine, in a thread of its own where that pays
     round_trips    how long batches take to the workers and back
     shares         a host's cores and GPUs, divided among its workers
+    patience       how a rank waits
     interruption   SIGTERM is Ctrl-C
     alone          a run of one process, which needs no MPI
 

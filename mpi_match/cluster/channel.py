@@ -15,9 +15,7 @@ body needs no number.
 
 from __future__ import annotations
 
-import os
 import struct
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -94,51 +92,6 @@ def pieces(array: Array) -> Iterator[Array]:
     """A contiguous array as u8 pieces of at most PIECE_BYTES; none for an empty one."""
     flat = array.reshape(-1).view(np.uint8)
     return (flat[at : at + PIECE_BYTES] for at in range(0, len(flat), PIECE_BYTES))
-
-
-SPARE_CORES = 8
-"""With so many cores a rank may keep one busy."""
-
-
-class Backoff:
-    """Sleeps between looks: 1 µs, twice as long each time, at most 1 ms.
-
-    `soon` is for while a transfer is under way: a large one needs many turns of both sides, so the sleep stays at 32 µs, and
-    where cores are plenty there is none (half as much again passes through Open MPI's shared memory then).
-
-    A sleep of 1 µs takes fifty, longer than an event there and back.  A rank that has a core for itself and no other thread
-    to leave it to is `tireless`: it looks without sleeping until nothing has happened for 10 ms.
-    """
-
-    SHORTEST_S, LONGEST_S = 1e-6, 1e-3
-    SOON_S = 0.0 if len(os.sched_getaffinity(0)) >= SPARE_CORES else 32e-6
-    TIRED_S = 10e-3
-    LOOKS = 20
-
-    def __init__(self, *, tireless: bool = False) -> None:
-        self._tireless = tireless
-        self.looks = self.LOOKS if tireless else 1
-        """How many looks to take at a time."""
-        self.reset()
-
-    def reset(self) -> None:
-        """Something happened: look again soon."""
-        self._next_s = self.SHORTEST_S
-        self._awake_until = time.monotonic() + self.TIRED_S if self._tireless else 0.0
-
-    def next_s(self, *, soon: bool = False) -> float:
-        """How long to sleep now."""
-        if self._awake_until and time.monotonic() < self._awake_until:
-            return 0.0
-        now_s = min(self._next_s, self.SOON_S) if soon else self._next_s
-        self._next_s = min(2 * now_s, self.LONGEST_S)
-        return now_s
-
-    def wait(self, *, soon: bool = False) -> None:
-        """Sleep that long."""
-        seconds = self.next_s(soon=soon)
-        if seconds or not self._tireless:  # to sleep for no time takes as long as for the shortest
-            time.sleep(seconds)
 
 
 @dataclass

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from mpi4py import MPI
 
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.channel import Backoff
+from mpi_match.cluster.patience import Backoff
 from mpi_match.engines import EngineError
 from mpi_match.model import ModelError
 from mpi_match.storage import StorageError

@@ -26,11 +26,12 @@ from mpi4py import MPI
 
 from mpi_match.arrays import Array
 from mpi_match.cluster import RunSummary
-from mpi_match.cluster.channel import Answer, Backoff, Do, Order, Said, Traffic, inline_body, words_of
+from mpi_match.cluster.channel import Answer, Do, Order, Said, Traffic, inline_body, words_of
 from mpi_match.cluster.consensus import Ended, Failure, exit_code_of
 from mpi_match.cluster.dispatch import Dispatcher, Emit, Instruction, Send
 from mpi_match.cluster.feed import READERS, Buffers, ReadAhead
 from mpi_match.cluster.job import Job, Opened
+from mpi_match.cluster.patience import Backoff
 from mpi_match.cluster.round_trips import RoundTrips
 from mpi_match.cluster.write_behind import WriteBehind
 from mpi_match.matches import id_dtype

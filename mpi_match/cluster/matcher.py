@@ -12,7 +12,6 @@ sees MPI.
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from queue import Empty, Queue, SimpleQueue
@@ -24,6 +23,7 @@ from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
 from mpi_match.change_stream import StampedChanges
 from mpi_match.cluster.changing import match_changing
+from mpi_match.cluster.patience import pause
 from mpi_match.engines import Engine
 from mpi_match.vocabulary import Vocabulary
 
@@ -122,8 +122,7 @@ class ShortMatcher:
         """See `Matcher.get`."""
         if self._work:
             return _match(self._engine, self._work.popleft(), *self._how)
-        if timeout_s:
-            time.sleep(timeout_s)
+        pause(timeout_s)
         return None
 
     def stop(self, timeout_s: float) -> None:

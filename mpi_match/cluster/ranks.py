@@ -20,12 +20,12 @@ from mpi4py import MPI
 
 from mpi_match.cluster import ClusterError, RunOptions, RunSummary
 from mpi_match.cluster.alone import run_alone
-from mpi_match.cluster.channel import Backoff
 from mpi_match.cluster.consensus import Ended, agree
 from mpi_match.cluster.interruption import terminate_as_interrupt
 from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.launcher import Launch, singleton_refusal
 from mpi_match.cluster.matcher import Matcher, ShortMatcher
+from mpi_match.cluster.patience import Backoff, sleep_exactly
 from mpi_match.cluster.table_copy import share_table
 from mpi_match.cluster.topology import Topology
 from mpi_match.engines import open_engine
@@ -63,6 +63,7 @@ def run_ranks(options: RunOptions, launch: Launch) -> RunSummary | None:
 
 
 def _run(options: RunOptions, comm: MPI.Comm) -> RunSummary | None:
+    sleep_exactly()
     topology = Topology.find(comm)
     told = comm.bcast(replace(options, progress=None))  # the master's options are everybody's
     if comm.rank == 0:

@@ -16,10 +16,11 @@ import numpy as np
 from mpi4py import MPI
 
 from mpi_match.arrays import Array
-from mpi_match.cluster.channel import Answer, Backoff, Do, Order, Said, Traffic, inline_body, words_of
+from mpi_match.cluster.channel import Answer, Do, Order, Said, Traffic, inline_body, words_of
 from mpi_match.cluster.consensus import Failure
 from mpi_match.cluster.feed import Buffers, InOrder
 from mpi_match.cluster.matcher import Matched, Matcher, Received, ShortMatcher
+from mpi_match.cluster.patience import Backoff
 
 MASTER = 0
 PATIENCE_S = 5.0

@@ -1,0 +1,37 @@
+"""The map on the README is what its script makes, and says the truth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from bench import who_gets_it
+from bench.who_gets_it import ELSEWHERE, GETS, OTHER, RIDE
+
+from mpi_match import LiveMatcher
+from mpi_match.model import covers, make_event
+
+MAP = Path(who_gets_it.__file__).with_suffix(".svg")
+
+
+def test_the_map_shows_what_the_matcher_says() -> None:
+    found = who_gets_it.scenes()
+    matcher, event = LiveMatcher(who_gets_it.SUBSCRIPTIONS), make_event(RIDE, (RIDE["x"], RIDE["y"]))
+    for changes, subscribers in zip(([], who_gets_it.CHANGES), found, strict=True):
+        matcher.update(changes)
+        assert [who.interface for who in subscribers if who.answer == GETS] == covers(matcher.filters(), event)
+        assert {who.answer for who in subscribers} == {GETS, OTHER, ELSEWHERE}
+    assert [[who.interface for who in each if who.answer == GETS] for each in found] == [["taxi 1", "van"], ["taxi 3"]]
+    assert who_gets_it.description_in(MAP) == who_gets_it.described(found)
+
+
+def test_the_map_is_what_the_script_draws(tmp_path: Path) -> None:
+    matplotlib = pytest.importorskip("matplotlib", reason="the map needs matplotlib (extra `plot`)")
+    one, two = tmp_path / "1.svg", tmp_path / "2.svg"
+    for path in (one, two):
+        who_gets_it.draw(who_gets_it.scenes(), path)
+    assert one.read_bytes() == two.read_bytes()
+    assert who_gets_it.description_in(one) == who_gets_it.description_in(MAP)
+    if f"Matplotlib v{matplotlib.__version__}," not in MAP.read_text(encoding="utf-8"):
+        pytest.skip(f"the map was drawn by another version than {matplotlib.__version__}, which may draw it in other bytes")
+    assert one.read_bytes() == MAP.read_bytes()

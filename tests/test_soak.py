@@ -1,0 +1,87 @@
+"""The soak goes round, and stops at a wrong answer, at a change that is refused, and where memory grows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import count
+
+import numpy as np
+import pytest
+from bench import soak
+from bench.soak import MIB, Crowd, Soak, flatness
+
+from mpi_match.changes import Change
+from mpi_match.live_table import Refusal
+from mpi_match.table import Table
+from mpi_match.workloads import SCENARIOS
+
+CROWDED = replace(SCENARIOS["clcb-area-1"], n_filters=600, n_interfaces=60, filter_size=(0, 1))
+"""Some twenty answers for every event."""
+SHORT = ["--filters", "500", "--batch-events", "200", "--minutes", "0.01", "--note-every", "0.05", "--judge-every", "0.2"]
+
+
+def run_main(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
+    monkeypatch.setattr("sys.argv", ["soak.py", *SHORT, *words])
+    soak.main()
+
+
+def test_a_short_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run_main(monkeypatch, "--bound", "0.5", "--scenario", "clcb-area-1")
+    record = json.loads(capsys.readouterr().out)
+    counts = record["counts"]
+    assert record["engine"] == "keyed"
+    assert record["flat"]
+    assert counts["rows"] * 201 == counts["events"] * 20 > 0  # in each round 200 events, and one alone
+    assert all(counts[kind.name.lower()] > 0 for kind in Change)
+    assert record["checked"]["naive"] >= 2 * soak.JUDGED
+    assert record["checked"]["answers"] > 0
+    assert all(worst["max"] >= worst["p99"] >= worst["p50"] > 0 for worst in record["pauses_ms"].values())
+    assert max(record["over_time"]["filter_ids"]) <= 500  # given again, however many new ids there were
+    assert record["memory"]["engine"]["last_mib"] > 0
+
+
+def test_memory_that_grows_ends_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = count(100 * MIB, MIB)
+    monkeypatch.setattr(soak, "resident", lambda: next(sizes))
+    with pytest.raises(SystemExit, match="memory is not flat"):
+        run_main(monkeypatch, "--engine", "reference")
+    record = json.loads(capsys.readouterr().out)
+    assert not record["flat"]
+    assert record["memory"]["resident"]["risen"] > 0.02 >= record["memory"]["engine"]["risen"]
+
+
+def test_flatness_is_that_of_the_line() -> None:
+    seconds = np.arange(60.0, 120.0, 5.0)
+    rising = flatness(seconds, 200 * MIB + (seconds - 60) * MIB)
+    assert rising == pytest.approx(
+        {"first_mib": 200, "last_mib": 255, "most_mib": 255, "mib_per_hour": 3600, "risen": 0.275}
+    )
+    level = flatness(seconds, np.where(np.arange(len(seconds)) % 2, 201, 200) * MIB)
+    assert abs(level["risen"]) < 0.005
+    assert level["most_mib"] == 201
+
+
+def test_a_ghost_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Soak(CROWDED, "reference", 200, 0.1)
+    monkeypatch.setattr(found.engine, "update", lambda changes: None)
+    with pytest.raises(SystemExit, match="WRONG ANSWER"):
+        found.run(2.0, 1.0, 0.5)
+
+
+def test_a_refusal_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Soak(CROWDED, "reference", 200, 0.1)
+    monkeypatch.setattr(found.live, "apply", lambda rows, refused: refused.append(Refusal(0, "no such filter")))
+    with pytest.raises(SystemExit, match="no such filter"):
+        found.run(1.0, 1.0, 1.0)
+
+
+def test_about_half_of_the_guests_are_away_in_the_end() -> None:
+    table = soak.identified(Table.from_draft(CROWDED.draft()))
+    crowd = Crowd(table, CROWDED, 0)
+    assert crowd.n_there == 600
+    rows = list(crowd.rows(20_000))
+    assert 0.85 < sum(row.kind is Change.MOVE for row in rows) / len(rows) < 0.97
+    came = [item.id for row in rows for item in row.filters]
+    assert len(set(came)) == len(came) > 1000  # all of them new ids
+    assert 550 < crowd.n_there < 590  # 60 filters are those of guests

@@ -128,7 +128,7 @@ def test_run_and_match_agree_with_each_other_and_with_covers(workload, tmp_path)
 def test_run_prints_its_summary_and_nothing_else_on_standard_output(workload):
     result = run_in(workload, "again.h5", "--json", "--batch", 7, "--schedule", "static")
     found = json.loads(result.stdout)
-    assert set(found) == SUMMARY_KEYS
+    assert set(found) == SUMMARY_KEYS | {"round_trip_us"}
     assert found["events"] == N_EVENTS
     assert f"{N_EVENTS} events" in result.stderr
     assert (workload / "again.h5").read_bytes() == (workload / "matches.h5").read_bytes()
@@ -595,7 +595,7 @@ def test_wrong_usage_is_code_2(arguments, said):
 
 
 def test_an_engine_that_cannot_run_is_code_5(rows, monkeypatch):
-    def refuse(name, table, threads=None):
+    def refuse(name, table, threads=None, live=False):
         raise engines.EngineError("no GPU here")
 
     monkeypatch.setattr("mpi_match.local.open_engine", refuse)

@@ -16,10 +16,10 @@ and labels are new ones without end, which is what a leak feeds on.  No change m
 
 Now and then a sample of events, those with answers first, is judged by `model.covers` on the filters that are there then.
 The clock of the soak stands still meanwhile; it starts after some rounds in which everything is compiled.  Also judged is
-memory: resident (VmRSS) and `engine.nbytes`, both noted every few seconds.  After a warm-up, the first half, a straight line
-is fitted; if it rises by more than `--bound`, a share of what there was after the warm-up, the soak has failed (exit 1), as it
-has with a wrong answer.  The warm-up is long because dictionaries are: what leaves one keeps its place until Python makes the
-dictionary anew, once larger and from then on as large, and with 200,000 filters it takes 150,000 new ids to get there.
+memory: resident (VmRSS) and `engine.nbytes`, both noted every few seconds.  After a warm-up, the first half, a straight
+line is fitted; if it rises by more than `--bound`, a share of what there was after the warm-up, the soak has failed (exit
+1), as it has with a wrong answer.  The warm-up is long because dictionaries are: what leaves one keeps its place until
+Python makes the dictionary anew, once larger and from then on as large; with 200,000 filters that takes 150,000 new ids.
 
 The record is one JSON line:
 

@@ -181,7 +181,7 @@ def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:
 _on_cpu = scalars(numba.njit)
 level_of, scale_of, cell_of, step_of = _on_cpu.level_of, _on_cpu.scale_of, _on_cpu.cell_of, _on_cpu.step_of
 hash_of_cell, home_of, may_hold, name_bit = _on_cpu.hash_of_cell, _on_cpu.home_of, _on_cpu.may_hold, _on_cpu.name_bit
-_span_of, _entry_of = _on_cpu.span_of, _on_cpu.entry_of
+span_of, entry_of = _on_cpu.span_of, _on_cpu.entry_of
 
 
 class Grid:
@@ -266,12 +266,12 @@ def _change(slot: Any, entering: bool, blocks: Array, floats: Array, records: Ar
     if records[2 * SLOT_WORDS * slot + PLACE] == 0:
         return
     x, y, r = floats[SLOT_WORDS * slot], floats[SLOT_WORDS * slot + 1], floats[SLOT_WORDS * slot + 2]
-    level, scale, column, row, columns, rows = _span_of(x, y, r)
+    level, scale, column, row, columns, rows = span_of(x, y, r)
     anchor, names = np.int64(keys[slot] & LOW), keys[slot] >> np.uint64(32)
     stripe, mask = slot & ((np.int64(1) << (np.int64(stripes[anchor]) - 1)) - 1), np.uint64(len(blocks) // BLOCK_WORDS - 1)
     for i in range(columns):
         for j in range(rows):
-            entry = _entry_of(slot, names, x, y, r, scale, column + i, row + j)
+            entry = entry_of(slot, names, x, y, r, scale, column + i, row + j)
             home = home_of(hash_of_cell(level, column + i, row + j), anchor, stripe, mask)
             if entering:
                 _enter(blocks, home, mask, entry)
@@ -323,7 +323,7 @@ def _count_sharing(area: Array, anchors: Array, sample: Any, counts: Array, entr
     mask = np.uint64(len(counts) - 1)
     for summing in range(2):
         for f in range(len(area)):
-            level, _, column, row, columns, rows = _span_of(area[f, 0], area[f, 1], area[f, 2])
+            level, _, column, row, columns, rows = span_of(area[f, 0], area[f, 1], area[f, 2])
             for i in range(columns):
                 for j in range(rows):
                     key = np.uint64(

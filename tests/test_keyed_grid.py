@@ -1,0 +1,134 @@
+"""The grid of `keyed`: no circle is missed whatever its size and place, and any number of moves leaves nothing behind."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from live_machine import run_machine
+
+from mpi_match.changes import Change, Changes
+from mpi_match.engines import EngineError, keyed_live, open_engine
+from mpi_match.engines.keyed_grid import (
+    BLOCK_WORDS,
+    EVERYWHERE,
+    Grid,
+    cell_of,
+    entry_of,
+    may_hold,
+    name_bit,
+    scale_of,
+    span_of,
+    step_of,
+    steps_of,
+)
+from mpi_match.events import Events
+from mpi_match.model import Area, inside, make_event, make_filter
+from mpi_match.table import Table
+
+COORDINATES = (
+    st.floats(allow_nan=False, allow_infinity=False) | st.floats(-10, 10) | st.sampled_from((0.0, -0.0, 5e-324, -1.0))
+)
+RADII = st.floats(0, allow_nan=False, allow_infinity=False) | st.floats(0, 3)
+
+
+@st.composite
+def circles_and_points(draw: st.DrawFn) -> tuple[Area, tuple[float, float]]:
+    """A circle and a point that is often on its edge, where rounding decides."""
+    circle = Area(draw(COORDINATES), draw(COORDINATES), draw(RADII))
+    angle = draw(st.sampled_from((0.0, math.pi / 2, math.pi, -math.pi / 2)) | st.floats(0, 7))
+    distance = circle.r * draw(st.sampled_from((1.0, 1 + 2**-52, 1 - 2**-53, 0.5)) | st.floats(0, 1.1))
+    point = (circle.x + distance * math.cos(angle), circle.y + distance * math.sin(angle))
+    assume(all(map(math.isfinite, point)))
+    return circle, point
+
+
+@given(circles_and_points(), st.integers(0, 2**31 - 2), st.sets(st.integers(0, 1000), max_size=5))
+@example((Area(0.0, 0.0, 1e200), (1e180, 0.0)), 0, set())
+@example((Area(1e300, 0.0, 1e-3), (1e300, 0.0)), 1, {3})
+@example((Area(0.0, 0.0, 0.0), (1e-170, 0.0)), 2, set())
+def test_a_point_inside_is_in_a_cell_of_the_circle_and_its_entry_may_hold_it(
+    given_: tuple[Area, tuple[float, float]], slot: int, asked: set[int]
+) -> None:
+    circle, (x, y) = given_
+    level, scale, column, row, columns, rows = span_of(*circle)
+    assert 1 <= columns <= 3
+    assert 1 <= rows <= 3
+    if not inside((x, y), circle) or level == EVERYWHERE:
+        return
+    assert scale == scale_of(level)
+    here, there = cell_of(x, scale), cell_of(y, scale)
+    assert column <= here < column + columns
+    assert row <= there < row + rows
+    names = np.uint64(0)
+    for name in asked:
+        names |= name_bit(name)
+    entry = entry_of(slot, names, *circle, scale, here, there)
+    assert int(entry) >> 32 == slot + 1
+    steps = step_of(x, scale, here), step_of(y, scale, there)
+    assert may_hold(entry, *steps, 255 & ~int(names))
+    assert not asked or not may_hold(entry, *steps, int(names))
+
+
+def entries_in(grid: Grid) -> np.ndarray:
+    """Every entry of every block."""
+    return grid.blocks.reshape(-1, BLOCK_WORDS)[:, 1:][grid.blocks.reshape(-1, BLOCK_WORDS)[:, 1:] != 0]
+
+
+def test_moves_leave_nothing_behind() -> None:
+    """Any number of moves through crowded cells; then each filter has the entries of its last place, and then none."""
+    n, rng = 300, np.random.default_rng(5)
+    stripes = np.array([1, 2, 3], np.uint8)
+    moved, fresh = Grid(n, stripes), Grid(n, stripes)
+    slots, keys, there = np.arange(n), rng.integers(0, 3, n), np.ones(n)
+
+    def steps() -> np.ndarray:
+        circles = np.column_stack([rng.integers(0, 3, (n, 2)) / 4, 10 ** rng.uniform(-2, 0, n)])
+        return steps_of(slots, keys, circles, there, slots)
+
+    for _ in range(50):
+        last = steps()
+        moved.apply(last)
+    fresh.apply(last)
+    assert np.array_equal(np.sort(entries_in(moved)), np.sort(entries_in(fresh)))
+    assert len(entries_in(moved)) >= n
+    moved.grow(2 * n)
+    assert np.array_equal(np.sort(entries_in(moved)), np.sort(entries_in(fresh)))
+    moved.apply(steps_of(slots, keys, np.full((n, 3), np.nan), np.zeros(n), slots))
+    assert len(entries_in(moved)) == 0
+
+
+def test_an_engine_that_grows_at_every_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed_live, "SPARE", 0.0)
+    monkeypatch.setattr(keyed_live, "LEAST_SPARE", 1)
+    run_machine("keyed", 10, 20)
+
+
+def changes_of(kind: Change, target: int, area: tuple[float, float, float] = (math.nan,) * 3) -> Changes:
+    none = np.full(1, -1, np.int32)
+    return Changes(
+        *(np.array([kind], np.uint8), np.array([target], np.uint32), np.array([area]), none),
+        *(np.zeros(1, np.uint32), None, 3, 1),
+    )
+
+
+def test_changes_that_cannot_be_made_are_refused() -> None:
+    table = Table.from_filters([make_filter("i", [], [0, 0, 1]), make_filter("i", [["x", "=", 1]])])
+    batch = Events.of([make_event({"x": 1}, (0.0, 0.0))]).encode(table.vocabulary)
+    engine = open_engine("keyed", table, live=True)
+    found = engine.match(batch, filters=True).ids.tolist()
+    assert found == [0, 1]
+    without = int(np.flatnonzero([table.filter(i).area is None for i in range(2)])[0])
+    with pytest.raises(EngineError, match=f"filter {without} cannot move"):
+        engine.update(changes_of(Change.MOVE, without, (0.0, 0.0, 1.0)))
+    with pytest.raises(EngineError, match="filter 2 cannot move"):
+        engine.update(changes_of(Change.MOVE, 2, (0.0, 0.0, 1.0)))
+    engine.update(changes_of(Change.REMOVE, without))
+    with pytest.raises(EngineError, match=f"filter {without} is removed, but is not there"):
+        engine.update(changes_of(Change.REMOVE, without))
+    assert engine.match(batch, filters=True).ids.tolist() == [1 - without]
+    with pytest.raises(EngineError, match="was opened for a table that does not change"):
+        open_engine("keyed", table).update(changes_of(Change.REMOVE, 0))

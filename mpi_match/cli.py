@@ -130,6 +130,7 @@ def generate(
     default=cluster.RunOptions.credits,
     help="Batches that a worker may hold unanswered.",
 )
+@click.option("--share-gpus", is_flag=True, help="Let two workers be on one GPU, which is refused otherwise.")
 @filters_option
 @threads_option
 @json_option

@@ -33,6 +33,7 @@ class Null:
 
     name = "null"
     device = "nothing"
+    gpu: str | None = None
     nbytes = 0
 
     def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
@@ -64,6 +65,13 @@ class Refusing(Null):
 
     def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
         raise EngineError("this table is not for me; use reference")
+
+
+class OneGpu(Null):
+    """On the same GPU in every rank."""
+
+    name = "one_gpu"
+    gpu = "GPU-0"
 
 
 class Slow(Null):
@@ -104,7 +112,7 @@ class Whereabouts(Null):
 
 
 def main(arguments: list[str]) -> int:
-    for engine in (Null, Failing, Growing, Refusing, Slow, Whereabouts):
+    for engine in (Null, Failing, Growing, OneGpu, Refusing, Slow, Whereabouts):
         module = types.ModuleType(f"mpi_match.engines.{engine.name}")
         module.ENGINE = engine  # type: ignore[attr-defined]
         sys.modules[module.__name__] = module

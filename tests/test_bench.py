@@ -30,6 +30,7 @@ class Liar:
 
     name = "liar"
     device = "cpu, 1 thread"
+    gpu = None
     nbytes = 0
 
     def __init__(self, table: Table, lie: Lie) -> None:

@@ -666,12 +666,22 @@ def test_a_table_that_cannot_be_used_is_one_line_and_exit_code_3(
 
 @pytest.mark.mpi
 @needs_mpirun
+def test_two_workers_share_a_gpu_where_that_is_allowed(inputs: Inputs, tmp_path: Path) -> None:
+    output = tmp_path / "matches.h5"
+    done = execute(launch(3, inputs.table, inputs.events, output, "engine=one_gpu", "share_gpus=1"))
+    assert done.returncode == 0, said(done)
+    assert output.exists()
+
+
+@pytest.mark.mpi
+@needs_mpirun
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
         ("engine=counting schedule=sometimes", 2, "schedule is 'sometimes'; there is: dynamic, static"),
         ("engine=nonsense", 5, "unknown engine 'nonsense'"),
         ("engine=refusing", 5, "this table is not for me; use reference (and 1 more ranks)"),
+        ("engine=one_gpu", 5, "ranks 1 and 2 are on the same GPU of"),
     ],
 )
 def test_a_run_that_cannot_start_is_one_line(options: str, code: int, words: str, inputs: Inputs, tmp_path: Path) -> None:

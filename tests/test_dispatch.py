@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mpi_match.cluster.dispatch import Dispatcher, Emit, Instruction, Send
 from mpi_match.cluster.launcher import Launch, found_in, singleton_refusal
-from mpi_match.cluster.shares import device_share, thread_share
+from mpi_match.cluster.shares import device_share, shared_gpu, thread_share
 
 
 def sends(*pairs: tuple[int, int]) -> list[Instruction]:
@@ -213,6 +213,13 @@ def test_a_singleton_is_refused_with_the_cure(launch: Launch, cure: str | None) 
 def test_cores_are_divided_fairly(cores: list[range], threads: list[int]) -> None:
     sets = [frozenset(each) for each in cores]
     assert [thread_share(worker, sets) for worker in range(len(sets))] == threads
+
+
+def test_two_workers_on_one_gpu_are_named() -> None:
+    assert shared_gpu([("a", None), ("a", None), ("a", "GPU-1"), ("b", "GPU-2")]) is None
+    said = shared_gpu([("a", "GPU-1"), ("b", "GPU-2"), ("b", None), ("b", "GPU-2")])
+    assert said is not None
+    assert said.startswith("ranks 2 and 4 are on the same GPU of b (GPU-2)")
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,7 @@ class RunOptions:
     schedule, placement, feed   see SCHEDULES, PLACEMENTS, FEEDS
     credits                 batches that a worker may hold unanswered
     filters                 answer with filters instead of interfaces
+    share_gpus              may two workers be on one GPU?
     threads                 CPU threads per worker; None: NUMBA_NUM_THREADS, else the host's cores divided by its workers
     progress                called on rank 0 with (events written, events in all)
     """
@@ -84,6 +85,7 @@ class RunOptions:
     feed: str = "master"
     credits: int = 4
     filters: bool = False
+    share_gpus: bool = False
     threads: int | None = None
     progress: Callable[[int, int], None] | None = None
 

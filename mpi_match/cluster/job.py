@@ -36,6 +36,8 @@ class Opened(NamedTuple):
 
     engine: str
     device: str
+    gpu: str | None = None
+    host: str = ""
 
 
 class Job:

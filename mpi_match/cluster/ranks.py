@@ -11,8 +11,10 @@ from __future__ import annotations
 import gc
 import logging
 import signal
+import socket
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -26,6 +28,7 @@ from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.launcher import Launch, singleton_refusal
 from mpi_match.cluster.matcher import Matcher, ShortMatcher
 from mpi_match.cluster.patience import Backoff, sleep_exactly
+from mpi_match.cluster.shares import shared_gpu
 from mpi_match.cluster.table_copy import share_table
 from mpi_match.cluster.topology import Topology
 from mpi_match.engines import open_engine
@@ -82,12 +85,19 @@ def _lead(options: RunOptions, topology: Topology) -> RunSummary:
         job.table = share_table(topology, job.table)  # the shared copy; the private one is freed
         agree(comm, _nothing)  # while the workers open their engines
         opened: list[Opened] = (comm.gather(None) or [])[1:]
+        agree(comm, lambda: _refuse_shared_gpu(options, opened))
         workers = "; ".join(f"{each.engine} on {each.device}" for each in opened)
         # Different engines (`auto` where not every worker has a GPU) give the right answers, but are perhaps not meant.
         level = logging.WARNING if len({each.engine for each in opened}) > 1 else logging.INFO
         log.log(level, "%d workers: %s", len(opened), workers)
         gc.freeze()
         return Master(comm, job, Backoff(tireless=options.short_batches and topology.own_core)).run(opened)
+
+
+def _refuse_shared_gpu(options: RunOptions, opened: Sequence[Opened]) -> None:
+    wrong = None if options.share_gpus else shared_gpu([(each.host, each.gpu) for each in opened])
+    if wrong is not None:
+        raise ClusterError(wrong, 5)
 
 
 def _serve(options: RunOptions, topology: Topology) -> None:
@@ -106,7 +116,8 @@ def _serve(options: RunOptions, topology: Topology) -> None:
         filters=options.filters,
     )
     engine = agree(comm, matcher.engine)
-    comm.gather(Opened(engine.name, engine.device))
+    comm.gather(Opened(engine.name, engine.device, engine.gpu, socket.gethostname()))
+    agree(comm, _nothing)  # while the master sees who has which GPU
     backoff = Backoff(tireless=options.short_batches and topology.own_core)
     gc.freeze()  # what is there stays; to look through it for garbage would hold up a batch for longer than to match it
     exit_code = Worker(comm, matcher, backoff).serve()

@@ -29,5 +29,17 @@ def device_share(worker: int, environment: Mapping[str, str]) -> int:
     return worker % len(visible) if visible else worker
 
 
+def shared_gpu(gpus: Sequence[tuple[str, str | None]]) -> str | None:
+    """What is wrong when workers 1, 2, ... have these hosts and GPUs (UUIDs, None for a CPU); None if no two share one."""
+    first: dict[str, int] = {}
+    for rank, (host, gpu) in enumerate(gpus, 1):
+        if gpu is not None and first.setdefault(gpu, rank) != rank:
+            return (
+                f"ranks {first[gpu]} and {rank} are on the same GPU of {host} ({gpu}), which makes each half as fast; start "
+                "fewer workers there, let CUDA_VISIBLE_DEVICES show more GPUs, or allow it with --share-gpus"
+            )
+    return None
+
+
 def _fair_share(rank: int, cores: Sequence[frozenset[int]]) -> Fraction:
     return sum((Fraction(1, sum(core in others for others in cores)) for core in cores[rank]), Fraction(0))

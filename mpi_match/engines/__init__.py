@@ -44,11 +44,13 @@ class EngineError(Exception):
 class Engine(Protocol):
     """What an engine is.
 
-    `name` is its registry name; `device` says in words what it runs on ("cpu, 2 threads", "NVIDIA H200").
+    `name` is its registry name; `device` says in words what it runs on ("cpu, 2 threads", "NVIDIA H200"); `gpu` is the UUID
+    of its GPU, None for one that runs on the CPU.
     """
 
     name: str
     device: str
+    gpu: str | None
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """Matched interfaces of every event; with `filters`, matched filters instead.

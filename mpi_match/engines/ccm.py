@@ -60,7 +60,7 @@ class Ccm:
     def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
         refuse_changes(self.name, live)
         self._gpu = open_gpu(device)
-        self.device = self._gpu.info.name
+        self.device, self.gpu = self._gpu.info.name, self._gpu.info.uuid
         self._table = table
         rows = ccm_rows(table)
         start = time.perf_counter()

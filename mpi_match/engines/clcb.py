@@ -56,7 +56,7 @@ class Clcb:
 
     def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
         self._gpu = open_gpu(device)
-        self.device = self._gpu.info.name
+        self.device, self.gpu = self._gpu.info.name, self._gpu.info.uuid
         self._table, self._live = table, live
         self._stream = self._gpu.stream()
         self.kernel_s = 0.0

@@ -30,6 +30,7 @@ class Counting:
 
     name = "counting"
     device = "cpu, 1 thread"
+    gpu = None
 
     def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
         refuse_changes(self.name, live)

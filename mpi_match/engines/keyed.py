@@ -43,6 +43,7 @@ class Keyed:
     """The index of one table and the threads that walk it."""
 
     name = "keyed"
+    gpu = None
 
     def __init__(
         self,

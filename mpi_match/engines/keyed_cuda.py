@@ -53,7 +53,7 @@ class KeyedCuda:
 
     def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
         self._gpu = open_gpu(device)
-        self.device = self._gpu.info.name
+        self.device, self.gpu = self._gpu.info.name, self._gpu.info.uuid
         self._table, self._live = table, live
         self._n_filters, self._n_interfaces = table.n_filters, table.n_interfaces
         self._host_index, self._residents = consolidated(table, live=live)

@@ -27,6 +27,7 @@ class Reference:
 
     name = "reference"
     device = "cpu, 1 thread"
+    gpu = None
 
     def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
         self._table, self._live = table, live

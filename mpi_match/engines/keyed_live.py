@@ -26,6 +26,7 @@ import numpy as np
 from mpi_match.arrays import Array
 from mpi_match.changes import Change, Changes
 from mpi_match.engines import EngineError
+from mpi_match.engines.keyed_checks import Added, checks_of, lengths
 from mpi_match.engines.keyed_grid import (
     KEEP,
     LOW,
@@ -38,7 +39,7 @@ from mpi_match.engines.keyed_grid import (
     steps_of,
 )
 from mpi_match.engines.keyed_index import EMPTY, ENTRIES, FILTERS, NODE_WORDS, NODES, KeyedIndex, without_area
-from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS, fill_lists
+from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS
 from mpi_match.engines.keyed_order import find_bounds, in_stretches, jit, parallel_jit, stable_order, stretch_of
 from mpi_match.engines.keyed_rows import KIND, LO, NAME, FilterRows, feature_of
 from mpi_match.table import Table
@@ -81,7 +82,7 @@ class Residents:
         self.n_slots = self.capacity = len(filters)
         self._no_anchor = rows.n_features
         self._weight = weight[: self._no_anchor]
-        self._place, self.words = _lists_of(table, rows, filters)
+        self._place, self.words = checks_of(table, rows, filters)
         self._key = self._keys_of(filters, rows)
         self._filter = filters.astype(np.uint32)
         self.levels = np.zeros(N_LEVELS, bool)
@@ -138,7 +139,7 @@ class Residents:
         self._free_words: dict[int, list[int]] = {}
         self._n_words = max(len(self.words), 1)  # place 0 is nowhere
         self._size = np.zeros(self.n_slots, np.uint8)
-        self._size[:] = np.floor(np.log2(_lengths(self._place, self.words))) if self.n_slots else 0
+        self._size[:] = np.floor(np.log2(lengths(self._place, self.words))) if self.n_slots else 0
         self._reserve_slots(0)
         self._reserve_words(0)
 
@@ -151,7 +152,7 @@ class Residents:
         if not changes.kind.any():
             return Effects(self._moves(changes.target, changes.area, keep=True))
         effects, steps = Effects(np.empty((0, STEP_WORDS), np.uint64)), []
-        added = None if changes.added is None else _Added.of(changes.added, self)
+        added = None if changes.added is None else self._added_by(changes.added)
         edges = np.flatnonzero(np.diff(changes.kind == Change.MOVE)) + 1
         for first, end in zip([0, *edges.tolist()], [*edges.tolist(), len(changes)], strict=True):
             if changes.kind[first] == Change.MOVE:
@@ -170,6 +171,11 @@ class Residents:
                         steps += self._remove(filter_id, effects)
         effects.steps = np.concatenate([effects.steps, *steps])
         return effects
+
+    def _added_by(self, table: Table) -> Added:
+        """The filters of a table that changes bring."""
+        rows = FilterRows.of(table)
+        return Added.of(table, rows, self._keys_of(np.arange(table.n_filters), rows))
 
     def _moves(self, target: Array, area: Array, *, keep: bool) -> Array:
         steps = np.empty((len(target), STEP_WORDS), np.uint64)
@@ -203,7 +209,7 @@ class Residents:
             [anchor for effects in waiting for anchor in effects.anchors],
         )
 
-    def _add(self, filter_id: int, row: int, interface: int, added: _Added, effects: Effects) -> Array:
+    def _add(self, filter_id: int, row: int, interface: int, added: Added, effects: Effects) -> Array:
         if self._there[filter_id]:
             raise EngineError(f"filter {filter_id} is added, but is there already")
         slot = self._take_slot()
@@ -281,67 +287,6 @@ class Residents:
         spare = max(int(SPARE * self._n_words), LEAST_SPARE * 16)
         if self._n_words + n > len(self.words) - LEAST_SPARE:
             self.words = _longer(self.words, self._n_words + n + spare, 0)
-
-
-@dataclass(frozen=True)
-class _Added:
-    """The filters that changes bring: where their checks are in `words`, their keys and areas (NaN for none)."""
-
-    places: Array
-    words: Array
-    keys: Array
-    areas: Array
-
-    @classmethod
-    def of(cls, table: Table, residents: Residents) -> _Added:
-        rows, filters = FilterRows.of(table), np.arange(table.n_filters)
-        places, words = _lists_of(table, rows, filters)
-        areas = np.full((table.n_filters, 3), np.nan)
-        areas[table.filters.area_filter] = table.filters.area
-        return cls(places, words, residents._keys_of(filters, rows), areas)
-
-    def checks(self, row: int, interface: int) -> Array:
-        """A filter's words, and behind them the operand lists that it refers to; references count from the first word."""
-        at = int(self.places[row])
-        own = self.words[at : at - 1 + int(self.words[at - 1])].copy()
-        own[0] = interface
-        lists, end = [own], len(own)
-        for place in _references(own):
-            listed = int(own[place])
-            first = listed >> 1
-            lists.append(self.words[first : first + 1 + int(self.words[first])])
-            own[place] = end << 1 | listed & 1
-            end += len(lists[-1])
-        return np.concatenate(lists)
-
-    @staticmethod
-    def relocate(checks: Array, place: int) -> None:
-        """Let the references of a filter whose words begin at `place` count from the first of all words."""
-        for at in _references(checks):
-            checks[at] = (place << 1) + int(checks[at])
-
-
-def _references(words: Array) -> range:
-    """Where a filter's words refer to operand lists."""
-    counts = int(words[1])
-    n_pairs, n_sets = (counts & MAX_CHECKS) + (counts >> COUNT_BITS & MAX_CHECKS), counts >> 2 * COUNT_BITS
-    return range(HEADER + 2 * n_pairs + 1, HEADER + 2 * (n_pairs + n_sets), 2)
-
-
-def _lists_of(table: Table, rows: FilterRows, filters: Array) -> tuple[Array, Array]:
-    """Place of each filter's checks u32[n], none of which a key implies, and the words (`keyed_lists`)."""
-    no_key = np.empty((len(filters), 0), np.uint32)
-    lists, words = fill_lists(
-        table, rows, filters, np.full(len(filters), -1), no_key, np.empty(0, np.uint32), np.arange(len(filters) + 1)
-    )
-    if len(words) >= 2**31:
-        raise EngineError("the filters with areas have 2^31 words of checks or more; engine 'counting' can serve the table")
-    return (lists + np.uint64(1)).astype(np.uint32), words
-
-
-def _lengths(places: Array, words: Array) -> Array:
-    """Words of each filter's checks."""
-    return words[places.astype(np.int64) - 1].astype(np.int64) - 1
 
 
 def _longer(array: Array, n: int, fill: int | bool) -> Array:

@@ -39,21 +39,7 @@ import numba
 import numpy as np
 
 from mpi_match.engines.keyed_filing import NONE
-from mpi_match.engines.keyed_grid import (
-    BLOCK_WORDS,
-    EVERYWHERE,
-    FILTER,
-    MIDDLE,
-    PLACE,
-    SLOT_WORDS,
-    cell_of,
-    hash_of_cell,
-    home_of,
-    may_hold,
-    name_bit,
-    scale_of,
-    step_of,
-)
+from mpi_match.engines.keyed_grid_walk import enter_anchors, scan_cell
 from mpi_match.engines.keyed_index import (
     BITS,
     CODES,
@@ -65,7 +51,6 @@ from mpi_match.engines.keyed_index import (
     N_BITS,
     N_FEATURES,
     N_SLOTS,
-    N_VIRTUAL,
     NODE_WORDS,
     NODES,
     PRESENCE,
@@ -78,6 +63,7 @@ from mpi_match.engines.keyed_index import (
 )
 from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS
 from mpi_match.engines.keyed_order import jit, parallel_jit
+from mpi_match.engines.keyed_verify import verify
 
 BLOCK_EVENTS = 512
 """Events a thread takes at a time."""
@@ -125,12 +111,12 @@ def match_blocks(todo: Any, serial: Any, filters: Any, events: Any, index: Any, 
                 answer = _scan(stack, top, t32, t64, words, by_name, thread, seen, stamp, filters, ids, answer, end)
                 top = _push_children(stack, top, t32, t64, sparse, n_sparse, bits0, bits1, thread)
             if len(levels) > 0:
-                n_anchors, absent = _enter_anchors(attributes, first, last, t32, t64, stripes, sparse, thread)
+                n_anchors, absent = enter_anchors(attributes, first, last, t32, t64, stripes, sparse, thread)
                 where = event if len(location) == len(counts) else 0
                 for nth in range(len(levels)):
                     if answer - before == every:
                         break
-                    answer = _scan_cell(
+                    answer = scan_cell(
                         levels[nth],
                         location[where, 0],
                         location[where, 1],
@@ -296,7 +282,7 @@ def _scan(
     while at < stop:
         interface = np.int64(words[at])
         is_open = filters or seen[thread, interface] != stamp
-        if is_open and _verify(at, t64, words, by_name, thread):
+        if is_open and verify(at, t64, words, by_name, thread):
             if answer < end:
                 ids[answer] = t32[entry] if filters else interface
             answer += 1
@@ -309,148 +295,6 @@ def _scan(
         else:
             at += np.int64(words[at + 3])
     return answer
-
-
-@_inlined
-def _verify(at: Any, t64: Any, words: Any, by_name: Any, thread: Any) -> Any:
-    """Does the event in `by_name[thread]` satisfy the constraints of the filter at word `at`, if that is still there?"""
-    n, shift = np.int64(words[at + 1]), np.int64(t64[SHIFT])
-    place, holds = at + HEADER, words[at + 2] == 0
-    end = place + 2 * (n & MAX_CHECKS)
-    while holds & (place < end):
-        low = words[place]
-        value = by_name[thread, low >> shift]
-        holds = (low <= value) & (value <= words[place + 1])
-        place += 2
-    end += 2 * (n >> COUNT_BITS & MAX_CHECKS)
-    while holds & (place < end):
-        low = words[place]
-        value = by_name[thread, low >> shift]
-        holds = (value < low) | (value > words[place + 1])
-        place += 2
-    end += 2 * (n >> 2 * COUNT_BITS)
-    while holds & (place < end):
-        low, listed = words[place], np.int64(words[place + 1])
-        code = np.int64(by_name[thread, low >> shift]) - np.int64(low)
-        holds = _in_set(listed >> 1, code, words) != bool(listed & 1)
-        place += 2
-    return holds
-
-
-@_inlined
-def _in_set(place: Any, code: Any, words: Any) -> Any:
-    """Is the code in the operand list at word `place`?"""
-    left = place + 1
-    right = left + np.int64(words[place])
-    found = False
-    while left < right and not found:
-        middle = (left + right) >> 1
-        value = np.int64(words[middle])
-        found = value == code
-        if value < code:
-            left = middle + 1
-        else:
-            right = middle
-    return found
-
-
-@_inlined
-def _enter_anchors(
-    attributes: Any, first: Any, last: Any, t32: Any, t64: Any, stripes: Any, anchors: Any, thread: Any
-) -> Any:
-    """Put the features of attributes[first:last] that are anchors into `anchors`, and no feature if that is one.
-
-    Returns how many those are, and the bits of the Bloom filter of names that no attribute has.
-    """
-    shift, codes, n_virtual = np.int64(t64[SHIFT]), np.int64(t64[CODES]), np.int64(t64[N_VIRTUAL])
-    code_mask = (np.int64(1) << shift) - 1
-    anchors[thread, 0] = len(stripes) - 1
-    n, absent = np.int64(stripes[len(stripes) - 1] > 0), np.int64(255)
-    for place in range(first, last):
-        packed = np.int64(attributes[place])
-        name = packed >> shift
-        absent &= ~np.int64(name_bit(name))
-        for which in range(2):
-            feature = name if which else n_virtual + np.int64(t32[codes + name]) + (packed & code_mask)
-            if stripes[feature] > 0:
-                anchors[thread, n] = feature
-                n += 1
-    return n, absent
-
-
-@_inlined
-def _scan_cell(
-    level: Any,
-    x: Any,
-    y: Any,
-    anchors: Any,
-    n_anchors: Any,
-    absent: Any,
-    blocks: Any,
-    circles: Any,
-    records: Any,
-    checks: Any,
-    stripes: Any,
-    t64: Any,
-    by_name: Any,
-    thread: Any,
-    seen: Any,
-    stamp: Any,
-    filters: Any,
-    ids: Any,
-    before: Any,
-    answer: Any,
-    end: Any,
-) -> Any:
-    """Verify what stands in the blocks of one level's cell at (x, y) (NaN: nowhere) and the event's anchors.
-
-    Answers are given as by `_scan`, those of the event from ids[before].
-    """
-    column, row, here_x, here_y = np.int64(0), np.int64(0), np.int64(MIDDLE), np.int64(MIDDLE)
-    if level != EVERYWHERE:
-        scale = scale_of(level)
-        column, row = cell_of(x, scale), cell_of(y, scale)
-        here_x, here_y = step_of(x, scale, column), step_of(y, scale, row)
-    if column >= 0 and row >= 0:
-        cell, mask = hash_of_cell(level, column, row), np.uint64(len(blocks) // BLOCK_WORDS - 1)
-        for a in range(n_anchors):
-            anchor = anchors[thread, a]
-            for stripe in range(np.int64(1) << (np.int64(stripes[anchor]) - 1)):
-                home = home_of(cell, anchor, stripe, mask)
-                for reach in range(np.int64(blocks[BLOCK_WORDS * home]) + 1):
-                    first = BLOCK_WORDS * np.int64(np.uint64(home + reach) & mask)
-                    for word in range(first + 1, first + BLOCK_WORDS):
-                        entry = blocks[word]
-                        if entry == 0 or not may_hold(entry, here_x, here_y, absent):
-                            continue
-                        slot = np.int64(entry >> np.uint64(32)) - 1
-                        at = np.int64(records[2 * SLOT_WORDS * slot + PLACE])
-                        interface = np.int64(checks[at])
-                        if not filters and seen[thread, interface] == stamp:
-                            continue
-                        dx, dy = x - circles[SLOT_WORDS * slot], y - circles[SLOT_WORDS * slot + 1]
-                        r = circles[SLOT_WORDS * slot + 2]
-                        if not (r < 0.0 or dx * dx + dy * dy <= r * r) or not _verify(at, t64, checks, by_name, thread):
-                            continue
-                        given = np.uint32(interface)
-                        if filters:
-                            given = records[2 * SLOT_WORDS * slot + FILTER]
-                            if _is_among(ids, before, min(answer, end), given):
-                                continue
-                        if answer < end:
-                            ids[answer] = given
-                        answer += 1
-                        seen[thread, interface] = stamp
-    return answer
-
-
-@_inlined
-def _is_among(ids: Any, first: Any, last: Any, value: Any) -> Any:
-    """Is a value in ids[first:last]?"""
-    found = False
-    for i in range(first, last):
-        found = found or ids[i] == value
-    return found
 
 
 @_inlined

@@ -56,7 +56,7 @@ class Effects:
     """What changes leave to do.
 
     marks    i64      words of the trie's lists that become 1
-    steps    u64[n, 6] of the grid, see `keyed_grid.steps_of`; in a run of moves alone, slots KEEP their keys
+    steps    u64[n, 6] of the grid, see `keyed_grid.steps_of`; a slot that only moves KEEPs its key
     words    runs of the grid's words that were written: (first, end)
     anchors  features that became anchors
     """
@@ -150,41 +150,51 @@ class Residents:
             self._interface = _longer(self._interface, changes.n_filters, 0)
             self._there = _longer(self._there, changes.n_filters, False)
         if not changes.kind.any():
-            return Effects(self._moves(changes.target, changes.area, keep=True))
-        effects, steps = Effects(np.empty((0, STEP_WORDS), np.uint64)), []
+            return Effects(self._moves(changes.target, changes.area))
+        only_moves = self._only_move(changes)
+        effects = Effects(self._moves(changes.target[only_moves], changes.area[only_moves]))
         added = None if changes.added is None else self._added_by(changes.added)
-        edges = np.flatnonzero(np.diff(changes.kind == Change.MOVE)) + 1
-        for first, end in zip([0, *edges.tolist()], [*edges.tolist(), len(changes)], strict=True):
-            if changes.kind[first] == Change.MOVE:
-                steps.append(self._moves(changes.target[first:end], changes.area[first:end], keep=False))
-                continue
-            for i in range(first, end):
-                kind, target = changes.kind[i], int(changes.target[i])
-                if kind == Change.ADD:
-                    if added is None:
-                        raise EngineError(f"filter {target} is added, but the changes hold no filters")
-                    steps.append(self._add(target, int(changes.row[i]), int(changes.interface[i]), added, effects))
-                elif kind == Change.REMOVE:
-                    steps += self._remove(target, effects)
-                else:
-                    for filter_id in self._filters_of(target):
-                        steps += self._remove(filter_id, effects)
-        effects.steps = np.concatenate([effects.steps, *steps])
+        steps = [effects.steps]
+        for i in np.flatnonzero(~only_moves).tolist():
+            kind, target = int(changes.kind[i]), int(changes.target[i])
+            if kind == Change.MOVE:
+                steps.append(self._spelled_out(self._moves(changes.target[i : i + 1], changes.area[i : i + 1])))
+            elif kind == Change.ADD:
+                if added is None:
+                    raise EngineError(f"filter {target} is added, but the changes hold no filters")
+                steps.append(self._add(target, int(changes.row[i]), int(changes.interface[i]), added, effects))
+            elif kind == Change.REMOVE:
+                steps += self._remove(target, effects)
+            else:
+                for filter_id in self._filters_of(target):
+                    steps += self._remove(filter_id, effects)
+        effects.steps = np.concatenate(steps)
         return effects
+
+    def _only_move(self, changes: Changes) -> Array:
+        """bool[n]: which are moves of filters that do nothing else here; their order among the others does not matter."""
+        moves = changes.kind == Change.MOVE
+        interfaces = changes.target[changes.kind == Change.REMOVE_INTERFACE]
+        come_or_go = changes.target[~moves & (changes.kind != Change.REMOVE_INTERFACE)]
+        only = moves & ~np.isin(changes.target, come_or_go)
+        if len(interfaces):
+            only &= ~np.isin(self._interface[np.where(moves, changes.target, 0)], interfaces)
+        return only
 
     def _added_by(self, table: Table) -> Added:
         """The filters of a table that changes bring."""
         rows = FilterRows.of(table)
         return Added.of(table, rows, self._keys_of(np.arange(table.n_filters), rows))
 
-    def _moves(self, target: Array, area: Array, *, keep: bool) -> Array:
+    def _moves(self, target: Array, area: Array) -> Array:
+        """Steps that move filters, whose slots KEEP all else."""
         steps = np.empty((len(target), STEP_WORDS), np.uint64)
         wrong = np.zeros(1, bool)
         in_stretches(len(target), _fill_moves, target, area, self.slot_of, self.levels, steps, steps.view(np.float64), wrong)
         if wrong[0]:
             slots = np.append(self.slot_of, -1)[np.minimum(target, len(self.slot_of))]
             raise EngineError(f"filter {target[slots < 0][0]} cannot move: it is not there, or has no area")
-        return steps if keep else self._spelled_out(steps)
+        return steps
 
     def _spelled_out(self, steps: Array) -> Array:
         """Steps that say what their slots' anchors, places and filters are, instead of to KEEP them."""

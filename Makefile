@@ -25,7 +25,7 @@ test: env ## Run the tests
 	@if [ -d tests/kernels ]; then $(MAKE) --no-print-directory test-simulator; fi
 
 test-simulator: env ## Run the kernels' tests under the CUDA simulator (no GPU needed)
-	NUMBA_ENABLE_CUDASIM=1 $(python) -m pytest tests/kernels
+	NUMBA_ENABLE_CUDASIM=1 $(python) -m pytest --numprocesses auto tests/kernels
 
 # All three also when one fails, so that one run tells everything.
 check: env ## Lint, formatting and types

@@ -25,6 +25,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "areas": {"areas": 0.7, "sizes": (0, 3)},
     "only areas": {"areas": 1.0, "sizes": (0, 1)},
     "selective": {"operators": (Op.EQ, Op.IN, Op.BETWEEN, Op.PREFIX), "n_filters": 4000},
+    "wide events": {"operators": (Op.EQ, Op.IN, Op.LE), "sizes": (2, 4), "n_names": 40, "wide_events": True},
     "negative": {"operators": (Op.NE, Op.NOT_IN, Op.ABSENT), "sizes": (1, 5), "n_filters": 1500},
 }
 """What each shape changes of the defaults of `random_subscriptions`."""

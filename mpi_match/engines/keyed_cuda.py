@@ -10,7 +10,7 @@ The number of ids is known only when a slice has been matched; its ids follow it
 
 Where all filters stand in the trie, the engine keeps its CPU twin on the same index.  The shortest way to a GPU and back
 takes as long as a CPU core takes for several events, so batches below `FEW_EVENTS` go there, and so do batches with an event
-of more attributes than a thread has room for (256).  The grid, for filters with areas and for tables that change, is on the
+of more attributes than a warp has room for (256).  The grid, for filters with areas and for tables that change, is on the
 GPU alone, since keeping two of them would double the work of every change; events are matched there however few they are.
 """
 

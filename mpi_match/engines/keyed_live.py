@@ -120,10 +120,9 @@ class Residents:
         stripes = np.zeros(self._no_anchor + 1, np.uint8)
         anchors = self._key & LOW
         entries, sharing = occupancy(area, anchors, len(stripes))
-        per_stripe = sharing / np.maximum(entries, 1) / ENTRIES_PER_STRIPE
-        logarithm = np.minimum(np.ceil(np.log2(np.maximum(per_stripe, 1.0))), MAX_STRIPES)
         used = np.unique(anchors).astype(np.int64)
-        stripes[used] = 1 + logarithm[used]
+        per_stripe = sharing[used] / np.maximum(entries[used], 1) / ENTRIES_PER_STRIPE
+        stripes[used] = 1 + np.minimum(np.ceil(np.log2(np.maximum(per_stripe, 1.0))), MAX_STRIPES)
         return stripes
 
     # Changes

@@ -62,7 +62,7 @@ from mpi_match.engines.keyed_index import (
     hash_of,
 )
 from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS
-from mpi_match.engines.keyed_order import jit, parallel_jit
+from mpi_match.engines.keyed_order import inlined, jit, parallel_jit
 from mpi_match.engines.keyed_verify import verify
 
 BLOCK_EVENTS = 512
@@ -73,7 +73,6 @@ _NODE, _LIST, _LAST_FEATURE = range(3)
 """An entry of the stack: a node, its word in NODES that says where its list is, and the last feature of its key (-1 for the
 root), which is set only where sparse children may follow."""
 
-_inlined = numba.njit(inline="always")
 _hash_of, _bit_of = jit(hash_of), jit(bit_of)
 
 
@@ -145,7 +144,7 @@ def match_blocks(todo: Any, serial: Any, filters: Any, events: Any, index: Any, 
             _sort(ids, before, answer)
 
 
-@_inlined
+@inlined
 def _enter(
     attributes: Any, first: Any, last: Any, t32: Any, t64: Any, by_name: Any, sparse: Any, thread: Any
 ) -> tuple[Any, Any, Any]:
@@ -176,7 +175,7 @@ def _enter(
     return n_sparse, bits0, bits1
 
 
-@_inlined
+@inlined
 def _leave(attributes: Any, first: Any, last: Any, t64: Any, by_name: Any, thread: Any) -> None:
     """Take attributes[first:last] out of `by_name`, whose last column is that of a name which no event has."""
     shift, nobody = np.int64(t64[SHIFT]), by_name.shape[1] - 1
@@ -184,7 +183,7 @@ def _leave(attributes: Any, first: Any, last: Any, t64: Any, by_name: Any, threa
         by_name[thread, np.int64(attributes[place]) >> shift] = by_name[thread, nobody]
 
 
-@_inlined
+@inlined
 def _push_children(
     stack: Any, top: Any, t32: Any, t64: Any, sparse: Any, n_sparse: Any, bits0: Any, bits1: Any, thread: Any
 ) -> Any:
@@ -206,7 +205,7 @@ def _push_children(
     return _push_dense(row0, bits0, first + _popcount(row1), t64, stack, thread, top)
 
 
-@_inlined
+@inlined
 def _push_dense(row: Any, bits: Any, first: Any, t64: Any, stack: Any, thread: Any, top: Any) -> Any:
     """Put the children by the features of one half of a node's row; `first` is the one by its highest bit."""
     both = row & bits
@@ -220,7 +219,7 @@ def _push_dense(row: Any, bits: Any, first: Any, t64: Any, stack: Any, thread: A
     return top
 
 
-@_inlined
+@inlined
 def _put(node: Any, t64: Any, stack: Any, thread: Any, at: Any) -> Any:
     """Put a node into the stack; returns the place behind it."""
     stack[thread, at, _NODE] = node
@@ -228,7 +227,7 @@ def _put(node: Any, t64: Any, stack: Any, thread: Any, at: Any) -> Any:
     return at + 1
 
 
-@_inlined
+@inlined
 def _popcount(bits: Any) -> Any:
     """Number of bits set in a u64."""
     bits = bits - ((bits >> _ONE) & np.uint64(0x5555555555555555))
@@ -237,7 +236,7 @@ def _popcount(bits: Any) -> Any:
     return np.int64((bits * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
-@_inlined
+@inlined
 def _probe(parent: Any, feature: Any, t32: Any, t64: Any) -> Any:
     """The child of a node by a sparse feature, or -1."""
     wanted = np.uint64(parent) << np.uint64(32) | np.uint64(feature)
@@ -256,7 +255,7 @@ def _probe(parent: Any, feature: Any, t32: Any, t64: Any) -> Any:
         slot = (slot + _ONE) & mask
 
 
-@_inlined
+@inlined
 def _scan(
     stack: Any,
     top: Any,
@@ -297,7 +296,7 @@ def _scan(
     return answer
 
 
-@_inlined
+@inlined
 def _sort(ids: Any, first: Any, last: Any) -> None:
     """Sort ids[first:last] in place."""
     if last - first > 64:

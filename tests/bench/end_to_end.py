@@ -38,6 +38,44 @@ def last_json(words: list[str]) -> dict[str, Any]:
     return found
 
 
+def summaries_of(
+    options: argparse.Namespace, directory: Path, workers: int, how: list[str]
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Make the workload in `directory` where it is not there yet; run it with the options `how`, and judge the last answers.
+
+    Returns the summaries of the runs, but for the first, and the verdict.
+    """
+    table, events, matches = (directory / name for name in ("table.h5", "events.h5", "matches.h5"))
+    if not events.exists():
+        size = ["--filters", str(options.filters)] if options.filters else []
+        words = ["generate", options.scenario, "-o", str(directory), "--events", str(options.events), *size, "--json"]
+        last_json([*PYTHON, "mpi_match", *words])
+    launcher = ["mpirun", *os.environ.get("MPIRUN_FLAGS", "").split(), "-n", str(workers + 1)]
+    files = ["--table", str(table), "--events", str(events)]
+    run = [*launcher, *PYTHON, "mpi4py", "-m", "mpi_match", "run", *files, "-o", str(matches), *how, "--json"]
+    summaries = [last_json(run) for _ in range(options.repetitions + 1)][1:]
+    verdict = last_json(
+        [*PYTHON, "mpi_match", "verify", *files, "--matches", str(matches), "--sample", str(options.sample), "--json"]
+    )
+    return summaries, verdict
+
+
+def keep(record: dict[str, Any], output: Path | None) -> None:
+    """Print a record, with machine, versions, commit and command, and add it to a file of records."""
+    made = {
+        "machine": machine(),
+        "versions": versions(),
+        "commit": commit(),
+        "command": command(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    line = json.dumps({**record, **made})
+    sys.stdout.write(line + "\n")
+    if output:
+        with output.open("a", encoding="utf-8") as handle:
+            handle.write(line + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scenario")
@@ -53,19 +91,8 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     directory = options.directory or Path(tempfile.gettempdir()) / f"mpi-match-{options.scenario}-{options.events}"
-    table, events, matches = (directory / name for name in ("table.h5", "events.h5", "matches.h5"))
-    if not events.exists():
-        size = ["--filters", str(options.filters)] if options.filters else []
-        words = ["generate", options.scenario, "-o", str(directory), "--events", str(options.events), *size, "--json"]
-        last_json([*PYTHON, "mpi_match", *words])
-    launcher = ["mpirun", *os.environ.get("MPIRUN_FLAGS", "").split(), "-n", str(options.workers + 1)]
-    files = ["--table", str(table), "--events", str(events)]
     how = ["--engine", options.engine, "--batch", str(options.batch), "--credits", str(options.credits)]
-    run = [*launcher, *PYTHON, "mpi4py", "-m", "mpi_match", "run", *files, "-o", str(matches), *how, "--json"]
-    summaries = [last_json(run) for _ in range(options.repetitions + 1)][1:]
-    verdict = last_json(
-        [*PYTHON, "mpi_match", "verify", *files, "--matches", str(matches), "--sample", str(options.sample), "--json"]
-    )
+    summaries, verdict = summaries_of(options, directory, options.workers, how)
     rates = [summary["events_per_s"] for summary in summaries]
     last = summaries[-1]
     record = {
@@ -77,17 +104,8 @@ def main() -> None:
         "events_per_s": {"median": statistics.median(rates), "min": min(rates), "max": max(rates)},
         **{key: last[key] for key in ("events", "matches", "engine", "device", "workers")},
         "verified": verdict,
-        "machine": machine(),
-        "versions": versions(),
-        "commit": commit(),
-        "command": command(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    line = json.dumps(record)
-    sys.stdout.write(line + "\n")
-    if options.output:
-        with options.output.open("a", encoding="utf-8") as handle:
-            handle.write(line + "\n")
+    keep(record, options.output)
 
 
 if __name__ == "__main__":

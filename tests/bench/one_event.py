@@ -13,17 +13,11 @@ verdict, machine, versions, commit, command.  A first run, which compiles and fi
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import sys
 import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
 
-from end_to_end import PYTHON, last_json
-
-from mpi_match.machine import command, commit, machine, versions
+from end_to_end import keep, summaries_of
 
 
 def main() -> None:
@@ -38,19 +32,8 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     directory = options.directory or Path(tempfile.gettempdir()) / f"mpi-match-{options.scenario}-{options.events}"
-    table, events, matches = (directory / name for name in ("table.h5", "events.h5", "matches.h5"))
-    if not events.exists():
-        size = ["--filters", str(options.filters)] if options.filters else []
-        words = ["generate", options.scenario, "-o", str(directory), "--events", str(options.events), *size, "--json"]
-        last_json([*PYTHON, "mpi_match", *words])
-    launcher = ["mpirun", *os.environ.get("MPIRUN_FLAGS", "").split(), "-n", "2"]
-    files = ["--table", str(table), "--events", str(events)]
     how = ["--engine", options.engine, "--batch", "1", "--credits", "1"]
-    run = [*launcher, *PYTHON, "mpi4py", "-m", "mpi_match", "run", *files, "-o", str(matches), *how, "--json"]
-    summaries = [last_json(run) for _ in range(options.repetitions + 1)][1:]
-    verdict = last_json(
-        [*PYTHON, "mpi_match", "verify", *files, "--matches", str(matches), "--sample", str(options.sample), "--json"]
-    )
+    summaries, verdict = summaries_of(options, directory, 1, how)
     trips = [summary["round_trip_us"] for summary in summaries]
     record = {
         "what": "one event",
@@ -60,17 +43,8 @@ def main() -> None:
         "events_per_s": statistics.median(summary["events_per_s"] for summary in summaries),
         **{key: summaries[-1][key] for key in ("events", "matches", "engine", "device", "workers")},
         "verified": verdict,
-        "machine": machine(),
-        "versions": versions(),
-        "commit": commit(),
-        "command": command(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    line = json.dumps(record)
-    sys.stdout.write(line + "\n")
-    if options.output:
-        with options.output.open("a", encoding="utf-8") as handle:
-            handle.write(line + "\n")
+    keep(record, options.output)
 
 
 if __name__ == "__main__":

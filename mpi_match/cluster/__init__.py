@@ -31,8 +31,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+
+from mpi_match.standing import Standing
 
 PLACEMENTS = ("replicate",)
 """Which filters a worker has.  `replicate`: all of them, so a batch goes to one worker."""
@@ -72,6 +75,8 @@ class RunOptions:
     share_gpus              may two workers be on one GPU?
     threads                 CPU threads per worker; None: NUMBA_NUM_THREADS, else the host's cores divided by its workers
     progress                called on rank 0 with (events written, events in all)
+    watch                   called on rank 0 with the run's `Standing` when all workers are ready; what it returns is entered
+                            before the first batch and left after the last answer, or when the run fails
     """
 
     table: Path
@@ -88,6 +93,7 @@ class RunOptions:
     share_gpus: bool = False
     threads: int | None = None
     progress: Callable[[int, int], None] | None = None
+    watch: Callable[[Standing], AbstractContextManager[object]] | None = None
 
     @property
     def short_batches(self) -> bool:

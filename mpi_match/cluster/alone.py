@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 
 from mpi_match.cluster import RunOptions, RunSummary
 from mpi_match.cluster.changing import match_changing
@@ -17,6 +18,8 @@ log = logging.getLogger(__name__)
 
 AHEAD = 2
 """Batches that are read while one is matched."""
+ALONE = 0
+"""The rank of a process that has no others."""
 
 
 def run_alone(options: RunOptions) -> RunSummary:
@@ -24,18 +27,23 @@ def run_alone(options: RunOptions) -> RunSummary:
     with terminate_as_interrupt(), Job(options) as job:
         engine = open_engine(options.engine, job.table, threads=options.threads, live=options.changes is not None)
         log.info("engine %s on %s", engine.name, engine.device)
-        job.begin()
+        opened = Opened(engine.name, engine.device, engine.gpu, socket.gethostname())
         with (
+            job.watched({ALONE: opened}),
             ReadAhead(lambda batch: job.events.batch(*job.extent(batch)), 0 if options.short_batches else None) as feed,
             WriteBehind[Matches](
                 lambda found: job.write(found.counts, found.ids), threaded=not options.short_batches
             ) as answers,
         ):
+            job.begin()
             known = None
             for batch in range(job.n_batches):
                 feed.want(range(batch, min(batch + 1 + AHEAD, job.n_batches)))
                 events, changes = feed.take(batch), job.changes_for(batch, known)
                 _, known = job.extent(batch)
-                answers.put(match_changing(engine, events, changes, filters=options.filters))
+                job.standing.sent(ALONE, batch, events.wire_bytes)
+                found = match_changing(engine, events, changes, filters=options.filters)
+                job.standing.answered(ALONE, batch, len(events))
+                answers.put(found)
             answers.finish()
-        return job.finish([Opened(engine.name, engine.device)])
+            return job.finish([opened])

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from types import TracebackType
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from mpi_match.cluster import RunOptions, RunSummary
 from mpi_match.cluster.round_trips import RoundTrips
 from mpi_match.event_table import EventTable
 from mpi_match.matches import MatchesWriter
+from mpi_match.standing import Share, Standing
 from mpi_match.storage import Reader, StorageError
 from mpi_match.strings import Strings
 from mpi_match.table import Table
@@ -61,6 +62,7 @@ class Job:
                 why = "compiled for another table" if self._stream is None else "not compiled for what the changes ask for"
                 log.warning("%s was %s: its events are encoded again on the way", self.options.events, why)
             self._writer = self._stack.enter_context(self._open_output())
+            self.standing = Standing(self.events.n_events)
             self._stack = self._stack.pop_all()
         return self
 
@@ -123,19 +125,29 @@ class Job:
             return None
         return StampedChanges(np.maximum(found.before_event - start, 0), found.changes)
 
+    @contextmanager
+    def watched(self, workers: Mapping[int, Opened]) -> Iterator[None]:
+        """While the block lasts, whoever wants to watch the run does; `workers` are the engines by rank."""
+        self.standing.shares = {rank: Share(each.engine, each.device, each.host) for rank, each in workers.items()}
+        with nullcontext() if self.options.watch is None else self.options.watch(self.standing):
+            yield
+
     def begin(self) -> None:
         """Start the clock."""
+        self.standing.begin()
         self._started = time.perf_counter()
 
     def write(self, counts: Array, ids: Array) -> None:
         """The answers of the next batch."""
         self._writer.append_raw(counts, ids)
+        self.standing.wrote(len(counts))
         if self.options.progress is not None:
             self.options.progress(self._writer.n_events, self.events.n_events)
 
     def finish(self, opened: Sequence[Opened], round_trips: RoundTrips | None = None) -> RunSummary:
         """Put the output in its place, and sum up."""
         self._stack.close()
+        self.standing.end()
         wall_s = time.perf_counter() - self._started
         return RunSummary(
             events=self._writer.n_events,

@@ -133,6 +133,7 @@ class Master:
             worker, batch = self._outbox.popleft()
             wire, buffer = self._feed.take(batch)
             self._sent_at[batch] = time.perf_counter()
+            self._job.standing.sent(worker, batch, len(wire))
             given_back = functools.partial(self._wires.give, buffer)
             changes = self._changes_for(worker, batch)
             self._traffic.write(Order(Do.MATCH, batch, len(changes), len(wire)), [changes, wire], worker, given_back)
@@ -175,6 +176,8 @@ class Master:
 
     def _accept(self, worker: int, batch: int, body: _Body) -> None:
         self._round_trips.add(time.perf_counter() - self._sent_at.pop(batch))
+        start, stop = self._job.extent(batch)
+        self._job.standing.answered(worker, batch, stop - start)
         self._answers[batch] = body
         self._arrived.append((worker, batch))
 

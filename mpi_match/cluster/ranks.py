@@ -68,7 +68,7 @@ def run_ranks(options: RunOptions, launch: Launch) -> RunSummary | None:
 def _run(options: RunOptions, comm: MPI.Comm) -> RunSummary | None:
     sleep_exactly()
     topology = Topology.find(comm)
-    told = comm.bcast(replace(options, progress=None))  # the master's options are everybody's
+    told = comm.bcast(replace(options, progress=None, watch=None))  # the master's options are everybody's
     if comm.rank == 0:
         return _lead(options, topology)
     _serve(told, topology)
@@ -86,6 +86,7 @@ def _lead(options: RunOptions, topology: Topology) -> RunSummary:
         agree(comm, _nothing)  # while the workers open their engines
         opened: list[Opened] = (comm.gather(None) or [])[1:]
         agree(comm, lambda: _refuse_shared_gpu(options, opened))
+        agree(comm, lambda: stack.enter_context(job.watched(dict(enumerate(opened, 1)))))
         workers = "; ".join(f"{each.engine} on {each.device}" for each in opened)
         # Different engines (`auto` where not every worker has a GPU) give the right answers, but are perhaps not meant.
         level = logging.WARNING if len({each.engine for each in opened}) > 1 else logging.INFO
@@ -118,6 +119,7 @@ def _serve(options: RunOptions, topology: Topology) -> None:
     engine = agree(comm, matcher.engine)
     comm.gather(Opened(engine.name, engine.device, engine.gpu, socket.gethostname()))
     agree(comm, _nothing)  # while the master sees who has which GPU
+    agree(comm, _nothing)  # while those who watch the run get ready
     backoff = Backoff(tireless=options.short_batches and topology.own_core)
     gc.freeze()  # what is there stays; to look through it for garbage would hold up a batch for longer than to match it
     exit_code = Worker(comm, matcher, backoff).serve()

@@ -1,0 +1,98 @@
+"""The numbers of a run: what is held goes up and down, what went wrong is kept up to a bound and counted without one."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpi_match.standing import KEPT, KINDS, Incident, Share, Standing
+
+
+class Clock:
+    """Seconds, set by hand."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def standing(clock: Clock) -> Standing:
+    """A run of a thousand events on two workers that has begun."""
+    made = Standing(1000, clock)
+    made.shares = {worker: Share("keyed", "cpu", "here") for worker in (1, 2)}
+    made.begin()
+    return made
+
+
+def test_seconds_count_from_the_beginning_to_the_end(clock: Clock) -> None:
+    standing = Standing(0, clock)
+    assert standing.at_s == 0
+    standing.begin()
+    clock.now += 3
+    assert standing.at_s == 3
+    standing.end()
+    clock.now += 5
+    assert standing.at_s == 3
+
+
+def test_a_worker_holds_what_it_has_not_answered(standing: Standing) -> None:
+    standing.sent(1, 0, 700)
+    standing.sent(1, 1, 300)
+    standing.sent(2, 2, 500)
+    assert [(s.held, s.held_bytes) for s in standing.shares.values()] == [(2, 1000), (1, 500)]
+    standing.answered(1, 0, 70)
+    standing.wrote(70)
+    share = standing.shares[1]
+    assert (share.held, share.held_bytes, share.batches, share.events, standing.written) == (1, 300, 1, 70, 70)
+
+
+def test_a_lost_worker_holds_nothing(standing: Standing, clock: Clock) -> None:
+    standing.sent(1, 0, 700)
+    standing.sent(2, 1, 300)
+    clock.now += 2
+    standing.happened("lost", 1)
+    assert (standing.shares[1].held, standing.shares[1].held_bytes, standing.shares[1].lost) == (0, 0, True)
+    assert (standing.shares[2].held, standing.shares[2].lost) == (1, False)
+    assert list(standing.incidents) == [Incident(2.0, "lost", 1)]
+
+
+def test_an_overdue_worker_is_so_until_it_answers(standing: Standing) -> None:
+    for late in ("answered", "dropped"):
+        standing.sent(1, 0, 700)
+        standing.happened("overdue", 1, 0)
+        assert standing.shares[1].overdue
+        if late == "answered":
+            standing.answered(1, 0, 10)
+        else:
+            standing.happened("dropped", 1, 0)
+        assert (standing.shares[1].overdue, standing.shares[1].held, standing.shares[1].held_bytes) == (False, 0, 0)
+    assert standing.shares[1].events == 10, "a dropped answer is no share of the work"
+
+
+def test_a_batch_may_be_held_by_two_workers(standing: Standing) -> None:
+    standing.sent(1, 0, 700)
+    standing.happened("resent", 2, 0)
+    standing.sent(2, 0, 700)
+    standing.answered(2, 0, 10)
+    assert [standing.shares[worker].held for worker in (1, 2)] == [1, 0]
+
+
+def test_incidents_need_bounded_memory(standing: Standing) -> None:
+    for batch in range(3 * KEPT):
+        standing.happened("dropped", 2, batch)
+    assert len(standing.incidents) == KEPT
+    assert standing.incidents[-1].batch == 3 * KEPT - 1
+    assert standing.happened_so_far == {"dropped": 3 * KEPT}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_incident_is_a_line(kind: str) -> None:
+    text = str(Incident(0.5, kind, 3, 17))
+    assert "{" not in text
+    assert all(number in text for name, number in (("{worker}", "3"), ("{batch}", "17")) if name in KINDS[kind])

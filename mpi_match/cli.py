@@ -27,6 +27,7 @@ from mpi_match.cli_options import (
     SCENARIO,
     engine_option,
     filters_option,
+    gpu_map_option,
     id_option,
     json_option,
     location_option,
@@ -130,6 +131,7 @@ def generate(
     default=cluster.RunOptions.credits,
     help="Batches that a worker may hold unanswered.",
 )
+@gpu_map_option
 @click.option("--share-gpus", is_flag=True, help="Let two workers be on one GPU, which is refused otherwise.")
 @filters_option
 @threads_option

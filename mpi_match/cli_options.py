@@ -50,6 +50,23 @@ threads_option = click.option(
     type=click.IntRange(1),
     help="CPU threads of an engine.  [default: NUMBA_NUM_THREADS, else the cores of this process]",
 )
+
+
+def _numbers(ctx: click.Context, option: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    numbers = value.split(",")
+    if not all(number.isdecimal() for number in numbers):
+        raise click.BadParameter(f"{value!r} is no list of GPU numbers such as 0,1,2,3")
+    return tuple(map(int, numbers))
+
+
+gpu_map_option = click.option(
+    "--gpu-map",
+    metavar="N,N,...",
+    callback=_numbers,
+    help="GPUs of a host's first, second, ... worker, by number among those visible.  [default: 0,1,2,...]",
+)
 filters_option = click.option(
     "--filters", is_flag=True, help="Answer with the matched filters (their numbers) instead of interfaces."
 )

@@ -10,6 +10,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import os
+import socket
 import sys
 import time
 import types
@@ -111,14 +113,25 @@ class Whereabouts(Null):
         self.device = f"{'writable' if lo.flags.writeable or 'w' in line[1] else 'read-only'} memory {line[4]} {line[5]}"
 
 
+class Numbered(Null):
+    """Says which GPU it was to take, of which it sees."""
+
+    name = "numbered"
+
+    def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
+        super().__init__(table)
+        self.device = f"{socket.gethostname()} GPU {device} of {os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}"
+
+
 def main(arguments: list[str]) -> int:
-    for engine in (Null, Failing, Growing, OneGpu, Refusing, Slow, Whereabouts):
+    for engine in (Null, Failing, Growing, Numbered, OneGpu, Refusing, Slow, Whereabouts):
         module = types.ModuleType(f"mpi_match.engines.{engine.name}")
         module.ENGINE = engine  # type: ignore[attr-defined]
         sys.modules[module.__name__] = module
         engines.ENGINES = (*engines.ENGINES, engine.name)
     table, events, output, *rest = arguments
     given: dict[str, Any] = dict(each.split("=", 1) for each in rest)
+    lists = {key: tuple(map(int, given.pop(key).split(","))) for key in ("gpu_map",) if key in given}
     numbers = {key: int(value) for key, value in given.items() if value.isdecimal()}
     if "piece_bytes" in numbers:
         from mpi_match.cluster import channel
@@ -128,7 +141,7 @@ def main(arguments: list[str]) -> int:
     if "changes" in given:
         given["changes"] = Path(given["changes"])
     try:
-        summary = run(RunOptions(Path(table), Path(events), Path(output), **{**given, **numbers}))
+        summary = run(RunOptions(Path(table), Path(events), Path(output), **{**given, **numbers, **lists}))
     except ClusterError as error:
         if not error.quiet:
             sys.stderr.write(f"{error}\n")

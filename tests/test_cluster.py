@@ -675,6 +675,16 @@ def test_two_workers_share_a_gpu_where_that_is_allowed(inputs: Inputs, tmp_path:
 
 @pytest.mark.mpi
 @needs_mpirun
+def test_workers_take_the_gpus_of_the_map(inputs: Inputs, tmp_path: Path) -> None:
+    files = (inputs.table, inputs.events, tmp_path / "matches.h5")
+    done = execute(launch(4, *files, "engine=numbered", "gpu_map=3,1,0"), CUDA_VISIBLE_DEVICES="4,5,6,7")
+    assert done.returncode == 0, said(done)
+    taken = json.loads(done.stdout)["device"].split(", ")
+    assert sorted(each.split(" GPU ")[1] for each in taken) == ["0 of 4,5,6,7", "1 of 4,5,6,7", "3 of 4,5,6,7"]
+
+
+@pytest.mark.mpi
+@needs_mpirun
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
@@ -682,6 +692,7 @@ def test_two_workers_share_a_gpu_where_that_is_allowed(inputs: Inputs, tmp_path:
         ("engine=nonsense", 5, "unknown engine 'nonsense'"),
         ("engine=refusing", 5, "this table is not for me; use reference (and 1 more ranks)"),
         ("engine=one_gpu", 5, "ranks 1 and 2 are on the same GPU of"),
+        ("engine=counting gpu_map=0", 2, "--gpu-map has GPUs for 1 workers of a host, but there are more here"),
     ],
 )
 def test_a_run_that_cannot_start_is_one_line(options: str, code: int, words: str, inputs: Inputs, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from mpi_match.cluster.dispatch import Dispatcher, Emit, Instruction, Send
 from mpi_match.cluster.launcher import Launch, found_in, singleton_refusal
-from mpi_match.cluster.shares import device_share, shared_gpu, thread_share
 
 
 def sends(*pairs: tuple[int, int]) -> list[Instruction]:
@@ -195,35 +194,3 @@ def test_what_the_environment_says_about_the_launch(environment: dict[str, str],
 def test_a_singleton_is_refused_with_the_cure(launch: Launch, cure: str | None) -> None:
     refusal = singleton_refusal(launch)
     assert (refusal is None) if cure is None else (refusal is not None and cure in refusal)
-
-
-# Cores and GPUs of a host
-
-
-@pytest.mark.parametrize(
-    ("cores", "threads"),
-    [
-        ([range(8)], [8]),
-        ([range(8), range(8)], [4, 4]),
-        ([range(4), range(4, 8)], [4, 4]),  # bound
-        ([range(2), range(2), range(2)], [1, 1, 1]),  # more workers than cores
-        ([range(8), range(4)], [6, 2]),
-    ],
-)
-def test_cores_are_divided_fairly(cores: list[range], threads: list[int]) -> None:
-    sets = [frozenset(each) for each in cores]
-    assert [thread_share(worker, sets) for worker in range(len(sets))] == threads
-
-
-def test_two_workers_on_one_gpu_are_named() -> None:
-    assert shared_gpu([("a", None), ("a", None), ("a", "GPU-1"), ("b", "GPU-2")]) is None
-    said = shared_gpu([("a", "GPU-1"), ("b", "GPU-2"), ("b", None), ("b", "GPU-2")])
-    assert said is not None
-    assert said.startswith("ranks 2 and 4 are on the same GPU of b (GPU-2)")
-
-
-@pytest.mark.parametrize(
-    ("worker", "visible", "device"), [(0, None, 0), (3, None, 3), (3, "0,1,2,3", 3), (3, "0", 0), (2, "", 2)]
-)
-def test_a_worker_has_the_gpu_of_its_number(worker: int, visible: str | None, device: int) -> None:
-    assert device_share(worker, {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}) == device

@@ -72,6 +72,8 @@ class RunOptions:
     schedule, placement, feed   see SCHEDULES, PLACEMENTS, FEEDS
     credits                 batches that a worker may hold unanswered
     filters                 answer with filters instead of interfaces
+    gpu_map                 GPU number for each of a host's workers, in the order of their local ranks, among those that
+                            they see; None: 0, 1, ..., from the first again when there are fewer
     share_gpus              may two workers be on one GPU?
     threads                 CPU threads per worker; None: NUMBA_NUM_THREADS, else the host's cores divided by its workers
     progress                called on rank 0 with (events written, events in all)
@@ -90,6 +92,7 @@ class RunOptions:
     feed: str = "master"
     credits: int = 4
     filters: bool = False
+    gpu_map: tuple[int, ...] | None = None
     share_gpus: bool = False
     threads: int | None = None
     progress: Callable[[int, int], None] | None = None

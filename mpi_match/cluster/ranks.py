@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import signal
 import socket
 import threading
@@ -28,7 +29,7 @@ from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.launcher import Launch, singleton_refusal
 from mpi_match.cluster.matcher import Matcher, ShortMatcher
 from mpi_match.cluster.patience import Backoff, sleep_exactly
-from mpi_match.cluster.shares import shared_gpu
+from mpi_match.cluster.shares import device_share, shared_gpu
 from mpi_match.cluster.table_copy import share_table
 from mpi_match.cluster.topology import Topology
 from mpi_match.engines import open_engine
@@ -110,9 +111,9 @@ def _serve(options: RunOptions, topology: Topology) -> None:
     table = share_table(topology, None)
     threads = options.threads or topology.threads
     way = ShortMatcher if options.short_batches else Matcher
-    live = options.changes is not None
+    live, gpu_map = options.changes is not None, options.gpu_map
     matcher = way(
-        lambda: open_engine(options.engine, table, topology.device, threads, live=live),
+        lambda: open_engine(options.engine, table, device_share(topology.number, os.environ, gpu_map), threads, live=live),
         table.vocabulary,
         filters=options.filters,
     )

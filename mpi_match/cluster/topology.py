@@ -14,7 +14,7 @@ from mpi4py import MPI
 import mpi_match
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.consensus import agree, meet
-from mpi_match.cluster.shares import device_share, has_own_core, thread_share
+from mpi_match.cluster.shares import has_own_core, local_ranks_in, places_on_host, thread_share
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class Topology:
     """A rank's place.
 
     comm, node, leaders   all ranks; those of this host; one rank of each host (COMM_NULL on the others)
-    threads, device       this worker's share of its host (meaningless on the master)
+    threads               this worker's share of its host's cores (meaningless on the master)
+    number                this worker's among those of its host, in the order of their local ranks: who gets which GPU
     own_core              whether this rank may keep a core busy without taking it from another
     """
 
@@ -30,7 +31,7 @@ class Topology:
     node: MPI.Comm
     leaders: MPI.Comm
     threads: int
-    device: int
+    number: int
     own_core: bool
 
     @property
@@ -45,13 +46,14 @@ class Topology:
         _check_same_program(comm)
         node = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.rank)
         leaders = comm.Split(0 if node.rank == 0 else MPI.UNDEFINED, key=comm.rank)
-        ranks = node.allgather((comm.rank, frozenset(os.sched_getaffinity(0))))
-        cores = [each for _, each in ranks]
-        workers = [each for rank, each in ranks if rank]
-        number = sum(rank > 0 for rank, _ in ranks[: node.rank])
-        threads = int(os.environ.get("NUMBA_NUM_THREADS", 0)) or (thread_share(number, workers) if comm.rank else 1)
-        device = device_share(number, os.environ)
-        return cls(comm, node, leaders, threads, device, has_own_core(node.rank, cores))
+        ranks = node.allgather((comm.rank, frozenset(os.sched_getaffinity(0)), local_ranks_in(os.environ)))
+        cores = [each for _, each, _ in ranks]
+        workers = [each for rank, each, _ in ranks if rank]
+        before = sum(rank > 0 for rank, _, _ in ranks[: node.rank])
+        threads = int(os.environ.get("NUMBA_NUM_THREADS", 0)) or (thread_share(before, workers) if comm.rank else 1)
+        places = places_on_host([told for _, _, told in ranks])
+        number = sum(rank > 0 and place < places[node.rank] for (rank, _, _), place in zip(ranks, places, strict=True))
+        return cls(comm, node, leaders, threads, number, has_own_core(node.rank, cores))
 
 
 def _check_same_program(comm: MPI.Comm) -> None:

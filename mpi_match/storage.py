@@ -307,15 +307,54 @@ class Reader:
 
     def array(self, name: str) -> Array:
         """A whole dataset, checked; the parts of an index joined."""
-        pieces = [source._read(name) for source in self.sources if name in source._file]
-        if not pieces:
-            raise StorageError(f"{self.path}: has no dataset {name!r}, which a file of {self.attributes['kind']} must have")
+        pieces = [source._read(name) for source in self._sources_of(name)]
         if len(pieces) == 1:
             return pieces[0]
         if name.endswith("offsets"):
             totals = np.cumsum([0] + [int(piece[-1]) for piece in pieces])
             return np.concatenate([[0], *(piece[1:] + total for piece, total in zip(pieces, totals[:-1], strict=True))])
         return np.concatenate(pieces)
+
+    def _sources_of(self, name: str) -> list[Reader]:
+        found = [source for source in self.sources if name in source._file]
+        if not found:
+            raise StorageError(f"{self.path}: has no dataset {name!r}, which a file of {self.attributes['kind']} must have")
+        return found
+
+    def blocks(self, name: str, rows: int) -> Iterator[Array]:
+        """The same dataset, `rows` rows at a time and fewer only in the last block, for what is too large to be held.
+
+        Each block is the caller's own.  A CRC is that of a whole dataset, so what blocks say may only be relied on when the
+        last has come: damage raises StorageError there at the latest.
+        """
+        block, n, total = np.empty(0), 0, 0
+        for k, source in enumerate(self._sources_of(name)):
+            dataset = source._dataset(name)
+            at = crc = last = 0
+            while at < len(dataset):
+                if not n:
+                    block = np.empty((rows, *dataset.shape[1:]), dataset.dtype)
+                piece = block[n : n + min(rows - n, len(dataset) - at)]
+                crc = source._read_piece(name, dataset, at, piece, crc)
+                first, at, n = at == 0, at + len(piece), n + len(piece)
+                if name.endswith("offsets"):
+                    last = int(piece[-1])
+                    piece += total
+                    if k and first:  # the 0 that every part begins with
+                        piece[:-1] = piece[1:].copy()
+                        n -= 1
+                if n == rows:
+                    yield block
+                    n = 0
+            total += last
+            source._compare_crc(name, dataset, crc)
+        if n:
+            yield block[:n]
+
+    def length(self, name: str) -> int:
+        """Rows of a dataset, those of all parts together."""
+        lengths = [len(source._dataset(name)) for source in self._sources_of(name)]
+        return sum(lengths) - (len(lengths) - 1 if name.endswith("offsets") else 0)
 
     def mapped(self, name: str) -> Array:
         """A contiguous dataset of this one file, mapped read-only from the file; its CRC is *not* checked here."""
@@ -341,19 +380,28 @@ class Reader:
 
     def _read(self, name: str) -> Array:
         dataset = self._dataset(name)
+        values = np.empty(dataset.shape, dataset.dtype)
+        self._compare_crc(name, dataset, self._read_piece(name, dataset, 0, values, 0))
+        return values
+
+    def _read_piece(self, name: str, dataset: Any, at: int, piece: Array, crc: int) -> int:
+        """Fill a contiguous array with the rows from `at`; the CRC of all up to there."""
         try:
-            values = np.empty(dataset.shape, dataset.dtype)
-            if values.size:
-                dataset.read_direct(values)
+            if piece.size:
+                dataset.read_direct(piece, np.s_[at : at + len(piece)] if piece.ndim else None)
+        except _DAMAGE as error:
+            raise StorageError(f"{self.path}: {name!r} is damaged: {_reason(error)}; make the file again") from error
+        return zlib.crc32(_bytes(piece), crc)
+
+    def _compare_crc(self, name: str, dataset: Any, found: int) -> None:
+        try:
             expected = int(dataset.attrs["crc32"])
         except _DAMAGE as error:
             raise StorageError(f"{self.path}: {name!r} is damaged: {_reason(error)}; make the file again") from error
-        found = zlib.crc32(_bytes(values))
         if found != expected:
             raise StorageError(
                 f"{self.path}: {name!r} is damaged: CRC-32 found {found:08x}, expected {expected:08x}; make the file again"
             )
-        return values
 
 
 def kind_of_file(path: str | os.PathLike[str]) -> str | None:

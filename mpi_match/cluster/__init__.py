@@ -4,6 +4,8 @@
              answers written in event order ◄─ counts and ids ◄────
 
     dispatch       who gets which batch: pure state, no MPI, no clock
+    placement      which filters a worker has: groups, and a table divided by work
+    union          answers of a group's members as one
     launcher       what the environment says about how this process was started
     job            the files of a run, opened and checked before anything else
     feed           the next batches, read and checked ahead of time

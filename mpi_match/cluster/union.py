@@ -1,0 +1,96 @@
+"""The answers of a group's members as one: per event, what any of them found.
+
+    member 1    event 0: 1 4     event 1: 2             filters 0 to 5
+    member 2    event 0: 4 7     event 1: none          filters 6 to 9
+    united      event 0: 1 4 7   event 1: 2
+
+Each member's ids ascend within an event, so an event is a merge of as many short runs as there are members.  Filters are
+with one member each, so those runs have nothing in common.  An interface whose filters are with two members may come from
+both, and is kept once: merging what is equal is all that an answer with interfaces needs more.
+
+One pass in compiled code, without Python's lock: the thread that writes answers does it while others come in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.engines.keyed_order import jit
+
+
+def unite(parts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Counts and ids of the same events from all members of a group (as `Matches` has them), as one.
+
+    Counts and ids keep their dtypes, which the table gives and not the member.  Raises ValueError when members answered for
+    different numbers of events, or a member's counts do not add up to its ids.
+    """
+    counts, ids = parts[0]
+    if len(parts) == 1:
+        return counts, ids
+    for other_counts, other_ids in parts:
+        if len(other_counts) != len(counts) or int(other_counts.sum(dtype=np.int64)) != len(other_ids):
+            raise ValueError("the members of a group did not answer for the same events")
+    all_counts = np.stack([each for each, _ in parts], dtype=np.int64, casting="safe")
+    all_ids = np.concatenate([each for _, each in parts], dtype=np.uint32)
+    united_counts, united_ids = np.empty(len(counts), np.uint32), np.empty(len(all_ids), np.uint32)
+    n = _merge(all_counts, all_ids, united_counts, united_ids)
+    return united_counts.astype(counts.dtype), united_ids[:n].astype(ids.dtype)
+
+
+@jit
+def _merge(counts: Array, ids: Array, united_counts: Array, united_ids: Array) -> int:
+    """Fill `united_counts` u32[n] and `united_ids` u32 from `counts` i64[parts, n] and `ids` u32, part after part.
+
+    Returns how many ids there are.  What is merged so far is a run, into which that of the next part is merged from behind.
+    """
+    n_parts, n = counts.shape
+    at = np.zeros(n_parts, np.int64)
+    for part in range(1, n_parts):
+        at[part] = at[part - 1] + counts[part - 1].sum()
+    end = 0
+    for event in range(n):
+        first = end
+        for part in range(n_parts):
+            start, more = at[part], counts[part, event]
+            at[part] = start + more
+            if more == 0:
+                continue
+            if end == first or united_ids[end - 1] < ids[start]:  # nearly always: parts are ranges of filters
+                for i in range(more):
+                    united_ids[end + i] = ids[start + i]
+                end += more
+                continue
+            end = _merge_run(united_ids, first, end, ids, start, more)
+        united_counts[event] = end - first
+    return end
+
+
+@jit
+def _merge_run(united_ids: Array, first: int, end: int, ids: Array, start: int, more: int) -> int:
+    """Merge `more` ids from `start` into `united_ids[first:end]`; returns the new end."""
+    equal, a, b = 0, first, start
+    while a < end and b < start + more:
+        if united_ids[a] == ids[b]:
+            equal += 1
+            a += 1
+            b += 1
+        elif united_ids[a] < ids[b]:
+            a += 1
+        else:
+            b += 1
+    new_end = end + more - equal
+    to, a, b = new_end - 1, end - 1, start + more - 1
+    while b >= start:
+        if a >= first and united_ids[a] > ids[b]:
+            united_ids[to] = united_ids[a]
+            a -= 1
+        else:
+            if a >= first and united_ids[a] == ids[b]:
+                a -= 1
+            united_ids[to] = ids[b]
+            b -= 1
+        to -= 1
+    return new_end

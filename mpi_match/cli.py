@@ -105,7 +105,7 @@ def generate(
 
 @commands.command(short_help="Match compiled files, alone or under mpirun.")
 @click.option("--table", type=FILE, required=True, help="Constraint table; only rank 0 reads it.")
-@click.option("--events", type=FILE, required=True, help="Event table; only rank 0 reads it.")
+@click.option("--events", type=FILE, required=True, help="Event table; only rank 0 reads it, unless --feed says otherwise.")
 @click.option("--changes", type=FILE, help="File of changes that take effect between events (`compile changes`).")
 @click.option("-o", "--output", type=FILE, required=True, help="File of matches to write.")
 @engine_option

@@ -179,6 +179,11 @@ class EventTable:
     def __len__(self) -> int:
         return self.n_events
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 that tells this file from others."""
+        return str(self._reader.attributes["digest"])
+
     def batch(self, start: int, stop: int) -> EventBatch:
         """Events `start` to `stop`, encoded.  Raises StorageError when the file is damaged there."""
         pieces = [

@@ -27,7 +27,7 @@ from mpi_match.batch import EventBatch
 from mpi_match.change_log import ChangeLog
 from mpi_match.change_stream import StampedChanges
 from mpi_match.changes import Change, Changes
-from mpi_match.cluster import ClusterError, RunOptions
+from mpi_match.cluster import FEEDS, ClusterError, RunOptions
 from mpi_match.cluster.changing import match_changing
 from mpi_match.cluster.feed import Buffers, InOrder, ReadAhead
 from mpi_match.cluster.matcher import Matched, Matcher, Received, ShortMatcher
@@ -144,9 +144,13 @@ def leftovers(output: Path) -> list[str]:
         (5, "batch=7 schedule=dynamic credits=2"),
         (5, "batch=31 schedule=static"),
         (3, "batch=100 piece_bytes=64"),
+        (1, "batch=100 feed=file"),
+        (2, "batch=1 feed=file"),
+        (3, "batch=17 feed=file"),
+        (4, "batch=31 feed=file schedule=static credits=1"),
     ],
 )
-def test_any_ranks_batch_size_and_schedule_give_the_same_bytes(
+def test_any_ranks_batch_size_schedule_and_feed_give_the_same_bytes(
     ranks: int, options: str, inputs: Inputs, expected: bytes, tmp_path: Path
 ) -> None:
     output = tmp_path / "matches.h5"
@@ -201,12 +205,15 @@ def test_filters_instead_of_interfaces(inputs: Inputs, tmp_path: Path) -> None:
 
 @pytest.mark.mpi
 @needs_mpirun
-def test_events_compiled_for_another_table_are_encoded_again(inputs: Inputs, expected: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("feed", FEEDS)
+def test_events_compiled_for_another_table_are_encoded_again(
+    feed: str, inputs: Inputs, expected: bytes, tmp_path: Path
+) -> None:
     other = Table.from_filters([make_filter("x", [["n3", ">", 1]])])
     with EventTable(inputs.events, other.vocabulary) as events:
         save_events(events.raw_part(0), tmp_path / "events.h5", other.vocabulary)
     output = tmp_path / "matches.h5"
-    done = execute(launch(3, inputs.table, tmp_path / "events.h5", output, "engine=counting", "batch=50"))
+    done = execute(launch(3, inputs.table, tmp_path / "events.h5", output, "engine=counting", "batch=50", f"feed={feed}"))
     assert done.returncode == 0, done.stderr
     assert said(done) == f"{tmp_path / 'events.h5'} was compiled for another table: its events are encoded again on the way"
     assert MatchesFile.load(output).matches == _matches(expected, tmp_path)
@@ -219,10 +226,11 @@ def _matches(content: bytes, directory: Path) -> Any:
 
 @pytest.mark.mpi
 @needs_mpirun
-def test_no_events_no_answers(inputs: Inputs, tmp_path: Path) -> None:
+@pytest.mark.parametrize("feed", FEEDS)
+def test_no_events_no_answers(feed: str, inputs: Inputs, tmp_path: Path) -> None:
     save_events(Events.of([]), tmp_path / "events.h5", Table.load(inputs.table).vocabulary)
     output = tmp_path / "matches.h5"
-    done = execute(launch(2, inputs.table, tmp_path / "events.h5", output, "engine=counting"))
+    done = execute(launch(2, inputs.table, tmp_path / "events.h5", output, "engine=counting", f"feed={feed}"))
     assert done.returncode == 0, done.stderr
     assert MatchesFile.load(output).matches.n_events == 0
 
@@ -341,6 +349,8 @@ def expected_with_changes(changing: Changing, tmp_path_factory: pytest.TempPathF
         (3, "batch=7 schedule=static"),
         (4, "batch=17"),
         (4, "batch=64 piece_bytes=64"),
+        (3, "batch=17 feed=file"),
+        (2, "batch=1 feed=file"),
     ],
 )
 def test_every_event_sees_the_changes_before_it_and_no_others(
@@ -401,7 +411,7 @@ def test_an_added_filter_outlives_the_buffer_that_it_came_in() -> None:
     matcher.engine()
     answers = []
     for told in (changes, np.empty(0, np.uint8)):
-        matcher.put(Received(0, told, events, None))
+        matcher.put(Received(0, told, lambda: EventBatch.from_wire(events), None))
         matched = matcher.get()
         assert matched is not None
         assert matched.error is None
@@ -470,7 +480,7 @@ def test_looking_for_an_answer_ends_in_time() -> None:
     """Workers look for some microseconds at a time; one look that waits for an answer would leave MPI without a driver."""
     table, nothing = Table.from_filters([]), np.empty(0, np.uint8)
     matcher = Matcher(lambda: open_engine("counting", table), table.vocabulary, filters=False)
-    answer = Matched(Received(0, nothing, nothing, None), nothing, nothing)
+    answer = Matched(Received(0, nothing, lambda: EventBatch(nothing, nothing, None, 0), None), nothing, nothing)
 
     def look() -> None:
         for _ in range(100_000):  # SimpleQueue waits for ever once in some ten thousand times
@@ -708,7 +718,7 @@ def test_a_run_that_cannot_start_is_one_line(options: str, code: int, words: str
     ("options", "words"),
     [
         ({"placement": "shard"}, "placement is 'shard'; there is: replicate"),
-        ({"feed": "carrier pigeon"}, "feed is 'carrier pigeon'; there is: master"),
+        ({"feed": "carrier pigeon"}, "feed is 'carrier pigeon'; there is: master, file"),
         ({"credits": 0}, "credits is 0; it must be at least 1"),
         ({"batch": -1}, "batch is -1; it must be at least 1"),
         ({"threads": 0}, "threads is 0; it must be at least 1"),
@@ -750,7 +760,8 @@ def plain_events(n: int) -> Events:
 
 @pytest.mark.mpi
 @needs_mpirun
-def test_damage_met_halfway_stops_all_ranks(inputs: Inputs, tmp_path: Path) -> None:
+@pytest.mark.parametrize("feed", FEEDS)
+def test_damage_met_halfway_stops_all_ranks(feed: str, inputs: Inputs, tmp_path: Path) -> None:
     events, output = tmp_path / "events.h5", tmp_path / "matches.h5"
     save_events(plain_events(3 * BLOCK_EVENTS), events, Table.load(inputs.table).vocabulary)
     with Reader(events, "events") as reader:
@@ -758,9 +769,33 @@ def test_damage_met_halfway_stops_all_ranks(inputs: Inputs, tmp_path: Path) -> N
     content = bytearray(events.read_bytes())
     content[at] ^= 1
     events.write_bytes(content)
-    done = execute(launch(3, inputs.table, events, output, "engine=null", "batch=5000"))
+    done = execute(launch(3, inputs.table, events, output, "engine=null", "batch=5000", f"feed={feed}"))
     assert done.returncode == 3
     assert "encoded events 131072 to 196608 are damaged" in said(done)
+    assert len(said(done).splitlines()) == 1
+    assert leftovers(output) == []
+
+
+@pytest.mark.mpi
+@needs_mpirun
+@pytest.mark.parametrize(
+    ("there", "words"),
+    [("nothing", "events.h5: no such file"), ("others", "is another event table here than on the master's")],
+)
+def test_feed_file_needs_the_same_file_on_every_host(there: str, words: str, inputs: Inputs, tmp_path: Path) -> None:
+    """One path that leads each rank to a file of its own directory, as it may on several hosts."""
+    output, hosts = tmp_path / "matches.h5", [tmp_path / "master", tmp_path / "worker"]
+    for host in hosts:
+        host.mkdir()
+    shutil.copy(inputs.events, hosts[0] / "events.h5")
+    if there == "others":
+        save_events(plain_events(300), hosts[1] / "events.h5", Table.load(inputs.table).vocabulary)
+    rank = [sys.executable, "-m", "mpi4py", DRIVER, inputs.table, "/proc/self/cwd/events.h5", output, "feed=file"]
+    master, worker = (["-n", 1, "--wdir", host, *rank] for host in hosts)
+    done = execute([str(each) for each in (MPIRUN, *FLAGS, *master, ":", *worker)])
+    assert done.returncode == 3
+    assert words in said(done)
+    assert "rank 1 on " in said(done)
     assert len(said(done).splitlines()) == 1
     assert leftovers(output) == []
 

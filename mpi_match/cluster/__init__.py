@@ -22,6 +22,7 @@
     consensus      steps that succeed on all ranks or fail on all, with one line of text
     topology       which ranks share a host
     table_copy     the table from the master's memory into one copy per host
+    sources        events that a worker has from elsewhere than the master
     channel        what master and workers say to each other
     master, worker
 
@@ -43,8 +44,9 @@ PLACEMENTS = ("replicate",)
 """Which filters a worker has.  `replicate`: all of them, so a batch goes to one worker."""
 SCHEDULES = ("dynamic", "static")
 """Which worker gets a batch.  `dynamic`: one that has just answered.  `static`: batch k's is k modulo their number."""
-FEEDS = ("master",)
-"""How a batch comes to a worker.  `master`: the master sends its bytes."""
+FEEDS = ("master", "file")
+"""How a batch comes to a worker.  `master`: the master sends its bytes.  `file`: the worker reads it from the event table,
+whose path must lead to the same file on every host; the master sends numbers."""
 
 FEW_EVENTS = 16
 """A batch of at most so many events is sooner read or matched than handed to another thread: there are none then."""
@@ -67,7 +69,7 @@ class ClusterError(Exception):
 class RunOptions:
     """What a run does.
 
-    table, events, output   files; on the master's host, no other rank opens them
+    table, events, output   files; on the master's host, no other rank opens them (but the events, with feed `file`)
     changes                 file of changes that take effect between events (`change_log`); None: the table stays as it is
     engine                  a name of `engines.ENGINES`, or "auto"
     batch                   events per batch
@@ -148,7 +150,7 @@ def run(options: RunOptions) -> RunSummary | None:
     """Match all events of a run and write the answers; call it on every rank with the same options.
 
     Returns the summary on rank 0 and None on the others.  The answers are the same bytes whatever the ranks, the batch
-    size and the schedule.  A process that no launcher started (or one that started only this one) does everything
+    size, the schedule and the feed.  A process that no launcher started (or one that started only this one) does everything
     itself and imports no MPI.
 
     Raises, after all ranks have left and nothing is half written: ClusterError, StorageError, EngineError;

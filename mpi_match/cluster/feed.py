@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,29 @@ READERS = 4
 """Threads that read, where there are as many cores."""
 
 
+class Extents(NamedTuple):
+    """Which events are in which batch: events `first` to `n_events`, `size` at a time; the last batch may be shorter."""
+
+    n_events: int
+    size: int
+    first: int = 0
+
+    @property
+    def n_batches(self) -> int:
+        """How many batches there are."""
+        return -(-(self.n_events - self.first) // self.size)
+
+    def of(self, batch: int) -> tuple[int, int]:
+        """First event of a batch, and the one after its last."""
+        start = self.first + batch * self.size
+        return start, min(start + self.size, self.n_events)
+
+
+def n_readers() -> int:
+    """How many threads of this process may read."""
+    return min(READERS, len(os.sched_getaffinity(0)))
+
+
 class ReadAhead(Generic[T]):
     """Makes batches ready in threads of its own: `read(batch)` runs there, begun in the order asked for.
 
@@ -40,7 +63,7 @@ class ReadAhead(Generic[T]):
     def __init__(self, read: Callable[[int], T], n_threads: int | None = None) -> None:
         self._read = read
         if n_threads is None:
-            n_threads = min(READERS, len(os.sched_getaffinity(0)))
+            n_threads = n_readers()
         self._executor = ThreadPoolExecutor(n_threads, "feed") if n_threads else None
         self._ready: dict[int, Future[T]] = {}
 

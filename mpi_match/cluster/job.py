@@ -21,6 +21,7 @@ from mpi_match.arrays import Array
 from mpi_match.change_log import ChangeLog
 from mpi_match.change_stream import ChangeStream, StampedChanges
 from mpi_match.cluster import RunOptions, RunSummary
+from mpi_match.cluster.feed import Extents
 from mpi_match.cluster.round_trips import RoundTrips
 from mpi_match.event_table import EventTable
 from mpi_match.matches import MatchesWriter
@@ -58,6 +59,7 @@ class Job:
             self.table = Table.load(self.options.table)
             self._stream = self._load_changes()
             self.events = self._stack.enter_context(EventTable(self.options.events, self.table.vocabulary))
+            self.extents = Extents(self.events.n_events, self.options.batch)
             if not self.events.encoded_for_vocabulary:
                 why = "compiled for another table" if self._stream is None else "not compiled for what the changes ask for"
                 log.warning("%s was %s: its events are encoded again on the way", self.options.events, why)
@@ -105,12 +107,11 @@ class Job:
     @property
     def n_batches(self) -> int:
         """The last one may be shorter."""
-        return -(-self.events.n_events // self.options.batch)
+        return self.extents.n_batches
 
     def extent(self, batch: int) -> tuple[int, int]:
         """First event of a batch, and the one after its last."""
-        start = batch * self.options.batch
-        return start, min(start + self.options.batch, self.events.n_events)
+        return self.extents.of(batch)
 
     def changes_for(self, batch: int, known: int | None) -> StampedChanges | None:
         """What an engine must be told that has been told of all changes up to event `known` (None: of nothing) for a batch.

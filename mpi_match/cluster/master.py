@@ -51,6 +51,11 @@ class _Body(NamedTuple):
     buffer: Array | None
 
 
+def _read_nothing(batch: int) -> tuple[Array, None]:
+    """What is sent of a batch whose events the worker has from elsewhere."""
+    return _NOTHING, None
+
+
 class Master:
     """Rank 0's side of the channel with every worker."""
 
@@ -77,8 +82,9 @@ class Master:
             self._traffic.listen(worker, functools.partial(self._hear, worker))
         try:
             short = self._job.options.short_batches
+            read = self._read if self._job.options.feed == "master" else _read_nothing
             with (
-                ReadAhead(self._read, 0 if short else None) as self._feed,
+                ReadAhead(read, 0 if short or read is _read_nothing else None) as self._feed,
                 WriteBehind(self._write, threaded=not short) as self._written,
             ):
                 self._job.begin()
@@ -134,7 +140,7 @@ class Master:
             wire, buffer = self._feed.take(batch)
             self._sent_at[batch] = time.perf_counter()
             self._job.standing.sent(worker, batch, len(wire))
-            given_back = functools.partial(self._wires.give, buffer)
+            given_back = None if buffer is None else functools.partial(self._wires.give, buffer)
             changes = self._changes_for(worker, batch)
             self._traffic.write(Order(Do.MATCH, batch, len(changes), len(wire)), [changes, wire], worker, given_back)
             sent = True

@@ -29,13 +29,13 @@ from mpi_match.vocabulary import Vocabulary
 
 
 class Received(NamedTuple):
-    """A batch to be matched: its number, the wire forms of its changes (empty: none) and events, and the buffer that they
-    were received into, if any.
+    """A batch to be matched: its number, the wire form of its changes (empty: none), what its events are got with (called
+    once, in the engine's thread), and the buffer that it was received into, if any.
     """
 
     batch: int
     changes: Array
-    events: Array
+    events: Callable[[], EventBatch]
     buffer: Array | None
 
 
@@ -49,7 +49,7 @@ class Matched(NamedTuple):
 
 
 class Matcher:
-    """Matches the wire forms that are `put`, in order, with an engine for a table of the given vocabulary.
+    """Matches the batches that are `put`, in order, with an engine for a table of the given vocabulary.
 
     `open_engine` is called first, in the thread.
     """
@@ -132,7 +132,7 @@ class ShortMatcher:
 
 def _match(engine: Engine, received: Received, vocabulary: Vocabulary, filters: bool) -> Matched:
     try:
-        events = EventBatch.from_wire(received.events)
+        events = received.events()
         changes = None
         if len(received.changes):  # a copy: engines keep added filters, the buffer is used again
             changes = StampedChanges.from_wire(received.changes.copy(), vocabulary)

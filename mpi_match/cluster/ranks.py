@@ -1,6 +1,7 @@
 """A run of several ranks: the steps that all of them take, in this order, together.
 
-    same program everywhere? ─► master opens the files ─► table to every host ─► workers open engines ─► match
+    same program everywhere? ─► master opens the files ─► table to every host ─► events, if workers have them from elsewhere
+    than the master ─► workers open engines ─► match
 
 Each arrow is a place where all ranks go on or all leave (see `consensus`).  After the last one master and workers only
 speak through the channel.
@@ -30,6 +31,7 @@ from mpi_match.cluster.launcher import Launch, singleton_refusal
 from mpi_match.cluster.matcher import Matcher, ShortMatcher
 from mpi_match.cluster.patience import Backoff, sleep_exactly
 from mpi_match.cluster.shares import device_share, shared_gpu
+from mpi_match.cluster.sources import offer_events, open_source
 from mpi_match.cluster.table_copy import share_table
 from mpi_match.cluster.topology import Topology
 from mpi_match.engines import open_engine
@@ -72,7 +74,8 @@ def _run(options: RunOptions, comm: MPI.Comm) -> RunSummary | None:
     told = comm.bcast(replace(options, progress=None, watch=None))  # the master's options are everybody's
     if comm.rank == 0:
         return _lead(options, topology)
-    _serve(told, topology)
+    with ExitStack() as stack:
+        _serve(told, topology, stack)
     return None
 
 
@@ -84,6 +87,7 @@ def _lead(options: RunOptions, topology: Topology) -> RunSummary:
     with ExitStack() as stack:
         job = agree(comm, lambda: stack.enter_context(Job(options)))
         job.table = share_table(topology, job.table)  # the shared copy; the private one is freed
+        offer_events(topology, job)
         agree(comm, _nothing)  # while the workers open their engines
         opened: list[Opened] = (comm.gather(None) or [])[1:]
         agree(comm, lambda: _refuse_shared_gpu(options, opened))
@@ -102,13 +106,14 @@ def _refuse_shared_gpu(options: RunOptions, opened: Sequence[Opened]) -> None:
         raise ClusterError(wrong, 5)
 
 
-def _serve(options: RunOptions, topology: Topology) -> None:
-    """A worker's side of the same steps."""
+def _serve(options: RunOptions, topology: Topology, stack: ExitStack) -> None:
+    """A worker's side of the same steps; what it opens for the run, `stack` closes."""
     from mpi_match.cluster.worker import Worker
 
     comm = topology.comm
     agree(comm, _nothing)  # while the master opens the files
     table = share_table(topology, None)
+    source = stack.enter_context(open_source(options, topology, table.vocabulary))
     threads = options.threads or topology.threads
     way = ShortMatcher if options.short_batches else Matcher
     live, gpu_map = options.changes is not None, options.gpu_map
@@ -123,7 +128,7 @@ def _serve(options: RunOptions, topology: Topology) -> None:
     agree(comm, _nothing)  # while those who watch the run get ready
     backoff = Backoff(tireless=options.short_batches and topology.own_core)
     gc.freeze()  # what is there stays; to look through it for garbage would hold up a batch for longer than to match it
-    exit_code = Worker(comm, matcher, backoff).serve()
+    exit_code = Worker(comm, matcher, backoff, source).serve()
     if exit_code:
         raise Ended(ClusterError("the master ended the run", exit_code, quiet=True))
 

@@ -11,16 +11,20 @@ sent, because changes come with them.
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from mpi4py import MPI
 
 from mpi_match.arrays import Array
+from mpi_match.batch import EventBatch
 from mpi_match.cluster.channel import Answer, Do, Order, Said, Traffic, inline_body, words_of
 from mpi_match.cluster.consensus import Failure
 from mpi_match.cluster.feed import Buffers, InOrder
 from mpi_match.cluster.matcher import Matched, Matcher, Received, ShortMatcher
 from mpi_match.cluster.patience import Backoff
+from mpi_match.cluster.sources import Source
 
 MASTER = 0
 PATIENCE_S = 5.0
@@ -28,10 +32,15 @@ PATIENCE_S = 5.0
 
 
 class Worker:
-    """One rank's side of the channel.  `serve` returns the exit code of the run as the master has it: 0 when all is well."""
+    """One rank's side of the channel.  `serve` returns the exit code of the run as the master has it: 0 when all is well.
 
-    def __init__(self, comm: MPI.Comm, matcher: Matcher | ShortMatcher, backoff: Backoff) -> None:
-        self._rank = comm.rank
+    `source` is where it has its events from; None: they come with the orders.
+    """
+
+    def __init__(
+        self, comm: MPI.Comm, matcher: Matcher | ShortMatcher, backoff: Backoff, source: Source | None = None
+    ) -> None:
+        self._rank, self._source = comm.rank, source
         self._matcher, self._backoff = matcher, backoff
         self._traffic = Traffic(comm)
         self._buffers = Buffers()
@@ -67,13 +76,17 @@ class Worker:
         n_changes, n_bytes = order.n_changes, order.n_changes + order.n_events
         inline = inline_body(letter, n_bytes)
         if inline is not None:
-            self._take(Received(order.number, inline[:n_changes], inline[n_changes:], None))
+            self._take(Received(order.number, inline[:n_changes], self._events(order.number, inline[n_changes:]), None))
             return True
         buffer = self._buffers.take(n_bytes)
         changes, events = buffer[:n_changes], buffer[n_changes:n_bytes]
-        received = Received(order.number, changes, events, buffer)
+        received = Received(order.number, changes, self._events(order.number, events), buffer)
         self._traffic.read([changes, events], MASTER, lambda: self._take(received))
         return True
+
+    def _events(self, batch: int, wire: Array) -> Callable[[], EventBatch]:
+        """What gets a batch's events: from their wire form, which may still be on its way, or from the source."""
+        return partial(EventBatch.from_wire, wire) if self._source is None else self._source.expect(batch)
 
     def _take(self, received: Received) -> None:
         """A batch is here whole: have it matched, and those that waited for it, unless it has to wait itself."""

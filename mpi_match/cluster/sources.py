@@ -1,0 +1,102 @@
+"""Events that a worker has from elsewhere than the master: then an order is a number, and the master touches no event.
+
+    master   the events come with the order, and there is no source
+    file     every worker has the event table open and maps the range of a batch
+
+The master's path must lead every worker to the same file, which is compared by digest before the run begins.  What reading a
+batch takes (bringing its pages in, checking their CRC, encoding it when the file was compiled for another table) is done in
+threads as soon as the order is there, while the engine matches the batches before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from mpi_match.batch import EventBatch
+from mpi_match.cluster import ClusterError, RunOptions
+from mpi_match.cluster.consensus import agree
+from mpi_match.cluster.feed import Extents, n_readers
+from mpi_match.cluster.job import Job
+from mpi_match.cluster.topology import Topology
+from mpi_match.event_table import EventTable
+from mpi_match.storage import StorageError
+from mpi_match.vocabulary import Vocabulary
+
+
+class Source(Protocol):
+    """Where a worker has its events from."""
+
+    def expect(self, batch: int) -> Callable[[], EventBatch]:
+        """What gets the events of a batch that will be matched soon: once, from any thread.
+
+        It raises StorageError when they are damaged.
+        """
+        ...
+
+
+class Offer(NamedTuple):
+    """The events of a run, as the master has them: which file, and which of it in which batch."""
+
+    path: Path
+    digest: str
+    extents: Extents
+
+
+class FileSource:
+    """The event table of an offer, opened by this rank.  With 0 threads a batch is read by who gets it."""
+
+    def __init__(self, offer: Offer, vocabulary: Vocabulary, n_threads: int) -> None:
+        self._events = _opened(offer, vocabulary)
+        self._extents = offer.extents
+        self._executor = ThreadPoolExecutor(n_threads, "feed") if n_threads else None
+
+    def __enter__(self) -> FileSource:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=True)
+        self._events.__exit__()
+
+    def expect(self, batch: int) -> Callable[[], EventBatch]:
+        """See `Source.expect`."""
+        extent = self._extents.of(batch)
+        if self._executor is None:
+            return partial(self._events.batch, *extent)
+        return self._executor.submit(self._events.batch, *extent).result
+
+
+def offer_events(topology: Topology, job: Job) -> None:
+    """The master's side of `open_source`."""
+    if job.options.feed == "master":
+        return
+    topology.comm.bcast(Offer(job.options.events.absolute(), job.events.digest, job.extents))
+    agree(topology.comm, lambda: None)  # while the workers open it
+
+
+def open_source(options: RunOptions, topology: Topology, vocabulary: Vocabulary) -> AbstractContextManager[Source | None]:
+    """What the run's feed says, for a block; None when events come with the orders.  Raises Ended, like all steps."""
+    if options.feed == "master":
+        return nullcontext()
+    offer: Offer = topology.comm.bcast(None)
+    return agree(topology.comm, lambda: FileSource(offer, vocabulary, 0 if options.short_batches else n_readers()))
+
+
+def _opened(offer: Offer, vocabulary: Vocabulary) -> EventTable:
+    try:
+        events = EventTable(offer.path, vocabulary)
+    except StorageError as error:
+        raise ClusterError(f"{error}; with --feed file every host must have the event table there", 3) from error
+    if events.digest != offer.digest:
+        events.__exit__()
+        raise ClusterError(
+            f"{offer.path}: is another event table here than on the master's host: found digest {events.digest}, expected "
+            f"{offer.digest}; use --feed master, or copy the file",
+            3,
+        )
+    return events

@@ -24,12 +24,14 @@ frequent feature.  The dense children of a node stand together from rare to freq
 plus the bits of the row above its own.  The root's children are the nodes of all single features, so a walk begins there;
 feature f is node f, which needs no hash.
 
-    node    bits u64, u64 | list: its first word, or EMPTY | first dense child, and 1 << 63 if it has sparse children
+    node    bits u64, u64 | list: its first word, or EMPTY | first dense child, and its number of sparse children << 32
 
 The other features are **sparse**: a child by one of those is found by hashing (node, feature), after a bit array small
 enough for the cache has turned away most of what is not there.  Keys go from rare to frequent, so nothing sparse stands
-below a dense feature, and only the few sparse features of an event are ever combined with each other.  Both ways compare the
-whole key: what a key says about a filter is *known*, and only its other constraints are verified.
+below a dense feature, and only the few sparse features of an event are ever combined with each other.  Sparse children stand
+right before the dense ones, and each deeper node's last feature in an array, so where a node has fewer of them than the
+event has features, they can be read instead of looked up.  All ways compare the whole key: what a key says about a filter is
+*known*, and only its other constraints are verified.
 
 The list of a node is one run of memory (`keyed_lists`): a candidate costs one or two cache lines.  Filters without a feature
 (empty, or only `absent`) are the list of the root, which every event scans.
@@ -66,7 +68,8 @@ EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 DENSE = 128
 """Features that have a bit in a node's row."""
 NODE_WORDS = 4
-SPARSE_CHILDREN = np.uint64(1 << 63)
+SPARSE_CHILDREN = np.uint64(32)
+"""Place of the number of sparse children in the last word of a node."""
 SLOTS_PER_WORD = 4
 
 # Words of the index's header, u64 each.  The word of a section is its first element, counted in elements of its own width.
@@ -85,6 +88,7 @@ FILTERS = 10  # u32[E]      filter of each filed row
 BITS = 11  # u32[B]         one bit for each key of SLOTS, by its hash
 SLOTS = 12  # u64[H, 2]     parent << 32 | feature, or EMPTY; then the node
 N_VIRTUAL = 13  # V
+FEATURES = 14  # u32[N - 1 - F]   last feature of each deeper node's key, ascending within a parent
 HEADER_WORDS = 16
 
 
@@ -153,10 +157,11 @@ class KeyedIndex:
                 FILTERS: (np.uint32, len(trie.order)),
                 BITS: (np.uint32, n_slots // SLOTS_PER_WORD),
                 SLOTS: (np.uint64, 2 * n_slots),
+                FEATURES: (np.uint32, len(trie.feature)),
             },
         )
         sections[PRESENCE][:], sections[EQUALITY][:] = feature_rank[: rows.n_virtual], feature_rank[rows.n_virtual :]
-        sections[CODES][:] = rows.code_offsets
+        sections[CODES][:], sections[FEATURES][:] = rows.code_offsets, trie.feature
         sections[FILTERS][:] = take(filed_filter, trie.order)
         find_bounds(trie.node, sections[ENTRIES])
         in_order = sections[FILTERS], take(filed_set, trie.order), take_rows(keys, trie.order)
@@ -245,7 +250,7 @@ class _Trie:
             2 ** min(n_dense, 64) - 1,
             2 ** max(n_dense - 64, 0) - 1,
             lists[-1],
-            self.n_features - n_dense | (int(SPARSE_CHILDREN) if n_dense < self.n_features else 0),
+            self.n_features - n_dense | self.n_features - n_dense << int(SPARSE_CHILDREN),
         )
         homes, keys = np.empty(len(self.sparse), np.uint32), np.empty(len(self.sparse), np.uint64)
         in_stretches(len(self.sparse), _hash_children, self.sparse, self.parent, self.feature, len(slots) // 2, homes, keys)
@@ -326,18 +331,19 @@ def _write_nodes(
 ) -> None:
     """Every row of NODES; node k has the children children[k] to children[k + 1], by rising features."""
     for k in stretch_of(len(lists), stretch, n_stretches):
-        bits0, bits1, first = np.uint64(0), np.uint64(0), np.uint64(0)
-        for i in range(np.int64(children[k + 1]) - 1, np.int64(children[k]) - 1, -1):
+        bits0, bits1 = np.uint64(0), np.uint64(0)
+        begin, first = np.int64(children[k]), np.int64(children[k + 1])
+        for i in range(first - 1, begin - 1, -1):
             bit = n_features - 1 - np.int64(feature[i])
             if bit >= DENSE:
-                first |= SPARSE_CHILDREN
                 break
-            first = np.uint64(n_features + i)
+            first = i
             if bit < 64:
                 bits0 |= np.uint64(1) << np.uint64(bit)
             else:
                 bits1 |= np.uint64(1) << np.uint64(bit - 64)
-        nodes[4 * k], nodes[4 * k + 1], nodes[4 * k + 2], nodes[4 * k + 3] = bits0, bits1, lists[k], first
+        nodes[4 * k], nodes[4 * k + 1], nodes[4 * k + 2] = bits0, bits1, lists[k]
+        nodes[4 * k + 3] = np.uint64(n_features + first) | np.uint64(first - begin) << SPARSE_CHILDREN
 
 
 def hash_of(key):  # type: ignore[no-untyped-def]

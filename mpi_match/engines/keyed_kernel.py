@@ -100,7 +100,7 @@ def dense_children(node: Any, bits: Any, index: Any) -> Any:
     """A node's row and first dense child, and the bits of the row that the event has."""
     at = np.int64(index[1][NODES]) + NODE_WORDS * node
     row0, row1 = index[1][at], index[1][at + 1]
-    return (row0, row1, np.int64(index[1][at + 3] & ~SPARSE_CHILDREN)), (row0 & bits[0], row1 & bits[1])
+    return (row0, row1, np.int64(index[1][at + 3] & np.uint64(NONE))), (row0 & bits[0], row1 & bits[1])
 
 
 @device_function
@@ -116,9 +116,9 @@ def next_child(row: Any, left: Any) -> Any:
 
 
 @device_function
-def has_sparse_children(node: Any, index: Any) -> Any:
-    """Do keys go on from this node with a sparse feature?"""
-    return (index[1][np.int64(index[1][NODES]) + NODE_WORDS * node + 3] & SPARSE_CHILDREN) != np.uint64(0)
+def sparse_children(node: Any, index: Any) -> Any:
+    """With how many sparse features do keys go on from this node?"""
+    return np.int64(index[1][np.int64(index[1][NODES]) + NODE_WORDS * node + 3] >> SPARSE_CHILDREN)
 
 
 @device_function
@@ -147,39 +147,21 @@ def child_of(parent: Any, feature: Any, index: Any) -> Any:
 
 
 @device_function
-def _probe(parent: Any, feature: Any, index: Any) -> Any:
+def probe(parent: Any, feature: Any, index: Any) -> Any:
     """The child of a node by a sparse feature, or -1."""
     return child_of(parent, feature, index) if may_have_child(parent, feature, index) else np.int64(-1)
 
 
 @device_function
-def verify(at: Any, counts: Any, event: Any, index: Any) -> Any:
-    """Does the event satisfy the filter at word `at`, with as many checks as `counts` says, if that is still there?"""
-    attributes, n = event
-    _, t64, words = index
-    place = at + HEADER
-    if words[at + 2]:
-        return False
-    for _ in range(counts & MAX_CHECKS):
-        if not _has(attributes, n, words[place], words[place + 1]):
-            return False
-        place += 2
-    if counts >> COUNT_BITS:
-        for _ in range(counts >> COUNT_BITS & MAX_CHECKS):
-            if _has(attributes, n, words[place], words[place + 1]):
-                return False
-            place += 2
-        for _ in range(counts >> 2 * COUNT_BITS):
-            base, listed = np.int64(words[place]), np.int64(words[place + 1])
-            held = False
-            shift = np.int64(t64[SHIFT])
-            for a in range(n):
-                if np.int64(attributes[a]) >> shift == base >> shift:
-                    held = _in_set(listed >> 1, np.int64(attributes[a]) - base, words)
-            if held == ((listed & 1) == 1):
-                return False
-            place += 2
-    return True
+def lower_bound(ascending: Any, first: Any, last: Any, value: Any) -> Any:
+    """The first place of ascending[first:last] whose number is at least `value`, or `last`."""
+    while first < last:
+        middle = (first + last) >> 1
+        if np.int64(ascending[middle]) < value:
+            first = middle + 1
+        else:
+            last = middle
+    return first
 
 
 @device_function
@@ -192,18 +174,57 @@ def _has(attributes: Any, n: Any, low: Any, high: Any) -> Any:
 
 
 @device_function
+def _least(attributes: Any, n: Any, low: Any) -> Any:
+    """The first attribute from `low` on, or -1."""
+    least = np.int64(-1)
+    for a in range(n):
+        if least < 0 and low <= attributes[a]:
+            least = np.int64(attributes[a])
+    return least
+
+
+@device_function
 def _in_set(place: Any, code: Any, words: Any) -> Any:
     """Is the code in the operand list at word `place`?"""
-    left = place + 1
-    end = left + np.int64(words[place])
-    right = end
-    while left < right:
-        middle = (left + right) >> 1
-        if np.int64(words[middle]) < code:
-            left = middle + 1
-        else:
-            right = middle
-    return left < end and np.int64(words[left]) == code
+    end = place + 1 + np.int64(words[place])
+    at = lower_bound(words, place + 1, end, code)
+    return at < end and np.int64(words[at]) == code
+
+
+def verifier(has: Any, least: Any) -> Any:
+    """The function that verifies a filter, by two that look for an attribute: those of few look at all of them."""
+
+    @device_function
+    def verify(at: Any, counts: Any, event: Any, index: Any) -> Any:
+        """Does the event satisfy the filter at word `at`, with as many checks as `counts` says, if that is still there?"""
+        attributes, n = event
+        _, t64, words = index
+        place = at + HEADER
+        if words[at + 2]:
+            return False
+        for _ in range(counts & MAX_CHECKS):
+            if not has(attributes, n, words[place], words[place + 1]):
+                return False
+            place += 2
+        if counts >> COUNT_BITS:
+            for _ in range(counts >> COUNT_BITS & MAX_CHECKS):
+                if has(attributes, n, words[place], words[place + 1]):
+                    return False
+                place += 2
+            shift = np.int64(t64[SHIFT])
+            for _ in range(counts >> 2 * COUNT_BITS):
+                base, listed = np.int64(words[place]), np.int64(words[place + 1])
+                attribute = least(attributes, n, words[place])
+                held = attribute >> shift == base >> shift and _in_set(listed >> 1, attribute - base, words)
+                if held == ((listed & 1) == 1):
+                    return False
+                place += 2
+        return True
+
+    return verify
+
+
+verify = verifier(_has, _least)
 
 
 @device_function
@@ -214,14 +235,8 @@ def insert(ids: Any, first: Any, n: Any, room: Any, value: Any, distinct: Any) -
     """
     last = first + min(n, room)
     if distinct:
-        left, right = first, last
-        while left < right:
-            middle = (left + right) >> 1
-            if np.int64(ids[middle]) < value:
-                left = middle + 1
-            else:
-                right = middle
-        if left < last and np.int64(ids[left]) == value:
+        place = lower_bound(ids, first, last, value)
+        if place < last and np.int64(ids[place]) == value:
             return n
     if n >= room:
         return n + 1
@@ -246,12 +261,12 @@ def giver(kind: int) -> Any:
 
 def walkers(kind: int, give: Any) -> tuple[Any, Any, Any]:
     """The functions that visit nodes of the first, second and third level: each scans its list and visits dense children."""
-    visit3 = _scanner(kind, give)
+    visit3 = scanner(kind, give, verify)
     visit2 = _with_children(visit3, visit3)
     return _with_children(visit3, visit2), visit2, visit3
 
 
-def _scanner(kind: int, give: Any) -> Any:
+def scanner(kind: int, give: Any, verify: Any) -> Any:
     """The function that verifies the list of a node.
 
     `found` is the mask of matched interfaces, or what `give` makes of it with each answer.
@@ -356,17 +371,17 @@ def match_kernel(width: int, packed: str, kind: int) -> Kernel:
             else:
                 break
             found = visit1(one, found, bits, event, index, slots)
-            if not has_sparse_children(one, index):
+            if not sparse_children(one, index):
                 continue
             for i in range(n_sparse):
-                two = _probe(one, sparse[i], index) if np.int64(sparse[i]) > one else np.int64(-1)
+                two = probe(one, sparse[i], index) if np.int64(sparse[i]) > one else np.int64(-1)
                 if two < 0:
                     continue
                 found = visit2(two, found, bits, event, index, slots)
-                if not has_sparse_children(two, index):
+                if not sparse_children(two, index):
                     continue
                 for j in range(n_sparse):
-                    three = _probe(two, sparse[j], index) if sparse[j] > sparse[i] else np.int64(-1)
+                    three = probe(two, sparse[j], index) if sparse[j] > sparse[i] else np.int64(-1)
                     if three >= 0:
                         found = visit3(three, found, bits, event, index, slots)
         found_of[number] = found

@@ -191,7 +191,7 @@ def _push_children(
     node, last_feature = stack[thread, top, _NODE], stack[thread, top, _LAST_FEATURE]
     at = np.int64(t64[NODES]) + NODE_WORDS * node
     row0, row1, children = t64[at], t64[at + 1], t64[at + 3]
-    if children & SPARSE_CHILDREN:
+    if children >> SPARSE_CHILDREN:
         for i in range(n_sparse):
             feature = sparse[thread, i]
             if feature <= last_feature:
@@ -200,7 +200,7 @@ def _push_children(
             if child >= 0:
                 stack[thread, top, _LAST_FEATURE] = feature
                 top = _put(child, t64, stack, thread, top)
-    first = np.int64(children & ~SPARSE_CHILDREN)
+    first = np.int64(children & np.uint64(NONE))
     top = _push_dense(row1, bits1, first, t64, stack, thread, top)
     return _push_dense(row0, bits0, first + _popcount(row1), t64, stack, thread, top)
 

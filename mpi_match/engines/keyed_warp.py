@@ -28,8 +28,8 @@ def append(answer: Any, answers: Any) -> None:
 
 
 @device_function
-def _sort(ids: Any, first: Any, n: Any) -> None:
-    """Sort ids[first : first + n], all lanes of a warp together.
+def sort(ids: Any, first: Any, n: Any) -> None:
+    """Sort ids[first : first + n] in place, all lanes of a warp together.
 
     Batcher's merges, each beginning with a mirrored comparison: then n need not be a power of two.
     """
@@ -73,7 +73,7 @@ def tidy(answers: Any) -> None:
     sync_warp()
     total = np.int64(atomic_add(found_of, number, np.uint64(0)))
     if total > 1 and total <= room:
-        _sort(ids, number * room, total)
+        sort(ids, number * room, total)
         kept = _distinct(ids, number * room, total)
         if lane() == 0:
             found_of[number] = kept

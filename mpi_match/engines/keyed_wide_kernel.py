@@ -1,17 +1,22 @@
 """The kernel of `keyed` for wide events: a warp walks the trie with the features of one event.
 
-An event of 50 attributes has 50 values and 50 names to its features: 1,225 pairs of rare features and 19,600 triples, most
-of which a bit turns away (`may_have_child`) and some of which lead on, at another place for every event.  A thread for each
-event then makes 31 others wait whenever one of them goes on.  A warp for each event asks for 32 children at a time, queues
-those that may be there, and goes on with 32 of them:
+An event of 50 attributes has 100 features: 4,950 pairs, and some thousands of nodes to visit, at other places of the trie
+for every event.  A thread for each event then makes 31 others wait whenever one of them goes on.  A warp for each event
+makes lists of nodes, and gives every lane one of the next 32:
 
-    enter   a lane for each attribute; bits, sparse features and attributes stand in shared memory
-    first   a lane for each node of a single feature: its list, and what is below it by dense features
-    pairs   for each sparse feature with sparse children: a lane for each other one; what may be there is queued, then
-            visited, a lane for each
-    triples the same below each pair, but the queue is shared by all pairs, and visited when there is one for every lane
+    enter   a lane for each attribute; attributes and features stand in shared memory, both sorted
+    first   a lane for each feature's node and each of its dense children: nodes of the second level are queued
+    pairs   a lane for each pair of sparse features: what a bit does not turn away is looked up, and queued
+    second  32 queued nodes: a lane for each of them and each of their children, dense or sparse.  Those that have a list
+            and whose features the event has are *ready*
+    scan    32 ready nodes: a lane for each one's list
 
-What a node, a list and a key are is told in `keyed_index`; how a lane visits nodes, in `keyed_kernel`.
+How many children a node has differs, so lanes are dealt out by running sums: lane k takes the k-th child of all 32 nodes
+together (`owner`).  Sparse children of the second level are read from FEATURES where they are fewer than the event's sparse
+features, which they are asked for in vain, and looked up otherwise.  With 6 million filters of ten constraints and events of
+50 attributes (debs2009) a pair has 5 of them: a sector of memory instead of 16 probes.
+
+What a node, a list and a key are is told in `keyed_index`; how a list is verified, in `keyed_kernel`.
 """
 
 from __future__ import annotations
@@ -21,26 +26,38 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.engines._cuda import WARP, Kernel, ballot, cuda, device_function, kernel, lane, shuffle, sync_warp
+from mpi_match.engines._cuda import WARP, Kernel, cuda, device_function, kernel, lane, popcount, shuffle, sync_warp
 from mpi_match.engines.keyed_answers import BLOCK
 from mpi_match.engines.keyed_filing import NONE
-from mpi_match.engines.keyed_index import CODES, DENSE, EQUALITY, N_FEATURES, PRESENCE, ROOT, SHIFT
+from mpi_match.engines.keyed_index import (
+    CODES,
+    DENSE,
+    EMPTY,
+    EQUALITY,
+    FEATURES,
+    N_FEATURES,
+    NODE_WORDS,
+    NODES,
+    PRESENCE,
+    ROOT,
+    SHIFT,
+)
 from mpi_match.engines.keyed_kernel import (
     MASKS,
     MAX_REGISTERS,
-    child_of,
     dense_children,
-    has_sparse_children,
-    may_have_child,
-    next_child,
-    walkers,
+    lower_bound,
+    probe,
+    scanner,
+    sparse_children,
+    verifier,
 )
-from mpi_match.engines.keyed_warp import append, tidy
+from mpi_match.engines.keyed_warp import append, owner, running_sum, sort, tidy
 
 WIDE_WIDTHS = (64, 256)
 """Attributes of an event that a warp has room for."""
 
-_ONE, _32 = np.uint64(1), np.uint64(32)
+_ONE = np.uint64(1)
 
 
 @device_function
@@ -51,43 +68,135 @@ def _give(answer: Any, found: Any, answers: Any) -> Any:
 
 
 @device_function
-def _queue_children(parent: Any, last: Any, event: Any, queue: Any, index: Any) -> None:
-    """Queue what may be below a node by the sparse features after `last`, all lanes of a warp together."""
-    sparse, n_sparse = event
-    waiting, length, slot = queue
-    for i in range(lane(), n_sparse, WARP):
-        feature = np.int64(sparse[i])
-        if feature > last and may_have_child(parent, feature, index):
-            waiting[cuda.atomic.add(length, slot, 1)] = np.uint64(parent) << _32 | np.uint64(feature)
+def _least(attributes: Any, n: Any, low: Any) -> Any:
+    """The first attribute from `low` on, or -1."""
+    place = lower_bound(attributes, np.int64(0), n, np.int64(low))
+    return np.int64(attributes[place]) if place < n else np.int64(-1)
+
+
+@device_function
+def _has(attributes: Any, n: Any, low: Any, high: Any) -> Any:
+    """Is there an attribute in [low, high]?"""
+    least = _least(attributes, n, low)
+    return least >= 0 and least <= np.int64(high)
+
+
+_verify = verifier(_has, _least)
+
+
+@device_function
+def _put(node: Any, queue: Any) -> None:
+    """Queue a node."""
+    nodes, lengths, slot = queue
+    nodes[cuda.atomic.add(lengths, slot, 1)] = node
+
+
+@device_function
+def _put_ready(node: Any, ready: Any, index: Any) -> None:
+    """Queue a node, if it has a list."""
+    if index[1][np.int64(index[1][NODES]) + NODE_WORDS * node + 2] != EMPTY:
+        _put(node, ready)
+
+
+@device_function
+def _nth_dense(row: Any, left: Any, nth: Any) -> Any:
+    """The dense child by the nth most frequent of the features that are left, counted from 0."""
+    row0, row1, first = row
+    n_first = popcount(left[0])
+    is_first = nth < n_first
+    word, nth = (left[0], nth) if is_first else (left[1], nth - n_first)
+    bit, half = np.uint64(0), np.uint64(32)
+    while half > np.uint64(0):
+        n_low = popcount((word >> bit) & ((_ONE << half) - _ONE))
+        if nth >= n_low:
+            nth -= n_low
+            bit += half
+        half >>= _ONE
+    if is_first:
+        return first + popcount(row1) + popcount(row0 >> bit >> _ONE)
+    return first + popcount(row1 >> bit >> _ONE)
+
+
+@device_function
+def _child(node: Any, nth: Any, bits: Any, rare: Any, index: Any) -> Any:
+    """What is to be visited for a queued node, as its nth of `_n_children`: the node, a child that the event reaches, or -1."""
+    if nth == 0:
+        return node
+    t32, t64, _ = index
+    row, left = dense_children(node, bits, index)
+    n_dense = popcount(left[0]) + popcount(left[1])
+    if nth <= n_dense:
+        return _nth_dense(row, left, nth - 1)
+    features, n_sparse = rare
+    at, n_children = nth - 1 - n_dense, sparse_children(node, index)
+    in_keys = np.int64(t64[FEATURES]) - np.int64(t64[N_FEATURES])
+    if n_children <= n_sparse:
+        child = row[2] - n_children + at
+        feature = np.int64(t32[in_keys + child])
+        place = lower_bound(features, np.int64(0), n_sparse, feature)
+        return child if place < n_sparse and np.int64(features[place]) == feature else np.int64(-1)
+    feature = np.int64(features[at])
+    return probe(node, feature, index) if feature > np.int64(t32[in_keys + node]) else np.int64(-1)
 
 
 @lru_cache
 def wide_kernel(width: int, packed: str, kind: int) -> Kernel:
     """The kernel for events of at most `width` attributes of type `packed` ("uint32", "uint64"), and one kind of answer."""
-    visit1, visit2, visit3 = walkers(kind, _give)
+    scan = scanner(kind, _give, _verify)
     local_type = np.uint32 if packed == "uint32" else np.uint64
     n_warps, n_features = BLOCK // WARP, 2 * width
-    n_triples = n_features + WARP  # the children of one pair, and what was left before them
-    all_attributes, all_features, all_triples = n_warps * width, n_warps * n_features, n_warps * n_triples
-    all_bits, all_lengths = n_warps * 2, n_warps * 3
+    n_seconds = 2 * WARP  # those of one round, and what was left before
+    n_ready = n_features + 1 + 2 * WARP  # the root and single features, and the same
+    all_attributes, all_features, all_lengths = n_warps * width, n_warps * n_features, n_warps * 3
+    all_seconds, all_ready, all_bits = n_warps * n_seconds, n_warps * n_ready, n_warps * 2
 
     @device_function
-    def visit_triples(least: Any, queue: Any, found: Any, bits: Any, event: Any, index: Any, answers: Any) -> Any:
-        """Visit queued nodes of the third level, one for each lane, while there are at least so many."""
-        waiting, length, slot = queue
+    def scan_ready(least: Any, ready: Any, found: Any, bits: Any, event: Any, index: Any, answers: Any) -> Any:
+        """Scan the lists of ready nodes, one for each lane, while there are at least so many."""
+        nodes, lengths, slot = ready
         sync_warp()
-        n = np.int64(length[slot])
+        n = np.int64(lengths[slot])
         while n >= least:
             taken = min(n, np.int64(WARP))
             n -= taken
             if lane() < taken:
-                key = waiting[n + lane()]
-                three = child_of(np.int64(key >> _32), np.int64(key & np.uint64(NONE)), index)
-                if three >= 0:
-                    found = visit3(three, found, bits, event, index, answers)
-            sync_warp()
+                found = scan(np.int64(nodes[n + lane()]), found, bits, event, index, answers)
+        sync_warp()
         if lane() == 0:
-            length[slot] = n
+            lengths[slot] = n
+        sync_warp()
+        return found
+
+    @device_function
+    def visit_seconds(
+        least: Any, seconds: Any, ready: Any, found: Any, bits: Any, rare: Any, event: Any, index: Any, answers: Any
+    ) -> Any:
+        """Visit queued nodes of the second level and their children, while there are at least so many."""
+        nodes, lengths, slot = seconds
+        sync_warp()
+        left = np.int64(lengths[slot])
+        while left >= least:
+            taken = min(left, np.int64(WARP))
+            left -= taken
+            node, n = np.int64(-1), np.int64(0)
+            if lane() < taken:
+                node = np.int64(nodes[left + lane()])
+                _, both = dense_children(node, bits, index)
+                n = 1 + popcount(both[0]) + popcount(both[1]) + min(sparse_children(node, index), rare[1])
+            end = running_sum(n)
+            total = shuffle(end, WARP - 1)
+            for begin in range(0, total, WARP):
+                place = begin + lane()
+                whose = owner(end, place)
+                nth, parent = place - shuffle(end - n, whose), shuffle(node, whose)
+                if place < total:
+                    child = _child(parent, nth, bits, rare, index)
+                    if child >= 0:
+                        _put_ready(child, ready, index)
+                found = scan_ready(np.int64(WARP), ready, found, bits, event, index, answers)
+        sync_warp()
+        if lane() == 0:
+            lengths[slot] = left
         sync_warp()
         return found
 
@@ -110,13 +219,13 @@ def wide_kernel(width: int, packed: str, kind: int) -> Kernel:
     ) -> None:
         """Match one event per warp; parameters as those of `keyed_kernel`, `found_of` all 0 at the beginning.
 
-        Launch: one warp per event.  Work: a bit for each pair and triple of the event's sparse features whose beginning is
-        there, 32 bytes for each node that the event reaches.
+        Launch: one warp per event.  Work: a bit for each pair of the event's sparse features, 32 bytes for each node that
+        the event reaches, 4 for each child of the third level, or a bit for each sparse feature, if those are fewer.
         """
         shared_attributes = cuda.shared.array(all_attributes, local_type)
-        shared_sparse = cuda.shared.array(all_features, np.uint32)
-        shared_pairs = cuda.shared.array(all_features, np.uint64)
-        shared_triples = cuda.shared.array(all_triples, np.uint64)
+        shared_features = cuda.shared.array(all_features, np.uint32)
+        shared_seconds = cuda.shared.array(all_seconds, np.uint32)
+        shared_ready = cuda.shared.array(all_ready, np.uint32)
         shared_bits = cuda.shared.array(all_bits, np.uint64)
         lengths = cuda.shared.array(all_lengths, np.int32)
         thread = np.int64(cuda.threadIdx.x)
@@ -125,9 +234,9 @@ def wide_kernel(width: int, packed: str, kind: int) -> Kernel:
             return
         warp = thread // WARP
         mine = shared_attributes[width * warp : width * (warp + 1)]
-        sparse = shared_sparse[n_features * warp : n_features * (warp + 1)]
-        pairs = (shared_pairs[n_features * warp : n_features * (warp + 1)], lengths, 3 * warp)
-        triples = (shared_triples[n_triples * warp : n_triples * (warp + 1)], lengths, 3 * warp + 1)
+        features = shared_features[n_features * warp : n_features * (warp + 1)]
+        seconds = (shared_seconds[n_seconds * warp : n_seconds * (warp + 1)], lengths, 3 * warp)
+        ready = (shared_ready[n_ready * warp : n_ready * (warp + 1)], lengths, 3 * warp + 1)
         if lane() == 0:
             lengths[3 * warp] = lengths[3 * warp + 1] = lengths[3 * warp + 2] = 0
             shared_bits[2 * warp] = shared_bits[2 * warp + 1] = 0
@@ -142,54 +251,49 @@ def wide_kernel(width: int, packed: str, kind: int) -> Kernel:
             name, code = packed_ >> shift, packed_ & ((np.int64(1) << shift) - 1)
             for which in range(2):
                 feature = t32[presence + name if which else equality + np.int64(t32[codes + name]) + code]
-                bit = most_frequent - np.int64(feature)
                 if feature == NONE:
                     continue
+                features[cuda.atomic.add(lengths, 3 * warp + 2, 1)] = feature
+                bit = most_frequent - np.int64(feature)
                 if bit < DENSE:
                     cuda.atomic.or_(shared_bits, 2 * warp + (bit >> 6), _ONE << np.uint64(bit & 63))
-                else:
-                    sparse[cuda.atomic.add(lengths, 3 * warp + 2, 1)] = feature
         sync_warp()
-        n_sparse, bits = np.int64(lengths[3 * warp + 2]), (shared_bits[2 * warp], shared_bits[2 * warp + 1])
-        event, index, answers, rare = (mine, n), (t32, t64, words), (found_of, ids, number, room), (sparse, n_sparse)
-        root, found = np.int64(t64[ROOT]), np.uint64(0)
+        n_found, bits = np.int64(lengths[3 * warp + 2]), (shared_bits[2 * warp], shared_bits[2 * warp + 1])
+        sort(features, np.int64(0), n_found)
+        n_sparse = n_found - popcount(bits[0]) - popcount(bits[1])
+        event, index, answers, rare = (mine, n), (t32, t64, words), (found_of, ids, number, room), (features, n_sparse)
+        found = np.uint64(0)
         if lane() == 0:
-            found = visit3(root, found, bits, event, index, answers)
-        row, left = dense_children(root, bits, index)
-        turn = np.int64(0)
-        while left[0] | left[1]:
-            one, left = next_child(row, left)
-            if turn % WARP == lane():
-                found = visit1(one, found, bits, event, index, answers)
-            turn += 1
-        for i in range(lane(), n_sparse, WARP):
-            found = visit1(np.int64(sparse[i]), found, bits, event, index, answers)
-        sync_warp()
+            _put_ready(np.int64(t64[ROOT]), ready, index)
+        for begin in range(0, n_found, WARP):
+            one, n_below = np.int64(-1), np.int64(0)
+            if begin + lane() < n_found:
+                one = np.int64(features[begin + lane()])
+                _put_ready(one, ready, index)
+                _, both = dense_children(one, bits, index)
+                n_below = popcount(both[0]) + popcount(both[1])
+            end = running_sum(n_below)
+            total = shuffle(end, WARP - 1)
+            for at in range(0, total, WARP):
+                place = at + lane()
+                whose = owner(end, place)
+                nth, parent = place - shuffle(end - n_below, whose), shuffle(one, whose)
+                if place < total:
+                    row, both = dense_children(parent, bits, index)
+                    _put(_nth_dense(row, both, nth), seconds)
+                found = visit_seconds(np.int64(WARP), seconds, ready, found, bits, rare, event, index, answers)
         for i in range(n_sparse):
-            one = np.int64(sparse[i])
-            if not has_sparse_children(one, index):
+            one = np.int64(features[i])
+            if not sparse_children(one, index):
                 continue
-            _queue_children(one, one, rare, pairs, index)
-            sync_warp()
-            n_pairs = np.int64(lengths[3 * warp])
-            for begin in range(0, n_pairs, WARP):
-                two, feature = np.int64(-1), np.int64(0)
-                if begin + lane() < n_pairs:
-                    feature = np.int64(pairs[0][begin + lane()] & np.uint64(NONE))
-                    two = child_of(one, feature, index)
-                if two >= 0:
-                    found = visit2(two, found, bits, event, index, answers)
-                goes_on = two >= 0 and has_sparse_children(two, index)
-                parents = ballot(goes_on)
-                for other in range(WARP):
-                    if parents >> other & 1:
-                        _queue_children(shuffle(two, other), shuffle(feature, other), rare, triples, index)
-                        found = visit_triples(np.int64(WARP), triples, found, bits, event, index, answers)
-            sync_warp()
-            if lane() == 0:
-                lengths[3 * warp] = 0
-            sync_warp()
-        found = visit_triples(np.int64(1), triples, found, bits, event, index, answers)
+            for at in range(i + 1, n_sparse, WARP):
+                if at + lane() < n_sparse:
+                    two = probe(one, np.int64(features[at + lane()]), index)
+                    if two >= 0:
+                        _put(two, seconds)
+                found = visit_seconds(np.int64(WARP), seconds, ready, found, bits, rare, event, index, answers)
+        found = visit_seconds(np.int64(1), seconds, ready, found, bits, rare, event, index, answers)
+        found = scan_ready(np.int64(1), ready, found, bits, event, index, answers)
         if kind == MASKS:
             if found != np.uint64(0):
                 cuda.atomic.or_(found_of, number, found)

@@ -9,12 +9,15 @@ Not starting at 0 lets a range of a large event table be a batch as it lies ther
 
 Names that no constraint uses are already gone; string atoms are already evaluated (they are attributes like any other).
 The wire form is one contiguous buffer: a header of eight 64-bit words, then the three arrays, each padded to eight bytes.
+The header says how many attributes the widest event has, if that was known when it was made, so that who matches the batch
+need not look at every event before.
 """
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -44,6 +47,11 @@ class EventBatch:
 
     def __len__(self) -> int:
         return self.n_events
+
+    @cached_property
+    def widest(self) -> int:
+        """Most attributes of an event; 0 without events."""
+        return len(self.attributes) if self.n_events == 1 else int(np.diff(self.offsets).max(initial=0))
 
     @property
     def bounds(self) -> Array:
@@ -75,7 +83,8 @@ class EventBatch:
             buffer = np.empty(size, np.uint8)
         wire = buffer[:size]
         sizes = (self.n_events, len(self.attributes), self.attributes.itemsize, self.location is not None)
-        _HEADER.pack_into(wire.data, 0, _MAGIC, *sizes, self.fingerprint, 0, 0)
+        known = "widest" in vars(self)
+        _HEADER.pack_into(wire.data, 0, _MAGIC, *sizes, self.fingerprint, known, self.widest if known else 0)
         at = _HEADER.size
         for section in self._sections():
             wire[at : at + section.nbytes] = np.ascontiguousarray(section).reshape(-1).view(np.uint8)
@@ -90,7 +99,7 @@ class EventBatch:
         """
         if len(wire) < _HEADER.size:
             raise ValueError(f"not a batch: {len(wire)} bytes are less than a header")
-        magic, n_events, n_attributes, width, has_location, fingerprint, _, _ = _HEADER.unpack_from(wire.data)
+        magic, n_events, n_attributes, width, has_location, fingerprint, known, widest = _HEADER.unpack_from(wire.data)
         if magic != _MAGIC:
             raise ValueError(f"not a batch: the first word is {magic:#x}, expected {_MAGIC:#x}")
         attributes_at = _HEADER.size + _padded((n_events + 1) * _OFFSET.itemsize)
@@ -100,12 +109,15 @@ class EventBatch:
         location_end = location_at + 2 * n_events * _LOCATION.itemsize
         if max(offsets_end, attributes_end, location_end if has_location else 0) > len(wire):
             raise ValueError(f"not a whole batch: it has {len(wire):,} bytes, {n_events:,} events need more")
-        return cls(
+        batch = cls(
             wire[_HEADER.size : offsets_end].view(_OFFSET),
             wire[attributes_at:attributes_end].view(_ATTRIBUTE[width]),
             wire[location_at:location_end].view(_LOCATION).reshape(-1, 2) if has_location else None,
             fingerprint,
         )
+        if known:
+            vars(batch)["widest"] = widest
+        return batch
 
     @staticmethod
     def concat(batches: list[EventBatch]) -> EventBatch:

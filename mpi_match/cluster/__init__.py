@@ -21,6 +21,7 @@
     ranks          a run of many, or the reason why it is none
     consensus      steps that succeed on all ranks or fail on all, with one line of text
     topology       which ranks share a host
+    host_memory    memory that the ranks of a host share
     table_copy     the table from the master's memory into one copy per host
     sources        events that a worker has from elsewhere than the master
     channel        what master and workers say to each other

@@ -149,7 +149,7 @@ class Keyed:
 
     def _reserve(self, batch: EventBatch) -> None:
         """Have room for the features of the batch's widest event."""
-        widest = len(batch.attributes) if batch.n_events == 1 else int(np.diff(batch.offsets).max(initial=0))
+        widest = batch.widest
         if self._sparse.shape[1] < 2 * widest + APART:
             self._sparse = np.empty((self._threads, 2 * widest + APART), np.int64)
             self._stack = np.empty((self._threads, 1 + self.index.depth * 2 * widest, 3), np.int64)

@@ -98,7 +98,7 @@ class KeyedCuda:
         check_batch(self._table, batch)
         if self._cpu is not None and batch.n_events < FEW_EVENTS:
             return self._cpu.match(batch, filters=filters)
-        widest = int(np.diff(batch.offsets).max(initial=0))
+        widest = batch.widest
         if self._cpu is not None and widest > WIDE_WIDTHS[-1]:
             return self._cpu.match(batch, filters=filters)
         if widest > WIDEST:

@@ -1,0 +1,126 @@
+"""Memory that all ranks of a host share: one of them fills it, then all have it mapped.
+
+    leader    memory file: reserve, write ...   ─►  map
+    others                                          map, read-only, through /proc of the leader
+
+It has no name in any file system (memfd), so it is gone with the last process that has it mapped, however that ends, and no
+limit of /dev/shm applies.  It is not an MPI window either, which would be lost with the first rank that dies.
+
+What cannot be had is refused before it is taken: a process that takes more than there is would not be told, but killed.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.cluster import ClusterError
+from mpi_match.cluster.consensus import agree
+from mpi_match.cluster.topology import Topology
+
+SPARE_BYTES = 2**28
+"""What is left to everybody else."""
+
+
+class HostMemory:
+    """Memory of a host in the making; `what` says in messages what it is for.  Called by all ranks; see each method for who
+    does something there.
+    """
+
+    def __init__(self, topology: Topology, what: str) -> None:
+        self._topology, self._what = topology, what
+        self._descriptor = os.memfd_create(f"mpi-match {what}") if topology.leads_node else -1
+        self._reserved = 0
+
+    def reserve(self, n_bytes: int) -> None:
+        """Leader: have so many bytes in all, here and now rather than by a SIGBUS at the first touch.
+
+        Raises ClusterError when the host has no room for them.
+        """
+        more = n_bytes - self._reserved
+        if more <= 0:
+            return
+        left = left_bytes()
+        if more > left - SPARE_BYTES:
+            raise ClusterError(
+                f"no memory for {self._what}: {n_bytes:,} bytes to be shared on this host, "
+                f"{max(left + self._reserved - SPARE_BYTES, 0):,} can be had"
+            )
+        try:
+            os.posix_fallocate(self._descriptor, self._reserved, more)
+        except OSError as error:
+            raise ClusterError(f"no memory for {self._what} ({n_bytes:,} bytes): {error.strerror}") from error
+        self._reserved = n_bytes
+
+    def write(self, values: Array, at: int) -> None:
+        """Leader: put contiguous values at a byte that is reserved, and those after it."""
+        left = memoryview(values.reshape(-1).view(np.uint8).data)
+        while left:
+            n = os.pwrite(self._descriptor, left, at)
+            left, at = left[n:], at + n
+
+    def map(self, n_bytes: int) -> Array:
+        """All: u8[n_bytes], the same memory on all ranks of the host; the leader alone may write.  Raises Ended."""
+        node, leads = self._topology.node, self._topology.leads_node
+        path = node.bcast(f"/proc/{os.getpid()}/fd/{self._descriptor}")
+        try:
+            return agree(self._topology.comm, lambda: self._mapped(Path(path), n_bytes))
+        finally:
+            if leads:
+                os.close(self._descriptor)
+
+    def _mapped(self, path: Path, n_bytes: int) -> Array:
+        if n_bytes == 0:
+            return np.empty(0, np.uint8)
+        if self._topology.leads_node:
+            return np.frombuffer(mmap.mmap(self._descriptor, n_bytes), np.uint8)
+        try:
+            mine = os.open(path, os.O_RDONLY)
+        except OSError as error:
+            raise ClusterError(
+                f"cannot map {self._what} at {path} ({error.strerror}); "
+                "run the ranks of a host as one user, in one container"
+            ) from error
+        try:
+            return np.frombuffer(mmap.mmap(mine, n_bytes, prot=mmap.PROT_READ), np.uint8)
+        finally:
+            os.close(mine)
+
+
+def left_bytes(root: Path = Path("/")) -> int:
+    """Bytes that this process may still take: what the kernel says is available, or what its cgroup leaves, if that is less.
+
+    Files that are only cached count as available.
+    """
+    lines = (root / "proc/meminfo").read_text().splitlines()
+    (available,) = (1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    found = [available]
+    for line in (root / "proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers in ("", "memory"):
+            base = root / "sys/fs/cgroup" / controllers
+            names = _V1 if controllers else _V2
+            # In a container the process's own cgroup may be what it sees as the topmost.
+            left = [_left_of(group, *names) for group in (base / path.lstrip("/"), base)]
+            found += [n_bytes for n_bytes in left if n_bytes is not None][:1]
+    return min(found)
+
+
+_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+_V2 = ("memory.max", "memory.current")
+
+
+def _left_of(group: Path, limit_name: str, used_name: str) -> int | None:
+    """What a cgroup leaves; None where it sets no limit or is not to be seen."""
+    try:
+        limit, used = ((group / name).read_text().strip() for name in (limit_name, used_name))
+        words = [line.split() for line in (group / "memory.stat").read_text().splitlines()]
+    except OSError:
+        return None
+    if limit == "max":
+        return None
+    return int(limit) - int(used) + sum(int(n) for name, n in words if name in ("active_file", "inactive_file"))

@@ -411,7 +411,7 @@ def test_an_added_filter_outlives_the_buffer_that_it_came_in() -> None:
     matcher.engine()
     answers = []
     for told in (changes, np.empty(0, np.uint8)):
-        matcher.put(Received(0, told, lambda: EventBatch.from_wire(events), None))
+        matcher.put(Received(0, 0, told, lambda: EventBatch.from_wire(events), None))
         matched = matcher.get()
         assert matched is not None
         assert matched.error is None
@@ -480,7 +480,7 @@ def test_looking_for_an_answer_ends_in_time() -> None:
     """Workers look for some microseconds at a time; one look that waits for an answer would leave MPI without a driver."""
     table, nothing = Table.from_filters([]), np.empty(0, np.uint8)
     matcher = Matcher(lambda: open_engine("counting", table), table.vocabulary, filters=False)
-    answer = Matched(Received(0, nothing, lambda: EventBatch(nothing, nothing, None, 0), None), nothing, nothing)
+    answer = Matched(Received(0, 0, nothing, lambda: EventBatch(nothing, nothing, None, 0), None), nothing, nothing)
 
     def look() -> None:
         for _ in range(100_000):  # SimpleQueue waits for ever once in some ten thousand times

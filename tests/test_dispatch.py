@@ -23,12 +23,12 @@ def emits(*batches: int) -> list[Instruction]:
 
 @pytest.mark.parametrize("schedule", ["dynamic", "static"])
 def test_the_first_batches_go_round_until_credits_are_used(schedule: str) -> None:
-    dispatcher = Dispatcher(10, [1, 2, 3], credits=2, schedule=schedule)
+    dispatcher = Dispatcher(10, [[1], [2], [3]], credits=2, schedule=schedule)
     assert dispatcher.start() == sends((1, 0), (2, 1), (3, 2), (1, 3), (2, 4), (3, 5))
 
 
 def test_dynamic_gives_the_next_batch_to_the_worker_that_answers() -> None:
-    dispatcher = Dispatcher(6, [1, 2], credits=2)
+    dispatcher = Dispatcher(6, [[1], [2]], credits=2)
     dispatcher.start()
     calls = [
         ((2, 1), sends((2, 4))),
@@ -38,14 +38,14 @@ def test_dynamic_gives_the_next_batch_to_the_worker_that_answers() -> None:
         ((1, 2), emits(2, 3, 4)),
     ]
     for (worker, batch), expected in calls:
-        assert dispatcher.answered(worker, batch) == expected
+        assert dispatcher.answered(worker, batch, 0) == expected
     assert not dispatcher.finished
-    assert dispatcher.answered(2, 5) == emits(5)
+    assert dispatcher.answered(2, 5, 0) == emits(5)
     assert dispatcher.finished
 
 
 def test_static_keeps_every_batch_with_its_worker() -> None:
-    dispatcher = Dispatcher(7, [1, 2], credits=1, schedule="static")
+    dispatcher = Dispatcher(7, [[1], [2]], credits=1, schedule="static")
     assert dispatcher.start() == sends((1, 0), (2, 1))
     calls = [
         ((2, 1), sends((2, 3))),
@@ -57,49 +57,57 @@ def test_static_keeps_every_batch_with_its_worker() -> None:
         ((1, 6), emits(6)),
     ]
     for (worker, batch), expected in calls:
-        assert dispatcher.answered(worker, batch) == expected
+        assert dispatcher.answered(worker, batch, 0) == expected
     assert dispatcher.finished
 
 
 def test_a_slow_worker_stops_the_others_at_the_window() -> None:
-    dispatcher = Dispatcher(100, [1, 2], credits=1, window=3)
+    dispatcher = Dispatcher(100, [[1], [2]], credits=1, window=3)
     dispatcher.start()
-    assert dispatcher.answered(2, 1) == sends((2, 2))
-    assert dispatcher.answered(2, 2) == []
-    assert dispatcher.answered(1, 0) == [*sends((1, 3), (2, 4)), *emits(0, 1, 2)]
+    assert dispatcher.answered(2, 1, 0) == sends((2, 2))
+    assert dispatcher.answered(2, 2, 0) == []
+    assert dispatcher.answered(1, 0, 0) == [*sends((1, 3), (2, 4)), *emits(0, 1, 2)]
 
 
 def test_no_batches_no_instructions() -> None:
-    dispatcher = Dispatcher(0, [1, 2])
+    dispatcher = Dispatcher(0, [[1], [2]])
     assert dispatcher.start() == []
     assert dispatcher.finished
 
 
 @pytest.mark.parametrize(
-    ("worker", "batch", "why"),
-    [(1, 1, "another worker's"), (1, 5, "never sent"), (9, 0, "no such worker"), (1, 0, "answered before")],
+    ("worker", "batch", "words"),
+    [(1, 5, "worker 1 answered batch 5, which was never sent"), (9, 0, "there is no worker 9")],
 )
-def test_an_answer_to_a_batch_not_held_is_refused(worker: int, batch: int, why: str) -> None:
-    dispatcher = Dispatcher(10, [1, 2], credits=1)
+def test_an_answer_of_nobody_or_to_nothing_is_refused(worker: int, batch: int, words: str) -> None:
+    dispatcher = Dispatcher(10, [[1], [2]], credits=1)
     dispatcher.start()
-    dispatcher.answered(1, 0)
-    with pytest.raises(ValueError, match=f"worker {worker} answered batch {batch}, which it does not hold"):
-        dispatcher.answered(worker, batch)
+    with pytest.raises(ValueError, match=words):
+        dispatcher.answered(worker, batch, 0)
+
+
+def test_a_second_answer_is_dropped_and_counted() -> None:
+    dispatcher = Dispatcher(10, [[1], [2]], credits=1)
+    dispatcher.start()
+    assert dispatcher.answered(1, 0, 0) == [*sends((1, 2)), *emits(0)]
+    assert not dispatcher.wants(1, 0, 0)
+    assert dispatcher.answered(1, 0, 0) == []
+    assert dispatcher.n_dropped == 1
 
 
 @pytest.mark.parametrize(("schedule", "ahead"), [("dynamic", [2, 3, 4]), ("static", [2, 3, 4])])
 def test_upcoming_batches_are_those_sent_next(schedule: str, ahead: list[int]) -> None:
-    dispatcher = Dispatcher(6, [1, 2], credits=1, schedule=schedule)
+    dispatcher = Dispatcher(6, [[1], [2]], credits=1, schedule=schedule)
     dispatcher.start()
     assert dispatcher.upcoming(3) == ahead
     assert dispatcher.upcoming(9) == [2, 3, 4, 5]
 
 
 def test_upcoming_batches_of_an_uneven_static_run_hold_every_workers_next() -> None:
-    dispatcher = Dispatcher(9, [1, 2], credits=1, schedule="static", window=9)
+    dispatcher = Dispatcher(9, [[1], [2]], credits=1, schedule="static", window=9)
     dispatcher.start()
     for batch in (1, 3, 5):
-        dispatcher.answered(2, batch)
+        dispatcher.answered(2, batch, 0)
     assert dispatcher.upcoming(2) == [2, 4]
     assert dispatcher.upcoming(4) == [2, 4, 6, 8]
 
@@ -119,7 +127,7 @@ def test_whatever_order_answers_come_in(
     n_batches: int, n_workers: int, credits: int, schedule: str, window: int | None, data: st.DataObject
 ) -> None:
     workers = list(range(1, n_workers + 1))
-    dispatcher = Dispatcher(n_batches, workers, credits=credits, schedule=schedule, window=window)
+    dispatcher = Dispatcher(n_batches, [[worker] for worker in workers], credits=credits, schedule=schedule, window=window)
     held: dict[int, set[int]] = {worker: set() for worker in workers}
     sent: list[int] = []
     emitted: list[int] = []
@@ -128,12 +136,13 @@ def test_whatever_order_answers_come_in(
     def obey(instructions: list[Instruction], answering: int | None) -> None:
         for instruction in instructions:
             if isinstance(instruction, Send):
-                worker, batch = instruction
+                worker, batch, _ = instruction
                 held[worker].add(batch)
                 sent.append(batch)
                 assert len(held[worker]) <= credits
                 assert schedule == "dynamic" or worker == workers[batch % n_workers]
             else:
+                assert isinstance(instruction, Emit)
                 assert instruction.batch in accepted
                 emitted.append(instruction.batch)
         if schedule == "dynamic" and answering is not None and window is None and len(sent) < n_batches:
@@ -149,7 +158,7 @@ def test_whatever_order_answers_come_in(
         worker, batch = data.draw(st.sampled_from(under_way))
         held[worker].remove(batch)
         accepted.add(batch)
-        obey(dispatcher.answered(worker, batch), worker)
+        obey(dispatcher.answered(worker, batch, 0), worker)
         assert len(accepted) - len(emitted) + sum(map(len, held.values())) <= dispatcher.window
     assert emitted == list(range(n_batches))
     assert sorted(sent) == list(range(n_batches))

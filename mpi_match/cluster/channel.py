@@ -1,9 +1,9 @@
 """What master and workers say to each other, and how.
 
-    master → worker   Order   (kind, number, bytes, bytes)       MATCH: with it changes and events, as they travel
-    worker → master   Answer  (kind, batch, events, ids)         MATCHES: with it counts and ids; FAILED: with it a Failure
+    master → worker   Order   (kind, number, attempt, bytes, bytes)    MATCH: with it changes and events, as they travel
+    worker → master   Answer  (kind, batch, attempt, events, ids)      MATCHES: with it counts and ids; FAILED: a Failure
 
-Both are letters: four words, and behind them the body, if it is short.  A longer body follows in messages of its own:
+Both are letters: five words, and behind them the body, if it is short.  A longer body follows in messages of its own:
 
     | words |  body  |            | words |  ►  | body ...        |  ►  | body ... |
 
@@ -30,7 +30,7 @@ PIECE_BYTES = 2**30
 """A transfer is cut into pieces of this size, because MPI counts in 31 bits."""
 LETTER_BYTES = 1024
 """Size of the largest letter: every MPI sends as much at once, without asking the receiver (eager)."""
-_WORDS = struct.Struct("<4q")
+_WORDS = struct.Struct("<5q")
 INLINE_BYTES = LETTER_BYTES - _WORDS.size
 """A body of so many bytes travels in its letter."""
 
@@ -59,26 +59,30 @@ class Said(IntEnum):
 
 
 class Order(NamedTuple):
-    """Words from the master.  MATCH: batch `number`, with a body of `n_changes` bytes of changes that come
-    before its last event, and `n_events` bytes of events.  ABANDON: `number` is the exit code.
+    """Words from the master.  MATCH: batch `number`, for the `attempt`-th time, with a body of `n_changes` bytes of
+    changes that come before its last event, and `n_events` bytes of events.  ABANDON: `number` is the exit code.
     """
 
     kind: int
     number: int = 0
+    attempt: int = 0
     n_changes: int = 0
     n_events: int = 0
 
 
 class Answer(NamedTuple):
-    """Words from a worker, with a body.  MATCHES: `n_events` counts and `n_ids` ids; FAILED: `n_ids` bytes."""
+    """Words from a worker about a batch, and the attempt that it was ordered as, with a body.  MATCHES: `n_events`
+    counts and `n_ids` ids; FAILED: `n_ids` bytes.
+    """
 
     kind: int
     batch: int = 0
+    attempt: int = 0
     n_events: int = 0
     n_ids: int = 0
 
 
-def words_of(letter: Array) -> tuple[int, int, int, int]:
+def words_of(letter: Array) -> tuple[int, int, int, int, int]:
     """The words of a letter; an Order or an Answer is made of them."""
     return _WORDS.unpack_from(letter.data)
 

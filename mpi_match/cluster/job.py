@@ -20,7 +20,7 @@ from mpi_match import change_log, event_table, table
 from mpi_match.arrays import Array
 from mpi_match.change_log import ChangeLog
 from mpi_match.change_stream import ChangeStream, StampedChanges
-from mpi_match.cluster import RunOptions, RunSummary
+from mpi_match.cluster import ClusterError, RunOptions, RunSummary
 from mpi_match.cluster.feed import Extents
 from mpi_match.cluster.round_trips import RoundTrips
 from mpi_match.event_table import EventTable
@@ -52,6 +52,7 @@ class Job:
     def __init__(self, options: RunOptions) -> None:
         self.options = options
         self._stack = ExitStack()
+        self._unanswered: list[tuple[int, int]] = []
 
     def __enter__(self) -> Job:
         self.options.check()
@@ -145,8 +146,15 @@ class Job:
         if self.options.progress is not None:
             self.options.progress(self._writer.n_events, self.events.n_events)
 
+    def set_aside(self, batch: int) -> None:
+        """The next batch is quarantined: its events have no answers."""
+        self._unanswered.append(self.extent(batch))
+
     def finish(self, opened: Sequence[Opened], round_trips: RoundTrips | None = None) -> RunSummary:
-        """Put the output in its place, and sum up."""
+        """Put the output in its place, and sum up.  Raises ClusterError when answers are missing."""
+        if self._unanswered:
+            stretches = ", ".join(f"{start} to {stop}" for start, stop in self._unanswered)
+            raise ClusterError(f"no answers for the events {stretches}: all workers that were given them died or failed", 4)
         self._stack.close()
         self.standing.end()
         wall_s = time.perf_counter() - self._started

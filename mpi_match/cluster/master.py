@@ -25,10 +25,10 @@ import numpy as np
 from mpi4py import MPI
 
 from mpi_match.arrays import Array
-from mpi_match.cluster import RunSummary
+from mpi_match.cluster import ClusterError, RunSummary
 from mpi_match.cluster.channel import Answer, Do, Order, Said, Traffic, inline_body, words_of
 from mpi_match.cluster.consensus import Ended, Failure, exit_code_of
-from mpi_match.cluster.dispatch import Dispatcher, Emit, Instruction, Send
+from mpi_match.cluster.dispatch import Dispatcher, Drop, Emit, GiveUp, Instruction, Quarantine, Send
 from mpi_match.cluster.feed import READERS, Buffers, ReadAhead
 from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.patience import Backoff
@@ -51,9 +51,33 @@ class _Body(NamedTuple):
     buffer: Array | None
 
 
+def _after(n: int, then: Callable[[], None]) -> Callable[[], None]:
+    """What calls `then` when it has been called `n` times; for 0, `then` is called now."""
+    left = n
+
+    def called() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            then()
+
+    if n == 0:
+        then()
+    return then if n == 1 else called
+
+
 def _read_nothing(batch: int) -> tuple[Array, None]:
     """What is sent of a batch whose events the worker has from elsewhere."""
     return _NOTHING, None
+
+
+class _Arrival(NamedTuple):
+    """An answer that is here whole."""
+
+    worker: int
+    batch: int
+    attempt: int
+    body: _Body
 
 
 class Master:
@@ -63,15 +87,16 @@ class Master:
         self._comm, self._job, self._backoff = comm, job, backoff
         self._workers = range(1, comm.size)
         options = job.options
-        self._dispatcher = Dispatcher(job.n_batches, self._workers, credits=options.credits, schedule=options.schedule)
+        groups = [[worker] for worker in self._workers]
+        self._dispatcher = Dispatcher(job.n_batches, groups, credits=options.credits, schedule=options.schedule)
         self._traffic = Traffic(comm)
         self._wires, self._bodies = Buffers(), Buffers()
         self._outbox: deque[Send] = deque()
         self._known: dict[int, int] = {}
-        self._sent_at: dict[int, float] = {}
+        self._sent_at: dict[tuple[int, int], float] = {}
         self._round_trips = RoundTrips()
-        self._arrived: deque[tuple[int, int]] = deque()
-        self._answers: dict[int, _Body] = {}
+        self._arrived: deque[_Arrival] = deque()
+        self._parts: dict[tuple[int, int], dict[int, _Body]] = {}
         self._count_dtype, self._id_dtype = id_dtype(job.n_ids + 1), id_dtype(job.n_ids)
         self._failure: tuple[int, Failure] | None = None
         self._gone: set[int] = set()
@@ -107,7 +132,7 @@ class Master:
                 start, stop = self._job.extent(batch)
                 raise failure.as_error(what=f", matching events {start} to {stop}")
             while self._arrived:
-                self._obey(self._dispatcher.answered(*self._arrived.popleft()))
+                self._obey(self._take(self._arrived.popleft()))
             busy |= self._send_ready()
             if busy:
                 backoff.reset()
@@ -121,8 +146,17 @@ class Master:
         self._outbox.extend(sends)
         self._send_ready()
         for instruction in instructions:
-            if isinstance(instruction, Emit):
-                self._written.put(self._answers.pop(instruction.batch))
+            match instruction:
+                case Emit(batch, attempt):
+                    self._written.put((batch, self._parts.pop((batch, attempt))))
+                case Quarantine(batch):
+                    self._written.put((batch, {}))
+                case Drop(batch, attempt):
+                    self._give_back(self._parts.pop((batch, attempt)))
+                case GiveUp(why):
+                    self._written.finish()
+                    start, _ = self._job.extent(self._dispatcher.n_emitted)
+                    raise ClusterError(f"{why}; the events from {start} on have no answers", 4)
         self._feed.want(self._dispatcher.upcoming(len(self._workers) + READERS))
 
     # Towards the workers
@@ -135,16 +169,35 @@ class Master:
 
     def _send_ready(self) -> bool:
         sent = False
-        while self._outbox and self._feed.is_ready(self._outbox[0].batch):
-            worker, batch = self._outbox.popleft()
+        while self._outbox:
+            batch, attempt = self._outbox[0].batch, self._outbox[0].attempt
+            self._feed.want([batch])  # another attempt may have taken it
+            if not self._feed.is_ready(batch):
+                break
             wire, buffer = self._feed.take(batch)
-            self._sent_at[batch] = time.perf_counter()
-            self._job.standing.sent(worker, batch, len(wire))
-            given_back = None if buffer is None else functools.partial(self._wires.give, buffer)
-            changes = self._changes_for(worker, batch)
-            self._traffic.write(Order(Do.MATCH, batch, len(changes), len(wire)), [changes, wire], worker, given_back)
+            workers = []
+            while self._outbox and self._outbox[0][1:] == (batch, attempt):
+                worker = self._outbox.popleft().worker
+                if self._dispatcher.holds(worker, batch, attempt):
+                    workers.append(worker)
+            given_back = _after(len(workers), functools.partial(self._give_back_wire, buffer))
+            for worker in workers:
+                self._send(worker, batch, attempt, wire, given_back)
             sent = True
         return sent
+
+    def _send(self, worker: int, batch: int, attempt: int, wire: Array, given_back: Callable[[], None]) -> None:
+        self._sent_at[worker, batch] = time.perf_counter()
+        self._job.standing.sent(worker, batch, len(wire))
+        if attempt:
+            self._job.standing.happened("resent", worker, batch)
+        changes = self._changes_for(worker, batch)
+        order = Order(Do.MATCH, batch, attempt, len(changes), len(wire))
+        self._traffic.write(order, [changes, wire], worker, given_back)
+
+    def _give_back_wire(self, buffer: Array | None) -> None:
+        if buffer is not None:
+            self._wires.give(buffer)
 
     def _changes_for(self, worker: int, batch: int) -> Array:
         """Wire form of the changes that a worker must be told of with a batch; empty when there are none.
@@ -166,7 +219,7 @@ class Master:
             self._receive(letter, (0, answer.n_ids), worker, lambda body: self._fail(answer.batch, body.second))
             return True
         sizes = answer.n_events * self._count_dtype.itemsize, answer.n_ids * self._id_dtype.itemsize
-        self._receive(letter, sizes, worker, lambda body: self._accept(worker, answer.batch, body))
+        self._receive(letter, sizes, worker, lambda body: self._arrive(worker, answer, body))
         return True
 
     def _receive(self, letter: Array, sizes: tuple[int, int], worker: int, then: Callable[[_Body], None]) -> None:
@@ -180,18 +233,37 @@ class Master:
         body = _Body(buffer[: sizes[0]], buffer[at : at + sizes[1]], buffer)
         self._traffic.read([body.first, body.second], worker, lambda: then(body))
 
-    def _accept(self, worker: int, batch: int, body: _Body) -> None:
-        self._round_trips.add(time.perf_counter() - self._sent_at.pop(batch))
-        start, stop = self._job.extent(batch)
-        self._job.standing.answered(worker, batch, stop - start)
-        self._answers[batch] = body
-        self._arrived.append((worker, batch))
+    def _arrive(self, worker: int, answer: Answer, body: _Body) -> None:
+        self._arrived.append(_Arrival(worker, answer.batch, answer.attempt, body))
 
-    def _write(self, answers: _Body) -> None:
-        """The answers of the next batch; runs in the answers' thread."""
-        self._job.write(answers.first.view(self._count_dtype), answers.second.view(self._id_dtype))
-        if answers.buffer is not None:
-            self._bodies.give(answers.buffer)
+    def _take(self, arrival: _Arrival) -> Sequence[Instruction]:
+        """Keep an answer if it is wanted; what is to be done then."""
+        worker, batch, attempt, body = arrival
+        sent_at = self._sent_at.pop((worker, batch), None)
+        if sent_at is not None and self._dispatcher.wants(worker, batch, attempt):
+            self._round_trips.add(time.perf_counter() - sent_at)
+            start, stop = self._job.extent(batch)
+            self._job.standing.answered(worker, batch, stop - start)
+            self._parts.setdefault((batch, attempt), {})[worker] = body
+        else:
+            self._job.standing.happened("dropped", worker, batch)
+            self._give_back({worker: body})
+        return self._dispatcher.answered(worker, batch, attempt)
+
+    def _write(self, answers: tuple[int, dict[int, _Body]]) -> None:
+        """The answers of the next batch, from the members of a group, or none; runs in the answers' thread."""
+        batch, parts = answers
+        if not parts:
+            self._job.set_aside(batch)
+            return
+        (body,) = parts.values()
+        self._job.write(body.first.view(self._count_dtype), body.second.view(self._id_dtype))
+        self._give_back(parts)
+
+    def _give_back(self, parts: dict[int, _Body]) -> None:
+        for body in parts.values():
+            if body.buffer is not None:
+                self._bodies.give(body.buffer)
 
     def _fail(self, batch: int, text: Array) -> None:
         self._failure = self._failure or (batch, pickle.loads(text.tobytes()))

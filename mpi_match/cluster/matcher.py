@@ -29,11 +29,12 @@ from mpi_match.vocabulary import Vocabulary
 
 
 class Received(NamedTuple):
-    """A batch to be matched: its number, the wire form of its changes (empty: none), what its events are got with (called
-    once, in the engine's thread), and the buffer that it was received into, if any.
+    """A batch to be matched: its number and attempt, the wire form of its changes (empty: none), what its events are got
+    with (called once, in the engine's thread), and the buffer that it was received into, if any.
     """
 
     batch: int
+    attempt: int
     changes: Array
     events: Callable[[], EventBatch]
     buffer: Array | None

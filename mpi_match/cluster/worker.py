@@ -74,14 +74,14 @@ class Worker:
             return False
         self._in_order.begin(order.number)
         n_changes, n_bytes = order.n_changes, order.n_changes + order.n_events
-        inline = inline_body(letter, n_bytes)
+        inline, events = inline_body(letter, n_bytes), partial(self._events, order.number)
         if inline is not None:
-            self._take(Received(order.number, inline[:n_changes], self._events(order.number, inline[n_changes:]), None))
+            self._take(Received(order.number, order.attempt, inline[:n_changes], events(inline[n_changes:]), None))
             return True
         buffer = self._buffers.take(n_bytes)
-        changes, events = buffer[:n_changes], buffer[n_changes:n_bytes]
-        received = Received(order.number, changes, self._events(order.number, events), buffer)
-        self._traffic.read([changes, events], MASTER, lambda: self._take(received))
+        changes, wire = buffer[:n_changes], buffer[n_changes:n_bytes]
+        received = Received(order.number, order.attempt, changes, events(wire), buffer)
+        self._traffic.read([changes, wire], MASTER, lambda: self._take(received))
         return True
 
     def _events(self, batch: int, wire: Array) -> Callable[[], EventBatch]:
@@ -94,14 +94,14 @@ class Worker:
             self._matcher.put(batch)
 
     def _answer(self, matched: Matched) -> None:
-        batch, _, _, buffer = matched.received
+        batch, attempt, _, _, buffer = matched.received
         if buffer is not None:
             self._buffers.give(buffer)
         if self._last is not None:
             return
         body = [matched.counts, matched.ids]
-        said = Answer(Said.MATCHES, batch, len(matched.counts), len(matched.ids))
+        said = Answer(Said.MATCHES, batch, attempt, len(matched.counts), len(matched.ids))
         if matched.error is not None:
             body = [np.frombuffer(pickle.dumps(Failure.of(matched.error, self._rank)), np.uint8)]
-            said = Answer(Said.FAILED, batch, 0, len(body[0]))
+            said = Answer(Said.FAILED, batch, attempt, 0, len(body[0]))
         self._traffic.write(said, body, MASTER)

@@ -35,8 +35,8 @@ from mpi_match.engines.keyed_wide_kernel import WIDE_WIDTHS, wide_kernel
 from mpi_match.matches import Matches, id_dtype
 from mpi_match.table import Table
 
-SLICE_EVENTS = 2**18
-"""Events of a slice: long enough that launches do not count, short enough that two lanes overlap."""
+SLICE_EVENTS, SLICE_ATTRIBUTES = 2**18, 2**20
+"""Events of a slice and, on average, their attributes: enough that launches do not count, few enough that two lanes overlap."""
 FEW_EVENTS = 64
 FEW_INTERFACES = 64
 """Up to so many interfaces an answer is a bit mask."""
@@ -124,12 +124,12 @@ class KeyedCuda:
             *answer_kernels(kind == MASKS),
             n_ids,
         )
-        answers = _Answers(len(batch), n_ids)
+        answers, longest = _Answers(len(batch), n_ids), _slice_events(batch)
         free, waiting, at = [*self._lanes], deque[tuple[_Lane, EventBatch]](), 0
         while at < batch.n_events or waiting:
             if at < batch.n_events and free:
                 lane = free.pop()
-                size = SLICE_EVENTS if kind == MASKS else min(SLICE_EVENTS, max(SLOT_BYTES // (4 * self._room), 1))
+                size = longest if kind == MASKS else min(longest, max(SLOT_BYTES // (4 * self._room), 1))
                 part = batch[at : at + size]
                 lane.start(part, self._index, self._grid, plan, self._room)
                 waiting.append((lane, part))
@@ -154,6 +154,12 @@ class KeyedCuda:
             lane.start(part[at : at + size], self._index, self._grid, plan, room)
             answers.append(*lane.finish(plan))
             self.kernel_s += lane.kernel_s
+
+
+def _slice_events(batch: EventBatch) -> int:
+    """Events of a slice."""
+    narrow = SLICE_ATTRIBUTES * len(batch) // max(len(batch.attributes), 1)
+    return min(SLICE_EVENTS, max(narrow, SLICE_EVENTS // 16))
 
 
 class _Answers:

@@ -100,7 +100,13 @@ def dense_children(node: Any, bits: Any, index: Any) -> Any:
     """A node's row and first dense child, and the bits of the row that the event has."""
     at = np.int64(index[1][NODES]) + NODE_WORDS * node
     row0, row1 = index[1][at], index[1][at + 1]
-    return (row0, row1, np.int64(index[1][at + 3] & np.uint64(NONE))), (row0 & bits[0], row1 & bits[1])
+    return (row0, row1, first_dense(node, index)), (row0 & bits[0], row1 & bits[1])
+
+
+@device_function
+def first_dense(node: Any, index: Any) -> Any:
+    """A node's first dense child, which stands behind its sparse ones."""
+    return np.int64(index[1][np.int64(index[1][NODES]) + NODE_WORDS * node + 3] & np.uint64(NONE))
 
 
 @device_function

@@ -33,19 +33,20 @@ def sort(ids: Any, first: Any, n: Any) -> None:
 
     Batcher's merges, each beginning with a mirrored comparison: then n need not be a power of two.
     """
-    half = np.int64(1)
-    while half < n:
-        stride, mirrored = half, True
-        while stride > 0:
-            for pair in range(lane(), (n + 2 * half - 1) // (2 * half) * half, WARP):
-                run, place = pair // stride, pair % stride
-                low = first + 2 * stride * run + place
-                high = first + 2 * stride * run + (2 * stride - 1 - place if mirrored else stride + place)
+    level = 0
+    while (1 << level) < n:
+        step, mirrored = level, True
+        while step >= 0:
+            stride = 1 << step
+            for pair in range(lane(), (n + (2 << level) - 1) >> (level + 1) << level, WARP):
+                run, place = pair >> step, pair & (stride - 1)
+                low = first + (run << (step + 1)) + place
+                high = first + (run << (step + 1)) + (2 * stride - 1 - place if mirrored else stride + place)
                 if high < first + n and ids[low] > ids[high]:
                     ids[low], ids[high] = ids[high], ids[low]
             sync_warp()
-            stride, mirrored = stride >> 1, False
-        half *= 2
+            step, mirrored = step - 1, False
+        level += 1
 
 
 @device_function
@@ -81,12 +82,12 @@ def tidy(answers: Any) -> None:
 
 @device_function
 def running_sum(value: Any) -> Any:
-    """The sum of the values of this lane and of those before it."""
-    total, apart = value, 1
+    """The sum of the values of this lane and of those before it, i32."""
+    total, apart = np.int32(value), 1
     while apart < WARP:
         before = shuffle(total, max(lane() - apart, 0))
         if lane() >= apart:
-            total += before
+            total = np.int32(total + before)
         apart *= 2
     return total
 

@@ -5,16 +5,15 @@ for every event.  A thread for each event then makes 31 others wait whenever one
 makes lists of nodes, and gives every lane one of the next 32:
 
     enter   a lane for each attribute; attributes and features stand in shared memory, both sorted
-    first   a lane for each feature's node and each of its dense children: nodes of the second level are queued
+    first   a lane for each feature's node, then for each of their dense children, which are queued
     pairs   a lane for each pair of sparse features: what a bit does not turn away is looked up, and queued
-    second  32 queued nodes: a lane for each of them and each of their children, dense or sparse.  Those that have a list
-            and whose features the event has are *ready*
-    scan    32 ready nodes: a lane for each one's list
+    second  32 queued nodes: a lane for each, then for each of their dense children; each lane looks at the sparse ones
+    scan    nodes that the event reaches and that have a list are *ready*: a lane for each of 32 lists
 
 How many children a node has differs, so lanes are dealt out by running sums: lane k takes the k-th child of all 32 nodes
 together (`owner`).  Sparse children of the second level are read from FEATURES where they are fewer than the event's sparse
-features, which they are asked for in vain, and looked up otherwise.  With 6 million filters of ten constraints and events of
-50 attributes (debs2009) a pair has 5 of them: a sector of memory instead of 16 probes.
+features, and looked up otherwise.  With 6 million filters of ten constraints and events of 50 attributes (debs2009) a pair
+has 5 of them: a sector of memory instead of 16 probes.
 
 What a node, a list and a key are is told in `keyed_index`; how a list is verified, in `keyed_kernel`.
 """
@@ -26,7 +25,18 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.engines._cuda import WARP, Kernel, cuda, device_function, kernel, lane, popcount, shuffle, sync_warp
+from mpi_match.engines._cuda import (
+    WARP,
+    Kernel,
+    ballot,
+    cuda,
+    device_function,
+    kernel,
+    lane,
+    popcount,
+    shuffle,
+    sync_warp,
+)
 from mpi_match.engines.keyed_answers import BLOCK
 from mpi_match.engines.keyed_filing import NONE
 from mpi_match.engines.keyed_index import (
@@ -46,6 +56,7 @@ from mpi_match.engines.keyed_kernel import (
     MASKS,
     MAX_REGISTERS,
     dense_children,
+    first_dense,
     lower_bound,
     probe,
     scanner,
@@ -99,6 +110,24 @@ def _put_ready(node: Any, ready: Any, index: Any) -> None:
 
 
 @device_function
+def _length(queue: Any) -> Any:
+    """How long a queue is, the same for all lanes."""
+    _, lengths, slot = queue
+    sync_warp()
+    return np.int64(shuffle(lengths[slot], 0))
+
+
+@device_function
+def _shorten(queue: Any, n: Any) -> None:
+    """Leave the first `n` nodes in a queue."""
+    _, lengths, slot = queue
+    sync_warp()
+    if lane() == 0:
+        lengths[slot] = n
+    sync_warp()
+
+
+@device_function
 def _nth_dense(row: Any, left: Any, nth: Any) -> Any:
     """The dense child by the nth most frequent of the features that are left, counted from 0."""
     row0, row1, first = row
@@ -118,24 +147,38 @@ def _nth_dense(row: Any, left: Any, nth: Any) -> Any:
 
 
 @device_function
-def _child(node: Any, nth: Any, bits: Any, rare: Any, index: Any) -> Any:
-    """What is to be visited for a queued node, as its nth of `_n_children`: the node, a child that the event reaches, or -1."""
-    if nth == 0:
-        return node
+def _enter(feature: Any, mine: Any) -> None:
+    """Put a feature into a hash table of them."""
+    slots, mask = mine
+    slot = np.int64(feature) & mask
+    while cuda.atomic.cas(slots, slot, NONE, feature) != NONE:
+        slot = (slot + 1) & mask
+
+
+@device_function
+def _is_mine(feature: Any, mine: Any) -> Any:
+    """Is a feature in a hash table?"""
+    slots, mask = mine
+    slot = np.int64(feature) & mask
+    while slots[slot] != feature and slots[slot] != NONE:
+        slot = (slot + 1) & mask
+    return slots[slot] == feature
+
+
+@device_function
+def _rare_child(node: Any, nth: Any, rare: Any, index: Any) -> Any:
+    """The child of a node of the second level that is its nth to look at, counted from 0; -1 if the event does not reach it.
+
+    Those to look at are its sparse children or, where those are fewer, what the event's sparse features may lead to.
+    """
     t32, t64, _ = index
-    row, left = dense_children(node, bits, index)
-    n_dense = popcount(left[0]) + popcount(left[1])
-    if nth <= n_dense:
-        return _nth_dense(row, left, nth - 1)
-    features, n_sparse = rare
-    at, n_children = nth - 1 - n_dense, sparse_children(node, index)
+    features, n_sparse, mine = rare
+    n_children = sparse_children(node, index)
     in_keys = np.int64(t64[FEATURES]) - np.int64(t64[N_FEATURES])
     if n_children <= n_sparse:
-        child = row[2] - n_children + at
-        feature = np.int64(t32[in_keys + child])
-        place = lower_bound(features, np.int64(0), n_sparse, feature)
-        return child if place < n_sparse and np.int64(features[place]) == feature else np.int64(-1)
-    feature = np.int64(features[at])
+        child = first_dense(node, index) - n_children + nth
+        return child if _is_mine(t32[in_keys + child], mine) else np.int64(-1)
+    feature = np.int64(features[nth])
     return probe(node, feature, index) if feature > np.int64(t32[in_keys + node]) else np.int64(-1)
 
 
@@ -146,25 +189,24 @@ def wide_kernel(width: int, packed: str, kind: int) -> Kernel:
     local_type = np.uint32 if packed == "uint32" else np.uint64
     n_warps, n_features = BLOCK // WARP, 2 * width
     n_seconds = 2 * WARP  # those of one round, and what was left before
-    n_ready = n_features + 1 + 2 * WARP  # the root and single features, and the same
+    n_ready = n_features + 1 + 3 * WARP  # the root and single features, 32 nodes, 32 dense and 32 sparse children
+    n_slots = 2 * n_features
     all_attributes, all_features, all_lengths = n_warps * width, n_warps * n_features, n_warps * 3
-    all_seconds, all_ready, all_bits = n_warps * n_seconds, n_warps * n_ready, n_warps * 2
+    all_seconds, all_ready, all_bits, all_slots = n_warps * n_seconds, n_warps * n_ready, n_warps * 2, n_warps * n_slots
 
     @device_function
     def scan_ready(least: Any, ready: Any, found: Any, bits: Any, event: Any, index: Any, answers: Any) -> Any:
         """Scan the lists of ready nodes, one for each lane, while there are at least so many."""
         nodes, lengths, slot = ready
-        sync_warp()
-        n = np.int64(lengths[slot])
+        n = _length(ready)
+        if n < least:
+            return found
         while n >= least:
             taken = min(n, np.int64(WARP))
             n -= taken
             if lane() < taken:
                 found = scan(np.int64(nodes[n + lane()]), found, bits, event, index, answers)
-        sync_warp()
-        if lane() == 0:
-            lengths[slot] = n
-        sync_warp()
+        _shorten(ready, n)
         return found
 
     @device_function
@@ -172,32 +214,38 @@ def wide_kernel(width: int, packed: str, kind: int) -> Kernel:
         least: Any, seconds: Any, ready: Any, found: Any, bits: Any, rare: Any, event: Any, index: Any, answers: Any
     ) -> Any:
         """Visit queued nodes of the second level and their children, while there are at least so many."""
-        nodes, lengths, slot = seconds
-        sync_warp()
-        left = np.int64(lengths[slot])
+        nodes, _, _ = seconds
+        left = _length(seconds)
+        if left < least:
+            return found
         while left >= least:
             taken = min(left, np.int64(WARP))
             left -= taken
-            node, n = np.int64(-1), np.int64(0)
+            node, n, n_rare = np.int64(-1), np.int64(0), np.int64(0)
             if lane() < taken:
                 node = np.int64(nodes[left + lane()])
+                _put_ready(node, ready, index)
                 _, both = dense_children(node, bits, index)
-                n = 1 + popcount(both[0]) + popcount(both[1]) + min(sparse_children(node, index), rare[1])
+                n = popcount(both[0]) + popcount(both[1])
+                n_rare = min(sparse_children(node, index), rare[1])
             end = running_sum(n)
-            total = shuffle(end, WARP - 1)
-            for begin in range(0, total, WARP):
-                place = begin + lane()
-                whose = owner(end, place)
-                nth, parent = place - shuffle(end - n, whose), shuffle(node, whose)
-                if place < total:
-                    child = _child(parent, nth, bits, rare, index)
+            total, step, goes_on = shuffle(end, WARP - 1), np.int64(0), True
+            while goes_on:
+                place = step * WARP + lane()
+                if step * WARP < total:
+                    whose = owner(end, place)
+                    nth, parent = place - shuffle(np.int32(end - n), whose), shuffle(node, whose)
+                    if place < total:
+                        row, both = dense_children(parent, bits, index)
+                        _put(_nth_dense(row, both, nth), ready)
+                if step < n_rare:
+                    child = _rare_child(node, step, rare, index)
                     if child >= 0:
-                        _put_ready(child, ready, index)
+                        _put(child, ready)
                 found = scan_ready(np.int64(WARP), ready, found, bits, event, index, answers)
-        sync_warp()
-        if lane() == 0:
-            lengths[slot] = left
-        sync_warp()
+                step += 1
+                goes_on = step * WARP < total or ballot(step < n_rare) != 0
+        _shorten(seconds, left)
         return found
 
     @kernel(
@@ -227,6 +275,7 @@ def wide_kernel(width: int, packed: str, kind: int) -> Kernel:
         shared_seconds = cuda.shared.array(all_seconds, np.uint32)
         shared_ready = cuda.shared.array(all_ready, np.uint32)
         shared_bits = cuda.shared.array(all_bits, np.uint64)
+        shared_slots = cuda.shared.array(all_slots, np.uint32)
         lengths = cuda.shared.array(all_lengths, np.int32)
         thread = np.int64(cuda.threadIdx.x)
         number = (np.int64(cuda.blockIdx.x) * cuda.blockDim.x + thread) // WARP
@@ -237,6 +286,9 @@ def wide_kernel(width: int, packed: str, kind: int) -> Kernel:
         features = shared_features[n_features * warp : n_features * (warp + 1)]
         seconds = (shared_seconds[n_seconds * warp : n_seconds * (warp + 1)], lengths, 3 * warp)
         ready = (shared_ready[n_ready * warp : n_ready * (warp + 1)], lengths, 3 * warp + 1)
+        slots = shared_slots[n_slots * warp : n_slots * (warp + 1)]
+        for slot in range(lane(), n_slots, WARP):
+            slots[slot] = NONE
         if lane() == 0:
             lengths[3 * warp] = lengths[3 * warp + 1] = lengths[3 * warp + 2] = 0
             shared_bits[2 * warp] = shared_bits[2 * warp + 1] = 0
@@ -257,11 +309,14 @@ def wide_kernel(width: int, packed: str, kind: int) -> Kernel:
                 bit = most_frequent - np.int64(feature)
                 if bit < DENSE:
                     cuda.atomic.or_(shared_bits, 2 * warp + (bit >> 6), _ONE << np.uint64(bit & 63))
+                else:
+                    _enter(feature, (slots, np.int64(n_slots - 1)))
         sync_warp()
         n_found, bits = np.int64(lengths[3 * warp + 2]), (shared_bits[2 * warp], shared_bits[2 * warp + 1])
         sort(features, np.int64(0), n_found)
         n_sparse = n_found - popcount(bits[0]) - popcount(bits[1])
-        event, index, answers, rare = (mine, n), (t32, t64, words), (found_of, ids, number, room), (features, n_sparse)
+        event, index, answers = (mine, n), (t32, t64, words), (found_of, ids, number, room)
+        rare = (features, n_sparse, (slots, np.int64(n_slots - 1)))
         found = np.uint64(0)
         if lane() == 0:
             _put_ready(np.int64(t64[ROOT]), ready, index)
@@ -277,7 +332,7 @@ def wide_kernel(width: int, packed: str, kind: int) -> Kernel:
             for at in range(0, total, WARP):
                 place = at + lane()
                 whose = owner(end, place)
-                nth, parent = place - shuffle(end - n_below, whose), shuffle(one, whose)
+                nth, parent = place - shuffle(np.int32(end - n_below), whose), shuffle(one, whose)
                 if place < total:
                     row, both = dense_children(parent, bits, index)
                     _put(_nth_dense(row, both, nth), seconds)

@@ -11,7 +11,6 @@ a command ends is in `exits`.
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from mpi_match.cli_options import (
     strict_option,
     threads_option,
 )
+from mpi_match.cli_watch import live_option, need_matplotlib, plot, report_option, watching
 from mpi_match.exits import BAD_INPUT, ENVIRONMENT, Failure, Group, run_as_program
 from mpi_match.terminal import Progress, plural, print_json, rate, say, seconds
 
@@ -53,6 +53,7 @@ def commands() -> None:
 
 
 commands.add_command(compile_)
+commands.add_command(plot)
 
 
 @commands.command(short_help="Make a workload to play with.")
@@ -135,8 +136,10 @@ def generate(
 @click.option("--share-gpus", is_flag=True, help="Let two workers be on one GPU, which is refused otherwise.")
 @filters_option
 @threads_option
+@live_option
+@report_option
 @json_option
-def run(as_json: bool, **options: Any) -> None:
+def run(as_json: bool, live: bool, report: Path | None, **options: Any) -> None:
     """Match an event table against a constraint table.
 
     Alone it runs in this process.  Under MPI, rank 0 is the master and every other rank a worker:
@@ -146,8 +149,10 @@ def run(as_json: bool, **options: Any) -> None:
     The answers are the same bytes whatever the ranks, the batch size and the schedule.  Large batches pass the most events a
     second; with --batch 1 --credits 1 an event is answered before the next is sent, each as soon as can be.
     """
-    with Progress("events") as progress:
-        summary = cluster.run(cluster.RunOptions(progress=progress, **options))
+    with watching(live, report, options) as watched:
+        summary = cluster.run(cluster.RunOptions(progress=watched.progress, watch=watched.watch, **options))
+        if summary is not None:
+            watched.finish(summary)
     if summary is not None:  # rank 0
         if summary.round_trip_us is not None and options["credits"] == 1:  # else a batch has waited behind others
             trip = summary.round_trip_us
@@ -347,10 +352,8 @@ def bench(
     from mpi_match import report
     from mpi_match.experiments import compare
 
-    if plot is not None and not importlib.util.find_spec("matplotlib"):
-        raise Failure(
-            "--plot needs matplotlib: pip install 'mpi-match[plot]'", ENVIRONMENT
-        )  # before the measuring, not after
+    if plot is not None:
+        need_matplotlib("--plot")  # before the measuring, not after
     results = []
     for scenario in scenarios:
         found = compare(scenario, engines, **options)

@@ -27,11 +27,12 @@ KEPT = 1000
 
 
 class Incident(NamedTuple):
-    """One thing that went wrong, `at_s` seconds after the run began; `kind` is a name of KINDS.
+    """One thing that went wrong: the how manyth of its run, from 0 on; seconds since that began; a name of KINDS.
 
     `worker` and `batch` are None where the words of the kind have none.
     """
 
+    number: int
     at_s: float
     kind: str
     worker: int | None = None
@@ -115,7 +116,7 @@ class Standing:
 
     def happened(self, kind: str, worker: int | None = None, batch: int | None = None) -> None:
         """Something of KINDS went wrong."""
-        self.incidents.append(Incident(self.at_s, kind, worker, batch))
+        self.incidents.append(Incident(self.happened_so_far.total(), self.at_s, kind, worker, batch))
         self.happened_so_far[kind] += 1
         if worker is None:
             return

@@ -40,6 +40,21 @@ def rate(value: float) -> str:
     return f"{value:.3g} events/s"
 
 
+def byte_size(value: float) -> str:
+    """A number of bytes: `850 B`, `19.1 MB`, `4.20 GB` (decimal, like the sizes of disks and the rates of networks)."""
+    for scale, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if value >= scale:
+            return f"{value / scale:.3g} {unit}"
+    return f"{value:.0f} B"
+
+
+def clock_time(seconds: float) -> str:
+    """A duration as on a clock: `0:07`, `2:45`, `1:02:45`."""
+    minutes, left = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
+
+
 def table_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Rows with the same keys as aligned lines under a heading; numbers to the right."""
     rows = list(rows)

@@ -59,7 +59,7 @@ def test_a_lost_worker_holds_nothing(standing: Standing, clock: Clock) -> None:
     standing.happened("lost", 1)
     assert (standing.shares[1].held, standing.shares[1].held_bytes, standing.shares[1].lost) == (0, 0, True)
     assert (standing.shares[2].held, standing.shares[2].lost) == (1, False)
-    assert list(standing.incidents) == [Incident(2.0, "lost", 1)]
+    assert list(standing.incidents) == [Incident(0, 2.0, "lost", 1)]
 
 
 def test_an_overdue_worker_is_so_until_it_answers(standing: Standing) -> None:
@@ -87,12 +87,12 @@ def test_incidents_need_bounded_memory(standing: Standing) -> None:
     for batch in range(3 * KEPT):
         standing.happened("dropped", 2, batch)
     assert len(standing.incidents) == KEPT
-    assert standing.incidents[-1].batch == 3 * KEPT - 1
+    assert (standing.incidents[-1].number, standing.incidents[-1].batch) == (3 * KEPT - 1, 3 * KEPT - 1)
     assert standing.happened_so_far == {"dropped": 3 * KEPT}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_incident_is_a_line(kind: str) -> None:
-    text = str(Incident(0.5, kind, 3, 17))
+    text = str(Incident(0, 0.5, kind, 3, 17))
     assert "{" not in text
     assert all(number in text for name, number in (("{worker}", "3"), ("{batch}", "17")) if name in KINDS[kind])

@@ -1,0 +1,85 @@
+"""Watching a run: `run --live` and `run --report`, and `plot`, which draws what was kept."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mpi_match.cli_options import FILE
+from mpi_match.cluster import RunSummary
+from mpi_match.cluster.launcher import found_in
+from mpi_match.exits import ENVIRONMENT, Command, Failure
+from mpi_match.terminal import Progress, say
+
+if TYPE_CHECKING:
+    from mpi_match.run_report import RunReport
+    from mpi_match.watch import Onlooker, Watch
+
+live_option = click.option(
+    "--live",
+    is_flag=True,
+    help="Draw how the run goes on standard error, if that is a terminal: rate, workers, what is under way, failures.",
+)
+report_option = click.option("--report", type=FILE, help="Add a report of the run to this file: JSON lines, for `plot`.")
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What a run is to be told of who watches it (`RunOptions.progress` and `watch`)."""
+
+    progress: Progress | None
+    watch: Watch | None
+    report: RunReport | None
+
+    def finish(self, summary: RunSummary) -> None:
+        """The run has gone well."""
+        if self.report is not None:
+            self.report.finish(asdict(summary))
+
+
+@contextmanager
+def watching(live: bool, report: Path | None, options: Mapping[str, Any]) -> Iterator[Watched]:
+    """While a run with these options lasts.  Only the rank that is watched, rank 0, draws or writes anything."""
+    from mpi_match.live_view import LiveView
+    from mpi_match.run_report import RunReport
+    from mpi_match.screen import Screen, terminal_size
+    from mpi_match.watch import Watch
+
+    size = terminal_size(launched=found_in(os.environ) is not None) if live else None
+    onlookers: list[Onlooker] = [] if size is None else [LiveView(Screen(size))]
+    with ExitStack() as stack:
+        kept = None if report is None else stack.enter_context(RunReport(report, options))
+        if kept is not None:
+            onlookers.append(kept)
+        progress = stack.enter_context(Progress("events")) if size is None else None
+        yield Watched(progress, Watch(onlookers) if onlookers else None, kept)
+
+
+@click.command("plot", cls=Command, short_help="Draw the report of a run.")
+@click.argument("report", type=FILE)
+@click.option("-o", "--output", type=FILE, required=True, help="Figure to write (.png, .svg, .pdf).")
+def plot(report: Path, output: Path) -> None:
+    """Draw REPORT, which `run --report` wrote: rate and each worker's share over time, with what went wrong on them.
+
+    Of several runs in the file the last one is drawn.
+    """
+    from mpi_match.run_figure import draw
+    from mpi_match.run_report import read_report
+
+    need_matplotlib("plot")
+    found = read_report(report)
+    draw(found[-1], output)
+    say(f"{output} written" + (f" (the last of {len(found)} runs in {report})" if len(found) > 1 else ""))
+
+
+def need_matplotlib(what: str) -> None:
+    """Raise Failure, saying what to install, before any work is done that would end in a figure."""
+    if not importlib.util.find_spec("matplotlib"):
+        raise Failure(f"{what} needs matplotlib: pip install 'mpi-match[plot]'", ENVIRONMENT)

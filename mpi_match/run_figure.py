@@ -1,0 +1,89 @@
+"""A run as a figure: its rate and its workers' shares over time, with what went wrong on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.run_report import Recorded
+from mpi_match.storage import StorageError
+
+INTERVALS = 80
+"""A run is drawn in at most so many intervals; in shorter ones a batch more or less would be all that one sees."""
+NAMED = 12
+"""With more workers they have no legend."""
+MARKS = {
+    "lost": ("#cf222e", "-"),
+    "overdue": ("#bc4c00", "--"),
+    "quarantined": ("#24292f", "-"),
+    "dropped": ("#8250df", ":"),
+}
+"""Incidents that are drawn, with their colour and line; that a batch is sent again follows from the others."""
+
+
+def rates(recorded: Recorded) -> tuple[Array, Array, Array]:
+    """Bounds of the intervals in seconds, f64[n + 1]; in each the events written a second, f64[n], and those answered a
+    second by each worker, f64[workers, n].  Raises StorageError for a run with no time in it.
+    """
+    ticks = recorded.ticks
+    at_s = np.array([tick["at_s"] for tick in ticks], float)
+    kept = np.append(np.flatnonzero(np.diff(at_s)), len(at_s) - 1) if len(at_s) else np.empty(0, int)
+    if len(kept) < 2:
+        raise StorageError("the report has no two ticks at different times: there is nothing to draw")
+    kept = kept[np.unique(np.linspace(0, len(kept) - 1, min(len(kept), INTERVALS + 1)).round().astype(int))]
+    bounds = at_s[kept]
+    counts = np.array([[ticks[i]["written"], *ticks[i]["answered"]] for i in kept], float).T
+    per_s = np.diff(counts) / np.diff(bounds)
+    return bounds, per_s[0], per_s[1:]
+
+
+def draw(recorded: Recorded, path: Path) -> None:
+    """The rate above, the shares below (PNG, SVG or PDF by the path's ending).
+
+    Raises StorageError when there is nothing to draw, ImportError, saying what to install, without matplotlib.
+    """
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("plots need matplotlib: pip install 'mpi-match[plot]'") from error
+    bounds, written, answered = rates(recorded)
+    workers = recorded.run["workers"]
+    total = answered.sum(axis=0)
+    shares = np.divide(answered, total, out=np.zeros_like(answered), where=total > 0)
+    figure = Figure(figsize=(9, 5.5), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True)
+    above.stairs(written, bounds, fill=True, alpha=0.25)
+    above.stairs(written, bounds, baseline=None)
+    above.set(ylabel="events per second", ylim=(0, None), title=_title(recorded))
+    colours = matplotlib.colormaps["tab20" if len(workers) <= 20 else "viridis"]
+    base = np.zeros(len(total))
+    for number, (worker, share) in enumerate(zip(workers, shares, strict=True)):
+        colour = colours(number if len(workers) <= 20 else number / len(workers))
+        below.stairs(base + share, bounds, baseline=base, fill=True, color=colour, label=f"worker {worker['rank']}")
+        base = base + share
+    below.set(ylabel="share of the events answered", xlabel="seconds", ylim=(0, 1), xlim=(bounds[0], bounds[-1]))
+    _mark(recorded, (above, below))
+    for axes in (above, below):
+        if axes.get_legend_handles_labels()[0] and (axes is above or len(workers) <= NAMED):
+            axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
+    figure.savefig(path, dpi=150)
+
+
+def _title(recorded: Recorded) -> str:
+    workers = recorded.run["workers"]
+    engines = ", ".join(sorted({f"{worker['engine']} on {worker['device']}" for worker in workers}))
+    end = "" if recorded.summary and recorded.summary["complete"] else "; did not end well"
+    return f"{recorded.run['n_events']:,} events, {len(workers)} x {engines}{end}"
+
+
+def _mark(recorded: Recorded, panels: tuple[Any, Any]) -> None:
+    """A line through both panels for each incident; the legend above has its kind."""
+    for kind, (colour, style) in MARKS.items():
+        at_s = [incident["at_s"] for incident in recorded.incidents if incident["kind"] == kind]
+        for axes in panels if at_s else ():
+            look = {"colors": colour, "linestyles": style, "label": kind if axes is panels[0] else None}
+            axes.vlines(at_s, 0, 1, transform=axes.get_xaxis_transform(), **look)

@@ -1,0 +1,181 @@
+"""A run's report: JSON lines that say how it went, for plots and for programs.
+
+    {"what": "run", ...}         first: options, workers, machine, versions, commit, command
+    {"what": "tick", ...}        some times a second: events written, rate, each worker's events, what is under way, memory
+    {"what": "incident", ...}    a worker is lost, an answer late, ... : when, which worker, which batch
+    {"what": "summary", ...}     last: what the run did, or why it did not end well
+
+A report that ends without a summary is of a run that was cut short.  A file may hold the reports of several runs one after
+the other: a run adds its own at the end, so the attempts of a run that was resumed stay together.  Ticks become rarer as a
+run lasts (`gap_s`), so the report of a day is some thousands of lines too.  FORMAT.md has every key.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+from mpi_match.machine import command, commit, machine, resident_bytes, versions
+from mpi_match.standing import Standing
+from mpi_match.storage import StorageError
+
+FORMAT_VERSION = 1
+TICKS = 400
+"""As many ticks come in the first 100 s, and again whenever the time has become e times as long."""
+_FIRST = '{"what": "run",'
+Line = dict[str, Any]
+
+
+def gap_s(at_s: float) -> float:
+    """How long to wait after a tick at so many seconds before the next."""
+    return at_s / TICKS
+
+
+class RunReport:
+    """An onlooker (`watch`) that adds lines to `path`; `options` are those of the run, for the first line.
+
+    Used in a `with` block around the run, which ends with `finish`.  Raises StorageError, before the run begins, when the
+    file is something else, and OSError.
+    """
+
+    def __init__(self, path: Path, options: Mapping[str, Any]) -> None:
+        self._path, self._options = path, options
+        self._file: TextIO | None = None
+        self._n_incidents = 0
+        self._last_at_s, self._last_written = 0.0, 0
+
+    def __enter__(self) -> RunReport:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._file is not None:
+            self._close(complete=False, why=str(error))
+
+    def begin(self, standing: Standing) -> None:
+        """Write the first line, and a tick."""
+        torn = _ends_within_a_line(self._path)
+        self._file = self._path.open("a", encoding="utf-8")
+        if torn:
+            self._file.write("\n")
+        workers = [{"rank": r, "engine": s.engine, "device": s.device, "host": s.host} for r, s in standing.shares.items()]
+        self._say(
+            "run",
+            format_version=FORMAT_VERSION,
+            date=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            options={key: str(value) if isinstance(value, Path) else value for key, value in self._options.items()},
+            n_events=standing.n_events,
+            workers=workers,
+            machine=machine(),
+            versions=versions(),
+            commit=commit(),
+            command=command(),
+        )
+        self._tick(standing)
+
+    def look(self, standing: Standing) -> None:
+        """Write what went wrong since the last look, and a tick if it is time for one."""
+        self._tell_incidents(standing)
+        if standing.at_s - self._last_at_s >= gap_s(standing.at_s):
+            self._tick(standing)
+
+    def end(self, standing: Standing, error: BaseException | None) -> None:
+        """Write the last tick; when the run failed, why."""
+        self._tell_incidents(standing)
+        self._tick(standing)
+        if error is not None:
+            self._close(complete=False, why=str(error) or type(error).__name__)
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """The run is done; `summary` is what it says of itself.  Nothing to do on the ranks that nobody watched."""
+        if self._file is not None:
+            self._close(complete=True, **summary)
+
+    def _tick(self, standing: Standing) -> None:
+        at_s, written, shares = standing.at_s, standing.written, standing.shares.values()
+        passed_s = at_s - self._last_at_s
+        self._say(
+            "tick",
+            at_s=round(at_s, 6),
+            written=written,
+            events_per_s=round((written - self._last_written) / passed_s) if passed_s else 0,
+            answered=[share.events for share in shares],
+            held=[share.held for share in shares],
+            in_flight_bytes=sum(share.held_bytes for share in shares),
+            memory_bytes=resident_bytes(),
+        )
+        self._last_at_s, self._last_written = at_s, written
+
+    def _tell_incidents(self, standing: Standing) -> None:
+        for each in standing.incidents.copy():
+            if each.number < self._n_incidents:
+                continue
+            if each.number > self._n_incidents:
+                self._say("left out", incidents=each.number - self._n_incidents)
+            self._say("incident", **{**each._asdict(), "at_s": round(each.at_s, 6)}, text=str(each))
+            self._n_incidents = each.number + 1
+
+    def _say(self, what: str, **words: Any) -> None:
+        assert self._file is not None, "a report is written between `begin` and its last line"
+        self._file.write(json.dumps({"what": what, **words}, ensure_ascii=False) + "\n")
+        self._file.flush()  # what is known of a run that is killed is in its report
+
+    def _close(self, **summary: Any) -> None:
+        self._say("summary", **summary)
+        assert self._file is not None
+        self._file.close()
+        self._file = None
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The report of one run, its lines by what they are; `summary` is None when the run was cut short."""
+
+    run: Line
+    ticks: list[Line]
+    incidents: list[Line]
+    summary: Line | None
+
+
+def read_report(path: Path) -> list[Recorded]:
+    """The reports in a file, in order.  Raises StorageError for a file that is none, naming the line; FileNotFoundError."""
+    found: list[Recorded] = []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    for number, text in enumerate(lines, 1):
+        try:
+            line = json.loads(text)
+            what = line["what"]
+        except (ValueError, TypeError, KeyError):
+            if found and (number == len(lines) or lines[number].startswith(_FIRST)):
+                continue  # the run was killed while it wrote this
+            raise StorageError(f"{path}, line {number}: not a line of a run's report") from None
+        if what == "run":
+            if line.get("format_version") != FORMAT_VERSION:
+                raise StorageError(
+                    f"{path}, line {number}: format version {line.get('format_version')}, expected {FORMAT_VERSION}"
+                )
+            found.append(Recorded(line, [], [], None))
+        elif not found:
+            raise StorageError(f"{path}, line {number}: not the first line of a run's report")
+        elif what == "summary":
+            found[-1] = replace(found[-1], summary=line)
+        elif what in ("tick", "incident"):
+            (found[-1].ticks if what == "tick" else found[-1].incidents).append(line)
+    if not found:
+        raise StorageError(f"{path}: holds no run's report")
+    return found
+
+
+def _ends_within_a_line(path: Path) -> bool:
+    """Was who wrote there last killed in the middle of a line?  Raises StorageError for a file that is no report."""
+    if not path.exists() or path.stat().st_size == 0:
+        return False
+    with path.open("rb") as handle:
+        if not handle.readline().startswith(_FIRST.encode()):
+            raise StorageError(f"{path}: exists and is not a run's report; give the report another name")
+        handle.seek(-1, os.SEEK_END)
+        return handle.read() != b"\n"

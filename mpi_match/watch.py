@@ -1,0 +1,77 @@
+"""Looks at a run some times a second, in a thread of its own.
+
+    Standing ◄── Watch, every TICK_S ──► look ──► LiveView, RunReport, ...
+
+The run waits for none of them.  A terminal that was stopped, or a disk that is slow, holds up this thread and nothing else;
+an onlooker that fails is left out from then on, with one line that says why.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Protocol
+
+from mpi_match.standing import Standing
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.25
+LAST_LOOK_S = 2.0
+"""How long the end of a run waits for a look that is under way."""
+
+
+class Onlooker(Protocol):
+    """Who wants to look."""
+
+    def begin(self, standing: Standing) -> None:
+        """All workers are ready, nothing is sent yet.  What this raises ends the run before it begins."""
+
+    def look(self, standing: Standing) -> None:
+        """Some time has passed."""
+
+    def end(self, standing: Standing, error: BaseException | None) -> None:
+        """The last look: all is done, or the run failed with `error`."""
+
+
+class Watch:
+    """Called with the run's standing it is a context manager (`RunOptions.watch`); while that lasts, onlookers look."""
+
+    def __init__(self, onlookers: Sequence[Onlooker], tick_s: float = TICK_S) -> None:
+        self._onlookers, self._tick_s = list(onlookers), tick_s
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def __call__(self, standing: Standing) -> Watch:
+        """This run."""
+        self._standing = standing
+        return self
+
+    def __enter__(self) -> Watch:
+        for onlooker in self._onlookers:
+            onlooker.begin(self._standing)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._over.set()
+        self._thread.join(LAST_LOOK_S)
+        if self._thread.is_alive():
+            log.warning("whoever watches this run has not looked up for %.0f s; it ends without them", LAST_LOOK_S)
+            return
+        for onlooker in self._onlookers:
+            try:
+                onlooker.end(self._standing, error)
+            except Exception as failure:
+                log.error("%s", failure)
+
+    def _run(self) -> None:
+        while not self._over.wait(self._tick_s):
+            for onlooker in list(self._onlookers):
+                try:
+                    onlooker.look(self._standing)
+                except Exception as failure:
+                    log.error("the run goes on without %s: %s", type(onlooker).__name__, failure)
+                    self._onlookers.remove(onlooker)

@@ -1,0 +1,254 @@
+"""What one sees of a run while it goes on: lines from made-up numbers, drawn in place, never in the run's way."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import pty
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_cluster import FLAGS, MPIRUN, TIMEOUT_S, Inputs, environment, inputs, needs_mpirun
+
+from mpi_match import screen as screens
+from mpi_match.live_view import LAST_INCIDENTS, LiveView, Pace, frame
+from mpi_match.screen import Screen, terminal_size
+from mpi_match.standing import Share, Standing
+from mpi_match.terminal import byte_size, clock_time
+from mpi_match.watch import Watch
+
+__all__ = ["inputs"]  # a fixture
+
+
+class Clock:
+    """Seconds, set by hand."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def made_up(events: dict[int, int], clock: Clock | None = None) -> Standing:
+    """A run of 2,000,000 events in which workers have answered so many, all written."""
+    standing = Standing(2_000_000, clock or Clock())
+    standing.shares = {rank: Share("keyed", "cpu", "here") for rank in events}
+    standing.begin()
+    for rank, count in events.items():
+        standing.sent(rank, rank, 1000)
+        standing.answered(rank, rank, count)
+        standing.wrote(count)
+    return standing
+
+
+def test_a_frame_says_how_the_run_stands() -> None:
+    clock = Clock()
+    standing = made_up({1: 600_000, 2: 400_000}, clock)
+    clock.now = 4.0
+    for batch in range(3):
+        standing.sent(1, 10 + batch, 1_000_000)
+    standing.happened("overdue", 1, 10)
+    standing.sent(2, 20, 500_000)
+    standing.happened("lost", 2)
+    standing.happened("resent", 1, 20)
+    assert frame(standing, 500_000, 412_000_000, 24) == [
+        "events     ███████████░░░░░░░░░░░   50 %  1,000,000 of 2,000,000, 0:02 left",
+        "rate       500 k events/s now, 250 k events/s overall in 0:04",
+        "in flight  3 batches, 3 MB; master's memory 412 MB",
+        "worker 1   ██████████████████████   60 %  600,000 events, 3 held; overdue",
+        "worker 2   ███████████████░░░░░░░   40 %  400,000 events; lost",
+        "1 overdue, 1 lost, 1 resent",
+        "    4.00 s  worker 1 has not answered batch 10 in time",
+        "    4.00 s  worker 2 is lost",
+        "    4.00 s  batch 20 is sent to worker 1 again",
+    ]
+
+
+def test_a_frame_of_a_run_that_has_not_begun_and_of_one_without_events() -> None:
+    assert frame(Standing(10), 0.0, 0, 24)[0] == "events     ░░░░░░░░░░░░░░░░░░░░░░    0 %  0 of 10"
+    assert frame(Standing(0), 0.0, 0, 24)[0] == "events     ██████████████████████  100 %  0 of 0"
+
+
+@pytest.mark.parametrize("room", [5, 9, 24])
+def test_a_frame_fits_and_counts_what_it_leaves_out(room: int) -> None:
+    standing = made_up({rank: 10_000 for rank in range(1, 33)})
+    for batch in range(100):
+        standing.happened("dropped", 3, batch)
+    lines = frame(standing, 1.0, 0, room)
+    assert len(lines) <= room
+    if room == 24:
+        shown = [line for line in lines if line.startswith("worker")]
+        (others,) = [line for line in lines if " more " in line]
+        assert others.startswith(f"{32 - len(shown)} more")
+        assert f"{10_000 * (32 - len(shown)):,} events" in others
+        assert "100 dropped" in lines
+        assert len([line for line in lines if "is dropped" in line]) == LAST_INCIDENTS
+        assert lines[-1].endswith("batch 99 is dropped")
+
+
+def test_the_rate_now_is_that_of_the_last_seconds() -> None:
+    pace = Pace()
+    assert pace.look(0.0, 0) == 0.0
+    for tick in range(1, 41):
+        pace.look(tick / 4, 100 * tick)
+    assert pace.look(10.25, 4100) == pytest.approx(400)
+    for tick in range(42, 60):
+        found = pace.look(tick / 4, 4100)
+    assert found == 0.0
+
+
+def test_sizes_and_times_are_said_in_units() -> None:
+    assert [byte_size(n) for n in (0, 999, 19_100_000, 4.2e9)] == ["0 B", "999 B", "19.1 MB", "4.2 GB"]
+    assert [clock_time(s) for s in (0.4, 7, 165, 3765)] == ["0:00", "0:07", "2:45", "1:02:45"]
+
+
+# The screen
+
+
+def played(text: str) -> list[str]:
+    """The lines of a terminal that got a text: the codes of `screen`, and nothing else."""
+    lines, row = [""], 0
+    for piece in text.replace("\x1b", "\n\x1b").split("\n\x1b"):
+        if piece.startswith("[J"):
+            del lines[row + 1 :]
+            lines[row] = ""
+            piece = piece[2:]
+        elif piece.startswith("[K"):
+            piece = piece[2:]
+        elif piece.startswith("["):
+            up, _, piece = piece[1:].partition("A")
+            row -= int(up)
+        for number, line in enumerate(piece.split("\n")):
+            if number:
+                row += 1
+                lines[row:] = lines[row:] or [""]
+            if line:
+                lines[row] = line
+    return lines
+
+
+@contextmanager
+def logged_to(stream: io.StringIO) -> Any:
+    """The project's log lines go there, as they do on the command line."""
+    logger, before = logging.getLogger("mpi_match"), logging.getLogger("mpi_match").handlers
+    logger.handlers = [logging.StreamHandler(stream)]
+    logger.handlers[0].setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    try:
+        yield
+    finally:
+        logger.handlers = before
+
+
+def test_lines_are_drawn_over_the_last_ones_and_log_lines_stay_above() -> None:
+    stream = io.StringIO()
+    with logged_to(stream):
+        with Screen(os.terminal_size((20, 5)), stream) as screen:
+            screen.draw(["one", "two", "three"])
+            logging.getLogger("mpi_match.cluster").warning("mind the gap")
+            screen.draw(["uno", "due"])
+            assert played(stream.getvalue()) == ["WARNING: mind the gap", "uno", "due", ""]
+            screen.draw(["x" * 30, *"abcdef"])
+            assert played(stream.getvalue()) == ["WARNING: mind the gap", "x" * 19, "a", "b", "c", ""]
+        logging.getLogger("mpi_match.cluster").warning("after")
+    assert stream.getvalue().endswith("WARNING: after\n")
+
+
+def test_where_there_is_no_terminal_there_is_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert terminal_size(launched=False) is None
+    monkeypatch.setattr(screens.os, "getppid", lambda: 2**22 + 1)  # more processes than there can be
+    assert terminal_size(launched=True) is None
+
+
+# In a thread of its own
+
+
+class Stuck:
+    """An onlooker that waits for ever, like a terminal that was stopped."""
+
+    def __init__(self) -> None:
+        self.looked, self.go_on = threading.Event(), threading.Event()
+
+    def begin(self, standing: Standing) -> None:
+        pass
+
+    def look(self, standing: Standing) -> None:
+        self.looked.set()
+        self.go_on.wait(TIMEOUT_S)
+
+    def end(self, standing: Standing, error: BaseException | None) -> None:
+        raise AssertionError("it has not looked up yet")
+
+
+class Failing(Stuck):
+    """An onlooker whose disk is full."""
+
+    def look(self, standing: Standing) -> None:
+        self.looked.set()
+        raise OSError("no space left")
+
+
+def test_a_stuck_onlooker_holds_up_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("mpi_match.watch.LAST_LOOK_S", 0.05)
+    stuck = Stuck()
+    with Watch([stuck], tick_s=0.001)(Standing(1)):
+        assert stuck.looked.wait(TIMEOUT_S)
+    assert "ends without them" in caplog.text
+    stuck.go_on.set()
+
+
+def test_a_failing_onlooker_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    failing, screen = Failing(), Screen(os.terminal_size((80, 24)), io.StringIO())
+    with Watch([failing, LiveView(screen)], tick_s=0.001)(made_up({1: 5})):
+        assert failing.looked.wait(TIMEOUT_S)
+        while not (failing.looked.is_set() and "Failing" in caplog.text):
+            time.sleep(0.001)
+    assert "the run goes on without Failing: no space left" in caplog.text
+    assert caplog.text.count("no space left") == 1
+
+
+def test_who_looks_has_a_last_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, standing = io.StringIO(), made_up({1: 5})
+    with Watch([LiveView(Screen(os.terminal_size((80, 24)), stream))], tick_s=60)(standing):
+        standing.wrote(1_999_995)
+        standing.end()
+    assert "2,000,000 of 2,000,000" in stream.getvalue()
+
+
+# For real
+
+
+@pytest.mark.mpi
+@needs_mpirun
+@pytest.mark.parametrize("shown", [True, False], ids=["on a terminal", "into a file"])
+def test_a_run_is_drawn_where_its_launcher_has_a_terminal(shown: bool, inputs: Inputs, tmp_path: Path) -> None:
+    """mpirun hands standard error on through a pipe, so rank 0 has no terminal itself."""
+    files = ["--table", inputs.table, "--events", inputs.events, "-o", tmp_path / "matches.h5"]
+    ranks = [MPIRUN, *FLAGS, "-n", 3, sys.executable, "-m", "mpi4py", "-m", "mpi_match", "run", *files]
+    words = [str(word) for word in (*ranks, "--engine", "counting", "--live")]
+    master, terminal = pty.openpty()
+    try:
+        with (tmp_path / "errors").open("wb") as file:
+            where = terminal if shown else file
+            done = subprocess.run(words, stdout=file, stderr=where, env=environment(), timeout=TIMEOUT_S, check=False)
+        os.close(terminal)
+        drawn = b""
+        while shown:
+            try:
+                drawn += os.read(master, 65536)
+            except OSError:  # that is how a terminal that nobody writes to any more ends
+                break
+    finally:
+        os.close(master)
+    written = (tmp_path / "errors").read_text(encoding="utf-8")
+    assert done.returncode == 0, drawn.decode() + written
+    text = drawn.decode() if shown else written
+    assert ("300 of 300" in text, "worker 2 " in text, "\x1b[" in text) == (shown, shown, shown)
+    assert "300 events, " in text, "the ordinary last line"

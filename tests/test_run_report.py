@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from test_cluster import Inputs, execute, inputs, launch, needs_mpirun
 
 from mpi_match import run_figure
 from mpi_match.run_report import TICKS, Recorded, RunReport, gap_s, read_report
-from mpi_match.standing import KEPT, Share, Standing
+from mpi_match.standing import KEPT, KINDS, Share, Standing
 from mpi_match.storage import StorageError
 
 __all__ = ["inputs"]  # a fixture
@@ -194,6 +195,16 @@ def test_a_run_that_fails_reports_that_too(inputs: Inputs, tmp_path: Path, path:
     assert found.summary is not None
     assert (found.summary["complete"], "are damaged: CRC-32" in found.summary["why"]) == (False, True)
     assert found.ticks[-1]["written"] == 0
+
+
+def test_the_format_page_has_every_key(repository: Path, path: Path, clock: Clock) -> None:
+    reported(path, clock)
+    (found,) = read_report(path)
+    page = (repository / "mpi_match" / "FORMAT.md").read_text(encoding="utf-8").partition("The report of a run")[2]
+    rows = {row[0]: set(row[1:]) for row in (re.findall(r"`(\w+)`", line) for line in page.splitlines()) if row}
+    for line in (found.run, found.ticks[0], found.incidents[0]):
+        assert line.keys() - {"what"} <= rows[line["what"]]
+    assert rows["incident"] > set(KINDS)
 
 
 def test_one_process_reports_too(inputs: Inputs, tmp_path: Path, path: Path) -> None:

@@ -18,6 +18,7 @@ NAMED = 12
 MARKS = {
     "lost": ("#cf222e", "-"),
     "overdue": ("#bc4c00", "--"),
+    "failed": ("#bf8700", "--"),
     "quarantined": ("#24292f", "-"),
     "dropped": ("#8250df", ":"),
 }

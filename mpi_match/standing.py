@@ -18,9 +18,10 @@ from typing import NamedTuple
 KINDS = {
     "lost": "worker {worker} is lost",
     "overdue": "worker {worker} has not answered batch {batch} in time",
+    "failed": "the engine of worker {worker} failed on batch {batch}",
     "resent": "batch {batch} is sent to worker {worker} again",
     "dropped": "a late answer of worker {worker} to batch {batch} is dropped",
-    "quarantined": "batch {batch} is set aside: workers died of it",
+    "quarantined": "batch {batch} is set aside: workers died of it or failed on it",
 }
 """What can go wrong and is survived, by name; in words, in which `worker` and `batch` are numbers."""
 KEPT = 1000
@@ -126,7 +127,7 @@ class Standing:
                 self._given_back(owner, held)
         elif kind == "overdue":
             self.shares[worker].overdue = True
-        elif kind == "dropped" and batch is not None:
+        elif kind in ("dropped", "failed") and batch is not None:
             self._given_back(worker, batch)
 
     def _given_back(self, worker: int, batch: int) -> None:

@@ -150,6 +150,7 @@ class Master:
                 case Emit(batch, attempt):
                     self._written.put((batch, self._parts.pop((batch, attempt))))
                 case Quarantine(batch):
+                    self._job.standing.happened("quarantined", batch=batch)
                     self._written.put((batch, {}))
                 case Drop(batch, attempt):
                     self._give_back(self._parts.pop((batch, attempt)))

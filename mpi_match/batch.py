@@ -26,6 +26,8 @@ from mpi_match.arrays import Array
 
 _MAGIC = 0x3148435441422D4D  # "M-BATCH1" in memory, read as one little-endian word
 _HEADER = struct.Struct("<8Q")
+WIRE_EXTRA_BYTES = _HEADER.size + 4 + 2 * 7
+"""What a wire form has, at most, beside four bytes for each event, its attributes and its locations."""
 _OFFSET: np.dtype[Any] = np.dtype(np.uint32)
 _LOCATION: np.dtype[Any] = np.dtype(np.float64)
 _ATTRIBUTE: dict[int, np.dtype[Any]] = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}

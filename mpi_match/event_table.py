@@ -115,6 +115,12 @@ class _Encoded:
         ):
             raise StorageError(f"{self._path}: its encoded columns do not fit each other; compile the events again")
 
+    @property
+    def columns(self) -> list[Array]:
+        """The mapped columns, one-dimensional."""
+        columns = [self._offsets, self._attributes, *([] if self._location is None else [self._location])]
+        return [column.reshape(-1) for column in columns]
+
     def batch(self, start: int, stop: int) -> EventBatch:
         for block in range(start // BLOCK_EVENTS, -(-stop // BLOCK_EVENTS)):
             if not self._checked[block]:
@@ -183,6 +189,16 @@ class EventTable:
     def digest(self) -> str:
         """SHA-256 that tells this file from others."""
         return str(self._reader.attributes["digest"])
+
+    @property
+    def mapped(self) -> list[Array]:
+        """The encoded columns as they are mapped, those of each part in turn; none where events are encoded as they come."""
+        return [column for part in self._encoded for column in part.columns]
+
+    @property
+    def encoded_bytes(self) -> int:
+        """Their size; 0 where there are none."""
+        return sum(column.nbytes for column in self.mapped)
 
     def batch(self, start: int, stop: int) -> EventBatch:
         """Events `start` to `stop`, encoded.  Raises StorageError when the file is damaged there."""

@@ -22,6 +22,7 @@
     consensus      steps that succeed on all ranks or fail on all, with one line of text
     topology       which ranks share a host
     host_memory    memory that the ranks of a host share
+    event_copy     the events from the master's file into one copy per host
     table_copy     the table from the master's memory into one copy per host
     sources        events that a worker has from elsewhere than the master
     channel        what master and workers say to each other
@@ -45,9 +46,10 @@ PLACEMENTS = ("replicate",)
 """Which filters a worker has.  `replicate`: all of them, so a batch goes to one worker."""
 SCHEDULES = ("dynamic", "static")
 """Which worker gets a batch.  `dynamic`: one that has just answered.  `static`: batch k's is k modulo their number."""
-FEEDS = ("master", "file")
-"""How a batch comes to a worker.  `master`: the master sends its bytes.  `file`: the worker reads it from the event table,
-whose path must lead to the same file on every host; the master sends numbers."""
+FEEDS = ("master", "shared", "file")
+"""How a batch comes to a worker.  `master`: the master sends its bytes.  `shared`: every host has all events in memory once,
+before the clock starts.  `file`: the worker reads it from the event table, whose path must lead to the same file on every
+host.  With these two the master sends numbers."""
 
 FEW_EVENTS = 16
 """A batch of at most so many events is sooner read or matched than handed to another thread: there are none then."""
@@ -128,7 +130,8 @@ class RunSummary:
     """What a run did.
 
     events, matches   events answered; (event, interface) pairs, with `filters` (event, filter) pairs
-    wall_s            from the first batch until the answers are on disk; loading and building come before that
+    wall_s            from the first batch until the answers are on disk; loading and building come before that, and with the
+                      feed `shared` also reading the events
     engine, device    as the workers report them; "2 x NVIDIA H200" where two say the same
     workers           engines that took part: 1 without a launcher
     round_trip_us     how long batches took from the master, encoded, to a worker and back, answered: `p50` and `p99` in µs

@@ -1,6 +1,6 @@
 """Memory that all ranks of a host share: one of them fills it, then all have it mapped.
 
-    leader    memory file: reserve, write ...   ─►  map
+    leader    memory file: reserve, append ...  ─►  map
     others                                          map, read-only, through /proc of the leader
 
 It has no name in any file system (memfd), so it is gone with the last process that has it mapped, however that ends, and no
@@ -24,17 +24,20 @@ from mpi_match.cluster.topology import Topology
 
 SPARE_BYTES = 2**28
 """What is left to everybody else."""
+STEP_BYTES = 2**26
+"""What is reserved at a time where nobody said how much it will be."""
 
 
 class HostMemory:
-    """Memory of a host in the making; `what` says in messages what it is for.  Called by all ranks; see each method for who
-    does something there.
+    """Memory of a host in the making; messages say what it is for (`what`) and what else can be done (`instead`).
+
+    Made by all ranks; each method says who calls it.
     """
 
-    def __init__(self, topology: Topology, what: str) -> None:
-        self._topology, self._what = topology, what
+    def __init__(self, topology: Topology, what: str, instead: str) -> None:
+        self._topology, self._what, self._instead = topology, what, instead
         self._descriptor = os.memfd_create(f"mpi-match {what}") if topology.leads_node else -1
-        self._reserved = 0
+        self._reserved = self._written = 0
 
     def reserve(self, n_bytes: int) -> None:
         """Leader: have so many bytes in all, here and now rather than by a SIGBUS at the first touch.
@@ -48,20 +51,24 @@ class HostMemory:
         if more > left - SPARE_BYTES:
             raise ClusterError(
                 f"no memory for {self._what}: {n_bytes:,} bytes to be shared on this host, "
-                f"{max(left + self._reserved - SPARE_BYTES, 0):,} can be had"
+                f"{max(left + self._reserved - SPARE_BYTES, 0):,} can be had; {self._instead}"
             )
         try:
             os.posix_fallocate(self._descriptor, self._reserved, more)
         except OSError as error:
-            raise ClusterError(f"no memory for {self._what} ({n_bytes:,} bytes): {error.strerror}") from error
+            raise ClusterError(
+                f"no memory for {self._what}: {n_bytes:,} bytes: {error.strerror}; {self._instead}"
+            ) from error
         self._reserved = n_bytes
 
-    def write(self, values: Array, at: int) -> None:
-        """Leader: put contiguous values at a byte that is reserved, and those after it."""
+    def append(self, values: Array) -> None:
+        """Leader: put contiguous values behind those that are there, reserving room for them.  Raises ClusterError."""
+        if self._written + values.nbytes > self._reserved:
+            self.reserve(max(self._written + values.nbytes, self._reserved + STEP_BYTES))
         left = memoryview(values.reshape(-1).view(np.uint8).data)
         while left:
-            n = os.pwrite(self._descriptor, left, at)
-            left, at = left[n:], at + n
+            n = os.pwrite(self._descriptor, left, self._written)
+            left, self._written = left[n:], self._written + n
 
     def map(self, n_bytes: int) -> Array:
         """All: u8[n_bytes], the same memory on all ranks of the host; the leader alone may write.  Raises Ended."""

@@ -1,11 +1,12 @@
 """Events that a worker has from elsewhere than the master: then an order is a number, and the master touches no event.
 
     master   the events come with the order, and there is no source
+    shared   every host has them in memory once, as they would travel (`event_copy`)
     file     every worker has the event table open and maps the range of a batch
 
-The master's path must lead every worker to the same file, which is compared by digest before the run begins.  What reading a
-batch takes (bringing its pages in, checking their CRC, encoding it when the file was compiled for another table) is done in
-threads as soon as the order is there, while the engine matches the batches before it.
+With `file`, the master's path must lead every worker to the same file, which is compared by digest before the run begins.
+What reading a batch takes (bringing its pages in, checking their CRC, encoding it when the file was compiled for another
+table) is done in threads as soon as the order is there, while the engine matches the batches before it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import NamedTuple, Protocol
 from mpi_match.batch import EventBatch
 from mpi_match.cluster import ClusterError, RunOptions
 from mpi_match.cluster.consensus import agree
+from mpi_match.cluster.event_copy import EventCopy, share_events
 from mpi_match.cluster.feed import Extents, n_readers
 from mpi_match.cluster.job import Job
 from mpi_match.cluster.topology import Topology
@@ -39,8 +41,19 @@ class Source(Protocol):
         ...
 
 
+class SharedSource:
+    """The copy of the events that this rank's host has."""
+
+    def __init__(self, copy: EventCopy) -> None:
+        self._copy = copy
+
+    def expect(self, batch: int) -> Callable[[], EventBatch]:
+        """See `Source.expect`."""
+        return partial(EventBatch.from_wire, self._copy.wire(batch))
+
+
 class Offer(NamedTuple):
-    """The events of a run, as the master has them: which file, and which of it in which batch."""
+    """The event table of a run, as the master has it: which file, and which events of it are in which batch."""
 
     path: Path
     digest: str
@@ -73,16 +86,19 @@ class FileSource:
 
 def offer_events(topology: Topology, job: Job) -> None:
     """The master's side of `open_source`."""
-    if job.options.feed == "master":
-        return
-    topology.comm.bcast(Offer(job.options.events.absolute(), job.events.digest, job.extents))
-    agree(topology.comm, lambda: None)  # while the workers open it
+    if job.options.feed == "shared":
+        share_events(topology, job)
+    elif job.options.feed == "file":
+        topology.comm.bcast(Offer(job.options.events.absolute(), job.events.digest, job.extents))
+        agree(topology.comm, lambda: None)  # while the workers open it
 
 
 def open_source(options: RunOptions, topology: Topology, vocabulary: Vocabulary) -> AbstractContextManager[Source | None]:
     """What the run's feed says, for a block; None when events come with the orders.  Raises Ended, like all steps."""
     if options.feed == "master":
         return nullcontext()
+    if options.feed == "shared":
+        return nullcontext(SharedSource(share_events(topology, None)))
     offer: Offer = topology.comm.bcast(None)
     return agree(topology.comm, lambda: FileSource(offer, vocabulary, 0 if options.short_batches else n_readers()))
 

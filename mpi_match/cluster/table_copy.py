@@ -53,7 +53,7 @@ def share_table(topology: Topology, table: Table | None) -> Table:
     comm = topology.comm
     places = comm.bcast(_plan(table) if table is not None else None)
     n_bytes = max(place.at + place.n_bytes for place in places)
-    on_host = HostMemory(topology, "the table")
+    on_host = HostMemory(topology, "the table", "give the job more memory per host")
     agree(comm, lambda: on_host.reserve(n_bytes) if topology.leads_node else None)
     memory = on_host.map(n_bytes)
     if topology.leads_node:

@@ -1,0 +1,133 @@
+"""The events of a run, from the master's file to one copy on every host, before the clock starts.
+
+    master  read, check, encode ─► wire forms, batch after batch, end to end ─► memory of its host
+                                            └── Bcast over one rank per host ─► memory of host 1, host 2, ...
+
+So a batch of the run is a place in memory that every rank has mapped: the master sends its number, a worker makes arrays of
+what lies there, and nobody copies an event.  The memory does not change any more, so an engine may have it pinned.
+"""
+
+from __future__ import annotations
+
+import array
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+
+import numpy as np
+from mpi4py import MPI
+
+from mpi_match.arrays import Array
+from mpi_match.batch import WIRE_EXTRA_BYTES
+from mpi_match.cluster import ClusterError
+from mpi_match.cluster.channel import pieces
+from mpi_match.cluster.consensus import agree
+from mpi_match.cluster.feed import Buffers, ReadAhead, n_readers
+from mpi_match.cluster.host_memory import HostMemory
+from mpi_match.cluster.job import Job
+from mpi_match.cluster.topology import Topology
+
+
+class EventCopy:
+    """Wire forms end to end: `memory` u8, read-only; batch b at bytes `starts[b]` to `starts[b + 1]`, i64[n_batches + 1]."""
+
+    def __init__(self, memory: Array, starts: Array) -> None:
+        self.memory, self.starts = memory, starts
+
+    def wire(self, batch: int) -> Array:
+        """The wire form of a batch, as it lies there."""
+        return self.memory[self.starts[batch] : self.starts[batch + 1]]
+
+
+def share_events(topology: Topology, job: Job | None) -> EventCopy:
+    """The events of a run on every host; `job` on rank 0, None elsewhere.
+
+    Raises Ended, when the table is damaged or a host has no room for it.
+    """
+    comm, leads = topology.comm, topology.leads_node
+    on_host = HostMemory(topology, "the events", "use --feed file or --feed master, which need none")
+    n_bytes: int = comm.bcast(None if job is None else _expected_bytes(job))
+    agree(comm, lambda: on_host.reserve(n_bytes) if leads else None)
+    sizes, crc = agree(comm, lambda: _fill(topology, on_host, job) if leads else (None, None))
+    sizes, expected = comm.bcast((sizes, crc))
+
+    def compare() -> None:
+        if crc is not None and crc != expected:
+            raise ClusterError(f"the events were damaged on their way: CRC-32 found {crc:08x}, expected {expected:08x}")
+
+    agree(comm, compare)
+    starts = np.append(0, np.cumsum(np.frombuffer(sizes, np.int64), dtype=np.int64))
+    memory = on_host.map(int(starts[-1]))
+    memory.flags.writeable = False
+    return EventCopy(memory, starts)
+
+
+def _expected_bytes(job: Job) -> int:
+    """Room that the batches take, roughly; 0 when that is known only when they have been encoded."""
+    encoded = job.events.encoded_bytes
+    return encoded and encoded + WIRE_EXTRA_BYTES * job.n_batches
+
+
+def _fill(topology: Topology, on_host: HostMemory, job: Job | None) -> tuple[bytes, int]:
+    """Leaders: put the master's batches into memory.  Returns the size of each, as bytes of i64, and the CRC-32 of all.
+
+    A leader that cannot go on receives the rest all the same, because others do, and raises then.
+    """
+    sizes, crc, error = array.array("q"), 0, None
+    several = topology.leaders.size > 1
+    with closing(_received(topology) if job is None else _sent(topology, _wires(job))) as wires:
+        try:
+            for wire in wires:
+                on_host.append(wire)
+                sizes.append(len(wire))
+                crc = zlib.crc32(wire.data, crc) if several else 0
+        except Exception as caught:
+            error = caught
+            if job is None:
+                for _ in wires:
+                    pass
+    if error is not None:
+        raise error
+    return sizes.tobytes(), crc
+
+
+def _sent(topology: Topology, wires: Iterator[Array]) -> Iterator[Array]:
+    """The master's wire forms, each sent to the other leaders before it is given; and the end, however it comes."""
+    leaders = topology.leaders
+    try:
+        for wire in wires:
+            leaders.bcast(len(wire))
+            for piece in pieces(wire) if leaders.size > 1 else ():
+                leaders.Bcast([piece, MPI.BYTE])
+            yield wire
+    finally:
+        leaders.bcast(None)
+
+
+def _received(topology: Topology) -> Iterator[Array]:
+    """What the master sends, each until the next is asked for."""
+    buffer = np.empty(0, np.uint8)
+    while (n_bytes := topology.leaders.bcast(None)) is not None:
+        if n_bytes > len(buffer):
+            buffer = np.empty(n_bytes, np.uint8)
+        for piece in pieces(buffer[:n_bytes]):
+            topology.leaders.Bcast([piece, MPI.BYTE])
+        yield buffer[:n_bytes]
+
+
+def _wires(job: Job) -> Iterator[Array]:
+    """The wire form of every batch in turn, read ahead; each is lent until the next is asked for."""
+    buffers, ahead = Buffers(), 2 * n_readers()
+
+    def read(batch: int) -> tuple[Array, Array]:
+        events = job.events.batch(*job.extent(batch))
+        _ = events.widest  # looked for here, once, and told in the wire form
+        buffer = buffers.take(events.wire_bytes)
+        return events.to_wire(buffer), buffer
+
+    with ReadAhead(read, 0 if job.options.short_batches else None) as feed:
+        for batch in range(job.n_batches):
+            feed.want(range(batch, min(batch + 1 + ahead, job.n_batches)))
+            wire, buffer = feed.take(batch)
+            yield wire
+            buffers.give(buffer)

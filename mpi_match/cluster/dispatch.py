@@ -30,7 +30,7 @@ and gets nothing else before the answer.
 Invariants
     a group never holds more than `credits` batches that a member has yet to answer
     every batch is accepted at most once, and emitted or quarantined once, in order
-    a batch is sent to at most three groups, and never to one twice
+    a batch is never sent to a group twice, and at most three groups have it or are its victims
     a batch is sent only within `window` of the first one not emitted, so the answers behind a slow one do not pile up;
     what is kept is at most that many batches and the credits
     unless all is emitted, something is under way: the first batch not emitted is always sent or sendable, or those that hold
@@ -96,11 +96,12 @@ class _Lane:
 
 @dataclass(eq=False)
 class _Trial:
-    """A batch at a group: the members that have yet to answer, and whether the group is still asked for it."""
+    """A batch at a group: the members that have yet to answer.  Does nobody want the answer?  Did a member fail?"""
 
     attempt: int
     missing: set[int]
     in_vain: bool = False
+    failed: bool = False
 
 
 @dataclass(eq=False)
@@ -262,7 +263,7 @@ class Dispatcher:
             self.n_dropped += 1
             return []
         group = self._group_of[worker]
-        group.failures = 0
+        group.failures = group.failures if trial.failed else 0
         self._heard(group, worker)
         self.n_dropped += trial.in_vain
         dropped: list[Instruction] = []
@@ -283,7 +284,8 @@ class Dispatcher:
             dropped = self._in_vain(group, batch, trial)
             self._blame(group, batch)
         self._let_go(group, worker, batch, trial)
-        group.failures += 1
+        group.failures += not trial.failed
+        trial.failed = True
         if group.failures == MOST_FAILURES:
             dropped += self._dissolve(group, None)
         return self._proceed(dropped)

@@ -1,0 +1,289 @@
+"""A cluster without processes: a dispatcher, a master's books and workers to whom everything happens that can.
+
+Time is a heap of what will happen when; a seed decides what that is.  Workers match in the order in which orders arrive; on
+the way orders keep theirs and answers do not.  What can go wrong, each in some runs and not in others:
+
+    kill     a worker dies; the master is told soon, or (another MPI) never
+    stall    a worker stands still for a while, and goes on
+    late     an answer takes longer than the deadline
+    double   an answer comes twice
+    drop     an order or an answer never arrives
+    broken   an engine raises on every batch from now on
+    lethal   a batch that kills whoever matches it
+    raising  a batch that every engine raises on
+
+One group in two runs of three is *spared*: of these, only batches can harm it.  A master with a clock holds the dispatcher's
+promises against what really happened, after every call; `AssertionError` says which one is broken.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+
+from mpi_match.cluster.dispatch import MOST_VICTIMS, Dispatcher, Drop, Emit, GiveUp, Instruction, Quarantine, Send
+
+DEADLINE = 20.0
+"""What a worker may hold a batch; a batch takes at most 2, and there are at most four of them."""
+END = 5000.0
+"""A run that is not over by then never will be."""
+FAULTS = ("kill", "stall", "late", "double", "drop", "broken", "lethal", "raising")
+
+
+@dataclass
+class SimulatedWorker:
+    """What a rank is to the others: a queue, and whether it moves."""
+
+    group: int
+    inbox: deque[tuple[int, int]] = field(default_factory=deque)
+    alive: bool = True
+    broken: bool = False
+    busy: bool = False
+    stands_still_until: float = 0.0
+    last_arrival: float = 0.0
+
+
+class SimulatedCluster:
+    """One run; `faults` are those that may happen in it (None: the seed decides)."""
+
+    def __init__(self, seed: int, faults: frozenset[str] | None = None) -> None:
+        self.rng = rng = random.Random(seed)
+        self.faults = frozenset(each for each in FAULTS if rng.random() < 0.4) if faults is None else faults
+        self.n_batches, self.credits = rng.randrange(4, 40), rng.randrange(1, 5)
+        size, n_groups = rng.choice((1, 1, 1, 2, 3)), rng.randrange(1, 7)
+        self.groups = [tuple(range(1 + i * size, 1 + (i + 1) * size)) for i in range(n_groups)]
+        self.spared = rng.choice((-1, 0, n_groups - 1))
+        self.window = rng.choice((None, None, rng.randrange(1, 30)))
+        self.tells = rng.random() < 0.5
+        ranks = rng.sample(range(self.n_batches), 2)
+        self.lethal = {ranks[0]} if "lethal" in self.faults else set()
+        self.raising = {ranks[1]} if "raising" in self.faults else set()
+        self.dispatcher = Dispatcher(
+            self.n_batches,
+            self.groups,
+            credits=self.credits,
+            schedule=rng.choice(("dynamic", "static")),
+            window=self.window,
+            ascending=rng.random() < 0.3,
+        )
+        self.workers = {w: SimulatedWorker(i) for i, members in enumerate(self.groups) for w in members}
+        self.now = 0.0
+        self._agenda: list[tuple[float, int, str, tuple[int, ...]]] = []
+        self._n_planned = 0
+        # The master's books
+        self.emitted: list[int] = []
+        self.quarantined: list[int] = []
+        self.given_up = False
+        self.lost: set[int] = set()  # groups
+        self._owed: dict[int, dict[int, set[int]]] = {i: {} for i in range(n_groups)}  # group, batch, members
+        self._parts: dict[tuple[int, int], set[int]] = {}
+        self._sent_at: dict[tuple[int, int], float] = {}
+        self.tried: dict[int, list[int]] = defaultdict(list)
+        self._blamed: dict[int, set[int]] = defaultdict(set)
+        self._failures: dict[int, int] = defaultdict(int)
+        self._failed_on: set[tuple[int, int]] = set()
+        self._silent_since: float | None = None
+        self._n_set_aside = 0
+
+    def run(self) -> None:
+        """Until all is emitted or given up."""
+        self._plan_faults()
+        self._plan(1.0, "tick")
+        self._obey(self.dispatcher.start())
+        while not (self.dispatcher.finished or self.given_up):
+            self.now, _, what, about = heapq.heappop(self._agenda)
+            assert self.now < END, f"nothing happens any more; silent are {self.dispatcher.silent}"
+            getattr(self, f"_{what}")(*about)
+        self._check_end()
+
+    # What happens
+
+    def _plan(self, after: float, what: str, *about: int) -> None:
+        self._n_planned += 1
+        heapq.heappush(self._agenda, (self.now + after, self._n_planned, what, about))
+
+    def _plan_faults(self) -> None:
+        for fault in ("kill", "stall", "broken"):
+            if fault in self.faults:
+                for worker, state in self.workers.items():
+                    if state.group != self.spared and self.rng.random() < 0.5:
+                        self._plan(self.rng.uniform(0, 1.5 * self.n_batches / len(self.groups)), fault, worker)
+
+    def _happens(self, fault: str, worker: int, probability: float) -> bool:
+        spared = self.workers[worker].group == self.spared
+        return fault in self.faults and not spared and self.rng.random() < probability
+
+    def _kill(self, worker: int) -> None:
+        self.workers[worker].alive = False
+        if self.tells:
+            self._plan(self.rng.uniform(0.01, 3), "notice", worker)
+
+    def _broken(self, worker: int) -> None:
+        self.workers[worker].broken = True
+
+    def _stall(self, worker: int) -> None:
+        self.workers[worker].stands_still_until = self.now + self.rng.uniform(1, 4 * DEADLINE)
+
+    def _order(self, worker: int, batch: int, attempt: int) -> None:
+        self.workers[worker].inbox.append((batch, attempt))
+        self._begin(worker)
+
+    def _begin(self, worker: int) -> None:
+        state = self.workers[worker]
+        if state.alive and state.inbox and not state.busy:
+            state.busy = True
+            self._plan(self.rng.uniform(0.1, 2), "done", worker)
+
+    def _done(self, worker: int) -> None:
+        state = self.workers[worker]
+        if state.stands_still_until > self.now:
+            self._plan(state.stands_still_until - self.now, "done", worker)
+            return
+        if not state.alive:
+            return
+        batch, attempt = state.inbox.popleft()
+        if batch in self.lethal:
+            self._kill(worker)
+            return
+        what = "failed" if state.broken or batch in self.raising else "answered"
+        for _ in range(2 if self._happens("double", worker, 0.1) else 1):
+            if not self._happens("drop", worker, 0.02):
+                delay = self.rng.uniform(2, 5) * DEADLINE if self._happens("late", worker, 0.05) else self.rng.uniform(0, 1)
+                self._plan(delay, what, worker, batch, attempt)
+        state.busy = False
+        self._begin(worker)
+
+    # What the master hears
+
+    def _answered(self, worker: int, batch: int, attempt: int) -> None:
+        if self.dispatcher.wants(worker, batch, attempt):
+            parts = self._parts.setdefault((batch, attempt), set())
+            assert worker not in parts, "a part is wanted that is here"
+            assert batch not in self.emitted, "an answer is wanted that was written"
+            parts.add(worker)
+        self._forget(worker, batch)
+        group = self.workers[worker].group
+        if self.dispatcher.holds(worker, batch, attempt) and (group, batch) not in self._failed_on:
+            self._failures[group] = 0
+        self._obey(self.dispatcher.answered(worker, batch, attempt))
+
+    def _failed(self, worker: int, batch: int, attempt: int) -> None:
+        group = self.workers[worker].group
+        if self.dispatcher.holds(worker, batch, attempt):
+            self._blamed[batch].add(group)
+            self._failures[group] += (group, batch) not in self._failed_on
+            self._failed_on.add((group, batch))
+        self._forget(worker, batch)
+        if self._failures[group] == 2:
+            self._lose(group)
+        self._obey(self.dispatcher.failed(worker, batch, attempt))
+
+    def _notice(self, worker: int) -> None:
+        group = self.workers[worker].group
+        for batch, members in self._owed[group].items():
+            if worker in members:
+                self._blamed[batch].add(group)
+        self._lose(group)
+        self._obey(self.dispatcher.lost(worker))
+
+    def _tick(self) -> None:
+        for worker in self.workers:
+            oldest = self.dispatcher.oldest(worker)
+            if oldest is not None and self.now - self._sent_at[worker, oldest[0]] > DEADLINE:
+                self._obey(self.dispatcher.overdue(worker))
+        silent = self.dispatcher.silent
+        if not silent:
+            self._silent_since = None
+        elif self._silent_since is None:
+            self._silent_since = self.now
+        elif self.now - self._silent_since > DEADLINE:
+            for worker in silent:
+                self._notice(worker)
+        self._plan(1.0, "tick")
+
+    def _forget(self, worker: int, batch: int) -> None:
+        owed = self._owed[self.workers[worker].group]
+        if batch in owed:
+            owed[batch].discard(worker)
+            if not owed[batch]:
+                del owed[batch]
+
+    def _lose(self, group: int) -> None:
+        self.lost.add(group)
+        self._owed[group].clear()
+
+    # What the dispatcher says
+
+    def _obey(self, instructions: list[Instruction]) -> None:
+        sends: dict[tuple[int, int], list[int]] = {}
+        for instruction in instructions:
+            match instruction:
+                case Send(worker, batch, attempt):
+                    sends.setdefault((batch, attempt), []).append(worker)
+                case Emit(batch, attempt):
+                    self._turn(batch)
+                    self.emitted.append(batch)
+                    assert self._parts.pop((batch, attempt)) == set(self.groups[self.tried[batch][attempt]])
+                case Quarantine(batch):
+                    self._turn(batch)
+                    self.quarantined.append(batch)
+                case Drop(batch, attempt):
+                    assert self._parts.pop((batch, attempt)), "nothing to drop"
+                case GiveUp():
+                    self.given_up = True
+        for (batch, attempt), workers in sends.items():
+            self._send(batch, attempt, workers)
+        self._check_quarantine()
+        self._check_bounds()
+
+    def _turn(self, batch: int) -> None:
+        assert batch == len(self.emitted) + len(self.quarantined), f"batch {batch} is out of turn"
+
+    def _send(self, batch: int, attempt: int, workers: list[int]) -> None:
+        group = self.workers[workers[0]].group
+        assert tuple(workers) == self.groups[group], f"an attempt at batch {batch} is not for a whole group"
+        assert group not in self.lost, f"batch {batch} is sent to a lost group"
+        assert group not in self.tried[batch], f"batch {batch} is sent to a group twice"
+        assert attempt == len(self.tried[batch]), f"attempt {attempt} at batch {batch} is not the next"
+        have_it = {each for each in self.tried[batch] if batch in self._owed[each]}
+        assert len(have_it | self._blamed[batch]) < MOST_VICTIMS, f"batch {batch} is sent too often"
+        assert batch not in self.emitted, f"batch {batch} is sent though it was emitted"
+        assert batch < len(self.emitted) + len(self.quarantined) + self.dispatcher.window, f"batch {batch} is too early"
+        self.tried[batch].append(group)
+        self._owed[group][batch] = set(workers)
+        assert len(self._owed[group]) <= self.credits, f"group {group} holds too much"
+        for worker in workers:
+            self._sent_at[worker, batch] = self.now
+            if not self._happens("drop", worker, 0.02):
+                state = self.workers[worker]
+                state.last_arrival = max(state.last_arrival, self.now + self.rng.uniform(0, 0.5))
+                self._plan(state.last_arrival - self.now, "order", worker, batch, attempt)
+
+    def _check_quarantine(self) -> None:
+        left = set(range(len(self.groups))) - self.lost
+        for batch in self.dispatcher.quarantined[self._n_set_aside :]:
+            blamed = self._blamed[batch]
+            assert len(blamed) == MOST_VICTIMS or (left and left <= blamed), f"batch {batch} killed only {blamed}"
+        self._n_set_aside = len(self.dispatcher.quarantined)
+
+    def _check_bounds(self) -> None:
+        bound = self.dispatcher.window + self.credits * len(self.groups)
+        assert self.dispatcher.n_kept <= bound, f"{self.dispatcher.n_kept} batches are kept"
+        assert len(self._parts) <= bound, f"{len(self._parts)} answers wait"
+
+    def _check_end(self) -> None:
+        turns = sorted(self.emitted + self.quarantined)
+        assert turns == list(range(len(turns)))
+        if self.given_up:
+            assert self.lost == set(range(len(self.groups))), "given up although a group is left"
+            assert self.spared == -1 or self.lethal | self.raising, "given up although a group was spared"
+        else:
+            assert len(turns) == self.n_batches
+            assert not self._parts, "answers are left over"
+        if not self.faults - {"lethal", "raising", "double"}:
+            assert set(self.quarantined) <= self.lethal | self.raising, f"bystanders in {self.quarantined}"
+            if len(self.groups) > MOST_VICTIMS:
+                assert not self.given_up
+                assert set(self.quarantined) == self.lethal | self.raising

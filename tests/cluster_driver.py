@@ -25,6 +25,7 @@ from mpi_match.arrays import offsets_of
 from mpi_match.batch import EventBatch
 from mpi_match.cluster import ClusterError, RunOptions, run
 from mpi_match.engines import EngineError
+from mpi_match.exits import end_all_ranks
 from mpi_match.matches import Matches, id_dtype
 from mpi_match.storage import StorageError
 from mpi_match.table import Table
@@ -162,4 +163,6 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    end_all_ranks(code)
+    sys.exit(code)

@@ -16,6 +16,7 @@
     shares         a host's cores and GPUs, divided among its workers
     patience       how a rank waits
     interruption   SIGTERM is Ctrl-C
+    farewell       how a process that ran MPI ends
     alone          a run of one process, which needs no MPI
 
     ranks          a run of many, or the reason why it is none
@@ -169,6 +170,9 @@ def run(options: RunOptions) -> RunSummary | None:
         from mpi_match.cluster.alone import run_alone
 
         return run_alone(options)
+    from mpi_match.cluster.farewell import before_mpi
+
+    before_mpi()
     try:
         with warnings.catch_warnings():  # mpi4py's own, of a launcher that is not its library's: `ranks` refuses in one line
             warnings.filterwarnings("ignore", "suspicious MPI execution environment")

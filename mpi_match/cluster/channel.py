@@ -1,7 +1,7 @@
 """What master and workers say to each other, and how.
 
-    master → worker   Order   (kind, number, attempt, bytes, bytes)    MATCH: with it changes and events, as they travel
-    worker → master   Answer  (kind, batch, attempt, events, ids)      MATCHES: with it counts and ids; FAILED: a Failure
+    master → worker   Order   (kind, number, attempt, bytes, bytes)   MATCH: with it changes and events, as they travel
+    worker → master   Answer  (kind, batch, attempt, events, ids)     MATCHES: with it counts and ids; FAILED: a Failure
 
 Both are letters: five words, and behind them the body, if it is short.  A longer body follows in messages of its own:
 
@@ -11,10 +11,18 @@ The receive for a letter, of the largest size that there is, is posted before an
 buffer what follows needs.  So nothing is ever cut off, no large message arrives unexpected, and a batch of one event is one
 message there and one back.  Every receive names the rank it expects; MPI keeps the order of messages between two ranks, so a
 body needs no number.
+
+A rank may die.  An MPI with fault tolerance (ULFM) then fails every request that has to do with it, within milliseconds,
+and no other.  So the requests of each peer are looked at for themselves, and the first error ends the traffic with that
+peer: it is `lost`, whatever MPI calls the error (process failure, revoked, plain `OTHER`), for a channel that has skipped a
+message cannot be read on.  The other peers notice nothing.  An MPI without it says nothing at all; there a silent peer is
+found by who waits for it: the master by a deadline for each batch, a worker by the sign of life that the master gives every
+few seconds (`beat`).
 """
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -43,11 +51,12 @@ class Tag(IntEnum):
 
 
 class Do(IntEnum):
-    """Kinds of orders: match a batch; leave, all is done; leave, the run has failed."""
+    """Kinds of orders: match a batch; leave, all is done; leave, the run has failed; nothing, the master is alive."""
 
     MATCH = 1
     END = 2
     ABANDON = 3
+    WAIT = 4
 
 
 class Said(IntEnum):
@@ -59,8 +68,9 @@ class Said(IntEnum):
 
 
 class Order(NamedTuple):
-    """Words from the master.  MATCH: batch `number`, for the `attempt`-th time, with a body of `n_changes` bytes of
-    changes that come before its last event, and `n_events` bytes of events.  ABANDON: `number` is the exit code.
+    """Words from the master.  MATCH: batch `number`, sent for the `attempt`-th time, with a body of `n_changes` bytes of
+    changes that come before its last event, and `n_events` bytes of events.  END, ABANDON: `number` is the exit code, and
+    with `attempt` not 0 ranks have been lost, so that MPI must not be finalised.
     """
 
     kind: int
@@ -71,8 +81,8 @@ class Order(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Words from a worker about a batch, and the attempt that it was ordered as, with a body.  MATCHES: `n_events`
-    counts and `n_ids` ids; FAILED: `n_ids` bytes.
+    """Words from a worker, with a body.  MATCHES: `n_events` counts and `n_ids` ids; FAILED: `n_ids` bytes.  `batch` and
+    `attempt` are those of the order.
     """
 
     kind: int
@@ -132,68 +142,151 @@ class _Ear:
         return listening
 
 
+class _Peer:
+    """What is under way to and from one rank: requests, and beside each who waits for it."""
+
+    def __init__(self) -> None:
+        self.requests: list[MPI.Request] = []
+        self.owners: list[_Transfer | _Ear] = []
+        self.beating = False
+
+    def poll(self) -> bool:
+        """Let MPI work and call what was waiting for what is done.  Raises MPI.Exception when a request has failed."""
+        done = MPI.Request.Testsome(self.requests) if self.requests else None
+        if not done:
+            return False
+        gone = [i for i in done if not self.owners[i].done()]
+        if gone:
+            self.requests = [request for i, request in enumerate(self.requests) if i not in gone]
+            self.owners = [owner for i, owner in enumerate(self.owners) if i not in gone]
+        return True
+
+
 class Traffic:
     """Everything that a rank has under way.  A transfer keeps its arrays until MPI is done with them.
 
     What is called when something has come or gone may start transfers, and must not raise: what finished with it would be
     lost.
+
+    `lost`: the ranks that cannot be spoken with any more, and why, in words.  What was under way to or from one of them is
+    never called back, and what is written to it is dropped.  Its arrays are kept and not used again, since MPI may still
+    write into them; the credits of the lost bound how many those are.
     """
 
     def __init__(self, comm: MPI.Comm) -> None:
+        comm.Set_errhandler(MPI.ERRORS_RETURN)
         self._comm = comm
-        self._requests: list[MPI.Request] = []
-        self._owners: list[_Transfer | _Ear] = []
+        self._peers: dict[int, _Peer] = {}  # replaced, never changed: it may be in use further up
+        self._kept: list[_Peer] = []
+        self.lost: dict[int, str] = {}
 
     def listen(self, source: int, hear: Callable[[Array], bool]) -> None:
         """Call `hear` with every letter from a rank (u8[LETTER_BYTES], its own to keep) until it returns False."""
         letter = np.empty(LETTER_BYTES, np.uint8)
-        request = self._comm.Recv_init([letter, MPI.BYTE], source, Tag.LETTER)
-        request.Start()
-        self._requests.append(request)
-        self._owners.append(_Ear(request, letter, hear))
+        try:
+            request = self._comm.Recv_init([letter, MPI.BYTE], source, Tag.LETTER)
+            request.Start()
+        except MPI.Exception as error:
+            self._lose(source, error)
+            return
+        peer = self._peer(source)
+        peer.requests.append(request)
+        peer.owners.append(_Ear(request, letter, hear))
 
     def write(self, words: Order | Answer, body: Sequence[Array], to: int, then: Callable[[], None] | None = None) -> None:
         """Start sending a letter and its body of contiguous arrays, which must not change until `then`."""
+        if to in self.lost:
+            if then is not None:
+                then()  # MPI has not seen the arrays
+            return
         inline = sum(array.nbytes for array in body) <= INLINE_BYTES
         letter = b"".join([_WORDS.pack(*words), *(array.data for array in body if inline)])
-        sent = self._comm.Isend([letter, MPI.BYTE], to, Tag.LETTER)
-        self._watch(sent, _Transfer(letter, 1, then if inline else None))
+        sent = then if inline else None
+        self._start(to, letter, [letter], sent, lambda piece: self._comm.Isend([piece, MPI.BYTE], to, Tag.LETTER))
         if not inline:
-            self._start(body, then, lambda piece: self._comm.Isend([piece, MPI.BYTE], to, Tag.BODY))
+            self._start(to, body, _cut(body), then, lambda piece: self._comm.Isend([piece, MPI.BYTE], to, Tag.BODY))
 
     def read(self, body: Sequence[Array], source: int, then: Callable[[], None]) -> None:
         """Fill contiguous arrays, of exactly the sizes that were sent, with the body that follows the last letter."""
-        self._start(body, then, lambda piece: self._comm.Irecv([piece, MPI.BYTE], source, Tag.BODY))
+        self._start(source, body, _cut(body), then, lambda piece: self._comm.Irecv([piece, MPI.BYTE], source, Tag.BODY))
 
-    def _start(
-        self, arrays: Sequence[Array], then: Callable[[], None] | None, begin: Callable[[Array], MPI.Request]
-    ) -> None:
-        cut = [piece for array in arrays for piece in pieces(array)]
-        transfer = _Transfer(arrays, len(cut), then)
-        for piece in cut:
-            self._watch(begin(piece), transfer)
-
-    def _watch(self, request: MPI.Request, transfer: _Transfer) -> None:
-        if request.Test():  # a letter usually is gone at once
-            transfer.done()
-        else:
-            self._requests.append(request)
-            self._owners.append(transfer)
+    def beat(self, to: int) -> None:
+        """Give a rank a sign of life.  One that has not taken the last yet gets no other: they must not pile up there."""
+        peer = self._peers.get(to)
+        if peer is None or peer.beating:
+            return
+        peer.beating = True
+        letter = _WORDS.pack(*Order(Do.WAIT))
+        taken = functools.partial(setattr, peer, "beating", False)
+        self._start(to, letter, [letter], taken, lambda piece: self._comm.Issend([piece, MPI.BYTE], to, Tag.LETTER))
 
     def __len__(self) -> int:
         """Pieces under way, receives that nobody has sent to yet among them."""
-        return len(self._requests)
+        return sum(len(peer.requests) for peer in self._peers.values())
+
+    def under_way(self, rank: int) -> int:
+        """How many of them are to or from a rank."""
+        return len(self._peers[rank].requests) if rank in self._peers else 0
 
     def poll(self, looks: int = 1) -> bool:
-        """Let MPI work; call what was waiting for what is done.  True when something was, in one of some looks."""
-        done = None
-        while self._requests and looks > 0 and not done:
-            done = MPI.Request.Testsome(self._requests)
-            looks -= 1
-        if not done:
-            return False
-        gone = [i for i in done if not self._owners[i].done()]
-        if gone:
-            self._requests = [request for i, request in enumerate(self._requests) if i not in gone]
-            self._owners = [owner for i, owner in enumerate(self._owners) if i not in gone]
-        return True
+        """Let MPI work; call what was waiting for what is done.  True when something was, or a rank was found to be lost, in
+        one of some looks.
+        """
+        for _ in range(looks):
+            busy = False
+            for rank, peer in self._peers.items():
+                try:
+                    busy |= peer.poll()
+                except MPI.Exception as error:
+                    self._lose(rank, error)
+                    busy = True
+            if busy:
+                return True
+        return False
+
+    def _start(
+        self,
+        rank: int,
+        arrays: object,
+        cut: Sequence[Array | bytes],
+        then: Callable[[], None] | None,
+        begin: Callable[[Array | bytes], MPI.Request],
+    ) -> None:
+        if rank in self.lost:
+            return
+        peer, transfer = self._peer(rank), _Transfer(arrays, len(cut), then)
+        try:
+            for piece in cut:
+                request = begin(piece)
+                if request.Test():  # a letter usually is gone at once
+                    transfer.done()
+                else:
+                    peer.requests.append(request)
+                    peer.owners.append(transfer)
+        except MPI.Exception as error:
+            self._lose(rank, error)
+
+    def _peer(self, rank: int) -> _Peer:
+        if rank not in self._peers:
+            self._peers = {**self._peers, rank: _Peer()}
+        return self._peers[rank]
+
+    def _lose(self, rank: int, error: MPI.Exception) -> None:
+        if rank not in self.lost:
+            dead = rank in dead_ranks(self._comm)
+            self.lost[rank] = "it died" if dead else f"MPI cannot reach it ({error.Get_error_string()})"
+            self._kept.append(self._peer(rank))
+            self._peers = {each: peer for each, peer in self._peers.items() if each != rank}
+
+
+def dead_ranks(comm: MPI.Comm) -> list[int]:
+    """The ranks that MPI knows to be dead; none where it has no fault tolerance."""
+    try:
+        failed = comm.Get_failed()
+        return sorted(failed.Translate_ranks(None, comm.Get_group()))
+    except (MPI.Exception, NotImplementedError):
+        return []
+
+
+def _cut(arrays: Sequence[Array]) -> list[Array]:
+    return [piece for array in arrays for piece in pieces(array)]

@@ -63,6 +63,11 @@ def singleton_refusal(launch: Launch) -> str | None:
     return f"{launch.by} started {launch.size} processes, but each finds itself alone (MPI world size 1): {cure}"
 
 
+def survives_deaths(environment: Mapping[str, str]) -> bool:
+    """Was the job started with MPI's fault tolerance, Open MPI's `mpirun --with-ft ulfm`?"""
+    return environment.get("OMPI_MCA_mpi_ft_enable", "0").lower() in ("1", "true")
+
+
 def _is_step(environment: Mapping[str, str]) -> bool:
     step = _number(environment.get("SLURM_STEP_ID"))
     return step is not None and step < _FIRST_OWN_STEP

@@ -29,6 +29,7 @@ from mpi_match.cluster import ClusterError, RunSummary
 from mpi_match.cluster.channel import Answer, Do, Order, Said, Traffic, inline_body, words_of
 from mpi_match.cluster.consensus import Ended, Failure, exit_code_of
 from mpi_match.cluster.dispatch import Dispatcher, Drop, Emit, GiveUp, Instruction, Quarantine, Send
+from mpi_match.cluster.farewell import rank_was_lost
 from mpi_match.cluster.feed import READERS, Buffers, ReadAhead
 from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.patience import Backoff
@@ -39,8 +40,10 @@ from mpi_match.matches import id_dtype
 log = logging.getLogger(__name__)
 
 _NOTHING = np.empty(0, np.uint8)
+SIGN_OF_LIFE_S = 5.0
+"""How often workers are told that there is a master."""
 FAREWELL_S = 30.0
-"""How long workers may take to leave before the master ends them."""
+"""How long workers may take to leave before the master leaves without them."""
 
 
 class _Body(NamedTuple):
@@ -100,6 +103,7 @@ class Master:
         self._count_dtype, self._id_dtype = id_dtype(job.n_ids + 1), id_dtype(job.n_ids)
         self._failure: tuple[int, Failure] | None = None
         self._gone: set[int] = set()
+        self._next_sign = time.monotonic() + SIGN_OF_LIFE_S
 
     def run(self, opened: Sequence[Opened]) -> RunSummary:
         """Match all events.  Raises Ended after the workers have left."""
@@ -127,6 +131,10 @@ class Master:
         self._obey(self._dispatcher.start())
         while not self._dispatcher.finished:
             busy = self._traffic.poll(backoff.looks)
+            self._give_signs_of_life()
+            if self._traffic.lost:
+                lost = "; ".join(f"rank {rank} is lost: {why}" for rank, why in self._traffic.lost.items())
+                raise ClusterError(lost)
             if self._failure is not None:
                 batch, failure = self._failure
                 start, stop = self._job.extent(batch)
@@ -161,6 +169,13 @@ class Master:
         self._feed.want(self._dispatcher.upcoming(len(self._workers) + READERS))
 
     # Towards the workers
+
+    def _give_signs_of_life(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_sign:
+            self._next_sign = now + SIGN_OF_LIFE_S
+            for worker in self._workers:
+                self._traffic.beat(worker)
 
     def _read(self, batch: int) -> tuple[Array, Array]:
         """Wire form of a batch, and the buffer it lies in; runs in the feed's thread."""
@@ -270,16 +285,27 @@ class Master:
         self._failure = self._failure or (batch, pickle.loads(text.tobytes()))
 
     def _dismiss(self, order: Order) -> None:
-        """Tell all workers to leave and wait until they have; what still comes in is received and dropped."""
+        """Tell all workers to leave and wait until they have; what still comes in is received and dropped.
+
+        Lost ones are not waited for, nor any for ever: one that does not leave in time is left to find out by itself.
+        """
+        lost = self._traffic.lost
+        if lost:
+            rank_was_lost()
+            order = order._replace(attempt=1)
         for worker in self._workers:
             self._traffic.write(order, [], worker)
         backoff, deadline = Backoff(), time.monotonic() + FAREWELL_S
-        while len(self._gone) < len(self._workers) or len(self._traffic):
+        while left := [
+            worker
+            for worker in self._workers
+            if worker not in lost and (worker not in self._gone or self._traffic.under_way(worker))
+        ]:
             if self._traffic.poll():
                 backoff.reset()
             elif time.monotonic() > deadline:
-                silent = sorted(set(self._workers) - self._gone)
-                log.error("ranks %s did not leave within %.0f s; ending the job", silent, FAREWELL_S)
-                self._comm.Abort(order.number or 1)
+                log.warning("ranks %s did not leave within %.0f s", left, FAREWELL_S)
+                rank_was_lost()
+                return
             else:
                 backoff.wait()

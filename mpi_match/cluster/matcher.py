@@ -29,8 +29,8 @@ from mpi_match.vocabulary import Vocabulary
 
 
 class Received(NamedTuple):
-    """A batch to be matched: its number and attempt, the wire form of its changes (empty: none), what its events are got
-    with (called once, in the engine's thread), and the buffer that it was received into, if any.
+    """A batch to be matched: its number and the attempt that it is, the wire form of its changes (empty: none), what its
+    events are got with (called once, in the engine's thread), and the buffer that it was received into, if any.
     """
 
     batch: int
@@ -98,9 +98,10 @@ class Matcher:
             self._opened.put(error)
             return
         self._opened.put(engine)
+        bench = _Bench(engine, *self._how)
         while (work := self._work.get()) is not None:
             if not self._dropping:
-                self._done.put(_match(engine, work, *self._how))
+                self._done.put(bench.match(work))
 
 
 class ShortMatcher:
@@ -112,8 +113,9 @@ class ShortMatcher:
 
     def engine(self) -> Engine:
         """See `Matcher.engine`."""
-        self._engine = self._open()
-        return self._engine
+        engine = self._open()
+        self._bench = _Bench(engine, *self._how)
+        return engine
 
     def put(self, received: Received) -> None:
         """See `Matcher.put`."""
@@ -122,7 +124,7 @@ class ShortMatcher:
     def get(self, timeout_s: float = 0) -> Matched | None:
         """See `Matcher.get`."""
         if self._work:
-            return _match(self._engine, self._work.popleft(), *self._how)
+            return self._bench.match(self._work.popleft())
         pause(timeout_s)
         return None
 
@@ -131,14 +133,28 @@ class ShortMatcher:
         self._work.clear()
 
 
-def _match(engine: Engine, received: Received, vocabulary: Vocabulary, filters: bool) -> Matched:
-    try:
-        events = received.events()
-        changes = None
-        if len(received.changes):  # a copy: engines keep added filters, the buffer is used again
-            changes = StampedChanges.from_wire(received.changes.copy(), vocabulary)
-        found = match_changing(engine, events, changes, filters=filters)
-        return Matched(received, found.counts, np.ascontiguousarray(found.ids))
-    except Exception as error:
-        nothing = np.empty(0, np.uint8)
-        return Matched(received, nothing, nothing, error)
+class _Bench:
+    """An engine at work.  If it fails on a batch it may do better on the next one; but if it fails on a batch that has
+    changes, nobody knows which of them it has made, and what comes after is not matched.
+    """
+
+    def __init__(self, engine: Engine, vocabulary: Vocabulary, filters: bool) -> None:
+        self._engine, self._vocabulary, self._filters = engine, vocabulary, filters
+        self._broken: Exception | None = None
+
+    def match(self, received: Received) -> Matched:
+        """The answer to a batch, or what was raised instead."""
+        try:
+            if self._broken is not None:
+                raise self._broken
+            events = received.events()
+            changes = None
+            if len(received.changes):  # a copy: engines keep added filters, the buffer is used again
+                changes = StampedChanges.from_wire(received.changes.copy(), self._vocabulary)
+            found = match_changing(self._engine, events, changes, filters=self._filters)
+            return Matched(received, found.counts, np.ascontiguousarray(found.ids))
+        except Exception as error:
+            if len(received.changes):
+                self._broken = error
+            nothing = np.empty(0, np.uint8)
+            return Matched(received, nothing, nothing, error)

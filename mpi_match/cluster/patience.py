@@ -30,6 +30,31 @@ def pause(seconds: float) -> None:
         os.sched_yield()
 
 
+class Silence:
+    """How long nothing was heard of somebody, in time that this process could have heard it.
+
+    A process that was stopped, with the others of its job, by a scheduler or a debugger has been deaf, and nobody silent;
+    so the time between two looks counts for a second at most.
+    """
+
+    LOOK_S = 1.0
+
+    def __init__(self) -> None:
+        self._looked = time.monotonic()
+        self._seconds = 0.0
+
+    def broken(self) -> None:
+        """Something was heard."""
+        self._seconds = 0.0
+
+    def seconds(self) -> float:
+        """Look at the clock: so long it is by now."""
+        now = time.monotonic()
+        self._seconds += min(now - self._looked, self.LOOK_S)
+        self._looked = now
+        return self._seconds
+
+
 class Backoff:
     """Sleeps between looks: 1 µs, twice as long each time, at most 1 ms.
 

@@ -24,8 +24,10 @@ from mpi4py import MPI
 
 from mpi_match.cluster import ClusterError, RunOptions, RunSummary
 from mpi_match.cluster.alone import run_alone
+from mpi_match.cluster.channel import dead_ranks
 from mpi_match.cluster.consensus import Ended, agree
-from mpi_match.cluster.interruption import terminate_as_interrupt
+from mpi_match.cluster.farewell import finalize, rank_was_lost
+from mpi_match.cluster.interruption import Noted, interrupts_noted, terminate_as_interrupt
 from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.launcher import Launch, singleton_refusal
 from mpi_match.cluster.matcher import Matcher, ShortMatcher
@@ -49,33 +51,49 @@ def run_ranks(options: RunOptions, launch: Launch) -> RunSummary | None:
     if world.size == 1:
         refusal = singleton_refusal(launch)
         if refusal is not None:
-            _leave_in_peace()
+            finalize()
             raise ClusterError(refusal, 5, quiet=launch.rank not in (0, None))
         return run_alone(options)
+    comm = world.Dup()
+    comm.Set_errhandler(MPI.ERRORS_RETURN)  # and so of those that are made from it
     try:
-        with terminate_as_interrupt():
-            return _run(options, world.Dup())
+        if comm.rank == 0:
+            with terminate_as_interrupt():
+                return _run(options, comm)
+        with interrupts_noted() as interrupted:
+            return _run(options, comm, interrupted)
     except Ended as ended:
-        _leave_in_peace(after_master=world.rank != 0)
+        _leave_in_peace(after_master=comm.rank != 0)
         raise ended.error from ended.error.__cause__
     except KeyboardInterrupt:
-        if world.rank == 0:
+        if comm.rank == 0:
             log.error("interrupted; nothing was written")
         world.Abort(INTERRUPTED)
-    except Exception:
+    except Exception as error:
+        dead = dead_ranks(comm)
+        if isinstance(error, MPI.Exception) and dead:
+            raise _lost_during_set_up(comm, dead) from error
         log.exception("rank %d of %d failed outside of any step", world.rank, world.size)
         world.Abort(1)
     return None
 
 
-def _run(options: RunOptions, comm: MPI.Comm) -> RunSummary | None:
+def _lost_during_set_up(comm: MPI.Comm, dead: Sequence[int]) -> ClusterError:
+    """What the first rank that is left says; MPI ends the steps of all others as well."""
+    rank_was_lost()
+    first = min(rank for rank in range(comm.size) if rank not in dead)
+    who = ", ".join(str(rank) for rank in dead)
+    return ClusterError(f"rank {who} died before the first batch; start the run again", quiet=comm.rank != first)
+
+
+def _run(options: RunOptions, comm: MPI.Comm, interrupted: Noted | None = None) -> RunSummary | None:
     sleep_exactly()
     topology = Topology.find(comm)
     told = comm.bcast(replace(options, progress=None, watch=None))  # the master's options are everybody's
     if comm.rank == 0:
         return _lead(options, topology)
     with ExitStack() as stack:
-        _serve(told, topology, stack)
+        _serve(told, topology, interrupted or Noted(), stack)
     return None
 
 
@@ -106,7 +124,7 @@ def _refuse_shared_gpu(options: RunOptions, opened: Sequence[Opened]) -> None:
         raise ClusterError(wrong, 5)
 
 
-def _serve(options: RunOptions, topology: Topology, stack: ExitStack) -> None:
+def _serve(options: RunOptions, topology: Topology, interrupted: Noted, stack: ExitStack) -> None:
     """A worker's side of the same steps; what it opens for the run, `stack` closes."""
     from mpi_match.cluster.worker import Worker
 
@@ -128,9 +146,11 @@ def _serve(options: RunOptions, topology: Topology, stack: ExitStack) -> None:
     agree(comm, _nothing)  # while those who watch the run get ready
     backoff = Backoff(tireless=options.short_batches and topology.own_core)
     gc.freeze()  # what is there stays; to look through it for garbage would hold up a batch for longer than to match it
-    exit_code = Worker(comm, matcher, backoff, source).serve()
-    if exit_code:
-        raise Ended(ClusterError("the master ended the run", exit_code, quiet=True))
+    last = Worker(comm, matcher, backoff, interrupted, source).serve()
+    if last.attempt:
+        rank_was_lost()
+    if last.number:
+        raise Ended(ClusterError("the master ended the run", last.number, quiet=True))
 
 
 def _leave_in_peace(*, after_master: bool = False) -> None:
@@ -139,7 +159,7 @@ def _leave_in_peace(*, after_master: bool = False) -> None:
     Launchers kill a job at the first non-zero exit of a rank, so the master, which has yet to print the reason, goes first;
     the workers wait for that, and for being killed.
     """
-    MPI.Finalize()
+    finalize()
     if after_master:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -6,11 +6,15 @@ received into again.
 
 A short batch may be here before a longer one that was sent earlier.  The matcher gets them in the order in which they were
 sent, because changes come with them.
+
+A worker whose master has gone leaves by itself.  With a fault-tolerant MPI it hears of that at once; on any other it has the
+master's signs of life, which are seconds apart, and its patience.
 """
 
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -19,39 +23,60 @@ from mpi4py import MPI
 
 from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
+from mpi_match.cluster import ClusterError
 from mpi_match.cluster.channel import Answer, Do, Order, Said, Traffic, inline_body, words_of
-from mpi_match.cluster.consensus import Failure
+from mpi_match.cluster.consensus import Ended, Failure
 from mpi_match.cluster.feed import Buffers, InOrder
+from mpi_match.cluster.interruption import Noted
 from mpi_match.cluster.matcher import Matched, Matcher, Received, ShortMatcher
-from mpi_match.cluster.patience import Backoff
+from mpi_match.cluster.patience import Backoff, Silence
 from mpi_match.cluster.sources import Source
 
 MASTER = 0
 PATIENCE_S = 5.0
 """How long a worker that has to leave waits for the batch that its engine is matching."""
+SILENCE_S = 600.0
+"""How long a worker that hears nothing of its master believes that there is one.  The master gives a sign every few seconds,
+unless it waits for a disk."""
+GRACE_S = 5.0
+"""How long a worker that is asked to end waits for the master, who was perhaps asked as well, to say how."""
+LAST_WORD_S = 10.0
+"""How long a worker's last word may take."""
 
 
 class Worker:
-    """One rank's side of the channel.  `serve` returns the exit code of the run as the master has it: 0 when all is well.
+    """One rank's side of the channel.
 
-    `source` is where it has its events from; None: they come with the orders.
+    `source` is where it has its events from; None: they come with the orders.  `interrupted` tells whether somebody has
+    asked this rank to end.
     """
 
     def __init__(
-        self, comm: MPI.Comm, matcher: Matcher | ShortMatcher, backoff: Backoff, source: Source | None = None
+        self,
+        comm: MPI.Comm,
+        matcher: Matcher | ShortMatcher,
+        backoff: Backoff,
+        interrupted: Noted,
+        source: Source | None = None,
     ) -> None:
         self._rank, self._source = comm.rank, source
+        self._interrupted, self._silence = interrupted, Silence()
         self._matcher, self._backoff = matcher, backoff
         self._traffic = Traffic(comm)
         self._buffers = Buffers()
         self._in_order: InOrder[Received] = InOrder()
+        self._n_received = 0
         self._last: Order | None = None
 
-    def serve(self) -> int:
-        """Match until the master says that it is over."""
+    def serve(self) -> Order:
+        """Match until the master says that it is over, in the order that is returned.
+
+        Raises Ended when there is no master any more, and when this rank was asked to end and the master does not say how.
+        """
         self._traffic.listen(MASTER, self._obey)
         backoff = self._backoff
         while self._last is None or len(self._traffic):
+            self._see_to_master()
             busy = self._traffic.poll(backoff.looks)
             # Waiting for MPI and for the matcher at once: asleep in the matcher's queue, for as long as the back-off allows.
             patience_s = 0 if busy else backoff.next_s(soon=len(self._traffic) > 1)  # more than the next order
@@ -62,35 +87,54 @@ class Worker:
                 backoff.reset()
         self._matcher.stop(PATIENCE_S)
         self._traffic.write(Answer(Said.GONE), [], MASTER)
-        while len(self._traffic):
+        deadline = time.monotonic() + LAST_WORD_S
+        while len(self._traffic) and time.monotonic() < deadline:
             if not self._traffic.poll():
                 backoff.wait(soon=True)
-        return self._last.number
+        return self._last
+
+    def _see_to_master(self) -> None:
+        asked_s = self._interrupted.seconds()
+        if asked_s is not None and asked_s > GRACE_S:
+            raise Ended(ClusterError(f"rank {self._rank} was interrupted", 130, quiet=True))
+        if self._last is not None:
+            return
+        gone = self._traffic.lost.get(MASTER)
+        if gone is None and self._silence.seconds() > SILENCE_S:
+            gone = f"nothing was heard of it for {SILENCE_S:.0f} s"
+        if gone is not None:
+            raise Ended(ClusterError(f"rank {self._rank} leaves, for the master is gone: {gone}"))
 
     def _obey(self, letter: Array) -> bool:
+        self._silence.broken()
         order = Order(*words_of(letter))
+        if order.kind == Do.WAIT:
+            return True
         if order.kind != Do.MATCH:
             self._last = order
             return False
-        self._in_order.begin(order.number)
+        turn = self._n_received
+        self._n_received += 1
+        self._in_order.begin(turn)
         n_changes, n_bytes = order.n_changes, order.n_changes + order.n_events
-        inline, events = inline_body(letter, n_bytes), partial(self._events, order.number)
+        inline = inline_body(letter, n_bytes)
         if inline is not None:
-            self._take(Received(order.number, order.attempt, inline[:n_changes], events(inline[n_changes:]), None))
+            events = self._events(order.number, inline[n_changes:])
+            self._take(turn, Received(order.number, order.attempt, inline[:n_changes], events, None))
             return True
         buffer = self._buffers.take(n_bytes)
         changes, wire = buffer[:n_changes], buffer[n_changes:n_bytes]
-        received = Received(order.number, order.attempt, changes, events(wire), buffer)
-        self._traffic.read([changes, wire], MASTER, lambda: self._take(received))
+        received = Received(order.number, order.attempt, changes, self._events(order.number, wire), buffer)
+        self._traffic.read([changes, wire], MASTER, lambda: self._take(turn, received))
         return True
 
     def _events(self, batch: int, wire: Array) -> Callable[[], EventBatch]:
         """What gets a batch's events: from their wire form, which may still be on its way, or from the source."""
         return partial(EventBatch.from_wire, wire) if self._source is None else self._source.expect(batch)
 
-    def _take(self, received: Received) -> None:
+    def _take(self, turn: int, received: Received) -> None:
         """A batch is here whole: have it matched, and those that waited for it, unless it has to wait itself."""
-        for batch in self._in_order.end(received.batch, received):
+        for batch in self._in_order.end(turn, received):
             self._matcher.put(batch)
 
     def _answer(self, matched: Matched) -> None:

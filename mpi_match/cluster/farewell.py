@@ -1,0 +1,74 @@
+"""How a process that ran MPI ends.
+
+MPI_Finalize waits for all ranks.  When one of them has died it may wait for ever, with fault tolerance (ULFM) as without:
+of 110 runs with a killed worker 14 hung there.  A launcher, on the other hand, takes a rank that ends without it for one
+that has crashed, and ends the job, unless it was told to let jobs survive their ranks.  So
+
+    no rank was lost       MPI is finalised, when the process ends, with a limit
+    one was, or might be   MPI is left as it is, and the process ends at once (`os._exit`)
+
+where "might be" are all runs under ULFM: a worker can die after the master has said that all is well.
+
+mpi4py finalises by itself unless it is told otherwise before it is loaded; `before_mpi` does.  A program that has loaded it
+earlier finalises in its own way.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import signal
+import sys
+import traceback
+
+from mpi_match.cluster.launcher import survives_deaths
+
+LIMIT_S = 30
+"""What MPI_Finalize may take.  It holds Python's lock, so that it takes a signal to end it."""
+
+_unsafe = False
+
+
+def before_mpi() -> None:
+    """To be called before MPI is loaded: from now on this module sees to the end."""
+    global _unsafe
+    if "mpi4py.MPI" in sys.modules:
+        return
+    import mpi4py
+
+    mpi4py.rc.finalize = False
+    _unsafe = survives_deaths(os.environ)
+    atexit.register(finalize)
+
+
+def rank_was_lost() -> None:
+    """MPI must not be finalised any more."""
+    global _unsafe
+    _unsafe = True
+
+
+def finalize() -> None:
+    """Finalise MPI if it runs and that is safe."""
+    if _unsafe or "mpi4py.MPI" not in sys.modules:
+        return
+    from mpi4py import MPI
+
+    if not MPI.Is_finalized():
+        signal.alarm(LIMIT_S)
+        MPI.Finalize()
+        signal.alarm(0)
+
+
+def leave(code: int, mistake: BaseException | None = None) -> None:
+    """End the process with an exit code, now, if it cannot end in the ordinary way; else do nothing.
+
+    A mistake's traceback is printed first, as the interpreter would do.
+    """
+    if _unsafe:
+        if mistake is not None:
+            traceback.print_exception(mistake)
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import logging
+import mmap
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -16,6 +18,7 @@ from mpi_match import engines
 from mpi_match.engines import (
     EngineError,
     _cuda,
+    _device_memory,
     _driver,
     clcb_kernel,
     clcb_shelf,
@@ -67,6 +70,38 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_local_rank_is_what_the_innermost_launcher_says(environment: dict[str, str], rank: int | None) -> None:
     assert _cuda.local_rank(environment) == rank
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """What a driver that pins everything was asked for; it counts pages, as the real one does."""
+    asked: list[tuple[int, ...]] = []
+    monkeypatch.setattr(_device_memory.driver, "cuMemHostRegister", lambda *given: asked.append(given) or (0,))
+    monkeypatch.setattr(_device_memory.driver, "cuMemHostUnregister", lambda start: asked.append((start,)) or (0,))
+    return asked
+
+
+def test_memory_is_pinned_where_it_lies_in_whole_pages(registered: list[tuple[int, ...]]) -> None:
+    pages = np.frombuffer(mmap.mmap(-1, 4 * mmap.PAGESIZE), np.uint32)
+    first = int(pages.__array_interface__["data"][0])
+    regions = _cuda.PinnedRegions()
+    regions.hold(pages[3:1500])  # bytes 12 to 6000: two pages
+    portable_and_read_only = 9
+    assert registered == [(first, 2 * mmap.PAGESIZE, portable_and_read_only)]
+    assert [regions.holds(pages[a:b]) for a, b in ((3, 1500), (10, 20), (2, 20), (10, 1501))] == [True, True, False, False]
+    regions.hold(pages[:0])
+    assert len(registered) == 1
+    del regions
+    gc.collect()
+    assert registered[1:] == [(first,)]
+
+
+def test_memory_that_cannot_be_pinned_is_refused_and_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_device_memory.driver, "cuMemHostRegister", lambda *given: (801,))
+    regions, memory = _cuda.PinnedRegions(), np.zeros(2**20, np.uint8)
+    with pytest.raises(EngineError, match="1 MiB cannot be pinned where they lie: 801"):
+        regions.hold(memory)
+    assert not regions.holds(memory)
 
 
 @pytest.mark.usefixtures("two_gpus")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import array
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing
 
 import numpy as np
@@ -91,7 +91,7 @@ def _fill(topology: Topology, on_host: HostMemory, job: Job | None) -> tuple[byt
     return sizes.tobytes(), crc
 
 
-def _sent(topology: Topology, wires: Iterator[Array]) -> Iterator[Array]:
+def _sent(topology: Topology, wires: Generator[Array]) -> Generator[Array]:
     """The master's wire forms, each sent to the other leaders before it is given; and the end, however it comes."""
     leaders = topology.leaders
     try:
@@ -104,7 +104,7 @@ def _sent(topology: Topology, wires: Iterator[Array]) -> Iterator[Array]:
         leaders.bcast(None)
 
 
-def _received(topology: Topology) -> Iterator[Array]:
+def _received(topology: Topology) -> Generator[Array]:
     """What the master sends, each until the next is asked for."""
     buffer = np.empty(0, np.uint8)
     while (n_bytes := topology.leaders.bcast(None)) is not None:
@@ -115,7 +115,7 @@ def _received(topology: Topology) -> Iterator[Array]:
         yield buffer[:n_bytes]
 
 
-def _wires(job: Job) -> Iterator[Array]:
+def _wires(job: Job) -> Generator[Array]:
     """The wire form of every batch in turn, read ahead; each is lent until the next is asked for."""
     buffers, ahead = Buffers(), 2 * n_readers()
 

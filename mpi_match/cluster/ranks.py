@@ -36,7 +36,7 @@ from mpi_match.cluster.shares import device_share, shared_gpu
 from mpi_match.cluster.sources import offer_events, open_source
 from mpi_match.cluster.table_copy import share_table
 from mpi_match.cluster.topology import Topology
-from mpi_match.engines import open_engine
+from mpi_match.engines import Engine, open_engine, pin
 
 log = logging.getLogger(__name__)
 
@@ -135,11 +135,14 @@ def _serve(options: RunOptions, topology: Topology, interrupted: Noted, stack: E
     threads = options.threads or topology.threads
     way = ShortMatcher if options.short_batches else Matcher
     live, gpu_map = options.changes is not None, options.gpu_map
-    matcher = way(
-        lambda: open_engine(options.engine, table, device_share(topology.number, os.environ, gpu_map), threads, live=live),
-        table.vocabulary,
-        filters=options.filters,
-    )
+
+    def open_here() -> Engine:
+        device = device_share(topology.number, os.environ, gpu_map)
+        engine = open_engine(options.engine, table, device, threads, live=live)
+        pin(engine, [] if source is None else source.memory)
+        return engine
+
+    matcher = way(open_here, table.vocabulary, filters=options.filters)
     engine = agree(comm, matcher.engine)
     comm.gather(Opened(engine.name, engine.device, engine.gpu, socket.gethostname()))
     agree(comm, _nothing)  # while the master sees who has which GPU

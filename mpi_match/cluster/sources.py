@@ -11,13 +11,14 @@ table) is done in threads as soon as the order is there, while the engine matche
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
 from mpi_match.cluster import ClusterError, RunOptions
 from mpi_match.cluster.consensus import agree
@@ -33,6 +34,11 @@ from mpi_match.vocabulary import Vocabulary
 class Source(Protocol):
     """Where a worker has its events from."""
 
+    @property
+    def memory(self) -> Sequence[Array]:
+        """Arrays that batches lie in, and that stay as they are; none where batches are made when they are asked for."""
+        ...
+
     def expect(self, batch: int) -> Callable[[], EventBatch]:
         """What gets the events of a batch that will be matched soon: once, from any thread.
 
@@ -46,6 +52,7 @@ class SharedSource:
 
     def __init__(self, copy: EventCopy) -> None:
         self._copy = copy
+        self.memory: Sequence[Array] = [copy.memory]
 
     def expect(self, batch: int) -> Callable[[], EventBatch]:
         """See `Source.expect`."""
@@ -75,6 +82,11 @@ class FileSource:
         if self._executor is not None:
             self._executor.shutdown(cancel_futures=True)
         self._events.__exit__()
+
+    @property
+    def memory(self) -> Sequence[Array]:
+        """See `Source.memory`."""
+        return self._events.mapped
 
     def expect(self, batch: int) -> Callable[[], EventBatch]:
         """See `Source.expect`."""

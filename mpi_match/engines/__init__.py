@@ -21,8 +21,10 @@ from __future__ import annotations
 
 import importlib
 import logging
+from collections.abc import Sequence
 from typing import Protocol
 
+from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
 from mpi_match.matches import Matches
@@ -70,6 +72,16 @@ class Engine(Protocol):
     def nbytes(self) -> int:
         """Bytes that the engine holds besides the table."""
         ...
+
+
+def pin(engine: Engine, memory: Sequence[Array]) -> None:
+    """Tell an engine of contiguous arrays that batches will lie in, and that stay as they are while there is the engine.
+
+    One on a GPU can copy from there instead of from a copy of it.  It has a method `pin(array)`; the others have none.
+    """
+    if (hold := getattr(engine, "pin", None)) is not None:
+        for each in memory:
+            hold(each)
 
 
 def open_engine(

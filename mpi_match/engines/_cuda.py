@@ -33,7 +33,16 @@ import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.engines import EngineError
-from mpi_match.engines._device_memory import DeviceArray, DeviceBuffer, HeldMemory, Mark, PinnedBuffer, Stream, pinned
+from mpi_match.engines._device_memory import (
+    DeviceArray,
+    DeviceBuffer,
+    HeldMemory,
+    Mark,
+    PinnedBuffer,
+    PinnedRegions,
+    Stream,
+    pinned,
+)
 from mpi_match.engines._driver import GpuInfo, call, driver, driver_versions, local_rank, simulated, visible_gpus
 
 try:
@@ -53,6 +62,7 @@ __all__ = [
     "Launch",
     "Mark",
     "PinnedBuffer",
+    "PinnedRegions",
     "Stream",
     "add",
     "atomic_add",
@@ -95,11 +105,12 @@ def open_gpu(device: int | None = None) -> Gpu:
 
 class Gpu:
     """One GPU: where buffers and streams come from.  `info` says which; `n_bytes` is what is taken of its memory through
-    it."""
+    it; `pinned_regions` is the host's memory that it copies from as it lies there."""
 
     def __init__(self, info: GpuInfo) -> None:
         self.info = info
         self._held: weakref.WeakSet[HeldMemory] = weakref.WeakSet()
+        self.pinned_regions = PinnedRegions()
         self.make_current()
 
     def make_current(self) -> None:

@@ -2,6 +2,7 @@
 
     DeviceBuffer   device memory that grows and is reused          .array(n) -> DeviceArray: pointer, length, type
     PinnedBuffer   host memory that copies run from at full speed   .array(n) -> NumPy array
+    PinnedRegions  memory that others made, pinned where it lies    .hold(array), .holds(array)
     Stream         copies, launches and waiting, in order
     Mark           a point in a stream, to wait for and to measure between
 
@@ -12,6 +13,7 @@ Under the simulator device memory is NumPy arrays, and every copy has ended when
 from __future__ import annotations
 
 import ctypes
+import mmap
 import time
 import weakref
 from collections.abc import Callable
@@ -125,6 +127,45 @@ def pinned(size: int, dtype: Any) -> Array:
     array = np.frombuffer(raw, dtype)
     array[:] = 0
     return array
+
+
+class PinnedRegions:
+    """Memory that is there already and stays as it is, pinned where it lies, so that copies run from it at full speed.
+
+    A mapped file, or memory that other processes have mapped too: the GPU only reads it.
+    """
+
+    def __init__(self) -> None:
+        self._regions: list[tuple[int, int, Array]] = []
+
+    def hold(self, memory: Array) -> None:
+        """Pin a contiguous array until this object is gone.  Raises EngineError where the driver refuses."""
+        first, last = _bounds(memory)
+        if first == last:
+            return
+        if not simulated:
+            start = first // mmap.PAGESIZE * mmap.PAGESIZE  # pages are pinned, and a mapping has whole ones
+            n_bytes = -(-(last - start) // mmap.PAGESIZE) * mmap.PAGESIZE
+            (error,) = driver.cuMemHostRegister(start, n_bytes, _PORTABLE | _READ_ONLY)
+            if error != 0:
+                raise EngineError(f"{memory.nbytes / 2**20:,.0f} MiB cannot be pinned where they lie: {error!r}")
+            weakref.finalize(self, driver.cuMemHostUnregister, start).atexit = False
+        self._regions.append((first, last, memory))
+
+    def holds(self, array: Array) -> bool:
+        """Does all of an array lie in memory that is held?"""
+        first, last = _bounds(array)
+        return any(start <= first and last <= stop for start, stop, _ in self._regions)
+
+
+_PORTABLE, _READ_ONLY = 1, 8
+"""CU_MEMHOSTREGISTER_*: for all threads; for memory that this process may not write."""
+
+
+def _bounds(array: Array) -> tuple[int, int]:
+    """Addresses of its first byte and of the one after its last."""
+    first = int(array.__array_interface__["data"][0])
+    return first, first + array.nbytes
 
 
 class Stream:

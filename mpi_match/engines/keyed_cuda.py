@@ -6,6 +6,7 @@ s is copied and matched while the answers of slice s - 1 are fetched:
     lane 0   copy in 0 | match 0 | sums, scan | counts, total out |               ids out | copy in 2 | ...
     lane 1              copy in 1 | match 1 | ...                                          ids out | ...
 
+Events in memory that the engine was told of (`pin`) are copied in from there, others by way of the lane's pinned buffers.
 The number of ids is known only when a slice has been matched; its ids follow its counts when the lane comes round again.
 
 Where all filters stand in the trie, the engine keeps its CPU twin on the same index.  The shortest way to a GPU and back
@@ -16,6 +17,7 @@ GPU alone, since keeping two of them would double the work of every change; even
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from typing import NamedTuple
 
@@ -34,6 +36,8 @@ from mpi_match.engines.keyed_kernel import FILTER_IDS, INTERFACES, MASKS, WIDEST
 from mpi_match.engines.keyed_wide_kernel import WIDE_WIDTHS, wide_kernel
 from mpi_match.matches import Matches, id_dtype
 from mpi_match.table import Table
+
+log = logging.getLogger(__name__)
 
 SLICE_EVENTS, SLICE_ATTRIBUTES = 2**18, 2**20
 """Events of a slice and, on average, their attributes: enough that launches do not count, few enough that two lanes overlap."""
@@ -92,6 +96,14 @@ class KeyedCuda:
         self.match(EventBatch(np.zeros(n + 1, np.uint32), nothing, None, self._table.vocabulary.fingerprint))
         for lane in self._lanes:
             lane.reserve(WIDTHS[0] // 2)
+
+    def pin(self, memory: Array) -> None:
+        """See `engines.pin`."""
+        self._gpu.make_current()
+        try:
+            self._gpu.pinned_regions.hold(memory)
+        except EngineError as refusal:
+            log.debug("events are copied once more on their way to the GPU: %s", refusal)
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
@@ -206,7 +218,7 @@ class _Lane:
     """A stream with the buffers of one slice."""
 
     def __init__(self, gpu: Gpu, packed: np.dtype) -> None:
-        self._stream = gpu.stream()
+        self._stream, self._regions = gpu.stream(), gpu.pinned_regions
         inputs = {"offsets": np.dtype(np.uint32), "attributes": packed, "location": np.dtype(np.float64)}
         self._staged = {name: (PinnedBuffer(dtype), gpu.buffer(dtype)) for name, dtype in inputs.items()}
         self._found, self._sums, self._slots = gpu.buffer(np.uint64), gpu.buffer(np.uint64), gpu.buffer(np.uint32)
@@ -262,10 +274,14 @@ class _Lane:
         self._work = (found, counts, sums, slots)
 
     def _stage(self, name: str, values: Array) -> DeviceArray:
-        """Bring an input to the device by way of pinned memory."""
+        """Bring an input to the device: as it lies in pinned memory, or by way of the lane's."""
         host_buffer, device_buffer = self._staged[name]
         flat = values.reshape(-1)
-        host, device = host_buffer.array(max(len(flat), 1)), device_buffer.array(max(len(flat), 1))
+        device = device_buffer.array(max(len(flat), 1))
+        if self._regions.holds(flat):
+            self._stream.copy_in(device, flat)
+            return device
+        host = host_buffer.array(max(len(flat), 1))
         copy(host[: len(flat)], flat)
         self._stream.copy_in(device, host)
         return device

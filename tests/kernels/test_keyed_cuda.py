@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from judge import KINDS, answers, expected
 from strategies import subscriptions_and_events
 
-from mpi_match.engines import keyed_cuda, keyed_index, open_engine
+from mpi_match.batch import EventBatch
+from mpi_match.engines import EngineError, keyed_cuda, keyed_index, open_engine, pin
 from mpi_match.engines.keyed import consolidated
 from mpi_match.engines.keyed_index import DENSE, N_FEATURES
 from mpi_match.events import Events
@@ -38,6 +39,38 @@ def test_many_filters_and_slices(answer):
     table = Table.from_filters(filters)
     batch = Events.of(events).encode(table.vocabulary)
     assert answers(open_engine("keyed_cuda", table), table, batch, answer) == expected(table, events, answer)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_events_in_pinned_memory_are_copied_from_there(refused, monkeypatch, caplog):
+    """Slices of batches that lie end to end, as workers have them; and a batch that lies elsewhere."""
+    filters = [f for case in CASES[::5] for f in filters_of(case)]
+    events = [event_of(case) for case in CASES[::20]]
+    table = Table.from_filters(filters)
+    engine = open_engine("keyed_cuda", table)
+    wires = [Events.of(some).encode(table.vocabulary).to_wire() for some in (events[:3], events[3:])]
+    memory = np.concatenate(wires)
+    batches = [EventBatch.from_wire(memory[: len(wires[0])]), EventBatch.from_wire(memory[len(wires[0]) :])]
+    elsewhere = Events.of(events).encode(table.vocabulary)
+
+    def refuse(memory):
+        raise EngineError("CUDA_ERROR_NOT_SUPPORTED")
+
+    if refused:
+        monkeypatch.setattr(engine._gpu.pinned_regions, "hold", refuse)
+    caplog.set_level("DEBUG", "mpi_match")
+    pin(engine, [memory])
+    assert [record.message for record in caplog.records] == [
+        "events are copied once more on their way to the GPU: CUDA_ERROR_NOT_SUPPORTED"
+    ] * refused
+    copied = []
+    copy = keyed_cuda.copy
+    monkeypatch.setattr(keyed_cuda, "copy", lambda to, source: copied.append(source) or copy(to, source))
+    found = [labels for batch in batches for labels in engine.match(batch).labels(table.labels)]
+    assert found == expected(table, events, "mask")
+    assert any(np.shares_memory(source, memory) for source in copied) == refused
+    assert engine.match(elsewhere).labels(table.labels) == found
+    assert any(np.shares_memory(source, elsewhere.attributes) for source in copied)
 
 
 def test_wide_events(answer, monkeypatch):

@@ -134,6 +134,10 @@ def generate(
 )
 @gpu_map_option
 @click.option("--share-gpus", is_flag=True, help="Let two workers be on one GPU, which is refused otherwise.")
+@click.option("--resume", is_flag=True, help="Go on from the journal of a run that did not end, if there is one.")
+@click.option(
+    "--journal/--no-journal", default=cluster.RunOptions.journal, help="Keep answers safe in a journal until all are there."
+)
 @filters_option
 @threads_option
 @live_option
@@ -148,6 +152,9 @@ def run(as_json: bool, live: bool, report: Path | None, **options: Any) -> None:
 
     The answers are the same bytes whatever the ranks, the batch size and the schedule.  Large batches pass the most events a
     second; with --batch 1 --credits 1 an event is answered before the next is sent, each as soon as can be.
+
+    However a run ends, what was answered is in OUTPUT.journal until all of it is in OUTPUT.  The same command with --resume
+    goes on from there, with any ranks, batch size and schedule, to the same bytes.  OUTPUT.run.json says how a run ended.
     """
     with watching(live, report, options) as watched:
         summary = cluster.run(cluster.RunOptions(progress=watched.progress, watch=watched.watch, **options))
@@ -165,6 +172,8 @@ def _say_matched(summary: Any, output: Path, as_json: bool) -> None:
         f"{plural(summary.events, 'event')}, {plural(summary.matches, 'match', 'matches')} in {seconds(summary.wall_s)}: "
         f"{rate(summary.events_per_s)}; {summary.engine} on {summary.device}, {plural(summary.workers, 'worker')}"
     )
+    if getattr(summary, "resumed", 0):
+        say(f"{plural(summary.resumed, 'event')} of these from the journal of an earlier run")
     say(f"{output} written" + (f"; {plural(summary.rejected, 'row')} rejected" if summary.rejected else ""))
     if as_json:
         found = dataclasses.asdict(summary)

@@ -125,6 +125,11 @@ class MatchesWriter:
         self.n_events = 0
         self.n_matches = 0
 
+    @property
+    def digest(self) -> str:
+        """That of the file, once it is there."""
+        return self._writer.digest
+
     def __enter__(self) -> MatchesWriter:
         self._writer.__enter__()
         try:

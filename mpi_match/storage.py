@@ -18,6 +18,7 @@ are shifted by the running total when joined.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import re
@@ -60,6 +61,18 @@ def parts_directory(path: Path) -> Path:
     return path.with_name(path.name + ".parts")
 
 
+def remove_half_written(path: Path) -> None:
+    """Remove what writers of `path` have left that were killed; nobody else may be writing it."""
+    mine = _temporary_of(path)
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.writing"):
+        if left != mine:
+            left.unlink(missing_ok=True)
+
+
+def _temporary_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.writing")
+
+
 class Writer:
     """Writes one file, all or nothing: `with Writer(path, "table") as w: w.array("filters/size", size)`.
 
@@ -70,7 +83,7 @@ class Writer:
     def __init__(self, path: str | os.PathLike[str], kind: str) -> None:
         self.path = Path(path)
         self.digest = ""
-        self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.writing")
+        self._temporary = _temporary_of(self.path)
         self._kind = kind
         self._attributes: dict[str, int | str | float] = {}
         self._crcs: dict[str, str] = {}
@@ -80,6 +93,8 @@ class Writer:
     def __enter__(self) -> Writer:
         if not self.path.parent.is_dir():
             raise StorageError(f"{self.path}: the directory {self.path.parent} does not exist; create it first")
+        if self.path.is_dir():
+            raise StorageError(f"{self.path}: cannot be written: it is a directory; give the name of a file in it")
         try:
             with self._reported():
                 self._file = _create(self._temporary)

@@ -49,6 +49,10 @@ from mpi_match.verify import verify
 from mpi_match.vocabulary import Vocabulary
 
 
+KEPT = ["matches.h5.journal", "matches.h5.run.json"]
+"""What a run leaves that did not end well, if it had answers."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Inputs:
     """Compiled files, and the table and events in them."""
@@ -80,7 +84,7 @@ def expected(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 def leftovers(output: Path) -> list[str]:
     """Files in the output's directory whose name holds the output's."""
-    return [path.name for path in output.parent.iterdir() if output.name in path.name]
+    return sorted(path.name for path in output.parent.iterdir() if output.name in path.name)
 
 
 # The same bytes
@@ -125,7 +129,7 @@ def test_any_ranks_batch_size_schedule_and_feed_give_the_same_bytes(
         assert summary["round_trip_us"] is None
     else:
         assert 0 < summary["round_trip_us"]["p50"] <= summary["round_trip_us"]["p99"] < 1e6 * summary["wall_s"]
-    assert leftovers(output) == ["matches.h5"]
+    assert leftovers(output) == ["matches.h5", "matches.h5.run.json"]
 
 
 @pytest.mark.mpi
@@ -710,7 +714,7 @@ def test_a_worker_s_exception_ends_the_run_with_rank_host_and_traceback(inputs: 
     assert 'raise ZeroDivisionError("an engine\'s mistake")' in said(done)
     line = rf"rank [123] on {os.uname().nodename}, matching events \d+0 to \d+0: ZeroDivisionError: an engine's mistake"
     assert re.fullmatch(line, said(done).splitlines()[-1])
-    assert leftovers(output) == []
+    assert "matches.h5" not in leftovers(output)
 
 
 def vocabulary_of(inputs: Inputs) -> Vocabulary:
@@ -737,9 +741,10 @@ def test_damage_met_halfway_stops_all_ranks(feed: str, inputs: Inputs, tmp_path:
     events.write_bytes(content)
     done = execute(launch(3, inputs.table, events, output, "engine=null", "batch=5000", f"feed={feed}"))
     assert done.returncode == 3
-    assert "encoded events 131072 to 196608 are damaged" in said(done)
-    assert len(said(done).splitlines()) == 1
-    assert leftovers(output) == []
+    kept, reason = said(done).splitlines()
+    assert re.search(r"is incomplete: [\d,]+ of 196,608 events are answered and kept in matches.h5.journal", kept)
+    assert "encoded events 131072 to 196608 are damaged" in reason
+    assert leftovers(output) == KEPT
 
 
 @pytest.mark.mpi
@@ -893,7 +898,7 @@ def test_ranks_with_another_version_of_the_package_are_refused(inputs: Inputs, t
 @pytest.mark.mpi
 @needs_mpirun
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_an_interrupted_run_leaves_nothing_behind(ranks: int, inputs: Inputs, tmp_path: Path) -> None:
+def test_an_interrupted_run_leaves_its_journal_and_can_be_taken_up_again(ranks: int, inputs: Inputs, tmp_path: Path) -> None:
     output = tmp_path / "matches.h5"
     command = launch(ranks, inputs.table, inputs.events, output, "engine=slow", "batch=1")
     if ranks == 1:
@@ -907,7 +912,14 @@ def test_an_interrupted_run_leaves_nothing_behind(ranks: int, inputs: Inputs, tm
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=TIMEOUT_S)
     assert process.returncode != 0
-    assert leftovers(output) == []
+    assert leftovers(output) == KEPT
+    done = execute(alone(inputs.table, inputs.events, output, "engine=null", "batch=1", "resume=1"))
+    assert done.returncode == 0, done.stderr
+    assert 0 < json.loads(done.stdout)["resumed"] < 300
+    undisturbed = tmp_path / "undisturbed.h5"
+    assert execute(alone(inputs.table, inputs.events, undisturbed, "engine=null", "batch=1")).returncode == 0
+    assert output.read_bytes() == undisturbed.read_bytes()
+    assert leftovers(output) == ["matches.h5", "matches.h5.run.json"]
 
 
 def test_a_written_file_is_never_half_a_file(tmp_path: Path, inputs: Inputs) -> None:

@@ -8,6 +8,9 @@
     union          answers of a group's members as one
     launcher       what the environment says about how this process was started
     job            the files of a run, opened and checked before anything else
+    extents        which events are in which batch
+    output         the answers on their way to the file; a run taken up again
+    journal        answers that are safe before the file is whole
     feed           the next batches, read and checked ahead of time
     write_behind   answers, written while the next ones come
     changing       a batch that changes fall into
@@ -84,6 +87,8 @@ class RunOptions:
     gpu_map                 GPU number for each of a host's workers, in the order of their local ranks, among those that
                             they see; None: 0, 1, ..., from the first again when there are fewer
     share_gpus              may two workers be on one GPU?
+    resume                  go on from the journal of a run that did not end, if there is one
+    journal                 keep answers safe in a journal while the run lasts
     threads                 CPU threads per worker; None: NUMBA_NUM_THREADS, else the host's cores divided by its workers
     progress                called on rank 0 with (events written, events in all)
     watch                   called on rank 0 with the run's `Standing` when all workers are ready; what it returns is entered
@@ -103,6 +108,8 @@ class RunOptions:
     filters: bool = False
     gpu_map: tuple[int, ...] | None = None
     share_gpus: bool = False
+    resume: bool = False
+    journal: bool = True
     threads: int | None = None
     progress: Callable[[int, int], None] | None = None
     watch: Callable[[Standing], AbstractContextManager[object]] | None = None
@@ -139,6 +146,7 @@ class RunSummary:
     round_trip_us     how long batches took from the master, encoded, to a worker and back, answered: `p50` and `p99` in µs
                       (to 1 %); the time that they waited behind others at the worker is in it, so credits matter; None alone
     rejected          events set aside by the run itself; those set aside when the event table was made are not in it
+    resumed           events whose answers were taken from the journal of an earlier run; `events_per_s` is without them
     """
 
     events: int
@@ -150,6 +158,7 @@ class RunSummary:
     workers: int
     rejected: int
     round_trip_us: dict[str, float] | None = None
+    resumed: int = 0
 
 
 def run(options: RunOptions) -> RunSummary | None:

@@ -31,8 +31,8 @@ def run_alone(options: RunOptions) -> RunSummary:
         with (
             job.watched({ALONE: opened}),
             ReadAhead(lambda batch: job.events.batch(*job.extent(batch)), 0 if options.short_batches else None) as feed,
-            WriteBehind[Matches](
-                lambda found: job.write(found.counts, found.ids), threaded=not options.short_batches
+            WriteBehind[tuple[int, Matches]](
+                lambda found: job.write(found[0], found[1].counts, found[1].ids), threaded=not options.short_batches
             ) as answers,
         ):
             job.begin()
@@ -44,6 +44,6 @@ def run_alone(options: RunOptions) -> RunSummary:
                 job.standing.sent(ALONE, batch, events.wire_bytes)
                 found = match_changing(engine, events, changes, filters=options.filters)
                 job.standing.answered(ALONE, batch, len(events))
-                answers.put(found)
+                answers.put((batch, found))
             answers.finish()
             return job.finish([opened])

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -29,24 +29,6 @@ T = TypeVar("T")
 
 READERS = 4
 """Threads that read, where there are as many cores."""
-
-
-class Extents(NamedTuple):
-    """Which events are in which batch: events `first` to `n_events`, `size` at a time; the last batch may be shorter."""
-
-    n_events: int
-    size: int
-    first: int = 0
-
-    @property
-    def n_batches(self) -> int:
-        """How many batches there are."""
-        return -(-(self.n_events - self.first) // self.size)
-
-    def of(self, batch: int) -> tuple[int, int]:
-        """First event of a batch, and the one after its last."""
-        start = self.first + batch * self.size
-        return start, min(start + self.size, self.n_events)
 
 
 def n_readers() -> int:

@@ -11,20 +11,22 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import asdict
 from types import TracebackType
 from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match import change_log, event_table, table
+from mpi_match import change_log, table
 from mpi_match.arrays import Array
 from mpi_match.change_log import ChangeLog
 from mpi_match.change_stream import ChangeStream, StampedChanges
-from mpi_match.cluster import ClusterError, RunOptions, RunSummary
-from mpi_match.cluster.feed import Extents
+from mpi_match.cluster import RunOptions, RunSummary
+from mpi_match.cluster.extents import Extents
+from mpi_match.cluster.output import Output
 from mpi_match.cluster.round_trips import RoundTrips
 from mpi_match.event_table import EventTable
-from mpi_match.matches import MatchesWriter
+from mpi_match.journal_file import Identity, Stretch
 from mpi_match.standing import Share, Standing
 from mpi_match.storage import Reader, StorageError
 from mpi_match.strings import Strings
@@ -45,14 +47,13 @@ class Opened(NamedTuple):
 class Job:
     """Table, events, changes and output of a run.
 
-    `with Job(options) as job:` raises StorageError or ClusterError before any work is done, and leaves no output behind when
-    the block is left by an exception.
+    `with Job(options) as job:` raises StorageError or ClusterError before any work is done.  When the block is left by an
+    exception, the journal is left behind with the answers until then, and nothing else.  `extents` are what is left to match.
     """
 
     def __init__(self, options: RunOptions) -> None:
         self.options = options
         self._stack = ExitStack()
-        self._unanswered: list[tuple[int, int]] = []
 
     def __enter__(self) -> Job:
         self.options.check()
@@ -60,12 +61,12 @@ class Job:
             self.table = Table.load(self.options.table)
             self._stream = self._load_changes()
             self.events = self._stack.enter_context(EventTable(self.options.events, self.table.vocabulary))
-            self.extents = Extents(self.events.n_events, self.options.batch)
             if not self.events.encoded_for_vocabulary:
                 why = "compiled for another table" if self._stream is None else "not compiled for what the changes ask for"
                 log.warning("%s was %s: its events are encoded again on the way", self.options.events, why)
-            self._writer = self._stack.enter_context(self._open_output())
-            self.standing = Standing(self.events.n_events)
+            self._output = self._stack.enter_context(self._open_output())
+            self.extents = Extents(self._output.unanswered, self.options.batch)
+            self.standing = Standing(self.events.n_events - self._output.n_resumed)
             self._stack = self._stack.pop_all()
         return self
 
@@ -82,19 +83,19 @@ class Job:
         self.table = stream.table
         return stream
 
-    def _open_output(self) -> MatchesWriter:
-        filters, stream, changes = self.options.filters, self._stream, self.options.changes
+    def _open_output(self) -> Output:
+        options, stream = self.options, self._stream
         labels = self.table.labels if stream is None else stream.labels
-        digests = {} if changes is None else {"changes_digest": _digest(changes, change_log.KIND_OF_FILE)}
-        return MatchesWriter(
-            self.options.output,
-            self.n_ids,
-            Strings.of(()) if filters else labels,
-            "filter" if filters else "interface",
-            table_digest=_digest(self.options.table, table.KIND_OF_FILE),
-            events_digest=_digest(self.options.events, event_table.KIND_OF_FILE),
-            **digests,
+        identity = Identity(
+            unit="filter" if options.filters else "interface",
+            n_ids=self.n_ids,
+            n_events=self.events.n_events,
+            table_digest=_digest(options.table, table.KIND_OF_FILE),
+            events_digest=self.events.digest,
+            changes_digest="" if options.changes is None else _digest(options.changes, change_log.KIND_OF_FILE),
         )
+        labels = Strings.of(()) if options.filters else labels
+        return Output(options.output, identity, labels, resume=options.resume, journalled=options.journal)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stack.__exit__(kind, error, trace)
@@ -139,30 +140,28 @@ class Job:
         self.standing.begin()
         self._started = time.perf_counter()
 
-    def write(self, counts: Array, ids: Array) -> None:
-        """The answers of the next batch."""
-        self._writer.append_raw(counts, ids)
+    def write(self, batch: int, counts: Array, ids: Array) -> None:
+        """The answers of a batch; batches ascend."""
+        self._output.write(self.extent(batch)[0], counts, ids)
         self.standing.wrote(len(counts))
         if self.options.progress is not None:
-            self.options.progress(self._writer.n_events, self.events.n_events)
+            self.options.progress(self._output.n_answered, self.events.n_events)
 
     def set_aside(self, batch: int) -> None:
-        """The next batch is quarantined: its events have no answers."""
-        self._unanswered.append(self.extent(batch))
+        """A batch, in its turn, that has no answers: the run goes on, and ends incomplete (see `Output.set_aside`)."""
+        self._output.set_aside(Stretch(*self.extent(batch)))
 
     def finish(self, opened: Sequence[Opened], round_trips: RoundTrips | None = None) -> RunSummary:
-        """Put the output in its place, and sum up.  Raises ClusterError when answers are missing."""
-        if self._unanswered:
-            stretches = ", ".join(f"{start} to {stop}" for start, stop in self._unanswered)
-            raise ClusterError(f"no answers for the events {stretches}: all workers that were given them died or failed", 4)
-        self._stack.close()
+        """Put the output in its place, sum up, and say that the run is complete."""
+        self._output.finish()
         self.standing.end()
         wall_s = time.perf_counter() - self._started
-        return RunSummary(
-            events=self._writer.n_events,
-            matches=self._writer.n_matches,
+        resumed = self._output.n_resumed
+        summary = RunSummary(
+            events=self.events.n_events,
+            matches=self._output.n_matches,
             wall_s=wall_s,
-            events_per_s=self._writer.n_events / wall_s,
+            events_per_s=(self.events.n_events - resumed) / wall_s,
             engine=", ".join(sorted({each.engine for each in opened})),
             device=", ".join(
                 f"{n} x {device}" if n > 1 else device for device, n in Counter(o.device for o in opened).items()
@@ -170,7 +169,10 @@ class Job:
             workers=len(opened),
             rejected=0,
             round_trip_us=None if round_trips is None else round_trips.in_us(),
+            resumed=resumed,
         )
+        self._output.attest(asdict(summary))
+        return summary
 
 
 def _digest(path: object, kind: str) -> str:

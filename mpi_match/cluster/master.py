@@ -273,7 +273,7 @@ class Master:
             self._job.set_aside(batch)
             return
         (body,) = parts.values()
-        self._job.write(body.first.view(self._count_dtype), body.second.view(self._id_dtype))
+        self._job.write(batch, body.first.view(self._count_dtype), body.second.view(self._id_dtype))
         self._give_back(parts)
 
     def _give_back(self, parts: dict[int, _Body]) -> None:

@@ -67,7 +67,7 @@ def run_ranks(options: RunOptions, launch: Launch) -> RunSummary | None:
         raise ended.error from ended.error.__cause__
     except KeyboardInterrupt:
         if comm.rank == 0:
-            log.error("interrupted; nothing was written")
+            log.error("interrupted")
         world.Abort(INTERRUPTED)
     except Exception as error:
         dead = dead_ranks(comm)

@@ -23,7 +23,8 @@ from mpi_match.batch import EventBatch
 from mpi_match.cluster import ClusterError, RunOptions
 from mpi_match.cluster.consensus import agree
 from mpi_match.cluster.event_copy import EventCopy, share_events
-from mpi_match.cluster.feed import Extents, n_readers
+from mpi_match.cluster.extents import Extents
+from mpi_match.cluster.feed import n_readers
 from mpi_match.cluster.job import Job
 from mpi_match.cluster.topology import Topology
 from mpi_match.event_table import EventTable

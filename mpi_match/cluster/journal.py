@@ -1,0 +1,195 @@
+"""The journal of a run: answers that are safe long before the file of answers is whole.
+
+HDF5 cannot be trusted before it is closed, so a run that is killed leaves no half a file of matches.  It leaves its journal
+(`journal_file`), from which another run goes on.
+
+Long answers are written as they come, short ones with their neighbours, after SYNC_S at the latest; then a thread has the
+disk take them.  So a killed process loses the answers of the last half second, which are matched again, and whoever has
+answers for the journal never waits for a disk.
+
+A lock on the file keeps two runs from writing one output.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from mpi_match.arrays import Array
+from mpi_match.journal_file import LEAST_BYTES, Bytes, Identity, JournalFile, Kind, Stretch, head_bytes, record_bytes
+from mpi_match.storage import StorageError
+
+log = logging.getLogger(__name__)
+
+SYNC_S = 0.5
+"""Answers are on their way to the disk after this time at the latest."""
+GROUP_BYTES = 2**18
+"""Answers are collected up to this size before they are written."""
+
+
+class _Waiting(NamedTuple):
+    """Answers that are not written yet."""
+
+    events: Stretch
+    n_ids: int
+    counts: bytes
+    ids: bytes
+
+
+class Journal:
+    """A journal that is being written.
+
+    `with Journal(path, identity, resume=True) as journal: journal.append(0, counts, ids)`.  `earlier` is what it held before
+    (None: nothing).  Leaving the block keeps the file, unless it holds no answers or `remove` was called.
+
+    Entering raises StorageError when the journal is another run's, is in use, cannot be written or, without `resume`, holds
+    answers.
+    """
+
+    def __init__(self, path: Path, identity: Identity, *, resume: bool) -> None:
+        self.path = path
+        self._identity, self._resume = identity, resume
+        self._lock = threading.Lock()
+        self._waiting: list[_Waiting] = []
+        self._n_waiting = 0
+        self._error: StorageError | None = None
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._sync_now_and_then, name="journal", daemon=True)
+
+    def __enter__(self) -> Journal:
+        with self._reported():
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            self._take_lock()
+            self.earlier = self._read_earlier()
+            self._end = 0 if self.earlier is None else self.earlier.end
+            with self._reported():
+                os.ftruncate(self._descriptor, self._end)
+                if self.earlier is None:
+                    self._put([head_bytes(self._identity)])
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        self.n_answered = 0 if self.earlier is None else self.earlier.n_answered
+        self._thread.start()
+        return self
+
+    def _take_lock(self) -> None:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StorageError(f"{self.path}: another run is writing this output; wait for its end, or end it") from None
+        except OSError as error:
+            log.info("%s: no lock: %s", self.path, error.strerror)
+
+    def _read_earlier(self) -> JournalFile | None:
+        if os.fstat(self._descriptor).st_size < LEAST_BYTES:
+            return None
+        found = JournalFile(self.path, self._descriptor)
+        if not found.n_answered:
+            return None
+        state = f"holds {found.n_answered:,} of {found.identity.n_events:,} events of a run that did not end"
+        if not self._resume:
+            raise StorageError(f"{self.path}: {state}; go on with --resume, or remove it to begin anew")
+        difference = self._identity.difference(found.identity)
+        if difference is not None:
+            raise StorageError(f"{self.path}: {state}, but of other inputs: {difference}; remove it to begin anew")
+        if found.n_torn:
+            log.warning("%s: its last %d bytes are torn and are left out", self.path, found.n_torn)
+        return found
+
+    def append(self, start: int, counts: Array, ids: Array) -> None:
+        """The answers of the events from `start` on, none of which it holds; the arrays may be used again afterwards.
+
+        Raises StorageError, also for what was appended before.
+        """
+        n_bytes, events = counts.nbytes + ids.nbytes, Stretch(start, start + len(counts))
+        with self._lock:
+            self._raise()
+            if self._n_waiting + n_bytes > GROUP_BYTES or (self._waiting and self._waiting[-1].events.stop != start):
+                self._write_waiting()
+            if n_bytes > GROUP_BYTES:
+                self._write(Kind.ANSWERS, events, len(ids), [counts.data, ids.data])
+            else:
+                self._waiting.append(_Waiting(events, len(ids), counts.tobytes(), ids.tobytes()))
+                self._n_waiting += n_bytes
+            self.n_answered += len(counts)
+
+    def set_aside(self, events: Stretch) -> None:
+        """Note that these events were set aside.  Raises StorageError."""
+        with self._lock:
+            self._raise()
+            self._write(Kind.SET_ASIDE, events, 0, [])
+
+    def sync(self) -> None:
+        """Have the disk take all that was appended until now.  Raises StorageError."""
+        with self._lock:
+            self._write_waiting()
+        with self._reported():
+            os.fdatasync(self._descriptor)
+
+    def _sync_now_and_then(self) -> None:
+        while not self._closing.wait(SYNC_S):
+            try:
+                self.sync()
+            except StorageError as error:
+                self._error = error
+                return
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _write_waiting(self) -> None:
+        if self._waiting:
+            events = Stretch(self._waiting[0].events.start, self._waiting[-1].events.stop)
+            body = [b"".join(each.counts for each in self._waiting), b"".join(each.ids for each in self._waiting)]
+            self._write(Kind.ANSWERS, events, sum(each.n_ids for each in self._waiting), body)
+            self._waiting, self._n_waiting = [], 0
+
+    def _write(self, kind: Kind, events: Stretch, n_ids: int, body: Sequence[Bytes]) -> None:
+        with self._reported():
+            self._put(record_bytes(kind, events, n_ids, body))
+
+    def _put(self, pieces: Sequence[Bytes]) -> None:
+        """Write at the end, which moves when all is written: what fails or is interrupted halfway is written over."""
+        at = self._end
+        for piece in pieces:
+            left = memoryview(piece)
+            left = left.cast("B") if left.nbytes else left
+            while left.nbytes:
+                n = os.pwrite(self._descriptor, left, at)
+                left, at = left[n:], at + n
+        self._end = at
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """Errors of the file system as StorageError."""
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(f"{self.path}: cannot be written: {error.strerror}") from error
+
+    def remove(self) -> None:
+        """The answers are in their file: there is no need for the journal any more."""
+        self.path.unlink(missing_ok=True)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._closing.set()
+        self._thread.join()
+        try:
+            with suppress(StorageError):  # no room for the last answers: what is written is whole all the same
+                self.sync()
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, self._end)
+            if not self.n_answered:
+                self.remove()
+        finally:
+            os.close(self._descriptor)

@@ -1,0 +1,194 @@
+"""The answers of a run on their way to the file: journalled, brought into order, put in place.
+
+    answers of a batch ──► journal ──► file of matches (under a temporary name) ──► its name ──► manifest
+                             │                    ▲                                   and the journal goes
+                             └── of earlier runs ─┘
+
+Answers come in the order of their events.  What an earlier run has left in the journal goes between them where it belongs,
+so the file is the same bytes as that of a run that nothing has happened to.
+
+Events can be set aside (a batch that ends whoever matches it).  Nothing is made up for them: the file of matches is not
+written then, the journal keeps the answers of all others and says which are missing, and the run is incomplete.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from mpi_match.arrays import Array
+from mpi_match.cluster import ClusterError
+from mpi_match.cluster.journal import Journal
+from mpi_match.journal_file import Identity, JournalFile, Kind, Record, Stretch, journal_of
+from mpi_match.matches import KIND_OF_FILE, MatchesWriter
+from mpi_match.run_manifest import COMPLETE, INCOMPLETE, manifest_of, write_manifest
+from mpi_match.storage import Reader, StorageError, remove_half_written
+from mpi_match.strings import Strings
+
+log = logging.getLogger(__name__)
+
+INCOMPLETE_CODE = 4
+
+
+class Output:
+    """The answers of one run; `labels` are the names of the ids.
+
+    `with Output(path, identity, labels, resume=True, journalled=True) as output:`, then `write` or `set_aside` all events of
+    `unanswered`, ascending, then `finish` and `attest`.  Leaving without `finish` keeps the journal, if it holds answers.
+
+    unanswered   the events that are to be matched; none when an earlier run has done it all
+    n_answered   events whose answers are safe, those of earlier runs among them
+    n_resumed    of these alone
+    n_matches    their pairs, after `finish`
+    """
+
+    def __init__(self, path: Path, identity: Identity, labels: Strings, *, resume: bool, journalled: bool) -> None:
+        self.path, self.identity = path, identity
+        self._resume = resume
+        digests = {key: value for key, value in asdict(identity).items() if key.endswith("_digest") and value}
+        self._writer = MatchesWriter(path, identity.n_ids, labels, identity.unit, **digests)
+        self._journal = Journal(journal_of(path), identity, resume=resume) if journalled else None
+        self._file, self._kept = ExitStack(), ExitStack()
+        self._earlier: JournalFile | None = None
+        self._without: list[Stretch] = []
+        self._finished = False
+        self.unanswered: list[Stretch] = []
+        self.n_answered = self.n_resumed = self.n_matches = 0
+        self.digest = ""
+
+    def __enter__(self) -> Output:
+        """Raises StorageError when the output cannot be written or the journal does not let it."""
+        if self._resume and self._is_there():
+            log.warning("%s holds the answers already; there is nothing left to do", self.path)
+            self.n_answered = self.n_resumed = self.identity.n_events
+            self._finished = True
+            return self
+        with self._kept, self._file:
+            self._file.enter_context(self._writer)
+            if self._journal is not None:
+                self._earlier = self._kept.enter_context(self._journal).earlier
+                remove_half_written(self.path)  # of runs that were killed: this one has the lock
+            self._begin()
+            self._file, self._kept = self._file.pop_all(), self._kept.pop_all()
+        return self
+
+    def _begin(self) -> None:
+        earlier, everything = self._earlier, [Stretch(0, self.identity.n_events)]
+        self.unanswered = everything if earlier is None else earlier.unanswered()
+        self.n_answered = self.n_resumed = 0 if earlier is None else earlier.n_answered
+        answers = [record for record in earlier.records if record.kind == Kind.ANSWERS] if earlier is not None else []
+        self._to_replay = deque(sorted(answers, key=lambda record: record.events))
+        with self._reported():
+            manifest_of(self.path).unlink(missing_ok=True)
+        self._replay(self.unanswered[0].start if self.unanswered else self.identity.n_events)
+
+    def _is_there(self) -> bool:
+        """Are the answers in their place, and no journal left of a later run?"""
+        if journal_of(self.path).exists() or not self.path.is_file():
+            return False
+        try:
+            with Reader(self.path, KIND_OF_FILE) as reader:
+                self.digest, self.n_matches = str(reader.attribute("digest")), int(reader.attribute("n_matches"))
+                found = {key: reader.attributes.get(key, "") for key in asdict(self.identity)}
+        except StorageError:
+            return False
+        return found == asdict(self.identity)
+
+    def write(self, start: int, counts: Array, ids: Array) -> None:
+        """The answers of the events from `start` on, in the types of `Identity.types`.
+
+        Raises ClusterError when there is no room for them, or no directory any more.
+        """
+        with self._reported():
+            if self._journal is not None:
+                self._journal.append(start, counts, ids)
+            if not self._without:
+                self._replay(start)
+                self._writer.append_raw(counts, ids)
+        self.n_answered += len(counts)
+
+    def set_aside(self, events: Stretch) -> None:
+        """These events have no answers, and the run goes on without.  Raises ClusterError where there is no journal."""
+        if self._journal is None:
+            raise ClusterError(f"events {events} are set aside, and without a journal nothing is kept: see --no-journal")
+        with self._reported():
+            self._journal.set_aside(events)
+        if not self._without:
+            self._abandon_file()
+        self._without.append(events)
+
+    def _abandon_file(self) -> None:
+        abandoned = ClusterError("events are set aside")
+        self._file.__exit__(type(abandoned), abandoned, None)
+
+    def _replay(self, stop: int) -> None:
+        """What earlier runs have answered of the events before `stop`, into the file."""
+        while self._earlier is not None and self._to_replay and self._to_replay[0].events.start < stop:
+            record: Record = self._to_replay.popleft()
+            self._writer.append_raw(*self._earlier.answers(record))
+
+    def finish(self) -> None:
+        """Put the file in its place.
+
+        Raises ClusterError with the exit code of an incomplete run when events were set aside.
+        """
+        if self._without:
+            which = ", ".join(map(str, self._without))
+            raise ClusterError(
+                f"events {which} have no answers: whoever matched them ended; --resume tries them again", INCOMPLETE_CODE
+            )
+        if self._finished:
+            return
+        with self._reported():
+            self._replay(self.identity.n_events)
+            self._file.close()
+        self.digest, self.n_matches = self._writer.digest, self._writer.n_matches
+        self._finished = True
+        if self._journal is not None:
+            self._journal.remove()
+        self._kept.close()
+
+    def attest(self, took: Mapping[str, Any]) -> None:
+        """Say that the answers are complete: the last thing that a run does.  `took` is what it took."""
+        self._say(COMPLETE, matches=self.n_matches, digest=self.digest, run=took)
+
+    def _say(self, state: str, **more: Any) -> None:
+        now, where = datetime.now(UTC).isoformat(timespec="seconds"), socket.gethostname()
+        counted = {"answered": self.n_answered, "resumed": self.n_resumed}
+        write_manifest(self.path, {"state": state, **asdict(self.identity), **counted, **more, "at": now, "host": where})
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """What the file system refuses, as the end of the run; what to do about it is in the words of the storage layer."""
+        try:
+            yield
+        except (StorageError, OSError) as error:
+            kept = self._journal is not None and self._journal.n_answered
+            raise ClusterError(str(error), INCOMPLETE_CODE if kept else 1) from error
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None:
+            error = ClusterError("the run was left before its end")
+        try:
+            self._kept.__exit__(type(error), error, trace)
+        finally:
+            self._file.__exit__(type(error), error, trace)
+        if self._finished or self._journal is None or not self._journal.n_answered:
+            return
+        log.warning(
+            "%s is incomplete: %s of %s events are answered and kept in %s; go on with --resume",
+            self.path,
+            f"{self._journal.n_answered:,}",
+            f"{self.identity.n_events:,}",
+            self._journal.path.name,
+        )
+        with suppress(StorageError):  # the journal counts, and the reason is on its way
+            self._say(INCOMPLETE, set_aside=self._without, reason=str(error) or type(error).__name__)

@@ -1,0 +1,230 @@
+"""The file that a run's journal is: what its bytes say, and how much of them can be believed.
+
+    ┌──────────────┬─────────────┬─────────────┬─────────────┬──────┐
+    │ head: what   │ answers of  │ answers of  │ answers of  │ torn │
+    │ is matched   │ 0 to 4096   │ 4096 to 8192│ 8192 to 8300│      │
+    └──────────────┴─────────────┴─────────────┴─────────────┴──────┘
+
+It only ever grows, and each record has a checksum.  So however a run ends, the records at the front that are whole are as
+good as on the day they were written; the first that is not ends what is believed.  The head says by digests which files are
+matched: answers of other files are never mixed in.
+
+FORMAT.md has the bytes; `cluster.journal` writes them.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import mmap
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.matches import id_dtype
+from mpi_match.storage import StorageError
+
+MAGIC = b"mpi-match journal\n"
+VERSION = 1
+_HEAD = struct.Struct("<III")  # version, length of the identity, its CRC-32
+_RECORD = struct.Struct("<Iiqqq")  # CRC-32 of all that follows it, kind, first event, events, ids
+LEAST_BYTES = len(MAGIC) + _HEAD.size
+"""A file of fewer bytes was killed before it was begun."""
+
+Bytes = bytes | memoryview
+
+
+class Kind(IntEnum):
+    """What a record says of its events: their answers; that they were set aside."""
+
+    ANSWERS = 1
+    SET_ASIDE = 2
+
+
+class Stretch(NamedTuple):
+    """Events `start` to `stop`."""
+
+    start: int
+    stop: int
+
+    @property
+    def n_events(self) -> int:
+        """How many they are."""
+        return self.stop - self.start
+
+    def __str__(self) -> str:
+        return f"{self.start:,} to {self.stop:,}"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What answers are answers of: everything that shapes them, and nothing else.
+
+    unit                "interface" or "filter": what the ids are
+    n_ids, n_events     how many different ids and how many events there are
+    table_digest, events_digest, changes_digest   of the files; "" for no changes
+    """
+
+    unit: str
+    n_ids: int
+    n_events: int
+    table_digest: str
+    events_digest: str
+    changes_digest: str
+
+    def difference(self, found: Identity) -> str | None:
+        """What `found` has instead of this, in words; None when they are equal."""
+        for field in fields(self):
+            mine, other = getattr(self, field.name), getattr(found, field.name)
+            if mine != other:
+                return f"{field.name.replace('_', ' ')} found {other or 'none'}, expected {mine or 'none'}"
+        return None
+
+    @property
+    def types(self) -> tuple[np.dtype[Any], np.dtype[Any]]:
+        """Types of counts and ids, as in the file of matches."""
+        return id_dtype(self.n_ids + 1), id_dtype(self.n_ids)
+
+
+class Record(NamedTuple):
+    """A record as it lies in a file: what it says of which events, and where its counts, and then its `n_ids` ids, begin."""
+
+    kind: Kind
+    events: Stretch
+    n_ids: int
+    at: int
+
+
+def head_bytes(identity: Identity) -> bytes:
+    """The head of a journal."""
+    text = json.dumps(asdict(identity)).encode()
+    return MAGIC + _HEAD.pack(VERSION, len(text), zlib.crc32(text)) + text
+
+
+def record_bytes(kind: Kind, events: Stretch, n_ids: int, body: Sequence[Bytes]) -> list[Bytes]:
+    """A record, in pieces; the body of answers are the counts of the events and the ids."""
+    head = _RECORD.pack(0, kind, events.start, events.n_events, n_ids)[4:]
+    crc = zlib.crc32(head)
+    for piece in body:
+        crc = zlib.crc32(piece, crc)
+    return [struct.pack("<I", crc) + head, *body]
+
+
+class JournalFile:
+    """What a journal holds that is whole.
+
+    identity   whose answers
+    records    in the order of the file; no event is answered twice
+    end        how many bytes are whole; n_torn more follow
+    """
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        """Raises StorageError when it is no journal, or one of another version."""
+        self.path = path
+        n_bytes = os.fstat(descriptor).st_size
+        self._memory = mmap.mmap(descriptor, n_bytes, prot=mmap.PROT_READ) if n_bytes else b""
+        self._bytes = memoryview(self._memory)
+        self.identity, self.end = self._read_head()
+        self.records: list[Record] = []
+        self._answered: list[Stretch] = []
+        while (record := self._record_at(self.end)) is not None:
+            self.records.append(record)
+            self.end = record.at + self._n_bytes(record)
+        self.n_torn = n_bytes - self.end
+
+    @classmethod
+    def look(cls, path: Path) -> JournalFile:
+        """A journal that others may be writing."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
+        try:
+            return cls(path, descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _read_head(self) -> tuple[Identity, int]:
+        if bytes(self._bytes[: len(MAGIC)]) != MAGIC or len(self._bytes) < LEAST_BYTES:
+            raise StorageError(f"{self.path}: is not a journal of mpi-match; remove it, or give the output another name")
+        version, length, crc = _HEAD.unpack_from(self._bytes, len(MAGIC))
+        if version != VERSION:
+            raise StorageError(f"{self.path}: journal version found {version}, expected {VERSION}; remove it to begin anew")
+        text = self._bytes[LEAST_BYTES : LEAST_BYTES + length]
+        if zlib.crc32(text) != crc:
+            raise StorageError(f"{self.path}: its head is damaged; remove it to begin anew")
+        return Identity(**json.loads(bytes(text))), LEAST_BYTES + length
+
+    def _record_at(self, at: int) -> Record | None:
+        """The record that begins there, if it is whole and answers nothing that is answered."""
+        if at + _RECORD.size > len(self._bytes):
+            return None
+        crc, kind, start, n_events, n_ids = _RECORD.unpack_from(self._bytes, at)
+        if kind not in list(Kind) or min(start, n_events, n_ids) < 0 or start + n_events > self.identity.n_events:
+            return None
+        record = Record(Kind(kind), Stretch(start, start + n_events), n_ids, at + _RECORD.size)
+        end = record.at + self._n_bytes(record)
+        if end > len(self._bytes) or zlib.crc32(self._bytes[at + 4 : end]) != crc:
+            return None
+        return record if kind != Kind.ANSWERS or self._take(record.events) else None
+
+    def _take(self, events: Stretch) -> bool:
+        """Were these events not answered until now?"""
+        place = bisect.bisect(self._answered, events)
+        before, after = self._answered[:place][-1:], self._answered[place : place + 1]
+        if any(each.stop > events.start for each in before) or any(each.start < events.stop for each in after):
+            return False
+        self._answered.insert(place, events)
+        return True
+
+    def _n_bytes(self, record: Record) -> int:
+        if record.kind != Kind.ANSWERS:
+            return 0
+        count_type, id_type = self.identity.types
+        return record.events.n_events * count_type.itemsize + record.n_ids * id_type.itemsize
+
+    def answers(self, record: Record) -> tuple[Array, Array]:
+        """Counts and ids of a record of answers, as views of the file."""
+        count_type, id_type = self.identity.types
+        counts = np.frombuffer(self._bytes, count_type, record.events.n_events, record.at)
+        return counts, np.frombuffer(self._bytes, id_type, record.n_ids, record.at + counts.nbytes)
+
+    @property
+    def n_answered(self) -> int:
+        """Events whose answers are there."""
+        return sum(each.n_events for each in self._answered)
+
+    def unanswered(self) -> list[Stretch]:
+        """The events whose answers are not there."""
+        return gaps(self._answered, self.identity.n_events)
+
+    def set_aside(self) -> list[Stretch]:
+        """Events that were set aside and not answered since."""
+        found = {record.events for record in self.records if record.kind == Kind.SET_ASIDE}
+        left = self.unanswered()
+        return sorted(each for each in found if any(gap.start <= each.start and each.stop <= gap.stop for gap in left))
+
+
+def journal_of(output: Path) -> Path:
+    """Where the journal of a run with this output lies."""
+    return output.with_name(f"{output.name}.journal")
+
+
+def gaps(answered: Iterable[Stretch], n_events: int) -> list[Stretch]:
+    """What lies before, between and behind stretches of `n_events` events, in whatever order they are."""
+    found, at = [], 0
+    for start, stop in sorted(answered):
+        if start > at:
+            found.append(Stretch(at, start))
+        at = max(at, stop)
+    if at < n_events:
+        found.append(Stretch(at, n_events))
+    return found

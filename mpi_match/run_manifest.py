@@ -1,0 +1,62 @@
+"""The word on a run that counts: how it ended, in a small file beside its output.
+
+    matches.h5            the answers; there only when they are whole
+    matches.h5.journal    the answers so far, while there is something left to do
+    matches.h5.run.json   how the last run ended: `complete`, or `incomplete` and why, with what it took
+
+A launcher's exit code proves nothing: mpirun ends with 0 when a host is lost.  So a run that has ended well says so itself,
+last of all, when the answers have their name and the disk has them; the manifest has to be there and say `complete`.  It
+goes when a run begins, so none of an earlier run is left to speak for one that was killed.
+
+What differs from run to run (times, hosts, failures) stands here and never in the file of answers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mpi_match.storage import StorageError
+
+COMPLETE, INCOMPLETE = "complete", "incomplete"
+
+
+def manifest_of(output: Path) -> Path:
+    """Where the manifest of a run with this output lies."""
+    return output.with_name(f"{output.name}.run.json")
+
+
+def write_manifest(output: Path, content: Mapping[str, Any]) -> None:
+    """Write it whole or not at all, and have the disk take it and the names of the directory.  Raises StorageError."""
+    path = manifest_of(output)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.writing")
+    try:
+        with temporary.open("w", encoding="utf-8") as handle:
+            handle.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+            handle.flush()
+            os.fsync(handle.fileno())
+        temporary.replace(path)
+        _sync_directory(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def read_manifest(output: Path) -> dict[str, Any] | None:
+    """The manifest of the last run with this output; None when there is none."""
+    try:
+        found = json.loads(manifest_of(output).read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -48,7 +48,7 @@ class Job:
     """Table, events, changes and output of a run.
 
     `with Job(options) as job:` raises StorageError or ClusterError before any work is done.  When the block is left by an
-    exception, the journal is left behind with the answers until then, and nothing else.  `extents` are what is left to match.
+    exception, the journal is left behind with the answers until then, and nothing else.  `extents`: what is left to match.
     """
 
     def __init__(self, options: RunOptions) -> None:

@@ -61,7 +61,7 @@ class Stretch(NamedTuple):
         return self.stop - self.start
 
     def __str__(self) -> str:
-        return f"{self.start:,} to {self.stop:,}"
+        return f"{self.start} to {self.stop}"
 
 
 @dataclass(frozen=True)

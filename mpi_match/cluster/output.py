@@ -143,7 +143,8 @@ class Output:
         if self._without:
             which = ", ".join(map(str, self._without))
             raise ClusterError(
-                f"events {which} have no answers: whoever matched them ended; --resume tries them again", INCOMPLETE_CODE
+                f"no answers for the events {which}: all workers that were given them died or failed; --resume tries them again",
+                INCOMPLETE_CODE,
             )
         if self._finished:
             return

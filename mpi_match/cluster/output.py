@@ -143,7 +143,7 @@ class Output:
         if self._without:
             which = ", ".join(map(str, self._without))
             raise ClusterError(
-                f"no answers for the events {which}: all workers that were given them died or failed; --resume tries them again",
+                f"no answers for the events {which}: all workers that got them died or failed; --resume tries again",
                 INCOMPLETE_CODE,
             )
         if self._finished:

@@ -48,7 +48,6 @@ from mpi_match.table import Table
 from mpi_match.verify import verify
 from mpi_match.vocabulary import Vocabulary
 
-
 KEPT = ["matches.h5.journal", "matches.h5.run.json"]
 """What a run leaves that did not end well, if it had answers."""
 

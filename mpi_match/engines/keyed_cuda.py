@@ -40,7 +40,7 @@ from mpi_match.table import Table
 log = logging.getLogger(__name__)
 
 SLICE_EVENTS, SLICE_ATTRIBUTES = 2**18, 2**20
-"""Events of a slice and, on average, their attributes: enough that launches do not count, few enough that two lanes overlap."""
+"""Most events of a slice and, about, attributes: enough that launches do not count, few enough that two lanes overlap."""
 FEW_EVENTS = 64
 FEW_INTERFACES = 64
 """Up to so many interfaces an answer is a bit mask."""
@@ -51,7 +51,10 @@ SLOT_BYTES = 2**30
 
 
 class KeyedCuda:
-    """The index of one table on one GPU.  `kernel_s` is the device time of its matching kernels so far, in seconds."""
+    """The index of one table on one GPU.
+
+    `kernel_s` is the time, in seconds, that at least one of its matching kernels ran so far: those of two lanes may overlap.
+    """
 
     name = "keyed_cuda"
 
@@ -138,6 +141,7 @@ class KeyedCuda:
         )
         answers, longest = _Answers(len(batch), n_ids), _slice_events(batch)
         free, waiting, at = [*self._lanes], deque[tuple[_Lane, EventBatch]](), 0
+        clock = _Clock(free[-1])
         while at < batch.n_events or waiting:
             if at < batch.n_events and free:
                 lane = free.pop()
@@ -151,21 +155,35 @@ class KeyedCuda:
             most = lane.most() if kind != MASKS else 0
             if most > lane.room:
                 self._room = max(self._room, 1 << (most - 1).bit_length())
-                self._again(lane, part, plan, answers)
+                self._again(lane, part, plan, answers, clock)
             else:
                 answers.append(*lane.finish(plan))
-                self.kernel_s += lane.kernel_s
+                clock.add(lane)
             free.append(lane)
+        self.kernel_s += clock.busy_s
         return answers.matches()
 
-    def _again(self, lane: _Lane, part: EventBatch, plan: _Plan, answers: _Answers) -> None:
+    def _again(self, lane: _Lane, part: EventBatch, plan: _Plan, answers: _Answers, clock: _Clock) -> None:
         """Match a slice whose answers did not fit once more, in pieces that have the room."""
         room = max(1 << (lane.most() - 1).bit_length(), self._room)
         size = max(SLOT_BYTES // (4 * room), 1)
         for at in range(0, len(part), size):
             lane.start(part[at : at + size], self._index, self._grid, plan, room)
             answers.append(*lane.finish(plan))
-            self.kernel_s += lane.kernel_s
+            clock.add(lane)
+
+
+class _Clock:
+    """Device time in which kernels of one lane or another ran."""
+
+    def __init__(self, first: _Lane) -> None:
+        self._start, self._until_s, self.busy_s = first.mark(), 0.0, 0.0
+
+    def add(self, lane: _Lane) -> None:
+        """Add a slice that is done; slices are added in the order in which they began."""
+        start_s, end_s = lane.span(self._start)
+        self.busy_s += max(end_s - max(start_s, self._until_s), 0.0)
+        self._until_s = max(end_s, self._until_s)
 
 
 def _slice_events(batch: EventBatch) -> int:
@@ -229,7 +247,15 @@ class _Lane:
         self._total = PinnedBuffer(np.uint64)
         self._marks = Mark(), Mark()
         self.room = 0
-        self.kernel_s = 0.0
+
+    def mark(self) -> Mark:
+        """A mark where the stream is now."""
+        return Mark().record(self._stream)
+
+    def span(self, since: Mark) -> tuple[float, float]:
+        """When the slice's kernels began and ended, in seconds since a mark; it has been finished."""
+        start, end = (mark.seconds_since(since) for mark in self._marks)
+        return start, end
 
     def reserve(self, n_attributes: int) -> None:
         """Take the memory for a slice whose events have so many attributes on average."""
@@ -294,7 +320,6 @@ class _Lane:
     def finish(self, plan: _Plan) -> tuple[Array, Array]:
         """Counts and ids of the slice, in memory of the lane."""
         self._stream.synchronize()
-        self.kernel_s = self._marks[1].seconds_since(self._marks[0])
         dtype = _OUT[0 if plan.kind == MASKS else 1]
         _, ids_buffer, host_counts, host_ids = self._out[dtype]
         total = int(self._total.array(1)[0])

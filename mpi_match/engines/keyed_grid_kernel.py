@@ -49,7 +49,7 @@ from mpi_match.engines.keyed_grid import (
 )
 from mpi_match.engines.keyed_index import CODES, N_VIRTUAL, SHIFT
 from mpi_match.engines.keyed_kernel import INTERFACES, MASKS, MAX_REGISTERS, verify
-from mpi_match.engines.keyed_warp import append, owner, running_sum, tidy
+from mpi_match.engines.keyed_warp import append, drainer, owner, put, running_sum, tidy
 
 _on_gpu = scalars(device_function)
 _scale_of, _cell_of, _step_of, _span_of = _on_gpu.scale_of, _on_gpu.cell_of, _on_gpu.step_of, _on_gpu.span_of
@@ -175,18 +175,17 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
     @device_function
     def scan(home: Any, here: Any, blocks: Any, queue: Any) -> None:
         """Queue the slots of the entries that may hold the point, from the blocks of each lane's home (-1: none)."""
-        slots, lengths, warp = queue
         mask = np.uint64(blocks.size // BLOCK_WORDS - 1)
         at = BLOCK_WORDS * np.int64(np.uint64(home) & mask)
         for word in range(at + 1, at + BLOCK_WORDS):
             entry = blocks[word] if home >= 0 else np.uint64(0)
             if entry != 0 and _may_hold(entry, here[2], here[3], here[4]):
-                place = cuda.atomic.add(lengths, warp, 1)
-                slots[BLOCK_WORDS * WARP * warp + place] = np.uint32((entry >> _32) - _ONE)
+                put(np.uint32((entry >> _32) - _ONE), queue)
 
     @device_function
-    def judge(slot: Any, found: Any, here: Any, event: Any, index: Any, grid: Any, answers: Any) -> Any:
+    def judge(slot: Any, found: Any, about: Any) -> Any:
         """Verify the filter of a slot, and give its answer; returns the mask of what this lane has found."""
+        here, event, index, grid, answers = about
         records, circles = grid
         at = np.int64(records[2 * SLOT_WORDS * slot + PLACE])
         r = circles[SLOT_WORDS * slot + 2]
@@ -204,34 +203,16 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
         append(answer, answers)
         return found
 
-    @device_function
-    def drain(least: Any, queue: Any, found: Any, here: Any, event: Any, index: Any, grid: Any, answers: Any) -> Any:
-        """Judge what is queued, a slot for each lane, while there are at least so many."""
-        slots, lengths, warp = queue
-        sync_warp()
-        length = np.int64(lengths[warp])
-        while length >= least:
-            n = min(length, np.int64(WARP))
-            length -= n
-            if lane() < n:
-                slot = np.int64(slots[BLOCK_WORDS * WARP * warp + length + lane()])
-                found = judge(slot, found, here, event, index, grid, answers)
-            sync_warp()
-        if lane() == 0:
-            lengths[warp] = length
-        sync_warp()
-        return found
+    drain = drainer(judge)
 
     @device_function
-    def look(
-        home: Any, queue: Any, found: Any, here: Any, event: Any, index: Any, blocks: Any, grid: Any, answers: Any
-    ) -> Any:
+    def look(home: Any, queue: Any, found: Any, blocks: Any, about: Any) -> Any:
         """Scan from the homes of all lanes on as far as their entries reach."""
         reach = np.int64(blocks[BLOCK_WORDS * home]) if home >= 0 else np.int64(-1)
         step = np.int64(0)
         while ballot(step <= reach) != 0:
-            scan(home + step if step <= reach else np.int64(-1), here, blocks, queue)
-            found = drain(np.int64(WARP), queue, found, here, event, index, grid, answers)
+            scan(home + step if step <= reach else np.int64(-1), about[0], blocks, queue)
+            found = drain(np.int64(WARP), queue, found, about)
             step += 1
         return found
 
@@ -281,7 +262,7 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
         if number >= n_events:
             return
         warp = thread // WARP
-        queue = (queued, lengths, warp)
+        queue = (queued[BLOCK_WORDS * WARP * warp : BLOCK_WORDS * WARP * (warp + 1)], lengths, warp)
         if lane() == 0:
             lengths[warp] = 0
         sync_warp()
@@ -296,7 +277,8 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
         x = location[2 * number] if location.size > 1 else np.nan
         y = location[2 * number + 1] if location.size > 1 else np.nan
         event, index, grid, answers = (mine, n), (t32, t64, words), (records, circles), (found_of, ids, number, room)
-        found, mask, here = np.uint64(0), np.uint64(blocks.size // BLOCK_WORDS - 1), (x, y, np.int64(0), np.int64(0), absent)
+        found, mask = np.uint64(0), np.uint64(blocks.size // BLOCK_WORDS - 1)
+        about = ((x, y, np.int64(0), np.int64(0), absent), event, index, grid, answers)
         for nth in range(n_levels):
             level = levels[nth]
             column, row, step_x, step_y = np.int64(0), np.int64(0), np.int64(MIDDLE), np.int64(MIDDLE)
@@ -306,7 +288,8 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
                 if column < 0 or row < 0:
                     continue
                 step_x, step_y = _step_of(x, scale, column), _step_of(y, scale, row)
-            cell, here = _hash_of_cell(level, column, row), (x, y, step_x, step_y, absent)
+            cell = _hash_of_cell(level, column, row)
+            about = ((x, y, step_x, step_y, absent), event, index, grid, answers)
             at = np.int64(0)
             while at <= 2 * n:
                 turn, anchor = at + lane(), np.int64(stripes.size - 1)
@@ -327,10 +310,10 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
                         place - (shuffle(end, whose) - ((np.int64(1) << shuffle(spread, whose)) >> 1)),
                     )
                     home = _home_of(cell, theirs, stripe, mask) if place < n_homes else np.int64(-1)
-                    found = look(home, queue, found, here, event, index, blocks, grid, answers)
+                    found = look(home, queue, found, blocks, about)
                     begin += WARP
                 at += WARP
-        found = drain(np.int64(1), queue, found, here, event, index, grid, answers)
+        found = drain(np.int64(1), queue, found, about)
         if kind == MASKS:
             if found != np.uint64(0):
                 cuda.atomic.or_(found_of, number, found)

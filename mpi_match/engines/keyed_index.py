@@ -337,7 +337,7 @@ def _write_nodes(
             bit = n_features - 1 - np.int64(feature[i])
             if bit >= DENSE:
                 break
-            first = i
+            first = np.int64(i)
             if bit < 64:
                 bits0 |= np.uint64(1) << np.uint64(bit)
             else:

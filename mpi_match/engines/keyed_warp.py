@@ -1,5 +1,10 @@
 """What the lanes of a warp do together where a warp, not a thread, takes an event.
 
+Work comes at another moment for every lane.  So lanes `put` what they find into a queue in shared memory, and all of them
+take from it, one item each, as soon as there are enough (`drainer`).
+
+    queue     items, lengths, slot: u32 or u64, i32; the items of this warp, and where their number stands
+
 Answers are appended by whichever lane finds one, in no order and perhaps twice, and `tidy` makes them what they are to be:
 sorted and distinct.  They are all counted; where there are more than there is room for, they stay as they are, and the batch
 is matched again.
@@ -16,6 +21,52 @@ import numpy as np
 from mpi_match.engines._cuda import WARP, atomic_add, ballot, device_function, lane, popcount, shuffle, sync_warp
 
 _ONE = np.uint64(1)
+
+
+@device_function
+def put(item: Any, queue: Any) -> None:
+    """Queue an item."""
+    items, lengths, slot = queue
+    items[atomic_add(lengths, slot, 1)] = item
+
+
+@device_function
+def length_of(queue: Any) -> Any:
+    """How many items a queue has, the same for all lanes."""
+    _, lengths, slot = queue
+    sync_warp()
+    return np.int64(shuffle(lengths[slot], 0))
+
+
+@device_function
+def shorten(queue: Any, n: Any) -> None:
+    """Leave the first `n` items."""
+    _, lengths, slot = queue
+    sync_warp()
+    if lane() == 0:
+        lengths[slot] = n
+    sync_warp()
+
+
+def drainer(take: Any) -> Any:
+    """The function that has lanes take items, one each, while a queue has at least so many."""
+
+    @device_function
+    def drain(least: Any, queue: Any, found: Any, about: Any) -> Any:
+        """Call `take` with each item, what its lane has found, and what else it is to know; returns what it has then."""
+        items, _, _ = queue
+        n = length_of(queue)
+        if n < least:
+            return found
+        while n >= least:
+            taken = min(n, np.int64(WARP))
+            n -= taken
+            if lane() < taken:
+                found = take(np.int64(items[n + lane()]), found, about)
+        shorten(queue, n)
+        return found
+
+    return drain
 
 
 @device_function

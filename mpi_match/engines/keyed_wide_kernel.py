@@ -63,7 +63,7 @@ from mpi_match.engines.keyed_kernel import (
     sparse_children,
     verifier,
 )
-from mpi_match.engines.keyed_warp import append, owner, running_sum, sort, tidy
+from mpi_match.engines.keyed_warp import append, drainer, length_of, owner, put, running_sum, shorten, sort, tidy
 
 WIDE_WIDTHS = (64, 256)
 """Attributes of an event that a warp has room for."""
@@ -96,35 +96,10 @@ _verify = verifier(_has, _least)
 
 
 @device_function
-def _put(node: Any, queue: Any) -> None:
-    """Queue a node."""
-    nodes, lengths, slot = queue
-    nodes[cuda.atomic.add(lengths, slot, 1)] = node
-
-
-@device_function
 def _put_ready(node: Any, ready: Any, index: Any) -> None:
     """Queue a node, if it has a list."""
     if index[1][np.int64(index[1][NODES]) + NODE_WORDS * node + 2] != EMPTY:
-        _put(node, ready)
-
-
-@device_function
-def _length(queue: Any) -> Any:
-    """How long a queue is, the same for all lanes."""
-    _, lengths, slot = queue
-    sync_warp()
-    return np.int64(shuffle(lengths[slot], 0))
-
-
-@device_function
-def _shorten(queue: Any, n: Any) -> None:
-    """Leave the first `n` nodes in a queue."""
-    _, lengths, slot = queue
-    sync_warp()
-    if lane() == 0:
-        lengths[slot] = n
-    sync_warp()
+        put(node, ready)
 
 
 @device_function
@@ -195,27 +170,19 @@ def wide_kernel(width: int, packed: str, kind: int) -> Kernel:
     all_seconds, all_ready, all_bits, all_slots = n_warps * n_seconds, n_warps * n_ready, n_warps * 2, n_warps * n_slots
 
     @device_function
-    def scan_ready(least: Any, ready: Any, found: Any, bits: Any, event: Any, index: Any, answers: Any) -> Any:
-        """Scan the lists of ready nodes, one for each lane, while there are at least so many."""
-        nodes, lengths, slot = ready
-        n = _length(ready)
-        if n < least:
-            return found
-        while n >= least:
-            taken = min(n, np.int64(WARP))
-            n -= taken
-            if lane() < taken:
-                found = scan(np.int64(nodes[n + lane()]), found, bits, event, index, answers)
-        _shorten(ready, n)
-        return found
+    def scan_list(node: Any, found: Any, about: Any) -> Any:
+        """Scan the list of a node that is ready."""
+        bits, event, index, answers = about
+        return scan(node, found, bits, event, index, answers)
+
+    scan_ready = drainer(scan_list)
 
     @device_function
-    def visit_seconds(
-        least: Any, seconds: Any, ready: Any, found: Any, bits: Any, rare: Any, event: Any, index: Any, answers: Any
-    ) -> Any:
+    def visit_seconds(least: Any, seconds: Any, ready: Any, found: Any, rare: Any, about: Any) -> Any:
         """Visit queued nodes of the second level and their children, while there are at least so many."""
         nodes, _, _ = seconds
-        left = _length(seconds)
+        bits, _, index, _ = about
+        left = length_of(seconds)
         if left < least:
             return found
         while left >= least:
@@ -237,15 +204,15 @@ def wide_kernel(width: int, packed: str, kind: int) -> Kernel:
                     nth, parent = place - shuffle(np.int32(end - n), whose), shuffle(node, whose)
                     if place < total:
                         row, both = dense_children(parent, bits, index)
-                        _put(_nth_dense(row, both, nth), ready)
+                        put(_nth_dense(row, both, nth), ready)
                 if step < n_rare:
                     child = _rare_child(node, step, rare, index)
                     if child >= 0:
-                        _put(child, ready)
-                found = scan_ready(np.int64(WARP), ready, found, bits, event, index, answers)
+                        put(child, ready)
+                found = scan_ready(np.int64(WARP), ready, found, about)
                 step += 1
                 goes_on = step * WARP < total or ballot(step < n_rare) != 0
-        _shorten(seconds, left)
+        shorten(seconds, left)
         return found
 
     @kernel(
@@ -316,7 +283,7 @@ def wide_kernel(width: int, packed: str, kind: int) -> Kernel:
         sort(features, np.int64(0), n_found)
         n_sparse = n_found - popcount(bits[0]) - popcount(bits[1])
         event, index, answers = (mine, n), (t32, t64, words), (found_of, ids, number, room)
-        rare = (features, n_sparse, (slots, np.int64(n_slots - 1)))
+        rare, about = (features, n_sparse, (slots, np.int64(n_slots - 1))), (bits, event, index, answers)
         found = np.uint64(0)
         if lane() == 0:
             _put_ready(np.int64(t64[ROOT]), ready, index)
@@ -335,8 +302,8 @@ def wide_kernel(width: int, packed: str, kind: int) -> Kernel:
                 nth, parent = place - shuffle(np.int32(end - n_below), whose), shuffle(one, whose)
                 if place < total:
                     row, both = dense_children(parent, bits, index)
-                    _put(_nth_dense(row, both, nth), seconds)
-                found = visit_seconds(np.int64(WARP), seconds, ready, found, bits, rare, event, index, answers)
+                    put(_nth_dense(row, both, nth), seconds)
+                found = visit_seconds(np.int64(WARP), seconds, ready, found, rare, about)
         for i in range(n_sparse):
             one = np.int64(features[i])
             if not sparse_children(one, index):
@@ -345,10 +312,10 @@ def wide_kernel(width: int, packed: str, kind: int) -> Kernel:
                 if at + lane() < n_sparse:
                     two = probe(one, np.int64(features[at + lane()]), index)
                     if two >= 0:
-                        _put(two, seconds)
-                found = visit_seconds(np.int64(WARP), seconds, ready, found, bits, rare, event, index, answers)
-        found = visit_seconds(np.int64(1), seconds, ready, found, bits, rare, event, index, answers)
-        found = scan_ready(np.int64(1), ready, found, bits, event, index, answers)
+                        put(two, seconds)
+                found = visit_seconds(np.int64(WARP), seconds, ready, found, rare, about)
+        found = visit_seconds(np.int64(1), seconds, ready, found, rare, about)
+        found = scan_ready(np.int64(1), ready, found, about)
         if kind == MASKS:
             if found != np.uint64(0):
                 cuda.atomic.or_(found_of, number, found)

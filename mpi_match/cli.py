@@ -238,7 +238,7 @@ def match(
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def inspect(file: Path, rows: int, filter_id: int | None, as_json: bool) -> None:
-    """Look into FILE: a constraint table, an event table or a file of matches."""
+    """Look into FILE: a constraint table, an event table, a file of matches or changes, or the journal of a run."""
     from mpi_match.glance import filter_row, glance, glance_lines
     from mpi_match.table import Table
 

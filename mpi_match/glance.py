@@ -1,4 +1,4 @@
-"""A file at a glance: what is in a table, an event table, matches or changes, in a screen of text or one object.
+"""A file at a glance, in a screen of text or one object: a table, an event table, matches, changes, or the journal of a run.
 
 Everything that is read is checked on the way (see `storage`), so a damaged file shows itself here too.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from mpi_match.arrays import Array
 from mpi_match.change_log import ChangeLog
 from mpi_match.changes import Change
 from mpi_match.event_table import EventTable
+from mpi_match.journal_file import JournalFile, is_journal, refuse_incomplete
 from mpi_match.matches import MatchesFile
 from mpi_match.model import Event
 from mpi_match.storage import Reader, StorageError, kind_of_file, parts_directory
@@ -30,8 +32,11 @@ def glance(path: Path, rows: int = 3) -> dict[str, Any]:
 
     Raises StorageError for a file that is not ours or damaged.
     """
+    if is_journal(path):
+        return _of_journal(path)
     kind = kind_of_file(path)
     if kind not in _GLANCES:
+        refuse_incomplete(path)
         if not path.exists():
             raise StorageError(f"{path}: no such file")
         what = f"holds {kind!r}" if kind else "is not a file of mpi-match"
@@ -131,6 +136,20 @@ def _of_matches(path: Path, attributes: dict[str, Any], rows: int, n_parts: int)
     }
 
 
+def _of_journal(path: Path) -> dict[str, Any]:
+    found = JournalFile.look(path)
+    identity = found.identity
+    return {
+        **{"file": str(path), "kind": "journal", "bytes": path.stat().st_size, "parts": 0, "unit": identity.unit},
+        "events": identity.n_events,
+        "answered": found.n_answered,
+        "without_answer": [list(each) for each in found.unanswered()],
+        "set_aside": [list(each) for each in found.set_aside()],
+        "torn_bytes": found.n_torn,
+        **{key: value for key, value in asdict(identity).items() if key.endswith("_digest") and value},
+    }
+
+
 def _of_changes(path: Path, attributes: dict[str, Any], rows: int, n_parts: int) -> dict[str, Any]:
     log = ChangeLog.load(path)
     counts = np.bincount(log.kind, minlength=len(Change))
@@ -159,7 +178,8 @@ def _spread(counts: Array) -> dict[str, float]:
 def glance_lines(found: dict[str, Any]) -> Iterator[str]:
     """The same for people."""
     joined = f" in {found['parts']} parts" if found["parts"] else ""
-    yield f"{found['file']}: {found['kind']}, {found['bytes']:,} bytes{joined}, digest {found['digest'][:16]}…"
+    digest = f", digest {found['digest'][:16]}…" if "digest" in found else ""
+    yield f"{found['file']}: {found['kind']}, {found['bytes']:,} bytes{joined}{digest}"
     shown = {
         k: v
         for k, v in found.items()
@@ -172,12 +192,14 @@ def glance_lines(found: dict[str, Any]) -> Iterator[str]:
         if rows:
             yield f"{title}:"
             yield from (f"  {line}" for line in table_lines(rows))
-    if found["first"]:
+    if found.get("first"):
         yield "first rows:"
         yield from (f"  {json.dumps(row, ensure_ascii=False)}" for row in found["first"])
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(f"{start:,} to {stop:,}" for start, stop in value) or "none"
     if isinstance(value, dict):
         return f"{value['least']:,} to {value['most']:,}, mean {value['mean']:,}"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -28,8 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays import Array
-from mpi_match.matches import id_dtype
+from mpi_match.arrays import Array, smallest_unsigned
 from mpi_match.storage import StorageError
 
 MAGIC = b"mpi-match journal\n"
@@ -91,7 +90,7 @@ class Identity:
     @property
     def types(self) -> tuple[np.dtype[Any], np.dtype[Any]]:
         """Types of counts and ids, as in the file of matches."""
-        return id_dtype(self.n_ids + 1), id_dtype(self.n_ids)
+        return smallest_unsigned(self.n_ids), smallest_unsigned(max(self.n_ids - 1, 0))
 
 
 class Record(NamedTuple):
@@ -216,6 +215,29 @@ class JournalFile:
 def journal_of(output: Path) -> Path:
     """Where the journal of a run with this output lies."""
     return output.with_name(f"{output.name}.journal")
+
+
+class IncompleteError(StorageError):
+    """Answers that are asked for are not all there yet."""
+
+    exit_code = 4
+
+
+def refuse_incomplete(output: Path) -> None:
+    """Raise IncompleteError when there is no file of matches, but the journal of a run that was to write it."""
+    path = journal_of(output)
+    if not output.exists() and path.exists():
+        found = JournalFile.look(path)
+        state = f"{found.n_answered:,} of {found.identity.n_events:,} events are answered, in {path.name}"
+        raise IncompleteError(f"{output}: incomplete: {state}; the same run with --resume goes on from there")
+
+
+def is_journal(path: Path) -> bool:
+    """Does a file begin as a journal does?"""
+    if not path.is_file():
+        return False
+    with path.open("rb") as handle:
+        return handle.read(len(MAGIC)) == MAGIC
 
 
 def gaps(answered: Iterable[Stretch], n_events: int) -> list[Stretch]:

@@ -14,12 +14,14 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from mpi_match.arrays import Array, offsets_of, owners, smallest_unsigned
+from mpi_match.journal_file import refuse_incomplete
 from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.strings import Strings
 
@@ -178,7 +180,8 @@ class MatchesFile:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> MatchesFile:
-        """Read and check a file.  Raises StorageError."""
+        """Read and check a file.  Raises StorageError; IncompleteError when the run that was to write it has not ended."""
+        refuse_incomplete(Path(path))
         with Reader(path, KIND_OF_FILE) as reader:
             labels = Strings(reader.array("labels/data"), reader.array("labels/offsets"))
             n_ids, n_events, n_matches = (int(reader.attribute(name)) for name in ("n_ids", "n_events", "n_matches"))

@@ -141,7 +141,8 @@ class Writer:
         return column
 
     def _need(self, n_bytes: int) -> None:
-        free = shutil.disk_usage(self.path.parent).free
+        with self._reported():
+            free = shutil.disk_usage(self.path.parent).free
         if free < n_bytes + 2**16:
             raise StorageError(
                 f"{self.path}: disk full: {n_bytes:,} bytes to write, {free:,} free; make room or write elsewhere"

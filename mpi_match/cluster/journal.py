@@ -47,7 +47,8 @@ class Journal:
     """A journal that is being written.
 
     `with Journal(path, identity, resume=True) as journal: journal.append(0, counts, ids)`.  `earlier` is what it held before
-    (None: nothing).  Leaving the block keeps the file, unless it holds no answers or `remove` was called.
+    (None: nothing), `n_answered` how many events it holds now.  Leaving the block keeps the file, unless it holds no answers or
+    `remove` was called.
 
     Entering raises StorageError when the journal is another run's, is in use, cannot be written or, without `resume`, holds
     answers.
@@ -113,6 +114,8 @@ class Journal:
         n_bytes, events = counts.nbytes + ids.nbytes, Stretch(start, start + len(counts))
         with self._lock:
             self._raise()
+            if not events.n_events:
+                return
             if self._n_waiting + n_bytes > GROUP_BYTES or (self._waiting and self._waiting[-1].events.stop != start):
                 self._write_waiting()
             if n_bytes > GROUP_BYTES:
@@ -187,6 +190,7 @@ class Journal:
         try:
             with suppress(StorageError):  # no room for the last answers: what is written is whole all the same
                 self.sync()
+            self.n_answered -= sum(each.events.n_events for each in self._waiting)
             with suppress(OSError):
                 os.ftruncate(self._descriptor, self._end)
             if not self.n_answered:

@@ -173,7 +173,8 @@ class Output:
             yield
         except (StorageError, OSError) as error:
             kept = self._journal is not None and self._journal.n_answered
-            raise ClusterError(str(error), INCOMPLETE_CODE if kept else 1) from error
+            text = str(error) if isinstance(error, StorageError) else f"{self.path}: cannot be written: {error.strerror}"
+            raise ClusterError(text, INCOMPLETE_CODE if kept else 1) from error
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None:

@@ -1,0 +1,491 @@
+"""The journal: what is whole in it is believed, what is not is matched again, and answers of other inputs never mix."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import zlib
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpi_match.arrays import Array
+from mpi_match.cluster import ClusterError
+from mpi_match.cluster import journal as journal_module
+from mpi_match.cluster.extents import Extents
+from mpi_match.cluster.journal import Journal
+from mpi_match.cluster.output import Output
+from mpi_match.exits import exit_code_of
+from mpi_match.glance import glance, glance_lines
+from mpi_match.journal_file import Identity, IncompleteError, JournalFile, Kind, Stretch, gaps, journal_of
+from mpi_match.matches import MatchesFile
+from mpi_match.run_manifest import manifest_of, read_manifest, write_manifest
+from mpi_match.storage import StorageError
+from mpi_match.strings import Strings
+
+N_EVENTS, N_IDS = 60, 300
+IDENTITY = Identity("filter", N_IDS, N_EVENTS, "a" * 64, "b" * 64, "")
+
+
+def answers(start: int, stop: int) -> tuple[Array, Array]:
+    """Event e has the ids e, e + 1, ... up to e % 4 of them: counts and ids in the types that 300 ids have."""
+    counts = np.arange(start, stop) % 4
+    ids = [event + k for event, count in zip(range(start, stop), counts, strict=True) for k in range(count)]
+    return counts.astype(np.uint16), np.array(ids, np.uint16)
+
+
+def kept_in(path: Path) -> list[tuple[Stretch, list[int], list[int]]]:
+    file = JournalFile.look(path)
+    return [
+        (record.events, *(array.tolist() for array in file.answers(record)))
+        for record in file.records
+        if record.kind == Kind.ANSWERS
+    ]
+
+
+def write(path: Path, stretches: list[tuple[int, int]], *, resume: bool = False, identity: Identity = IDENTITY) -> None:
+    with Journal(path, identity, resume=resume) as journal:
+        for start, stop in stretches:
+            journal.append(start, *answers(start, stop))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "matches.h5.journal"
+
+
+@pytest.fixture
+def ungrouped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every append is a record."""
+    monkeypatch.setattr(journal_module, "GROUP_BYTES", 0)
+
+
+# What is written is what is read.
+
+
+@pytest.mark.parametrize("group", [0, 20, 2**18])
+def test_answers_come_back_however_they_were_grouped(group: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "GROUP_BYTES", group)
+    write(path, [(0, 7), (7, 8), (8, 8), (8, 40), (50, 55)])
+    found = kept_in(path)
+    for events, counts, ids in found:
+        assert [counts, ids] == [array.tolist() for array in answers(*events)]
+    assert gaps((events for events, _, _ in found), N_EVENTS) == [(40, 50), (55, 60)]
+    assert len(found) == {0: 4, 20: 4, 2**18: 2}[group]
+
+
+def test_the_bytes_are_those_of_the_format_page(path: Path) -> None:
+    """Read here from the words of FORMAT.md, with nothing of ours."""
+    write(path, [(0, 5)])
+    with Journal(path, IDENTITY, resume=True) as journal:
+        journal.set_aside(Stretch(5, 9))
+    content = path.read_bytes()
+    assert content.startswith(b"mpi-match journal\n")
+    version, length, crc = struct.unpack_from("<III", content, 18)
+    text = content[30 : 30 + length]
+    assert (version, zlib.crc32(text)) == (1, crc)
+    assert json.loads(text) == {
+        "unit": "filter",
+        "n_ids": 300,
+        "n_events": 60,
+        "table_digest": "a" * 64,
+        "events_digest": "b" * 64,
+        "changes_digest": "",
+    }
+    at = 30 + length
+    crc, kind, start, n_events, n_ids = struct.unpack_from("<Iiqqq", content, at)
+    assert (kind, start, n_events, n_ids) == (1, 0, 5, 6)
+    end = at + 32 + 2 * 5 + 2 * 6
+    assert crc == zlib.crc32(content[at + 4 : end])
+    assert np.frombuffer(content, "<u2", 11, at + 32).tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 3, 4, 5]
+    crc, *words = struct.unpack_from("<Iiqqq", content, end)
+    assert words == [2, 5, 4, 0]
+    assert crc == zlib.crc32(content[end + 4 :])
+    assert len(content) == end + 32
+
+
+def test_a_journal_without_answers_is_not_kept(path: Path) -> None:
+    write(path, [])
+    assert not path.exists()
+
+
+def test_the_disk_has_answers_before_the_run_ends(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "SYNC_S", 0.01)
+    with Journal(path, IDENTITY, resume=False) as journal:
+        journal.append(0, *answers(0, 3))
+        for _ in range(1000):
+            if JournalFile.look(path).n_answered:
+                break
+            signal.sigtimedwait([], 0.01)
+        assert JournalFile.look(path).n_answered == 3
+
+
+# However it ends, what is whole is believed.
+
+
+def test_every_torn_end_is_cut(path: Path, ungrouped: None, caplog: pytest.LogCaptureFixture) -> None:
+    stretches = [(0, 7), (7, 20), (20, 21), (30, 60)]
+    write(path, stretches)
+    whole, records = path.read_bytes(), kept_in(path)
+    ends = [record.at - 32 for record in JournalFile.look(path).records] + [len(whole)]
+    for length in range(ends[0], len(whole) + 1):
+        path.write_bytes(whole[:length])
+        n_whole = sum(end <= length for end in ends[1:])
+        assert kept_in(path) == records[:n_whole]
+        assert JournalFile.look(path).n_torn == length - ends[n_whole]
+        write(path, stretches[n_whole:], resume=True)
+        assert path.read_bytes() == whole
+    assert "bytes are torn and are left out" in caplog.text
+
+
+def test_a_changed_bit_ends_what_is_believed(path: Path, ungrouped: None) -> None:
+    write(path, [(start, start + 5) for start in range(0, 60, 5)])
+    whole, records, rng = path.read_bytes(), kept_in(path), random.Random(1)
+    first = JournalFile.look(path).records[0].at - 32
+    for _ in range(500):
+        damaged = bytearray(whole)
+        at = rng.randrange(first, len(whole))
+        damaged[at] ^= 1 << rng.randrange(8)
+        path.write_bytes(damaged)
+        found = kept_in(path)
+        assert found == records[: len(found)]
+        assert len(found) <= (at - first) // (32 + 2 * 5)
+
+
+def test_zeros_at_the_end_are_no_record(path: Path) -> None:
+    """What a file system may leave after a power cut."""
+    write(path, [(0, 7)])
+    n_bytes = path.stat().st_size
+    with path.open("ab") as handle:
+        handle.write(bytes(1000))
+    found = JournalFile.look(path)
+    assert (found.n_answered, found.end, found.n_torn) == (7, n_bytes, 1000)
+
+
+def test_no_event_is_answered_twice(path: Path, ungrouped: None) -> None:
+    for second in [(0, 10), (9, 11), (3, 4), (0, 60), (0, 1)]:
+        path.unlink(missing_ok=True)
+        write(path, [(0, 10), second, (20, 30)])
+        assert [events for events, _, _ in kept_in(path)] == [(0, 10)]
+
+
+def test_an_interrupted_write_is_written_over(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(path, [(0, 5)])
+    with Journal(path, IDENTITY, resume=True) as journal:
+        journal.append(5, *answers(5, 20))
+        real, calls = os.pwrite, 0
+
+        def interrupted(descriptor: int, data: bytes, at: int) -> int:
+            nonlocal calls
+            calls += 1
+            if calls == 2:
+                raise KeyboardInterrupt
+            return real(descriptor, data[:11], at)
+
+        monkeypatch.setattr(journal_module.os, "pwrite", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            journal.sync()
+        monkeypatch.undo()
+    assert [(events, counts) for events, counts, _ in kept_in(path)] == [
+        (each, answers(*each)[0].tolist()) for each in [(0, 5), (5, 20)]
+    ]
+
+
+# Whose it is.
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"table_digest": "c" * 64}, f"table digest found {'a' * 64}, expected {'c' * 64}"),
+        ({"events_digest": "c" * 64}, f"events digest found {'b' * 64}, expected {'c' * 64}"),
+        ({"changes_digest": "c" * 64}, f"changes digest found none, expected {'c' * 64}"),
+        ({"unit": "interface"}, "unit found filter, expected interface"),
+        ({"n_ids": 7}, "n ids found 300, expected 7"),
+    ],
+)
+def test_answers_of_other_inputs_are_refused(change: dict[str, str | int], words: str, path: Path) -> None:
+    write(path, [(0, 5)])
+    before = path.read_bytes()
+    with pytest.raises(StorageError) as caught:
+        write(path, [], resume=True, identity=replace(IDENTITY, **change))  # type: ignore[arg-type]
+    assert f"holds 5 of 60 events of a run that did not end, but of other inputs: {words}; remove it" in str(caught.value)
+    assert path.read_bytes() == before
+
+
+def test_answers_are_not_thrown_away_unasked(path: Path) -> None:
+    write(path, [(0, 5)])
+    with pytest.raises(StorageError, match="go on with --resume, or remove it to begin anew"):
+        write(path, [])
+    assert len(kept_in(path)) == 1
+
+
+def test_two_runs_do_not_write_one_output(path: Path) -> None:
+    with Journal(path, IDENTITY, resume=False) as journal:
+        journal.append(0, *answers(0, 5))
+        with pytest.raises(StorageError, match="another run is writing this output"):
+            write(path, [], resume=True)
+    assert len(kept_in(path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"something else that somebody has called so", "is not a journal of mpi-match"),
+        (b"mpi-match journal\n" + struct.pack("<III", 2, 2, 0) + b"{}", "journal version found 2, expected 1"),
+        (b"mpi-match journal\n" + struct.pack("<III", 1, 2, 0) + b"{}", "its head is damaged"),
+    ],
+)
+def test_what_is_no_journal_is_left_alone(content: bytes, words: str, path: Path) -> None:
+    path.write_bytes(content)
+    with pytest.raises(StorageError, match=words):
+        write(path, [(0, 5)], resume=True)
+    assert path.read_bytes() == content
+
+
+# Batches of what is left.
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), max_size=6), st.integers(1, 12))
+def test_batches_cover_what_is_left_in_order(lengths: list[tuple[int, int]], size: int) -> None:
+    stretches, at = [], 0
+    for apart, n_events in lengths:
+        stretches.append(Stretch(at + apart + 1, at + apart + 1 + n_events))
+        at = stretches[-1].stop
+    extents = Extents(stretches, size)
+    found = [extents.of(batch) for batch in range(extents.n_batches)]
+    assert [event for start, stop in found for event in range(start, stop)] == [
+        event for each in stretches for event in range(each.start, each.stop)
+    ]
+    assert all(0 < stop - start <= size for start, stop in found)
+    assert len(found) == sum(-(-each.n_events // size) for each in stretches)
+
+
+# Runs that are taken up again.
+
+
+def run(path: Path, size: int, *, until: int | None = None, aside: tuple[int, ...] = (), **how: bool) -> int:
+    """Answer what is left in batches of a size, but for the batches `aside`; end by an exception before batch `until`."""
+    with Output(path, IDENTITY, Strings.of(()), **{"resume": True, "journalled": True, **how}) as output:
+        extents = Extents(output.unanswered, size)
+        for batch in range(extents.n_batches):
+            if batch == until:
+                raise ZeroDivisionError
+            extent = Stretch(*extents.of(batch))
+            if batch in aside:
+                output.set_aside(extent)
+            else:
+                output.write(extent.start, *answers(*extent))
+        output.finish()
+        output.attest({})
+    return output.n_resumed
+
+
+@pytest.fixture
+def undisturbed(tmp_path: Path) -> bytes:
+    run(tmp_path / "undisturbed.h5", 60)
+    return (tmp_path / "undisturbed.h5").read_bytes()
+
+
+@settings(max_examples=25)
+@given(steps=st.lists(st.tuples(st.integers(1, 15), st.integers(0, 6), st.sets(st.integers(0, 5))), max_size=4))
+def test_a_run_that_ends_again_and_again_comes_to_the_same_bytes(
+    steps: list[tuple[int, int, set[int]]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    directory = tmp_path_factory.mktemp("again")
+    whole, path = directory / "whole.h5", directory / "matches.h5"
+    run(whole, 60)
+    answered = 0
+    for size, until, aside in steps:
+        with suppress(ZeroDivisionError, ClusterError):
+            run(path, size, until=until, aside=tuple(aside))
+        if not path.exists():
+            kept = JournalFile.look(journal_of(path)).n_answered if journal_of(path).exists() else 0
+            assert kept >= answered
+            answered = kept
+    run(path, 7)
+    assert path.read_bytes() == whole.read_bytes()
+    assert sorted(each.name for each in directory.iterdir() if each.name.startswith("matches")) == [
+        "matches.h5",
+        "matches.h5.run.json",
+    ]
+
+
+def test_events_set_aside_are_named_and_tried_again(tmp_path: Path, undisturbed: bytes) -> None:
+    path = tmp_path / "matches.h5"
+    with pytest.raises(ClusterError, match=r"no answers for the events 20 to 30, 40 to 50: .* --resume") as caught:
+        run(path, 10, aside=(2, 4))
+    assert caught.value.exit_code == 4
+    assert not path.exists()
+    kept = JournalFile.look(journal_of(path))
+    assert kept.set_aside() == kept.unanswered() == [(20, 30), (40, 50)]
+    manifest = read_manifest(path)
+    assert manifest is not None
+    assert (manifest["state"], manifest["answered"], manifest["set_aside"]) == ("incomplete", 40, [[20, 30], [40, 50]])
+    assert "no answers" in manifest["reason"]
+    with pytest.raises(ClusterError):
+        run(path, 20, aside=(1,))
+    assert JournalFile.look(journal_of(path)).set_aside() == [(40, 50)]
+    assert run(path, 3) == 50
+    assert path.read_bytes() == undisturbed
+
+
+def test_without_a_journal_nothing_can_be_set_aside(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="without a journal nothing is kept"):
+        run(tmp_path / "matches.h5", 10, aside=(2,), journalled=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_without_a_journal_leaves_none(tmp_path: Path, undisturbed: bytes) -> None:
+    path = tmp_path / "matches.h5"
+    with pytest.raises(ZeroDivisionError):
+        run(path, 10, until=3, journalled=False)
+    assert not journal_of(path).exists()
+    run(path, 10, journalled=False)
+    assert path.read_bytes() == undisturbed
+
+
+def test_what_is_complete_is_not_done_again(tmp_path: Path, undisturbed: bytes) -> None:
+    path = tmp_path / "undisturbed.h5"
+    manifest_of(path).unlink()  # killed between the last two steps
+    before = path.stat().st_mtime_ns
+    assert run(path, 10) == N_EVENTS
+    assert path.stat().st_mtime_ns == before
+    found = read_manifest(path)
+    assert found is not None
+    assert (found["state"], found["answered"]) == ("complete", 60)
+    assert found["matches"] == MatchesFile.load(path).matches.n_matches
+    assert run(path, 10, resume=False) == 0
+
+
+def test_a_run_that_begins_takes_the_word_of_the_last_one_back(tmp_path: Path, undisturbed: bytes) -> None:
+    path = tmp_path / "undisturbed.h5"
+    with Output(path, IDENTITY, Strings.of(()), resume=False, journalled=True):
+        assert read_manifest(path) is None
+
+
+def test_files_of_killed_runs_are_removed(tmp_path: Path) -> None:
+    path = tmp_path / "matches.h5"
+    (tmp_path / ".matches.h5.999999.writing").touch()
+    (tmp_path / ".other.h5.999999.writing").touch()
+    run(path, 10)
+    assert sorted(each.name for each in tmp_path.iterdir()) == [
+        ".other.h5.999999.writing",
+        "matches.h5",
+        "matches.h5.run.json",
+    ]
+
+
+# Who asks for answers that are not there.
+
+
+def test_incomplete_answers_are_called_so(tmp_path: Path) -> None:
+    path = tmp_path / "matches.h5"
+    with pytest.raises(ZeroDivisionError):
+        run(path, 10, until=3)
+    for look in (MatchesFile.load, glance):
+        with pytest.raises(
+            IncompleteError, match=r"incomplete: 30 of 60 events are answered, in matches\.h5\.journal;"
+        ) as said:
+            look(path)
+        assert exit_code_of(said.value) == 4
+
+
+def test_a_journal_at_a_glance(tmp_path: Path) -> None:
+    path = tmp_path / "matches.h5"
+    with pytest.raises(ZeroDivisionError):
+        run(path, 10, until=3, aside=(1,))
+    found = glance(journal_of(path))
+    assert (found["kind"], found["events"], found["answered"]) == ("journal", 60, 20)
+    assert (found["without_answer"], found["set_aside"]) == ([[10, 20], [30, 60]], [[10, 20]])
+    assert "  without answer  10 to 20, 30 to 60" in list(glance_lines(found))
+
+
+# Where nothing can be written.
+
+
+def test_an_output_that_is_a_directory_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(StorageError, match="taken: cannot be written: it is a directory"):
+        run(tmp_path / "taken", 10)
+    (tmp_path / "matches.h5.journal").mkdir()
+    with pytest.raises(StorageError, match="journal: cannot be written: Is a directory"):
+        run(tmp_path / "matches.h5", 10)
+    with pytest.raises(StorageError, match="does not exist; create it first"):
+        run(tmp_path / "nowhere" / "matches.h5", 10)
+
+
+def test_a_directory_that_goes_away_ends_the_run_in_one_line(tmp_path: Path) -> None:
+    directory = tmp_path / "there"
+    directory.mkdir()
+
+    def lose() -> None:
+        with Output(directory / "matches.h5", IDENTITY, Strings.of(()), resume=True, journalled=True) as output:
+            output.write(0, *answers(0, 60))
+            directory.rename(tmp_path / "gone")
+            output.finish()
+
+    with pytest.raises(ClusterError, match=r"matches\.h5: cannot be written: .*No such file"):
+        lose()
+    (tmp_path / "gone").rename(directory)
+    assert JournalFile.look(journal_of(directory / "matches.h5")).n_answered == 60
+    assert run(directory / "matches.h5", 10) == 60
+
+
+def test_a_manifest_is_whole_or_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "matches.h5"
+    write_manifest(path, {"state": "complete"})
+    manifest_of(path).write_text(manifest_of(path).read_text()[:10])
+    assert read_manifest(path) is None
+    with pytest.raises(StorageError, match="cannot be written"):
+        write_manifest(tmp_path / "nowhere" / "matches.h5", {})
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from test_journal import IDENTITY, answers
+from mpi_match.cluster import ClusterError, journal
+from mpi_match.cluster.output import Output
+from mpi_match.strings import Strings
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+journal.GROUP_BYTES = 0
+path, limit = Path(sys.argv[1]), int(sys.argv[2])
+try:
+    with Output(path, IDENTITY, Strings.of(()), resume=True, journalled=True) as output:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+        for start in range(output.n_answered, 60, 5):
+            output.write(start, *answers(start, start + 5))
+        output.finish()
+except ClusterError as error:
+    print(error.exit_code, error)
+"""
+
+
+@pytest.mark.parametrize(("limit", "full", "n_answered"), [(500, "journal", 20), (900, "journal", 55), (2000, "", 60)])
+def test_a_full_disk_is_one_line_and_what_was_answered_is_kept(
+    limit: int, full: str, n_answered: int, tmp_path: Path, undisturbed: bytes, repository: Path
+) -> None:
+    """By a limit on the size of files, which fails the same calls; the journal reaches it first or the file of matches."""
+    path = tmp_path / "matches.h5"
+    script = [sys.executable, "-c", FULL, str(path), str(limit)]
+    for _ in range(2):
+        done = subprocess.run(script, cwd=repository / "tests", check=False, capture_output=True, text=True)
+        name = f"{path}.{full}".rstrip(".")
+        assert (done.returncode, done.stdout) == (0, f"4 {name}: cannot be written: File too large\n")
+        assert f"{path} is incomplete: {n_answered} of 60 events are answered and kept" in done.stderr
+        assert JournalFile.look(journal_of(path)).n_answered == n_answered
+        assert not path.exists()
+    assert run(path, 60) == n_answered
+    assert path.read_bytes() == undisturbed

@@ -47,7 +47,7 @@ class Journal:
     """A journal that is being written.
 
     `with Journal(path, identity, resume=True) as journal: journal.append(0, counts, ids)`.  `earlier` is what it held before
-    (None: nothing), `n_answered` how many events it holds now.  Leaving the block keeps the file, unless it holds no answers or
+    (None: nothing), `n_answered` how many events it holds.  Leaving the block keeps the file, unless it holds none or
     `remove` was called.
 
     Entering raises StorageError when the journal is another run's, is in use, cannot be written or, without `resume`, holds

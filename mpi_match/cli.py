@@ -127,6 +127,12 @@ def generate(
     "--feed", type=click.Choice(cluster.FEEDS), default=cluster.RunOptions.feed, help="How a batch comes to a worker."
 )
 @click.option(
+    "--results",
+    type=click.Choice(cluster.RESULTS),
+    default=cluster.RunOptions.results,
+    help="Who writes the answers; local: every worker, beside the output.",
+)
+@click.option(
     "--credits",
     type=click.IntRange(1),
     default=cluster.RunOptions.credits,

@@ -170,6 +170,15 @@ class MatchesWriter:
         self._writer.array("labels/offsets", self._labels.offsets)
 
 
+def _answers_in(reader: Reader) -> tuple[Array, Array]:
+    """Counts and ids of a file, or of the parts that it is the index of."""
+    if "matches/counts" in reader:
+        return reader.array("matches/counts"), reader.array("matches/ids")
+    from mpi_match.answer_parts import read_parts  # which has the types of counts and ids from here
+
+    return read_parts(reader)
+
+
 @dataclass(frozen=True)
 class MatchesFile:
     """What a file of matches holds: the answers, the labels of their ids, the root attributes (`unit`, `n_events`, ...)."""
@@ -185,7 +194,8 @@ class MatchesFile:
         with Reader(path, KIND_OF_FILE) as reader:
             labels = Strings(reader.array("labels/data"), reader.array("labels/offsets"))
             n_ids, n_events, n_matches = (int(reader.attribute(name)) for name in ("n_ids", "n_events", "n_matches"))
-            matches = Matches.from_counts(reader.array("matches/counts"), reader.array("matches/ids"), n_ids)
+            counts, ids = _answers_in(reader)
+            matches = Matches.from_counts(counts, ids, n_ids)
         found = (matches.n_events, int(matches.offsets[-1]), matches.n_matches)
         if found != (n_events, n_matches, n_matches) or int(matches.ids.max(initial=0)) >= max(n_ids, 1):
             raise StorageError(f"{path}: its counts and ids do not fit each other; match the events again")

@@ -25,6 +25,7 @@ from mpi_match.arrays import offsets_of
 from mpi_match.batch import EventBatch
 from mpi_match.cluster import ClusterError, RunOptions, run
 from mpi_match.engines import EngineError
+from mpi_match.engines.counting import Counting
 from mpi_match.exits import end_all_ranks
 from mpi_match.matches import Matches, id_dtype
 from mpi_match.storage import StorageError
@@ -52,6 +53,19 @@ class Failing(Null):
     """Fails on the tenth batch that it gets."""
 
     name = "failing"
+    n_matched = 0
+
+    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+        self.n_matched += 1
+        if self.n_matched == 10:
+            raise ZeroDivisionError("an engine's mistake")
+        return super().match(batch, filters=filters)
+
+
+class FailingLater(Counting):
+    """Answers rightly, and fails on the tenth batch that it gets."""
+
+    name = "failing_later"
     n_matched = 0
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
@@ -125,7 +139,7 @@ class Numbered(Null):
 
 
 def main(arguments: list[str]) -> int:
-    for engine in (Null, Failing, Growing, Numbered, OneGpu, Refusing, Slow, Whereabouts):
+    for engine in (Null, Failing, FailingLater, Growing, Numbered, OneGpu, Refusing, Slow, Whereabouts):
         module = types.ModuleType(f"mpi_match.engines.{engine.name}")
         module.ENGINE = engine  # type: ignore[attr-defined]
         sys.modules[module.__name__] = module

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from mpi_match.answer_parts import Parts, PartWriter, write_index
 from mpi_match.batch import EventBatch
 from mpi_match.cluster.host_memory import left_bytes
+from mpi_match.journal_file import Identity, Stretch
+from mpi_match.matches import Matches, MatchesFile
+from mpi_match.storage import StorageError, parts_directory
+from mpi_match.strings import Strings
 
 MIB = 2**20
 
@@ -55,3 +61,69 @@ def test_a_wire_form_says_how_wide_events_are_if_that_was_known() -> None:
     told = EventBatch.from_wire(batch.to_wire())
     assert vars(told)["widest"] == 3
     assert told[:2].widest == 2  # of these two events, not of the batch
+
+
+# Answers in parts
+
+IDENTITY = Identity("interface", 300, 10, "a" * 64, "b" * 64, "")
+
+
+def part_of(path: Path, *records: tuple[int, list[list[int]]], identity: Identity = IDENTITY) -> Path:
+    """A part with answers: the first event of each record, and the ids of its events."""
+    with PartWriter(path, identity) as part:
+        for start, found in records:
+            matches = Matches.of(found, 300)
+            part.append(Stretch(start, start + len(found)), matches.counts, matches.ids)
+    return path
+
+
+ANSWERS = [[i, i + 250] if i % 3 else [] for i in range(10)]
+
+
+def index_of(directory: Path, *parts: Path) -> Path:
+    path = directory / "matches.h5"
+    n_matches = sum(map(len, ANSWERS))
+    write_index(path, "matches", IDENTITY, Strings.of(()), n_matches, {part.name: part.stat().st_size for part in parts})
+    return path
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> list[Path]:
+    """Two parts; events 2 to 6 were answered twice."""
+    directory = parts_directory(tmp_path / "matches.h5")
+    directory.mkdir()
+    first = part_of(directory / "1-rank-1.answers", (6, ANSWERS[6:8]), (2, ANSWERS[2:6]))
+    return [first, part_of(directory / "1-rank-2.answers", (0, ANSWERS[:2]), (2, ANSWERS[2:6]), (8, ANSWERS[8:]))]
+
+
+def test_parts_are_read_in_the_order_of_events(parts: list[Path], tmp_path: Path) -> None:
+    assert MatchesFile.load(index_of(tmp_path, *parts)).matches == Matches.of(ANSWERS, 300)
+    assert Parts(parts[:1], IDENTITY).unanswered() == [Stretch(0, 2), Stretch(8, 10)]
+
+
+def test_parts_that_are_missing_damaged_or_others_are_refused(parts: list[Path], tmp_path: Path) -> None:
+    index, whole = index_of(tmp_path, *parts), parts[1].read_bytes()
+    parts[1].unlink()
+    with pytest.raises(StorageError, match=r"its part .*1-rank-2.answers is missing; an index must travel with"):
+        MatchesFile.load(index)
+    for at in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[at] ^= 16
+        parts[1].write_bytes(damaged)
+        with pytest.raises(StorageError):
+            MatchesFile.load(index)
+    parts[1].write_bytes(whole[:-1])
+    with pytest.raises(StorageError, match=r"1-rank-2.answers: is damaged: .* bytes are whole, expected"):
+        MatchesFile.load(index)
+    parts[1].unlink()
+    part_of(parts[1], (0, ANSWERS[:2]), (2, ANSWERS[2:6]), (8, ANSWERS[8:]), identity=replace(IDENTITY, n_ids=299))
+    with pytest.raises(StorageError, match="holds answers of other inputs: n ids found 299, expected 300"):
+        MatchesFile.load(index)
+    parts[1].write_bytes(whole)
+    with pytest.raises(StorageError, match="no answers for the events 0 to 2 in its parts"):
+        MatchesFile.load(index_of(tmp_path, parts[0]))
+
+
+def test_a_part_is_never_written_over(parts: list[Path]) -> None:
+    with pytest.raises(StorageError, match=r"1-rank-1\.answers: cannot be written: File exists"):
+        PartWriter(parts[0], IDENTITY)

@@ -25,7 +25,18 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGES = ("mpi_match", "spark_prep")
 DATA = {
-    *("arrays", "batch", "change_log", "change_stream", "changes", "columns", "constraints", "draft", "event_table"),
+    *(
+        "answer_parts",
+        "arrays",
+        "batch",
+        "change_log",
+        "change_stream",
+        "changes",
+        "columns",
+        "constraints",
+        "draft",
+        "event_table",
+    ),
     *("events", "journal_file", "live_table", "matches", "model", "plain_rows", "recoding", "register", "rows"),
     *("run_manifest", "standing", "storage", "strings", "table", "table_check", "vocabulary"),
 }

@@ -11,6 +11,7 @@
     extents        which events are in which batch
     output         the answers on their way to the file; a run taken up again
     journal        answers that are safe before the file is whole
+    local_output   the same where workers write the answers
     feed           the next batches, read and checked ahead of time
     write_behind   answers, written while the next ones come
     changing       a batch that changes fall into
@@ -26,6 +27,7 @@
     consensus      steps that succeed on all ranks or fail on all, with one line of text
     topology       which ranks share a host
     host_memory    memory that the ranks of a host share
+    written_here   answers that a worker writes itself
     event_copy     the events from the master's file into one copy per host
     table_copy     the table from the master's memory into one copy per host
     sources        events that a worker has from elsewhere than the master
@@ -55,6 +57,9 @@ FEEDS = ("master", "shared", "file")
 """How a batch comes to a worker.  `master`: the master sends its bytes.  `shared`: every host has all events in memory once,
 before the clock starts.  `file`: the worker reads it from the event table, whose path must lead to the same file on every
 host.  With these two the master sends numbers."""
+RESULTS = ("master", "local")
+"""Who writes the answers.  `master`: the master, into one file.  `local`: every worker, into a part of its own beside the
+output, in a directory that all hosts share; the output is an index that reads as one file."""
 
 FEW_EVENTS = 16
 """A batch of at most so many events is sooner read or matched than handed to another thread: there are none then."""
@@ -81,7 +86,7 @@ class RunOptions:
     changes                 file of changes that take effect between events (`change_log`); None: the table stays as it is
     engine                  a name of `engines.ENGINES`, or "auto"
     batch                   events per batch
-    schedule, placement, feed   see SCHEDULES, PLACEMENTS, FEEDS
+    schedule, placement, feed, results   see SCHEDULES, PLACEMENTS, FEEDS, RESULTS
     credits                 batches that a worker may hold unanswered
     filters                 answer with filters instead of interfaces
     gpu_map                 GPU number for each of a host's workers, in the order of their local ranks, among those that
@@ -104,6 +109,7 @@ class RunOptions:
     schedule: str = "dynamic"
     placement: str = "replicate"
     feed: str = "master"
+    results: str = "master"
     credits: int = 4
     filters: bool = False
     gpu_map: tuple[int, ...] | None = None
@@ -125,10 +131,17 @@ class RunOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ClusterError(f"{name} is {value}; it must be at least 1", 2)
-        for name, choices in (("schedule", SCHEDULES), ("placement", PLACEMENTS), ("feed", FEEDS)):
+        registries = {"schedule": SCHEDULES, "placement": PLACEMENTS, "feed": FEEDS, "results": RESULTS}
+        for name, choices in registries.items():
             value = getattr(self, name)
             if value not in choices:
                 raise ClusterError(f"{name} is {value!r}; there is: {', '.join(choices)}", 2)
+        if self.results == "local" and self.placement != "replicate":
+            raise ClusterError(
+                f"results is 'local', but with placement {self.placement!r} no worker has a whole answer; "
+                "use results 'master'",
+                2,
+            )
         for path in (self.table, self.events, self.changes):
             if path is not None and self.output.exists() and path.exists() and self.output.samefile(path):
                 raise ClusterError(f"the output {self.output} would overwrite an input; give it another name", 2)
@@ -165,8 +178,8 @@ def run(options: RunOptions) -> RunSummary | None:
     """Match all events of a run and write the answers; call it on every rank with the same options.
 
     Returns the summary on rank 0 and None on the others.  The answers are the same bytes whatever the ranks, the batch
-    size, the schedule and the feed.  A process that no launcher started (or one that started only this one) does everything
-    itself and imports no MPI.
+    size, the schedule and the feed; with the results `local`, the same answers in several files.  A process that no launcher
+    started (or one that started only this one) does everything itself and imports no MPI.
 
     Raises, after all ranks have left and nothing is half written: ClusterError, StorageError, EngineError;
     KeyboardInterrupt when alone (several ranks are ended with code 130).  After a failed run of several ranks MPI is

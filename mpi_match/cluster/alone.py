@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from dataclasses import replace
 
 from mpi_match.cluster import RunOptions, RunSummary
 from mpi_match.cluster.changing import match_changing
@@ -24,6 +25,7 @@ ALONE = 0
 
 def run_alone(options: RunOptions) -> RunSummary:
     """See `cluster.run`."""
+    options = replace(options, results="master")  # one process writes one file
     with terminate_as_interrupt(), Job(options) as job:
         engine = open_engine(options.engine, job.table, threads=options.threads, live=options.changes is not None)
         log.info("engine %s on %s", engine.name, engine.device)

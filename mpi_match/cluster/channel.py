@@ -60,11 +60,12 @@ class Do(IntEnum):
 
 
 class Said(IntEnum):
-    """Kinds of answers: a batch's matches; what went wrong; the last word of a worker."""
+    """Kinds of answers: a batch's matches; what went wrong; the last word of a worker; that the matches are written."""
 
     MATCHES = 1
     FAILED = 2
     GONE = 3
+    WRITTEN = 4
 
 
 class Order(NamedTuple):
@@ -81,8 +82,9 @@ class Order(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Words from a worker, with a body.  MATCHES: `n_events` counts and `n_ids` ids; FAILED: `n_ids` bytes.  `batch` and
-    `attempt` are those of the order.
+    """Words from a worker, with a body.  MATCHES: `n_events` counts and `n_ids` ids; WRITTEN: that they are in the worker's
+    part of the output, with its size and `n_ids` as i64[2]; FAILED: `n_ids` bytes.  `batch` and `attempt` are those of the
+    order.
     """
 
     kind: int

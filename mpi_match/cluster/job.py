@@ -23,6 +23,7 @@ from mpi_match.change_log import ChangeLog
 from mpi_match.change_stream import ChangeStream, StampedChanges
 from mpi_match.cluster import RunOptions, RunSummary
 from mpi_match.cluster.extents import Extents
+from mpi_match.cluster.local_output import LocalOutput, Places
 from mpi_match.cluster.output import Output
 from mpi_match.cluster.round_trips import RoundTrips
 from mpi_match.event_table import EventTable
@@ -64,7 +65,8 @@ class Job:
             if not self.events.encoded_for_vocabulary:
                 why = "compiled for another table" if self._stream is None else "not compiled for what the changes ask for"
                 log.warning("%s was %s: its events are encoded again on the way", self.options.events, why)
-            self._output = self._stack.enter_context(self._open_output())
+            self._output: Output | LocalOutput = self._open_output()
+            self._stack.enter_context(self._output)
             self.extents = Extents(self._output.unanswered, self.options.batch)
             self.standing = Standing(self.events.n_events - self._output.n_resumed)
             self._stack = self._stack.pop_all()
@@ -83,7 +85,7 @@ class Job:
         self.table = stream.table
         return stream
 
-    def _open_output(self) -> Output:
+    def _open_output(self) -> Output | LocalOutput:
         options, stream = self.options, self._stream
         labels = self.table.labels if stream is None else stream.labels
         identity = Identity(
@@ -95,6 +97,8 @@ class Job:
             changes_digest="" if options.changes is None else _digest(options.changes, change_log.KIND_OF_FILE),
         )
         labels = Strings.of(()) if options.filters else labels
+        if options.results == "local":
+            return LocalOutput(options.output, identity, labels, resume=options.resume)
         return Output(options.output, identity, labels, resume=options.resume, journalled=options.journal)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -142,8 +146,24 @@ class Job:
 
     def write(self, batch: int, counts: Array, ids: Array) -> None:
         """The answers of a batch; batches ascend."""
+        assert isinstance(self._output, Output)
         self._output.write(self.extent(batch)[0], counts, ids)
-        self.standing.wrote(len(counts))
+        self._tell_of(len(counts))
+
+    def wrote(self, batch: int, n_ids: int, rank: int, end: int) -> None:
+        """A worker has written the answers of a batch into its part of the output (see `LocalOutput.wrote`)."""
+        events = Stretch(*self.extent(batch))
+        assert isinstance(self._output, LocalOutput)
+        self._output.wrote(events, n_ids, rank, end)
+        self._tell_of(events.n_events)
+
+    @property
+    def places(self) -> Places | None:
+        """Where workers write their answers; None when the master does."""
+        return self._output.places if isinstance(self._output, LocalOutput) else None
+
+    def _tell_of(self, n_events: int) -> None:
+        self.standing.wrote(n_events)
         if self.options.progress is not None:
             self.options.progress(self._output.n_answered, self.events.n_events)
 

@@ -40,6 +40,8 @@ from mpi_match.matches import id_dtype
 log = logging.getLogger(__name__)
 
 _NOTHING = np.empty(0, np.uint8)
+_WRITTEN = np.dtype(np.int64)
+"""Type of the two numbers that come with the word that answers are written."""
 SIGN_OF_LIFE_S = 5.0
 """How often workers are told that there is a master."""
 FAREWELL_S = 30.0
@@ -235,6 +237,8 @@ class Master:
             self._receive(letter, (0, answer.n_ids), worker, lambda body: self._fail(answer.batch, body.second))
             return True
         sizes = answer.n_events * self._count_dtype.itemsize, answer.n_ids * self._id_dtype.itemsize
+        if answer.kind == Said.WRITTEN:
+            sizes = 0, 2 * _WRITTEN.itemsize
         self._receive(letter, sizes, worker, lambda body: self._arrive(worker, answer, body))
         return True
 
@@ -271,6 +275,11 @@ class Master:
         batch, parts = answers
         if not parts:
             self._job.set_aside(batch)
+            return
+        if self._job.options.results == "local":
+            ((worker, said),) = parts.items()
+            end, n_ids = said.second.view(_WRITTEN).tolist()
+            self._job.wrote(batch, n_ids, worker, end)
             return
         (body,) = parts.values()
         self._job.write(batch, body.first.view(self._count_dtype), body.second.view(self._id_dtype))

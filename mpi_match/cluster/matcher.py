@@ -41,12 +41,16 @@ class Received(NamedTuple):
 
 
 class Matched(NamedTuple):
-    """Answer to a batch: counts and ids as they travel, or what the engine raised; the batch's buffer is free again."""
+    """Answer to a batch: counts and ids as they travel, or what the engine raised; the batch's buffer is free again.
+
+    `end`: where this rank has written them itself, the size that its part of the output has with them.
+    """
 
     received: Received
     counts: Array
     ids: Array
     error: Exception | None = None
+    end: int | None = None
 
 
 class Matcher:

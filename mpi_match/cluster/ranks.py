@@ -36,6 +36,7 @@ from mpi_match.cluster.shares import device_share, shared_gpu
 from mpi_match.cluster.sources import offer_events, open_source
 from mpi_match.cluster.table_copy import share_table
 from mpi_match.cluster.topology import Topology
+from mpi_match.cluster.written_here import offer_parts, open_part
 from mpi_match.engines import Engine, open_engine, pin
 
 log = logging.getLogger(__name__)
@@ -106,6 +107,7 @@ def _lead(options: RunOptions, topology: Topology) -> RunSummary:
         job = agree(comm, lambda: stack.enter_context(Job(options)))
         job.table = share_table(topology, job.table)  # the shared copy; the private one is freed
         offer_events(topology, job)
+        offer_parts(topology, job)
         agree(comm, _nothing)  # while the workers open their engines
         opened: list[Opened] = (comm.gather(None) or [])[1:]
         agree(comm, lambda: _refuse_shared_gpu(options, opened))
@@ -142,7 +144,7 @@ def _serve(options: RunOptions, topology: Topology, interrupted: Noted, stack: E
         pin(engine, [] if source is None else source.memory)
         return engine
 
-    matcher = way(open_here, table.vocabulary, filters=options.filters)
+    matcher = open_part(options, topology, way(open_here, table.vocabulary, filters=options.filters), stack)
     engine = agree(comm, matcher.engine)
     comm.gather(Opened(engine.name, engine.device, engine.gpu, socket.gethostname()))
     agree(comm, _nothing)  # while the master sees who has which GPU

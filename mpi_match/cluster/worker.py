@@ -31,6 +31,7 @@ from mpi_match.cluster.interruption import Noted
 from mpi_match.cluster.matcher import Matched, Matcher, Received, ShortMatcher
 from mpi_match.cluster.patience import Backoff, Silence
 from mpi_match.cluster.sources import Source
+from mpi_match.cluster.written_here import WrittenHere
 
 MASTER = 0
 PATIENCE_S = 5.0
@@ -54,7 +55,7 @@ class Worker:
     def __init__(
         self,
         comm: MPI.Comm,
-        matcher: Matcher | ShortMatcher,
+        matcher: Matcher | ShortMatcher | WrittenHere,
         backoff: Backoff,
         interrupted: Noted,
         source: Source | None = None,
@@ -145,6 +146,9 @@ class Worker:
             return
         body = [matched.counts, matched.ids]
         said = Answer(Said.MATCHES, batch, attempt, len(matched.counts), len(matched.ids))
+        if matched.end is not None:
+            body = [np.array([matched.end, len(matched.ids)], np.int64)]
+            said = said._replace(kind=Said.WRITTEN)
         if matched.error is not None:
             body = [np.frombuffer(pickle.dumps(Failure.of(matched.error, self._rank)), np.uint8)]
             said = Answer(Said.FAILED, batch, attempt, 0, len(body[0]))

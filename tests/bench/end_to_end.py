@@ -1,8 +1,8 @@
 """From an event table on disk to verified answers on disk, through mpirun: one master, N workers.
 
     python tests/bench/end_to_end.py SCENARIO [--events N] [--times 1] [--workers 1,2,4] [--feed master]
-                                     [--engine auto] [--threads 1] [--batch 524288] [--credits 8] [--repetitions 3] [--directory DIR]
-                                     [-o records.jsonl]
+                                     [--results master] [--engine auto] [--threads 1] [--batch 524288] [--credits 8]
+                                     [--repetitions 3] [--directory DIR] [-o records.jsonl]
 
 Makes the workload with `mpi-match generate` where it is not there yet, runs `mpi-match run` under mpirun several times,
 and has `mpi-match verify` judge a sample of the last answers against the naive matcher.  One JSON line for each number of
@@ -29,7 +29,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from mpi_match.cluster import FEEDS
+from mpi_match.cluster import FEEDS, RESULTS
 from mpi_match.event_table import EventTable, event_counts, save_events
 from mpi_match.machine import command, commit, machine, versions
 from mpi_match.storage import Part, parts_directory, write_index
@@ -109,6 +109,7 @@ def main() -> None:
     parser.add_argument("--workers", type=lambda text: [int(each) for each in text.split(",")], default=[1])
     parser.add_argument("--threads", type=int)
     parser.add_argument("--feed", choices=FEEDS, default="master")
+    parser.add_argument("--results", choices=RESULTS, default="master")
     parser.add_argument("--engine", default="auto")
     parser.add_argument("--batch", type=int, default=2**19)
     parser.add_argument("--credits", type=int, default=8)
@@ -118,7 +119,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     directory = options.directory or Path(tempfile.gettempdir()) / f"mpi-match-{options.scenario}-{options.events}"
-    how = {key: getattr(options, key) for key in ("engine", "feed", "batch", "credits", "threads")}
+    how = {key: getattr(options, key) for key in ("engine", "feed", "results", "batch", "credits", "threads")}
     how = {key: value for key, value in how.items() if value is not None}
     words = [word for key, value in how.items() for word in (f"--{key}", str(value))]
     for workers in options.workers:

@@ -1,0 +1,182 @@
+"""Answers that the workers of a run have written themselves: a part from each, and an index that reads as one file.
+
+    matches.h5                           kind `matches`: labels and counts of all, names and sizes of the parts
+    matches.h5.parts/1-rank-1.answers    answers of batches 0, 3, 4, ...     in the form of a journal (`journal_file`)
+    matches.h5.parts/1-rank-2.answers    answers of batches 1, 2, 5, ...
+
+Batches stand in a part in the order in which they were matched, each with its events and a checksum, so nothing has to be
+said of them in the index and the master has no answer in its hands.  A part says by digests of what files its answers are.
+A batch that was matched twice, because its worker was silent for a while, may stand in two parts; the answers are the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.journal_file import Identity, JournalFile, Kind, Record, Stretch, gaps, head_bytes, record_bytes
+from mpi_match.storage import Reader, StorageError, Writer, parts_directory
+from mpi_match.strings import Strings
+
+SUFFIX = ".answers"
+NAMES, SIZES = "answers/part", "answers/bytes"
+
+
+class PartWriter:
+    """A part that is being written: `append` the answers of batches, and `sync` before anybody relies on them.
+
+    `with PartWriter(path, identity) as part:`.  Raises StorageError when it cannot be written or is there already.  `end` is
+    the size of what was appended.
+    """
+
+    def __init__(self, path: Path, identity: Identity) -> None:
+        self.path = path
+        with self._reported():
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self.end = 0
+        self._put([head_bytes(identity)])
+
+    def __enter__(self) -> PartWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def append(self, events: Stretch, counts: Array, ids: Array) -> None:
+        """The answers of some events, in the types of `Identity.types`."""
+        self._put(record_bytes(Kind.ANSWERS, events, len(ids), [counts.data, ids.data]))
+
+    def sync(self) -> None:
+        """Have the disk take all that was appended."""
+        with self._reported():
+            os.fdatasync(self._descriptor)
+
+    def _put(self, pieces: Iterable[bytes | memoryview]) -> None:
+        """Write at the end, which moves when all is written: what fails halfway is written over."""
+        at = self.end
+        with self._reported():
+            for piece in pieces:
+                left = memoryview(piece)
+                left = left.cast("B") if left.nbytes else left
+                while left.nbytes:
+                    n = os.pwrite(self._descriptor, left, at)
+                    left, at = left[n:], at + n
+        self.end = at
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(f"{self.path}: cannot be written: {error.strerror}") from error
+
+
+class Answered(NamedTuple):
+    """A record of answers, and the part that it stands in."""
+
+    record: Record
+    part: JournalFile
+
+
+class Parts:
+    """The answers in some parts.
+
+    in_order   records by their first event, those that are there twice only once
+    ends       how many bytes of each are whole
+    """
+
+    def __init__(self, paths: Iterable[Path], identity: Identity) -> None:
+        """Raises StorageError when one cannot be read or is of other inputs."""
+        found, self.ends = [], dict[Path, int]()
+        for path in paths:
+            part = JournalFile.look(path)
+            self.ends[path] = part.end
+            difference = identity.difference(part.identity)
+            if difference is not None:
+                raise StorageError(f"{path}: holds answers of other inputs: {difference}; remove it to begin anew")
+            found += [Answered(record, part) for record in part.records if record.kind == Kind.ANSWERS]
+        self._identity = identity
+        self.in_order: list[Answered] = []
+        at = 0
+        for each in sorted(found, key=lambda each: each.record.events):
+            if each.record.events.start >= at:
+                self.in_order.append(each)
+                at = each.record.events.stop
+
+    @property
+    def n_answered(self) -> int:
+        """Events whose answers are there."""
+        return sum(each.record.events.n_events for each in self.in_order)
+
+    @property
+    def n_matches(self) -> int:
+        """Ids in their answers."""
+        return sum(each.record.n_ids for each in self.in_order)
+
+    def unanswered(self) -> list[Stretch]:
+        """The events whose answers are not there."""
+        return gaps((each.record.events for each in self.in_order), self._identity.n_events)
+
+    def joined(self) -> tuple[Array, Array]:
+        """Counts of all events, and all ids."""
+        count_type, id_type = self._identity.types
+        counts, ids = np.empty(self.n_answered, count_type), np.empty(self.n_matches, id_type)
+        event = match = 0
+        for record, part in self.in_order:
+            some_counts, some_ids = part.answers(record)
+            counts[event : event + len(some_counts)] = some_counts
+            ids[match : match + len(some_ids)] = some_ids
+            event, match = event + len(some_counts), match + len(some_ids)
+        return counts, ids
+
+
+def write_index(path: Path, kind: str, identity: Identity, labels: Strings, n_matches: int, sizes: dict[str, int]) -> str:
+    """Write the index of the parts with these names, so many bytes of each; returns its digest.  Raises StorageError."""
+    with Writer(path, kind) as writer:
+        for name, value in {**asdict(identity), "n_matches": n_matches}.items():
+            if value != "":  # no changes
+                writer.attribute(name, value)
+        writer.array("labels/data", labels.data)
+        writer.array("labels/offsets", labels.offsets)
+        writer.array(NAMES, np.array([name.encode() for name in sizes], "S"))
+        writer.array(SIZES, np.array(list(sizes.values()), np.int64))
+    return writer.digest
+
+
+def named_in(reader: Reader) -> dict[str, int]:
+    """The parts that a file of matches names, and how many bytes of each count; none when it holds the answers itself."""
+    if NAMES not in reader:
+        return {}
+    return dict(zip((name.decode() for name in reader.array(NAMES)), reader.array(SIZES).tolist(), strict=True))
+
+
+def read_parts(reader: Reader) -> tuple[Array, Array]:
+    """Counts and ids of all events, from the parts that an index names.
+
+    Raises StorageError when one is missing, damaged or another, or when events have no answers.
+    """
+    directory, sizes = parts_directory(reader.path), named_in(reader)
+    paths = [directory / name for name in sizes]
+    for path in paths:
+        if not path.is_file():
+            raise StorageError(
+                f"{reader.path}: its part {path} is missing; an index must travel with its directory {directory.name}"
+            )
+    identity = Identity(**{field.name: reader.attributes.get(field.name, "") for field in fields(Identity)})
+    parts = Parts(paths, identity)
+    for path, size in zip(paths, sizes.values(), strict=True):
+        if parts.ends[path] < size:
+            raise StorageError(
+                f"{path}: is damaged: {parts.ends[path]:,} bytes are whole, expected {size:,}; match the events again"
+            )
+    missing = parts.unanswered()
+    if missing:
+        raise StorageError(f"{reader.path}: no answers for the events {missing[0]} in its parts; match the events again")
+    return parts.joined()

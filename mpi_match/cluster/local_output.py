@@ -1,0 +1,181 @@
+"""The output of a run whose workers write their answers themselves: the master's part of it.
+
+    worker   answers ──► its part of the output (`answer_parts`), on disk ──► "written": a few words to the master
+    master   which events are answered, and in the end the index that makes one file of the parts
+
+No answer passes the master, so the way back is as wide as the workers' disks together.  The parts are the journal as well:
+another run goes on from what they hold of one that has not ended.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import re
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from mpi_match.answer_parts import SUFFIX, Parts, named_in, write_index
+from mpi_match.cluster import ClusterError
+from mpi_match.cluster.output import INCOMPLETE_CODE
+from mpi_match.journal_file import Identity, Stretch, journal_of
+from mpi_match.matches import KIND_OF_FILE
+from mpi_match.run_manifest import COMPLETE, INCOMPLETE, manifest_of, write_manifest
+from mpi_match.storage import Reader, StorageError, parts_directory
+from mpi_match.strings import Strings
+
+log = logging.getLogger(__name__)
+
+_NAME = re.compile(rf"(\d+)-rank-\d+{re.escape(SUFFIX)}")
+
+
+class Places(NamedTuple):
+    """Where workers write: the directory, the number of the run among those that have parts there, and whose answers."""
+
+    directory: Path
+    run: int
+    identity: Identity
+
+    def part(self, rank: int) -> Path:
+        """The part of a rank."""
+        return self.directory / f"{self.run}-rank-{rank}{SUFFIX}"
+
+
+class LocalOutput:
+    """The answers of one run, as `output.Output`, but for `wrote` instead of `write`.
+
+    places   for the workers
+    """
+
+    def __init__(self, path: Path, identity: Identity, labels: Strings, *, resume: bool) -> None:
+        self.path, self.identity = path, identity
+        self._labels, self._resume = labels, resume
+        self._sizes: dict[str, int] = {}
+        self._without: list[Stretch] = []
+        self._finished = False
+        self.unanswered: list[Stretch] = []
+        self.n_answered = self.n_resumed = self.n_matches = 0
+        self.digest = ""
+
+    def __enter__(self) -> LocalOutput:
+        """Raises StorageError when the output cannot be written, or parts of another run do not let it."""
+        if journal_of(self.path).exists():
+            raise StorageError(
+                f"{journal_of(self.path)}: holds answers of a run with --results master; go on with that, or remove it"
+            )
+        directory = parts_directory(self.path)
+        if not directory.parent.is_dir():
+            raise StorageError(f"{self.path}: the directory {directory.parent} does not exist; create it first")
+        try:
+            directory.mkdir(exist_ok=True)
+            self._descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise StorageError(f"{directory}: cannot be written: {error.strerror}") from error
+        try:
+            self._begin(directory)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        return self
+
+    def _begin(self, directory: Path) -> None:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StorageError(f"{directory}: another run is writing this output; wait for its end, or end it") from None
+        except OSError as error:
+            log.info("%s: no lock: %s", directory, error.strerror)
+        there = {path.name: int(found[1]) for path in directory.iterdir() if (found := _NAME.fullmatch(path.name))}
+        self.places = Places(directory.absolute(), 1 + max(there.values(), default=0), self.identity)
+        earlier = Parts((directory / name for name in sorted(there.keys() - self._finished_parts())), self.identity)
+        if earlier.n_answered and not self._resume:
+            raise StorageError(
+                f"{directory}: holds {earlier.n_answered:,} of {self.identity.n_events:,} events of a run that did not end; "
+                "go on with --resume, or remove it to begin anew"
+            )
+        self.unanswered = earlier.unanswered()
+        self.n_answered = self.n_resumed = earlier.n_answered
+        self.n_matches = earlier.n_matches
+        self._sizes = {each.part.path.name: each.part.end for each in earlier.in_order}
+        manifest_of(self.path).unlink(missing_ok=True)
+
+    def _finished_parts(self) -> set[str]:
+        """Those of the output that is there, which stays until this one takes its place."""
+        try:
+            with Reader(self.path, KIND_OF_FILE) as reader:
+                return set(named_in(reader))
+        except StorageError:
+            return set()
+
+    def wrote(self, events: Stretch, n_ids: int, rank: int, end: int) -> None:
+        """A worker has written the answers of these events, `n_ids` ids; its part has `end` bytes at least."""
+        name = self.places.part(rank).name
+        self._sizes[name] = max(self._sizes.get(name, 0), end)
+        self.n_answered += events.n_events
+        self.n_matches += n_ids
+
+    def set_aside(self, events: Stretch) -> None:
+        """These events have no answers, and the run goes on without."""
+        self._without.append(events)
+
+    def finish(self) -> None:
+        """Put the index in its place.  Raises ClusterError, with the exit code of an incomplete run when events were set
+        aside or a part is not what its worker said.
+        """
+        if self._without:
+            which = ", ".join(map(str, self._without))
+            raise ClusterError(
+                f"no answers for the events {which}: all workers that got them died or failed; --resume tries again",
+                INCOMPLETE_CODE,
+            )
+        for name, size in self._sizes.items():
+            path = self.places.directory / name
+            found = path.stat().st_size if path.is_file() else 0
+            if found < size:
+                raise ClusterError(f"{path}: has {found:,} bytes here, its worker wrote {size:,}", INCOMPLETE_CODE)
+        try:
+            self.digest = write_index(self.path, KIND_OF_FILE, self.identity, self._labels, self.n_matches, self._sizes)
+        except StorageError as error:
+            raise ClusterError(str(error), INCOMPLETE_CODE) from error
+        self._finished = True
+        self._remove_all_but(set(self._sizes))
+
+    def _remove_all_but(self, names: set[str]) -> None:
+        for path in self.places.directory.iterdir():
+            if _NAME.fullmatch(path.name) and path.name not in names:
+                path.unlink(missing_ok=True)
+
+    def attest(self, took: Mapping[str, Any]) -> None:
+        """Say that the answers are complete: the last thing that a run does.  `took` is what it took."""
+        self._say(COMPLETE, matches=self.n_matches, digest=self.digest, run=took)
+
+    def _say(self, state: str, **more: Any) -> None:
+        now, where = datetime.now(UTC).isoformat(timespec="seconds"), socket.gethostname()
+        counted = {"answered": self.n_answered, "resumed": self.n_resumed}
+        write_manifest(self.path, {"state": state, **asdict(self.identity), **counted, **more, "at": now, "host": where})
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        os.close(self._descriptor)
+        if self._finished:
+            return
+        if not self.n_answered:
+            self._remove_all_but(self._finished_parts())
+            with suppress(OSError):
+                self.places.directory.rmdir()
+            return
+        log.warning(
+            "%s is incomplete: %s of %s events are answered and kept in %s; go on with --resume",
+            self.path,
+            f"{self.n_answered:,}",
+            f"{self.identity.n_events:,}",
+            self.places.directory.name,
+        )
+        with suppress(StorageError):  # the parts count, and the reason is on its way
+            self._say(INCOMPLETE, set_aside=self._without, reason=str(error) or "the run was left before its end")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpi_match.arrays import Array, are_bounds
-from mpi_match.change_stream import ChangeStream, StampedChanges
+from mpi_match.change_stream import Changeable, ChangeStream, StampedChanges, T
 from mpi_match.changes import Change, Changes
 from mpi_match.live_table import Refusal, added_filters, columns_of
 from mpi_match.model import ModelError
@@ -89,7 +89,7 @@ class ChangeLog:
         labels = Strings.of(label.encode() for label in register.labels[table.n_interfaces :])
         return cls(table.digest, np.array(stamps, np.int64), kind, target, area, interface, added, labels)
 
-    def stream(self, table: Table) -> ChangeStream:
+    def stream(self, table: T) -> ChangeStream[T]:
         """Table and changes in one vocabulary.  Raises StorageError when the log was compiled for another table."""
         if table.digest != self.table_digest:
             raise StorageError("the changes were compiled for another table; compile them again for this one")
@@ -100,9 +100,9 @@ class ChangeLog:
         n_filters, n_interfaces = table.n_filters + self.added.n_filters, table.n_interfaces + len(self.labels)
         changes = Changes.of(self.kind, self.target, self.area, self.interface, added, n_filters, n_interfaces)
         labels = Strings.concat([table.labels, self.labels])
-        return ChangeStream(recoding.table(table), StampedChanges(self.before_event, changes), labels)
+        return ChangeStream(table.recoded(recoding), StampedChanges(self.before_event, changes), labels)
 
-    def _misfits(self, table: Table) -> Iterator[str]:
+    def _misfits(self, table: Changeable) -> Iterator[str]:
         """What an engine that trusts the ids would fall over."""
         adds = self.kind == Change.ADD
         came = np.cumsum(adds)
@@ -116,7 +116,7 @@ class ChangeLog:
             if int(ids.max(initial=0)) >= max(n_interfaces, 1):
                 yield "a change names an unknown interface"
         has_area = np.zeros(table.n_filters + self.added.n_filters, bool)
-        has_area[table.filters.area_filter] = True
+        has_area[table.area_filter] = True
         has_area[table.n_filters + self.added.filters.area_filter.astype(np.int64)] = True
         if not has_area[self.target[self.kind == Change.MOVE]].all():
             yield "a filter without an area moves"

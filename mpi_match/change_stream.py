@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -42,6 +42,9 @@ from mpi_match.constraints import CODE, FILTER_ID, KIND, Constraints
 from mpi_match.strings import Strings
 from mpi_match.table import INTERFACE_ID, FilterColumns, Table
 from mpi_match.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from mpi_match.recoding import Recoding
 
 _MAGIC = 0x31474E48432D4D4D  # "MM-CHNG1" in memory, read as one little-endian word
 _SECTIONS: tuple[np.dtype[Any], ...] = (
@@ -160,8 +163,49 @@ def _added(vocabulary: Vocabulary, *arrays: Array) -> Table:
     return Table(vocabulary, constraints, columns, Strings.of((b"",)))
 
 
+class Changeable(Protocol):
+    """A table that changes can be made to, whether it is in memory (`Table`) or read in ranges (`LargeTable`)."""
+
+    @property
+    def labels(self) -> Strings:
+        """Of its interfaces."""
+        ...
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Its names, operands and atoms."""
+        ...
+
+    @property
+    def n_filters(self) -> int:
+        """Number of filters."""
+        ...
+
+    @property
+    def n_interfaces(self) -> int:
+        """Number of interfaces."""
+        ...
+
+    @property
+    def area_filter(self) -> Array:
+        """u32: the filters that have an area, ascending."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """`Table.digest`."""
+        ...
+
+    def recoded(self, recoding: Recoding) -> Self:
+        """The same in the recoding's larger vocabulary."""
+        ...
+
+
+T = TypeVar("T", bound=Changeable)
+
+
 @dataclass(frozen=True, eq=False)
-class ChangeStream:
+class ChangeStream(Generic[T]):
     """A table and the changes that a run makes to it, in one vocabulary.
 
     table      what engines are opened with; ids are those of the table that the log was compiled for
@@ -169,7 +213,7 @@ class ChangeStream:
     labels     of all interfaces, also those that come: label i belongs to interface id i
     """
 
-    table: Table
+    table: T
     changes: StampedChanges
     labels: Strings
 

@@ -5,17 +5,18 @@
     range      filters 2 to 4:        temp      temp           city                     1   0     1
 
 The constraints of a filter are all over the file, because the file has them by name.  So a range of filters is read by
-looking at every constraint and keeping those that belong to it: blocks of rows go by, and memory is that of the range and of a
-block, however large the file.  Each range costs a pass over the file, at the speed of the disk or of the page cache; to keep the
-file whole and read it once would cost the memory that is not there.
+looking at every constraint and keeping those that belong to it: blocks of rows go by, and memory is that of the range and
+of a block, however large the file.  Each range costs a pass over the file, at the speed of the disk or of the page cache; to
+keep the file whole and read it once would cost the memory that is not there.
 
-A range has the vocabulary, the names' and the interfaces' ids of the whole table, so events are encoded once for all ranges,
-and answers with interfaces mean the same from each.  Its filters are numbered from 0.  It has no ids of subscribers, which no
-engine looks at.
+A range has the vocabulary and the interfaces of the whole table, so events are encoded once for all ranges, and answers with
+interfaces mean the same from each.  Its filters are numbered from 0, and have no ids of subscribers, which no engine looks
+at.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
 from collections.abc import Iterator
@@ -27,10 +28,12 @@ import numpy as np
 from mpi_match.arrays import Array, are_bounds, offsets_of, take_ranges
 from mpi_match.constraints import FILTER_ID, OP_MASK, Constraints
 from mpi_match.model import Op
+from mpi_match.recoding import Recoding
 from mpi_match.storage import Reader, StorageError
 from mpi_match.strings import Strings
 from mpi_match.table import KIND_OF_FILE, FilterColumns, Table, label_arrays, read_vocabulary, vocabulary_arrays
 from mpi_match.table_check import dtype_of, faults
+from mpi_match.vocabulary import Vocabulary
 
 BLOCK = 2**20
 """Rows that go by at a time."""
@@ -42,16 +45,17 @@ _PER_FILTER = ("filters/size", "filters/interface", "filters/area_filter", "filt
 class LargeTable:
     """A table file, open for ranges of it; a context manager.
 
-    vocabulary, labels   those of every range
+    labels               those of every range
     sizes                u32[n_filters]: constraints of each filter
     name_offsets         i64[n_names + 1]: constraints of each name
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = path
+        self._recoding: Recoding | None = None
         self._reader = Reader(path, KIND_OF_FILE)
         try:
-            self.vocabulary = read_vocabulary(self._reader)
+            self._vocabulary = read_vocabulary(self._reader)
             self.labels = Strings(self._reader.array("interfaces/data"), self._reader.array("interfaces/offsets"))
             self.sizes = self._array("filters/size")
             self.name_offsets = self._array("constraints/name_offsets")
@@ -60,6 +64,22 @@ class LargeTable:
         except BaseException:
             self._reader.close()
             raise
+
+    def recoded(self, recoding: Recoding) -> LargeTable:
+        """The same table in a larger vocabulary, into which each range is recoded; the file is open for both."""
+        larger = copy.copy(self)
+        larger._recoding = recoding
+        return larger
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """That of every range."""
+        return self._vocabulary if self._recoding is None else self._recoding.target
+
+    @property
+    def n_codes(self) -> Array:
+        """i64[n_names]: size of each name's code space, for `rows`."""
+        return self._vocabulary.n_codes
 
     def __enter__(self) -> LargeTable:
         return self
@@ -124,7 +144,7 @@ class LargeTable:
         return digest.hexdigest()
 
     def rows(self) -> Iterator[tuple[int, Array, Array, Array, Array]]:
-        """The constraints in blocks: the number of the first, and of all kind, lo, hi and filter.
+        """The constraints as the file has them, in blocks: the number of the first, and of all kind, lo, hi and filter.
 
         What they say may be relied on when the last block has come.  Raises StorageError for damage.
         """
@@ -145,10 +165,10 @@ class LargeTable:
             id_filter=np.zeros(0, FILTER_ID),
             ids=Strings.of(()),
         )
-        table = Table(self.vocabulary, self._constraints(start, stop), filters, self.labels)
+        table = Table(self._vocabulary, self._constraints(start, stop), filters, self.labels)
         for fault in faults(table):
             self._refuse(fault)
-        return table
+        return table if self._recoding is None else self._recoding.table(table)
 
     def _constraints(self, start: int, stop: int) -> Constraints:
         """The constraints of filters `start` to `stop`."""
@@ -218,7 +238,7 @@ class LargeTable:
     def _check_outline(self) -> None:
         """What is relied on before a range is read; of a range, `part` checks the rest."""
         counts = {
-            "n_names": len(self.vocabulary.names),
+            "n_names": self._vocabulary.n_names,
             "n_constraints": self.n_constraints,
             "n_filters": self.n_filters,
             "n_interfaces": self.n_interfaces,

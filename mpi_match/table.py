@@ -16,7 +16,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.strings import Strings, sort_distinct
 from mpi_match.table_check import faults
 from mpi_match.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from mpi_match.recoding import Recoding
 
 INTERFACE_ID = np.dtype(np.uint32)
 KIND_OF_FILE = "table"
@@ -106,6 +109,11 @@ class Table:
     def has_areas(self) -> bool:
         """Has any filter an area?"""
         return len(self.filters.area) > 0
+
+    @property
+    def area_filter(self) -> Array:
+        """u32: the filters that have an area, ascending."""
+        return self.filters.area_filter
 
     @property
     def nbytes(self) -> int:
@@ -245,6 +253,10 @@ class Table:
             ids=Strings.of(()),
         )
         return Table(self.vocabulary, constraints, columns, self.labels)
+
+    def recoded(self, recoding: Recoding) -> Table:
+        """The same filters and interfaces under the same ids, in the recoding's larger vocabulary."""
+        return recoding.table(self)
 
     @cached_property
     def digest(self) -> str:

@@ -5,6 +5,9 @@
 
     dispatch       who gets which batch: pure state, no MPI, no clock
     placement      which filters a worker has: groups, and a table divided by work
+    work           how much work a filter is
+    division       the table of a run and its parts
+    part           a member's part: its own numbers of filters, and everybody's
     union          answers of a group's members as one
     launcher       what the environment says about how this process was started
     job            the files of a run, opened and checked before anything else
@@ -29,7 +32,7 @@
     host_memory    memory that the ranks of a host share
     written_here   answers that a worker writes itself
     event_copy     the events from the master's file into one copy per host
-    table_copy     the table from the master's memory into one copy per host
+    table_copy     the table, or its parts, from the master's memory into one copy per host
     sources        events that a worker has from elsewhere than the master
     channel        what master and workers say to each other
     master, worker
@@ -49,8 +52,9 @@ from pathlib import Path
 
 from mpi_match.standing import Standing
 
-PLACEMENTS = ("replicate",)
-"""Which filters a worker has.  `replicate`: all of them, so a batch goes to one worker."""
+PLACEMENTS = ("replicate", "shard", "hybrid")
+"""Which filters a worker has.  `replicate`: all of them, so a batch goes to one worker.  `shard`: a part, so a batch goes to
+all and their answers are united.  `hybrid`: a part of what its group has, and a batch goes to one group."""
 SCHEDULES = ("dynamic", "static")
 """Which worker gets a batch.  `dynamic`: one that has just answered.  `static`: batch k's is k modulo their number."""
 FEEDS = ("master", "shared", "file")
@@ -87,6 +91,8 @@ class RunOptions:
     engine                  a name of `engines.ENGINES`, or "auto"
     batch                   events per batch
     schedule, placement, feed, results   see SCHEDULES, PLACEMENTS, FEEDS, RESULTS
+    groups                  how many groups of workers there are with placement `hybrid`; None with any other
+    memory_limit            bytes that the table, or its part, may take in a worker's memory; None: what there is
     credits                 batches that a worker may hold unanswered
     filters                 answer with filters instead of interfaces
     gpu_map                 GPU number for each of a host's workers, in the order of their local ranks, among those that
@@ -108,6 +114,8 @@ class RunOptions:
     batch: int = 65536
     schedule: str = "dynamic"
     placement: str = "replicate"
+    groups: int | None = None
+    memory_limit: int | None = None
     feed: str = "master"
     results: str = "master"
     credits: int = 4
@@ -127,7 +135,7 @@ class RunOptions:
 
     def check(self) -> None:
         """Raise ClusterError for an option out of its range."""
-        for name in ("batch", "credits", "threads"):
+        for name in ("batch", "credits", "threads", "groups", "memory_limit"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ClusterError(f"{name} is {value}; it must be at least 1", 2)
@@ -141,6 +149,10 @@ class RunOptions:
                 f"results is 'local', but with placement {self.placement!r} no worker has a whole answer; "
                 "use results 'master'",
                 2,
+            )
+        if (self.groups is None) != (self.placement != "hybrid"):
+            raise ClusterError(
+                "--placement hybrid needs --groups, and no other has it: into how many groups go the workers?", 2
             )
         for path in (self.table, self.events, self.changes):
             if path is not None and self.output.exists() and path.exists() and self.output.samefile(path):
@@ -178,8 +190,8 @@ def run(options: RunOptions) -> RunSummary | None:
     """Match all events of a run and write the answers; call it on every rank with the same options.
 
     Returns the summary on rank 0 and None on the others.  The answers are the same bytes whatever the ranks, the batch
-    size, the schedule and the feed; with the results `local`, the same answers in several files.  A process that no launcher
-    started (or one that started only this one) does everything itself and imports no MPI.
+    size, the placement, the schedule and the feed; with the results `local`, the same answers in several files.  A process
+    that no launcher started (or one that started only this one) does everything itself and imports no MPI.
 
     Raises, after all ranks have left and nothing is half written: ClusterError, StorageError, EngineError;
     KeyboardInterrupt when alone (several ranks are ended with code 130).  After a failed run of several ranks MPI is

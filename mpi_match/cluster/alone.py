@@ -27,7 +27,12 @@ def run_alone(options: RunOptions) -> RunSummary:
     """See `cluster.run`."""
     options = replace(options, results="master")  # one process writes one file
     with terminate_as_interrupt(), Job(options) as job:
-        engine = open_engine(options.engine, job.table, threads=options.threads, live=options.changes is not None)
+        engine = open_engine(
+            options.engine,
+            job.division.read(job.division.parts[0]),
+            threads=options.threads,
+            live=options.changes is not None,
+        )
         log.info("engine %s on %s", engine.name, engine.device)
         opened = Opened(engine.name, engine.device, engine.gpu, socket.gethostname())
         with (

@@ -71,9 +71,12 @@ class HostMemory:
             left, self._written = left[n:], self._written + n
 
     def map(self, n_bytes: int) -> Array:
-        """All: u8[n_bytes], the same memory on all ranks of the host; the leader alone may write.  Raises Ended."""
+        """All: u8[n_bytes], the same memory on all ranks of the host; the leader alone may write.  Raises Ended.
+
+        A rank that does not hold it (`Topology.among`) gets none.
+        """
         node, leads = self._topology.node, self._topology.leads_node
-        path = node.bcast(f"/proc/{os.getpid()}/fd/{self._descriptor}")
+        path = node.bcast(f"/proc/{os.getpid()}/fd/{self._descriptor}") if self._topology.holds else ""
         try:
             return agree(self._topology.comm, lambda: self._mapped(Path(path), n_bytes))
         finally:
@@ -81,7 +84,7 @@ class HostMemory:
                 os.close(self._descriptor)
 
     def _mapped(self, path: Path, n_bytes: int) -> Array:
-        if n_bytes == 0:
+        if n_bytes == 0 or not self._topology.holds:
             return np.empty(0, np.uint8)
         if self._topology.leads_node:
             return np.frombuffer(mmap.mmap(self._descriptor, n_bytes), np.uint8)

@@ -22,12 +22,14 @@ from mpi_match.arrays import Array
 from mpi_match.change_log import ChangeLog
 from mpi_match.change_stream import ChangeStream, StampedChanges
 from mpi_match.cluster import RunOptions, RunSummary
+from mpi_match.cluster.division import Division
 from mpi_match.cluster.extents import Extents
 from mpi_match.cluster.local_output import LocalOutput, Places
 from mpi_match.cluster.output import Output
 from mpi_match.cluster.round_trips import RoundTrips
 from mpi_match.event_table import EventTable
 from mpi_match.journal_file import Identity, Stretch
+from mpi_match.large_table import LargeTable
 from mpi_match.standing import Share, Standing
 from mpi_match.storage import Reader, StorageError
 from mpi_match.strings import Strings
@@ -52,16 +54,16 @@ class Job:
     exception, the journal is left behind with the answers until then, and nothing else.  `extents`: what is left to match.
     """
 
-    def __init__(self, options: RunOptions) -> None:
-        self.options = options
+    def __init__(self, options: RunOptions, n_workers: int = 1) -> None:
+        self.options, self._n_workers = options, n_workers
         self._stack = ExitStack()
 
     def __enter__(self) -> Job:
         self.options.check()
         with self._stack:
-            self.table = Table.load(self.options.table)
+            self.division = self._stack.enter_context(Division(self.options, self._n_workers))
             self._stream = self._load_changes()
-            self.events = self._stack.enter_context(EventTable(self.options.events, self.table.vocabulary))
+            self.events = self._stack.enter_context(EventTable(self.options.events, self.division.table.vocabulary))
             if not self.events.encoded_for_vocabulary:
                 why = "compiled for another table" if self._stream is None else "not compiled for what the changes ask for"
                 log.warning("%s was %s: its events are encoded again on the way", self.options.events, why)
@@ -72,22 +74,22 @@ class Job:
             self._stack = self._stack.pop_all()
         return self
 
-    def _load_changes(self) -> ChangeStream | None:
-        """The changes, if there are any; the table is then the one that they are made to."""
+    def _load_changes(self) -> ChangeStream[Table | LargeTable] | None:
+        """The changes, if there are any; the division's table is then the one that they are made to."""
         path = self.options.changes
         if path is None:
             return None
         changes = ChangeLog.load(path)
         try:
-            stream = changes.stream(self.table)
+            stream = changes.stream(self.division.table)
         except StorageError as error:
             raise StorageError(f"{path}: {error}") from error
-        self.table = stream.table
+        self.division.table = stream.table
         return stream
 
     def _open_output(self) -> Output | LocalOutput:
         options, stream = self.options, self._stream
-        labels = self.table.labels if stream is None else stream.labels
+        labels = self.division.table.labels if stream is None else stream.labels
         identity = Identity(
             unit="filter" if options.filters else "interface",
             n_ids=self.n_ids,
@@ -107,7 +109,7 @@ class Job:
     @property
     def n_ids(self) -> int:
         """How many different ids an answer can hold."""
-        ids = self.table if self._stream is None else self._stream
+        ids = self.division.table if self._stream is None else self._stream
         return ids.n_filters if self.options.filters else ids.n_interfaces
 
     @property

@@ -92,8 +92,11 @@ class Master:
         self._comm, self._job, self._backoff = comm, job, backoff
         self._workers = range(1, comm.size)
         options = job.options
-        groups = [[worker] for worker in self._workers]
-        self._dispatcher = Dispatcher(job.n_batches, groups, credits=options.credits, schedule=options.schedule)
+        self._dispatcher = Dispatcher(job.n_batches, job.division.groups, credits=options.credits, schedule=options.schedule)
+        if len(job.division.groups[0]) > 1:
+            from mpi_match.cluster.union import unite  # loads Numba
+
+            self._unite = unite
         self._traffic = Traffic(comm)
         self._wires, self._bodies = Buffers(), Buffers()
         self._outbox: deque[Send] = deque()
@@ -281,8 +284,10 @@ class Master:
             end, n_ids = said.second.view(_WRITTEN).tolist()
             self._job.wrote(batch, n_ids, worker, end)
             return
-        (body,) = parts.values()
-        self._job.write(batch, body.first.view(self._count_dtype), body.second.view(self._id_dtype))
+        found = [
+            (parts[each].first.view(self._count_dtype), parts[each].second.view(self._id_dtype)) for each in sorted(parts)
+        ]
+        self._job.write(batch, *(found[0] if len(found) == 1 else self._unite(found)))
         self._give_back(parts)
 
     def _give_back(self, parts: dict[int, _Body]) -> None:

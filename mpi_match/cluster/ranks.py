@@ -31,10 +31,11 @@ from mpi_match.cluster.interruption import Noted, interrupts_noted, terminate_as
 from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.launcher import Launch, singleton_refusal
 from mpi_match.cluster.matcher import Matcher, ShortMatcher
+from mpi_match.cluster.part import PartEngine
 from mpi_match.cluster.patience import Backoff, sleep_exactly
 from mpi_match.cluster.shares import device_share, shared_gpu
 from mpi_match.cluster.sources import offer_events, open_source
-from mpi_match.cluster.table_copy import share_table
+from mpi_match.cluster.table_copy import receive_part, send_parts
 from mpi_match.cluster.topology import Topology
 from mpi_match.cluster.written_here import offer_parts, open_part
 from mpi_match.engines import Engine, open_engine, pin
@@ -104,8 +105,8 @@ def _lead(options: RunOptions, topology: Topology) -> RunSummary:
 
     comm = topology.comm
     with ExitStack() as stack:
-        job = agree(comm, lambda: stack.enter_context(Job(options)))
-        job.table = share_table(topology, job.table)  # the shared copy; the private one is freed
+        job = agree(comm, lambda: stack.enter_context(Job(options, comm.size - 1)))
+        send_parts(topology, job.division)
         offer_events(topology, job)
         offer_parts(topology, job)
         agree(comm, _nothing)  # while the workers open their engines
@@ -132,7 +133,7 @@ def _serve(options: RunOptions, topology: Topology, interrupted: Noted, stack: E
 
     comm = topology.comm
     agree(comm, _nothing)  # while the master opens the files
-    table = share_table(topology, None)
+    part, table = receive_part(topology)
     source = stack.enter_context(open_source(options, topology, table.vocabulary))
     threads = options.threads or topology.threads
     way = ShortMatcher if options.short_batches else Matcher
@@ -142,7 +143,7 @@ def _serve(options: RunOptions, topology: Topology, interrupted: Noted, stack: E
         device = device_share(topology.number, os.environ, gpu_map)
         engine = open_engine(options.engine, table, device, threads, live=live)
         pin(engine, [] if source is None else source.memory)
-        return engine
+        return engine if part.n_members == 1 else PartEngine(engine, part)
 
     matcher = open_part(options, topology, way(open_here, table.vocabulary, filters=options.filters), stack)
     engine = agree(comm, matcher.engine)

@@ -1,15 +1,17 @@
-"""The table, from the master's memory to one copy on every host.
+"""The table or its parts, from the master's memory to one copy on every host.
 
     master  ──Bcast over one rank per host──►  leader of host 1: memory file ◄─ mapped read-only by the host's other ranks
                                                leader of host 2: memory file ◄─ ...
 
-No rank but the master needs the file, and a host with eight workers holds the arrays once (`host_memory`).
+No rank but the master needs the file, and a host with eight workers holds the arrays once (`host_memory`).  A table in parts
+is sent part by part, each to the workers that have it, so the master never has more than one.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +21,9 @@ from mpi_match.arrays import Array
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.channel import pieces
 from mpi_match.cluster.consensus import agree, meet
+from mpi_match.cluster.division import Division
 from mpi_match.cluster.host_memory import HostMemory
+from mpi_match.cluster.part import Part
 from mpi_match.cluster.topology import Topology
 from mpi_match.table import Table
 
@@ -48,8 +52,35 @@ class _Views:
         return self._memory[place.at : place.at + place.n_bytes].view(place.dtype).reshape(place.shape)
 
 
-def share_table(topology: Topology, table: Table | None) -> Table:
-    """`table` (of rank 0; None elsewhere) as every rank's own, its arrays shared within each host and read-only."""
+def send_parts(topology: Topology, division: Division) -> None:
+    """The master's side of `receive_part`; a whole table is then the shared copy, and the private one is freed."""
+    topology.comm.bcast((division.groups, division.parts))
+    for table in _shared(topology, division.groups, division.parts, division.read):
+        if isinstance(division.table, Table) and table is not None:
+            division.table = table
+
+
+def receive_part(topology: Topology) -> tuple[Part, Table]:
+    """This worker's part of the table.  Raises Ended, like all steps."""
+    groups, parts = topology.comm.bcast(None)
+    shared = _shared(topology, groups, parts, lambda part: None)
+    ((part, table),) = [(part, table) for part, table in zip(parts, shared, strict=True) if table is not None]
+    return part, table
+
+
+def _shared(
+    topology: Topology, groups: Sequence[range], parts: Sequence[Part], read: Callable[[Part], Table | None]
+) -> Iterator[Table | None]:
+    """Every part in turn, on the ranks that hold it; `read` has it on rank 0."""
+    comm = topology.comm
+    for part in parts:
+        holds = comm.rank == 0 or any(group[part.member] == comm.rank for group in groups)
+        holders = topology if len(parts) == 1 else topology.among(holds)
+        yield share_table(holders, agree(comm, partial(read, part)))
+
+
+def share_table(topology: Topology, table: Table | None) -> Table | None:
+    """`table` (of rank 0; None elsewhere) on each rank that holds it, its arrays shared within a host and read-only."""
     comm = topology.comm
     places = comm.bcast(_plan(table) if table is not None else None)
     n_bytes = max(place.at + place.n_bytes for place in places)
@@ -71,6 +102,8 @@ def share_table(topology: Topology, table: Table | None) -> Table:
             raise ClusterError(f"the table was damaged on its way: CRC-32 found {crc:08x}, expected {expected:08x}")
 
     agree(comm, compare)
+    if not topology.holds:
+        return None
     memory.flags.writeable = False
     return Table.from_arrays(_Views(memory, places))
 

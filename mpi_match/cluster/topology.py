@@ -6,7 +6,7 @@ import hashlib
 import os
 import socket
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mpi4py import MPI
@@ -21,7 +21,8 @@ from mpi_match.cluster.shares import has_own_core, local_ranks_in, places_on_hos
 class Topology:
     """A rank's place.
 
-    comm, node, leaders   all ranks; those of this host; one rank of each host (COMM_NULL on the others)
+    comm, node, leaders   all ranks; those of this host; one rank of each host (COMM_NULL on the others).  Of what only some
+                          ranks hold, `node` and `leaders` are those among them (`among`), and COMM_NULL on the others
     threads               this worker's share of its host's cores (meaningless on the master)
     number                this worker's among those of its host, in the order of their local ranks: who gets which GPU
     own_core              whether this rank may keep a core busy without taking it from another
@@ -37,7 +38,20 @@ class Topology:
     @property
     def leads_node(self) -> bool:
         """Is this the rank of its host that fetches what the host has once?"""
-        return bool(self.node.rank == 0)
+        return self.holds and bool(self.node.rank == 0)
+
+    @property
+    def holds(self) -> bool:
+        """Is this one of the ranks that hold it?"""
+        return bool(self.node != MPI.COMM_NULL)
+
+    def among(self, holds: bool) -> Topology:
+        """The same for what only those ranks hold that say so; all ranks call it."""
+        holders = self.comm.Split(0 if holds else MPI.UNDEFINED, key=self.comm.rank)
+        if holders == MPI.COMM_NULL:
+            return replace(self, node=MPI.COMM_NULL, leaders=MPI.COMM_NULL)
+        node = holders.Split_type(MPI.COMM_TYPE_SHARED, key=holders.rank)
+        return replace(self, node=node, leaders=holders.Split(0 if node.rank == 0 else MPI.UNDEFINED, key=holders.rank))
 
     @classmethod
     def find(cls, comm: MPI.Comm) -> Topology:

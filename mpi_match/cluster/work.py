@@ -6,17 +6,17 @@ subscribed to, and so is a value that is asked for by `=`.  So the work of a fil
 
     the product of its up to three rarest features, at most one of a name     1 for a filter without any
     × the share of the plane that its circle's square takes                   if it has an area
-    × how often its interface is not yet matched then                         if the answer is interfaces: after a match, an
-                                                                              engine passes over what is left of them
-    + a little, for being there                                               caches and lists on the way to others are longer
+    × how often its interface is not yet matched then                         if answers are interfaces: after a match, an
+                                                                              engine passes over what is left of one
+    + a little, for being there                                               it makes caches and lists longer
 
-An engine that scans (`ccm`, `clcb`, `counting`) looks at every constraint on the event's names: there it is the sum, over the
-constraints, of how often their names are published.
+An engine that scans (`ccm`, `clcb`, `counting`) looks at every constraint on the event's names: there it is the sum, over
+the constraints, of how often their names are published.
 
 Measured with `keyed` on a table whose first quarter of filters has one or two constraints on popular names and the others
-three to five on any: divided into four by count, the most loaded part took 3.2 times the mean time for an event, divided by this
-1.4 times; with such filters ever more frequent along the table, and with the published workloads, both stay below 1.3.  Like
-every guess about events it can be wrong.  That costs balance, never an answer.
+three to five on any: divided into four by count, the most loaded part took 3.2 times the mean time for an event, divided by
+this 1.4 times; with such filters ever more frequent along the table, and with the published workloads, both stay below 1.3.
+Like every guess about events it can be wrong.  That costs balance, never an answer.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def work_of(table: LargeTable, engine: str, *, filters: bool = False) -> Array:
     width = table.n_constraints / max(n, 1)
     rarest, last_name = np.ones((n, DEPTH), np.float32), np.full(n, -1, np.int64)
     scanned, likelihood = np.zeros(n, np.float32), np.zeros(n, np.float32)
-    for first, *block in table.rows():
-        columns = table.name_offsets, table.vocabulary.n_codes, width, first, *block
-        _add(*columns, rarest, last_name, scanned, likelihood)
+    for first, kind, lo, hi, filter_id in table.rows():
+        codes = table.name_offsets, table.n_codes
+        _add(*codes, width, first, kind, lo, hi, filter_id, rarest, last_name, scanned, likelihood)
     if engine in SCANNING:
         return scanned.astype(np.float64)
     share = _shares_of_plane(table)

@@ -1,0 +1,103 @@
+"""A member's part of the table: its own numbers of filters, and everybody's.
+
+A member numbers its filters from 0: those of its range first, then those that come while events are matched.  Filters that
+come are dealt out in turn, the k-th to member k modulo their number, so that every member and the master know without asking
+who has one.
+
+    everybody's    0 1 2 3 4 5 6 7     8  9  10  11        a table of 8 among three members, and four that came
+    member 1             0 1 2            3                first 3, stop 6
+
+Both numberings ascend together, so a member's answers stay in order.  Engines know nothing of it: `PartEngine` stands
+between, and is the one place where numbers are converted.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.batch import EventBatch
+from mpi_match.changes import Change, Changes
+from mpi_match.engines import Engine
+from mpi_match.matches import Matches
+
+
+class Part(NamedTuple):
+    """Filters `first` to `stop` of `n_filters`, and of those that come later the turns of `member` among `n_members`."""
+
+    member: int
+    n_members: int
+    first: int
+    stop: int
+    n_filters: int
+
+    @property
+    def n_own(self) -> int:
+        """Filters of its range."""
+        return self.stop - self.first
+
+    def n_local(self, n_filters: int) -> int:
+        """How many numbers it has given when the whole table has given `n_filters`."""
+        came = n_filters - self.n_filters
+        return self.n_own + max(0, -(-(came - self.member) // self.n_members))
+
+    def has(self, ids: Array) -> Array:
+        """bool: which of everybody's numbers are its filters?"""
+        came = ids.astype(np.int64) - self.n_filters
+        return np.where(came < 0, (self.first <= ids) & (ids < self.stop), came % self.n_members == self.member)
+
+    def to_local(self, ids: Array) -> Array:
+        """Its own numbers i64 of its filters."""
+        came = ids.astype(np.int64) - self.n_filters
+        return np.where(came < 0, came + self.n_filters - self.first, self.n_own + came // self.n_members)
+
+    def to_global(self, ids: Array) -> Array:
+        """Everybody's numbers i64 of its filters."""
+        came = ids.astype(np.int64) - self.n_own
+        return np.where(came < 0, came + self.stop, self.n_filters + came * self.n_members + self.member)
+
+    def changes(self, changes: Changes) -> Changes:
+        """Of some changes those to its filters, in its own numbers; an interface may leave any member."""
+        mine = (changes.kind == Change.REMOVE_INTERFACE) | self.has(changes.target)
+        kind, target, row = changes.kind[mine], changes.target[mine], changes.row[mine]
+        of_filter, adds = kind != Change.REMOVE_INTERFACE, kind == Change.ADD
+        target[of_filter] = self.to_local(target[of_filter])
+        added = changes.added.take(row[adds]) if changes.added is not None and adds.any() else None
+        row[adds] = np.arange(np.count_nonzero(adds))
+        return Changes(
+            kind=kind,
+            target=target,
+            area=changes.area[mine],
+            row=row,
+            interface=changes.interface[mine],
+            added=added,
+            n_filters=self.n_local(changes.n_filters),
+            n_interfaces=changes.n_interfaces,
+        )
+
+
+class PartEngine:
+    """An engine for the table of a part, as an engine that speaks in everybody's numbers."""
+
+    def __init__(self, engine: Engine, part: Part) -> None:
+        self._engine, self._part, self._n_filters = engine, part, part.n_filters
+        self.name, self.device, self.gpu = engine.name, engine.device, engine.gpu
+
+    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+        """See `Engine.match`."""
+        found = self._engine.match(batch, filters=filters)
+        if not filters:
+            return found
+        return Matches.from_counts(found.counts, self._part.to_global(found.ids), self._n_filters)
+
+    def update(self, changes: Changes) -> None:
+        """See `Engine.update`: of the changes those that concern the part."""
+        self._engine.update(self._part.changes(changes))
+        self._n_filters = changes.n_filters
+
+    @property
+    def nbytes(self) -> int:
+        """See `Engine.nbytes`."""
+        return self._engine.nbytes

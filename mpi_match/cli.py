@@ -24,6 +24,7 @@ from mpi_match.cli_options import (
     ENGINE,
     FILE,
     SCENARIO,
+    ByteSize,
     engine_option,
     filters_option,
     gpu_map_option,
@@ -121,7 +122,14 @@ def generate(
     "--placement",
     type=click.Choice(cluster.PLACEMENTS),
     default=cluster.RunOptions.placement,
-    help="Which filters a worker has.",
+    help="Which filters a worker has: all; a part, divided among all workers; a part, divided in each of --groups groups.",
+)
+@click.option("--groups", type=click.IntRange(1), help="Groups of workers for --placement hybrid.")
+@click.option(
+    "--memory-limit",
+    type=ByteSize(),
+    metavar="BYTES",
+    help="What the table may take of a worker's memory, such as 64M or 2G.",
 )
 @click.option(
     "--feed", type=click.Choice(cluster.FEEDS), default=cluster.RunOptions.feed, help="How a batch comes to a worker."
@@ -152,12 +160,12 @@ def generate(
 def run(as_json: bool, live: bool, report: Path | None, **options: Any) -> None:
     """Match an event table against a constraint table.
 
-    Alone it runs in this process.  Under MPI, rank 0 is the master and every other rank a worker:
+        Alone it runs in this process.  Under MPI, rank 0 is the master and every other rank a worker:
 
-        mpirun -n 3 python -m mpi4py -m mpi_match run --table table.h5 --events events.h5 -o matches.h5
+            mpirun -n 3 python -m mpi4py -m mpi_match run --table table.h5 --events events.h5 -o matches.h5
 
-    The answers are the same bytes whatever the ranks, the batch size and the schedule.  Large batches pass the most events a
-    second; with --batch 1 --credits 1 an event is answered before the next is sent, each as soon as can be.
+    The answers are the same bytes whatever the ranks, the batch size, the placement and the schedule.  Large batches pass
+    the most events a second; with --batch 1 --credits 1 an event is answered before the next is sent, as soon as can be.
 
     However a run ends, what was answered is in OUTPUT.journal until all of it is in OUTPUT.  The same command with --resume
     goes on from there, with any ranks, batch size and schedule, to the same bytes.  OUTPUT.run.json says how a run ended.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import click
 
@@ -34,6 +34,21 @@ class NameOf(click.ParamType):
         if value not in self.names():
             self.fail(f"there is no {value!r}; there are: {', '.join(self.names())}", param, ctx)
         return value
+
+
+class ByteSize(click.ParamType):
+    """A number of bytes, such as 1500000, 64M or 2G; K, M and G are 2^10, 2^20 and 2^30."""
+
+    name = "bytes"
+    _UNITS: ClassVar = {"": 0, "K": 10, "M": 20, "G": 30}
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number."""
+        number = str(value).rstrip("KMG")
+        unit = str(value)[len(number) :]
+        if not number.isdecimal() or unit not in self._UNITS or int(number) < 1:
+            self.fail(f"{value!r} is no number of bytes such as 64M or 2G", param, ctx)
+        return int(number) << self._UNITS[unit]
 
 
 ENGINE = NameOf("mpi_match.engines", "ENGINES", "auto")

@@ -38,7 +38,7 @@ DATA = {
         "event_table",
     ),
     *("events", "journal_file", "live_table", "matches", "model", "plain_rows", "recoding", "register", "rows"),
-    *("run_manifest", "standing", "storage", "strings", "table", "table_check", "vocabulary"),
+    *("large_table", "run_manifest", "standing", "storage", "strings", "table", "table_check", "vocabulary"),
 }
 MAY_IMPORT = {
     "data": {"data"},

@@ -9,12 +9,16 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from live_machine import run_machine
+from random_tables import SHAPES, random_subscriptions
 
 from mpi_match.changes import Change, Changes
 from mpi_match.engines import EngineError, keyed_live, open_engine
+from mpi_match.engines.keyed import consolidated
 from mpi_match.engines.keyed_grid import (
     BLOCK_WORDS,
     EVERYWHERE,
+    LOW,
+    N_GROUPS,
     Grid,
     cell_of,
     entry_of,
@@ -25,8 +29,9 @@ from mpi_match.engines.keyed_grid import (
     step_of,
     steps_of,
 )
+from mpi_match.engines.keyed_index import CODES
 from mpi_match.events import Events
-from mpi_match.model import Area, inside, make_event, make_filter
+from mpi_match.model import Area, Op, inside, make_event, make_filter
 from mpi_match.table import Table
 
 COORDINATES = (
@@ -71,6 +76,28 @@ def test_a_point_inside_is_in_a_cell_of_the_circle_and_its_entry_may_hold_it(
     steps = step_of(x, scale, here), step_of(y, scale, there)
     assert may_hold(entry, *steps, 255 & ~int(names))
     assert not asked or not may_hold(entry, *steps, int(names))
+
+
+def test_filters_without_an_equality_stand_under_three_of_their_names() -> None:
+    """For an event of five of nine names has three given ones far less often than one; an equality is rarer still."""
+    filters, _ = random_subscriptions(1, n_events=0, **SHAPES["areas and three names"])
+    equal = [make_filter("x", [(name, "=", i) for name in ("n1", "n2", "n3")], (i, 0, 1)) for i in range(50)]
+    table = Table.from_filters([*filters, *equal])
+    _, residents = consolidated(table, live=False)
+    no_anchor = len(residents.stripes) - N_GROUPS - 1
+    anchors = residents.first_steps(table.filters.area)[:, 5] & LOW
+    without = np.flatnonzero([all(each.op is not Op.EQ for each in f.constraints) for f in table.iter_filters()])
+    names = np.array([len({each.name for each in f.constraints}) for f in table.iter_filters()])
+    assert (anchors[without][names[without] >= 3] > no_anchor).mean() > 0.9
+    assert (np.delete(anchors, without) < no_anchor).all()
+
+
+def test_a_table_that_has_no_use_for_groups_has_none() -> None:
+    table = Table.from_filters([make_filter("x", [("a", "=", 1)], (0, 0, 1)), make_filter("x", [], (1, 1, 1))])
+    index, residents = consolidated(table, live=True)
+    no_anchor = index.n_virtual + int(index.views[0][int(index.table[CODES]) + index.n_virtual])
+    assert len(residents.stripes) == no_anchor + 1
+    assert residents.stripes[no_anchor] == 1
 
 
 def entries_in(grid: Grid) -> np.ndarray:

@@ -22,7 +22,7 @@ from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
 from mpi_match.engines import check_batch, check_changes
 from mpi_match.engines.keyed_filing import feature_weights
-from mpi_match.engines.keyed_grid import Grid
+from mpi_match.engines.keyed_grid import Grid, n_threes
 from mpi_match.engines.keyed_index import KeyedIndex
 from mpi_match.engines.keyed_live import Residents
 from mpi_match.engines.keyed_rows import FilterRows
@@ -150,8 +150,9 @@ class Keyed:
     def _reserve(self, batch: EventBatch) -> None:
         """Have room for the features of the batch's widest event."""
         widest = batch.widest
-        if self._sparse.shape[1] < 2 * widest + APART:
-            self._sparse = np.empty((self._threads, 2 * widest + APART), np.int64)
+        n_features = 2 * widest + n_threes(widest) + APART
+        if self._sparse.shape[1] < n_features:
+            self._sparse = np.empty((self._threads, n_features), np.int64)
             self._stack = np.empty((self._threads, 1 + self.index.depth * 2 * widest, 3), np.int64)
 
 

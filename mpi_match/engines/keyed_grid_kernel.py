@@ -42,6 +42,7 @@ from mpi_match.engines.keyed_grid import (
     KEEP,
     LOW,
     MIDDLE,
+    N_GROUPS,
     PLACE,
     SLOT_WORDS,
     STEP_WORDS,
@@ -54,7 +55,7 @@ from mpi_match.engines.keyed_warp import append, drainer, owner, put, running_su
 _on_gpu = scalars(device_function)
 _scale_of, _cell_of, _step_of, _span_of = _on_gpu.scale_of, _on_gpu.cell_of, _on_gpu.step_of, _on_gpu.span_of
 _hash_of_cell, _home_of, _entry_of, _may_hold = _on_gpu.hash_of_cell, _on_gpu.home_of, _on_gpu.entry_of, _on_gpu.may_hold
-_name_bit = _on_gpu.name_bit
+_name_bit, _group_of, _n_threes = _on_gpu.name_bit, _on_gpu.group_of, _on_gpu.n_threes
 _ONE, _32 = np.uint64(1), np.uint64(32)
 
 
@@ -165,6 +166,20 @@ def _leave(blocks: Any, home: Any, mask: Any, entry: Any) -> None:
                 return
 
 
+@device_function
+def _three(nth: Any, mine: Any, shift: Any) -> Any:
+    """The group of the nth three among an event's attributes, which ascend, counted from 0."""
+    c = np.int64(2)
+    while (c + 1) * c * (c - 1) // 6 <= nth:
+        c += 1
+    nth -= c * (c - 1) * (c - 2) // 6
+    b = np.int64(1)
+    while (b + 1) * b // 2 <= nth:
+        b += 1
+    a = nth - b * (b - 1) // 2
+    return _group_of(np.int64(mine[a]) >> shift, np.int64(mine[b]) >> shift, np.int64(mine[c]) >> shift)
+
+
 @lru_cache
 def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
     """The kernel for events of at most `width` attributes of type `packed` ("uint32", "uint64"), and one kind of answer."""
@@ -244,16 +259,16 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
         offsets, attributes        u32[n + 1], u32 or u64: the events (`EventBatch`)
         location                   f64[2n], or f64[1] when there are none
         t32, t64                   the index (`KeyedIndex.views`)
-        blocks, records, circles   the grid's blocks u64, and its slots as u32 and f64;  stripes u8[P + 1]
+        blocks, records, circles   the grid's blocks u64, and its slots as u32 and f64;  stripes: its u8
         words                      the checks of its filters
         levels                     i64[n_levels]: levels in use
         found_of, ids              as in `keyed_kernel`, in (what the trie gave, or 0) and out
 
-        Launch: one warp per event.  Every lane takes a feature of the event, and one of them no feature, which is the anchor
-        of filters without one; then the stripes of all those features are dealt out to the lanes.  Slots that may hold the
-        event are queued in shared memory, and judged as soon as there is one for every lane.  Answers are appended as they
-        are found, then sorted; where several filters gave the same, one stays.  Work: a block for each level, anchor of the
-        event and stripe; a slot and its checks for each entry that may match.
+        Launch: one warp per event.  Every lane takes a feature or a group of the event, and one of them nothing, the anchor
+        of filters without a feature; then the stripes of all those anchors are dealt out to the lanes.  Slots that may hold
+        the event are queued in shared memory, and judged as soon as there is one for every lane.  Answers are appended as
+        they are found, then sorted; where several filters gave the same, one stays.  Work: a block for each level, anchor of
+        the event and stripe; a slot and its checks for each entry that may match.
         """
         thread = np.int64(cuda.threadIdx.x)
         number = (np.int64(cuda.blockIdx.x) * cuda.blockDim.x + thread) // WARP
@@ -270,6 +285,9 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
         first = np.int64(np.uint32(offsets[number] - offsets[0]))
         n = np.int64(np.uint32(offsets[number + 1] - offsets[0])) - first
         shift, codes, n_virtual = np.int64(t64[SHIFT]), np.int64(t64[CODES]), np.int64(t64[N_VIRTUAL])
+        no_anchor = n_virtual + np.int64(t32[codes + n_virtual])
+        n_groups = _n_threes(n) if stripes.size > no_anchor + 1 else np.int64(0)
+        n_anchors = 2 * n + 1 + n_groups
         absent = np.int64(255)
         for a in range(n):
             mine[a] = attributes[first + a]
@@ -291,14 +309,17 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
             cell = _hash_of_cell(level, column, row)
             about = ((x, y, step_x, step_y, absent), event, index, grid, answers)
             at = np.int64(0)
-            while at <= 2 * n:
-                turn, anchor = at + lane(), np.int64(stripes.size - 1)
-                if turn < 2 * n:
+            while at < n_anchors:
+                turn, anchor = at + lane(), no_anchor
+                if turn > 2 * n and turn < n_anchors:
+                    three = turn - 2 * n - 1
+                    anchor += 1 + (three if n_groups == N_GROUPS else _three(three, mine, shift))
+                elif turn < 2 * n:
                     packed_ = np.int64(mine[turn >> 1])
                     name = packed_ >> shift
                     code = packed_ & ((np.int64(1) << shift) - 1)
                     anchor = name if turn & 1 else n_virtual + np.int64(t32[codes + name]) + code
-                spread = np.int64(stripes[anchor]) if turn <= 2 * n else np.int64(0)
+                spread = np.int64(stripes[anchor]) if turn < n_anchors else np.int64(0)
                 end = running_sum((np.int64(1) << spread) >> 1)
                 n_homes = shuffle(end, WARP - 1)
                 begin = np.int64(0)

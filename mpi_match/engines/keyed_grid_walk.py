@@ -15,12 +15,15 @@ from mpi_match.engines.keyed_grid import (
     EVERYWHERE,
     FILTER,
     MIDDLE,
+    N_GROUPS,
     PLACE,
     SLOT_WORDS,
     cell_of,
+    group_of,
     hash_of_cell,
     home_of,
     may_hold,
+    n_threes,
     name_bit,
     scale_of,
     step_of,
@@ -34,14 +37,15 @@ from mpi_match.engines.keyed_verify import verify
 def enter_anchors(
     attributes: Any, first: Any, last: Any, t32: Any, t64: Any, stripes: Any, anchors: Any, thread: Any
 ) -> Any:
-    """Put the features of attributes[first:last] that are anchors into `anchors`, and no feature if that is one.
+    """Put the features and groups of attributes[first:last] that are anchors into `anchors`, and nothing, if that is one.
 
     Returns how many those are, and the bits of the Bloom filter of names that no attribute has.
     """
     shift, codes, n_virtual = np.int64(t64[SHIFT]), np.int64(t64[CODES]), np.int64(t64[N_VIRTUAL])
     code_mask = (np.int64(1) << shift) - 1
-    anchors[thread, 0] = len(stripes) - 1
-    n, absent = np.int64(stripes[len(stripes) - 1] > 0), np.int64(255)
+    no_anchor = n_virtual + np.int64(t32[codes + n_virtual])
+    anchors[thread, 0] = no_anchor
+    n, absent = np.int64(stripes[no_anchor] > 0), np.int64(255)
     for place in range(first, last):
         packed = np.int64(attributes[place])
         name = packed >> shift
@@ -51,6 +55,21 @@ def enter_anchors(
             if stripes[feature] > 0:
                 anchors[thread, n] = feature
                 n += 1
+    if len(stripes) > no_anchor + 1:
+        if n_threes(last - first) == N_GROUPS:
+            for anchor in range(no_anchor + 1, len(stripes)):
+                if stripes[anchor] > 0:
+                    anchors[thread, n] = anchor
+                    n += 1
+        else:
+            for i in range(first, last):
+                for j in range(i + 1, last):
+                    for k in range(j + 1, last):
+                        a, b, c = np.int64(attributes[i]), np.int64(attributes[j]), np.int64(attributes[k])
+                        anchor = no_anchor + 1 + group_of(a >> shift, b >> shift, c >> shift)
+                        if stripes[anchor] > 0:
+                            anchors[thread, n] = anchor
+                            n += 1
     return n, absent
 
 

@@ -14,6 +14,9 @@ What is removed is used again: slots are alike, words are given out in powers of
 than the most filters there were at a time.  An added filter always goes to the grid, under one anchor, where the trie would
 have filed it under several features: a table that has been replaced by and by is matched somewhat slower than when it is
 compiled anew.
+
+The anchors of added filters are chosen as those of the table: groups only where filters of the table had a use for them, so
+that no event looks into groups in vain.
 """
 
 from __future__ import annotations
@@ -31,8 +34,10 @@ from mpi_match.engines.keyed_grid import (
     KEEP,
     LOW,
     MAX_STRIPES,
+    N_GROUPS,
     N_LEVELS,
     STEP_WORDS,
+    group_of,
     level_of,
     name_bit,
     occupancy,
@@ -71,7 +76,7 @@ class Residents:
     """The books of one table, which changes if it is `live`.
 
     words     packed     checks of the filters in the grid, each at its place
-    stripes   u8[P + 1]  see `keyed_grid.Grid`
+    stripes   see `keyed_grid.Grid`
     levels    bool[N]    levels that are, or once were, in use
     n_slots   slots that have been given out
     capacity  slots there are
@@ -82,8 +87,11 @@ class Residents:
         self.n_slots = self.capacity = len(filters)
         self._no_anchor = rows.n_features
         self._weight = weight[: self._no_anchor]
+        self._width = float(np.mean(table.filters.size)) if table.n_filters else 0.0
         self._place, self.words = checks_of(table, rows, filters)
+        self._has_groups = True
         self._key = self._keys_of(filters, rows)
+        self._has_groups = bool((self._key & LOW).max(initial=0) > self._no_anchor)
         self._filter = filters.astype(np.uint32)
         self.levels = np.zeros(N_LEVELS, bool)
         _note_levels(area, self.levels)
@@ -110,14 +118,15 @@ class Residents:
         return sum(array.nbytes for array in books)
 
     def _keys_of(self, filters: Array, rows: FilterRows) -> Array:
-        """u64: the rarest feature of each filter, P for one that has none; and the Bloom filter of its names << 32."""
+        """u64: the anchor of each filter; and the Bloom filter of its names << 32."""
         keys = np.empty(len(filters), np.uint64)
-        _fill_keys(filters, rows.offsets, rows.records, rows.first_feature, self._weight, keys)
+        rows_of = (rows.offsets, rows.records, rows.first_feature)
+        _fill_keys(filters, *rows_of, self._weight, self._width, self._has_groups, keys)
         return keys
 
     def _spread(self, area: Array) -> Array:
         """Stripes for the anchors of the table's filters: so many that a stripe has few entries."""
-        stripes = np.zeros(self._no_anchor + 1, np.uint8)
+        stripes = np.zeros(self._no_anchor + 1 + (N_GROUPS if self._has_groups else 0), np.uint8)
         anchors = self._key & LOW
         entries, sharing = occupancy(area, anchors, len(stripes))
         used = np.unique(anchors).astype(np.int64)
@@ -315,17 +324,48 @@ def _note_levels(area: Array, levels: Array) -> None:
 
 
 @parallel_jit
-def _fill_keys(filters: Array, offsets: Array, records: Array, first_feature: Array, weight: Array, keys: Array) -> None:
-    """The feature of least weight among each filter's, or how many there are, and the Bloom filter of its names."""
+def _fill_keys(
+    filters: Array,
+    offsets: Array,
+    records: Array,
+    first_feature: Array,
+    weight: Array,
+    width: float,
+    groups: bool,
+    keys: Array,
+) -> None:
+    """The anchor of each filter, and the Bloom filter of its names.
+
+    That is its feature of least weight or, if `groups` may be anchors, the three of its names of least weight, where an
+    event of `width` attributes has those half as often.
+    """
     for i in numba.prange(len(filters)):
         rarest, names = np.int64(len(weight)), np.uint64(0)
+        a, b, c = np.int64(-1), np.int64(-1), np.int64(-1)  # those names, the rarest first
         for row in range(offsets[filters[i]], offsets[filters[i] + 1]):
             op, name, lo = records[row, KIND] & 15, np.int64(records[row, NAME]), np.int64(records[row, LO])
             feature = feature_of(op, name, lo, first_feature[name])
-            if feature >= 0:
-                names |= name_bit(name)
-                if rarest == len(weight) or weight[feature] < weight[rarest]:
-                    rarest = feature
+            if feature < 0:
+                continue
+            names |= name_bit(name)
+            if rarest == len(weight) or weight[feature] < weight[rarest]:
+                rarest = feature
+            if name in (a, b, c):
+                continue
+            if a < 0 or weight[name] < weight[a]:
+                a, b, c = name, a, b
+            elif b < 0 or weight[name] < weight[b]:
+                b, c = name, b
+            elif c < 0 or weight[name] < weight[c]:
+                c = name
+        alone = 1.0 if rarest == len(weight) else min(weight[rarest] * width, 1.0)
+        if not groups or c < 0:
+            three = 1.0
+        else:
+            three = min(weight[a] * width, 1.0) * min(weight[b] * width, 1.0) * min(weight[c] * width, 1.0)
+        if three < alone / 2:
+            first, last = min(a, b, c), max(a, b, c)
+            rarest = len(weight) + 1 + group_of(first, a + b + c - first - last, last)
         keys[i] = np.uint64(rarest) | names << np.uint64(32)
 
 

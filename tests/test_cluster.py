@@ -39,8 +39,8 @@ from mpi_match.cluster.write_behind import MOST_WAITING, WriteBehind
 from mpi_match.engines import open_engine
 from mpi_match.event_table import BLOCK_EVENTS, EventTable, save_events
 from mpi_match.events import Events
-from mpi_match.live_table import Refusal
 from mpi_match.journal_file import Identity
+from mpi_match.live_table import Refusal
 from mpi_match.matches import Matches, MatchesFile, MatchesWriter
 from mpi_match.model import Area, Type, covers, make_filter
 from mpi_match.rows import ChangeRow

@@ -36,7 +36,7 @@ def row_of(record: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-RUN_COLUMNS = "| scenario | events | events a second | commit |"
+RUN_COLUMNS = "| scenario | events | workers | feed | results | events a second | commit |"
 
 
 def run_row_of(record: dict[str, Any]) -> str:
@@ -45,7 +45,8 @@ def run_row_of(record: dict[str, Any]) -> str:
         raise ValueError(f"the answers of {record['command']} were not right")
     rate = {key: f"{value / 1e6:.1f}" for key, value in record["events_per_s"].items()}
     spread = f"{rate['median']} M ({rate['min']} to {rate['max']})"
-    return f"| `{record['scenario']}` | {record['events']:,} | {spread} | `{record['commit']}` |"
+    how = f"{record['workers']} | {record.get('feed', 'master')} | {record.get('results', 'master')}"
+    return f"| `{record['scenario']}` | {record['events']:,} | {how} | {spread} | `{record['commit']}` |"
 
 
 def runs_in(path: Path) -> list[dict[str, Any]]:

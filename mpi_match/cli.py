@@ -19,22 +19,30 @@ import click
 
 import mpi_match
 from mpi_match import cluster
+from mpi_match.cli_bench import bench
 from mpi_match.cli_compile import compile_
 from mpi_match.cli_options import (
-    ENGINE,
     FILE,
     SCENARIO,
     ByteSize,
+    credits_option,
     engine_option,
+    feed_option,
     filters_option,
     gpu_map_option,
+    groups_option,
     id_option,
+    journal_option,
     json_option,
     location_option,
+    placement_option,
+    results_option,
+    schedule_option,
+    share_gpus_option,
     strict_option,
     threads_option,
 )
-from mpi_match.cli_watch import live_option, need_matplotlib, plot, report_option, watching
+from mpi_match.cli_watch import live_option, plot, report_option, watching
 from mpi_match.exits import BAD_INPUT, ENVIRONMENT, Failure, Group, run_as_program
 from mpi_match.terminal import Progress, plural, print_json, rate, say, seconds
 
@@ -55,6 +63,7 @@ def commands() -> None:
 
 commands.add_command(compile_)
 commands.add_command(plot)
+commands.add_command(bench)
 
 
 @commands.command(short_help="Make a workload to play with.")
@@ -112,46 +121,22 @@ def generate(
 @click.option("-o", "--output", type=FILE, required=True, help="File of matches to write.")
 @engine_option
 @click.option("--batch", type=click.IntRange(1), default=cluster.RunOptions.batch, help="Events in a batch.")
-@click.option(
-    "--schedule",
-    type=click.Choice(cluster.SCHEDULES),
-    default=cluster.RunOptions.schedule,
-    help="Which worker gets a batch.",
-)
-@click.option(
-    "--placement",
-    type=click.Choice(cluster.PLACEMENTS),
-    default=cluster.RunOptions.placement,
-    help="Which filters a worker has: all; a part, divided among all workers; a part, divided in each of --groups groups.",
-)
-@click.option("--groups", type=click.IntRange(1), help="Groups of workers for --placement hybrid.")
+@schedule_option
+@placement_option
+@groups_option
 @click.option(
     "--memory-limit",
     type=ByteSize(),
     metavar="BYTES",
     help="What the table may take of a worker's memory, such as 64M or 2G.",
 )
-@click.option(
-    "--feed", type=click.Choice(cluster.FEEDS), default=cluster.RunOptions.feed, help="How a batch comes to a worker."
-)
-@click.option(
-    "--results",
-    type=click.Choice(cluster.RESULTS),
-    default=cluster.RunOptions.results,
-    help="Who writes the answers; local: every worker, beside the output.",
-)
-@click.option(
-    "--credits",
-    type=click.IntRange(1),
-    default=cluster.RunOptions.credits,
-    help="Batches that a worker may hold unanswered.",
-)
+@feed_option
+@results_option
+@credits_option
 @gpu_map_option
-@click.option("--share-gpus", is_flag=True, help="Let two workers be on one GPU, which is refused otherwise.")
+@share_gpus_option
 @click.option("--resume", is_flag=True, help="Go on from the journal of a run that did not end, if there is one.")
-@click.option(
-    "--journal/--no-journal", default=cluster.RunOptions.journal, help="Keep answers safe in a journal until all are there."
-)
+@journal_option
 @filters_option
 @threads_option
 @live_option
@@ -343,53 +328,6 @@ def doctor(as_json: bool) -> None:
         click.echo("\n".join(finding_lines(findings)))
     if not well:
         raise Failure("something is missing that every run needs; see above", ENVIRONMENT)
-
-
-@commands.command(short_help="Measure engines on the published workloads.")
-@click.argument("scenarios", metavar="SCENARIO...", type=SCENARIO, nargs=-1, required=True)
-@click.option(
-    "--engine", "engines", type=ENGINE, multiple=True, default=["auto"], help="Engine to measure; several are compared."
-)
-@click.option("--filters", "n_filters", type=click.IntRange(1), help="Number of filters.  [default: the scenario's own]")
-@click.option("--events", "n_events", type=click.IntRange(1), default=100_000, help="Number of events.")
-@click.option(
-    "--batch", type=click.IntRange(1), default=65_536, help="Events in a batch; 1 also measures the latency of an event."
-)
-@click.option("--repetitions", type=click.IntRange(1), default=5, help="Timed runs over all events; the median is reported.")
-@click.option("--seed", type=click.IntRange(0), default=0, help="Seed of filters and events.")
-@click.option("--device", type=click.IntRange(0), metavar="N", help="Number of the GPU.  [default: by local rank]")
-@threads_option
-@click.option("--check", type=click.IntRange(0), default=10, help="Events whose answers are judged by another engine.")
-@click.option("-o", "--output", type=FILE, help="Add the JSON lines to this file instead of printing them.")
-@click.option("--plot", type=FILE, help="Draw events per second into this file (.png, .svg, .pdf).")
-def bench(
-    scenarios: tuple[str, ...], engines: tuple[str, ...], output: Path | None, plot: Path | None, **options: Any
-) -> None:
-    """Measure engines on each SCENARIO (see `generate`), and check their answers.
-
-    Table, index and matching are timed apart; medians and spread over the repetitions.
-
-    One JSON line for each result on standard output, with machine, commit and command; a table for people on standard error.
-    A wrong answer is no result: exit code 1.
-    """
-    from mpi_match import report
-    from mpi_match.experiments import compare
-
-    if plot is not None:
-        need_matplotlib("--plot")  # before the measuring, not after
-    results = []
-    for scenario in scenarios:
-        found = compare(scenario, engines, **options)
-        results += found
-        if output is None:
-            for result in found:
-                click.echo(report.json_line(result))
-        else:
-            report.append_json(output, found)
-    say(report.text_table(results).rstrip())
-    if plot is not None:
-        report.plot(results, plot)
-        say(f"{plot} written")
 
 
 def main() -> None:

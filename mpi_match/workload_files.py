@@ -13,6 +13,7 @@ Events are made and written in chunks, so their number is bounded by the disk.  
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Any
 from mpi_match.event_table import KIND_OF_FILE, event_counts, save_events
 from mpi_match.plain_rows import event_rows, subscription_rows
 from mpi_match.rows import EventForm
-from mpi_match.storage import Part, parts_directory, write_index
+from mpi_match.storage import Part, Reader, parts_directory, write_index
 from mpi_match.table import Table
 from mpi_match.vocabulary import Vocabulary
 from mpi_match.workloads import CHUNK_EVENTS, Scenario
@@ -38,11 +39,12 @@ def write_workload(
     seed: int = 0,
     format_: str = "h5",
     progress: Callable[[int, int], None] | None = None,
+    divided: bool = False,
 ) -> dict[str, Any]:
     """Write a workload's subscriptions and events into `directory`, which is created; returns what was written.
 
     The same scenario, counts and seed give the same rows in either format.  `progress(done, total)` counts filters and
-    events.  Raises StorageError and OSError.
+    events.  With `divided` an event table is an index over parts even if one file would do.  Raises StorageError, OSError.
     """
     started = time.perf_counter()
     directory.mkdir(parents=True, exist_ok=True)
@@ -67,9 +69,11 @@ def write_workload(
         table = Table.from_draft(draft)
         table.save(paths[0])
         tell(scenario.n_filters, total)
-        _write_events(
-            paths[1], scenario, n_events, seed, table.vocabulary, lambda done: tell(scenario.n_filters + done, total)
-        )
+
+        def told(done: int) -> None:
+            tell(scenario.n_filters + done, total)
+
+        _write_events(paths[1], scenario, n_events, seed, table.vocabulary, told, divided)
     files = {"subscriptions": str(paths[0]), "event_file": str(paths[1])}
     return {**summary, "events": n_events, **files, "wall_s": time.perf_counter() - started}
 
@@ -93,12 +97,33 @@ def events_of_a_part(scenario: Scenario) -> int:
     return CHUNK_EVENTS * max(64 // scenario.event_size[1], 1)
 
 
+def repeat_events(path: Path, times: int, output: Path) -> None:
+    """Write an event table that is another one so many times over, and takes no room: an index of the same parts again.
+
+    `path` is an index (`write_workload` with `divided`).  Both belong together from then on.  Raises StorageError, OSError.
+    """
+    link = parts_directory(output)
+    link.unlink(missing_ok=True)
+    link.symlink_to(os.path.relpath(parts_directory(path), link.parent))
+    with Reader(path, KIND_OF_FILE) as reader:
+        rows = reader.rows or []
+        parts = [Part(s.path.name, n, str(s.attributes["digest"])) for s, n in zip(reader.sources, rows, strict=True)]
+        counts = {"n_events": times * sum(rows), "vocabulary": reader.attribute("vocabulary")}
+    write_index(output, KIND_OF_FILE, parts * times, counts)
+
+
 def _write_events(
-    path: Path, scenario: Scenario, n_events: int, seed: int, vocabulary: Vocabulary, tell: Callable[[int], None]
+    path: Path,
+    scenario: Scenario,
+    n_events: int,
+    seed: int,
+    vocabulary: Vocabulary,
+    tell: Callable[[int], None],
+    divided: bool,
 ) -> None:
-    """One file when the events fit into one part; otherwise an index over several."""
+    """One file when the events fit into one part, unless it is to be `divided`; otherwise an index over several."""
     part_events = events_of_a_part(scenario)
-    if n_events <= part_events:
+    if n_events <= part_events and not divided:
         save_events(scenario.events(n_events, seed), path, vocabulary)
         tell(n_events)
         return

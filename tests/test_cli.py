@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from mpi_match import doctor, engines, exits, terminal, verify, workloads
+from mpi_match import doctor, engines, exits, mpirun, terminal, verify, workloads
 from mpi_match.cli import commands
 from mpi_match.event_table import EventTable
 from mpi_match.matches import Matches, MatchesFile, MatchesWriter
@@ -665,11 +665,11 @@ def test_verbose_logs_decisions_on_standard_error(workload):
 
 def in_ranks(n, *command, check=True):
     flags = ["--oversubscribe", "--allow-run-as-root", "--bind-to", "none", "--mca", "btl", "vader,tcp,self"]
-    version = in_a_process(doctor.launcher(), "--version").stdout
-    return in_a_process(doctor.launcher(), *(flags if "Open MPI" in version else []), "-n", n, *command, check=check)
+    version = in_a_process(mpirun.find(), "--version").stdout
+    return in_a_process(mpirun.find(), *(flags if "Open MPI" in version else []), "-n", n, *command, check=check)
 
 
-needs_mpirun = pytest.mark.skipif(doctor.launcher() is None, reason="no mpirun beside this Python or on PATH")
+needs_mpirun = pytest.mark.skipif(mpirun.find() is None, reason="no mpirun beside this Python or on PATH")
 
 
 @pytest.mark.mpi
@@ -726,7 +726,7 @@ def every_command(group=commands, path=()):
 
 def test_every_command_and_option_is_documented():
     found = dict(every_command())
-    names = ["bench", "doctor", "export", "generate", "inspect", "match", "run", "verify"]
+    names = ["bench", "doctor", "export", "generate", "inspect", "match", "plot", "run", "verify"]
     assert set(found) == {(name,) for name in names} | {("compile", what) for what in ("subscriptions", "events", "changes")}
     for path, command in found.items():
         shown = mpi_match(*path, "--help").stdout

@@ -247,7 +247,7 @@ def test_the_figure_has_the_workers_and_what_went_wrong(path: Path, clock: Clock
     drawn = (tmp_path / "run.svg").read_text(encoding="utf-8")
     assert all(f"<!-- {word} -->" in drawn for word in ("worker 1", "worker 2", "lost", "events per second"))
     assert "<!-- overdue -->" not in drawn
-    done = execute([sys.executable, "-m", "mpi_match", "plot", str(path), "-o", str(tmp_path / "run.png")])
+    done = execute([sys.executable, "-m", "mpi_match", "plot", str(path)])
     assert (done.returncode, done.stderr) == (0, f"{tmp_path / 'run.png'} written\n")
     assert (tmp_path / "run.png").stat().st_size > 10_000
 

@@ -1,0 +1,203 @@
+"""`bench`: engines side by side in this process, or runs with more and more workers."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from mpi_match import cluster
+from mpi_match.cli_options import (
+    ENGINE,
+    FILE,
+    SCENARIO,
+    credits_option,
+    feed_option,
+    groups_option,
+    journal_option,
+    placement_option,
+    results_option,
+    schedule_option,
+    share_gpus_option,
+    threads_option,
+)
+from mpi_match.cli_watch import need_matplotlib
+from mpi_match.exits import Command
+from mpi_match.terminal import say
+
+ENGINE_EVENTS, SCALING_EVENTS = 100_000, 2**22
+_OF_RUNS = (
+    "schedule",
+    "placement",
+    "groups",
+    "feed",
+    "results",
+    "credits",
+    "journal",
+    "share_gpus",
+    "mpirun_flags",
+    "directory",
+)
+"""Options that only runs with workers have."""
+
+
+class Workers(click.ParamType):
+    """Numbers of workers, as in `1,2,4,8`."""
+
+    name = "workers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        """The numbers, ascending, each once."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            found = tuple(sorted({int(each) for each in value.split(",")}))
+        except ValueError:
+            found = ()
+        if not found or found[0] < 1:
+            self.fail(f"{value!r} is no list of numbers of workers, such as 1,2,4,8", param, ctx)
+        return found
+
+
+@click.command("bench", cls=Command, short_help="Measure engines, or scaling, on the published workloads.")
+@click.argument("scenarios", metavar="SCENARIO...", type=SCENARIO, nargs=-1, required=True)
+@click.option(
+    "--engine", "engines", type=ENGINE, multiple=True, default=["auto"], help="Engine to measure; several are compared."
+)
+@click.option("--filters", "n_filters", type=click.IntRange(1), help="Number of filters.  [default: the scenario's own]")
+@click.option(
+    "--events",
+    "n_events",
+    type=click.IntRange(1),
+    help=f"Number of events.  [default: {ENGINE_EVENTS:,}; with --scaling {SCALING_EVENTS:,}]",
+)
+@click.option(
+    "--batch", type=click.IntRange(1), default=65_536, help="Events in a batch; 1 also measures the latency of an event."
+)
+@click.option("--repetitions", type=click.IntRange(1), default=5, help="Timed runs over all events; the median is reported.")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Seed of filters and events.")
+@click.option("--device", type=click.IntRange(0), metavar="N", help="Number of the GPU.  [default: by local rank]")
+@threads_option
+@click.option("--check", type=click.IntRange(0), default=10, help="Events whose answers are judged by another engine.")
+@click.option("--scaling", type=Workers(), metavar="W,W,...", help="Measure runs with so many workers, strong and weak.")
+@schedule_option
+@placement_option
+@groups_option
+@feed_option
+@results_option
+@credits_option
+@journal_option
+@share_gpus_option
+@click.option("--mpirun-flags", envvar="MPIRUN_FLAGS", default="", metavar="FLAGS", help="What mpirun is told.")
+@click.option("--directory", type=FILE, help="Where the workload is made, and found again.  [default: for this run only]")
+@click.option("-o", "--output", type=FILE, help="Add the JSON lines to this file instead of printing them.")
+@click.option("--plot", type=FILE, help="Draw events per second into this file (.png, .svg, .pdf).")
+@click.pass_context
+def bench(
+    ctx: click.Context,
+    scenarios: tuple[str, ...],
+    engines: tuple[str, ...],
+    scaling: tuple[int, ...] | None,
+    output: Path | None,
+    plot: Path | None,
+    **options: Any,
+) -> None:
+    """Measure engines on each SCENARIO (see `generate`), and check their answers.
+
+    Table, index and matching are timed apart; medians and spread over the repetitions.
+
+    With --scaling, runs of a master and workers are launched and measured, from events on disk to answers on disk: strong
+    (the same events for all) and weak (as many for each worker).  --schedule, --placement, --groups, --feed,
+    --results, --credits, --journal and --share-gpus are those of `run`; a worker has the same threads in every run.
+
+    One JSON line for each result on standard output, with machine, commit and command; a table for people on standard error.
+    A wrong answer is no result: exit code 1.
+    """
+    given = {name for name in options if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    wrong = {"device"} & given if scaling else set(_OF_RUNS) & given
+    if wrong:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(wrong))
+        raise click.UsageError(f"{names} cannot be used {'with' if scaling else 'without'} --scaling")
+    if plot is not None:
+        need_matplotlib("--plot")  # before the measuring, not after
+    of_runs = {name: options.pop(name) for name in _OF_RUNS}
+    options["n_events"] = options["n_events"] or (SCALING_EVENTS if scaling else ENGINE_EVENTS)
+    if scaling:
+        del options["device"]
+        _scale(scenarios, engines, scaling, of_runs, options, output, plot)
+    else:
+        _compare(scenarios, engines, options, output, plot)
+
+
+def _compare(
+    scenarios: Sequence[str], engines: Sequence[str], options: dict[str, Any], output: Path | None, plot: Path | None
+) -> None:
+    from mpi_match import report
+    from mpi_match.experiments import compare
+
+    results = []
+    for scenario in scenarios:
+        found = compare(scenario, engines, **options)
+        results += found
+        _give(found, output)
+    say(report.text_table(results).rstrip())
+    if plot is not None:
+        report.plot(results, plot)
+        say(f"{plot} written")
+
+
+def _scale(
+    scenarios: Sequence[str],
+    engines: Sequence[str],
+    workers: tuple[int, ...],
+    of_runs: dict[str, Any],
+    options: dict[str, Any],
+    output: Path | None,
+    plot: Path | None,
+) -> None:
+    from mpi_match.scaling import Plan, scale
+    from mpi_match.scaling_report import plot_scaling, scaling_table
+
+    flags, directory = of_runs.pop("mpirun_flags"), of_runs.pop("directory")
+    same = [word for name, value in of_runs.items() for word in _words_of(name, value)]
+    results = []
+    for scenario in scenarios:
+        for engine in engines:
+            how = ("--engine", engine, *same)
+            plan = Plan(scenario, workers, how=how, flags=tuple(shlex.split(flags)), **options)
+            with nullcontext(directory) if directory else tempfile.TemporaryDirectory(prefix="mpi-match-") as place:
+                found = scale(plan, Path(place) / scenario)
+            results += found
+            _give(found, output)
+            say(scaling_table(found))
+    if plot is not None:
+        plot_scaling(results, plot)
+        say(f"{plot} written")
+
+
+def _words_of(name: str, value: Any) -> list[str]:
+    """An option of `run`, as it is written; nothing when it is not given, or a flag as it is anyhow."""
+    option = name.replace("_", "-")
+    if value is None:
+        return []
+    if not isinstance(value, bool):
+        return [f"--{option}", str(value)]
+    if value is getattr(cluster.RunOptions, name):
+        return []
+    return [f"--{option}" if value else f"--no-{option}"]
+
+
+def _give(results: Sequence[dict[str, Any]], output: Path | None) -> None:
+    from mpi_match import report
+
+    if output is None:
+        for result in results:
+            click.echo(report.json_line(result))
+    else:
+        report.append_json(output, results)

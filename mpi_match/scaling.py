@@ -1,0 +1,206 @@
+"""Strong and weak scaling: the same run with more and more workers, each through the launcher.
+
+    strong   the same events whatever the workers: how much sooner are they done?
+    weak     as many events for each worker: is W times the work of W workers done in the same time?
+
+* **Timed** by the runs themselves: from the first batch read to the last answer on disk.  Starting, loading and building
+  come before that.
+* **Warm.**  A round of runs, one for each number of workers, is made and not counted; it compiles and fills caches.
+* **Side by side.**  Numbers of workers take turns, round by round, so that a machine that slows down slows all.
+* **Alike.**  A worker has the same CPU threads in every run, as many as it has in the largest.
+* **Checked.**  A sample of the first answers is judged (`verify`); every other run's answers are compared with these, event
+  by event.  Weak scaling has the events of the strong one several times over, so its answers are theirs several times
+  over.  One difference, and there is no result: WrongAnswer.
+
+Speed-up and efficiency are against the smallest number of workers, in events per second; both kinds have the same scale, an
+efficiency of 1 being linear.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import mpi_match
+from mpi_match import mpirun
+from mpi_match.experiments import WrongAnswer
+from mpi_match.machine import command, commit, machine, versions
+from mpi_match.matches import Matches, MatchesFile
+from mpi_match.mpirun import LaunchError
+from mpi_match.verify import verify
+from mpi_match.workload_files import repeat_events, write_workload
+from mpi_match.workloads import SCENARIOS
+
+KINDS = ("strong", "weak")
+ROOT = Path(mpi_match.__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is run: `n_events` events of a scenario (for each worker, when weak), by `workers` workers, in ascending numbers.
+
+    `how` are options of `mpi-match run` that are the same in all runs; `flags` are the launcher's.
+    """
+
+    scenario: str
+    workers: tuple[int, ...]
+    n_events: int
+    n_filters: int | None = None
+    repetitions: int = 5
+    batch: int = 65_536
+    seed: int = 0
+    check: int = 10
+    threads: int | None = None
+    how: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+
+    @property
+    def threads_each(self) -> int:
+        """CPU threads of a worker."""
+        return self.threads or max(len(os.sched_getaffinity(0)) // self.workers[-1], 1)
+
+
+Run = Callable[[Plan, int, Path, Path, Path], dict[str, Any]]
+
+
+def launched(plan: Plan, workers: int, table: Path, events: Path, output: Path) -> dict[str, Any]:
+    """Run one master and so many workers; the run's summary.  Raises LaunchError."""
+    files = ["--table", str(table), "--events", str(events), "-o", str(output)]
+    how = ["--batch", str(plan.batch), "--threads", str(plan.threads_each), *plan.how]
+    words = mpirun.command(workers + 1, plan.flags, ["run", *files, *how, "--json"])
+    here = {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
+    done = subprocess.run(words, env={**os.environ, **here}, capture_output=True, text=True, check=False)
+    summary = next((line for line in done.stdout.splitlines() if line.startswith("{")), None)
+    if done.returncode or summary is None:
+        said = [line for line in done.stderr.splitlines() if line.startswith("mpi-match")] or done.stderr.splitlines()
+        raise LaunchError(f"a run of {workers} workers failed: {' '.join(said) or f'exit code {done.returncode}'}")
+    found: dict[str, Any] = json.loads(summary)
+    return found
+
+
+def scale(plan: Plan, directory: Path, run: Run = launched) -> list[dict[str, Any]]:
+    """Measure a plan in both kinds; one result for each kind and number of workers.
+
+    The workload is written to `directory` (table, events, answers: room for about 100 bytes an event), and is found there
+    again by a later call with the same scenario, filters, events and seed.  A result holds only plain values: `what`
+    ("scaling"), `kind`, `scenario`, `n_filters`, `n_constraints`, `workers`, `n_events` (in all), `batch`, `repetitions`,
+    `seed`, `threads`, `how`, `mpi`, `engine`, `device`, `events_per_s` (median, min, max over the repetitions),
+    `events_per_s_each`, `speed_up`, `efficiency`, `round_trip_us` (p50 and p99, medians), `matches`, `checked`, `machine`,
+    `versions`, `commit`, `command`, `date`.  Raises WrongAnswer, LaunchError, StorageError, OSError.
+    """
+    made = {
+        "mpi": mpirun.version(),
+        "machine": machine(),
+        "versions": versions(),
+        "commit": commit(),
+        "command": command(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    written = _workload(plan, directory)
+    table, judged = directory / "table.h5", None
+    results = []
+    for kind in KINDS:
+        runs: dict[int, list[dict[str, Any]]] = {workers: [] for workers in plan.workers}
+        for round_ in range(plan.repetitions + 1):
+            for workers in plan.workers:
+                times = 1 if kind == "strong" else workers
+                events = _events(directory, times)
+                with tempfile.TemporaryDirectory(prefix="answers-", dir=directory) as place:
+                    output = Path(place) / "matches.h5"
+                    summary = run(plan, workers, table, events, output)
+                    if judged is None:
+                        judged = _judged(plan, table, events, output)
+                    _compare(judged, output, times, f"{kind} scaling with {workers} workers")
+                if round_:
+                    runs[workers].append(summary)
+        first = statistics.median(_rates(runs[plan.workers[0]]))
+        results += [_result(plan, written, made, kind, workers, runs[workers], first) for workers in plan.workers]
+    return results
+
+
+def _workload(plan: Plan, directory: Path) -> dict[str, Any]:
+    """The files of a plan, made unless they are there; what was written."""
+    scenario = SCENARIOS[plan.scenario]
+    scenario = scenario if plan.n_filters is None else scenario.scaled(plan.n_filters)
+    wanted = {"scenario": scenario.name, "seed": plan.seed, "filters": scenario.n_filters, "events": plan.n_events}
+    note = directory / "workload.json"
+    written: dict[str, Any] = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
+    if not wanted.items() <= written.items():
+        note.unlink(missing_ok=True)  # until all is there again
+        written = write_workload(scenario, directory, plan.n_events, plan.seed, divided=True)
+        note.write_text(json.dumps(written), encoding="utf-8")
+    for times in plan.workers:
+        if times > 1:
+            repeat_events(_events(directory, 1), times, _events(directory, times))
+    return written
+
+
+def _events(directory: Path, times: int) -> Path:
+    return directory / ("events.h5" if times == 1 else f"events-x{times}.h5")
+
+
+def _judged(plan: Plan, table: Path, events: Path, output: Path) -> Matches:
+    """The first answers, a sample of which is right."""
+    if plan.check:
+        difference = verify(table, events, output, plan.check, plan.seed).difference
+        if difference is not None:
+            raise WrongAnswer(f"the first run is wrong about {difference}")
+    return MatchesFile.load(output).matches
+
+
+def _compare(judged: Matches, output: Path, times: int, what: str) -> None:
+    """Raise WrongAnswer unless a file has the judged answers, so many times over."""
+    found = MatchesFile.load(output).matches
+    for one, all_ in ((judged.counts, found.counts), (judged.ids, found.ids)):
+        if all_.size != times * one.size or not (all_.reshape(times, one.size) == one).all():
+            raise WrongAnswer(f"{what}: the answers differ from those of the first run")
+
+
+def _rates(summaries: Sequence[dict[str, Any]]) -> list[float]:
+    return [summary["events_per_s"] for summary in summaries]
+
+
+def _result(
+    plan: Plan,
+    written: dict[str, Any],
+    made: dict[str, Any],
+    kind: str,
+    workers: int,
+    runs: Sequence[dict[str, Any]],
+    first: float,
+) -> dict[str, Any]:
+    rates, last = _rates(runs), runs[-1]
+    rate, least = statistics.median(rates), plan.workers[0]
+    trips = [run["round_trip_us"] for run in runs if run["round_trip_us"]]
+    return {
+        "what": "scaling",
+        "kind": kind,
+        "scenario": plan.scenario,
+        "n_filters": written["filters"],
+        "n_constraints": written["constraints"],
+        "workers": workers,
+        "n_events": last["events"],
+        "batch": plan.batch,
+        "repetitions": len(runs),
+        "seed": plan.seed,
+        "threads": plan.threads_each,
+        "how": " ".join(plan.how),
+        "engine": last["engine"],
+        "device": last["device"],
+        "events_per_s": {"median": rate, "min": min(rates), "max": max(rates)},
+        "events_per_s_each": rate / workers,
+        "speed_up": rate / first,
+        "efficiency": rate / first * least / workers,
+        "round_trip_us": {p: statistics.median(trip[p] for trip in trips) for p in ("p50", "p99")} if trips else None,
+        "matches": last["matches"],
+        "checked": {"verify": plan.check, "equal": last["events"]},
+        **made,
+    }

@@ -1,0 +1,219 @@
+"""Scaling: made-up runs for the arithmetic, a lie that is found out, and a small measurement for real."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_cluster import environment, execute, needs_mpirun
+
+from mpi_match import mpirun, scaling
+from mpi_match.event_table import EventTable
+from mpi_match.experiments import WrongAnswer
+from mpi_match.matches import Matches, MatchesWriter
+from mpi_match.model import covers
+from mpi_match.scaling import Plan, scale
+from mpi_match.scaling_report import plot_scaling, scaling_table
+from mpi_match.storage import Reader
+from mpi_match.table import Table
+from mpi_match.workload_files import repeat_events, write_workload
+from mpi_match.workloads import SCENARIOS
+
+PLAN = Plan("ccm-10-names", (1, 2, 4), n_events=60, n_filters=80, repetitions=3, batch=16, how=("--engine", "counting"))
+LAUNCHES_S = 300
+"""For eight runs, one after the other."""
+
+
+class MadeUp:
+    """Runs whose answers are right and whose times are made up: W workers do W ** 0.5 times as many events a second.
+
+    `wrong` is a kind of scaling whose answers for 2 workers lack the last match.
+    """
+
+    def __init__(self, wrong: str | None = None) -> None:
+        self.turns: list[int] = []
+        self._wrong = wrong
+
+    def __call__(self, plan: Plan, workers: int, table: Path, events: Path, output: Path) -> dict[str, Any]:
+        self.turns.append(workers)
+        compiled = Table.load(table)
+        index = {compiled.label(i): i for i in range(compiled.n_interfaces)}
+        filters = list(compiled.iter_filters())
+        with EventTable(events, compiled.vocabulary) as published:
+            n_events = len(published)
+            found = [sorted(index[label] for label in covers(filters, published.event(i))) for i in range(n_events)]
+        if workers == 2 and self._wrong == ("strong" if n_events == PLAN.n_events else "weak"):
+            last = max(i for i in range(n_events) if found[i])
+            found[last].pop()
+        digests = {}
+        for name, path in (("table", table), ("events", events)):
+            with Reader(path, name) as reader:
+                digests[f"{name}_digest"] = str(reader.attributes["digest"])
+        with MatchesWriter(output, compiled.n_interfaces, compiled.labels, **digests) as writer:
+            writer.append(Matches.of(found, compiled.n_interfaces))
+        return {
+            "events": n_events,
+            "matches": writer.n_matches,
+            "events_per_s": 1000.0 * workers**0.5 * (1 + len(self.turns) % 2 / 100),
+            "engine": "counting",
+            "device": f"{workers} x cpu",
+            "round_trip_us": {"p50": 10.0 * workers, "p99": 100.0},
+        }
+
+
+def test_speed_up_and_efficiency_are_against_the_fewest_workers(tmp_path: Path) -> None:
+    run = MadeUp()
+    results = scale(PLAN, tmp_path, run)
+    assert run.turns == [1, 2, 4] * 4 * 2, "they take turns; the first round is not counted"
+    assert [(r["kind"], r["workers"], r["n_events"]) for r in results] == [
+        *(("strong", workers, 60) for workers in (1, 2, 4)),
+        *(("weak", workers, 60 * workers) for workers in (1, 2, 4)),
+    ]
+    for result in results:
+        workers = result["workers"]
+        assert result["repetitions"] == 3
+        assert result["speed_up"] == pytest.approx(workers**0.5, rel=0.02)
+        assert result["efficiency"] == pytest.approx(result["speed_up"] / workers)
+        assert result["events_per_s_each"] == pytest.approx(result["events_per_s"]["median"] / workers)
+        assert result["checked"] == {"verify": 10, "equal": result["n_events"]}
+        assert json.loads(json.dumps(result)) == result
+    assert {path.name for path in tmp_path.glob("*") if "events" not in path.name} == {"table.h5", "workload.json"}
+
+
+@pytest.mark.parametrize("kind", ["strong", "weak"])
+def test_a_wrong_answer_is_no_result(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(WrongAnswer, match=f"{kind} scaling with 2 workers: the answers differ"):
+        scale(PLAN, tmp_path, MadeUp(wrong=kind))
+
+
+def test_the_first_answers_are_judged(tmp_path: Path) -> None:
+    plan = Plan("ccm-10-names", (2,), n_events=60, n_filters=80, repetitions=1, check=60)
+    with pytest.raises(WrongAnswer, match="the first run is wrong about event"):
+        scale(plan, tmp_path, MadeUp(wrong="strong"))
+
+
+def test_a_workload_is_made_once_and_anew_when_another_is_wanted(tmp_path: Path) -> None:
+    scale(PLAN, tmp_path, MadeUp())
+    made = {path: path.stat().st_mtime_ns for path in (tmp_path / "table.h5", tmp_path / "events.h5")}
+    scale(PLAN, tmp_path, MadeUp())
+    assert all(path.stat().st_mtime_ns == at for path, at in made.items())
+    other = Plan(PLAN.scenario, PLAN.workers, n_events=50, n_filters=80, repetitions=1)
+    assert [r["n_events"] for r in scale(other, tmp_path, MadeUp())] == [50, 50, 50, 50, 100, 200]
+
+
+def test_events_several_times_over_are_those_events(tmp_path: Path) -> None:
+    scenario = SCENARIOS["ccm"].scaled(50)
+    write_workload(scenario, tmp_path, 30, divided=True)
+    repeat_events(tmp_path / "events.h5", 3, tmp_path / "events-x3.h5")
+    repeat_events(tmp_path / "events.h5", 3, tmp_path / "events-x3.h5")
+    vocabulary = Table.load(tmp_path / "table.h5").vocabulary
+    with EventTable(tmp_path / "events.h5", vocabulary) as once, EventTable(tmp_path / "events-x3.h5", vocabulary) as thrice:
+        assert len(thrice) == 90
+        assert [thrice.event(i) for i in range(90)] == [once.event(i) for i in range(30)] * 3
+        assert thrice.encoded_for_vocabulary
+        assert thrice.batch(60, 90).attributes.tolist() == once.batch(0, 30).attributes.tolist()
+
+
+def test_a_worker_has_the_same_threads_in_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scaling.os, "sched_getaffinity", lambda process: set(range(16)))
+    assert [Plan("ccm", workers, 1).threads_each for workers in ((1,), (1, 2, 4), (1, 32))] == [16, 4, 1]
+    assert Plan("ccm", (1, 2), 1, threads=3).threads_each == 3
+
+
+def test_the_table_has_the_form_that_people_paste(tmp_path: Path) -> None:
+    results = scale(PLAN, tmp_path, MadeUp())
+    strong, weak = scaling_table(results).strip().split("\n\n")
+    assert strong.splitlines()[0] == (
+        "# mpi-match bench --scaling: ccm-10-names, strong: the same 60 events for any number of workers"
+    )
+    assert weak.splitlines()[0] == "# mpi-match bench --scaling: ccm-10-names, weak: 60 events for each worker"
+    for group in (strong, weak):
+        comments, rows = [
+            [line for line in group.splitlines() if line.startswith("#") is is_one] for is_one in (True, False)
+        ]
+        assert [row.split()[0] for row in rows] == ["1", "2", "4"]
+        assert len({len(line) for line in (comments[-1], *rows)}) == 1, "aligned"
+        assert "batches of 16; --engine counting" in comments[1]
+
+
+def test_the_plot_shows_both_kinds(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="plots need matplotlib (extra `plot`)")
+    plot_scaling(scale(PLAN, tmp_path, MadeUp()), tmp_path / "scaling.svg")
+    drawn = (tmp_path / "scaling.svg").read_text(encoding="utf-8")
+    assert all(f"<!-- ccm-10-names, {kind} -->" in drawn for kind in scaling.KINDS)
+
+
+def test_the_launcher_gets_the_flags_of_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPIRUN", "/opt/bin/mpirun")
+    monkeypatch.setattr(mpirun.os, "geteuid", lambda: 0)
+    words: dict[str, list[str]] = {}
+    for name in ("mpirun (Open MPI) 5.0.11", "HYDRA build details:"):
+        monkeypatch.setattr(mpirun, "version", lambda name=name: name)
+        words[name[:5]] = mpirun.command(3, (), ["run"])
+        assert mpirun.command(3, ("--some", "flag"), [])[1:3] == ["--some", "flag"]
+    assert {"--oversubscribe", "--allow-run-as-root"} <= set(words["mpiru"])
+    assert words["HYDRA"][:3] == ["/opt/bin/mpirun", "-n", "3"]
+
+
+def test_without_a_launcher_one_line_says_so(tmp_path: Path) -> None:
+    arguments = ["bench", "ccm", "--scaling", "1", "--events", "10", "--filters", "10"]
+    done = execute([sys.executable, "-m", "mpi_match", *arguments], MPIRUN=str(tmp_path / "none"))
+    assert done.returncode == 5
+    assert re.fullmatch(r"mpi-match: \S+/none --version failed \(.*\); set MPIRUN to a launcher that works\n", done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--scaling", "1,x"], "'1,x' is no list of numbers of workers"),
+        (["--scaling", "0,1"], "'0,1' is no list of numbers of workers"),
+        (["--scaling", "1", "--device", "0"], "--device cannot be used with --scaling"),
+        (["--credits", "2"], "--credits cannot be used without --scaling"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(arguments: list[str], why: str) -> None:
+    done = execute([sys.executable, "-m", "mpi_match", "bench", "ccm", *arguments])
+    assert done.returncode == 2
+    assert why in done.stderr
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_one_and_two_workers_for_real(tmp_path: Path) -> None:
+    size = ["--filters", "200", "--events", "300", "--batch", "32", "--repetitions", "1"]
+    how = ["--engine", "counting", "--schedule", "static", "--results", "local", "--directory", str(tmp_path / "here")]
+    words = [sys.executable, "-m", "mpi_match", "bench", "ccm-10-names", "--scaling", "2,1", *size, *how]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=LAUNCHES_S, env=environment(), check=False)
+    assert done.returncode == 0, done.stderr
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(r["kind"], r["workers"], r["n_events"]) for r in results] == [
+        ("strong", 1, 300),
+        ("strong", 2, 300),
+        ("weak", 1, 300),
+        ("weak", 2, 600),
+    ]
+    for result in results:
+        assert result["engine"] == "counting"
+        assert "--schedule static --placement replicate --feed master --results local" in result["how"]
+        assert 0 < result["events_per_s"]["min"] <= result["events_per_s"]["median"] <= result["events_per_s"]["max"]
+        assert 0 < result["round_trip_us"]["p50"] <= result["round_trip_us"]["p99"]
+        assert result["matches"] == results[0]["matches"] * result["n_events"] // 300 > 0
+    assert done.stderr.count("# mpi-match bench --scaling: ccm-10-names") == 2
+    assert {path.name for path in (tmp_path / "here" / "ccm-10-names").glob("*.h5")} == {
+        "table.h5",
+        "events.h5",
+        "events-x2.h5",
+    }
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_a_run_that_fails_says_what_it_said(tmp_path: Path) -> None:
+    plan = Plan("ccm", (1,), n_events=10, n_filters=10, how=("--engine", "no-such-engine"))
+    with pytest.raises(mpirun.LaunchError, match=r"a run of 1 workers failed: .*no-such-engine"):
+        scale(plan, tmp_path)

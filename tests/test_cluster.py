@@ -113,6 +113,8 @@ def leftovers(output: Path) -> list[str]:
         (2, "batch=1 feed=shared"),
         (4, "batch=31 feed=shared schedule=static"),
         (3, "batch=100 feed=shared piece_bytes=64"),
+        (3, "batch=17 feed=shared placement=shard"),
+        (5, "batch=31 feed=file placement=hybrid groups=2"),
         (4, "batch=31 feed=file schedule=static credits=1"),
     ],
 )
@@ -767,7 +769,9 @@ def test_a_run_that_cannot_start_is_one_line(options: str, code: int, words: str
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"placement": "shard"}, "placement is 'shard'; there is: replicate"),
+        ({"placement": "everywhere"}, "placement is 'everywhere'; there is: replicate, shard, hybrid"),
+        ({"results": "local", "placement": "shard"}, "with placement 'shard' no worker has a whole answer"),
+        ({"results": "nowhere"}, "results is 'nowhere'; there is: master, local"),
         ({"feed": "carrier pigeon"}, "feed is 'carrier pigeon'; there is: master, shared, file"),
         ({"credits": 0}, "credits is 0; it must be at least 1"),
         ({"batch": -1}, "batch is -1; it must be at least 1"),

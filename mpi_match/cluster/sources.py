@@ -24,7 +24,6 @@ from mpi_match.cluster import ClusterError, RunOptions
 from mpi_match.cluster.consensus import agree
 from mpi_match.cluster.event_copy import EventCopy, share_events
 from mpi_match.cluster.extents import Extents
-from mpi_match.cluster.feed import n_readers
 from mpi_match.cluster.job import Job
 from mpi_match.cluster.topology import Topology
 from mpi_match.event_table import EventTable
@@ -113,7 +112,9 @@ def open_source(options: RunOptions, topology: Topology, vocabulary: Vocabulary)
     if options.feed == "shared":
         return nullcontext(SharedSource(share_events(topology, None)))
     offer: Offer = topology.comm.bcast(None)
-    return agree(topology.comm, lambda: FileSource(offer, vocabulary, 0 if options.short_batches else n_readers()))
+    # No more batches are expected at a time than there are credits, and cores are shared with the host's other workers.
+    n_threads = 0 if options.short_batches else min(options.credits, options.threads or topology.threads)
+    return agree(topology.comm, lambda: FileSource(offer, vocabulary, n_threads))
 
 
 def _opened(offer: Offer, vocabulary: Vocabulary) -> EventTable:

@@ -284,6 +284,13 @@ def test_a_run_goes_on_from_the_answers_that_workers_wrote(inputs: Inputs, expec
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["resumed"] == kept.n_answered
     assert rewritten(output, tmp_path / "whole.h5") == expected
+    index, kept_parts = output.read_bytes(), set(parts_directory(output).iterdir())
+    assert kept_parts
+    again = execute(launch(2, *files, "engine=counting", "resume=1"))
+    assert again.returncode == 0, again.stderr
+    assert "holds the answers already; there is nothing left to do" in said(again)
+    assert json.loads(again.stdout)["resumed"] == 300
+    assert (output.read_bytes(), set(parts_directory(output).iterdir())) == (index, kept_parts)
 
 
 def _identity(content: bytes, directory: Path) -> Identity:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from mpi_match.answer_parts import SUFFIX, Parts, named_in, write_index
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.output import INCOMPLETE_CODE
+from mpi_match.cluster.output import INCOMPLETE_CODE, there_already
 from mpi_match.journal_file import Identity, Stretch, journal_of
 from mpi_match.matches import KIND_OF_FILE
 from mpi_match.run_manifest import COMPLETE, INCOMPLETE, manifest_of, write_manifest
@@ -92,9 +92,17 @@ class LocalOutput:
             raise StorageError(f"{directory}: another run is writing this output; wait for its end, or end it") from None
         except OSError as error:
             log.info("%s: no lock: %s", directory, error.strerror)
+        manifest_of(self.path).unlink(missing_ok=True)
         there = {path.name: int(found[1]) for path in directory.iterdir() if (found := _NAME.fullmatch(path.name))}
         self.places = Places(directory.absolute(), 1 + max(there.values(), default=0), self.identity)
-        earlier = Parts((directory / name for name in sorted(there.keys() - self._finished_parts())), self.identity)
+        left = sorted(there.keys() - self._finished_parts())
+        done = there_already(self.path, self.identity)
+        if self._resume and done is not None and not left:
+            log.warning("%s holds the answers already; there is nothing left to do", self.path)
+            self.n_answered = self.n_resumed = self.identity.n_events
+            (self.digest, self.n_matches), self._finished = done, True
+            return
+        earlier = Parts((directory / name for name in left), self.identity)
         if earlier.n_answered and not self._resume:
             raise StorageError(
                 f"{directory}: holds {earlier.n_answered:,} of {self.identity.n_events:,} events of a run that did not end; "
@@ -104,7 +112,6 @@ class LocalOutput:
         self.n_answered = self.n_resumed = earlier.n_answered
         self.n_matches = earlier.n_matches
         self._sizes = {each.part.path.name: each.part.end for each in earlier.in_order}
-        manifest_of(self.path).unlink(missing_ok=True)
 
     def _finished_parts(self) -> set[str]:
         """Those of the output that is there, which stays until this one takes its place."""
@@ -135,6 +142,9 @@ class LocalOutput:
                 f"no answers for the events {which}: all workers that got them died or failed; --resume tries again",
                 INCOMPLETE_CODE,
             )
+        if self._finished:
+            self._remove_all_but(self._finished_parts())
+            return
         for name, size in self._sizes.items():
             path = self.places.directory / name
             found = path.stat().st_size if path.is_file() else 0

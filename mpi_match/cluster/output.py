@@ -38,6 +38,18 @@ log = logging.getLogger(__name__)
 INCOMPLETE_CODE = 4
 
 
+def there_already(path: Path, identity: Identity) -> tuple[str, int] | None:
+    """Digest and number of matches of a file with just these answers; None when there is none."""
+    try:
+        with Reader(path, KIND_OF_FILE) as reader:
+            found = {key: reader.attributes.get(key, "") for key in asdict(identity)}
+            if found == asdict(identity):
+                return str(reader.attribute("digest")), int(reader.attribute("n_matches"))
+    except StorageError:
+        pass  # no file of answers, or a damaged one
+    return None
+
+
 class Output:
     """The answers of one run; `labels` are the names of the ids.
 
@@ -94,13 +106,11 @@ class Output:
         """Are the answers in their place, and no journal left of a later run?"""
         if journal_of(self.path).exists() or not self.path.is_file():
             return False
-        try:
-            with Reader(self.path, KIND_OF_FILE) as reader:
-                self.digest, self.n_matches = str(reader.attribute("digest")), int(reader.attribute("n_matches"))
-                found = {key: reader.attributes.get(key, "") for key in asdict(self.identity)}
-        except StorageError:
+        found = there_already(self.path, self.identity)
+        if found is None:
             return False
-        return found == asdict(self.identity)
+        self.digest, self.n_matches = found
+        return True
 
     def write(self, start: int, counts: Array, ids: Array) -> None:
         """The answers of the events from `start` on, in the types of `Identity.types`.

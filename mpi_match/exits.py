@@ -85,10 +85,12 @@ def end_all_ranks(code: int, mistake: BaseException | None = None) -> None:
     After a run in which ranks may have died the process ends here and now, with the traceback of a mistake: see
     `cluster.farewell`.
     """
+    if "mpi4py.MPI" not in sys.modules:
+        return
     farewell = sys.modules.get("mpi_match.cluster.farewell")
     if farewell is not None:
         farewell.leave(code, mistake)
-    if code and "mpi4py.MPI" in sys.modules:
+    if code:
         from mpi4py.run import set_abort_status
 
         set_abort_status(code)

@@ -11,6 +11,7 @@ import dataclasses
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 import time
@@ -24,6 +25,7 @@ from mpi_match import engines
 from mpi_match.arrays import offsets_of
 from mpi_match.batch import EventBatch
 from mpi_match.cluster import ClusterError, RunOptions, run
+from mpi_match.cluster.launcher import found_in
 from mpi_match.engines import EngineError
 from mpi_match.engines.counting import Counting
 from mpi_match.exits import end_all_ranks
@@ -84,6 +86,18 @@ class Refusing(Null):
         raise EngineError("this table is not for me; use reference")
 
 
+class Dying(Null):
+    """Kills its process when it is opened on rank 2."""
+
+    name = "dying"
+
+    def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
+        super().__init__(table)
+        launch = found_in(os.environ)
+        if launch is not None and launch.rank == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
 class OneGpu(Null):
     """On the same GPU in every rank."""
 
@@ -139,7 +153,7 @@ class Numbered(Null):
 
 
 def main(arguments: list[str]) -> int:
-    for engine in (Null, Failing, FailingLater, Growing, Numbered, OneGpu, Refusing, Slow, Whereabouts):
+    for engine in (Null, Dying, Failing, FailingLater, Growing, Numbered, OneGpu, Refusing, Slow, Whereabouts):
         module = types.ModuleType(f"mpi_match.engines.{engine.name}")
         module.ENGINE = engine  # type: ignore[attr-defined]
         sys.modules[module.__name__] = module
@@ -159,6 +173,11 @@ def main(arguments: list[str]) -> int:
         del given["left_bytes"]
         left = numbers.pop("left_bytes")
         host_memory.left_bytes = lambda: left  # type: ignore[assignment]
+    if "silence" in numbers:
+        from mpi_match.cluster import worker
+
+        del given["silence"]
+        worker.SILENCE_S = float(numbers.pop("silence"))
     if "changes" in given:
         given["changes"] = Path(given["changes"])
     try:

@@ -9,6 +9,9 @@ that has crashed, and ends the job, unless it was told to let jobs survive their
 
 where "might be" are all runs under ULFM: a worker can die after the master has said that all is well.
 
+MPI_Abort ends a job in which somebody waits for what never comes.  Under ULFM it ends the caller alone, and nobody is told:
+the others go on waiting.  A process that just ends is noticed, by all.
+
 mpi4py finalises by itself unless it is told otherwise before it is loaded; `before_mpi` does.  A program that has loaded it
 earlier finalises in its own way.
 """
@@ -27,37 +30,42 @@ from mpi_match.cluster.launcher import survives_deaths
 LIMIT_S = 30
 """What MPI_Finalize may take.  It holds Python's lock, so that it takes a signal to end it."""
 
-_unsafe = False
+_was_lost = False
 
 
 def before_mpi() -> None:
     """To be called before MPI is loaded: from now on this module sees to the end."""
-    global _unsafe
-    if "mpi4py.MPI" in sys.modules:
-        return
-    import mpi4py
+    if "mpi4py.MPI" not in sys.modules:
+        import mpi4py
 
-    mpi4py.rc.finalize = False
-    _unsafe = survives_deaths(os.environ)
-    atexit.register(finalize)
+        mpi4py.rc.finalize = False
+        atexit.register(finalize)
 
 
 def rank_was_lost() -> None:
     """MPI must not be finalised any more."""
-    global _unsafe
-    _unsafe = True
+    global _was_lost
+    _was_lost = True
 
 
 def finalize() -> None:
     """Finalise MPI if it runs and that is safe."""
-    if _unsafe or "mpi4py.MPI" not in sys.modules:
-        return
-    from mpi4py import MPI
+    if not _ends_at_once() and "mpi4py.MPI" in sys.modules:
+        from mpi4py import MPI
 
-    if not MPI.Is_finalized():
-        signal.alarm(LIMIT_S)
-        MPI.Finalize()
-        signal.alarm(0)
+        if not MPI.Is_finalized():
+            signal.alarm(LIMIT_S)
+            MPI.Finalize()
+            signal.alarm(0)
+
+
+def abort(code: int) -> None:
+    """End the job, now, as other ranks wait for this one."""
+    if not survives_deaths(os.environ):
+        from mpi4py import MPI
+
+        MPI.COMM_WORLD.Abort(code)
+    _end(code)
 
 
 def leave(code: int, mistake: BaseException | None = None) -> None:
@@ -65,10 +73,18 @@ def leave(code: int, mistake: BaseException | None = None) -> None:
 
     A mistake's traceback is printed first, as the interpreter would do.
     """
-    if _unsafe:
+    if _ends_at_once():
         if mistake is not None:
             traceback.print_exception(mistake)
-        logging.shutdown()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        _end(code)
+
+
+def _ends_at_once() -> bool:
+    return _was_lost or survives_deaths(os.environ)
+
+
+def _end(code: int) -> None:
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

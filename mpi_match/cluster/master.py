@@ -46,6 +46,8 @@ SIGN_OF_LIFE_S = 5.0
 """How often workers are told that there is a master."""
 FAREWELL_S = 30.0
 """How long workers may take to leave before the master leaves without them."""
+INTERRUPTED, HASTY_FAREWELL_S = 130, 1.0
+"""The same when the master was interrupted, and who did that may soon kill it."""
 
 
 class _Body(NamedTuple):
@@ -108,6 +110,7 @@ class Master:
         self._count_dtype, self._id_dtype = id_dtype(job.n_ids + 1), id_dtype(job.n_ids)
         self._failure: tuple[int, Failure] | None = None
         self._gone: set[int] = set()
+        self._lost: set[int] = set()
         self._next_sign = time.monotonic() + SIGN_OF_LIFE_S
 
     def run(self, opened: Sequence[Opened]) -> RunSummary:
@@ -125,6 +128,9 @@ class Master:
                 self._match()
                 self._written.finish()
             summary = self._job.finish(opened, self._round_trips)
+        except KeyboardInterrupt:
+            self._dismiss(Order(Do.ABANDON, INTERRUPTED), HASTY_FAREWELL_S)
+            raise
         except Exception as error:
             self._dismiss(Order(Do.ABANDON, exit_code_of(error)))
             raise Ended(error) from error
@@ -137,9 +143,10 @@ class Master:
         while not self._dispatcher.finished:
             busy = self._traffic.poll(backoff.looks)
             self._give_signs_of_life()
-            if self._traffic.lost:
-                lost = "; ".join(f"rank {rank} is lost: {why}" for rank, why in self._traffic.lost.items())
-                raise ClusterError(lost)
+            for worker in self._traffic.lost.keys() - self._lost:
+                self._lost.add(worker)
+                log.warning("rank %d is lost: %s", worker, self._traffic.lost[worker])
+                self._obey(self._dispatcher.lost(worker))
             if self._failure is not None:
                 batch, failure = self._failure
                 start, stop = self._job.extent(batch)
@@ -298,7 +305,7 @@ class Master:
     def _fail(self, batch: int, text: Array) -> None:
         self._failure = self._failure or (batch, pickle.loads(text.tobytes()))
 
-    def _dismiss(self, order: Order) -> None:
+    def _dismiss(self, order: Order, patience_s: float = FAREWELL_S) -> None:
         """Tell all workers to leave and wait until they have; what still comes in is received and dropped.
 
         Lost ones are not waited for, nor any for ever: one that does not leave in time is left to find out by itself.
@@ -309,7 +316,7 @@ class Master:
             order = order._replace(attempt=1)
         for worker in self._workers:
             self._traffic.write(order, [], worker)
-        backoff, deadline = Backoff(), time.monotonic() + FAREWELL_S
+        backoff, deadline = Backoff(), time.monotonic() + patience_s
         while left := [
             worker
             for worker in self._workers
@@ -318,7 +325,7 @@ class Master:
             if self._traffic.poll():
                 backoff.reset()
             elif time.monotonic() > deadline:
-                log.warning("ranks %s did not leave within %.0f s", left, FAREWELL_S)
+                log.warning("ranks %s did not leave within %.0f s", left, patience_s)
                 rank_was_lost()
                 return
             else:

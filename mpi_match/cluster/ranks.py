@@ -26,7 +26,7 @@ from mpi_match.cluster import ClusterError, RunOptions, RunSummary
 from mpi_match.cluster.alone import run_alone
 from mpi_match.cluster.channel import dead_ranks
 from mpi_match.cluster.consensus import Ended, agree
-from mpi_match.cluster.farewell import finalize, rank_was_lost
+from mpi_match.cluster.farewell import abort, finalize, rank_was_lost
 from mpi_match.cluster.interruption import Noted, interrupts_noted, terminate_as_interrupt
 from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.launcher import Launch, singleton_refusal
@@ -70,13 +70,13 @@ def run_ranks(options: RunOptions, launch: Launch) -> RunSummary | None:
     except KeyboardInterrupt:
         if comm.rank == 0:
             log.error("interrupted")
-        world.Abort(INTERRUPTED)
+        abort(INTERRUPTED)
     except Exception as error:
         dead = dead_ranks(comm)
         if isinstance(error, MPI.Exception) and dead:
             raise _lost_during_set_up(comm, dead) from error
         log.exception("rank %d of %d failed outside of any step", world.rank, world.size)
-        world.Abort(1)
+        abort(1)
     return None
 
 

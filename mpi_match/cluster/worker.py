@@ -26,6 +26,7 @@ from mpi_match.batch import EventBatch
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.channel import Answer, Do, Order, Said, Traffic, inline_body, words_of
 from mpi_match.cluster.consensus import Ended, Failure
+from mpi_match.cluster.farewell import rank_was_lost
 from mpi_match.cluster.feed import Buffers, InOrder
 from mpi_match.cluster.interruption import Noted
 from mpi_match.cluster.matcher import Matched, Matcher, Received, ShortMatcher
@@ -97,6 +98,7 @@ class Worker:
     def _see_to_master(self) -> None:
         asked_s = self._interrupted.seconds()
         if asked_s is not None and asked_s > GRACE_S:
+            rank_was_lost()  # this one
             raise Ended(ClusterError(f"rank {self._rank} was interrupted", 130, quiet=True))
         if self._last is not None:
             return
@@ -104,6 +106,7 @@ class Worker:
         if gone is None and self._silence.seconds() > SILENCE_S:
             gone = f"nothing was heard of it for {SILENCE_S:.0f} s"
         if gone is not None:
+            rank_was_lost()
             raise Ended(ClusterError(f"rank {self._rank} leaves, for the master is gone: {gone}"))
 
     def _obey(self, letter: Array) -> bool:

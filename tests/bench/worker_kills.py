@@ -34,6 +34,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -53,7 +54,7 @@ from mpi_match.machine import command, commit, machine
 from mpi_match.matches import MatchesFile
 from mpi_match.table import Table
 
-N_FILTERS, N_EVENTS, BATCH = 1500, 3000, 25
+N_FILTERS, N_EVENTS, BATCH = 200, 3000, 25
 """About ten milliseconds a batch for the slowest engine, 120 batches."""
 LONGEST_STOP_S, DEADLINE_S = 3.0, 1.0
 BEGUN = re.compile(r"\d+ workers?: ")
@@ -89,21 +90,22 @@ class Files:
 class Run:
     """A run of several ranks, and when they said what."""
 
-    def __init__(self, files: Files, output: Path, n_workers: int, *more: str) -> None:
+    def __init__(self, command: Sequence[object], output: Path) -> None:
         self.output = output
-        ranks = [sys.executable, "-m", "mpi4py", "-m", "mpi_match", *files.arguments(output), "-v", *more]
         self.process = subprocess.Popen(
-            [str(MPIRUN), *FLAGS, "--with-ft", "ulfm", "-n", str(1 + n_workers), *ranks],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(),
+            [*map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment()
         )
         self.said: list[tuple[float, str]] = []
         self._begun = threading.Event()
         assert self.process.stderr is not None
         self._reader = threading.Thread(target=self._read, args=(self.process.stderr,), daemon=True)
         self._reader.start()
+
+    @classmethod
+    def of(cls, files: Files, output: Path, n_workers: int, *more: str, flags: Sequence[str] = ("--with-ft", "ulfm")) -> Run:
+        """A run of these files by the command line."""
+        ranks = (sys.executable, "-m", "mpi4py", "-m", "mpi_match", *files.arguments(output), "-v", *more)
+        return cls((MPIRUN, *FLAGS, *flags, "-n", 1 + n_workers, *ranks), output)
 
     def _read(self, stderr: IO[str]) -> None:
         for line in stderr:
@@ -139,6 +141,8 @@ class Run:
             return False
         finally:
             self._reader.join(5)
+            if self.process.stderr is not None:
+                self.process.stderr.close()
         return True
 
     def __enter__(self) -> Run:
@@ -203,7 +207,7 @@ def one_run(
     output = files.table.parent / f"matches-{tally.counts['runs']}.h5"
     deadline = ("--deadline", str(DEADLINE_S)) if stop else ()
     killed: dict[int, float] = {}
-    with Run(files, output, n_workers, *deadline) as run:
+    with Run.of(files, output, n_workers, *deadline) as run:
         begun, pids = run.begun(limit_s), run.pids()
         victims = rng.sample(range(1, n_workers + 1), rng.randint(1, n_workers - 1))
         deeds = [(rng.uniform(0, horizon_s), signal.SIGKILL, rank) for rank in victims]
@@ -229,7 +233,7 @@ def one_run(
 def undisturbed_s(files: Files, n_workers: int, limit_s: float) -> float:
     """How long matching takes when nobody is killed; it must succeed."""
     output = files.table.parent / "undisturbed.h5"
-    with Run(files, output, n_workers) as run:
+    with Run.of(files, output, n_workers) as run:
         begun = run.begun(limit_s)
         while not output.exists() and run.process.poll() is None:
             time.sleep(0.01)

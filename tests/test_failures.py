@@ -1,0 +1,236 @@
+"""Ranks that die, stand still or are told to stop: the run goes on without them or ends, and no process stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bench.worker_kills import Files, Run, is_running, measure
+from mpirun import DRIVER, FLAGS, MPIRUN, OPEN_MPI, execute, needs_mpirun, said
+
+from mpi_match.cluster import interruption, patience
+from mpi_match.cluster.interruption import interrupts_noted, terminate_as_interrupt
+from mpi_match.cluster.launcher import survives_deaths
+from mpi_match.cluster.patience import Silence
+
+TIMEOUT_S = 120
+"""No deadline of the product: what a test waits on a machine that has much else to do."""
+ULFM = ("--with-ft", "ulfm")
+
+
+def _has_ulfm() -> bool:
+    """Does this launcher keep a job that loses a rank, and tell the others?"""
+    if not OPEN_MPI:
+        return False
+    done = execute([str(MPIRUN), *FLAGS, *ULFM, "-n", "1", "env"])
+    return done.returncode == 0 and "OMPI_MCA_mpi_ft_enable=" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def ulfm() -> tuple[str, ...]:
+    """The flags for fault tolerance."""
+    if not _has_ulfm():
+        pytest.skip("this MPI has no fault tolerance (ULFM): Open MPI 5 has")
+    return ULFM
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return Files.make(tmp_path_factory.mktemp("failures"), n_events=1000)
+
+
+@pytest.fixture
+def two_workers(files: Files, ulfm: tuple[str, ...], tmp_path: Path) -> Iterator[tuple[Run, dict[int, int]]]:
+    """A run under ULFM that has just begun, and its processes."""
+    with Run.of(files, tmp_path / "matches.h5", 2) as run:
+        run.begun(TIMEOUT_S)
+        pids = run.pids()
+        assert sorted(pids) == [0, 1, 2], run.said
+        yield run, pids
+
+
+def wait_until_gone(pids: list[int]) -> float:
+    """Seconds until none of these processes runs any more."""
+    started = time.monotonic()
+    while any(map(is_running, pids)):
+        assert time.monotonic() - started < TIMEOUT_S, "a rank stays behind"
+        time.sleep(0.02)
+    return time.monotonic() - started
+
+
+# Workers
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_killed_and_stopped_workers_cost_no_answer(ulfm: tuple[str, ...], tmp_path: Path) -> None:
+    tally = measure(n_kills=8, n_stops=2, workers=(4, 5), seed=1, limit_s=TIMEOUT_S, directory=tmp_path)
+    assert tally.good, tally.record()
+    assert tally.counts["kills"] >= 8
+    assert tally.counts["stops"] >= 2
+    assert tally.noticed_s, "the master never said that a rank is lost"
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_a_run_that_loses_all_workers_is_incomplete(two_workers: tuple[Run, dict[int, int]]) -> None:
+    run, pids = two_workers
+    for rank in (1, 2):
+        os.kill(pids[rank], signal.SIGKILL)
+    assert run.wait(TIMEOUT_S)
+    assert [line for _, line in run.said if "no worker is left" in line], run.said
+    assert not run.output.exists()
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_a_worker_that_is_told_to_end_is_lost_and_nobody_else(two_workers: tuple[Run, dict[int, int]], files: Files) -> None:
+    run, pids = two_workers
+    os.kill(pids[2], signal.SIGTERM)
+    assert run.wait(TIMEOUT_S)
+    assert run.output.read_bytes() == files.expected.read_bytes(), run.said
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_the_end_of_a_run_does_not_wait_for_a_worker_that_is_stopped(
+    files: Files, ulfm: tuple[str, ...], tmp_path: Path
+) -> None:
+    with Run.of(files, tmp_path / "matches.h5", 2, "--deadline", "1") as run:
+        run.begun(TIMEOUT_S)
+        pids = run.pids()
+        os.kill(pids[1], signal.SIGSTOP)
+        try:
+            wait_until_gone([pids[0], pids[2]])
+            assert run.output.read_bytes() == files.expected.read_bytes(), run.said
+        finally:
+            os.kill(pids[1], signal.SIGCONT)
+        assert run.wait(TIMEOUT_S)
+
+
+# The master
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_workers_leave_when_the_master_is_killed(two_workers: tuple[Run, dict[int, int]]) -> None:
+    run, pids = two_workers
+    os.kill(pids[0], signal.SIGKILL)
+    wait_until_gone([pids[1], pids[2]])
+    assert run.wait(TIMEOUT_S)
+    assert run.process.returncode != 0
+    assert not run.output.exists()
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_workers_leave_when_nothing_is_heard_of_the_master(files: Files, tmp_path: Path) -> None:
+    """A launcher that keeps a job, and no ULFM: nobody says that the master has died."""
+    if not OPEN_MPI:
+        pytest.skip("only Open MPI's launcher has --enable-recovery")
+    arguments = (files.table, files.events, tmp_path / "matches.h5", "engine=slow", "batch=1", "silence=3")
+    command = [MPIRUN, *FLAGS, "--enable-recovery", "-n", 3, sys.executable, "-m", "mpi4py", DRIVER, *arguments]
+    with Run(command, tmp_path / "matches.h5") as run:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not list(tmp_path.glob("*matches.h5*")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(2)
+        pids = run.pids()
+        os.kill(pids[0], signal.SIGKILL)
+        wait_until_gone([pids[1], pids[2]])
+        assert run.wait(TIMEOUT_S)
+        assert any("for the master is gone: nothing was heard of it for 3 s" in line for _, line in run.said), run.said
+
+
+@pytest.mark.mpi
+@needs_mpirun
+@pytest.mark.parametrize("flags", [(), ULFM], ids=["plain", "ulfm"])
+def test_an_interrupted_run_ends_within_seconds(flags: tuple[str, ...], files: Files, tmp_path: Path) -> None:
+    if flags and not _has_ulfm():
+        pytest.skip("this MPI has no fault tolerance (ULFM): Open MPI 5 has")
+    with Run.of(files, tmp_path / "matches.h5", 3, flags=flags) as run:
+        run.begun(TIMEOUT_S)
+        pids = run.pids()
+        os.kill(pids[0], signal.SIGTERM)
+        assert wait_until_gone([pids[0]]) < 5
+        assert wait_until_gone([*pids.values()]) < 20
+        assert run.wait(TIMEOUT_S)
+        assert run.process.returncode != 0
+        assert sum("interrupted" in line for _, line in run.said) == 1, run.said
+        assert not run.output.exists()
+
+
+# Before the first batch
+
+
+@pytest.mark.mpi
+@needs_mpirun
+@pytest.mark.parametrize("flags", [(), ULFM], ids=["plain", "ulfm"])
+def test_a_rank_that_dies_before_the_first_batch_ends_the_run(flags: tuple[str, ...], files: Files, tmp_path: Path) -> None:
+    if flags and not _has_ulfm():
+        pytest.skip("this MPI has no fault tolerance (ULFM): Open MPI 5 has")
+    output = tmp_path / "matches.h5"
+    ranks = (sys.executable, "-m", "mpi4py", DRIVER, files.table, files.events, output, "engine=dying")
+    done = execute([str(each) for each in (MPIRUN, *FLAGS, *flags, "-n", 4, *ranks)])
+    assert done.returncode != 0
+    assert not output.exists()
+    if flags:  # where MPI has a word of its own to say
+        own = [line for line in said(done).splitlines() if not line.startswith("NBC_Progress: ")]
+        assert own == ["rank 2 died before the first batch; start the run again"]
+
+
+# What they are made of
+
+
+def test_silence_is_what_one_could_have_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(patience.time, "monotonic", lambda: now[0])
+    silence = Silence()
+    for now[0] in (0.5, 1.0, 1000.0):  # stopped for a quarter of an hour
+        heard_s = silence.seconds()
+    assert heard_s == 2.0
+    silence.broken()
+    now[0] = 1000.5
+    assert silence.seconds() == 0.5
+
+
+def test_an_interruption_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher sends SIGTERM, a terminal SIGINT, both within a moment; who asks again later means it."""
+    with terminate_as_interrupt():
+        with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+        later = time.monotonic() + interruption.AGAIN_S + 1
+        monkeypatch.setattr(interruption.time, "monotonic", lambda: later)
+        with pytest.raises(KeyboardInterrupt, match="SIGINT"):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_worker_takes_note_of_interruptions() -> None:
+    with interrupts_noted() as noted:
+        assert noted.seconds() is None
+        signal.raise_signal(signal.SIGTERM)
+        asked_s = noted.seconds()
+    assert asked_s is not None
+    assert 0 <= asked_s < TIMEOUT_S
+
+
+def test_what_is_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with terminate_as_interrupt():
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize(("value", "expected"), [("1", True), ("true", True), ("0", False), (None, False)])
+def test_the_environment_says_whether_jobs_survive(value: str | None, expected: bool) -> None:
+    assert survives_deaths({} if value is None else {"OMPI_MCA_mpi_ft_enable": value}) is expected

@@ -133,6 +133,13 @@ def generate(
 @feed_option
 @results_option
 @credits_option
+@click.option(
+    "--deadline",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="Give a batch that was not answered by then to another worker too.  [default: ten times what batches take, at "
+    "least 30]",
+)
 @gpu_map_option
 @share_gpus_option
 @click.option("--resume", is_flag=True, help="Go on from the journal of a run that did not end, if there is one.")

@@ -28,6 +28,7 @@ from mpi_match.cluster import ClusterError, RunOptions, run
 from mpi_match.cluster.launcher import found_in
 from mpi_match.engines import EngineError
 from mpi_match.engines.counting import Counting
+from mpi_match.engines.reference import Reference
 from mpi_match.exits import end_all_ranks
 from mpi_match.matches import Matches, id_dtype
 from mpi_match.storage import StorageError
@@ -65,15 +66,74 @@ class Failing(Null):
 
 
 class FailingLater(Counting):
-    """Answers rightly, and fails on the tenth batch that it gets."""
+    """Answers rightly, and fails from the tenth batch on."""
 
     name = "failing_later"
     n_matched = 0
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         self.n_matched += 1
-        if self.n_matched == 10:
+        if self.n_matched >= 10:
             raise ZeroDivisionError("an engine's mistake")
+        return super().match(batch, filters=filters)
+
+
+class Broken(Failing):
+    """Fails from the tenth batch on."""
+
+    name = "broken"
+
+    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+        self.n_matched = min(self.n_matched, 9)
+        return super().match(batch, filters=filters)
+
+
+class Picky(Null):
+    """Fails on the batch that has event 150, on every rank: see `plain_events`."""
+
+    name = "picky"
+
+    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+        if batch.offsets[0] <= 150 < batch.offsets[-1]:
+            raise ZeroDivisionError("I do not like event 150")
+        return super().match(batch, filters=filters)
+
+
+class Pausing(Null):
+    """On rank 1 stands still at its third batch, longer than the test's deadline."""
+
+    name = "pausing"
+    n_matched = 0
+
+    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+        self.n_matched += 1
+        launch = found_in(os.environ)
+        if launch is not None and launch.rank == 1 and self.n_matched == 3:
+            time.sleep(8)
+        return super().match(batch, filters=filters)
+
+
+class PausingReference(Reference):
+    """The reference, and like `Pausing`."""
+
+    name = "pausing_reference"
+    n_matched = 0
+
+    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+        self.n_matched += 1
+        launch = found_in(os.environ)
+        if launch is not None and launch.rank == 1 and self.n_matched == 3:
+            time.sleep(8)
+        return super().match(batch, filters=filters)
+
+
+class Silent(Null):
+    """Never answers."""
+
+    name = "silent"
+
+    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+        time.sleep(3600)
         return super().match(batch, filters=filters)
 
 
@@ -153,7 +213,23 @@ class Numbered(Null):
 
 
 def main(arguments: list[str]) -> int:
-    for engine in (Null, Dying, Failing, FailingLater, Growing, Numbered, OneGpu, Refusing, Slow, Whereabouts):
+    for engine in (
+        Broken,
+        Dying,
+        Failing,
+        FailingLater,
+        Growing,
+        Null,
+        Numbered,
+        OneGpu,
+        Pausing,
+        PausingReference,
+        Picky,
+        Refusing,
+        Silent,
+        Slow,
+        Whereabouts,
+    ):
         module = types.ModuleType(f"mpi_match.engines.{engine.name}")
         module.ENGINE = engine  # type: ignore[attr-defined]
         sys.modules[module.__name__] = module

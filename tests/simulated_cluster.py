@@ -23,10 +23,12 @@ import random
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
+from mpi_match.cluster.deadlines import Deadlines
 from mpi_match.cluster.dispatch import MOST_VICTIMS, Dispatcher, Drop, Emit, GiveUp, Instruction, Quarantine, Send
+from mpi_match.cluster.round_trips import RoundTrips
 
 DEADLINE = 20.0
-"""What a worker may hold a batch; a batch takes at most 2, and there are at most four of them."""
+"""What a worker may take for a batch, which takes at most 2."""
 END = 5000.0
 """A run that is not over by then never will be."""
 FAULTS = ("kill", "stall", "late", "double", "drop", "broken", "lethal", "raising")
@@ -68,6 +70,7 @@ class SimulatedCluster:
             window=self.window,
             ascending=rng.random() < 0.3,
         )
+        self.deadlines = Deadlines(self.dispatcher, RoundTrips(), DEADLINE)
         self.workers = {w: SimulatedWorker(i) for i, members in enumerate(self.groups) for w in members}
         self.now = 0.0
         self._agenda: list[tuple[float, int, str, tuple[int, ...]]] = []
@@ -79,12 +82,10 @@ class SimulatedCluster:
         self.lost: set[int] = set()  # groups
         self._owed: dict[int, dict[int, set[int]]] = {i: {} for i in range(n_groups)}  # group, batch, members
         self._parts: dict[tuple[int, int], set[int]] = {}
-        self._sent_at: dict[tuple[int, int], float] = {}
         self.tried: dict[int, list[int]] = defaultdict(list)
         self._blamed: dict[int, set[int]] = defaultdict(set)
         self._failures: dict[int, int] = defaultdict(int)
         self._failed_on: set[tuple[int, int]] = set()
-        self._silent_since: float | None = None
         self._n_set_aside = 0
 
     def run(self) -> None:
@@ -189,21 +190,15 @@ class SimulatedCluster:
         self._obey(self.dispatcher.lost(worker))
 
     def _tick(self) -> None:
-        for worker in self.workers:
-            oldest = self.dispatcher.oldest(worker)
-            if oldest is not None and self.now - self._sent_at[worker, oldest[0]] > DEADLINE:
-                self._obey(self.dispatcher.overdue(worker))
-        silent = self.dispatcher.silent
-        if not silent:
-            self._silent_since = None
-        elif self._silent_since is None:
-            self._silent_since = self.now
-        elif self.now - self._silent_since > DEADLINE:
-            for worker in silent:
-                self._notice(worker)
+        self.deadlines.look(self.now)
+        for worker, _ in self.deadlines.overdue():
+            self._obey(self.dispatcher.overdue(worker))
+        for worker in self.deadlines.hopeless():
+            self._notice(worker)
         self._plan(1.0, "tick")
 
     def _forget(self, worker: int, batch: int) -> None:
+        self.deadlines.came(worker, batch)
         owed = self._owed[self.workers[worker].group]
         if batch in owed:
             owed[batch].discard(worker)
@@ -255,7 +250,7 @@ class SimulatedCluster:
         self._owed[group][batch] = set(workers)
         assert len(self._owed[group]) <= self.credits, f"group {group} holds too much"
         for worker in workers:
-            self._sent_at[worker, batch] = self.now
+            self.deadlines.sent(worker, batch)
             if not self._happens("drop", worker, 0.02):
                 state = self.workers[worker]
                 state.last_arrival = max(state.last_arrival, self.now + self.rng.uniform(0, 0.5))

@@ -273,7 +273,7 @@ def test_a_run_goes_on_from_the_answers_that_workers_wrote(inputs: Inputs, expec
     output = tmp_path / "matches.h5"
     files = (inputs.table, inputs.events, output, "results=local")
     failed = execute(launch(3, *files, "engine=failing_later", "batch=7"))
-    assert failed.returncode == 1
+    assert failed.returncode == 4
     kept = Parts(parts_directory(output).iterdir(), _identity(expected, tmp_path))
     assert 0 < kept.n_answered < 300
     assert not output.exists()
@@ -422,6 +422,21 @@ def test_every_event_sees_the_changes_before_it_and_no_others(
     assert output.read_bytes() == expected_with_changes
 
 
+@pytest.mark.mpi
+@needs_mpirun
+@pytest.mark.parametrize("options", ["batch=5", "batch=20 schedule=static"])
+def test_a_batch_that_is_sent_again_sees_the_changes_before_it_and_no_others(
+    options: str, changing: Changing, expected_with_changes: bytes, tmp_path: Path
+) -> None:
+    """Every other worker has made later changes by then, which cannot be undone."""
+    output = tmp_path / "matches.h5"
+    files = (changing.table, changing.events, output, f"changes={changing.changes}")
+    done = execute(launch(4, *files, "engine=pausing_reference", "deadline=2", *options.split()))
+    assert done.returncode == 0, said(done)
+    assert "they are given to another worker too" in said(done)
+    assert output.read_bytes() == expected_with_changes
+
+
 @given(stamps=st.lists(st.integers(0, 12), max_size=8).map(sorted), n_events=st.integers(1, 10))
 def test_a_batch_is_matched_up_to_each_event_that_sees_something_new(stamps: list[int], n_events: int) -> None:
     stamps = [stamp for stamp in stamps if stamp < n_events]
@@ -470,7 +485,7 @@ def test_an_added_filter_outlives_the_buffer_that_it_came_in() -> None:
     matcher.engine()
     answers = []
     for told in (changes, np.empty(0, np.uint8)):
-        matcher.put(Received(0, 0, told, lambda: EventBatch.from_wire(events), None))
+        matcher.put(Received(0, 0, False, told, lambda: EventBatch.from_wire(events), None))
         matched = matcher.get()
         assert matched is not None
         assert matched.error is None
@@ -539,7 +554,7 @@ def test_looking_for_an_answer_ends_in_time() -> None:
     """Workers look for some microseconds at a time; one look that waits for an answer would leave MPI without a driver."""
     table, nothing = Table.from_filters([]), np.empty(0, np.uint8)
     matcher = Matcher(lambda: open_engine("counting", table), table.vocabulary, filters=False)
-    answer = Matched(Received(0, 0, nothing, lambda: EventBatch(nothing, nothing, None, 0), None), nothing, nothing)
+    answer = Matched(Received(0, 0, False, nothing, lambda: EventBatch(nothing, nothing, None, 0), None), nothing, nothing)
 
     def look() -> None:
         for _ in range(100_000):  # SimpleQueue waits for ever once in some ten thousand times
@@ -783,6 +798,7 @@ def test_a_run_that_cannot_start_is_one_line(options: str, code: int, words: str
         ({"credits": 0}, "credits is 0; it must be at least 1"),
         ({"batch": -1}, "batch is -1; it must be at least 1"),
         ({"threads": 0}, "threads is 0; it must be at least 1"),
+        ({"deadline": 0.0}, "deadline is 0; it must be more than 0 seconds"),
     ],
 )
 def test_options_out_of_range_are_refused(options: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -799,17 +815,86 @@ def test_the_output_never_overwrites_an_input(inputs: Inputs) -> None:
     assert inputs.events.read_bytes() == before
 
 
+@pytest.fixture(scope="module")
+def plain(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, bytes]:
+    """Table, 300 plain events, and the answers of engine `null` to batches of five."""
+    directory = tmp_path_factory.mktemp("plain")
+    save_events(plain_events(300), directory / "events.h5", Table.load(inputs.table).vocabulary)
+    done = execute(alone(inputs.table, directory / "events.h5", directory / "matches.h5", "engine=null", "batch=5"))
+    assert done.returncode == 0, done.stderr
+    return inputs.table, directory / "events.h5", (directory / "matches.h5").read_bytes()
+
+
 @pytest.mark.mpi
 @needs_mpirun
-def test_a_worker_s_exception_ends_the_run_with_rank_host_and_traceback(inputs: Inputs, tmp_path: Path) -> None:
+def test_what_an_engine_fails_on_goes_to_another(plain: tuple[Path, Path, bytes], tmp_path: Path) -> None:
+    table, events, answers = plain
     output = tmp_path / "matches.h5"
-    done = execute(launch(4, inputs.table, inputs.events, output, "engine=failing", "batch=10"))
-    assert done.returncode == 1
+    done = execute(launch(4, table, events, output, "engine=failing", "batch=5"))
+    assert done.returncode == 0, said(done)
+    assert said(done).count("Traceback") == 1  # and one line for each of the others
+    line = rf"rank [123] on {os.uname().nodename}, matching events \d+ to \d+: ZeroDivisionError: an engine's mistake"
+    failures = [each for each in said(done).splitlines() if re.fullmatch(line, each)]
+    assert 1 <= len(failures) <= 3
+    assert len(set(failures)) == len(failures)
+    assert output.read_bytes() == answers
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_a_run_without_a_worker_that_works_is_incomplete(plain: tuple[Path, Path, bytes], tmp_path: Path) -> None:
+    table, events, _ = plain
+    output = tmp_path / "matches.h5"
+    done = execute(launch(4, table, events, output, "engine=broken", "batch=5"))
+    assert done.returncode == 4
     assert said(done).count("Traceback") == 1
-    assert 'raise ZeroDivisionError("an engine\'s mistake")' in said(done)
-    line = rf"rank [123] on {os.uname().nodename}, matching events \d+0 to \d+0: ZeroDivisionError: an engine's mistake"
+    line = (
+        r"no worker is left: the events from \d+ on have no answers; "
+        rf"rank [123] on {os.uname().nodename}, matching events \d+ to \d+: ZeroDivisionError: an engine's mistake"
+    )
     assert re.fullmatch(line, said(done).splitlines()[-1])
-    assert "matches.h5" not in leftovers(output)
+    assert not output.exists()
+
+
+@pytest.mark.mpi
+@needs_mpirun
+@pytest.mark.parametrize("ranks", [2, 5])
+def test_a_batch_that_every_engine_fails_on_is_set_aside(
+    ranks: int, plain: tuple[Path, Path, bytes], tmp_path: Path
+) -> None:
+    table, events, _ = plain
+    output = tmp_path / "matches.h5"
+    done = execute(launch(ranks, table, events, output, "engine=picky", "batch=20"))
+    assert done.returncode == 4
+    assert said(done).count("matching events 140 to 160: ZeroDivisionError: I do not like event 150") == min(ranks - 1, 3)
+    assert said(done).splitlines()[-1].startswith("no answers for the events 140 to 160")
+    assert not output.exists()
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_a_worker_that_stands_still_is_helped_out(plain: tuple[Path, Path, bytes], tmp_path: Path) -> None:
+    table, events, answers = plain
+    output = tmp_path / "matches.h5"
+    done = execute(launch(3, table, events, output, "engine=pausing", "batch=5", "deadline=2"))
+    assert done.returncode == 0, said(done)
+    assert re.search(
+        r"rank 1 has not answered events \d+ to \d+ within 2 s; they are given to another worker too", said(done)
+    )
+    assert output.read_bytes() == answers
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_workers_that_never_answer_are_given_up(plain: tuple[Path, Path, bytes], tmp_path: Path) -> None:
+    table, events, _ = plain
+    output = tmp_path / "matches.h5"
+    done = execute(launch(3, table, events, output, "engine=silent", "batch=20", "deadline=1"))
+    assert done.returncode == 4
+    for rank in (1, 2):
+        assert f"rank {rank} is lost: nothing was heard of it for more than 1 s" in said(done)
+    assert said(done).splitlines()[-1] == "no worker is left: the events from 0 on have no answers"
+    assert not output.exists()
 
 
 def vocabulary_of(inputs: Inputs) -> Vocabulary:

@@ -34,6 +34,7 @@
     event_copy     the events from the master's file into one copy per host
     table_copy     the table, or its parts, from the master's memory into one copy per host
     sources        events that a worker has from elsewhere than the master
+    deadlines      how long the master waits for a worker
     channel        what master and workers say to each other
     master, worker
 
@@ -94,6 +95,7 @@ class RunOptions:
     groups                  how many groups of workers there are with placement `hybrid`; None with any other
     memory_limit            bytes that the table, or its part, may take in a worker's memory; None: what there is
     credits                 batches that a worker may hold unanswered
+    deadline                seconds after which a batch is given to another worker too; None: see `cluster.deadlines`
     filters                 answer with filters instead of interfaces
     gpu_map                 GPU number for each of a host's workers, in the order of their local ranks, among those that
                             they see; None: 0, 1, ..., from the first again when there are fewer
@@ -119,6 +121,7 @@ class RunOptions:
     feed: str = "master"
     results: str = "master"
     credits: int = 4
+    deadline: float | None = None
     filters: bool = False
     gpu_map: tuple[int, ...] | None = None
     share_gpus: bool = False
@@ -139,6 +142,8 @@ class RunOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ClusterError(f"{name} is {value}; it must be at least 1", 2)
+        if self.deadline is not None and not self.deadline > 0:
+            raise ClusterError(f"deadline is {self.deadline:g}; it must be more than 0 seconds", 2)
         registries = {"schedule": SCHEDULES, "placement": PLACEMENTS, "feed": FEEDS, "results": RESULTS}
         for name, choices in registries.items():
             value = getattr(self, name)

@@ -51,12 +51,15 @@ class Tag(IntEnum):
 
 
 class Do(IntEnum):
-    """Kinds of orders: match a batch; leave, all is done; leave, the run has failed; nothing, the master is alive."""
+    """Kinds of orders: match a batch; leave, all is done; leave, the run has failed; nothing, the master is alive; match a
+    batch from before changes that this worker has made, with an engine that is opened afresh for it.
+    """
 
     MATCH = 1
     END = 2
     ABANDON = 3
     WAIT = 4
+    MATCH_AFRESH = 5
 
 
 class Said(IntEnum):
@@ -69,9 +72,9 @@ class Said(IntEnum):
 
 
 class Order(NamedTuple):
-    """Words from the master.  MATCH: batch `number`, sent for the `attempt`-th time, with a body of `n_changes` bytes of
-    changes that come before its last event, and `n_events` bytes of events.  END, ABANDON: `number` is the exit code, and
-    with `attempt` not 0 ranks have been lost, so that MPI must not be finalised.
+    """Words from the master.  MATCH, MATCH_AFRESH: batch `number`, sent for the `attempt`-th time, with a body of
+    `n_changes` bytes of changes that come before its last event, and `n_events` bytes of events.  END, ABANDON: `number` is
+    the exit code, and with `attempt` not 0 ranks have been lost, so that MPI must not be finalised.
     """
 
     kind: int

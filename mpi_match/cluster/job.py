@@ -39,12 +39,13 @@ log = logging.getLogger(__name__)
 
 
 class Opened(NamedTuple):
-    """An engine that is ready, as its rank describes it."""
+    """An engine that is ready, as its rank describes it; opening it took `opening_s` seconds."""
 
     engine: str
     device: str
     gpu: str | None = None
     host: str = ""
+    opening_s: float = 0.0
 
 
 class Job:
@@ -120,6 +121,16 @@ class Job:
     def extent(self, batch: int) -> tuple[int, int]:
         """First event of a batch, and the one after its last."""
         return self.extents.of(batch)
+
+    def is_past(self, batch: int, known: int | None) -> bool:
+        """Has an engine that was told of all changes up to event `known` made one that this batch is too early to see?
+
+        Changes cannot be undone: such an engine has to be opened afresh for the batch.
+        """
+        if self._stream is None or known is None:
+            return False
+        start, _ = self.extent(batch)
+        return start + 1 < known and len(self._stream.within(start + 1, known)) > 0
 
     def changes_for(self, batch: int, known: int | None) -> StampedChanges | None:
         """What an engine must be told that has been told of all changes up to event `known` (None: of nothing) for a batch.

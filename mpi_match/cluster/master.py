@@ -28,6 +28,7 @@ from mpi_match.arrays import Array
 from mpi_match.cluster import ClusterError, RunSummary
 from mpi_match.cluster.channel import Answer, Do, Order, Said, Traffic, inline_body, words_of
 from mpi_match.cluster.consensus import Ended, Failure, exit_code_of
+from mpi_match.cluster.deadlines import Deadlines
 from mpi_match.cluster.dispatch import Dispatcher, Drop, Emit, GiveUp, Instruction, Quarantine, Send
 from mpi_match.cluster.farewell import rank_was_lost
 from mpi_match.cluster.feed import READERS, Buffers, ReadAhead
@@ -42,6 +43,8 @@ log = logging.getLogger(__name__)
 _NOTHING = np.empty(0, np.uint8)
 _WRITTEN = np.dtype(np.int64)
 """Type of the two numbers that come with the word that answers are written."""
+BAD_INPUT = 3
+"""Exit code of what no other worker would do better."""
 SIGN_OF_LIFE_S = 5.0
 """How often workers are told that there is a master."""
 FAREWELL_S = 30.0
@@ -79,12 +82,12 @@ def _read_nothing(batch: int) -> tuple[Array, None]:
 
 
 class _Arrival(NamedTuple):
-    """An answer that is here whole."""
+    """An answer that is here whole: its body, or what went wrong."""
 
     worker: int
     batch: int
     attempt: int
-    body: _Body
+    body: _Body | Failure
 
 
 class Master:
@@ -94,7 +97,13 @@ class Master:
         self._comm, self._job, self._backoff = comm, job, backoff
         self._workers = range(1, comm.size)
         options = job.options
-        self._dispatcher = Dispatcher(job.n_batches, job.division.groups, credits=options.credits, schedule=options.schedule)
+        self._dispatcher = Dispatcher(
+            job.n_batches,
+            job.division.groups,
+            credits=options.credits,
+            schedule=options.schedule,
+            ascending=options.changes is not None,
+        )
         if len(job.division.groups[0]) > 1:
             from mpi_match.cluster.union import unite  # loads Numba
 
@@ -105,16 +114,18 @@ class Master:
         self._known: dict[int, int] = {}
         self._sent_at: dict[tuple[int, int], float] = {}
         self._round_trips = RoundTrips()
+        self._deadlines = Deadlines(self._dispatcher, self._round_trips, options.deadline)
         self._arrived: deque[_Arrival] = deque()
         self._parts: dict[tuple[int, int], dict[int, _Body]] = {}
         self._count_dtype, self._id_dtype = id_dtype(job.n_ids + 1), id_dtype(job.n_ids)
-        self._failure: tuple[int, Failure] | None = None
+        self._failures: list[str] = []
         self._gone: set[int] = set()
         self._lost: set[int] = set()
         self._next_sign = time.monotonic() + SIGN_OF_LIFE_S
 
     def run(self, opened: Sequence[Opened]) -> RunSummary:
         """Match all events.  Raises Ended after the workers have left."""
+        self._opening_s = max(each.opening_s for each in opened)
         for worker in self._workers:
             self._traffic.listen(worker, functools.partial(self._hear, worker))
         try:
@@ -143,16 +154,12 @@ class Master:
         while not self._dispatcher.finished:
             busy = self._traffic.poll(backoff.looks)
             self._give_signs_of_life()
-            for worker in self._traffic.lost.keys() - self._lost:
-                self._lost.add(worker)
-                log.warning("rank %d is lost: %s", worker, self._traffic.lost[worker])
-                self._obey(self._dispatcher.lost(worker))
-            if self._failure is not None:
-                batch, failure = self._failure
-                start, stop = self._job.extent(batch)
-                raise failure.as_error(what=f", matching events {start} to {stop}")
             while self._arrived:
                 self._obey(self._take(self._arrived.popleft()))
+            for worker in self._traffic.lost.keys() - self._lost:
+                self._lose(worker, self._traffic.lost[worker])
+            if self._deadlines.look(time.monotonic()):
+                self._see_who_is_late()
             busy |= self._send_ready()
             if busy:
                 backoff.reset()
@@ -177,8 +184,41 @@ class Master:
                 case GiveUp(why):
                     self._written.finish()
                     start, _ = self._job.extent(self._dispatcher.n_emitted)
-                    raise ClusterError(f"{why}; the events from {start} on have no answers", 4)
+                    raise ClusterError("; ".join([f"{why}: the events from {start} on have no answers", *self._failures]), 4)
         self._feed.want(self._dispatcher.upcoming(len(self._workers) + READERS))
+
+    # What goes wrong
+
+    def _see_who_is_late(self) -> None:
+        for worker, batch in self._deadlines.overdue():
+            start, stop = self._job.extent(batch)
+            log.warning(
+                "rank %d has not answered events %d to %d within %.0f s; they are given to another worker too",
+                *(worker, start, stop, self._deadlines.limit_s),
+            )
+            self._job.standing.happened("overdue", worker, batch)
+            self._obey(self._dispatcher.overdue(worker))
+        for worker in self._deadlines.hopeless():
+            self._lose(worker, f"nothing was heard of it for more than {self._deadlines.limit_s:.0f} s")
+
+    def _lose(self, worker: int, why: str) -> None:
+        """A worker is gone; what it had goes to others."""
+        log.warning("rank %d is lost: %s", worker, why)
+        self._lost.add(worker)
+        self._job.standing.happened("lost", worker)
+        self._obey(self._dispatcher.lost(worker))
+
+    def _survive(self, worker: int, batch: int, attempt: int, failure: Failure) -> Sequence[Instruction]:
+        """An engine raised; what is to be done then.  Raises when it was the input: that is the same for every worker."""
+        start, stop = self._job.extent(batch)
+        again = any(failure.text in text for text in self._failures)
+        error = failure.as_error(quiet=again, what=f", matching events {start} to {stop}")
+        if failure.exit_code == BAD_INPUT:
+            raise error
+        log.warning("%s", error)
+        self._failures = [str(error)]
+        self._job.standing.happened("failed", worker, batch)
+        return self._dispatcher.failed(worker, batch, attempt)
 
     # Towards the workers
 
@@ -219,8 +259,12 @@ class Master:
         self._job.standing.sent(worker, batch, len(wire))
         if attempt:
             self._job.standing.happened("resent", worker, batch)
+        afresh = self._job.is_past(batch, self._known.get(worker))
+        if afresh:
+            del self._known[worker]
+        self._deadlines.sent(worker, batch, self._opening_s if afresh else 0)
         changes = self._changes_for(worker, batch)
-        order = Order(Do.MATCH, batch, attempt, len(changes), len(wire))
+        order = Order(Do.MATCH_AFRESH if afresh else Do.MATCH, batch, attempt, len(changes), len(wire))
         self._traffic.write(order, [changes, wire], worker, given_back)
 
     def _give_back_wire(self, buffer: Array | None) -> None:
@@ -230,7 +274,7 @@ class Master:
     def _changes_for(self, worker: int, batch: int) -> Array:
         """Wire form of the changes that a worker must be told of with a batch; empty when there are none.
 
-        Batches that a worker gets ascend, so it is told of all changes, each once and in order.
+        It is told of all changes, each once and in order, and from the beginning when it has to open its engine afresh.
         """
         changes = self._job.changes_for(batch, self._known.get(worker))
         _, self._known[worker] = self._job.extent(batch)
@@ -244,7 +288,7 @@ class Master:
             self._gone.add(worker)
             return False
         if answer.kind == Said.FAILED:
-            self._receive(letter, (0, answer.n_ids), worker, lambda body: self._fail(answer.batch, body.second))
+            self._receive(letter, (0, answer.n_ids), worker, lambda body: self._fail(worker, answer, body))
             return True
         sizes = answer.n_events * self._count_dtype.itemsize, answer.n_ids * self._id_dtype.itemsize
         if answer.kind == Said.WRITTEN:
@@ -269,6 +313,9 @@ class Master:
     def _take(self, arrival: _Arrival) -> Sequence[Instruction]:
         """Keep an answer if it is wanted; what is to be done then."""
         worker, batch, attempt, body = arrival
+        self._deadlines.came(worker, batch)
+        if isinstance(body, Failure):
+            return self._survive(worker, batch, attempt, body)
         sent_at = self._sent_at.pop((worker, batch), None)
         if sent_at is not None and self._dispatcher.wants(worker, batch, attempt):
             self._round_trips.add(time.perf_counter() - sent_at)
@@ -302,16 +349,16 @@ class Master:
             if body.buffer is not None:
                 self._bodies.give(body.buffer)
 
-    def _fail(self, batch: int, text: Array) -> None:
-        self._failure = self._failure or (batch, pickle.loads(text.tobytes()))
+    def _fail(self, worker: int, answer: Answer, body: _Body) -> None:
+        self._arrived.append(_Arrival(worker, answer.batch, answer.attempt, pickle.loads(body.second.tobytes())))
+        self._give_back({worker: body})
 
     def _dismiss(self, order: Order, patience_s: float = FAREWELL_S) -> None:
         """Tell all workers to leave and wait until they have; what still comes in is received and dropped.
 
         Lost ones are not waited for, nor any for ever: one that does not leave in time is left to find out by itself.
         """
-        lost = self._traffic.lost
-        if lost:
+        if self._lost or self._traffic.lost:
             rank_was_lost()
             order = order._replace(attempt=1)
         for worker in self._workers:
@@ -320,7 +367,9 @@ class Master:
         while left := [
             worker
             for worker in self._workers
-            if worker not in lost and (worker not in self._gone or self._traffic.under_way(worker))
+            if worker not in self._lost
+            and worker not in self._traffic.lost
+            and (worker not in self._gone or self._traffic.under_way(worker))
         ]:
             if self._traffic.poll():
                 backoff.reset()

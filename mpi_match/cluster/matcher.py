@@ -11,6 +11,7 @@ sees MPI.
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -29,12 +30,14 @@ from mpi_match.vocabulary import Vocabulary
 
 
 class Received(NamedTuple):
-    """A batch to be matched: its number and the attempt that it is, the wire form of its changes (empty: none), what its
-    events are got with (called once, in the engine's thread), and the buffer that it was received into, if any.
+    """A batch to be matched: its number and the attempt that it is, whether it is for an engine opened afresh, the wire form
+    of its changes (empty: none), what its events are got with (called once, in the engine's thread), and the buffer that it
+    was received into, if any.
     """
 
     batch: int
     attempt: int
+    afresh: bool
     changes: Array
     events: Callable[[], EventBatch]
     buffer: Array | None
@@ -97,12 +100,11 @@ class Matcher:
 
     def _run(self) -> None:
         try:
-            engine = self._open()
+            bench = _Bench(self._open, *self._how)
         except Exception as error:
             self._opened.put(error)
             return
-        self._opened.put(engine)
-        bench = _Bench(engine, *self._how)
+        self._opened.put(bench.engine)
         while (work := self._work.get()) is not None:
             if not self._dropping:
                 self._done.put(bench.match(work))
@@ -117,9 +119,8 @@ class ShortMatcher:
 
     def engine(self) -> Engine:
         """See `Matcher.engine`."""
-        engine = self._open()
-        self._bench = _Bench(engine, *self._how)
-        return engine
+        self._bench = _Bench(self._open, *self._how)
+        return self._bench.engine
 
     def put(self, received: Received) -> None:
         """See `Matcher.put`."""
@@ -140,25 +141,34 @@ class ShortMatcher:
 class _Bench:
     """An engine at work.  If it fails on a batch it may do better on the next one; but if it fails on a batch that has
     changes, nobody knows which of them it has made, and what comes after is not matched.
+
+    Changes cannot be undone, so a batch from before changes that were made is matched with an engine that is opened again.
     """
 
-    def __init__(self, engine: Engine, vocabulary: Vocabulary, filters: bool) -> None:
-        self._engine, self._vocabulary, self._filters = engine, vocabulary, filters
+    def __init__(self, open_engine: Callable[[], Engine], vocabulary: Vocabulary, filters: bool) -> None:
+        self._open, self._vocabulary, self._filters = open_engine, vocabulary, filters
+        self.engine = open_engine()
         self._broken: Exception | None = None
 
     def match(self, received: Received) -> Matched:
         """The answer to a batch, or what was raised instead."""
         try:
+            if received.afresh:
+                self._broken = None
+                del self.engine  # its memory first, also what has cycles and was frozen
+                gc.unfreeze()
+                gc.collect()
+                self.engine = self._open()
             if self._broken is not None:
                 raise self._broken
             events = received.events()
             changes = None
             if len(received.changes):  # a copy: engines keep added filters, the buffer is used again
                 changes = StampedChanges.from_wire(received.changes.copy(), self._vocabulary)
-            found = match_changing(self._engine, events, changes, filters=self._filters)
+            found = match_changing(self.engine, events, changes, filters=self._filters)
             return Matched(received, found.counts, np.ascontiguousarray(found.ids))
         except Exception as error:
-            if len(received.changes):
+            if received.afresh or len(received.changes):
                 self._broken = error
             nothing = np.empty(0, np.uint8)
             return Matched(received, nothing, nothing, error)

@@ -145,9 +145,11 @@ def _serve(options: RunOptions, topology: Topology, interrupted: Noted, stack: E
         pin(engine, [] if source is None else source.memory)
         return engine if part.n_members == 1 else PartEngine(engine, part)
 
+    began = time.perf_counter()
     matcher = open_part(options, topology, way(open_here, table.vocabulary, filters=options.filters), stack)
     engine = agree(comm, matcher.engine)
-    comm.gather(Opened(engine.name, engine.device, engine.gpu, socket.gethostname()))
+    comm.gather(Opened(engine.name, engine.device, engine.gpu, socket.gethostname(), time.perf_counter() - began))
+    del engine  # the matcher's alone: it may have to open another, which has no room beside this one
     agree(comm, _nothing)  # while the master sees who has which GPU
     agree(comm, _nothing)  # while those who watch the run get ready
     backoff = Backoff(tireless=options.short_batches and topology.own_core)

@@ -18,6 +18,10 @@ class RoundTrips:
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
 
+    def __len__(self) -> int:
+        """How many there were."""
+        return self._counts.total()
+
     def add(self, seconds: float) -> None:
         """One more."""
         self._counts[round(math.log(max(seconds, 1e-9)) / _STEP)] += 1

@@ -114,21 +114,21 @@ class Worker:
         order = Order(*words_of(letter))
         if order.kind == Do.WAIT:
             return True
-        if order.kind != Do.MATCH:
+        if order.kind not in (Do.MATCH, Do.MATCH_AFRESH):
             self._last = order
             return False
         turn = self._n_received
         self._n_received += 1
         self._in_order.begin(turn)
         n_changes, n_bytes = order.n_changes, order.n_changes + order.n_events
-        inline = inline_body(letter, n_bytes)
+        inline, afresh = inline_body(letter, n_bytes), order.kind == Do.MATCH_AFRESH
         if inline is not None:
             events = self._events(order.number, inline[n_changes:])
-            self._take(turn, Received(order.number, order.attempt, inline[:n_changes], events, None))
+            self._take(turn, Received(order.number, order.attempt, afresh, inline[:n_changes], events, None))
             return True
         buffer = self._buffers.take(n_bytes)
         changes, wire = buffer[:n_changes], buffer[n_changes:n_bytes]
-        received = Received(order.number, order.attempt, changes, self._events(order.number, wire), buffer)
+        received = Received(order.number, order.attempt, afresh, changes, self._events(order.number, wire), buffer)
         self._traffic.read([changes, wire], MASTER, lambda: self._take(turn, received))
         return True
 
@@ -142,7 +142,7 @@ class Worker:
             self._matcher.put(batch)
 
     def _answer(self, matched: Matched) -> None:
-        batch, attempt, _, _, buffer = matched.received
+        batch, attempt, _, _, _, buffer = matched.received
         if buffer is not None:
             self._buffers.give(buffer)
         if self._last is not None:

@@ -1,0 +1,89 @@
+"""How long the master waits for a worker: the clock that the dispatcher does not have.
+
+    sent, or the answer before it ── limit_s ──► overdue    the batch goes to another worker too; the answer may still come
+    only overdue workers are busy ── limit_s ──► hopeless   those who owe an answer are taken for dead
+
+An MPI with fault tolerance says who died; this works without, and also for a worker that was stopped, or sits behind a cut
+cable.  Nobody can tell a dead worker from a slow one by waiting, so waiting too short must be harmless: a batch that is
+given to two workers is answered once.  Only when the run cannot go on without silent workers are they given up.
+
+The limit is what the user says, else ten times what 99 of 100 batches took so far, and never less than half a minute; ten
+minutes before the first answer, which has kernels to compile.
+
+Time counts only while the master looks at the clock.  If it was stopped itself, or waited for its disk, the answers that are
+there by now are not late.
+"""
+
+from __future__ import annotations
+
+from mpi_match.cluster.dispatch import Dispatcher
+from mpi_match.cluster.round_trips import RoundTrips
+
+LOOK_EVERY_S = 0.25
+"""How often to look at the clock."""
+LONGEST_STEP_S = 1.0
+"""So much time has passed at most between two looks."""
+LEAST_S, FIRST_S = 30.0, 600.0
+TIMES = 10.0
+
+
+class Deadlines:
+    """The clock of a dispatcher.  `given_s` is the limit that the user wants; None: it follows from `round_trips`."""
+
+    def __init__(self, dispatcher: Dispatcher, round_trips: RoundTrips, given_s: float | None = None) -> None:
+        self._dispatcher, self._round_trips, self._given_s = dispatcher, round_trips, given_s
+        self._ready: dict[int, float] = {}
+        self._heard: dict[int, float] = {}
+        self._begun: dict[tuple[int, int], float] = {}
+        self._now = 0.0
+        self._last_look: float | None = None
+        self._silent_since: float | None = None
+        self.limit_s = FIRST_S if given_s is None else given_s
+
+    def sent(self, worker: int, batch: int, more_s: float = 0.0) -> None:
+        """A worker got a batch, before which it has something else to do that takes `more_s`."""
+        ready = self._ready.get(worker, 0.0)
+        if more_s:
+            ready = max(self._now, ready) + more_s
+        self._ready[worker] = ready
+        self._begun[worker, batch] = max(self._now, ready)
+
+    def came(self, worker: int, batch: int) -> None:
+        """It has answered, and has the whole time for the next one."""
+        self._heard[worker] = self._now
+        self._begun.pop((worker, batch), None)
+
+    def look(self, now_s: float) -> bool:
+        """Look at a clock of seconds.  False when it is too early for another look."""
+        if self._last_look is None:
+            self._last_look = now_s
+        if now_s - self._last_look < LOOK_EVERY_S:
+            return False
+        self._now += min(now_s - self._last_look, LONGEST_STEP_S)
+        self._last_look = now_s
+        if self._given_s is None and self._round_trips:
+            self.limit_s = max(LEAST_S, TIMES * self._round_trips.percentile(99))
+        return True
+
+    def overdue(self) -> list[tuple[int, int]]:
+        """Workers that have just become overdue, each with the batch that it should have answered."""
+        found = []
+        for worker in self._ready:
+            oldest = self._dispatcher.oldest(worker)
+            if oldest is not None and not self._dispatcher.is_overdue(worker):
+                begun = self._begun.get((worker, oldest[0]))  # None while it waits to be sent
+                if begun is not None and self._now - max(begun, self._heard.get(worker, 0.0)) > self.limit_s:
+                    found.append((worker, oldest[0]))
+        return found
+
+    def hopeless(self) -> list[int]:
+        """Workers that the run has waited for long enough while it could do nothing else."""
+        silent = self._dispatcher.silent
+        if not silent:
+            self._silent_since = None
+        elif self._silent_since is None:
+            self._silent_since = self._now
+        elif self._now - self._silent_since > self.limit_s:
+            self._silent_since = None
+            return silent
+        return []

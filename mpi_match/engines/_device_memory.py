@@ -12,8 +12,10 @@ Under the simulator device memory is NumPy arrays, and every copy has ended when
 
 from __future__ import annotations
 
+import bisect
 import ctypes
 import mmap
+import sys
 import time
 import weakref
 from collections.abc import Callable
@@ -136,7 +138,8 @@ class PinnedRegions:
     """
 
     def __init__(self) -> None:
-        self._regions: list[tuple[int, int, Array]] = []
+        self._regions: list[tuple[int, int]] = []  # ascending
+        self._memory: list[Array] = []
 
     def hold(self, memory: Array) -> None:
         """Pin a contiguous array until this object is gone.  Raises EngineError where the driver refuses."""
@@ -150,12 +153,14 @@ class PinnedRegions:
             if error != 0:
                 raise EngineError(f"{memory.nbytes / 2**20:,.0f} MiB cannot be pinned where they lie: {error!r}")
             weakref.finalize(self, driver.cuMemHostUnregister, start).atexit = False
-        self._regions.append((first, last, memory))
+        bisect.insort(self._regions, (first, last))
+        self._memory.append(memory)
 
     def holds(self, array: Array) -> bool:
         """Does all of an array lie in memory that is held?"""
         first, last = _bounds(array)
-        return any(start <= first and last <= stop for start, stop, _ in self._regions)
+        place = bisect.bisect(self._regions, (first, sys.maxsize)) - 1
+        return place >= 0 and last <= self._regions[place][1]
 
 
 _PORTABLE, _READ_ONLY = 1, 8

@@ -19,7 +19,15 @@ import numpy as np
 from mpi_match.batch import EventBatch
 from mpi_match.engines._cuda import Gpu, Mark, PinnedBuffer, Stream
 from mpi_match.engines.ccm_kernel import ANSWER, ATTRIBUTES, CAPACITY, FILTERS, LOCATIONS, OFFSETS
-from mpi_match.engines.clcb_kernel import FOUND, HEADER_WORDS, MOST_AT_ONCE, N_INTERFACES, RUNS_LOG, zip_kernel
+from mpi_match.engines.clcb_kernel import (
+    FOUND,
+    HEADER_WORDS,
+    MOST_AT_ONCE,
+    N_INTERFACES,
+    RUNS_LOG,
+    counter_words,
+    zip_kernel,
+)
 from mpi_match.engines.clcb_shelf import Shelf, spread
 from mpi_match.matches import Matches, id_dtype
 
@@ -43,7 +51,7 @@ class ManyEvents:
         n_filters = sum(shelf.n_filters for shelf in shelves)
         n_words = max(min(COUNTER_BYTES // (4 * max(n_filters, 1)), MOST_AT_ONCE >> self._log), 1)
         self._at_once = n_words << self._log
-        self._counters = [gpu.buffer(np.uint32).array(max(n_words * shelf.n_filters, 1)) for shelf in shelves]
+        self._counters = [gpu.buffer(np.uint32).array(max(n_words * counter_words(shelf.n_filters), 1)) for shelf in shelves]
         self._interfaces = gpu.buffer(np.uint32).array(max(n_words * n_interfaces, 1))
         self._events, self._host = gpu.buffer(np.int64), PinnedBuffer(np.int64)
         self._host_found, self._capacity = PinnedBuffer(np.int64), FIRST_PAIRS

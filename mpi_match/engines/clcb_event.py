@@ -22,7 +22,7 @@ from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
 from mpi_match.engines._cuda import Gpu, Graph, Stream, pinned
 from mpi_match.engines.ccm_kernel import ANSWER, ATTRIBUTES, CAPACITY, FILTERS, LOCATIONS, OFFSETS
-from mpi_match.engines.clcb_kernel import FOUND, HEADER_WORDS, N_INTERFACES, RUNS_LOG, zip_kernel
+from mpi_match.engines.clcb_kernel import FOUND, HEADER_WORDS, N_INTERFACES, RUNS_LOG, counter_words, zip_kernel
 from mpi_match.engines.clcb_shelf import Shelf, spread
 from mpi_match.matches import Matches, id_dtype
 
@@ -36,7 +36,7 @@ class Runs:
     def __init__(self, gpu: Gpu, shelves: Sequence[Shelf], n_interfaces: int) -> None:
         self.n_interfaces = n_interfaces
         self.log = min(shelf.runs_log for shelf in shelves)
-        self.counters = [gpu.buffer(np.uint32).array(max(shelf.n_filters, 1)) for shelf in shelves]
+        self.counters = [gpu.buffer(np.uint32).array(max(counter_words(shelf.n_filters), 1)) for shelf in shelves]
         self.interfaces = gpu.buffer(np.uint32).array(max(n_interfaces, 1))
         self._next = 0
 

@@ -14,6 +14,9 @@ in four events.  (A filter of more than 255 constraints needs wider counts: then
 have words of their own with as many runs.  A batch has several words for each, so that more events than a word has runs are
 worked on together.
 
+**Groups.**  Of a million filters Loc leaves a dozen.  256 of them are a group, with a flag behind the counters that says
+whether any of it is left.  So Cont goes on over 128 rows where the paper's goes on over one.
+
 **Words that travel.**  One array, `events`, holds what an event brings and what it takes away, so that one copy in and one
 copy out do:
 
@@ -34,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.engines._cuda import add, cuda, device_function, double_of, kernel, multiply
+from mpi_match.engines._cuda import WARP, add, ballot, cuda, device_function, double_of, kernel, lane, multiply
 from mpi_match.engines.ccm_kernel import (
     ANSWER,
     ATTRIBUTES,
@@ -65,10 +68,16 @@ BLOOM_BITS = 32
 FLAG_BITS = 8
 """Bits of a run in the word of an interface."""
 MAX_REGISTERS = 48
-"""Of a thread of Loc or Cont, which wait for memory: five blocks of 256 share a multiprocessor then, and hardly anything
-spills.  They would take 56 and 58; no number was tried on a GPU."""
+"""Of a thread of Loc or Cont, which wait for memory: five blocks of 256 share a multiprocessor then."""
+GROUP_LOG = 8
+"""Logarithm of the filters of a group."""
+MOST_GROUPS = 8
+"""Where neighbouring rows are of filters so far apart, they are looked at instead of the flags of all groups between."""
 AHEAD = 4
 """Filters, or rows, whose memory a thread asks for before it waits for any of it."""
+
+CHUNK = AHEAD * WARP
+"""Rows that a warp looks at together."""
 
 _INTERFACE, _COUNTERS, _ROW_FILTER = SECTION["interface"], SECTION["counters"], SECTION["row_filter"]
 
@@ -99,12 +108,51 @@ def _bloom_of(words: Any, events: Any, event: int) -> Any:
 
 
 @device_function
-def _is_inside(areas: Any, filter_id: int, x: float, y: float) -> Any:
-    """Is the place in the filter's circle?  A radius of infinity: it has none; NaN: it is not there any more."""
-    at = 3 * filter_id
-    radius = areas[at + 2]
-    dx, dy = add(x, -areas[at]), add(y, -areas[at + 1])
+def _is_inside(x: float, y: float, circle_x: float, circle_y: float, radius: float) -> Any:
+    """Is a place in a circle?  A radius of infinity: it has none; NaN: it is not there any more."""
+    dx, dy = add(x, -circle_x), add(y, -circle_y)
     return radius == np.inf or add(multiply(dx, dx), multiply(dy, dy)) <= multiply(radius, radius)
+
+
+def counter_words(n_filters: int) -> int:
+    """Words that the counters of so many filters take, with the flags of their groups behind them."""
+    return n_filters + ((n_filters + (1 << GROUP_LOG) - 1) >> GROUP_LOG)
+
+
+_counter_words = device_function(counter_words)
+
+
+@device_function
+def _leave(counters: Any, n_filters: int, filter_id: int, size: int, events: Any, run: int) -> None:
+    """Note what a filter has to count in a run, and that its group has one that is left."""
+    place, base = run & _runs_mask(events), (run >> events[RUNS_LOG]) * _counter_words(n_filters)
+    at, group = base + filter_id, base + n_filters + (filter_id >> GROUP_LOG)
+    counters[at] = np.uint32(np.int64(counters[at]) | size << (place << (5 - events[RUNS_LOG])))
+    if not np.int64(counters[group]) >> place & 1:
+        cuda.atomic.or_(counters, group, np.uint32(np.int64(1) << place))
+
+
+@device_function
+def _row_of(i: int, shared: Any) -> Any:
+    """The row that is the i-th of an attribute's: those of `exists` come first."""
+    return i + (shared[EXISTS_ROWS] if i < shared[N_EXISTS] else shared[TYPED_ROWS] - shared[N_EXISTS])
+
+
+@device_function
+def _any_left(first: int, last: int, shared: Any, words: Any, counters: Any, groups: int, place: int) -> Any:
+    """May a filter of an attribute's rows `first` to `last` be left?  The flags stand from `groups` on, in bit `place`."""
+    if first < shared[N_EXISTS] and last >= shared[N_EXISTS]:
+        return True
+    filter_of = np.int64(words[_ROW_FILTER])
+    group = np.int64(words[filter_of + _row_of(first, shared)]) >> GROUP_LOG
+    end = np.int64(words[filter_of + _row_of(last, shared)]) >> GROUP_LOG
+    if end - group >= MOST_GROUPS:
+        return True
+    found = False
+    while group <= end:
+        found = found or (np.int64(counters[groups + group]) >> place & 1) != 0
+        group += 1
+    return found
 
 
 @device_function
@@ -163,11 +211,12 @@ def loc_kernel(
         areas       f64 [3 n]  x, y and radius of each filter                   at building, then by updates
         rows, words            CCM's table                                      at building
         events      i64        what travels, see the module                     by the host, the list by kernels
-        counters    u32 [words, n_filters]     where zero before, afterwards the size of each filter that is left
-        interfaces  u32 [words, n_interfaces]  flags; marked here for filters with nothing to count
+        counters    u32 [words, counter_words]  where zero before; afterwards the size of each filter that is left, and
+                                                behind those the flag of each group that has one
+        interfaces  u32 [words, n_interfaces]   flags; marked here for filters with nothing to count
 
     Launch: any grid along x (threads walk); shared memory 24 bytes for each of MOST_AT_ONCE events.
-    Work: a Bloom filter read per filter, 24 bytes more where it passes, one word written where the circle does.
+    Work: a Bloom filter read per filter, 24 bytes more where it passes, two words written where the circle does.
     Source: Cugola & Margara, Middleware 2012, kernel Loc.  We differ: a filter's size is written instead of a flag.
     """
     # a line for each: that is how the simulator tells arrays apart
@@ -181,26 +230,41 @@ def loc_kernel(
         xs[event], ys[event] = double_of(events[location]), double_of(events[location + 1])
         event += cuda.blockDim.x
     cuda.syncthreads()
-    shelf, log, mask = (filters, rows, words), events[RUNS_LOG], _runs_mask(events)
+    shelf = (filters, rows, words)
     bloom = cuda.local.array(AHEAD, np.int64)
+    may = cuda.local.array(AHEAD, np.int64)
+    circle_x = cuda.local.array(AHEAD, np.float64)
+    circle_y = cuda.local.array(AHEAD, np.float64)
+    radius = cuda.local.array(AHEAD, np.float64)
     stride = np.int64(cuda.gridDim.x * cuda.blockDim.x)
     start = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
     while start < n_filters:
         for k in range(AHEAD):
             bloom[k] = filters[min(start + k * stride, n_filters - 1)]
         for k in range(AHEAD):
+            filter_id, may[k] = start + k * stride, np.int64(0)
+            if filter_id >= n_filters:
+                break
+            for i in range(n_events):
+                if not bloom[k] & ~blooms[i]:
+                    may[k] |= np.int64(1) << i
+            if may[k]:
+                circle_x[k], circle_y[k], radius[k] = (
+                    areas[3 * filter_id],
+                    areas[3 * filter_id + 1],
+                    areas[3 * filter_id + 2],
+                )
+        for k in range(AHEAD):
             filter_id = start + k * stride
             if filter_id >= n_filters:
                 break
             for i in range(n_events):
-                if bloom[k] & ~blooms[i] or not _is_inside(areas, filter_id, xs[i], ys[i]):
-                    continue
-                size, its_run = _size_of(words, filter_id), run + i
-                if size == 0:
-                    _deliver(shelf, events, interfaces, first + i, its_run, filter_id)
-                else:
-                    at = (its_run >> log) * n_filters + filter_id
-                    counters[at] = np.uint32(np.int64(counters[at]) | size << ((its_run & mask) << (5 - log)))
+                if may[k] >> i & 1 and _is_inside(xs[i], ys[i], circle_x[k], circle_y[k], radius[k]):
+                    size = _size_of(words, filter_id)
+                    if size == 0:
+                        _deliver(shelf, events, interfaces, first + i, run + i, filter_id)
+                    else:
+                        _leave(counters, n_filters, filter_id, size, events, run + i)
         start += AHEAD * stride
 
 
@@ -223,16 +287,18 @@ def cont_kernel(
     """Count, for each filter that Loc left, the constraints that each event satisfies; mark who is complete.
 
     One thread per (event, attribute, row of the attribute's runs), as in CCM: z is the event, y the attribute, x walks the
-    rows.  A row whose filter has no count left is not looked at.
+    rows.  A row whose filter has no count left is not looked at, and neither are 128 rows whose groups have no such filter:
+    every lane of a warp asks that for a chunk of rows, then all lanes take the rows of those chunks that are left.
 
     Parameters: as for `loc_kernel`; `counters` are counted down, `interfaces` get the flags of complete filters.
 
     Launch: any grid along x, grid.y >= attributes of the widest event, grid.z >= n_events; shared memory 56 bytes.
-    Work: filter and counter of each row of the runs touched, 4 bytes each; the rows of filters that are left, and one atomic
-    for each of those that is satisfied.
+    Work: for each 128 rows of the runs touched, the first and the last filter, and the flags of some groups, 4 bytes each;
+    filter and counter of each row of a chunk that is left; the rows of filters that are left, and one atomic for each of
+    those that is satisfied.
     Invariant: a count comes to 0 exactly once, when all counted constraints of its filter are satisfied, because an
     attribute looks at a row at most once and names are distinct in an event.  A count that is 0 before stays so.
-    Source: Cugola & Margara, Middleware 2012, kernel Cont; Margara & Cugola, DEBS 2011.  We differ: counts go down.
+    Source: Cugola & Margara, Middleware 2012, kernel Cont; Margara & Cugola, DEBS 2011.  We differ: counts go down; groups.
     """
     z = np.int64(cuda.blockIdx.z)
     if z >= n_events:
@@ -241,31 +307,37 @@ def cont_kernel(
     if cuda.threadIdx.x == 0:
         load_attribute(words, events, shared, first + z, np.int64(cuda.blockIdx.y))
     cuda.syncthreads()
-    n_rows, n_exists, code = shared[N_ROWS], shared[N_EXISTS], shared[CODE]
-    exists_rows, typed_rows = shared[EXISTS_ROWS], shared[TYPED_ROWS] - shared[N_EXISTS]
-    log = events[RUNS_LOG]
-    base = ((run + z) >> log) * n_filters
-    at = ((run + z) & _runs_mask(events)) << (5 - log)
-    count_mask = (np.int64(1) << (np.int64(1) << (5 - log))) - 1
+    n_rows, code, log = shared[N_ROWS], shared[CODE], events[RUNS_LOG]
+    place, base = (run + z) & _runs_mask(events), ((run + z) >> log) * _counter_words(n_filters)
+    at, count_mask = place << (5 - log), (np.int64(1) << (np.int64(1) << (5 - log))) - 1
     shelf, filter_of = (filters, rows, words), np.int64(words[_ROW_FILTER])
-    filter_id, count = cuda.local.array(AHEAD, np.int64), cuda.local.array(AHEAD, np.int64)
-    stride = np.int64(cuda.gridDim.x * cuda.blockDim.x)
-    start = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
-    while start < n_rows:
-        for k in range(AHEAD):
-            i = min(start + k * stride, n_rows - 1)
-            filter_id[k] = words[filter_of + (exists_rows if i < n_exists else typed_rows) + i]
-        for k in range(AHEAD):
-            count[k] = (np.int64(counters[base + filter_id[k]]) >> at) & count_mask
-        for k in range(AHEAD):
-            i = start + k * stride
-            if i >= n_rows:
-                break
-            if count[k] and satisfied(rows, words, (exists_rows if i < n_exists else typed_rows) + i, code):
-                before = cuda.atomic.sub(counters, base + filter_id[k], np.uint32(np.int64(1) << at))
-                if (np.int64(before) >> at) & count_mask == 1:
-                    _deliver(shelf, events, interfaces, first + z, run + z, filter_id[k])
-        start += AHEAD * stride
+    filter_id = cuda.local.array(AHEAD, np.int64)
+    count = cuda.local.array(AHEAD, np.int64)
+    n_chunks, stride = (n_rows + CHUNK - 1) // CHUNK, np.int64(cuda.gridDim.x * cuda.blockDim.x) // WARP * WARP
+    chunk = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x) // WARP * WARP
+    while chunk < n_chunks:
+        start, goes_on = (chunk + lane()) * CHUNK, False
+        if start < n_rows:
+            end = min(start + CHUNK, n_rows) - 1
+            goes_on = _any_left(start, end, shared, words, counters, base + n_filters, place)
+        left = ballot(goes_on)
+        for nth in range(WARP):
+            if not left >> nth & 1:
+                continue
+            start = (chunk + nth) * CHUNK + lane()
+            for k in range(AHEAD):
+                filter_id[k] = words[filter_of + _row_of(min(start + k * WARP, n_rows - 1), shared)]
+            for k in range(AHEAD):
+                count[k] = (np.int64(counters[base + filter_id[k]]) >> at) & count_mask
+            for k in range(AHEAD):
+                i = start + k * WARP
+                if i >= n_rows:
+                    break
+                if count[k] and satisfied(rows, words, _row_of(i, shared), code):
+                    before = cuda.atomic.sub(counters, base + filter_id[k], np.uint32(np.int64(1) << at))
+                    if (np.int64(before) >> at) & count_mask == 1:
+                        _deliver(shelf, events, interfaces, first + z, run + z, filter_id[k])
+        chunk += stride
 
 
 @kernel("void(int64[::1], uint32[::1], int64, int64, int64)")

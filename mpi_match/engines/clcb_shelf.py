@@ -30,7 +30,7 @@ import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.engines import EngineError
-from mpi_match.engines._cuda import DeviceArray, Gpu, Kernel, Launch, PinnedBuffer, Stream, cuda, kernel, pinned
+from mpi_match.engines._cuda import WARP, DeviceArray, Gpu, Kernel, Launch, PinnedBuffer, Stream, cuda, kernel, pinned
 from mpi_match.engines.ccm_kernel import MAX_ATTRIBUTES
 from mpi_match.engines.ccm_rows import ccm_rows
 from mpi_match.engines.clcb_kernel import AHEAD, BLOOM_BITS, cont_kernel, loc_kernel
@@ -104,8 +104,8 @@ class Shelf:
             )
         rest = (self._rows, self._words, events, counters, interfaces, self.n_filters, 0, n_events, 0)
         loc = spread(loc_kernel, self._gpu, self.n_filters, (self._filters, self._areas, *rest))
-        rows = self._longest_run
-        cont = spread(cont_kernel, self._gpu, rows, (self._filters, *rest), max(n_attributes, 1), n_events)
+        chunks = -(-self._longest_run // WARP)
+        cont = spread(cont_kernel, self._gpu, chunks, (self._filters, *rest), max(n_attributes, 1), n_events)
 
         def launch(first: int, n_events: int, run: int) -> None:
             for bound, at in ((loc, 8), (cont, 7)):

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 from itertools import pairwise, product
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from random_tables import SHAPES, random_subscriptions
 
+from mpi_match import large_table
+from mpi_match.arrays import Array
+from mpi_match.batch import EventBatch
+from mpi_match.change_log import ChangeLog
+from mpi_match.changes import Change
 from mpi_match.cluster import ClusterError
+from mpi_match.cluster.part import Part, PartEngine
 from mpi_match.cluster.placement import UNEVEN, divide, fewest_parts, groups_of
 from mpi_match.cluster.union import unite
+from mpi_match.cluster.work import work_of
+from mpi_match.engines import open_engine
+from mpi_match.events import Events
+from mpi_match.large_table import LargeTable
 from mpi_match.matches import Matches
+from mpi_match.model import Area, make_event, make_filter
+from mpi_match.rows import ChangeRow
+from mpi_match.table import Table
 
 # Groups
 
@@ -124,3 +139,173 @@ def test_members_that_answered_for_other_events_are_not_united() -> None:
         unite([(one, one), (two, two)])
     with pytest.raises(ValueError, match="did not answer for the same events"):
         unite([(one, one), (one, two)])
+
+
+# Parts
+
+
+@given(data=st.data(), n_filters=st.integers(0, 12), n_members=st.integers(1, 4), n_came=st.integers(0, 9))
+def test_every_filter_is_with_one_member_and_numbers_ascend(
+    data: st.DataObject, n_filters: int, n_members: int, n_came: int
+) -> None:
+    inner = st.lists(st.integers(0, n_filters), min_size=n_members - 1, max_size=n_members - 1).map(sorted)
+    cuts = [0, *data.draw(inner), n_filters]
+    ids = np.arange(n_filters + n_came, dtype=np.uint32)
+    found = []
+    for member, (first, stop) in enumerate(pairwise(cuts)):
+        part = Part(member, n_members, first, stop, n_filters)
+        mine = ids[part.has(ids)]
+        assert part.n_local(len(ids)) == len(mine)
+        assert part.to_local(mine).tolist() == list(range(len(mine)))
+        assert np.array_equal(part.to_global(np.arange(len(mine), dtype=np.uint16)), mine)
+        found += mine.tolist()
+    assert sorted(found) == ids.tolist()
+
+
+ENGINES = ("reference", "counting", "keyed")
+
+
+@pytest.fixture(scope="module", params=["every type", "areas", "negative", "one interface", "one interface each"])
+def divided(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Table, EventBatch, list[Part]]:
+    """A table, events, and parts of it, of which one is empty; an interface straddles two."""
+    filters, events = random_subscriptions(11, **{**SHAPES[request.param], "n_filters": 300, "n_events": 60})
+    table = Table.from_filters(filters)
+    cuts = [0, 70, 70, 201, 300]
+    return (
+        table,
+        Events.of(events).encode(table.vocabulary),
+        [Part(i, 4, first, stop, 300) for i, (first, stop) in enumerate(pairwise(cuts))],
+    )
+
+
+@pytest.mark.parametrize("filters", [False, True])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_parts_answer_together_as_the_whole(
+    engine: str, filters: bool, divided: tuple[Table, EventBatch, list[Part]]
+) -> None:
+    table, batch, parts = divided
+    expected = open_engine("reference", table).match(batch, filters=filters)
+    found = []
+    for part in parts:
+        own = open_engine(engine, table.take(np.arange(part.first, part.stop)), threads=1)
+        answer = PartEngine(own, part).match(batch, filters=filters)
+        assert answer.n_ids == expected.n_ids
+        found.append((answer.counts, answer.ids))
+    counts, ids = unite(found)
+    assert Matches(counts, ids, expected.n_ids) == expected
+    assert (counts.dtype, ids.dtype) == (expected.counts.dtype, expected.ids.dtype)
+    assert expected.n_matches > 0
+
+
+@pytest.mark.parametrize("filters", [False, True])
+@pytest.mark.parametrize("engine", ["reference", "keyed"])
+def test_parts_change_together_as_the_whole(engine: str, filters: bool) -> None:
+    """Moves, adds and removes of random filters, and interfaces that leave, between events."""
+    rng = np.random.default_rng(2)
+    subscriptions, events = random_subscriptions(4, 260, 40, n_names=6, sizes=(0, 3), n_interfaces=9, areas=0.6)
+    named = [item._replace(id=f"f{i}") for i, item in enumerate(subscriptions)]
+    rows = []
+    for i in range(150):
+        kind = Change(int(rng.choice(4, p=(0.35, 0.4, 0.2, 0.05))))
+        circle = Area(*rng.integers(-20, 20, 2).tolist(), 8.0) if kind is Change.MOVE else None
+        target = str(rng.integers(9)) if kind is Change.REMOVE_INTERFACE else f"f{rng.integers(200)}"
+        coming = (named[100 + int(rng.integers(160))],) if kind is Change.ADD else ()
+        rows.append(ChangeRow(kind, None if coming else target, circle, filters=coming, before_event=i * 40 // 150))
+    table = Table.from_filters(named[:100])
+    stream = ChangeLog.of(table, rows, []).stream(table)
+    assert stream.n_filters > 130
+    batch = Events.of(events).encode(stream.table.vocabulary)
+    whole = open_engine("reference", stream.table, live=True)
+    parts = [Part(i, 3, first, stop, 100) for i, (first, stop) in enumerate(((0, 10), (10, 80), (80, 100)))]
+    members = [
+        PartEngine(open_engine(engine, stream.table.take(np.arange(p.first, p.stop)), threads=1, live=True), p)
+        for p in parts
+    ]
+    for at in range(0, 40, 8):
+        changes, events_there = stream.within(at - 7, at + 1).changes, batch[at : at + 8]
+        whole.update(changes)
+        expected, found = whole.match(events_there, filters=filters), []
+        for member in members:
+            member.update(changes)
+            answer = member.match(events_there, filters=filters)
+            found.append((answer.counts, answer.ids))
+        counts, ids = unite(found)
+        assert Matches(counts, ids, expected.n_ids) == expected
+        assert (counts.dtype, ids.dtype) == (expected.counts.dtype, expected.ids.dtype)
+
+
+# Work
+
+
+def looked_at(table: Table, batch: EventBatch, bounds: Array) -> Array:
+    """How many pairs of an event and a filter of each range there are, where the event has all names of the filter."""
+    offsets, rows = table.by_filter
+    names = [set(table.constraints.name_id[rows[a:b]].tolist()) for a, b in pairwise(offsets.tolist())]
+    ends = batch.bounds.tolist()
+    there = [set((batch.attributes[a:b] >> table.vocabulary.shift).tolist()) for a, b in pairwise(ends)]
+    every = np.array([sum(needed <= event for event in there) for needed in names])
+    return np.add.reduceat(every, bounds[:-1])
+
+
+def test_a_skewed_table_is_divided_into_parts_of_about_equal_work(tmp_path: Path) -> None:
+    """The first fifth of the filters ask for one popular name, the others for four: by count, one part has nearly all."""
+    rng = np.random.default_rng(8)
+    popular = (1.0 + np.arange(30)) ** -1.0
+    popular /= popular.sum()
+    subscriptions = []
+    for i in range(4000):
+        names = rng.choice(30, 1 if i < 800 else 4, replace=False, p=popular)
+        subscriptions.append(make_filter(f"{i // 40:03}", [[f"n{n}", ">", int(rng.integers(50))] for n in names]))
+    published = [make_event({f"n{n}": 1.0 for n in rng.choice(30, 5, replace=False, p=popular)}) for _ in range(200)]
+    table = Table.from_filters(subscriptions)
+    table.save(tmp_path / "table.h5")
+    batch = Events.of(published).encode(table.vocabulary)
+    with LargeTable(tmp_path / "table.h5") as large:
+        by_work = divide(work_of(large, "keyed", filters=True), large.filter_bytes, 4, large.n_bytes)
+    assert by_work is not None
+    by_count = looked_at(table, batch, np.linspace(0, 4000, 5).astype(np.int64))
+    assert by_count.max() / by_count.mean() > 2.5
+    divided = looked_at(table, batch, by_work)
+    assert divided.max() / divided.mean() < 1.35
+
+
+def test_after_a_match_an_interface_is_no_work(tmp_path: Path) -> None:
+    """A hundred filters that all events match: with interfaces asked for, one of them is looked at."""
+    Table.from_filters(
+        [make_filter(label, [["a", "exists"]]) for label in ["crowd"] * 100 + [f"i{i}" for i in range(100)]]
+    ).save(tmp_path / "table.h5")
+    with LargeTable(tmp_path / "table.h5") as large:
+        (many, once), (each, _) = (
+            (np.sum(work[:100]), np.sum(work[100:]))
+            for work in (work_of(large, "keyed", filters=filters) for filters in (True, False))
+        )
+    assert many == pytest.approx(once)
+    assert each < many / 2
+
+
+def test_engines_that_scan_have_work_with_every_constraint(tmp_path: Path) -> None:
+    Table.from_filters(
+        [
+            make_filter("a", [["x", "=", 1], ["y", "=", 1]]),
+            make_filter("b", [["x", "=", 1], ["rare", "=", 1], ["y", "=", 1]]),
+        ]
+    ).save(tmp_path / "table.h5")
+    with LargeTable(tmp_path / "table.h5") as large:
+        two, three = work_of(large, "counting")
+        assert three > two
+        two, three = work_of(large, "keyed")
+        assert three < two
+
+
+def test_work_is_the_same_however_the_file_goes_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for runs of rows that ask for one thing, which are counted block by block: here there are none."""
+    filters = [make_filter(str(i % 7), [[f"n{i % 5}", "=", i], [f"m{i % 3}", ">", i]]) for i in range(200)]
+    Table.from_filters(filters).save(tmp_path / "table.h5")
+    found = []
+    for block in (2**20, 9):
+        monkeypatch.setattr(large_table, "BLOCK", block)
+        with LargeTable(tmp_path / "table.h5") as large:
+            found.append(work_of(large, "keyed"))
+    assert np.array_equal(*found)

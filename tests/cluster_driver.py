@@ -188,6 +188,16 @@ class Growing(Null):
         )
 
 
+class Weighing(Null):
+    """Says how large its table is."""
+
+    name = "weighing"
+
+    def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
+        super().__init__(table)
+        self.device = f"{table.nbytes} bytes"
+
+
 class Whereabouts(Null):
     """Says where the table lies."""
 
@@ -228,6 +238,7 @@ def main(arguments: list[str]) -> int:
         Refusing,
         Silent,
         Slow,
+        Weighing,
         Whereabouts,
     ):
         module = types.ModuleType(f"mpi_match.engines.{engine.name}")

@@ -204,21 +204,21 @@ def test_parts_answer_together_as_the_whole(
 def test_parts_change_together_as_the_whole(engine: str, filters: bool) -> None:
     """Moves, adds and removes of random filters, and interfaces that leave, between events."""
     rng = np.random.default_rng(2)
-    subscriptions, events = random_subscriptions(4, 260, 40, n_names=6, sizes=(0, 3), n_interfaces=9, areas=0.6)
+    subscriptions, events = random_subscriptions(4, 400, 40, n_names=6, sizes=(0, 3), n_interfaces=9, areas=0.6)
     named = [item._replace(id=f"f{i}") for i, item in enumerate(subscriptions)]
     rows = []
     for i in range(150):
         kind = Change(int(rng.choice(4, p=(0.35, 0.4, 0.2, 0.05))))
         circle = Area(*rng.integers(-20, 20, 2).tolist(), 8.0) if kind is Change.MOVE else None
-        target = str(rng.integers(9)) if kind is Change.REMOVE_INTERFACE else f"f{rng.integers(200)}"
-        coming = (named[100 + int(rng.integers(160))],) if kind is Change.ADD else ()
+        target = str(rng.integers(9)) if kind is Change.REMOVE_INTERFACE else f"f{rng.integers(300)}"
+        coming = (named[230 + int(rng.integers(170))],) if kind is Change.ADD else ()
         rows.append(ChangeRow(kind, None if coming else target, circle, filters=coming, before_event=i * 40 // 150))
-    table = Table.from_filters(named[:100])
+    table = Table.from_filters(named[:230])
     stream = ChangeLog.of(table, rows, []).stream(table)
-    assert stream.n_filters > 130
+    assert stream.n_filters > 256  # ids take another byte
     batch = Events.of(events).encode(stream.table.vocabulary)
     whole = open_engine("reference", stream.table, live=True)
-    parts = [Part(i, 3, first, stop, 100) for i, (first, stop) in enumerate(((0, 10), (10, 80), (80, 100)))]
+    parts = [Part(i, 3, first, stop, 230) for i, (first, stop) in enumerate(((0, 30), (30, 180), (180, 230)))]
     members = [
         PartEngine(open_engine(engine, stream.table.take(np.arange(p.first, p.stop)), threads=1, live=True), p)
         for p in parts
@@ -226,10 +226,12 @@ def test_parts_change_together_as_the_whole(engine: str, filters: bool) -> None:
     for at in range(0, 40, 8):
         changes, events_there = stream.within(at - 7, at + 1).changes, batch[at : at + 8]
         whole.update(changes)
+        assert sum(part.changes(changes).n_filters for part in parts) == changes.n_filters
         expected, found = whole.match(events_there, filters=filters), []
         for member in members:
             member.update(changes)
             answer = member.match(events_there, filters=filters)
+            assert answer.n_ids == expected.n_ids
             found.append((answer.counts, answer.ids))
         counts, ids = unite(found)
         assert Matches(counts, ids, expected.n_ids) == expected

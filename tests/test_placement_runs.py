@@ -1,0 +1,148 @@
+"""Runs with the table divided among workers: the same bytes as from one, and tables that no worker could hold whole."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mpirun import alone, execute, launch, needs_mpirun, said
+from test_cluster import Changing, Inputs, changing, expected, expected_with_changes, inputs
+
+from mpi_match.cluster import ClusterError, RunOptions
+from mpi_match.cluster.division import Division
+from mpi_match.large_table import LargeTable
+from mpi_match.matches import MatchesFile
+from mpi_match.storage import Writer
+from mpi_match.table import Table
+
+__all__ = ["changing", "expected", "expected_with_changes", "inputs"]
+
+pytestmark = [pytest.mark.mpi, needs_mpirun]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "options"),
+    [
+        (2, "placement=shard batch=64"),
+        (3, "placement=shard batch=1 credits=1"),
+        (4, "placement=shard schedule=static batch=17 piece_bytes=64"),
+        (5, "placement=hybrid groups=2 batch=31"),
+        (5, "placement=hybrid groups=2 schedule=static batch=100 feed=file"),
+    ],
+)
+def test_any_placement_gives_the_same_bytes(
+    ranks: int, options: str, inputs: Inputs, expected: bytes, tmp_path: Path
+) -> None:
+    output = tmp_path / "matches.h5"
+    done = execute(launch(ranks, inputs.table, inputs.events, output, "engine=counting", *options.split()))
+    assert done.returncode == 0, done.stderr
+    assert said(done) == ""
+    assert output.read_bytes() == expected
+    assert json.loads(done.stdout)["workers"] == ranks - 1
+
+
+def test_any_placement_gives_the_same_filters(inputs: Inputs, tmp_path: Path) -> None:
+    outputs = [tmp_path / f"{name}.h5" for name in ("alone", "shard", "hybrid")]
+    how = (inputs.table, inputs.events), ("engine=counting", "batch=50", "filters=1")
+    for command in (
+        alone(*how[0], outputs[0], *how[1]),
+        launch(4, *how[0], outputs[1], *how[1], "placement=shard"),
+        launch(5, *how[0], outputs[2], *how[1], "placement=hybrid", "groups=2", "schedule=static"),
+    ):
+        done = execute(command)
+        assert done.returncode == 0, done.stderr
+    first, *others = (output.read_bytes() for output in outputs)
+    assert all(other == first for other in others)
+    assert MatchesFile.load(outputs[0]).matches.n_matches > 1000
+
+
+@pytest.mark.parametrize(
+    ("ranks", "options"),
+    [
+        (3, "placement=shard batch=1"),
+        (5, "placement=hybrid groups=2 batch=17"),
+        (4, "placement=shard batch=64 piece_bytes=64"),
+    ],
+)
+def test_any_placement_sees_the_same_changes(
+    ranks: int, options: str, changing: Changing, expected_with_changes: bytes, tmp_path: Path
+) -> None:
+    output = tmp_path / "matches.h5"
+    files = (changing.table, changing.events, output, f"changes={changing.changes}")
+    done = execute(launch(ranks, *files, "engine=reference", *options.split()))
+    assert done.returncode == 0, done.stderr
+    assert output.read_bytes() == expected_with_changes
+
+
+def test_changed_filters_are_answered_by_their_numbers(changing: Changing, tmp_path: Path) -> None:
+    outputs = [tmp_path / "alone.h5", tmp_path / "shard.h5"]
+    rest = f"changes={changing.changes}", "engine=reference", "batch=40", "filters=1"
+    for output, command in zip(outputs, (alone, lambda *arguments: launch(4, *arguments, "placement=shard")), strict=True):
+        done = execute(command(changing.table, changing.events, output, *rest))
+        assert done.returncode == 0, done.stderr
+    assert outputs[0].read_bytes() == outputs[1].read_bytes()
+
+
+def test_a_table_over_the_limit_of_a_worker_runs_divided_and_not_whole(
+    inputs: Inputs, expected: bytes, tmp_path: Path
+) -> None:
+    """Refused in one line, which names the workers that it takes; of so many, none has more than the limit."""
+    output = tmp_path / "matches.h5"
+    with LargeTable(inputs.table) as large:
+        whole, limit = large.n_bytes, large.outline_bytes + int(large.filter_bytes.sum()) * 2 // 5
+    files = inputs.table, inputs.events, output
+    for n_workers, placement in ((1, "replicate"), (3, "replicate"), (2, "shard")):
+        options = RunOptions(*files, placement=placement, memory_limit=limit)
+        with pytest.raises(ClusterError) as refused:
+            Division(options, n_workers)
+        assert str(refused.value) == (
+            f"{inputs.table}: takes {whole:,} bytes in memory, a worker may have {limit:,} (--memory-limit); divide it with "
+            "--placement shard among at least 3 workers, or more to a group"
+        )
+    done = execute(launch(4, *files, "engine=weighing", "placement=shard", f"memory_limit={limit}"))
+    assert done.returncode == 0, done.stderr
+    sizes = [int(size) for size in re.findall(r"(\d+) bytes", json.loads(done.stdout)["device"])]
+    assert 0 < max(sizes) <= limit < whole
+    done = execute(launch(4, *files, "engine=counting", "placement=shard", f"memory_limit={limit}"))
+    assert done.returncode == 0, done.stderr
+    assert output.read_bytes() == expected
+
+
+def test_placements_that_cannot_be_are_refused(inputs: Inputs, tmp_path: Path) -> None:
+    options = "engine=counting", "placement=hybrid", "groups=2"
+    done = execute(launch(4, inputs.table, inputs.events, tmp_path / "m.h5", *options))
+    assert done.returncode == 2
+    assert said(done).startswith("3 workers cannot form 2 groups of one size; start 3 or 5 ranks")
+
+
+@pytest.mark.parametrize("wrong", [{"placement": "hybrid"}, {"groups": 2}, {"placement": "shard", "groups": 2}])
+def test_groups_are_for_hybrid(wrong: dict[str, Any], tmp_path: Path) -> None:
+    options = RunOptions(tmp_path / "t.h5", tmp_path / "e.h5", tmp_path / "m.h5", **wrong)
+    with pytest.raises(ClusterError, match="--placement hybrid needs --groups, and no other has it"):
+        options.check()
+
+
+def test_a_limit_below_the_outline_is_refused(inputs: Inputs, tmp_path: Path) -> None:
+    options = RunOptions(inputs.table, inputs.events, tmp_path / "m.h5", placement="shard", memory_limit=100)
+    with pytest.raises(
+        ClusterError, match=r"bytes of names, operands and labels are needed by every worker .* in 100; raise"
+    ):
+        Division(options, 4)
+
+
+def test_a_part_that_is_no_table_is_refused_by_the_master(inputs: Inputs, tmp_path: Path) -> None:
+    table, path = Table.load(inputs.table), tmp_path / "wrong.h5"
+    with Writer(path, "table") as writer:
+        for name, count in table.counts().items():
+            writer.attribute(name, count)
+        for name, array in table.arrays():
+            wrong = array.copy()
+            if name == "filters/interface":
+                wrong[-1] = 10_000
+            writer.array(name, wrong)
+    done = execute(launch(3, path, inputs.events, tmp_path / "m.h5", "engine=counting", "placement=shard"))
+    assert done.returncode == 3
+    assert said(done) == f"{path}: is not a valid table: a filter has an unknown interface; compile it again"

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.worker_kills import Files, Run
 from mpirun import alone, execute, launch, needs_mpirun, said
 from test_cluster import Changing, Inputs, changing, expected, expected_with_changes, inputs
+from test_failures import TIMEOUT_S, ulfm
 
 from mpi_match.cluster import ClusterError, RunOptions
 from mpi_match.cluster.division import Division
@@ -18,7 +23,7 @@ from mpi_match.matches import MatchesFile
 from mpi_match.storage import Writer
 from mpi_match.table import Table
 
-__all__ = ["changing", "expected", "expected_with_changes", "inputs"]
+__all__ = ["changing", "expected", "expected_with_changes", "inputs", "ulfm"]
 
 pytestmark = [pytest.mark.mpi, needs_mpirun]
 
@@ -146,3 +151,34 @@ def test_a_part_that_is_no_table_is_refused_by_the_master(inputs: Inputs, tmp_pa
     done = execute(launch(3, path, inputs.events, tmp_path / "m.h5", "engine=counting", "placement=shard"))
     assert done.returncode == 3
     assert said(done) == f"{path}: is not a valid table: a filter has an unknown interface; compile it again"
+
+
+# A member dies
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return Files.make(tmp_path_factory.mktemp("members"), n_events=600)
+
+
+def test_a_group_that_loses_a_member_is_done_for_by_the_others(files: Files, ulfm: tuple[str, ...], tmp_path: Path) -> None:
+    with Run.of(files, tmp_path / "matches.h5", 4, "--placement", "hybrid", "--groups", "2", flags=ulfm) as run:
+        run.begun(TIMEOUT_S)
+        os.kill(run.pids()[3], signal.SIGKILL)
+        assert run.wait(TIMEOUT_S)
+        assert run.output.read_bytes() == files.expected.read_bytes(), run.said
+
+
+def test_when_every_group_has_lost_a_member_the_run_is_incomplete_and_can_be_resumed(
+    files: Files, ulfm: tuple[str, ...], tmp_path: Path
+) -> None:
+    with Run.of(files, tmp_path / "matches.h5", 2, "--placement", "shard", flags=ulfm) as run:
+        run.begun(TIMEOUT_S)
+        os.kill(run.pids()[2], signal.SIGKILL)
+        assert run.wait(TIMEOUT_S)
+        assert [line for _, line in run.said if "every group has lost a worker, and with it filters" in line], run.said
+        assert run.process.returncode != 0
+        assert not run.output.exists()
+    resume = [sys.executable, "-m", "mpi_match", *files.arguments(run.output), "--resume"]
+    assert execute(resume).returncode == 0
+    assert run.output.read_bytes() == files.expected.read_bytes()

@@ -183,6 +183,7 @@ class Dispatcher:
             _Group(tuple(members), _Lane(i, len(groups)) if schedule == "static" else shared)
             for i, members in enumerate(groups)
         ]
+        self._singles = all(len(members) == 1 for members in groups)
         self._group_of = {worker: group for group in self._groups for worker in group.members}
         self._workers = frozenset(self._group_of)
         self._open: dict[int, _Batch] = {}
@@ -419,7 +420,9 @@ class Dispatcher:
         emits = self._emits()
         found: list[Instruction] = [*self._sends(), *dropped, *emits]  # a worker waits for the one, nobody for the others
         if not self._groups and not self.finished:
-            found.append(GiveUp("no worker is left"))
+            found.append(
+                GiveUp("no worker is left" if self._singles else "every group has lost a worker, and with it filters")
+            )
         return found
 
     def _set_aside_hopeless(self) -> None:

@@ -17,6 +17,8 @@ from mpi_match.cluster import interruption, patience
 from mpi_match.cluster.interruption import interrupts_noted, terminate_as_interrupt
 from mpi_match.cluster.launcher import survives_deaths
 from mpi_match.cluster.patience import Silence
+from mpi_match.matches import MatchesFile
+from mpi_match.storage import parts_directory
 
 TIMEOUT_S = 120
 """No deadline of the product: what a test waits on a machine that has much else to do."""
@@ -73,6 +75,26 @@ def test_killed_workers_cost_no_answer(ulfm: tuple[str, ...], tmp_path: Path) ->
     assert tally.good, tally.record()
     assert tally.counts["kills"] >= 8
     assert tally.noticed_s, "the master never said that a rank is lost"
+
+
+@pytest.mark.mpi
+@needs_mpirun
+@pytest.mark.parametrize("feed", ["shared", "file"])
+def test_answers_outlive_the_worker_that_wrote_them(feed: str, files: Files, ulfm: tuple[str, ...], tmp_path: Path) -> None:
+    output = tmp_path / "matches.h5"
+    part = parts_directory(output) / "1-rank-1.answers"
+    with Run.of(files, output, 3, "--feed", feed, "--results", "local", "--batch", "17") as run:
+        run.begun(TIMEOUT_S)
+        pids = run.pids()
+        deadline = time.monotonic() + TIMEOUT_S
+        while part.stat().st_size < 1000 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        os.kill(pids[1], signal.SIGKILL)
+        assert run.wait(TIMEOUT_S)
+    assert run.process.returncode == 0, run.said
+    assert MatchesFile.load(output).matches == MatchesFile.load(files.expected).matches
+    assert any("rank 1 is lost" in line for _, line in run.said), run.said
+    assert part.exists(), "nothing of it was kept"
 
 
 @pytest.mark.mpi

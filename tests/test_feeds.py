@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +12,16 @@ import pytest
 
 from mpi_match.answer_parts import Parts, PartWriter, write_index
 from mpi_match.batch import EventBatch
-from mpi_match.cluster.host_memory import left_bytes
+from mpi_match.cluster import ClusterError
+from mpi_match.cluster.extents import Extents
+from mpi_match.cluster.matcher import Matched, Matcher, Received, ShortMatcher
+from mpi_match.cluster.memory_left import left_bytes
+from mpi_match.cluster.written_here import WrittenHere
 from mpi_match.journal_file import Identity, Stretch
 from mpi_match.matches import Matches, MatchesFile
 from mpi_match.storage import StorageError, parts_directory
 from mpi_match.strings import Strings
+from mpi_match.table import Table
 
 MIB = 2**20
 
@@ -127,3 +134,61 @@ def test_parts_that_are_missing_damaged_or_others_are_refused(parts: list[Path],
 def test_a_part_is_never_written_over(parts: list[Path]) -> None:
     with pytest.raises(StorageError, match=r"1-rank-1\.answers: cannot be written: File exists"):
         PartWriter(parts[0], IDENTITY)
+
+
+# Answers that a worker writes
+
+
+class Engine:
+    """Answers every event with id 7."""
+
+    def match(self, batch: EventBatch, *, filters: bool) -> Matches:
+        return Matches.of([[7]] * len(batch), 300)
+
+
+def batch_of(number: int, n_events: int = 5) -> Received:
+    events = EventBatch(np.zeros(n_events + 1, np.uint32), np.zeros(0, np.uint32), None, 0)
+    return Received(number, 0, False, np.empty(0, np.uint8), lambda: events, None)
+
+
+def written(way: type[Matcher | ShortMatcher], part: PartWriter, numbers: list[int]) -> dict[int, Matched]:
+    """What becomes of these batches."""
+    table = Table.from_filters([])
+    matcher = WrittenHere(way(Engine, table.vocabulary, filters=False), part, Extents([Stretch(0, 10)], 5))  # type: ignore[arg-type]
+    matcher.engine()
+    for number in numbers:
+        matcher.put(batch_of(number))
+    found: dict[int, Matched] = {}
+    while len(found) < len(numbers):
+        if (matched := matcher.get(0.01)) is not None:
+            found[matched.received.batch] = matched
+    matcher.stop(10)
+    return found
+
+
+@pytest.mark.parametrize("way", [Matcher, ShortMatcher])
+def test_what_is_got_is_on_disk(way: type[Matcher | ShortMatcher], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    with PartWriter(tmp_path / "1-rank-1.answers", IDENTITY) as part:
+        monkeypatch.setattr(PartWriter, "sync", lambda self: synced.append(self.end))
+        found = written(way, part, [1, 0])
+    assert [each.error for each in found.values()] == [None, None]
+    assert {each.end for each in found.values()} <= set(synced)
+    kept = Parts([tmp_path / "1-rank-1.answers"], IDENTITY)
+    assert kept.joined()[1].tolist() == [7] * 10
+    assert max(each.end or 0 for each in found.values()) == kept.ends[tmp_path / "1-rank-1.answers"]
+
+
+@pytest.mark.parametrize("way", [Matcher, ShortMatcher])
+def test_answers_that_the_disk_does_not_take_are_an_error_of_the_worker(
+    way: type[Matcher | ShortMatcher], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with PartWriter(tmp_path / "1-rank-1.answers", IDENTITY) as part:
+        monkeypatch.setattr(os, "pwrite", full)
+        found = written(way, part, [0, 1])
+    errors = [each.error for each in found.values()]
+    assert [(type(error), getattr(error, "exit_code", 0)) for error in errors] == [(ClusterError, 4)] * 2
+    assert str(errors[0]).endswith("1-rank-1.answers: cannot be written: No space left on device")

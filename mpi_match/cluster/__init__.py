@@ -15,6 +15,8 @@
     output         the answers on their way to the file; a run taken up again
     journal        answers that are safe before the file is whole
     local_output   the same where workers write the answers
+    written_here   answers that a worker writes itself
+    memory_left    how much memory may still be taken
     feed           the next batches, read and checked ahead of time
     write_behind   answers, written while the next ones come
     changing       a batch that changes fall into
@@ -30,7 +32,7 @@
     consensus      steps that succeed on all ranks or fail on all, with one line of text
     topology       which ranks share a host
     host_memory    memory that the ranks of a host share
-    written_here   answers that a worker writes itself
+    own_parts      the workers' parts of the output
     event_copy     the events from the master's file into one copy per host
     table_copy     the table, or its parts, from the master's memory into one copy per host
     sources        events that a worker has from elsewhere than the master

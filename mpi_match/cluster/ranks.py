@@ -31,13 +31,13 @@ from mpi_match.cluster.interruption import Noted, interrupts_noted, terminate_as
 from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.launcher import Launch, singleton_refusal
 from mpi_match.cluster.matcher import Matcher, ShortMatcher
+from mpi_match.cluster.own_parts import offer_parts, open_part
 from mpi_match.cluster.part import PartEngine
 from mpi_match.cluster.patience import Backoff, sleep_exactly
 from mpi_match.cluster.shares import device_share, shared_gpu
 from mpi_match.cluster.sources import offer_events, open_source
 from mpi_match.cluster.table_copy import receive_part, send_parts
 from mpi_match.cluster.topology import Topology
-from mpi_match.cluster.written_here import offer_parts, open_part
 from mpi_match.engines import Engine, open_engine, pin
 
 log = logging.getLogger(__name__)

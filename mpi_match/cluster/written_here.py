@@ -11,18 +11,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from contextlib import ExitStack
 from queue import Empty, Queue
-from typing import NamedTuple
 
 from mpi_match.answer_parts import PartWriter
-from mpi_match.cluster import ClusterError, RunOptions
-from mpi_match.cluster.consensus import agree
+from mpi_match.cluster import ClusterError
 from mpi_match.cluster.extents import Extents
-from mpi_match.cluster.job import Job
-from mpi_match.cluster.local_output import Places
 from mpi_match.cluster.matcher import Matched, Matcher, Received, ShortMatcher
-from mpi_match.cluster.topology import Topology
+from mpi_match.cluster.output import INCOMPLETE_CODE
 from mpi_match.engines import Engine
 from mpi_match.journal_file import Stretch
 from mpi_match.storage import StorageError
@@ -88,48 +83,6 @@ class WrittenHere:
             if together:
                 self._part.sync()
         except StorageError as error:
-            return [each if each.error is not None else each._replace(error=error) for each in together]
+            refusal = ClusterError(str(error), INCOMPLETE_CODE)  # not the input's fault: another may be able to write
+            return [each if each.error is not None else each._replace(error=refusal) for each in together]
         return [each if each.error is not None else each._replace(end=self._part.end) for each in together]
-
-
-class Offer(NamedTuple):
-    """Where workers write, and which events are in which batch."""
-
-    places: Places
-    extents: Extents
-
-
-def offer_parts(topology: Topology, job: Job) -> None:
-    """The master's side of `open_part`: sees that the parts are where it looks for them.  Raises Ended."""
-    comm, places = topology.comm, job.places
-    if places is None:
-        return
-    comm.bcast(Offer(places, job.extents))
-    agree(comm, lambda: None)  # while the workers open them
-
-    def look() -> None:
-        unseen = [rank for rank in range(1, comm.size) if not places.part(rank).is_file()]
-        if unseen:
-            raise ClusterError(
-                f"{places.directory}: what rank {unseen[0]} writes there is not to be seen on the master's host; "
-                "with --results local the output needs a directory that all hosts share"
-            )
-
-    agree(comm, look)
-
-
-def open_part(
-    options: RunOptions, topology: Topology, matcher: Matcher | ShortMatcher, stack: ExitStack
-) -> Matcher | ShortMatcher | WrittenHere:
-    """The matcher, with this rank's part of the output behind it if the run has such; `stack` closes it.  Raises Ended."""
-    if options.results == "master":
-        return matcher
-    comm = topology.comm
-    offer: Offer = comm.bcast(None)
-
-    def create() -> PartWriter:
-        return stack.enter_context(PartWriter(offer.places.part(comm.rank), offer.places.identity))
-
-    part = agree(comm, create)
-    agree(comm, lambda: None)  # while the master looks for it
-    return WrittenHere(matcher, part, offer.extents)

@@ -10,6 +10,7 @@ import numpy as np
 from mpi_match.arrays import Array
 from mpi_match.run_report import Recorded
 from mpi_match.storage import StorageError
+from mpi_match.terminal import plural
 
 INTERVALS = 80
 """A run is drawn in at most so many intervals; in shorter ones a batch more or less would be all that one sees."""
@@ -57,8 +58,8 @@ def draw(recorded: Recorded, path: Path) -> None:
     shares = np.divide(answered, total, out=np.zeros_like(answered), where=total > 0)
     figure = Figure(figsize=(9, 5.5), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
-    above.stairs(written, bounds, fill=True, alpha=0.25)
-    above.stairs(written, bounds, baseline=None)
+    above.stairs(written, bounds, fill=True, color="#54aeff66")
+    above.stairs(written, bounds, baseline=None, color="#0969da")
     above.set(ylabel="events per second", ylim=(0, None), title=_title(recorded))
     colours = matplotlib.colormaps["tab20" if len(workers) <= 20 else "viridis"]
     base = np.zeros(len(total))
@@ -78,7 +79,7 @@ def _title(recorded: Recorded) -> str:
     workers = recorded.run["workers"]
     engines = ", ".join(sorted({f"{worker['engine']} on {worker['device']}" for worker in workers}))
     end = "" if recorded.summary and recorded.summary["complete"] else "; did not end well"
-    return f"{recorded.run['n_events']:,} events, {len(workers)} x {engines}{end}"
+    return f"{recorded.run['n_events']:,} events, {plural(len(workers), 'worker')}: {engines}{end}"
 
 
 def _mark(recorded: Recorded, panels: tuple[Any, Any]) -> None:

@@ -2,8 +2,8 @@
 update times against the number of interfaces, places uniform and in towns, answers checked in the same run.
 
     python tests/bench/rtree_beside.py [--scenarios clcb clcb-zipf] [--interfaces 10000 ... 250000] [--events 1000]
-                                       [--engines clcb keyed keyed_cuda] [-o records.jsonl] [--plot figure.png]
-    python tests/bench/rtree_beside.py --drawn records.jsonl --plot figure.png
+                                       [--engines keyed_cuda,clcb,keyed] [-o records.jsonl] [--plot figure.svg]
+    python tests/bench/rtree_beside.py --drawn tests/bench/records/two-cores-rtree.jsonl --plot tests/bench/rtree_beside.svg
 
 The R*-tree is that of libspatialindex (PyPI `rtree`; extra `bench`), with its own defaults, loaded in bulk.  It holds the
 bounding boxes of all areas; the candidates that it finds for an event are verified exactly, circle and content, by compiled
@@ -20,6 +20,9 @@ One JSON line for each (scenario, number of interfaces, engine):
 Every interface moves with its ten filters (`Scenario.moves`), so a client's move is ten of these.  All answers must agree,
 before and after the moves; a sample is judged by the counting engine on the table as it is then.  A small table comes first
 and is not counted, so that nothing is compiled while a clock runs.
+
+The second command draws the figure on the README.  What is drawn stands in an SVG's description, so that a test can tell one
+that is out of date.
 """
 
 from __future__ import annotations
@@ -300,21 +303,46 @@ def point(scenario: Scenario, engines: list[str], n_events: int) -> Iterator[dic
 
 
 LINES = (
-    ("rtree", "batch_us_per_event", "one_move_us", "R*-tree", "black", "o-"),
-    ("keyed", "one_event_us", "one_move_us", "keyed, one event", "tab:green", "s-"),
-    ("keyed", "batch_us_per_event", "batch_move_us", "keyed, batch", "tab:green", "s--"),
-    ("clcb", "one_event_us", "one_move_us", "clcb, one event", "tab:blue", "^-"),
-    ("clcb", "batch_us_per_event", "batch_move_us", "clcb, batch", "tab:blue", "^--"),
-    ("keyed_cuda", "batch_us_per_event", "batch_move_us", "keyed_cuda, batch", "tab:orange", "v--"),
+    ("rtree", "one_event_us", "one_move_us", "R*-tree, one at a time", "black", "o-"),
+    ("rtree", "batch_us_per_event", None, "R*-tree, many at once", "black", "o--"),
+    ("keyed", "one_event_us", "one_move_us", "keyed, one at a time", "tab:green", "s-"),
+    ("keyed", "batch_us_per_event", "batch_move_us", "keyed, many at once", "tab:green", "s--"),
+    ("clcb", "one_event_us", "one_move_us", "clcb, one at a time", "tab:blue", "^-"),
+    ("clcb", "batch_us_per_event", "batch_move_us", "clcb, many at once", "tab:blue", "^--"),
+    ("keyed_cuda", "batch_us_per_event", "batch_move_us", "keyed_cuda, many at once", "tab:orange", "v--"),
 )
-"""Engine; what is drawn of its matching and of its updates; label, colour, style."""
+"""Engine; what is drawn of its matching and of its updates (None: nothing); label, colour, style."""
+STYLE = {"svg.hashsalt": "rtree beside", "svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans", "Verdana"]}
+"""With these an SVG is the same bytes each time, and its text stays text."""
+
+
+def described(records: Sequence[dict[str, Any]]) -> str:
+    """What is drawn, as JSON: scenario, interfaces, engine, commit, and the values."""
+    values = ("one_event_us", "batch_us_per_event", "one_move_us", "batch_move_us")
+    keys = ("scenario", "n_interfaces", "engine", "device", "commit", *values)
+    return json.dumps([[record.get(key) for key in keys] for record in records])
+
+
+def records_in(path: Path) -> list[dict[str, Any]]:
+    """The records of this bench in a file of records."""
+    records = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return [record for record in records if record.get("what") == "rtree beside"]
 
 
 def draw(records: Sequence[dict[str, Any]], path: Path) -> None:
     """Matching above, moving below, against the number of interfaces, a column for each scenario.  Needs matplotlib."""
+    import matplotlib
+
+    metadata = {"Date": None, "Description": described(records)} if path.suffix == ".svg" else {}
+    with matplotlib.rc_context(STYLE):
+        _figure(records).savefig(path, dpi=150, metadata=metadata)
+
+
+def _figure(records: Sequence[dict[str, Any]]) -> Any:
     from matplotlib.figure import Figure
 
     scenarios = list(dict.fromkeys(record["scenario"] for record in records))
+    sizes = sorted({record["n_interfaces"] for record in records})
     figure = Figure(figsize=(5.5 * len(scenarios), 8), layout="constrained")
     axes = figure.subplots(2, len(scenarios), sharex=True, sharey="row", squeeze=False)
     for column, scenario in zip(axes.T, scenarios, strict=True):
@@ -331,9 +359,11 @@ def draw(records: Sequence[dict[str, Any]], path: Path) -> None:
         for axis, unit in zip(column, ("µs to match an event", "µs to move a filter"), strict=True):
             axis.set(xscale="log", yscale="log", ylabel=unit if column[0] is axes[0, 0] else None)
             axis.grid(alpha=0.3)
-    axes[0, 0].legend()
-    axes[1, 0].legend()
-    figure.savefig(path, dpi=150)
+        column[1].set_xticks(sizes, [f"{n:,}" for n in sizes], fontsize="small")
+        column[1].minorticks_off()
+    named = {label: line for axis in axes.flat for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=4)
+    return figure
 
 
 def main() -> None:
@@ -341,17 +371,16 @@ def main() -> None:
     parser.add_argument("--scenarios", nargs="+", default=["clcb", "clcb-zipf"], choices=sorted(SCENARIOS))
     parser.add_argument("--interfaces", nargs="+", type=int, default=INTERFACES)
     parser.add_argument("--events", type=int, default=1000)
-    parser.add_argument("--engines", nargs="+", default=["clcb", "keyed", "keyed_cuda"])
-    parser.add_argument("--drawn", type=Path, help="measure nothing: draw these records")
+    parser.add_argument("--engines", nargs="+", default=["clcb", "keyed", "keyed_cuda"], help="apart by spaces or commas")
+    parser.add_argument("--drawn", type=Path, nargs="+", help="measure nothing: draw the records in these files")
     parser.add_argument("--plot", type=Path)
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     if options.drawn:
-        lines = options.drawn.read_text(encoding="utf-8").splitlines()
-        records = [record for record in map(json.loads, lines) if record.get("what") == "rtree beside"]
+        records = [record for path in options.drawn for record in records_in(path)]
     else:
         where = {"machine": machine(), "versions": versions(), "commit": commit(), "command": command()}
-        records, engines = [], ["rtree", *options.engines]
+        records, engines = [], ["rtree", *(name for words in options.engines for name in words.split(","))]
         list(
             point(SCENARIOS[options.scenarios[0]].scaled(1000), engines, 50)
         )  # what is compiled at first use is compiled now

@@ -39,6 +39,8 @@ from mpi_match.cluster.write_behind import MOST_WAITING, WriteBehind
 from mpi_match.engines import open_engine
 from mpi_match.event_table import BLOCK_EVENTS, EventTable, save_events
 from mpi_match.events import Events
+from mpi_match.export import export
+from mpi_match.glance import glance
 from mpi_match.journal_file import Identity
 from mpi_match.live_table import Refusal
 from mpi_match.matches import Matches, MatchesFile, MatchesWriter
@@ -261,6 +263,9 @@ def test_answers_that_workers_write_read_as_one_file(
     directory = parts_directory(output)
     assert sorted(path.name for path in directory.iterdir()) == parts if parts else not directory.exists()
     assert verify(inputs.table, inputs.events, output).difference is None
+    assert export(output, tmp_path / "m.jsonl") == export(tmp_path / "whole.h5", tmp_path / "whole.jsonl")
+    assert (tmp_path / "m.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    assert glance(output, 300)["first"] == glance(tmp_path / "whole.h5", 300)["first"]
     again = execute(launch(ranks, *files))
     assert again.returncode == 0, again.stderr
     assert rewritten(output, tmp_path / "again.h5") == expected

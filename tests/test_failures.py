@@ -133,6 +133,28 @@ def test_workers_leave_when_the_master_is_killed(two_workers: tuple[Run, dict[in
 
 @pytest.mark.mpi
 @needs_mpirun
+def test_another_master_goes_on_from_what_workers_wrote(files: Files, ulfm: tuple[str, ...], tmp_path: Path) -> None:
+    output, how = tmp_path / "matches.h5", ("--feed", "shared", "--results", "local", "--batch", "17")
+    with Run.of(files, output, 2, *how) as run:
+        run.begun(TIMEOUT_S)
+        pids = run.pids()
+        deadline = time.monotonic() + TIMEOUT_S
+        part = parts_directory(output) / "1-rank-1.answers"
+        while part.stat().st_size < 1000 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        os.kill(pids[0], signal.SIGKILL)
+        wait_until_gone([pids[1], pids[2]])
+        assert run.wait(TIMEOUT_S)
+    assert not output.exists()
+    with Run.of(files, output, 2, *how, "--resume") as run:
+        assert run.wait(TIMEOUT_S)
+    assert run.process.returncode == 0, run.said
+    assert MatchesFile.load(output).matches == MatchesFile.load(files.expected).matches
+    assert any("from the journal of an earlier run" in line for _, line in run.said), run.said
+
+
+@pytest.mark.mpi
+@needs_mpirun
 def test_workers_leave_when_nothing_is_heard_of_the_master(files: Files, tmp_path: Path) -> None:
     """A launcher that keeps a job, and no ULFM: nobody says that the master has died."""
     if not OPEN_MPI:

@@ -1,7 +1,7 @@
 """How much memory this process may still take.
 
-Linux does not refuse memory that is not there: it gives it, and kills a process when it is used.  So whoever is about to take
-much asks first.
+Linux does not refuse memory that is not there: it gives it, and kills a process when it is used.  Who takes much has to ask
+before.
 """
 
 from __future__ import annotations

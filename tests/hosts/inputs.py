@@ -1,0 +1,34 @@
+"""What runs on several hosts are given, and what they are to answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from random_tables import random_subscriptions
+
+from mpi_match.cluster import RunOptions
+from mpi_match.cluster.alone import run_alone
+from mpi_match.event_table import save_events
+from mpi_match.events import Events
+from mpi_match.table import Table
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A table, events, and the answers of a run of one process."""
+
+    table: Path
+    events: Path
+    expected: bytes
+
+    @classmethod
+    def made_in(cls, directory: Path) -> Inputs:
+        """300 events on 400 filters of every type, with areas."""
+        filters, events = random_subscriptions(7, n_filters=400, n_events=300, areas=0.3, sizes=(0, 3))
+        table = Table.from_filters(filters)
+        paths = [directory / name for name in ("table.h5", "events.h5", "matches.h5")]
+        table.save(paths[0])
+        save_events(Events.of(events), paths[1], table.vocabulary)
+        run_alone(RunOptions(*paths, engine="counting"))
+        return cls(paths[0], paths[1], paths[2].read_bytes())

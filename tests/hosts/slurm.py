@@ -1,0 +1,182 @@
+"""A Slurm cluster for the time of a test: its own daemons on hosts made for it, none of the machine's.
+
+    n1   munged, slurmctld, slurmd, and the shell in which people type
+    n2.. munged, slurmd
+
+Each node has eight cores, because Slurm is told so, and two GPUs, because there are two character devices, /dev/null by
+other names: more Slurm does not ask to count them, to give them to tasks and to say so in CUDA_VISIBLE_DEVICES.
+
+The configuration is what runs where there is neither systemd nor a database: processes are tracked by their parents
+(`linuxproc`), nothing is confined, nothing accounted.  slurmd wants to see control groups of version 1 all the same, so
+each node gets an empty tree of them; the freezer is the only one that it looks for.  The plugin for PMIx opens Debian's
+libpmix by the name that only libpmix-dev has.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from hosts.namespaces import TIMEOUT_S, Host, Hosts, NoHosts, why_no_hosts
+
+PACKAGES = ("slurm-wlm", "munge", "libpmix-dev")
+GPUS_PER_NODE = 2
+CORES_PER_NODE = 8
+MEMORY_MB = 64000
+"""More than there is: the launch script asks for five ranks of four cores with 4 GB each, and is to run as it is."""
+START_S = 60.0
+
+_SBIN = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+
+_CONFIGURATION = """
+ClusterName=made-for-a-test
+SlurmctldHost={first.name}({first.address})
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+CredType=cred/munge
+StateSaveLocation={directory}/state
+SlurmdSpoolDir={directory}/spool-%n
+SlurmctldPidFile={directory}/slurmctld.pid
+SlurmdPidFile={directory}/slurmd-%n.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SwitchType=switch/none
+MpiDefault=none
+ReturnToService=2
+SlurmdParameters=config_overrides
+SlurmctldTimeout=30
+SlurmdTimeout=10
+KillWait=10
+MinJobAge=600
+GresTypes=gpu
+{nodes}
+PartitionName=all Nodes={names} Default=YES MaxTime=INFINITE State=UP
+"""
+# KillWait: seconds between SIGTERM and SIGKILL when a job's time is up.  SlurmdTimeout: until a silent node is down.
+
+_CONTROL_GROUPS = """
+set -e
+mount -t tmpfs tmpfs /sys/fs/cgroup
+mkdir /sys/fs/cgroup/freezer /sys/fs/cgroup/systemd
+mount -t cgroup -o freezer freezer /sys/fs/cgroup/freezer
+mount -t cgroup -o none,name=systemd systemd /sys/fs/cgroup/systemd
+"""
+
+
+class SlurmCluster:
+    """Nodes n1, n2, ... under Slurm for the time of a `with`; raises NoHosts with the reason when there can be none.
+
+    n_nodes       how many
+    directory     an empty directory for configuration, state and logs, which say why when something did not start
+    environment   of the shell in which people type
+    """
+
+    def __init__(self, n_nodes: int, directory: Path, environment: Mapping[str, str]) -> None:
+        why = why_no_slurm()
+        if why is not None:
+            raise NoHosts(why)
+        self._directory = directory
+        self._environment = {**environment, "SLURM_CONF": str(directory / "slurm.conf")}
+        self.names = [f"n{number}" for number in range(1, n_nodes + 1)]
+        self._hosts = Hosts(self.names, directory)
+
+    def __enter__(self) -> SlurmCluster:
+        self._hosts.__enter__()
+        try:
+            self._configure()
+            for name in self.names:
+                self._boot(self._hosts[name])
+            self._wait_until_idle(self.names)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._hosts.__exit__(kind, error, trace)
+
+    def run(
+        self, *command: object, cwd: Path = Path("/"), timeout: float = TIMEOUT_S, **more: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Type a command on the first node, with more in its environment: srun, sbatch, scontrol and whatever they need."""
+        return self.shell.run(*command, environment={**self._environment, **more}, cwd=cwd, timeout=timeout)
+
+    @property
+    def shell(self) -> Host:
+        """The host where people type, which is the first node."""
+        return self._hosts[self.names[0]]
+
+    def job(self, number: int) -> dict[str, str]:
+        """What Slurm says of a job, by the names of `scontrol show job`."""
+        done = self.run("scontrol", "--oneliner", "show", "job", number)
+        assert done.returncode == 0, done.stderr
+        pairs = (each.partition("=") for each in done.stdout.split())
+        return {name: value for name, _, value in pairs}
+
+    def kill_node(self, name: str) -> None:
+        """The power fails on one node."""
+        self._hosts[name].kill()
+
+    def logs(self) -> str:
+        """What the daemons had to say."""
+        return "\n".join(f"== {path.name}\n{path.read_text()}" for path in sorted(self._directory.glob("*.log")))
+
+    def _configure(self) -> None:
+        directory = self._directory
+        first = self._hosts[self.names[0]]
+        resources = f"CPUs={CORES_PER_NODE} RealMemory={MEMORY_MB} Gres=gpu:{GPUS_PER_NODE}"
+        nodes = "\n".join(f"NodeName={name} NodeAddr={self._hosts[name].address} {resources}" for name in self.names)
+        text = _CONFIGURATION.format(first=first, directory=directory, nodes=nodes, names=",".join(self.names))
+        (directory / "slurm.conf").write_text(text)
+        (directory / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+        gpus = "".join(f"Name=gpu File=/run/gpu{number}\n" for number in range(GPUS_PER_NODE))
+        (directory / "gres.conf").write_text(gpus)
+        (directory / "mpi.conf").write_text("PMIxCliTmpDirBase=/run\n")
+        key = directory / "munge.key"
+        key.touch(mode=0o600)
+        key.write_bytes(secrets.token_bytes(128))
+
+    def _boot(self, node: Host) -> None:
+        directory = self._directory
+        for number in range(GPUS_PER_NODE):
+            node.run("mknod", f"/run/gpu{number}", "c", 1, 3)
+        done = node.run("sh", "-c", _CONTROL_GROUPS)
+        if done.returncode:
+            raise NoHosts(f"no control groups for slurmd: {done.stderr.strip()}")
+        node.run("mkdir", "/run/munge")
+        self._start(node, "munged", "--foreground", f"--key-file={directory}/munge.key", "--seed-file=/run/munge/seed")
+        if node is self.shell:
+            self._start(node, "slurmctld", "-D", "-f", directory / "slurm.conf")
+        self._start(node, "slurmd", "-D", "-N", node.name, "-f", directory / "slurm.conf")
+
+    def _start(self, node: Host, daemon: str, *arguments: object) -> None:
+        command = (shutil.which(daemon, path=_SBIN), *arguments)
+        node.start(*command, log=self._directory / f"{daemon}-{node.name}.log", environment=self._environment)
+
+    def _wait_until_idle(self, names: Sequence[str]) -> None:
+        end = time.monotonic() + START_S
+        while time.monotonic() < end:
+            done = self.run("sinfo", "--noheader", "--Node", "--format=%N %T")
+            if done.stdout.split("\n")[:-1] == [f"{name} idle" for name in names]:
+                return
+            time.sleep(0.2)
+        raise NoHosts(f"Slurm's nodes are not idle after {START_S:.0f} s:\n{done.stdout}{done.stderr}\n{self.logs()}")
+
+
+def why_no_slurm() -> str | None:
+    """Why Slurm cannot be started on this machine, or None when nothing is known against it."""
+    missing = [name for name in ("slurmctld", "slurmd", "munged", "srun") if shutil.which(name, path=_SBIN) is None]
+    if missing:
+        return f"{', '.join(missing)} not found; apt-get install --no-install-recommends {' '.join(PACKAGES)}"
+    return why_no_hosts()

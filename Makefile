@@ -3,9 +3,10 @@
 SHELL := /bin/bash
 python := .venv/bin/python
 stamp := .venv/.installed
+hosts := slurm or beowulf
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-mpi test-simulator check clean
+.PHONY: help env demo test test-hosts test-hosts-short test-mpi test-simulator check clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +27,14 @@ test: env ## Run the tests
 
 test-mpi: env ## Run the tests that start ranks with MPI=openmpi5, openmpi4 or mpich (wheels)
 	@tests/with_mpi.sh $(MPI)
+
+# What cannot be installed is said, and then again by the tests, which are skipped for it.
+test-hosts: env ## Run the tests on hosts that they make: a Slurm, a Beowulf (as root; installs Slurm and sshd)
+	@tests/hosts/install.sh || true
+	$(python) -m pytest -m '$(hosts)' tests/hosts
+
+test-hosts-short: hosts = (slurm or beowulf) and not lasting
+test-hosts-short: test-hosts
 
 test-simulator: env ## Run the kernels' tests under the CUDA simulator (no GPU needed)
 	NUMBA_ENABLE_CUDASIM=1 $(python) -m pytest --numprocesses auto tests/kernels

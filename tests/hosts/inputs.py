@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,13 @@ from mpi_match.cluster import RunOptions
 from mpi_match.cluster.alone import run_alone
 from mpi_match.event_table import save_events
 from mpi_match.events import Events
+from mpi_match.journal_file import journal_of
 from mpi_match.table import Table
+
+SLOWLY = Path(__file__).with_name("slowly")
+"""For PYTHONPATH: see there."""
+SOME_ANSWERS_BYTES = 4096
+"""A journal of this size holds more than its head, and less than all answers."""
 
 
 @dataclass(frozen=True)
@@ -32,3 +39,11 @@ class Inputs:
         save_events(Events.of(events), paths[1], table.vocabulary)
         run_alone(RunOptions(*paths, engine="counting"))
         return cls(paths[0], paths[1], paths[2].read_bytes())
+
+
+def wait_for_answers(output: Path) -> None:
+    """Wait until some answers of the run that writes `output` are in its journal."""
+    journal, end = journal_of(output), time.monotonic() + 60
+    while not journal.exists() or journal.stat().st_size < SOME_ANSWERS_BYTES:
+        assert time.monotonic() < end, f"no answers in {journal}"
+        time.sleep(0.05)

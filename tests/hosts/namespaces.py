@@ -25,11 +25,14 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 
 TIMEOUT_S = 120.0
 """What a command on a host may take unless told: machines are shared, and a test that hangs has to end."""
+
+_NAMESPACES = ("--net", "--mount", "--uts", "--ipc", "--pid")
 
 # What process 1 does before it waits.  It says its number in the outer PID namespace, whose /proc is still there then.
 # SIGCHLD is ignored so that the kernel buries orphans: Slurm takes a job with a zombie for one that still runs.
@@ -63,7 +66,7 @@ class Host:
         self.local = local
         self._started: list[subprocess.Popen[bytes]] = []
         boot = ("sh", "-c", _BOOT, "boot", name, str(hosts_file), str(local))
-        self._first = _Waiting("--net", "--mount", "--uts", "--ipc", "--pid", "--fork", command=boot)
+        self._first = _Waiting(*_NAMESPACES, "--fork", command=boot)
 
     @property
     def pid(self) -> int:
@@ -72,8 +75,7 @@ class Host:
 
     def inside(self, *command: object) -> list[str]:
         """The command line that runs `command` on this host."""
-        namespaces = ("--net", "--mount", "--uts", "--ipc", "--pid")
-        return ["nsenter", f"--target={self.pid}", *namespaces, "--", *map(str, command)]
+        return ["nsenter", f"--target={self.pid}", *_NAMESPACES, "--", *map(str, command)]
 
     def run(
         self,
@@ -193,11 +195,17 @@ def fresh_environment() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if not key.startswith(left)}
 
 
-def why_no_hosts() -> str | None:
-    """Why no hosts can be made on this machine, or None when nothing is known against it."""
+@cache
+def why_no_hosts(also: str = "true") -> str | None:
+    """Why no hosts can be made on this machine, or None when they can and the shell commands `also` succeed on one."""
     if os.geteuid() != 0:
         return "hosts are made of namespaces, for which one has to be root"
     missing = [name for name in ("unshare", "nsenter", "ip") if shutil.which(name) is None]
     if missing:
         return f"hosts are made with {', '.join(missing)}, which is not here; apt-get install util-linux iproute2"
+    probe = ("mount -t tmpfs tmpfs /run", "ip link add name a type bridge", "ip link add name b type veth peer name c", also)
+    line = ["unshare", *_NAMESPACES, "--fork", "sh", "-ec", "\n".join(probe)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    if done.returncode:
+        return f"this kernel, or the container that this is, makes no hosts: {done.stderr.strip()}"
     return None

@@ -41,6 +41,7 @@ SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 CredType=cred/munge
+AuthInfo=cred_expire=5
 StateSaveLocation={directory}/state
 SlurmdSpoolDir={directory}/spool-%n
 SlurmctldPidFile={directory}/slurmctld.pid
@@ -51,6 +52,7 @@ JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
+SchedulerParameters=sched_interval=1
 SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2
@@ -63,15 +65,14 @@ GresTypes=gpu
 {nodes}
 PartitionName=all Nodes={names} Default=YES MaxTime=INFINITE State=UP
 """
-# KillWait: seconds between SIGTERM and SIGKILL when a job's time is up.  SlurmdTimeout: until a silent node is down.
+# In seconds: sched_interval, between looks at what waits; cred_expire, before a job that is queued again may start;
+# KillWait, between SIGTERM and SIGKILL when a job is ended; SlurmdTimeout, until a silent node counts as down.
 
-_CONTROL_GROUPS = """
-set -e
+_CONTROL_GROUPS = """set -e
 mount -t tmpfs tmpfs /sys/fs/cgroup
 mkdir /sys/fs/cgroup/freezer /sys/fs/cgroup/systemd
 mount -t cgroup -o freezer freezer /sys/fs/cgroup/freezer
-mount -t cgroup -o none,name=systemd systemd /sys/fs/cgroup/systemd
-"""
+mount -t cgroup -o none,name=systemd systemd /sys/fs/cgroup/systemd"""
 
 
 class SlurmCluster:
@@ -151,10 +152,7 @@ class SlurmCluster:
         directory = self._directory
         for number in range(GPUS_PER_NODE):
             node.run("mknod", f"/run/gpu{number}", "c", 1, 3)
-        done = node.run("sh", "-c", _CONTROL_GROUPS)
-        if done.returncode:
-            raise NoHosts(f"no control groups for slurmd: {done.stderr.strip()}")
-        node.run("mkdir", "/run/munge")
+        node.run("sh", "-c", f"{_CONTROL_GROUPS}; mkdir /run/munge").check_returncode()
         self._start(node, "munged", "--foreground", f"--key-file={directory}/munge.key", "--seed-file=/run/munge/seed")
         if node is self.shell:
             self._start(node, "slurmctld", "-D", "-f", directory / "slurm.conf")
@@ -179,4 +177,4 @@ def why_no_slurm() -> str | None:
     missing = [name for name in ("slurmctld", "slurmd", "munged", "srun") if shutil.which(name, path=_SBIN) is None]
     if missing:
         return f"{', '.join(missing)} not found; apt-get install --no-install-recommends {' '.join(PACKAGES)}"
-    return why_no_hosts()
+    return why_no_hosts(_CONTROL_GROUPS)

@@ -11,18 +11,24 @@ from subprocess import CompletedProcess
 
 import pytest
 from hosts.beowulf import Beowulf, why_no_beowulf
-from hosts.inputs import Inputs
+from hosts.inputs import SLOWLY, Inputs, wait_for_answers
+from hosts.namespaces import TIMEOUT_S
 from mpirun import DRIVER, MPIRUN, OPEN_MPI, needs_mpirun
 
 pytestmark = [pytest.mark.beowulf, needs_mpirun]
 
 
-@pytest.fixture(scope="module")
-def cluster(shell: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Beowulf]:
-    """Two hosts, n1 and n2."""
+@pytest.fixture(scope="module", autouse=True)
+def ssh() -> None:
+    """Skips with the reason where hosts cannot be made."""
     why = why_no_beowulf()
     if why is not None:
         pytest.skip(why)
+
+
+@pytest.fixture(scope="module")
+def cluster(shell: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Beowulf]:
+    """Two hosts, n1 and n2."""
     with Beowulf(2, tmp_path_factory.mktemp("beowulf"), shell) as cluster:
         yield cluster
 
@@ -34,13 +40,17 @@ def drive(cluster: Beowulf, hostfile: Path, inputs: Inputs, output: Path, *optio
     return cluster.run(*ranks, inputs.table, inputs.events, output, *options)
 
 
+def hostfile_in(directory: Path, **ranks: int) -> Path:
+    """A hostfile in the form of the MPI at hand."""
+    path = directory / f"{len(ranks)}-hosts"
+    path.write_text("".join(f"{host} slots={n}\n" if OPEN_MPI else f"{host}:{n}\n" for host, n in ranks.items()))
+    return path
+
+
 @pytest.fixture
 def hostfile(tmp_path: Path) -> Path:
     """Three ranks on n1, one of them the master, and two on n2."""
-    form = "{} slots={}" if OPEN_MPI else "{}:{}"
-    path = tmp_path / "hostfile"
-    path.write_text(f"{form.format('n1', 3)}\n{form.format('n2', 2)}\n")
-    return path
+    return hostfile_in(tmp_path, n1=3, n2=2)
 
 
 def test_the_launch_script_gives_the_answers_of_a_run_alone(
@@ -70,3 +80,25 @@ def test_each_host_gives_out_its_own_gpus(cluster: Beowulf, hostfile: Path, inpu
     assert done.returncode == 0, done.stderr
     taken = sorted(json.loads(done.stdout)["device"].split(", "))
     assert taken == ["n1 GPU 0 of all", "n1 GPU 1 of all", "n2 GPU 0 of all", "n2 GPU 1 of all"]
+
+
+def test_a_run_that_loses_a_host_goes_on_from_its_journal_on_the_others(
+    shell: dict[str, str], hostfile: Path, inputs: Inputs, repository: Path, tmp_path: Path
+) -> None:
+    """The launcher ends the job when it misses a host, with whatever exit code; what was answered is not lost."""
+    directory, output = tmp_path / "beowulf", tmp_path / "matches.h5"
+    directory.mkdir()
+    run = ("--table", inputs.table, "--events", inputs.events, "-o", output, "--engine", "counting", "--batch", 4)
+    with Beowulf(2, directory, shell) as cluster:
+        slowly = {**shell, "PYTHONPATH": f"{SLOWLY}:{repository}"}
+        launch = (repository / "launch" / "mpirun.sh", hostfile, *run)
+        first = cluster["n1"].start(*launch, log=tmp_path / "log", environment=slowly)
+        wait_for_answers(output)
+        cluster["n2"].kill()
+        first.wait(TIMEOUT_S)
+        assert not output.exists(), (tmp_path / "log").read_text()
+        rest = hostfile_in(tmp_path, n1=3)
+        done = cluster.run("launch/mpirun.sh", rest, *run, "--resume", cwd=repository)
+    assert done.returncode == 0, done.stderr
+    assert "from the journal of an earlier run" in done.stderr
+    assert output.read_bytes() == inputs.expected

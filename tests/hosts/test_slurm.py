@@ -7,10 +7,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hosts.inputs import Inputs
+from hosts.inputs import SLOWLY, Inputs, wait_for_answers
 from hosts.slurm import SlurmCluster, why_no_slurm
 from mpirun import DRIVER, MPIRUN, OPEN_MPI, needs_mpirun
 
@@ -18,20 +19,25 @@ pytestmark = [pytest.mark.slurm, needs_mpirun]
 PMI = "pmix" if OPEN_MPI else "pmi2"
 
 
-@pytest.fixture(scope="module")
-def cluster(shell: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    """Three nodes."""
+@pytest.fixture(scope="module", autouse=True)
+def slurm() -> None:
+    """Skips with the reason where Slurm cannot be started."""
     why = why_no_slurm()
     if why is not None:
         pytest.skip(why)
+
+
+@pytest.fixture(scope="module")
+def cluster(shell: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    """Three nodes."""
     with SlurmCluster(3, tmp_path_factory.mktemp("slurm"), shell) as cluster:
         yield cluster
 
 
-def wait_for(cluster: SlurmCluster, job: int, *states: str, timeout: float = 60) -> dict[str, str]:
-    """The job, once it is in one of the states."""
+def wait_for_end(cluster: SlurmCluster, job: int, timeout: float = 150) -> dict[str, str]:
+    """The job, once it has ended for good."""
     end = time.monotonic() + timeout
-    while (found := cluster.job(job))["JobState"] not in states:
+    while (found := cluster.job(job))["JobState"] in ("PENDING", "RUNNING", "COMPLETING", "REQUEUED"):
         assert time.monotonic() < end, f"{found}\n{cluster.logs()}"
         time.sleep(0.2)
     return found
@@ -48,20 +54,77 @@ def gpus_in(done: subprocess.CompletedProcess[str]) -> list[str]:
     return sorted(json.loads(done.stdout)["device"].split(", "))
 
 
+def submit(cluster: SlurmCluster, repository: Path, inputs: Inputs, output: Path, *options: object, **more: str) -> int:
+    """Type `sbatch launch/slurm.sbatch` in the project's directory; the job's number.  Its log is beside the output."""
+    files = ("--table", inputs.table, "--events", inputs.events, "-o", output, "--engine", "counting")
+    sbatch = ("sbatch", "--parsable", "--output", output.with_name("log"), *options, "launch/slurm.sbatch")
+    done = cluster.run(*sbatch, *files, "--batch", 4, cwd=repository, **more)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
 def test_the_batch_script_as_it_is(cluster: SlurmCluster, inputs: Inputs, repository: Path, tmp_path: Path) -> None:
     """Five ranks on three nodes, of which only the first has the files."""
     local = cluster.shell.local
     assert cluster.run("cp", inputs.table, inputs.events, local).returncode == 0
-    files = ("--table", local / "table.h5", "--events", local / "events.h5", "-o", tmp_path / "matches.h5")
-    submit = ("sbatch", "--parsable", "--output", tmp_path / "log", "launch/slurm.sbatch")
-    done = cluster.run(*submit, *files, "--engine", "counting", "--batch", 16, cwd=repository)
-    assert done.returncode == 0, done.stderr
-    job = wait_for(cluster, int(done.stdout), "COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL")
+    there = replace(inputs, table=local / "table.h5", events=local / "events.h5")
+    output = tmp_path / "matches.h5"
+    job = wait_for_end(cluster, submit(cluster, repository, there, output))
     log = (tmp_path / "log").read_text()
     assert (job["JobState"], job["ExitCode"], job["NodeList"]) == ("COMPLETED", "0:0", "n[1-3]"), log
-    assert (tmp_path / "matches.h5").read_bytes() == inputs.expected
+    assert output.read_bytes() == inputs.expected
     assert len(log.splitlines()) == 2, log
     assert "4 workers" in log
+
+
+@pytest.mark.lasting
+@pytest.mark.parametrize(
+    "interruption",
+    [
+        ("scontrol", "requeue"),
+        ("scancel", "--signal=TERM"),  # what --signal of the script does when the time is nearly up
+    ],
+)
+def test_a_job_that_is_queued_again_goes_on_from_its_journal(
+    interruption: tuple[str, ...], cluster: SlurmCluster, inputs: Inputs, repository: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "matches.h5"
+    job = submit(cluster, repository, inputs, output, PYTHONPATH=f"{SLOWLY}:{repository}")
+    wait_for_answers(output)
+    done = cluster.run(*interruption, job)
+    assert done.returncode == 0, done.stderr
+    ended = wait_for_end(cluster, job)
+    log = (tmp_path / "log").read_text()
+    assert (ended["JobState"], ended["ExitCode"], ended["Restarts"]) == ("COMPLETED", "0:0", "1"), log
+    assert output.read_bytes() == inputs.expected
+    assert "from the journal of an earlier run" in log
+
+
+@pytest.mark.lasting
+def test_a_job_that_loses_a_node_goes_on_from_its_journal_on_the_others(
+    shell: dict[str, str], inputs: Inputs, repository: Path, tmp_path: Path
+) -> None:
+    """The node is gone without a word; Slurm misses it, takes the job from the others and starts it there again."""
+    output = tmp_path / "matches.h5"
+    directory = tmp_path / "slurm"
+    directory.mkdir()
+    with SlurmCluster(3, directory, shell) as cluster:
+        options = ("--ntasks=4", "--ntasks-per-node=2")
+        job = submit(cluster, repository, inputs, output, *options, PYTHONPATH=f"{SLOWLY}:{repository}")
+        wait_for_answers(output)
+        last = cluster.names[1]
+        assert last in cluster.run("scontrol", "show", "hostnames", cluster.job(job)["NodeList"]).stdout.split()
+        cluster.kill_node(last)
+        ended = wait_for_end(cluster, job)
+    log = (tmp_path / "log").read_text()
+    assert (ended["JobState"], ended["ExitCode"], ended["Restarts"], ended["NodeList"]) == (
+        "COMPLETED",
+        "0:0",
+        "1",
+        "n[1,3]",
+    ), log
+    assert output.read_bytes() == inputs.expected
+    assert "from the journal of an earlier run" in log
 
 
 def test_srun_with_the_pmi_of_another_mpi_is_refused(cluster: SlurmCluster, inputs: Inputs, tmp_path: Path) -> None:

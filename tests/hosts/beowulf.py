@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from hosts.namespaces import TIMEOUT_S, Host, Hosts, NoHosts, why_no_hosts
+from hosts.namespaces import TIMEOUT_S, TMPDIR, Host, Hosts, NoHosts, why_no_hosts
 
 PACKAGES = ("openssh-server", "openssh-client")
 START_S = 30.0
@@ -35,6 +35,7 @@ PermitRootLogin yes
 StrictModes no
 UsePAM no
 PidFile none
+SetEnv TMPDIR={tmpdir}
 """
 _MOUNTS = """
 set -e
@@ -91,7 +92,7 @@ class Beowulf:
         ssh = self._directory / "ssh"
         ssh.mkdir()
         (ssh / "ssh_config").write_text(_CLIENT)
-        (ssh / "sshd_config").write_text(_SERVER)
+        (ssh / "sshd_config").write_text(_SERVER.format(tmpdir=TMPDIR))
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", ssh / "key"], check=True)
 
     def _boot(self, host: Host) -> None:

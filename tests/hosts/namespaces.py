@@ -32,6 +32,9 @@ from types import TracebackType
 TIMEOUT_S = 120.0
 """What a command on a host may take unless told: machines are shared, and a test that hangs has to end."""
 
+TMPDIR = "/run"
+"""Temporary files of MPI have the host's name and a PID in their names; both are soon used again, on the next test's n1."""
+
 _NAMESPACES = ("--net", "--mount", "--uts", "--ipc", "--pid")
 
 # What process 1 does before it waits.  It says its number in the outer PID namespace, whose /proc is still there then.
@@ -190,9 +193,9 @@ class _Waiting:
 
 
 def fresh_environment() -> dict[str, str]:
-    """This process's environment without what a launcher may have left in it."""
+    """That of a shell on a host: this process's, without what a launcher may have left in it, and with the host's TMPDIR."""
     left = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_")
-    return {key: value for key, value in os.environ.items() if not key.startswith(left)}
+    return {**{key: value for key, value in os.environ.items() if not key.startswith(left)}, "TMPDIR": TMPDIR}
 
 
 @cache

@@ -42,6 +42,7 @@ from mpi_match.cli_options import (
     strict_option,
     threads_option,
 )
+from mpi_match.cli_supervise import supervise
 from mpi_match.cli_watch import live_option, plot, report_option, watching
 from mpi_match.exits import BAD_INPUT, ENVIRONMENT, Failure, Group, run_as_program
 from mpi_match.terminal import Progress, plural, print_json, rate, say, seconds
@@ -62,6 +63,7 @@ def commands() -> None:
 
 
 commands.add_command(compile_)
+commands.add_command(supervise)
 commands.add_command(plot)
 commands.add_command(bench)
 

@@ -201,7 +201,9 @@ def lines_with_commands() -> Iterator[tuple[str, list[str]]]:
     for page in PAGES:
         for block in blocks_of((REPOSITORY / page).read_text(encoding="utf-8")):
             for step in steps_of(block.lines) if block.language == "console" else ():
-                words = shlex.split(step.command.split("<<")[0], comments=True)
+                *supervise, command = step.command.split("<<")[0].split(" -- ")
+                yield from (("supervise", shlex.split(each)[2:]) for each in supervise)
+                words = shlex.split(command, comments=True)
                 if words[:1] == ["mpi-match"] or "mpi_match" in words:
                     words = words[words.index("mpi-match" if "mpi-match" in words else "mpi_match") + 1 :]
                     size = 2 if words[0] == "compile" else 1

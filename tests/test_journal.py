@@ -230,7 +230,8 @@ def test_answers_are_not_thrown_away_unasked(path: Path) -> None:
     assert len(kept_in(path)) == 1
 
 
-def test_two_runs_do_not_write_one_output(path: Path) -> None:
+def test_two_runs_do_not_write_one_output(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "LOCK_S", 0.3)
     with Journal(path, IDENTITY, resume=False) as journal:
         journal.append(0, *answers(0, 5))
         with pytest.raises(StorageError, match="another run is writing this output"):

@@ -27,6 +27,9 @@
     interruption   SIGTERM is Ctrl-C
     farewell       how a process that ran MPI ends
     alone          a run of one process, which needs no MPI
+    supervisor     starts a run, and starts it again, from outside of the launcher
+    restarts       whether to: pure decisions
+    hostfile       files of hosts, and the same without some
 
     ranks          a run of many, or the reason why it is none
     consensus      steps that succeed on all ranks or fail on all, with one line of text

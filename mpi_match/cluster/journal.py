@@ -16,11 +16,11 @@ import fcntl
 import logging
 import os
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
 
 from mpi_match.arrays import Array
 from mpi_match.journal_file import LEAST_BYTES, Bytes, Identity, JournalFile, Kind, Stretch, head_bytes, record_bytes
@@ -30,17 +30,10 @@ log = logging.getLogger(__name__)
 
 SYNC_S = 0.5
 """Answers are on their way to the disk after this time at the latest."""
+LOCK_S = 10.0
+"""How long a run that is taken up again waits for the one before it to let go."""
 GROUP_BYTES = 2**18
 """Answers are collected up to this size before they are written."""
-
-
-class _Waiting(NamedTuple):
-    """Answers that are not written yet."""
-
-    events: Stretch
-    n_ids: int
-    counts: bytes
-    ids: bytes
 
 
 class Journal:
@@ -58,7 +51,8 @@ class Journal:
         self.path = path
         self._identity, self._resume = identity, resume
         self._lock = threading.Lock()
-        self._waiting: list[_Waiting] = []
+        # Of each answer that is not written yet: first event, the one after its last, number of ids, counts, ids.
+        self._waiting: list[tuple[int, int, int, bytes, bytes]] = []
         self._n_waiting = 0
         self._error: StorageError | None = None
         self._closing = threading.Event()
@@ -83,12 +77,17 @@ class Journal:
         return self
 
     def _take_lock(self) -> None:
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StorageError(f"{self.path}: another run is writing this output; wait for its end, or end it") from None
-        except OSError as error:
-            log.info("%s: no lock: %s", self.path, error.strerror)
+        deadline = time.monotonic() + (LOCK_S if self._resume else 0)
+        while True:
+            try:
+                return fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    said = "another run is writing this output; wait for its end, or end it"
+                    raise StorageError(f"{self.path}: {said}") from None
+                time.sleep(0.1)
+            except OSError as error:
+                return log.info("%s: no lock: %s", self.path, error.strerror)
 
     def _read_earlier(self) -> JournalFile | None:
         if os.fstat(self._descriptor).st_size < LEAST_BYTES:
@@ -111,19 +110,17 @@ class Journal:
 
         Raises StorageError, also for what was appended before.
         """
-        n_bytes, events = counts.nbytes + ids.nbytes, Stretch(start, start + len(counts))
+        n_events, n_bytes = len(counts), counts.nbytes + ids.nbytes
         with self._lock:
             self._raise()
-            if not events.n_events:
-                return
-            if self._n_waiting + n_bytes > GROUP_BYTES or (self._waiting and self._waiting[-1].events.stop != start):
+            if self._waiting and (start != self._waiting[-1][1] or self._n_waiting + n_bytes > GROUP_BYTES):
                 self._write_waiting()
             if n_bytes > GROUP_BYTES:
-                self._write(Kind.ANSWERS, events, len(ids), [counts.data, ids.data])
-            else:
-                self._waiting.append(_Waiting(events, len(ids), counts.tobytes(), ids.tobytes()))
+                self._write(Kind.ANSWERS, Stretch(start, start + n_events), len(ids), [counts.data, ids.data])
+            elif n_events:
+                self._waiting.append((start, start + n_events, len(ids), counts.tobytes(), ids.tobytes()))
                 self._n_waiting += n_bytes
-            self.n_answered += len(counts)
+            self.n_answered += n_events
 
     def set_aside(self, events: Stretch) -> None:
         """Note that these events were set aside.  Raises StorageError."""
@@ -152,9 +149,8 @@ class Journal:
 
     def _write_waiting(self) -> None:
         if self._waiting:
-            events = Stretch(self._waiting[0].events.start, self._waiting[-1].events.stop)
-            body = [b"".join(each.counts for each in self._waiting), b"".join(each.ids for each in self._waiting)]
-            self._write(Kind.ANSWERS, events, sum(each.n_ids for each in self._waiting), body)
+            starts, stops, n_ids, counts, ids = zip(*self._waiting, strict=True)
+            self._write(Kind.ANSWERS, Stretch(starts[0], stops[-1]), sum(n_ids), [b"".join(counts), b"".join(ids)])
             self._waiting, self._n_waiting = [], 0
 
     def _write(self, kind: Kind, events: Stretch, n_ids: int, body: Sequence[Bytes]) -> None:
@@ -190,7 +186,7 @@ class Journal:
         try:
             with suppress(StorageError):  # no room for the last answers: what is written is whole all the same
                 self.sync()
-            self.n_answered -= sum(each.events.n_events for each in self._waiting)
+            self.n_answered -= sum(stop - start for start, stop, *_ in self._waiting)
             with suppress(OSError):
                 os.ftruncate(self._descriptor, self._end)
             if not self.n_answered:

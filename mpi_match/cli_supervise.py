@@ -1,0 +1,37 @@
+"""The command `supervise`: a run that is started again until it is complete."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from mpi_match.cli_options import FILE
+from mpi_match.cluster.hostfile import PROBE
+from mpi_match.exits import Command
+from mpi_match.terminal import say
+
+
+@click.command(cls=Command, short_help="Start a run, and start it again if it is cut short.")
+@click.argument("command", type=click.UNPROCESSED, nargs=-1, required=True)
+@click.option("--max-restarts", type=click.IntRange(0), default=3, help="How often the run may be started again.")
+@click.option("--hostfile", type=FILE, help="The hostfile that COMMAND names; hosts that do not answer are left out of it.")
+@click.option("--probe", default=PROBE, help="Command that succeeds when host {} answers.")
+@click.option(
+    "--stalled", type=click.FloatRange(0, min_open=True), metavar="S", help="End a run that answers nothing for S seconds."
+)
+def supervise(command: tuple[str, ...], max_restarts: int, hostfile: Path | None, probe: str, stalled: float | None) -> None:
+    r"""Start a run by COMMAND, and start it again with --resume if it is cut short: a dead master, a lost host.
+
+    COMMAND is the whole command, launcher and all, and ends with the options of `run`:
+
+        mpi-match supervise --hostfile hosts -- mpirun --hostfile hosts -n 9 \
+            python -m mpi4py -m mpi_match run --table table.h5 --events events.h5 -o matches.h5
+
+    Whether the run is complete says OUTPUT.run.json, not the launcher.  Exit code 0 when it is, 4 when it is not and there
+    is something to go on from, that of the run when starting again would not help.
+    """
+    from mpi_match.cluster.supervisor import Supervisor
+
+    sys.exit(Supervisor(command, max_restarts, hostfile=hostfile, probe=probe, stalled_s=stalled, say=say).run())

@@ -1,0 +1,49 @@
+"""Files of hosts, as launchers read them: which hosts there are, how many ranks each takes, and the same without some.
+
+node1 slots=3        Open MPI
+node1:3              MPICH, Intel MPI
+node1                either; how many ranks that means is the launcher's affair
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import NamedTuple
+
+PROBE = "ssh -o BatchMode=yes -o ConnectTimeout=5 {} true"
+"""What succeeds when a host answers; {} is its name."""
+_LINE = re.compile(r"^\s*(?P<name>[^\s:#]+)(?::(?P<ranks>\d+))?(?P<rest>[^#]*)")
+_SLOTS = re.compile(r"\bslots\s*=\s*(\d+)")
+
+
+class Host(NamedTuple):
+    """A host and how many ranks it takes; None where the file does not say."""
+
+    name: str
+    ranks: int | None
+
+
+def hosts_of(text: str) -> list[Host]:
+    """The hosts of a file, in its order."""
+    return [host for host in map(_host_of, text.splitlines()) if host is not None]
+
+
+def without(text: str, gone: Collection[str]) -> str:
+    """The file without some hosts; all other lines as they are."""
+    lines = text.splitlines(keepends=True)
+    return "".join(line for line in lines if (host := _host_of(line)) is None or host.name not in gone)
+
+
+def n_ranks(text: str) -> int | None:
+    """How many ranks the hosts of a file take; None when one does not say."""
+    ranks = [host.ranks for host in hosts_of(text)]
+    return None if None in ranks else sum(each or 0 for each in ranks)
+
+
+def _host_of(line: str) -> Host | None:
+    found = _LINE.match(line)
+    if found is None:
+        return None
+    slots = found["ranks"] or next(iter(_SLOTS.findall(found["rest"])), None)
+    return Host(found["name"], None if slots is None else int(slots))

@@ -1,0 +1,72 @@
+"""Is a run that ended to be started again?  Decided from what is known for certain, without doing anything.
+
+    how it ended: manifest, code, answers ──► after ──► Done │ Again(wait_s) │ GiveUp(why, code)
+
+The manifest says whether a run succeeded.  A launcher's exit code does not (mpirun ends with 0 when a host is lost), but
+some codes can only come from mpi-match: those say that starting again would end in the same way.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 30.0
+"""Between two starts: at once after a run that got on; twice as long each time after one that did not."""
+FRUITLESS = 3
+"""Starts in a row that answered nothing."""
+INCOMPLETE, INTERRUPTED = 4, 130
+_HOPELESS = {2: "wrong usage", 3: "bad input", 5: "the environment lacks something"}
+
+
+class HowItEnded(NamedTuple):
+    """What is left of a start: does the manifest say complete; the launcher's code; events answered, in all starts."""
+
+    complete: bool
+    code: int
+    answered: int
+
+
+class Done(NamedTuple):
+    """The run is complete."""
+
+
+class Again(NamedTuple):
+    """Start it again after a while."""
+
+    wait_s: float
+
+
+class GiveUp(NamedTuple):
+    """Do not; end with a code."""
+
+    why: str
+    code: int
+
+
+class Restarts:
+    """The starts of one run, of which `most` may come after the first; `made` have."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.made = most, 0
+        self._answered = 0
+        self._fruitless = 0
+
+    def after(self, end: HowItEnded, *, hosts_left: bool = True) -> Done | Again | GiveUp:
+        """What to do when a start has ended; `hosts_left` says whether there is a host to start on."""
+        if end.complete:
+            return Done()
+        self._fruitless = 0 if end.answered > self._answered else self._fruitless + 1
+        self._answered = max(self._answered, end.answered)
+        if end.code in _HOPELESS:
+            return GiveUp(f"{_HOPELESS[end.code]}: it would end in the same way", end.code)
+        if end.code == INTERRUPTED:
+            return GiveUp("it was interrupted", INTERRUPTED)
+        failed = INCOMPLETE if self._answered else 1
+        if not hosts_left:
+            return GiveUp("no host answers any more", failed)
+        if self._fruitless == FRUITLESS:
+            return GiveUp(f"{FRUITLESS} starts in a row answered nothing", failed)
+        if self.made == self.most:
+            return GiveUp(f"it has been started again {self.most} times" if self.most else "--max-restarts is 0", failed)
+        self.made += 1
+        return Again(min(FIRST_WAIT_S * 2**self._fruitless, LONGEST_WAIT_S))

@@ -1,0 +1,202 @@
+"""Starts a run, and starts it again when it ends before its time.
+
+The one who starts a run again has to stand outside of mpirun: a dead master ends mpirun, a lost host can, and either takes
+all ranks with it.  What there is to go on from is the journal; what says that it is over is the manifest.
+
+    supervisor ──► mpirun ──► rank 0, 1, 2 ...       ends, or answers nothing for too long, and is killed
+        │  ▲                       │
+        │  └── manifest, journal ──┘
+        └────► mpirun --resume ──► ...               on the hosts that still answer
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from mpi_match.cluster import ClusterError
+from mpi_match.cluster.hostfile import PROBE, hosts_of, n_ranks, without
+from mpi_match.cluster.interruption import terminate_as_interrupt
+from mpi_match.cluster.restarts import Again, Done, GiveUp, HowItEnded, Restarts
+from mpi_match.journal_file import JournalFile, journal_of
+from mpi_match.run_manifest import COMPLETE, manifest_of, read_manifest
+from mpi_match.storage import StorageError
+
+LOOK_S = 0.2
+FAREWELL_S = 30.0
+"""How long a launcher may take to end, once the run is complete or it was asked to."""
+PROBE_S = 15.0
+_LOCAL = {"localhost", "127.0.0.1", "::1"}
+_RANKS = ("-n", "-np", "--np")
+
+
+class Supervisor:
+    """One run under supervision.
+
+    command        what starts it, launcher and all; ends with the options of `mpi-match run`
+    most           how often it may be started again
+    hostfile       the file of hosts that the command names, or None; hosts that do not answer are left out of it
+    probe          command that succeeds when a host answers, with {} for its name
+    stalled_s      a run whose journal does not grow for so long is ended and started again; None: never
+    say            told what happens, in lines
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        most: int,
+        *,
+        hostfile: Path | None = None,
+        probe: str = PROBE,
+        stalled_s: float | None = None,
+        say: Callable[[str], None],
+    ) -> None:
+        self._command, self._say = list(command), say
+        self._output = output_of(command)
+        self._restarts = Restarts(most)
+        self._hostfile, self._probe, self._stalled_s = hostfile, probe, stalled_s
+        if hostfile is not None and str(hostfile) not in self._command:
+            raise ClusterError(f"the command does not name the hostfile {hostfile}: it could not leave out hosts", 2)
+
+    def run(self) -> int:
+        """See it through.  Returns the exit code: 0 only when the manifest says that the run is complete."""
+        manifest_of(self._output).unlink(missing_ok=True)  # the word of an earlier run
+        command = self._command
+        with terminate_as_interrupt(), tempfile.TemporaryDirectory(prefix="mpi-match-hosts-") as directory:
+            while True:
+                end = HowItEnded(code=self._start(command), complete=self._is_complete(), answered=self._answered())
+                command, gone, left = self._without_lost_hosts(Path(directory)) if not end.complete else (command, [], True)
+                match self._restarts.after(end, hosts_left=left):
+                    case Done():
+                        return 0
+                    case GiveUp(why, exit_code):
+                        self._say(f"the run ended with code {end.code}; {self._state()}; not started again: {why}")
+                        return exit_code
+                    case Again(wait_s):
+                        hosts = f", without {', '.join(gone)}" if gone else ""
+                        again = f"started again ({self._restarts.made} of {self._restarts.most}){hosts}"
+                        self._say(f"the run ended with code {end.code}; {self._state()}; {again}")
+                        time.sleep(wait_s)
+                        command = [*command, "--resume"]
+
+    def _start(self, command: Sequence[str]) -> int:
+        """One start, to its end.  Returns the launcher's code, as a shell would."""
+        try:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+        except OSError as error:
+            raise ClusterError(f"{command[0]}: cannot be started: {error.strerror}", 5) from error
+        with _ended_with_us(process):
+            changed_at, seen, complete_at = time.monotonic(), self._traces(), None
+            while process.poll() is None:
+                time.sleep(LOOK_S)
+                now, found = time.monotonic(), self._traces()
+                if found != seen:
+                    changed_at, seen = now, found
+                if complete_at is None and self._is_complete():
+                    complete_at = now
+                if complete_at is not None and now - complete_at > FAREWELL_S:
+                    self._say("the run is complete, but its launcher does not end: it is ended")
+                    break
+                if self._stalled_s is not None and complete_at is None and now - changed_at > self._stalled_s:
+                    self._say(f"no answers for {self._stalled_s:.0f} s: the run is ended")
+                    break
+        code = process.wait()
+        return code if code >= 0 else 128 - code
+
+    def _traces(self) -> tuple[int | None, ...]:
+        """What changes while a run gets on: the sizes of the files that it writes."""
+        found: list[int | None] = []
+        for path in (journal_of(self._output), manifest_of(self._output)):
+            try:
+                found.append(path.stat().st_size)
+            except OSError:
+                found.append(None)
+        return tuple(found)
+
+    def _is_complete(self) -> bool:
+        manifest = read_manifest(self._output)
+        return manifest is not None and manifest.get("state") == COMPLETE
+
+    def _answered(self) -> int:
+        try:
+            return JournalFile.look(journal_of(self._output)).n_answered
+        except StorageError:
+            return 0
+
+    def _state(self) -> str:
+        answered = self._answered()
+        return f"{answered:,} events are answered" if answered else "nothing is answered"
+
+    def _without_lost_hosts(self, directory: Path) -> tuple[list[str], list[str], bool]:
+        """The command on the hosts that answer, those that do not, and whether one does."""
+        if self._hostfile is None:
+            return self._command, [], True
+        text = self._hostfile.read_text(encoding="utf-8")
+        names = list(dict.fromkeys(host.name for host in hosts_of(text)))
+        with ThreadPoolExecutor(max(len(names), 1)) as executor:
+            answers = dict(zip(names, executor.map(self._answers, names), strict=True))
+        gone = [name for name in names if not answers[name]]
+        if not gone:
+            return self._command, [], True
+        left = directory / self._hostfile.name
+        left.write_text(without(text, gone), encoding="utf-8")
+        command = [str(left) if word == str(self._hostfile) else word for word in self._command]
+        return with_at_most(command, n_ranks(left.read_text(encoding="utf-8"))), gone, len(gone) < len(names)
+
+    def _answers(self, host: str) -> bool:
+        if host in _LOCAL or host == socket.gethostname():
+            return True
+        words = [word.replace("{}", host) for word in shlex.split(self._probe)]
+        try:
+            done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_S, check=False)
+            return done.returncode == 0
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+
+
+@contextmanager
+def _ended_with_us(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """After the block the process is not running: it is asked to end, and then made to, with all that it started here."""
+    try:
+        yield
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(FAREWELL_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def output_of(command: Sequence[str]) -> Path:
+    """The output that a command for `mpi-match run` names.  Raises ClusterError when it names none."""
+    found = None
+    for word, following in zip(command, [*command[1:], ""], strict=True):
+        if word in ("-o", "--output"):
+            found = following
+        elif word.startswith("--output="):
+            found = word.removeprefix("--output=")
+    if not found:
+        raise ClusterError("the command has no -o OUTPUT; give the whole command that starts the run, after --", 2)
+    return Path(found)
+
+
+def with_at_most(command: Sequence[str], ranks: int | None) -> list[str]:
+    """A launcher's command with its number of ranks brought down to what there is room for; None: not known."""
+    found = list(command)
+    for at, word in enumerate(found[1:], 1):
+        if found[at - 1] in _RANKS and word.isdecimal():
+            found[at] = str(min(int(word), ranks)) if ranks is not None else word
+            break  # what comes later are the program's words
+    return found

@@ -1,0 +1,265 @@
+"""Runs that are started again: what is decided from what, and the same bytes after masters were killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from master_kills import LONGEST_RUN_S, kill_master, kill_masters, make_inputs, masters
+from mpirun import environment, launch, needs_mpirun
+
+from mpi_match.cluster import ClusterError
+from mpi_match.cluster.hostfile import Host, hosts_of, n_ranks, without
+from mpi_match.cluster.restarts import Again, Done, GiveUp, HowItEnded, Restarts
+from mpi_match.cluster.supervisor import Supervisor, output_of, with_at_most
+from mpi_match.journal_file import journal_of
+from mpi_match.run_manifest import read_manifest, write_manifest
+
+RUN = ("-m", "mpi4py", "-m", "mpi_match", "run")
+
+# Decisions.
+
+
+@pytest.mark.parametrize(
+    ("ends", "decided"),
+    [
+        pytest.param([(True, 0, 0)], [Done()], id="complete"),
+        pytest.param([(True, 9, 0)], [Done()], id="complete, whatever the launcher says"),
+        pytest.param([(False, 0, 5)], [Again(1)], id="a launcher that lies"),
+        pytest.param([(False, 137, 5), (False, 1, 7), (True, 0, 9)], [Again(1), Again(1), Done()], id="it gets on"),
+        pytest.param(
+            [(False, 137, 0), (False, 137, 0), (False, 137, 3)], [Again(2), Again(4), Again(1)], id="it waits longer"
+        ),
+        pytest.param(
+            [(False, 137, 3), (False, 1, 3), (False, 1, 3), (False, 1, 3)],
+            [Again(1), Again(2), Again(4), GiveUp("3 starts in a row answered nothing", 4)],
+            id="it does not get on",
+        ),
+        pytest.param([(False, 1, 0)] * 3, [Again(2), Again(4), GiveUp("3 starts in a row answered nothing", 1)], id="never"),
+        pytest.param(
+            [(False, 4, k) for k in range(1, 6)],
+            [*[Again(1)] * 4, GiveUp("it has been started again 4 times", 4)],
+            id="enough",
+        ),
+        pytest.param([(False, 2, 0)], [GiveUp("wrong usage: it would end in the same way", 2)], id="usage"),
+        pytest.param([(False, 3, 5)], [GiveUp("bad input: it would end in the same way", 3)], id="input"),
+        pytest.param(
+            [(False, 5, 0)], [GiveUp("the environment lacks something: it would end in the same way", 5)], id="MPI"
+        ),
+        pytest.param([(False, 130, 5)], [GiveUp("it was interrupted", 130)], id="Ctrl-C"),
+    ],
+)
+def test_what_is_decided(ends: list[tuple[bool, int, int]], decided: list[Done | Again | GiveUp]) -> None:
+    restarts = Restarts(4)
+    assert [restarts.after(HowItEnded(*end)) for end in ends] == decided
+
+
+def test_without_a_host_or_a_restart_left_it_is_over() -> None:
+    assert Restarts(4).after(HowItEnded(False, 0, 5), hosts_left=False) == GiveUp("no host answers any more", 4)
+    assert Restarts(0).after(HowItEnded(False, 0, 5)) == GiveUp("--max-restarts is 0", 4)
+
+
+HOSTS = """# ours
+node1 slots=3  # the master
+node2 max_slots=9 slots=2
+node3:4
+
+node4
+"""
+
+
+def test_hostfiles() -> None:
+    assert hosts_of(HOSTS) == [Host("node1", 3), Host("node2", 2), Host("node3", 4), Host("node4", None)]
+    assert n_ranks(HOSTS) is None
+    assert without(HOSTS, []) == HOSTS
+    left = without(HOSTS, ["node1", "node4"])
+    assert left == "# ours\nnode2 max_slots=9 slots=2\nnode3:4\n\n"
+    assert n_ranks(left) == 6
+
+
+@pytest.mark.parametrize(
+    ("command", "ranks", "expected"),
+    [
+        ("mpirun -n 5 python -n 9", 3, "mpirun -n 3 python -n 9"),
+        ("mpirun -n 5 python", 8, "mpirun -n 5 python"),
+        ("mpirun --np 5 python", None, "mpirun --np 5 python"),
+        ("mpirun python", 3, "mpirun python"),
+    ],
+)
+def test_ranks_are_brought_down_to_what_there_is_room_for(command: str, ranks: int | None, expected: str) -> None:
+    assert " ".join(with_at_most(command.split(), ranks)) == expected
+
+
+def test_the_output_of_a_command() -> None:
+    both = ["mpirun", "--output", "tag", "python", "-m", "mpi_match", "run", "-o", "a/m.h5", "--batch", "7"]
+    assert output_of(both) == Path("a/m.h5")
+    assert output_of(["mpirun", "python", "-m", "mpi_match", "run", "--output=m.h5"]) == Path("m.h5")
+    with pytest.raises(ClusterError, match="has no -o OUTPUT"):
+        output_of(["mpirun", "python", "-m", "mpi_match", "run"])
+
+
+# Starts, by a launcher that is a script.
+
+SCRIPT = """#!/bin/sh
+echo "$@" >> starts
+{}
+"""
+
+
+def script(directory: Path, body: str) -> str:
+    path = directory / "launcher"
+    path.write_text(SCRIPT.format(body))
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def starts(directory: Path) -> list[str]:
+    return (directory / "starts").read_text().splitlines()
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mpi_match.cluster.restarts.FIRST_WAIT_S", 0.01)
+    return tmp_path
+
+
+def test_a_launcher_that_ends_with_0_and_no_manifest_is_not_believed(here: Path) -> None:
+    said: list[str] = []
+    write_manifest(here / "m.h5", {"state": "complete"})  # of an earlier run
+    assert Supervisor([script(here, "exit 0"), "-o", "m.h5"], 1, say=said.append).run() == 1
+    assert starts(here) == ["-o m.h5", "-o m.h5 --resume"]
+    assert said == [
+        "the run ended with code 0; nothing is answered; started again (1 of 1)",
+        "the run ended with code 0; nothing is answered; not started again: it has been started again 1 times",
+    ]
+
+
+def test_the_manifest_is_believed_whatever_the_code(here: Path) -> None:
+    body = """[ "$3" = --resume ] && echo '{"state": "complete"}' > m.h5.run.json; kill -9 $$"""
+    said: list[str] = []
+    assert Supervisor([script(here, body), "-o", "m.h5"], 3, say=said.append).run() == 0
+    assert said == ["the run ended with code 137; nothing is answered; started again (1 of 3)"]
+
+
+def test_hosts_that_do_not_answer_are_left_out(here: Path) -> None:
+    (here / "hosts").write_text("localhost slots=2\nlost slots=3\nthere slots=1\n")
+    command = [script(here, "cat $2 >> starts"), "--hostfile", "hosts", "-n", "6", "-o", "m.h5"]
+    said: list[str] = []
+    Supervisor(command, 1, hostfile=Path("hosts"), probe="test {} = there", say=said.append).run()
+    first, *given, second, kept, also = starts(here)
+    assert first == "--hostfile hosts -n 6 -o m.h5"
+    assert len(given) == 3
+    assert second.split()[2:] == ["-n", "3", "-o", "m.h5", "--resume"]
+    assert (kept, also) == ("localhost slots=2", "there slots=1")
+    assert said[0].endswith("started again (1 of 1), without lost")
+
+
+def test_no_host_left_is_the_end(here: Path) -> None:
+    (here / "hosts").write_text("lost slots=3\n")
+    command = [script(here, "exit 0"), "--hostfile", "hosts", "-o", "m.h5"]
+    said: list[str] = []
+    assert Supervisor(command, 3, hostfile=Path("hosts"), probe="false {}", say=said.append).run() == 1
+    assert said[-1].endswith("not started again: no host answers any more")
+
+
+def test_a_run_that_stands_still_is_ended(here: Path) -> None:
+    said: list[str] = []
+    began = time.monotonic()
+    code = Supervisor([script(here, "exec sleep 1000"), "-o", "m.h5"], 0, stalled_s=0.5, say=said.append).run()
+    assert (code, said[0]) == (1, "no answers for 0 s: the run is ended")
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize(
+    ("command", "hostfile", "code", "words"),
+    [
+        (["nothing-of-this-name", "-o", "m.h5"], None, 5, "nothing-of-this-name: cannot be started"),
+        (["mpirun", "-o", "m.h5"], Path("hosts"), 2, "does not name the hostfile hosts"),
+    ],
+)
+def test_what_cannot_be_supervised_is_one_line(
+    command: list[str], hostfile: Path | None, code: int, words: str, here: Path
+) -> None:
+    with pytest.raises(ClusterError, match=words) as caught:
+        Supervisor(command, 1, hostfile=hostfile, say=print).run()
+    assert caught.value.exit_code == code
+
+
+# Masters that are killed.
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_killed_masters_leave_no_trace_in_the_answers(tmp_path: Path) -> None:
+    found = kill_masters(3, 3, tmp_path, n_events=400, seed=1, longest_s=0.3)
+    assert found["kills"] >= 3
+    assert found["right"], found
+    assert any(found["resumed"])
+    assert found["left"] == ["matches.h5", "matches.h5.run.json"]
+
+
+def test_a_killed_run_of_one_process_leaves_no_trace_in_the_answers(tmp_path: Path) -> None:
+    found = kill_masters(3, 1, tmp_path, n_events=400, seed=2, longest_s=0.3)
+    assert found["kills"] >= 3
+    assert found["right"], found
+    assert any(found["resumed"])
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_supervise_sees_a_run_through_whose_master_is_killed(tmp_path: Path) -> None:
+    inputs, output = make_inputs(tmp_path, 400), tmp_path / "matches.h5"
+    undisturbed = tmp_path / "undisturbed.h5"
+    program = [sys.executable, "-m", "mpi_match"]
+    once = [*program, "run", *inputs, "--engine", "counting", "-o", str(undisturbed)]
+    assert subprocess.run(once, env=environment(), check=False).returncode == 0
+    command = launch(3, *inputs, "--engine", "reference", "--batch", 1, "-o", output, python=RUN)
+    supervised = [*program, "supervise", "--max-restarts", "5", "--", *command]
+    with subprocess.Popen(supervised, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+        assert kill_master(process, output, 0.3, alone=False)
+        _, said = process.communicate(timeout=LONGEST_RUN_S)
+    assert process.returncode == 0, said
+    assert "events are answered; started again (1 of 5)" in said
+    assert output.read_bytes() == undisturbed.read_bytes()
+    manifest = read_manifest(output)
+    assert manifest is not None
+    assert 0 < manifest["resumed"] < 400
+
+
+@pytest.mark.mpi
+@needs_mpirun
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_supervisor_ends_its_run_and_keeps_the_answers(number: int, tmp_path: Path) -> None:
+    inputs, output = make_inputs(tmp_path, 400), tmp_path / "matches.h5"
+    command = launch(3, *inputs, "--engine", "reference", "--batch", 1, "-o", output, python=RUN)
+    supervised = [sys.executable, "-m", "mpi_match", "supervise", "--", *command]
+    with subprocess.Popen(supervised, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + LONGEST_RUN_S
+        while not (journal_of(output).exists() and journal_of(output).stat().st_size > 400) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(process.pid, number)
+        process.communicate(timeout=LONGEST_RUN_S)
+    assert process.returncode == 130
+    assert journal_of(output).exists()
+    assert list(masters(output)) == []
+    asked = subprocess.run(
+        [sys.executable, "-m", "mpi_match", "inspect", str(output)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert asked.returncode == 4
+    assert "incomplete: " in asked.stderr
+
+
+def test_the_record_of_kills_is_json(tmp_path: Path) -> None:
+    assert json.loads(json.dumps(kill_masters(0, 1, tmp_path, n_events=5)))["right"]

@@ -23,13 +23,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from mpi_match.answer_parts import SUFFIX
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.hostfile import PROBE, hosts_of, n_ranks, without
 from mpi_match.cluster.interruption import terminate_as_interrupt
 from mpi_match.cluster.restarts import Again, Done, GiveUp, HowItEnded, Restarts
 from mpi_match.journal_file import JournalFile, journal_of
 from mpi_match.run_manifest import COMPLETE, manifest_of, read_manifest
-from mpi_match.storage import StorageError
+from mpi_match.storage import StorageError, parts_directory
 
 LOOK_S = 0.2
 FAREWELL_S = 30.0
@@ -115,22 +116,27 @@ class Supervisor:
     def _traces(self) -> tuple[int | None, ...]:
         """What changes while a run gets on: the sizes of the files that it writes."""
         found: list[int | None] = []
-        for path in (journal_of(self._output), manifest_of(self._output)):
+        for path in (*self._files_of_answers(), manifest_of(self._output)):
             try:
                 found.append(path.stat().st_size)
             except OSError:
                 found.append(None)
         return tuple(found)
 
+    def _files_of_answers(self) -> list[Path]:
+        """The journal, and what workers have written that write their answers themselves."""
+        return [journal_of(self._output), *sorted(parts_directory(self._output).glob(f"*{SUFFIX}"))]
+
     def _is_complete(self) -> bool:
         manifest = read_manifest(self._output)
         return manifest is not None and manifest.get("state") == COMPLETE
 
     def _answered(self) -> int:
-        try:
-            return JournalFile.look(journal_of(self._output)).n_answered
-        except StorageError:
-            return 0
+        answered = 0
+        for path in self._files_of_answers():
+            with suppress(StorageError):
+                answered += JournalFile.look(path).n_answered
+        return answered
 
     def _state(self) -> str:
         answered = self._answered()

@@ -119,6 +119,13 @@ class Run:
         self._begun.wait(limit_s)
         return self.said[-1][0] if self.said else time.monotonic()
 
+    def ended(self, limit_s: float) -> float:
+        """Wait until there are answers, or nobody to give them; when that was."""
+        started = time.monotonic()
+        while not self.output.exists() and self.process.poll() is None and time.monotonic() < started + limit_s:
+            time.sleep(0.01)
+        return time.monotonic()
+
     def pids(self) -> dict[int, int]:
         """The processes of the ranks."""
         found = {}
@@ -202,8 +209,8 @@ class Tally:
 
 def one_run(
     files: Files, tally: Tally, rng: random.Random, n_workers: int, horizon_s: float, limit_s: float, *, stop: bool
-) -> None:
-    """A run in which some workers are killed, and perhaps another is stopped for a while."""
+) -> float:
+    """A run in which some workers are killed, and perhaps another is stopped for a while.  Returns how long it matched."""
     output = files.table.parent / f"matches-{tally.counts['runs']}.h5"
     deadline = ("--deadline", str(DEADLINE_S)) if stop else ()
     killed: dict[int, float] = {}
@@ -224,10 +231,12 @@ def one_run(
                     killed[rank] = time.monotonic()
             elif what == signal.SIGCONT and rank in pids and is_running(pids[rank]):
                 os.kill(pids[rank], what)
+        matched_s = run.ended(limit_s) - begun
         ended = run.wait(limit_s)
     tally.counts["kills"] += len(killed)
     tally.judge(run, files, killed, ended)
     output.unlink(missing_ok=True)
+    return matched_s
 
 
 def undisturbed_s(files: Files, n_workers: int, limit_s: float) -> float:
@@ -235,13 +244,11 @@ def undisturbed_s(files: Files, n_workers: int, limit_s: float) -> float:
     output = files.table.parent / "undisturbed.h5"
     with Run.of(files, output, n_workers) as run:
         begun = run.begun(limit_s)
-        while not output.exists() and run.process.poll() is None:
-            time.sleep(0.01)
-        ended_s = time.monotonic() - begun
+        matched_s = run.ended(limit_s) - begun
         assert run.wait(limit_s), "an undisturbed run hangs"
     assert output.read_bytes() == files.expected.read_bytes(), run.said
     output.unlink()
-    return ended_s
+    return matched_s
 
 
 def measure(n_kills: int, n_stops: int, workers: tuple[int, int], seed: int, limit_s: float, directory: Path) -> Tally:
@@ -252,7 +259,9 @@ def measure(n_kills: int, n_stops: int, workers: tuple[int, int], seed: int, lim
         n_workers = rng.randint(*workers)
         if n_workers not in horizons:
             horizons[n_workers] = undisturbed_s(files, n_workers, limit_s)
-        one_run(files, tally, rng, n_workers, horizons[n_workers], limit_s, stop=tally.counts["stops"] < n_stops)
+        stop, horizon_s = tally.counts["stops"] < n_stops, horizons[n_workers]
+        matched_s = one_run(files, tally, rng, n_workers, horizon_s, limit_s, stop=stop)
+        horizons[n_workers] = min(horizon_s, matched_s)  # the machine may have been busy before
         counts = tally.counts
         sys.stderr.write(f"{counts['kills']} kills and {counts['stops']} stops in {counts['runs']} runs: {tally.record()}\n")
     return tally

@@ -43,7 +43,7 @@ unless it waits for a disk."""
 GRACE_S = 5.0
 """How long a worker that is asked to end waits for the master, who was perhaps asked as well, to say how."""
 LAST_WORD_S = 10.0
-"""How long a worker's last word may take."""
+"""How long a worker that has to leave waits without anything moving for what is still under way, its last word as well."""
 
 
 class Worker:
@@ -77,7 +77,7 @@ class Worker:
         """
         self._traffic.listen(MASTER, self._obey)
         backoff = self._backoff
-        while self._last is None or len(self._traffic):
+        while self._last is None:
             self._see_to_master()
             busy = self._traffic.poll(backoff.looks)
             # Waiting for MPI and for the matcher at once: asleep in the matcher's queue, for as long as the back-off allows.
@@ -90,8 +90,13 @@ class Worker:
         self._matcher.stop(PATIENCE_S)
         self._traffic.write(Answer(Said.GONE), [], MASTER)
         deadline = time.monotonic() + LAST_WORD_S
-        while len(self._traffic) and time.monotonic() < deadline:
-            if not self._traffic.poll():
+        while len(self._traffic):
+            if self._traffic.poll():
+                deadline = time.monotonic() + LAST_WORD_S
+            elif time.monotonic() > deadline:
+                rank_was_lost()  # the master, or this one to it
+                break
+            else:
                 backoff.wait(soon=True)
         return self._last
 
@@ -100,8 +105,6 @@ class Worker:
         if asked_s is not None and asked_s > GRACE_S:
             rank_was_lost()  # this one
             raise Ended(ClusterError(f"rank {self._rank} was interrupted", 130, quiet=True))
-        if self._last is not None:
-            return
         gone = self._traffic.lost.get(MASTER)
         if gone is None and self._silence.seconds() > SILENCE_S:
             gone = f"nothing was heard of it for {SILENCE_S:.0f} s"

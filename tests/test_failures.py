@@ -70,10 +70,11 @@ def wait_until_gone(pids: list[int]) -> float:
 
 @pytest.mark.mpi
 @needs_mpirun
-def test_killed_workers_cost_no_answer(ulfm: tuple[str, ...], tmp_path: Path) -> None:
-    tally = measure(n_kills=8, n_stops=0, workers=(4, 5), seed=1, limit_s=TIMEOUT_S, directory=tmp_path)
+def test_killed_and_stopped_workers_cost_no_answer(ulfm: tuple[str, ...], tmp_path: Path) -> None:
+    tally = measure(n_kills=8, n_stops=2, workers=(4, 5), seed=1, limit_s=TIMEOUT_S, directory=tmp_path)
     assert tally.good, tally.record()
     assert tally.counts["kills"] >= 8
+    assert tally.counts["stops"] >= 2
     assert tally.noticed_s, "the master never said that a rank is lost"
 
 
@@ -115,6 +116,23 @@ def test_a_worker_that_is_told_to_end_is_lost_and_nobody_else(two_workers: tuple
     os.kill(pids[2], signal.SIGTERM)
     assert run.wait(TIMEOUT_S)
     assert run.output.read_bytes() == files.expected.read_bytes(), run.said
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_the_end_of_a_run_does_not_wait_for_a_worker_that_is_stopped(
+    files: Files, ulfm: tuple[str, ...], tmp_path: Path
+) -> None:
+    with Run.of(files, tmp_path / "matches.h5", 2, "--deadline", "1") as run:
+        run.begun(TIMEOUT_S)
+        pids = run.pids()
+        os.kill(pids[1], signal.SIGSTOP)
+        try:
+            wait_until_gone([pids[0], pids[2]])
+            assert run.output.read_bytes() == files.expected.read_bytes(), run.said
+        finally:
+            os.kill(pids[1], signal.SIGCONT)
+        assert run.wait(TIMEOUT_S)
 
 
 # The master

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import pickle
 import time
 from collections import deque
@@ -33,6 +34,7 @@ from mpi_match.cluster.dispatch import Dispatcher, Drop, Emit, GiveUp, Instructi
 from mpi_match.cluster.farewell import rank_was_lost
 from mpi_match.cluster.feed import READERS, Buffers, ReadAhead
 from mpi_match.cluster.job import Job, Opened
+from mpi_match.cluster.launcher import survives_deaths
 from mpi_match.cluster.patience import Backoff
 from mpi_match.cluster.round_trips import RoundTrips
 from mpi_match.cluster.write_behind import WriteBehind
@@ -49,6 +51,8 @@ SIGN_OF_LIFE_S = 5.0
 """How often workers are told that there is a master."""
 FAREWELL_S = 30.0
 """How long workers may take to leave before the master leaves without them."""
+LATE_FAREWELL_S = 5.0
+"""The same for workers that have stood still for longer than their deadline, if the job may end without them."""
 INTERRUPTED, HASTY_FAREWELL_S = 130, 1.0
 """The same when the master was interrupted, and who did that may soon kill it."""
 
@@ -356,14 +360,17 @@ class Master:
     def _dismiss(self, order: Order, patience_s: float = FAREWELL_S) -> None:
         """Tell all workers to leave and wait until they have; what still comes in is received and dropped.
 
-        Lost ones are not waited for, nor any for ever: one that does not leave in time is left to find out by itself.
+        Lost ones are not waited for, those that are late anyway not long, and none for ever: one that does not leave in
+        time is left to find out by itself.
         """
+        dispensable = survives_deaths(os.environ)  # else the launcher ends a job that goes without one of its ranks
+        late = {worker for worker in self._workers if dispensable and self._dispatcher.is_overdue(worker)}
         if self._lost or self._traffic.lost:
             rank_was_lost()
             order = order._replace(attempt=1)
         for worker in self._workers:
             self._traffic.write(order, [], worker)
-        backoff, deadline = Backoff(), time.monotonic() + patience_s
+        backoff, began = Backoff(), time.monotonic()
         while left := [
             worker
             for worker in self._workers
@@ -373,8 +380,8 @@ class Master:
         ]:
             if self._traffic.poll():
                 backoff.reset()
-            elif time.monotonic() > deadline:
-                log.warning("ranks %s did not leave within %.0f s", left, patience_s)
+            elif time.monotonic() - began > (min(patience_s, LATE_FAREWELL_S) if late.issuperset(left) else patience_s):
+                log.warning("rank %s did not leave in time; the run ends without it", ", ".join(map(str, left)))
                 rank_was_lost()
                 return
             else:

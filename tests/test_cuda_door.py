@@ -103,6 +103,18 @@ def test_memory_is_pinned_where_it_lies_in_whole_pages(registered: list[tuple[in
     assert (first,) in registered
 
 
+def test_memory_is_pinned_also_by_a_driver_that_does_not_know_of_reading_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(_device_memory.driver, "cuMemHostUnregister", lambda start: (0,))
+    monkeypatch.setattr(
+        _device_memory.driver, "cuMemHostRegister", lambda *given: asked.append(given[2]) or (801 if given[2] & 8 else 0,)
+    )
+    regions, memory = _cuda.PinnedRegions(), np.zeros(2**20, np.uint8)
+    regions.hold(memory)
+    assert asked == [9, 1]
+    assert regions.holds(memory)
+
+
 def test_memory_that_cannot_be_pinned_is_refused_and_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_device_memory.driver, "cuMemHostRegister", lambda *given: (801,))
     regions, memory = _cuda.PinnedRegions(), np.zeros(2**20, np.uint8)

@@ -57,9 +57,7 @@ def share_events(topology: Topology, job: Job | None) -> EventCopy:
 
     agree(comm, compare)
     starts = np.append(0, np.cumsum(np.frombuffer(sizes, np.int64), dtype=np.int64))
-    memory = on_host.map(int(starts[-1]))
-    memory.flags.writeable = False
-    return EventCopy(memory, starts)
+    return EventCopy(on_host.map(int(starts[-1]), finished=True), starts)
 
 
 def _expected_bytes(job: Job) -> int:

@@ -71,32 +71,37 @@ class HostMemory:
             n = os.pwrite(self._descriptor, left, self._written)
             left, self._written = left[n:], self._written + n
 
-    def map(self, n_bytes: int) -> Array:
-        """All: u8[n_bytes], the same memory on all ranks of the host; the leader alone may write.  Raises Ended.
+    def map(self, n_bytes: int, *, finished: bool = False) -> Array:
+        """All: u8[n_bytes], the same memory on all ranks of the host.  Raises Ended.
 
-        A rank that does not hold it (`Topology.among`) gets none.
+        The leader alone may write, or nobody, when it is `finished`; then NumPy alone sees to that, because some drivers of
+        GPUs pin nothing that the process could not write.  A rank that does not hold it (`Topology.among`) gets none.
         """
         node, leads = self._topology.node, self._topology.leads_node
         path = node.bcast(f"/proc/{os.getpid()}/fd/{self._descriptor}") if self._topology.holds else ""
         try:
-            return agree(self._topology.comm, lambda: self._mapped(Path(path), n_bytes))
+            memory = agree(self._topology.comm, lambda: self._mapped(Path(path), n_bytes, finished))
+            if finished:
+                memory.flags.writeable = False
+            return memory
         finally:
             if leads:
                 os.close(self._descriptor)
 
-    def _mapped(self, path: Path, n_bytes: int) -> Array:
+    def _mapped(self, path: Path, n_bytes: int, finished: bool) -> Array:
         if n_bytes == 0 or not self._topology.holds:
             return np.empty(0, np.uint8)
         if self._topology.leads_node:
             return np.frombuffer(mmap.mmap(self._descriptor, n_bytes), np.uint8)
         try:
-            mine = os.open(path, os.O_RDONLY)
+            mine = os.open(path, os.O_RDWR if finished else os.O_RDONLY)
         except OSError as error:
             raise ClusterError(
                 f"cannot map {self._what} at {path} ({error.strerror}); "
                 "run the ranks of a host as one user, in one container"
             ) from error
         try:
-            return np.frombuffer(mmap.mmap(mine, n_bytes, prot=mmap.PROT_READ), np.uint8)
+            access = mmap.ACCESS_WRITE if finished else mmap.ACCESS_READ
+            return np.frombuffer(mmap.mmap(mine, n_bytes, access=access), np.uint8)
         finally:
             os.close(mine)

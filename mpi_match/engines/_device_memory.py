@@ -150,6 +150,8 @@ class PinnedRegions:
             start = first // mmap.PAGESIZE * mmap.PAGESIZE  # pages are pinned, and a mapping has whole ones
             n_bytes = -(-(last - start) // mmap.PAGESIZE) * mmap.PAGESIZE
             (error,) = driver.cuMemHostRegister(start, n_bytes, _PORTABLE | _READ_ONLY)
+            if error != 0:  # not every driver knows the second; then this process must be able to write there
+                (error,) = driver.cuMemHostRegister(start, n_bytes, _PORTABLE)
             if error != 0:
                 raise EngineError(f"{memory.nbytes / 2**20:,.0f} MiB cannot be pinned where they lie: {error!r}")
             weakref.finalize(self, driver.cuMemHostUnregister, start).atexit = False

@@ -32,6 +32,7 @@ from mpi_match.changes import Change, Changes
 from mpi_match.cluster import FEEDS, ClusterError, RunOptions
 from mpi_match.cluster.changing import match_changing
 from mpi_match.cluster.feed import Buffers, InOrder, ReadAhead
+from mpi_match.cluster.journal import Journal
 from mpi_match.cluster.matcher import Matched, Matcher, Received, ShortMatcher
 from mpi_match.cluster.round_trips import RoundTrips
 from mpi_match.cluster.shares import has_own_core
@@ -41,7 +42,7 @@ from mpi_match.event_table import BLOCK_EVENTS, EventTable, save_events
 from mpi_match.events import Events
 from mpi_match.export import export
 from mpi_match.glance import glance
-from mpi_match.journal_file import Identity
+from mpi_match.journal_file import Identity, journal_of
 from mpi_match.live_table import Refusal
 from mpi_match.matches import Matches, MatchesFile, MatchesWriter
 from mpi_match.model import Area, Type, covers, make_filter
@@ -439,6 +440,28 @@ def test_a_batch_that_is_sent_again_sees_the_changes_before_it_and_no_others(
     done = execute(launch(4, *files, "engine=pausing_reference", "deadline=2", *options.split()))
     assert done.returncode == 0, said(done)
     assert "they are given to another worker too" in said(done)
+    assert output.read_bytes() == expected_with_changes
+
+
+@pytest.mark.mpi
+@needs_mpirun
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_run_with_changes_goes_on_between_what_its_journal_holds(
+    ranks: int, changing: Changing, expected_with_changes: bytes, tmp_path: Path
+) -> None:
+    output = tmp_path / "matches.h5"
+    output.write_bytes(expected_with_changes)
+    whole = MatchesFile.load(output)
+    digests = [whole.attributes[f"{name}_digest"] for name in ("table", "events", "changes")]
+    with Journal(journal_of(output), Identity("interface", whole.matches.n_ids, 240, *digests), resume=False) as journal:
+        for start, stop in [(0, 31), (60, 64), (200, 233)]:
+            first, last = whole.matches.offsets[start], whole.matches.offsets[stop]
+            journal.append(start, whole.matches.counts[start:stop], whole.matches.ids[first:last])
+    output.unlink()
+    files = (changing.table, changing.events, output, f"changes={changing.changes}")
+    done = execute(launch(ranks, *files, "engine=reference", "batch=7", "resume=1"))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["resumed"] == 68
     assert output.read_bytes() == expected_with_changes
 
 

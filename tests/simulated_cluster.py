@@ -62,13 +62,14 @@ class SimulatedCluster:
         ranks = rng.sample(range(self.n_batches), 2)
         self.lethal = {ranks[0]} if "lethal" in self.faults else set()
         self.raising = {ranks[1]} if "raising" in self.faults else set()
+        self.schedule, self.ascending = rng.choice(("dynamic", "static")), rng.random() < 0.3
         self.dispatcher = Dispatcher(
             self.n_batches,
             self.groups,
             credits=self.credits,
-            schedule=rng.choice(("dynamic", "static")),
+            schedule=self.schedule,
             window=self.window,
-            ascending=rng.random() < 0.3,
+            ascending=self.ascending,
         )
         self.deadlines = Deadlines(self.dispatcher, RoundTrips(), DEADLINE)
         self.workers = {w: SimulatedWorker(i) for i, members in enumerate(self.groups) for w in members}
@@ -87,6 +88,8 @@ class SimulatedCluster:
         self._failures: dict[int, int] = defaultdict(int)
         self._failed_on: set[tuple[int, int]] = set()
         self._n_set_aside = 0
+        self._alone: dict[int, int] = {}  # group, batch
+        self.n_unwanted = 0
 
     def run(self) -> None:
         """Until all is emitted or given up."""
@@ -164,6 +167,8 @@ class SimulatedCluster:
             assert worker not in parts, "a part is wanted that is here"
             assert batch not in self.emitted, "an answer is wanted that was written"
             parts.add(worker)
+        else:
+            self.n_unwanted += 1
         self._forget(worker, batch)
         group = self.workers[worker].group
         if self.dispatcher.holds(worker, batch, attempt) and (group, batch) not in self._failed_on:
@@ -232,9 +237,10 @@ class SimulatedCluster:
             self._send(batch, attempt, workers)
         self._check_quarantine()
         self._check_bounds()
+        self._check_diligence()
 
     def _turn(self, batch: int) -> None:
-        assert batch == len(self.emitted) + len(self.quarantined), f"batch {batch} is out of turn"
+        assert batch == self._n_turns, f"batch {batch} is out of turn"
 
     def _send(self, batch: int, attempt: int, workers: list[int]) -> None:
         group = self.workers[workers[0]].group
@@ -242,10 +248,16 @@ class SimulatedCluster:
         assert group not in self.lost, f"batch {batch} is sent to a lost group"
         assert group not in self.tried[batch], f"batch {batch} is sent to a group twice"
         assert attempt == len(self.tried[batch]), f"attempt {attempt} at batch {batch} is not the next"
-        have_it = {each for each in self.tried[batch] if batch in self._owed[each]}
-        assert len(have_it | self._blamed[batch]) < MOST_VICTIMS, f"batch {batch} is sent too often"
+        assert not self._is_late(group), f"batch {batch} is sent to a group that is late"
+        strikes = self._strikes(batch)
+        assert strikes < MOST_VICTIMS, f"batch {batch} is sent too often"
+        held = [each for each in self._owed[group] if not self._is_answered(each) and group not in self._blamed[each]]
+        assert not (held and strikes == MOST_VICTIMS - 1), f"batch {batch} has to travel alone, and {held} are there"
+        assert self._alone.get(group) not in held, f"batch {batch} is sent beside one that travels alone"
+        if strikes == MOST_VICTIMS - 1:
+            self._alone[group] = batch
         assert batch not in self.emitted, f"batch {batch} is sent though it was emitted"
-        assert batch < len(self.emitted) + len(self.quarantined) + self.dispatcher.window, f"batch {batch} is too early"
+        assert batch < self._n_turns + self.dispatcher.window, f"batch {batch} is too early"
         self.tried[batch].append(group)
         self._owed[group][batch] = set(workers)
         assert len(self._owed[group]) <= self.credits, f"group {group} holds too much"
@@ -255,6 +267,38 @@ class SimulatedCluster:
                 state = self.workers[worker]
                 state.last_arrival = max(state.last_arrival, self.now + self.rng.uniform(0, 0.5))
                 self._plan(state.last_arrival - self.now, "order", worker, batch, attempt)
+
+    def _is_late(self, group: int) -> bool:
+        return any(self.dispatcher.is_overdue(worker) for worker in self.groups[group])
+
+    def _is_answered(self, batch: int) -> bool:
+        whole = (self._parts.get((batch, i)) == set(self.groups[group]) for i, group in enumerate(self.tried[batch]))
+        return batch < self._n_turns or any(whole)
+
+    def _holders(self, batch: int) -> set[int]:
+        return {group for group in self.tried[batch] if batch in self._owed[group]} - self._blamed[batch]
+
+    def _strikes(self, batch: int) -> int:
+        return len(self._holders(batch) | self._blamed[batch])
+
+    @property
+    def _n_turns(self) -> int:
+        return len(self.emitted) + len(self.quarantined)
+
+    def _check_diligence(self) -> None:
+        """No group is idle while there is a batch for it."""
+        if self.dispatcher.finished or self.given_up:
+            return
+        idle = {g for g in range(len(self.groups)) if not (g in self.lost or self._owed[g] or self._is_late(g))}
+        for batch in range(self._n_turns, min(self._n_turns + self.dispatcher.window, self.n_batches)) if idle else ():
+            if not self.tried[batch]:
+                lane = batch % len(self.groups)
+                somebodys = self.schedule == "static" and not (lane in self.lost or lane in idle or self._is_late(lane))
+                assert somebodys, f"batch {batch} is not sent, and {idle} are idle"
+            elif not (self.ascending or self._is_answered(batch) or batch in self.dispatcher.quarantined):
+                left = idle - self._blamed[batch] - set(self.tried[batch])
+                given = self._strikes(batch) >= MOST_VICTIMS or any(not self._is_late(g) for g in self._holders(batch))
+                assert given or not left, f"batch {batch} is not sent again, and {left} are idle"
 
     def _check_quarantine(self) -> None:
         left = set(range(len(self.groups))) - self.lost
@@ -269,6 +313,7 @@ class SimulatedCluster:
         assert len(self._parts) <= bound, f"{len(self._parts)} answers wait"
 
     def _check_end(self) -> None:
+        assert self.dispatcher.n_dropped == self.n_unwanted, "dropped answers are not counted"
         turns = sorted(self.emitted + self.quarantined)
         assert turns == list(range(len(turns)))
         if self.given_up:

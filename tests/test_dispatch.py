@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpi_match.cluster.dispatch import Dispatcher, Emit, Instruction, Send
+from mpi_match.cluster.dispatch import Dispatcher, Drop, Emit, GiveUp, Instruction, Quarantine, Send
 from mpi_match.cluster.launcher import Launch, found_in, singleton_refusal
 
 
@@ -110,6 +110,230 @@ def test_upcoming_batches_of_an_uneven_static_run_hold_every_workers_next() -> N
         dispatcher.answered(2, batch, 0)
     assert dispatcher.upcoming(2) == [2, 4]
     assert dispatcher.upcoming(4) == [2, 4, 6, 8]
+
+
+# Tables of what goes wrong: (what happened, instructions)
+
+
+Call = tuple[str, tuple[int, ...], list[Instruction]]
+
+
+def play(dispatcher: Dispatcher, calls: list[Call]) -> None:
+    for name, arguments, expected in calls:
+        assert getattr(dispatcher, name)(*arguments) == expected, (name, arguments)
+
+
+def again(worker: int, batch: int, attempt: int = 1) -> Send:
+    return Send(worker, batch, attempt)
+
+
+def test_what_a_lost_worker_held_goes_to_the_others() -> None:
+    dispatcher = Dispatcher(6, [[1], [2], [3]], credits=2)
+    dispatcher.start()
+    calls: list[Call] = [
+        ("lost", (2,), []),  # the others are full
+        ("answered", (3, 2, 0), [again(3, 1)]),
+        ("answered", (1, 0, 0), [again(1, 4), *emits(0)]),
+        ("answered", (2, 1, 0), []),  # it had said so before it died
+        ("lost", (2,), []),
+        ("answered", (3, 1, 1), [Emit(1, 1), *emits(2)]),
+        ("answered", (1, 3, 0), emits(3)),
+        ("answered", (1, 4, 1), [Emit(4, 1)]),
+        ("answered", (3, 5, 0), emits(5)),
+    ]
+    play(dispatcher, calls)
+    assert dispatcher.finished
+    assert dispatcher.n_dropped == 1
+
+
+def test_a_lost_workers_lane_is_everybodys() -> None:
+    dispatcher = Dispatcher(9, [[1], [2], [3]], credits=1, schedule="static", window=9)
+    dispatcher.start()
+    calls: list[Call] = [
+        ("answered", (3, 2, 0), sends((3, 5))),
+        ("lost", (2,), []),
+        ("answered", (3, 5, 0), [again(3, 1)]),
+        ("answered", (3, 1, 1), sends((3, 4))),
+        ("answered", (1, 0, 0), [*sends((1, 3)), *emits(0), Emit(1, 1), *emits(2)]),
+        ("answered", (3, 4, 0), sends((3, 7))),
+    ]
+    play(dispatcher, calls)
+
+
+def test_a_late_workers_lane_is_everybodys_until_it_answers() -> None:
+    dispatcher = Dispatcher(12, [[1], [2]], credits=1, schedule="static", window=12)
+    dispatcher.start()
+    calls: list[Call] = [
+        ("overdue", (2,), []),
+        ("answered", (1, 0, 0), [again(1, 1), *emits(0)]),
+        ("answered", (1, 1, 1), [*sends((1, 2)), Emit(1, 1)]),
+        ("answered", (1, 2, 0), [*sends((1, 3)), *emits(2)]),
+        ("answered", (2, 1, 0), sends((2, 5))),
+        ("answered", (1, 3, 0), [*sends((1, 4)), *emits(3)]),
+        ("answered", (1, 4, 0), [*sends((1, 6)), *emits(4)]),  # 7 is worker 2's
+    ]
+    play(dispatcher, calls)
+    assert dispatcher.n_dropped == 1
+
+
+def test_the_batches_of_a_late_worker_are_given_to_others_too() -> None:
+    dispatcher = Dispatcher(7, [[1], [2]], credits=2)
+    dispatcher.start()
+    calls: list[Call] = [
+        ("overdue", (1,), []),  # worker 2 is full
+        ("overdue", (1,), []),
+        ("answered", (2, 1, 0), [again(2, 0)]),
+        ("answered", (2, 3, 0), [again(2, 2)]),
+        ("answered", (2, 0, 1), [*sends((2, 4)), Emit(0, 1), *emits(1)]),
+        ("answered", (1, 0, 0), sends((1, 5))),  # late, and dropped; worker 1 gets batches again
+        ("answered", (1, 2, 0), [*sends((1, 6)), *emits(2, 3)]),  # this time it is first
+        ("answered", (2, 2, 1), []),
+    ]
+    play(dispatcher, calls)
+    assert dispatcher.n_dropped == 2
+
+
+def test_who_answers_again_keeps_what_was_not_yet_sent_to_others() -> None:
+    dispatcher = Dispatcher(4, [[1], [2]], credits=2)
+    dispatcher.start()
+    calls: list[Call] = [
+        ("overdue", (1,), []),
+        ("answered", (1, 0, 0), emits(0)),
+        ("answered", (2, 1, 0), emits(1)),
+        ("answered", (1, 2, 0), emits(2)),
+        ("answered", (2, 3, 0), emits(3)),
+    ]
+    play(dispatcher, calls)
+    assert dispatcher.finished
+
+
+def test_a_suspect_travels_alone() -> None:
+    dispatcher = Dispatcher(20, [[1], [2], [3]], credits=2, window=20)
+    dispatcher.start()  # 0 and 3 with 1, 1 and 4 with 2, 2 and 5 with 3
+    calls: list[Call] = [
+        ("answered", (2, 1, 0), sends((2, 6))),
+        ("answered", (2, 4, 0), sends((2, 7))),
+        ("lost", (1,), []),
+        ("answered", (2, 6, 0), [again(2, 0)]),
+        ("answered", (3, 2, 0), [again(3, 3)]),
+        ("lost", (2,), []),  # of 0 or 7; 0 has killed two, perhaps
+        ("answered", (3, 5, 0), []),  # nothing more for worker 3, which is kept free for 0
+        ("answered", (3, 3, 1), [again(3, 0, 2)]),  # alone
+        ("answered", (3, 0, 2), [again(3, 7), *sends((3, 8)), Emit(0, 2), *emits(1, 2), Emit(3, 1), *emits(4, 5, 6)]),
+    ]
+    play(dispatcher, calls)
+    assert dispatcher.quarantined == []
+
+
+def test_a_batch_that_killed_three_has_its_turn_without_an_answer() -> None:
+    dispatcher = Dispatcher(5, [[1], [2], [3], [4]], credits=1)
+    dispatcher.start()
+    calls: list[Call] = [
+        ("lost", (1,), []),
+        ("answered", (2, 1, 0), [again(2, 0)]),
+        ("lost", (2,), []),
+        ("answered", (3, 2, 0), [again(3, 0, 2)]),
+        ("lost", (3,), [Quarantine(0), *emits(1, 2)]),
+        ("answered", (4, 3, 0), [*sends((4, 4)), *emits(3)]),
+        ("answered", (4, 4, 0), emits(4)),
+    ]
+    play(dispatcher, calls)
+    assert dispatcher.finished
+    assert dispatcher.quarantined == [0]
+
+
+def test_without_a_worker_the_run_is_given_up() -> None:
+    dispatcher = Dispatcher(5, [[1], [2]], credits=1)
+    dispatcher.start()
+    calls: list[Call] = [
+        ("lost", (1,), []),
+        ("lost", (2,), [GiveUp("no worker is left")]),
+        ("answered", (2, 1, 0), []),
+    ]
+    play(dispatcher, calls)
+
+
+def test_an_engine_that_fails_once_is_asked_again_and_one_that_fails_twice_in_a_row_is_not() -> None:
+    dispatcher = Dispatcher(9, [[1], [2]], credits=1, window=9)
+    dispatcher.start()
+    calls: list[Call] = [
+        ("failed", (1, 0, 0), sends((1, 2))),  # not batch 0 again
+        ("answered", (1, 2, 0), sends((1, 3))),
+        ("failed", (1, 3, 0), sends((1, 4))),
+        ("failed", (1, 4, 0), []),  # it is out
+        ("failed", (1, 4, 0), []),
+        ("answered", (2, 1, 0), [again(2, 0)]),
+        ("answered", (2, 0, 1), [again(2, 3), Emit(0, 1), *emits(1, 2)]),
+    ]
+    play(dispatcher, calls)
+    assert not dispatcher.holds(1, 4, 0)
+
+
+def test_what_every_engine_that_is_left_fails_on_is_set_aside() -> None:
+    dispatcher = Dispatcher(3, [[1], [2]], credits=1)
+    dispatcher.start()
+    calls: list[Call] = [
+        ("failed", (1, 0, 0), sends((1, 2))),
+        ("answered", (2, 1, 0), [again(2, 0)]),
+        ("failed", (2, 0, 1), [Quarantine(0), *emits(1)]),
+        ("answered", (1, 2, 0), emits(2)),
+    ]
+    play(dispatcher, calls)
+    assert dispatcher.quarantined == [0]
+
+
+def test_a_group_answers_when_all_of_its_members_have() -> None:
+    dispatcher = Dispatcher(4, [[1, 2], [3, 4]], credits=1)
+    assert dispatcher.start() == sends((1, 0), (2, 0), (3, 1), (4, 1))
+    calls: list[Call] = [
+        ("answered", (2, 0, 0), []),
+        ("answered", (1, 0, 0), [*sends((1, 2), (2, 2)), *emits(0)]),
+        ("answered", (3, 1, 0), []),
+        ("lost", (4,), [Drop(1, 0)]),  # what worker 3 said is of no use; its group is out
+        ("answered", (1, 2, 0), []),
+        ("answered", (2, 2, 0), [again(1, 1), again(2, 1)]),
+    ]
+    play(dispatcher, calls)
+    assert not dispatcher.wants(3, 1, 0)
+
+
+def test_of_two_groups_with_one_batch_the_first_counts_and_the_parts_of_the_other_are_dropped() -> None:
+    dispatcher = Dispatcher(2, [[1, 2], [3, 4]], credits=2)
+    dispatcher.start()
+    calls: list[Call] = [
+        ("answered", (1, 0, 0), []),
+        ("overdue", (2,), [again(3, 0), again(4, 0)]),
+        ("answered", (1, 0, 0), []),  # twice, and not from the one that is late
+        ("answered", (3, 0, 1), []),
+        ("answered", (4, 0, 1), [Drop(0, 0), Emit(0, 1)]),
+        ("answered", (2, 0, 0), []),
+    ]
+    play(dispatcher, calls)
+    assert dispatcher.n_dropped == 2
+
+
+def test_in_a_run_with_changes_what_is_sent_again_goes_where_it_ascends() -> None:
+    """A worker that is sent an earlier batch opens its engine afresh: one does it, not all."""
+    dispatcher = Dispatcher(20, [[1], [2], [3]], credits=2, ascending=True)
+    dispatcher.start()  # 0 and 3 with 1, 1 and 4 with 2, 2 and 5 with 3
+    calls: list[Call] = [
+        ("lost", (1,), []),
+        ("answered", (2, 1, 0), [again(2, 0)]),
+        ("answered", (3, 2, 0), sends((3, 6))),  # batch 3 waits for worker 2
+        ("answered", (2, 4, 0), [again(2, 3)]),
+    ]
+    play(dispatcher, calls)
+
+
+def test_silent_are_those_that_the_run_cannot_go_on_without() -> None:
+    dispatcher = Dispatcher(20, [[1], [2]], credits=1)
+    dispatcher.start()
+    dispatcher.overdue(1)
+    assert dispatcher.silent == []
+    dispatcher.overdue(2)
+    assert dispatcher.silent == [1, 2]
+    dispatcher.answered(2, 1, 0)
+    assert dispatcher.silent == []
 
 
 # Any order of answers

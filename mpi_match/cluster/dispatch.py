@@ -356,7 +356,6 @@ class Dispatcher:
             if other is not group:
                 dropped += self._parts(other, batch)
                 other.held[batch].in_vain = True
-        state.holders.clear()
         return dropped
 
     def _in_vain(self, group: _Group, batch: int, trial: _Trial) -> list[Instruction]:
@@ -387,7 +386,7 @@ class Dispatcher:
     def _reconsider(self, batch: int) -> None:
         """Send it again, if nobody who is not late has it."""
         state = self._open[batch]
-        if not state.settled and all(group.overdue for group in state.holders):
+        if all(group.overdue for group in state.holders):
             self._again.add(batch)
 
     def _dissolve(self, group: _Group, dead: int | None) -> list[Instruction]:
@@ -484,8 +483,8 @@ class Dispatcher:
         return reserved
 
     def _may_get(self, group: _Group, state: _Batch) -> bool:
-        """Has it time, and not had the batch before?"""
-        return not (group.overdue or group.alone is not None or group in state.holders or group in state.victims)
+        """Has it time, and not had the batch before?  Those that still have it are late."""
+        return not (group.overdue or group.alone is not None or group in state.victims)
 
     def _give(self, group: _Group, batch: int, sends: list[Send]) -> None:
         state = self._open[batch]

@@ -12,8 +12,9 @@ from mpi_match.run_report import Recorded
 from mpi_match.storage import StorageError
 from mpi_match.terminal import plural
 
-INTERVALS = 80
-"""A run is drawn in at most so many intervals; in shorter ones a batch more or less would be all that one sees."""
+FEWEST, MOST, BATCHES = 8, 80, 3
+"""A run is drawn in so many intervals that in each, on average, a worker answers BATCHES batches, if there are enough.  In
+shorter ones a batch more or less would be all that one sees."""
 NAMED = 12
 """With more workers they have no legend."""
 MARKS = {
@@ -35,7 +36,10 @@ def rates(recorded: Recorded) -> tuple[Array, Array, Array]:
     kept = np.append(np.flatnonzero(np.diff(at_s)), len(at_s) - 1) if len(at_s) else np.empty(0, int)
     if len(kept) < 2:
         raise StorageError("the report has no two ticks at different times: there is nothing to draw")
-    kept = kept[np.unique(np.linspace(0, len(kept) - 1, min(len(kept), INTERVALS + 1)).round().astype(int))]
+    run = recorded.run
+    n_batches = run["n_events"] / run["options"]["batch"]
+    n_intervals = int(np.clip(n_batches / (BATCHES * len(run["workers"])), FEWEST, MOST))
+    kept = kept[np.unique(np.linspace(0, len(kept) - 1, min(len(kept), n_intervals + 1)).round().astype(int))]
     bounds = at_s[kept]
     counts = np.array([[ticks[i]["written"], *ticks[i]["answered"]] for i in kept], float).T
     per_s = np.diff(counts) / np.diff(bounds)

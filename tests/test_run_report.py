@@ -49,7 +49,7 @@ def made_up(clock: Clock) -> Standing:
 def reported(path: Path, clock: Clock, seconds: int = 20) -> None:
     """A run of so many seconds with a look in each: worker 2 is lost after half of them."""
     standing = made_up(clock)
-    with RunReport(path, {"table": Path("t.h5"), "batch": 10}) as report:
+    with RunReport(path, {"table": Path("t.h5"), "batch": 1}) as report:
         report.begin(standing)
         standing.begin()
         for second in range(seconds):
@@ -69,7 +69,7 @@ def reported(path: Path, clock: Clock, seconds: int = 20) -> None:
 def test_a_report_is_read_as_it_was_written(path: Path, clock: Clock) -> None:
     reported(path, clock)
     (found,) = read_report(path)
-    assert found.run["options"] == {"table": "t.h5", "batch": 10}
+    assert found.run["options"] == {"table": "t.h5", "batch": 1}
     assert [worker["rank"] for worker in found.run["workers"]] == [1, 2]
     assert {"machine", "versions", "commit", "command", "date"} < found.run.keys()
     assert [tick["at_s"] for tick in found.ticks] == [0, *range(1, 21), 20]
@@ -200,7 +200,12 @@ def test_a_run_that_fails_reports_that_too(inputs: Inputs, tmp_path: Path, path:
 def test_the_format_page_has_every_key(repository: Path, path: Path, clock: Clock) -> None:
     reported(path, clock)
     (found,) = read_report(path)
-    page = (repository / "mpi_match" / "FORMAT.md").read_text(encoding="utf-8").partition("The report of a run")[2]
+    page = (
+        (repository / "mpi_match" / "FORMAT.md")
+        .read_text(encoding="utf-8")
+        .split(". The report of a run")[1]
+        .split("\n## ")[0]
+    )
     rows = {row[0]: set(row[1:]) for row in (re.findall(r"`(\w+)`", line) for line in page.splitlines()) if row}
     for line in (found.run, found.ticks[0], found.incidents[0]):
         assert line.keys() - {"what"} <= rows[line["what"]]
@@ -235,10 +240,17 @@ def test_rates_are_of_the_intervals_between_ticks(path: Path, clock: Clock) -> N
 def test_a_long_run_is_drawn_in_few_intervals(path: Path, clock: Clock) -> None:
     found = recorded(path, clock, seconds=1000)
     bounds, written, answered = run_figure.rates(found)
-    assert len(bounds) == run_figure.INTERVALS + 1
+    assert len(bounds) == run_figure.MOST + 1
     assert (bounds[0], bounds[-1]) == (0, found.ticks[-1]["at_s"])
     assert float(written @ np.diff(bounds)) == pytest.approx(found.ticks[-1]["written"])
     assert answered @ np.diff(bounds) == pytest.approx(found.ticks[-1]["answered"])
+
+
+def test_large_batches_are_drawn_in_longer_intervals(path: Path, clock: Clock) -> None:
+    found = recorded(path, clock)
+    found.run["options"]["batch"] = 1000 / (9 * 2 * run_figure.BATCHES)
+    bounds, _, _ = run_figure.rates(found)
+    assert len(bounds) == 9 + 1
 
 
 def test_the_figure_has_the_workers_and_what_went_wrong(path: Path, clock: Clock, tmp_path: Path) -> None:

@@ -228,6 +228,11 @@ class EventTable:
             else:
                 yield from (None for _ in range(n))
 
+    @property
+    def n_parts(self) -> int:
+        """How many parts there are: 1 where the file is no index."""
+        return len(self._bounds) - 1
+
     def raw_part(self, part: int) -> Events:
         """The raw columns of one part, read and checked."""
         raw = self._raw.get(part)

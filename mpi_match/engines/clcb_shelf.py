@@ -40,7 +40,7 @@ from mpi_match.vocabulary import ATOM_OPS
 
 BLOCK = 256
 """Threads of a block."""
-BLOCKS_PER_MULTIPROCESSOR = 5
+BLOCKS_PER_MULTIPROCESSOR = 4
 """Blocks of a launch along x and y together, as many as a GPU has under way with `clcb_kernel.MAX_REGISTERS`: each reads
 once what its event brings, and then walks."""
 EVERYWHERE, NOWHERE = (0, 0, np.inf), (np.nan, np.nan, np.nan)

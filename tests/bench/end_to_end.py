@@ -31,9 +31,11 @@ sys.path.insert(0, str(ROOT))
 
 from mpi_match.cluster import FEEDS, RESULTS
 from mpi_match.event_table import EventTable, event_counts, save_events
+from mpi_match.events import Events
 from mpi_match.machine import command, commit, machine, versions
 from mpi_match.storage import Part, parts_directory, write_index
 from mpi_match.table import Table
+from mpi_match.vocabulary import Vocabulary
 
 PYTHON = [sys.executable, "-m"]
 
@@ -72,16 +74,21 @@ def summaries_of(
 
 
 def repeated(events: Path, table: Path, times: int) -> Path:
-    """An event table that has the events of another so many times; made where it is not there yet."""
+    """An event table that has the parts of another so many times; made where it is not there yet."""
     path = events.with_name(f"events-{times}-times.h5")
     if not path.exists():
         vocabulary = Table.load(table).vocabulary
+        parts_directory(path).mkdir(exist_ok=True)
         with EventTable(events, vocabulary) as once:
-            parts_directory(path).mkdir(exist_ok=True)
-            digest = save_events(once.raw_part(0), parts_directory(path) / "part-0.h5", vocabulary, "events-part")
-            part = Part("part-0.h5", len(once), digest)
-            write_index(path, "events", [part] * times, event_counts(times * len(once), vocabulary))
+            parts = [part_of(once.raw_part(i), path, i, vocabulary) for i in range(once.n_parts)]
+            write_index(path, "events", parts * times, event_counts(times * len(once), vocabulary))
     return path
+
+
+def part_of(events: Events, path: Path, number: int, vocabulary: Vocabulary) -> Part:
+    """A part of the event table at `path`, written."""
+    name = f"part-{number}.h5"
+    return Part(name, len(events), save_events(events, parts_directory(path) / name, vocabulary, "events-part"))
 
 
 def keep(record: dict[str, Any], output: Path | None) -> None:

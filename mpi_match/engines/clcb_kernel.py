@@ -68,8 +68,8 @@ BLOOM_BITS = 32
 FLAG_BITS = 8
 """Bits of a run in the word of an interface."""
 MAX_REGISTERS = 64
-"""Of a thread of Loc or Cont, which wait for memory: four blocks of 256 share a multiprocessor then.  With 48 and five blocks
-an event alone took an H200 a tenth longer, with 40 and six a third."""
+"""Of a thread of Loc or Cont, which wait for memory: four blocks of 256 share a multiprocessor then.  With 48 and five of
+them an event alone took an H200 a tenth longer, with 40 and six a third."""
 GROUP_LOG = 8
 """Logarithm of the filters of a group."""
 MOST_GROUPS = 8

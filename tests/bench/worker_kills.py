@@ -5,8 +5,8 @@
 Run after run is started, as a user would, under `mpirun --with-ft ulfm`, with one master and a random number of workers.
 From when matching begins until it would end undisturbed, 1 to W - 1 of the W workers are killed (SIGKILL), each at a moment
 of its own, drawn evenly; so some die with others, some twice in a row, some on the last batch.  While there are stops to be
-done, another worker is stopped (SIGSTOP) for up to three seconds, long enough to be late (`--deadline 1`), and then goes
-on.
+done, another of more than two workers is stopped (SIGSTOP) for up to five seconds, long enough to be late (`--deadline 2`),
+and then goes on; one worker is left alone.
 
 The answers must be the bytes of an undisturbed run of one process, and the exit code 0.  A run that has not ended `--limit`
 seconds after it was started hangs.  The record is one JSON line; the script ends with 1 if anything in it is not as it
@@ -56,7 +56,7 @@ from mpi_match.table import Table
 
 N_FILTERS, N_EVENTS, BATCH = 200, 3000, 25
 """About ten milliseconds a batch for the slowest engine, 120 batches."""
-LONGEST_STOP_S, DEADLINE_S = 3.0, 1.0
+LONGEST_STOP_S, DEADLINE_S = 5.0, 2.0
 BEGUN = re.compile(r"\d+ workers?: ")
 LOST = re.compile(r"rank (\d+) is lost")
 RANK = re.compile(rb"(?:OMPI_COMM_WORLD_RANK|PMI_RANK)=(\d+)$")
@@ -216,7 +216,8 @@ def one_run(
     killed: dict[int, float] = {}
     with Run.of(files, output, n_workers, *deadline) as run:
         begun, pids = run.begun(limit_s), run.pids()
-        victims = rng.sample(range(1, n_workers + 1), rng.randint(1, n_workers - 1))
+        spared = 2 if stop else 1  # one that is neither killed nor stopped
+        victims = rng.sample(range(1, n_workers + 1), rng.randint(1, n_workers - spared))
         deeds = [(rng.uniform(0, horizon_s), signal.SIGKILL, rank) for rank in victims]
         if stop:
             rank = rng.choice([rank for rank in range(1, n_workers + 1) if rank not in victims])
@@ -259,7 +260,7 @@ def measure(n_kills: int, n_stops: int, workers: tuple[int, int], seed: int, lim
         n_workers = rng.randint(*workers)
         if n_workers not in horizons:
             horizons[n_workers] = undisturbed_s(files, n_workers, limit_s)
-        stop, horizon_s = tally.counts["stops"] < n_stops, horizons[n_workers]
+        stop, horizon_s = tally.counts["stops"] < n_stops and n_workers > 2, horizons[n_workers]
         matched_s = one_run(files, tally, rng, n_workers, horizon_s, limit_s, stop=stop)
         horizons[n_workers] = min(horizon_s, matched_s)  # the machine may have been busy before
         counts = tally.counts

@@ -102,3 +102,21 @@ def test_a_run_that_loses_a_host_goes_on_from_its_journal_on_the_others(
     assert done.returncode == 0, done.stderr
     assert "from the journal of an earlier run" in done.stderr
     assert output.read_bytes() == inputs.expected
+
+
+def test_a_supervised_run_that_loses_a_host_needs_nobody(
+    shell: dict[str, str], hostfile: Path, inputs: Inputs, repository: Path, tmp_path: Path
+) -> None:
+    directory, output, log = tmp_path / "beowulf", tmp_path / "matches.h5", tmp_path / "log"
+    directory.mkdir()
+    run = ("--table", inputs.table, "--events", inputs.events, "-o", output, "--engine", "counting", "--batch", 4)
+    supervise = (sys.executable, "-m", "mpi_match", "supervise", "--hostfile", hostfile, "--")
+    with Beowulf(2, directory, shell) as cluster:
+        slowly = {**shell, "PYTHONPATH": f"{SLOWLY}:{repository}"}
+        launch = (*supervise, repository / "launch" / "mpirun.sh", hostfile, *run)
+        supervised = cluster["n1"].start(*launch, log=log, environment=slowly)
+        wait_for_answers(output)
+        cluster["n2"].kill()
+        assert supervised.wait(TIMEOUT_S) == 0, log.read_text()
+    assert "from the journal of an earlier run" in log.read_text()
+    assert output.read_bytes() == inputs.expected

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from mpi_match.cluster.interruption import interrupts_noted, terminate_as_interr
 from mpi_match.cluster.launcher import survives_deaths
 from mpi_match.cluster.patience import Silence
 from mpi_match.matches import MatchesFile
+from mpi_match.run_report import read_report
 from mpi_match.storage import parts_directory
 
 TIMEOUT_S = 120
@@ -65,7 +66,33 @@ def wait_until_gone(pids: list[int]) -> float:
     return time.monotonic() - started
 
 
+def wait_until(true: Callable[[], bool]) -> None:
+    started = time.monotonic()
+    while not true():
+        assert time.monotonic() - started < TIMEOUT_S
+        time.sleep(0.02)
+
+
 # Workers
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_who_watches_a_run_sees_a_worker_die(files: Files, ulfm: tuple[str, ...], tmp_path: Path) -> None:
+    report = tmp_path / "run.jsonl"
+    with Run.of(files, tmp_path / "matches.h5", 3, "--report", str(report)) as run:
+        wait_until(lambda: report.exists() and report.stat().st_size > 0)  # its first line has been written
+        wait_until(lambda: any(tick["written"] for tick in read_report(report)[0].ticks))
+        os.kill(run.pids()[2], signal.SIGKILL)
+        assert run.wait(TIMEOUT_S)
+    (found,) = read_report(report)
+    assert found.summary is not None
+    assert found.summary["complete"], run.said
+    lost = [incident for incident in found.incidents if incident["kind"] == "lost"]
+    assert [(incident["worker"], incident["text"]) for incident in lost] == [(2, "worker 2 is lost")]
+    assert found.ticks[0]["at_s"] < lost[0]["at_s"] < found.ticks[-1]["at_s"]
+    assert found.ticks[-1]["held"] == [0, 0, 0]
+    assert sum(found.ticks[-1]["answered"]) == found.run["n_events"]
 
 
 @pytest.mark.mpi

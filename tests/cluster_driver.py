@@ -209,7 +209,8 @@ class Whereabouts(Null):
         maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
         bounds = [[int(end, 16) for end in line[0].split("-")] for line in maps]
         (line,) = [line for line, (first, last) in zip(maps, bounds, strict=True) if first <= lo.ctypes.data < last]
-        self.device = f"{'writable' if lo.flags.writeable or 'w' in line[1] else 'read-only'} memory {line[4]} {line[5]} of {socket.gethostname()}"
+        access = "writable" if lo.flags.writeable or "w" in line[1] else "read-only"
+        self.device = f"{access} memory {line[4]} {line[5]} of {socket.gethostname()}"
 
 
 class Numbered(Null):

@@ -84,6 +84,7 @@ def _lost_during_set_up(comm: MPI.Comm, dead: Sequence[int]) -> ClusterError:
     """What the first rank that is left says; MPI ends the steps of all others as well."""
     rank_was_lost()
     first = min(rank for rank in range(comm.size) if rank not in dead)
+    _leave_in_peace(after_master=comm.rank != first)
     who = ", ".join(str(rank) for rank in dead)
     return ClusterError(f"rank {who} died before the first batch; start the run again", quiet=comm.rank != first)
 

@@ -37,6 +37,7 @@ from mpi_match.vocabulary import Vocabulary
 
 BLOCK = 2**20
 """Rows that go by at a time."""
+MOST_GRAINS = 2**18
 _COLUMNS = ("constraints/kind", "constraints/lo", "constraints/hi", "constraints/filter")
 _PER_CONSTRAINT = (*_COLUMNS, "sets/offsets", "sets/codes")
 _PER_FILTER = ("filters/size", "filters/interface", "filters/area_filter", "filters/area")
@@ -108,30 +109,41 @@ class LargeTable:
         arrays = [array for _, array in (*vocabulary_arrays(self.vocabulary), *label_arrays(self.labels))]
         return sum(array.nbytes for array in (*arrays, self.name_offsets, self._set_offsets))
 
-    @cached_property
-    def filter_bytes(self) -> Array:
-        """i64[n_filters]: about how many bytes each filter adds to a range; lists and areas are spread over all filters."""
+    @property
+    def grain(self) -> int:
+        """How many filters are taken together where the table is divided: a power of two, 1 for all but large tables."""
+        return 1 << (max(self.n_filters - 1, 0) // MOST_GRAINS).bit_length()
+
+    @property
+    def grain_bytes(self) -> Array:
+        """i64: about how many bytes each grain of filters adds to a range; lists and areas are spread over all filters."""
         per_constraint = self._bytes_of(_PER_CONSTRAINT) / max(self.n_constraints, 1)
         per_filter = self._bytes_of(_PER_FILTER) / max(self.n_filters, 1)
-        return np.ceil(self.sizes * per_constraint + per_filter).astype(np.int64)
+        first = np.arange(0, self.n_filters, self.grain)
+        sizes = np.add.reduceat(self.sizes, first, dtype=np.int64) if len(first) else first
+        numbers = np.diff(np.append(first, self.n_filters))
+        return np.ceil(sizes * per_constraint + numbers * per_filter).astype(np.int64)
 
     @property
     def n_bytes(self) -> int:
         """About how many bytes the whole table would take in memory."""
-        return self.outline_bytes + int(self.filter_bytes.sum())
+        return self.outline_bytes + int(self.grain_bytes.sum())
 
     @property
     def area_filter(self) -> Array:
         """u32: the filters that have an area, ascending."""
         return self._array("filters/area_filter")
 
-    def interfaces(self) -> Array:
-        """u32[n_filters]: the interface of each filter."""
-        return self._array("filters/interface")
+    def interfaces(self, filters: Array) -> Array:
+        """u32: the interfaces of some filters, ascending."""
+        return self._pick("filters/interface", filters)
 
-    def areas(self) -> tuple[Array, Array]:
-        """Filters and areas, u32[k] and f64[k, 3]: `FilterColumns.area_filter` and `area` of the whole table."""
-        return self.area_filter, self._array("filters/area")
+    def areas(self, filters: Array) -> tuple[Array, Array]:
+        """Of some filters, ascending: bool, which have an area, and f64[k, 3], the areas of those."""
+        owner = self.area_filter
+        at = np.searchsorted(owner, filters)
+        has_area = np.append(owner, np.iinfo(owner.dtype).max)[at] == filters
+        return has_area, self._pick("filters/area", at[has_area])
 
     @cached_property
     def digest(self) -> str:

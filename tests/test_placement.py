@@ -251,7 +251,7 @@ def looked_at(table: Table, batch: EventBatch, bounds: Array) -> Array:
     return np.add.reduceat(every, bounds[:-1])
 
 
-def test_a_skewed_table_is_divided_into_parts_of_about_equal_work(tmp_path: Path) -> None:
+def test_a_skewed_table_is_divided_into_parts_of_about_equal_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first fifth of the filters ask for one popular name, the others for four: by count, one part has nearly all."""
     rng = np.random.default_rng(8)
     popular = (1.0 + np.arange(30)) ** -1.0
@@ -265,12 +265,17 @@ def test_a_skewed_table_is_divided_into_parts_of_about_equal_work(tmp_path: Path
     table.save(tmp_path / "table.h5")
     batch = Events.of(published).encode(table.vocabulary)
     with LargeTable(tmp_path / "table.h5") as large:
-        by_work = divide(work_of(large, "keyed", filters=True), large.filter_bytes, 4, large.n_bytes)
+        by_work = divide(work_of(large, "keyed", filters=True), large.grain_bytes, 4, large.n_bytes)
+        monkeypatch.setattr(large_table, "MOST_GRAINS", 500)
+        assert large.grain == 8
+        in_grains = divide(work_of(large, "keyed", filters=True), large.grain_bytes, 4, large.n_bytes)
     assert by_work is not None
+    assert in_grains is not None
     by_count = looked_at(table, batch, np.linspace(0, 4000, 5).astype(np.int64))
     assert by_count.max() / by_count.mean() > 2.5
-    divided = looked_at(table, batch, by_work)
-    assert divided.max() / divided.mean() < 1.35
+    for bounds in (by_work, 8 * in_grains):
+        divided = looked_at(table, batch, bounds)
+        assert divided.max() / divided.mean() < 1.35
 
 
 def test_after_a_match_an_interface_is_no_work(tmp_path: Path) -> None:

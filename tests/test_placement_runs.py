@@ -97,7 +97,7 @@ def test_a_table_over_the_limit_of_a_worker_runs_divided_and_not_whole(
     """Refused in one line, which names the workers that it takes; of so many, none has more than the limit."""
     output = tmp_path / "matches.h5"
     with LargeTable(inputs.table) as large:
-        whole, limit = large.n_bytes, large.outline_bytes + int(large.filter_bytes.sum()) * 2 // 5
+        whole, limit = large.n_bytes, large.outline_bytes + int(large.grain_bytes.sum()) * 2 // 5
     files = inputs.table, inputs.events, output
     for n_workers, placement in ((1, "replicate"), (3, "replicate"), (2, "shard")):
         options = RunOptions(*files, placement=placement, memory_limit=limit)

@@ -13,6 +13,8 @@ from __future__ import annotations
 from itertools import pairwise
 from types import TracebackType
 
+import numpy as np
+
 from mpi_match.cluster import ClusterError, RunOptions
 from mpi_match.cluster.part import Part
 from mpi_match.cluster.placement import divide, fewest_parts, groups_of
@@ -73,9 +75,10 @@ class Division:
 
         self._refuse_large(table, n_members)
         most = None if self._limit is None else self._limit - table.outline_bytes
-        work = work_of(table, options.engine, filters=options.filters)
-        bounds = divide(work, table.filter_bytes, n_members, most)
-        assert bounds is not None  # or it would have been refused
+        bounds = divide(work_of(table, options.engine, filters=options.filters), table.grain_bytes, n_members, most)
+        if bounds is None:
+            raise self._too_large(table, n_members + 1)
+        bounds = np.minimum(table.grain * bounds, table.n_filters)
         return [
             Part(member, n_members, int(first), int(stop), table.n_filters)
             for member, (first, stop) in enumerate(pairwise(bounds.tolist()))
@@ -85,14 +88,17 @@ class Division:
         """Raise ClusterError when `n_members` workers do not have the memory together."""
         if self._limit is None:
             return
-        least = fewest_parts(table.filter_bytes, self._limit - table.outline_bytes)
+        least = fewest_parts(table.grain_bytes, self._limit - table.outline_bytes)
         if least is None:
             raise ClusterError(
                 f"{self._path}: {table.outline_bytes:,} bytes of names, operands and labels are needed by every worker and "
                 f"leave no room for a filter in {self._limit:,}; raise --memory-limit"
             )
         if least > n_members:
-            raise ClusterError(
-                f"{self._path}: takes {table.n_bytes:,} bytes in memory, a worker may have {self._limit:,} (--memory-limit)"
-                f"; divide it with --placement shard among at least {least} workers, or more to a group"
-            )
+            raise self._too_large(table, least)
+
+    def _too_large(self, table: LargeTable, least: int) -> ClusterError:
+        return ClusterError(
+            f"{self._path}: takes {table.n_bytes:,} bytes in memory, a worker may have {self._limit:,} (--memory-limit); "
+            f"divide it with --placement shard among at least {least} workers, or more to a group"
+        )

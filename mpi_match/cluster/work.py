@@ -10,6 +10,9 @@ subscribed to, and so is a value that is asked for by `=`.  So the work of a fil
                                                                               engine passes over what is left of one
     + a little, for being there                                               it makes caches and lists longer
 
+Of a large table, only the first filter of every 2, 4, ... neighbours (a *grain*) is looked at: so the estimate takes some
+megabytes, however large the table.
+
 An engine that scans (`ccm`, `clcb`, `counting`) looks at every constraint on the event's names: there it is the sum, over
 the constraints, of how often their names are published.
 
@@ -43,39 +46,39 @@ _INTERVALS = 1 << Op.LT | 1 << Op.LE | 1 << Op.GT | 1 << Op.GE | 1 << Op.BETWEEN
 
 
 def work_of(table: LargeTable, engine: str, *, filters: bool = False) -> Array:
-    """f64[n_filters]: the work that each filter is for an engine, in no unit.  One pass over the file's constraints.
+    """f64: the work that each grain of filters is for an engine, in no unit.  One pass over the file's constraints.
 
     An event is taken to have as many attributes as a filter has constraints; `filters` says that the answers are filters.
     Raises StorageError for a damaged file.
     """
-    n = table.n_filters
-    width = table.n_constraints / max(n, 1)
+    grain = table.grain
+    sample = np.arange(0, table.n_filters, grain)
+    n, width = len(sample), table.n_constraints / max(table.n_filters, 1)
     rarest, last_name = np.ones((n, DEPTH), np.float32), np.full(n, -1, np.int64)
     scanned, likelihood = np.zeros(n, np.float32), np.zeros(n, np.float32)
     for first, kind, lo, hi, filter_id in table.rows():
         codes = table.name_offsets, table.n_codes
-        _add(*codes, width, first, kind, lo, hi, filter_id, rarest, last_name, scanned, likelihood)
+        _add(*codes, width, first, kind, lo, hi, filter_id, grain, rarest, last_name, scanned, likelihood)
     if engine in SCANNING:
         return scanned.astype(np.float64)
-    share = _shares_of_plane(table)
+    share = _shares_of_plane(*table.areas(sample))
     looked_at = rarest.prod(axis=1, dtype=np.float64) * share
     if not filters:
-        interface = table.interfaces()
-        matches = np.bincount(interface, np.exp(likelihood) * share, minlength=table.n_interfaces)
+        interface = table.interfaces(sample)
+        matches = grain * np.bincount(interface, np.exp(likelihood) * share, minlength=table.n_interfaces)
         # Of filters that are looked at one after the other until one matches, when m should match: (1 - e^-m) / m of them.
         passed_over = np.where(matches > 1e-9, -np.expm1(-matches) / np.maximum(matches, 1e-9), 1.0)
         looked_at *= passed_over[interface]
     return looked_at + PRESENCE * looked_at.sum() / max(n, 1)
 
 
-def _shares_of_plane(table: LargeTable) -> Array:
-    """f64[n_filters]: what the square around a filter's circle takes of that around all circles; 1 without one."""
-    owner, circles = table.areas()
-    shares = np.ones(table.n_filters)
+def _shares_of_plane(has_area: Array, circles: Array) -> Array:
+    """f64[n]: what the square around a filter's circle takes of that around all circles; 1 without one."""
+    shares = np.ones(len(has_area))
     if len(circles):
         centre, radius = circles[:, :2], circles[:, 2:]
         plane = np.prod((centre + radius).max(axis=0) - (centre - radius).min(axis=0))
-        shares[owner] = 4 * radius[:, 0] ** 2 / plane if plane > 0 else 1.0
+        shares[has_area] = 4 * radius[:, 0] ** 2 / plane if plane > 0 else 1.0
     return shares
 
 
@@ -89,6 +92,7 @@ def _add(
     lo: Array,
     hi: Array,
     filter_id: Array,
+    grain: int,
     rarest: Array,
     last_name: Array,
     scanned: Array,
@@ -96,10 +100,10 @@ def _add(
 ) -> None:
     """Let the table's rows from `first` count.  Rows that ask for one feature lie together: a run.
 
-    rarest       f32[n_filters, DEPTH]  how often an event has each of the rarest features, ascending
-    last_name    i64[n_filters]         the name of the last feature
-    scanned      f32[n_filters]         sum of how often an event has the names
-    likelihood   f32[n_filters]         logarithm of how often an event matches, each code being equally likely
+    rarest       f32[n_grains, DEPTH]  how often an event has each of the rarest features, ascending
+    last_name    i64[n_grains]         the name of the last feature
+    scanned      f32[n_grains]         sum of how often an event has the names
+    likelihood   f32[n_grains]         logarithm of how often an event matches, each code being equally likely
     """
     total, name, row = offsets[-1], np.searchsorted(offsets, first, side="right") - 1, 0
     while row < len(kind):
@@ -116,6 +120,9 @@ def _add(
             has = 1.0
         for r in range(row, end):
             f = np.int64(filter_id[r])
+            if f & (grain - 1):
+                continue
+            f //= grain
             if f >= len(scanned):
                 continue  # a fault of the file, which is found when its ranges are read
             scanned[f] += published

@@ -85,7 +85,7 @@ def outcome(files: Files, directory: Path, flags: Sequence[str], blow: Blow, lim
         with Run.of(files, output, N_WORKERS, "--resume", flags=()) as run:
             run.wait(limit_s)
         what = "resumes" if output.exists() and output.read_bytes() == expected else "lost"
-    return {"flags": " ".join(flags), "what": blow.name, "outcome": what, "launcher": code, "said": run.said[-1][1]}
+    return {"flags": " ".join(flags), "what": blow.name, "outcome": what, "launcher": code}
 
 
 def main() -> None:

@@ -130,13 +130,16 @@ def test_a_job_that_loses_a_node_goes_on_from_its_journal_on_the_others(
 def test_srun_with_the_pmi_of_another_mpi_is_refused(cluster: SlurmCluster, inputs: Inputs, tmp_path: Path) -> None:
     output = tmp_path / "matches.h5"
     done = cluster.run("srun", "-n", 3, "-N", 3, "--mpi=none", *drive(inputs, output, "engine=counting"))
+    assert not output.exists()
+    if "An error occurred in MPI_Init" in done.stderr:  # Open MPI 4.1 has noticed by itself, and said so at length
+        assert done.returncode != 0
+        return
     assert done.returncode == 5
     refused = [line for line in done.stderr.splitlines() if not line.startswith("srun: ")]
     assert refused == [
         "srun started 3 processes, but each finds itself alone (MPI world size 1): "
         "use srun --mpi=pmix (Open MPI), srun --mpi=pmi2 (MPICH), or mpirun inside the allocation"
     ]
-    assert not output.exists()
 
 
 def test_a_gpu_for_each_task(cluster: SlurmCluster, inputs: Inputs, tmp_path: Path) -> None:

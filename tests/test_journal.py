@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -199,6 +200,19 @@ def test_an_interrupted_write_is_written_over(path: Path, monkeypatch: pytest.Mo
     assert [(events, counts) for events, counts, _ in kept_in(path)] == [
         (each, answers(*each)[0].tolist()) for each in [(0, 5), (5, 20)]
     ]
+
+
+def test_answers_that_could_not_be_written_are_not_counted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Journal(path, IDENTITY, resume=False) as journal:
+        journal.append(0, *answers(0, 5))
+        journal.sync()
+        journal.append(5, *answers(5, 20))
+        monkeypatch.setattr(journal_module.os, "pwrite", full)
+    monkeypatch.undo()
+    assert journal.n_answered == JournalFile.look(path).n_answered == 5
 
 
 # Whose it is.

@@ -55,6 +55,7 @@ class Journal:
         self._waiting: list[tuple[int, int, int, bytes, bytes]] = []
         self._n_waiting = 0
         self._error: StorageError | None = None
+        self._removed = False
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._sync_now_and_then, name="journal", daemon=True)
 
@@ -179,11 +180,14 @@ class Journal:
     def remove(self) -> None:
         """The answers are in their file: there is no need for the journal any more."""
         self.path.unlink(missing_ok=True)
+        self._removed = True
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._closing.set()
         self._thread.join()
         try:
+            if self._removed:
+                return  # the disk need not take what nobody will read
             with suppress(StorageError):  # no room for the last answers: what is written is whole all the same
                 self.sync()
             self.n_answered -= sum(stop - start for start, stop, *_ in self._waiting)

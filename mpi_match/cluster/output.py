@@ -4,6 +4,8 @@
                              │                    ▲                                   and the journal goes
                              └── of earlier runs ─┘
 
+Long answers go to journal and file at the same time: most of both is done without Python's lock.
+
 Answers come in the order of their events.  What an earlier run has left in the journal goes between them where it belongs,
 so the file is the same bytes as that of a run that nothing has happened to.
 
@@ -17,6 +19,7 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -36,6 +39,8 @@ from mpi_match.strings import Strings
 log = logging.getLogger(__name__)
 
 INCOMPLETE_CODE = 4
+LONG_BYTES = 2**18
+"""To write answers of this size takes longer than to have another thread do it."""
 
 
 def there_already(path: Path, identity: Identity) -> tuple[str, int] | None:
@@ -86,6 +91,7 @@ class Output:
         with self._kept, self._file:
             self._file.enter_context(self._writer)
             if self._journal is not None:
+                self._beside = self._kept.enter_context(ThreadPoolExecutor(1, "journalled"))
                 self._earlier = self._kept.enter_context(self._journal).earlier
                 remove_half_written(self.path)  # of runs that were killed: this one has the lock
             self._begin()
@@ -118,12 +124,23 @@ class Output:
         Raises ClusterError when there is no room for them, or no directory any more.
         """
         with self._reported():
-            if self._journal is not None:
+            if self._journal is None:
+                self._to_file(start, counts, ids)
+            elif counts.nbytes + ids.nbytes < LONG_BYTES:
                 self._journal.append(start, counts, ids)
-            if not self._without:
-                self._replay(start)
-                self._writer.append_raw(counts, ids)
+                self._to_file(start, counts, ids)
+            else:
+                in_journal = self._beside.submit(self._journal.append, start, counts, ids)
+                try:
+                    self._to_file(start, counts, ids)
+                finally:
+                    in_journal.result()
         self.n_answered += len(counts)
+
+    def _to_file(self, start: int, counts: Array, ids: Array) -> None:
+        if not self._without:
+            self._replay(start)
+            self._writer.append_raw(counts, ids)
 
     def set_aside(self, events: Stretch) -> None:
         """These events have no answers, and the run goes on without.  Raises ClusterError where there is no journal."""
@@ -165,7 +182,6 @@ class Output:
         self._finished = True
         if self._journal is not None:
             self._journal.remove()
-        self._kept.close()
 
     def attest(self, took: Mapping[str, Any]) -> None:
         """Say that the answers are complete: the last thing that a run does.  `took` is what it took."""

@@ -105,9 +105,15 @@ def _hdf5() -> str:
     return hdf5_versions().split(", ")[1]
 
 
-def _cores() -> str:
+def _cores_and_cache() -> str:
+    from mpi_match.engines import kernel_cache
+
     threads = os.environ.get("NUMBA_NUM_THREADS")
-    return f"{len(os.sched_getaffinity(0))} cores" + (f", NUMBA_NUM_THREADS={threads}" if threads else "")
+    cores = f"{len(os.sched_getaffinity(0))} cores" + (f", NUMBA_NUM_THREADS={threads}" if threads else "")
+    place = kernel_cache.directory()
+    if place is None:
+        return f"{cores}, every process compiles anew: set NUMBA_CACHE_DIR to a directory that can be written"
+    return f"{cores}, compiled code in {place.parent}"
 
 
 def _mpi() -> Finding:
@@ -220,7 +226,7 @@ SPARK_CHECKS: tuple[Callable[[], Finding], ...] = (
 _CHECKS: tuple[Callable[[], Finding], ...] = (
     _python,
     _package("numpy", "everything", required=True),
-    _package("numba", "the fast engines", required=True, note=_cores),
+    _package("numba", "the fast engines", required=True, note=_cores_and_cache),
     _package("h5py", "all files", required=True, note=_hdf5),
     _package("click", "the command line", required=True),
     _package("mpi4py", "more than one process", required=True),

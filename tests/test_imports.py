@@ -37,7 +37,7 @@ DATA = {
         "draft",
         "event_table",
     ),
-    *("events", "journal_file", "live_table", "matches", "model", "plain_rows", "recoding", "register", "rows"),
+    *("events", "journal_file", "live_table", "matches", "model", "plain_rows", "program", "recoding", "register", "rows"),
     *("large_table", "run_manifest", "standing", "storage", "strings", "table", "table_check", "vocabulary"),
 }
 MAY_IMPORT = {
@@ -155,6 +155,14 @@ def test_doors() -> None:
     assert {layer_of(module) for module in importers_of("mpi4py.MPI")} == {"cluster"}
 
 
+def test_only_one_module_has_compiled_code_cached() -> None:
+    """Numba's cache does not notice when a function that is called changes, elsewhere; `kernel_cache` sees to that."""
+    paths = [path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py")]
+    calls = [(path, node) for path in paths for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    assert {path.name for path, call in calls if "cache" in {each.arg for each in call.keywords}} == {"kernel_cache.py"}
+    assert not {path.name for path, call in calls if "enable_caching" in ast.unparse(call.func)}
+
+
 def test_engines_and_data_know_no_mpi() -> None:
     assert not {m for m in importers_of("mpi4py") if layer_of(m) in ("data", "engines", "tools", "spark_prep")}
 
@@ -183,6 +191,7 @@ HEAVY = ("h5py", "mpi4py.MPI", "numba", "numba.cuda", "pyarrow", "pyspark")
         ("mpi_match.cli", ()),
         ("mpi_match.cluster", ()),
         ("mpi_match.doctor", ()),
+        ("mpi_match.program", ()),
         ("mpi_match.model", ()),
         ("mpi_match.vocabulary", ()),
         ("mpi_match.engines", ("h5py",)),

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 from collections import Counter
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from mpi4py import MPI
 
-import mpi_match
+from mpi_match import program
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.consensus import agree, meet
 from mpi_match.cluster.shares import has_own_core, local_ranks_in, places_on_host, thread_share
@@ -72,7 +70,7 @@ class Topology:
 
 def _check_same_program(comm: MPI.Comm) -> None:
     """Ranks with another version of this package would read the same bytes differently."""
-    programs = comm.allgather((_digest_of_package(), socket.gethostname()))
+    programs = comm.allgather((program.digest(), socket.gethostname()))
 
     def compare() -> None:
         others = Counter(host for digest, host in programs if digest != programs[0][0])
@@ -83,12 +81,3 @@ def _check_same_program(comm: MPI.Comm) -> None:
             )
 
     agree(comm, compare)
-
-
-def _digest_of_package() -> str:
-    """SHA-256 of the package's sources: what a version number is meant to stand for."""
-    root = Path(mpi_match.__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
-    return digest.hexdigest()

@@ -44,6 +44,7 @@ from mpi_match.engines._device_memory import (
     pinned,
 )
 from mpi_match.engines._driver import GpuInfo, call, driver, driver_versions, local_rank, simulated, visible_gpus
+from mpi_match.engines.kernel_cache import cached
 
 try:
     from numba import cuda as _numba_cuda
@@ -146,8 +147,7 @@ class Gpu:
 
 
 class Kernel:
-    """A kernel of one signature, compiled at its first `bind` and cached on disk (in NUMBA_CACHE_DIR, else beside its
-    file)."""
+    """A kernel of one signature, compiled at its first `bind` and kept on disk (`kernel_cache`)."""
 
     def __init__(self, function: Callable[..., None], signature: str, max_registers: int | None = None) -> None:
         self.function = function
@@ -160,10 +160,7 @@ class Kernel:
     def _dispatcher(self) -> Any:
         if simulated:
             return cuda.jit(self.function)
-        try:
-            return cuda.jit(cache=True, max_registers=self._max_registers)(self.function)
-        except RuntimeError:  # there is no directory to cache in
-            return cuda.jit(max_registers=self._max_registers)(self.function)
+        return cached(cuda.jit, max_registers=self._max_registers)(self.function)
 
     @cached_property
     def _types(self) -> Any:

@@ -51,8 +51,8 @@ import numba
 import numpy as np
 
 from mpi_match.arrays import Array
+from mpi_match.engines.kernel_cache import jit
 from mpi_match.engines.keyed_index import hash_of
-from mpi_match.engines.keyed_order import jit
 
 EVERYWHERE = 2047
 """Level of what has no area, or one too large to have cells."""

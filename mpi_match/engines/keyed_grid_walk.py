@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mpi_match.engines.kernel_cache import inlined
 from mpi_match.engines.keyed_grid import (
     BLOCK_WORDS,
     EVERYWHERE,
@@ -29,7 +30,6 @@ from mpi_match.engines.keyed_grid import (
     step_of,
 )
 from mpi_match.engines.keyed_index import CODES, N_VIRTUAL, SHIFT
-from mpi_match.engines.keyed_order import inlined
 from mpi_match.engines.keyed_verify import verify
 
 

@@ -45,6 +45,7 @@ import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.engines import EngineError
+from mpi_match.engines.kernel_cache import jit
 from mpi_match.engines.keyed_filing import NONE, choose_depth, choose_features
 from mpi_match.engines.keyed_keys import expand, make_keys, order_of_lists, rank_features
 from mpi_match.engines.keyed_lists import fill_lists
@@ -53,7 +54,6 @@ from mpi_match.engines.keyed_order import (
     ROW,
     find_bounds,
     in_stretches,
-    jit,
     stable_order,
     stretch_of,
     stretches_of,

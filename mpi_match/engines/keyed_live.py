@@ -29,6 +29,7 @@ import numpy as np
 from mpi_match.arrays import Array
 from mpi_match.changes import Change, Changes
 from mpi_match.engines import EngineError
+from mpi_match.engines.kernel_cache import jit, parallel_jit
 from mpi_match.engines.keyed_checks import Added, checks_of, lengths
 from mpi_match.engines.keyed_grid import (
     KEEP,
@@ -45,7 +46,7 @@ from mpi_match.engines.keyed_grid import (
 )
 from mpi_match.engines.keyed_index import EMPTY, ENTRIES, FILTERS, NODE_WORDS, NODES, KeyedIndex, without_area
 from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS
-from mpi_match.engines.keyed_order import find_bounds, in_stretches, jit, parallel_jit, stable_order, stretch_of
+from mpi_match.engines.keyed_order import find_bounds, in_stretches, stable_order, stretch_of
 from mpi_match.engines.keyed_rows import KIND, LO, NAME, FilterRows, feature_of
 from mpi_match.table import Table
 

@@ -30,10 +30,7 @@ import numba
 import numpy as np
 
 from mpi_match.arrays import Array
-
-jit = numba.njit(cache=True, nogil=True)
-inlined = numba.njit(inline="always")
-parallel_jit = numba.njit(cache=True, nogil=True, parallel=True)
+from mpi_match.engines.kernel_cache import jit
 
 DIGIT_BITS = 10
 ROW = np.dtype(np.uint32)

@@ -38,6 +38,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from mpi_match.engines.kernel_cache import inlined, jit, parallel_jit
 from mpi_match.engines.keyed_filing import NONE
 from mpi_match.engines.keyed_grid_walk import enter_anchors, scan_cell
 from mpi_match.engines.keyed_index import (
@@ -62,7 +63,6 @@ from mpi_match.engines.keyed_index import (
     hash_of,
 )
 from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS
-from mpi_match.engines.keyed_order import inlined, jit, parallel_jit
 from mpi_match.engines.keyed_verify import verify
 
 BLOCK_EVENTS = 512

@@ -1,0 +1,122 @@
+"""Compiled code on disk, and never that of other sources.
+
+Numba keeps what it compiled, so that only the first process pays for it, and compiles a function again when the file that it
+stands in has changed.  But machine code is made of more than one file: a function of `keyed_walk` has those of
+`keyed_verify` and `keyed_rows` inside.  After an upgrade in place of which only those are new,
+
+    keyed_walk.py     as it was      Numba loads its code, which has
+    keyed_verify.py   changed        the old checks inside: wrong answers, and nobody is told
+
+Therefore the code of each state of the package has a directory of its own:
+
+    ~/.cache/mpi-match/            $XDG_CACHE_HOME/mpi-match where that is set; or NUMBA_CACHE_DIR as it is
+      3f0c…91-znver4/              digest of all sources (`program`) - processor
+        engines_5b…/               Numba's: its path in the file system, so two installations do not meet
+
+Any change of a source is another digest, and everything is compiled anew; a checkout of what was there before finds its code
+again.  The processor is in the name because hosts of several kinds may share a home directory: Numba knows their code apart
+in its index, but processes that write at the same time may give two kinds' code the same file.
+
+Where the directory cannot be written nothing is kept, and every process compiles: Numba itself would go on to `__pycache__`,
+where code of other sources lies.  Directories that nobody began to use for a month are removed when a new one is made.  A
+process that has used one for so long does not mind: what it misses it compiles, and makes the directory again.
+
+Numba takes the directory from its configuration when a function is decorated, and the configuration is the whole process's.
+It is changed only for that moment: functions of the program that imports this package are cached where they always were.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding
+import numba
+
+from mpi_match import program
+
+log = logging.getLogger(__name__)
+_config: Any = numba.config
+
+KEPT_S = 30 * 24 * 3600
+"""A directory is removed when nobody began to use it for so long."""
+STAMPED_S = 24 * 3600
+"""Beginning to use a directory is noted once in this time: many ranks begin at once, and a file system may be far away."""
+
+_NAME = re.compile(r"[0-9a-f]{64}-[^/]+")
+_decorating = threading.Lock()
+
+
+@cache
+def directory() -> Path | None:
+    """Where the compiled code of these sources is kept, made if need be; None where nothing can be."""
+    try:
+        place = _parent() / f"{program.digest()}-{llvmlite.binding.get_host_cpu_name()}"
+        if not place.exists():
+            _remove_old(place.parent)
+            place.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=place).close()
+        if time.time() - place.stat().st_mtime > STAMPED_S:
+            os.utime(place)
+    except (OSError, RuntimeError) as error:  # RuntimeError: there is no home directory
+        log.debug("compiled code is not kept: %s", error)
+        return None
+    return place
+
+
+def cached(compiler: Callable[..., Any], **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Decorator: `compiler(**options)`, one of Numba's, with what it compiles kept in `directory()`."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        place = directory()
+        if place is not None:
+            try:
+                with _decorating, _cache_in(place):
+                    return compiler(cache=True, **options)(function)
+            except RuntimeError as error:  # Numba's own directory in it cannot be written
+                log.debug("compiled code of %s is not kept: %s", function.__name__, error)
+        return compiler(**options)(function)
+
+    return decorate
+
+
+def _parent() -> Path:
+    """What holds the directories of all sources."""
+    if said := _config.CACHE_DIR:
+        return Path(said)
+    caches = os.environ.get("XDG_CACHE_HOME")
+    return (Path(caches) if caches else Path.home() / ".cache") / "mpi-match"
+
+
+def _remove_old(parent: Path) -> None:
+    """Remove the directories of other sources that nobody began to use for long; what cannot be removed stays."""
+    for place in parent.glob("*-*"):
+        if _NAME.fullmatch(place.name) and time.time() - place.stat().st_mtime > KEPT_S:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def _cache_in(place: Path) -> Iterator[None]:
+    """Let Numba cache what is decorated meanwhile below `place` and nowhere else."""
+    before = _config.CACHE_DIR, _config.CACHE_LOCATOR_CLASSES
+    _config.CACHE_DIR, _config.CACHE_LOCATOR_CLASSES = str(place), "UserProvidedCacheLocator"
+    try:
+        yield
+    finally:
+        _config.CACHE_DIR, _config.CACHE_LOCATOR_CLASSES = before
+
+
+jit = cached(numba.njit, nogil=True)
+parallel_jit = cached(numba.njit, nogil=True, parallel=True)
+inlined = numba.njit(inline="always")
+"""Becomes a part of the functions that call it, and is kept with them."""

@@ -1,0 +1,188 @@
+"""`engines/kernel_cache.py`: compiled code on disk is found again, and never that of other sources.
+
+A package of a few lines, with the real modules for the digest and the cache in it, is run by fresh processes and changed
+between them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mpi_match import program
+from mpi_match.engines import _cuda, kernel_cache, keyed_walk
+from mpi_match.engines.ccm_kernel import ccm_kernel
+
+PLAIN, OURS = "numba.njit(cache=True)", "kernel_cache.jit"
+DECORATOR = """
+import numba
+from mpi_match.engines import kernel_cache
+decorate = {decorator}
+"""
+CALLER = """
+from mpi_match.callee import answer
+from mpi_match.decorator import decorate
+
+@decorate
+def ask():
+    return answer()
+"""
+CALLEE = """
+from mpi_match.engines.kernel_cache import inlined
+
+@inlined
+def answer():
+    return {answer}
+"""
+SCRIPT = """
+import numba
+from mpi_match.caller import ask
+print(ask(), "loaded" if ask.stats.cache_hits else "compiled", repr(numba.config.CACHE_DIR))
+"""
+DAY_S = 24 * 3600
+
+
+class Tiny:
+    """The package and the processes that run it; the user's cache directory is `caches`."""
+
+    def __init__(self, root: Path, repository: Path) -> None:
+        self.root, self.caches = root / "tree", root / "caches"
+        (self.root / "mpi_match" / "engines").mkdir(parents=True)
+        for name in ("program.py", "engines/kernel_cache.py"):
+            shutil.copy(repository / "mpi_match" / name, self.root / "mpi_match" / name)
+        self.write("__init__", "")
+        self.write("engines/__init__", "")
+        self.write("caller", CALLER)
+        self.write("decorator", DECORATOR.format(decorator=OURS))
+        self.write("callee", CALLEE.format(answer=1))
+
+    def write(self, module: str, source: str) -> None:
+        (self.root / "mpi_match" / f"{module}.py").write_text(source)
+
+    def start(self, **variables: str) -> subprocess.Popen[str]:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+        environment = inherited | {"PYTHONPATH": str(self.root), "XDG_CACHE_HOME": str(self.caches)} | variables
+        command = [sys.executable, "-B", "-c", SCRIPT]
+        return subprocess.Popen(command, env=environment, cwd=self.root, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, **variables: str) -> str:
+        """The answer, whether it was compiled or loaded, and where Numba caches what others decorate."""
+        with self.start(**variables) as process:
+            said = process.communicate()[0].strip()
+        assert process.returncode == 0
+        return said
+
+    def directories(self) -> list[Path]:
+        return sorted((self.caches / "mpi-match").iterdir())
+
+    def compiled(self) -> list[Path]:
+        """All of Numba's files below the package and the cache directory."""
+        return sorted(self.root.parent.rglob("*.nb[ic]"))
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, repository: Path) -> Tiny:
+    return Tiny(tmp_path, repository)
+
+
+def test_what_is_compiled_is_found_again(tiny: Tiny) -> None:
+    assert [tiny.ask(), tiny.ask()] == ["1 compiled ''", "1 loaded ''"]
+    assert len(tiny.directories()) == 1
+
+
+def test_a_change_in_a_function_that_is_called_is_seen(tiny: Tiny) -> None:
+    before = tiny.ask()
+    (old,) = tiny.directories()
+    tiny.write("callee", CALLEE.format(answer=2))
+    assert [before, tiny.ask()] == ["1 compiled ''", "2 compiled ''"]
+    (new,) = set(tiny.directories()) - {old}
+    tiny.write("callee", CALLEE.format(answer=1))
+    assert tiny.ask() == "1 loaded ''", "what was compiled of these sources is still there"
+    assert set(tiny.directories()) == {old, new}
+
+
+def test_without_it_the_change_would_not_be_seen(tiny: Tiny) -> None:
+    """The test above can fail: this is what plain Numba does."""
+    tiny.write("decorator", DECORATOR.format(decorator=PLAIN))
+    before = tiny.ask()
+    tiny.write("callee", CALLEE.format(answer=2))
+    assert [before, tiny.ask()] == ["1 compiled ''", "1 loaded ''"]
+
+
+@pytest.mark.parametrize("variable", ["NUMBA_CACHE_DIR", "XDG_CACHE_HOME"])
+def test_without_a_directory_nothing_is_kept_and_nothing_old_is_loaded(variable: str, tiny: Tiny, tmp_path: Path) -> None:
+    """Old code of other sources lies in `__pycache__`, where Numba would look next."""
+    tiny.write("decorator", DECORATOR.format(decorator=PLAIN))
+    tiny.ask()
+    stale = tiny.compiled()
+    assert {path.parent.name for path in stale} == {"__pycache__"}
+    tiny.write("decorator", DECORATOR.format(decorator=OURS))
+    tiny.write("callee", CALLEE.format(answer=2))
+    (tmp_path / "a file").touch()
+    said = [tiny.ask(**{variable: str(tmp_path / "a file")}) for _ in range(2)]
+    assert [each.split()[:2] for each in said] == [["2", "compiled"]] * 2
+    assert tiny.compiled() == stale
+
+
+def test_numba_does_not_go_elsewhere_where_its_own_directory_cannot_be_written(tiny: Tiny) -> None:
+    tiny.ask()
+    (place,) = {path.parent for path in tiny.compiled()}
+    shutil.rmtree(place)
+    place.touch()
+    assert tiny.ask() == "1 compiled ''"
+    assert tiny.compiled() == []
+
+
+def test_the_users_choice_of_a_directory_holds(tiny: Tiny, tmp_path: Path) -> None:
+    chosen = tmp_path / "chosen"
+    said = [tiny.ask(NUMBA_CACHE_DIR=str(chosen)), tiny.ask(NUMBA_CACHE_DIR=str(chosen))]
+    assert said == [f"1 compiled {str(chosen)!r}", f"1 loaded {str(chosen)!r}"]
+    assert not tiny.caches.exists()
+
+
+def test_numbas_other_places_are_not_asked_for(tiny: Tiny) -> None:
+    """NUMBA_CACHE_LOCATOR_CLASSES would have the code in `__pycache__`, whatever the directory."""
+    tiny.ask(NUMBA_CACHE_LOCATOR_CLASSES="InTreeCacheLocator")
+    tiny.write("callee", CALLEE.format(answer=2))
+    assert tiny.ask(NUMBA_CACHE_LOCATOR_CLASSES="InTreeCacheLocator") == "2 compiled ''"
+
+
+def test_directories_that_nobody_used_for_a_month_are_removed(tiny: Tiny) -> None:
+    tiny.ask()
+    (used,) = tiny.directories()
+    parent = used.parent
+    for name, days in (("0" * 64 + "-cpu", 31), ("1" * 64 + "-cpu", 29), ("somebody-else", 99), ("2" * 64, 99)):
+        (parent / name).mkdir()
+        (parent / name / "file").touch()
+        os.utime(parent / name, (time.time() - days * DAY_S,) * 2)
+    os.utime(used, (time.time() - 31 * DAY_S,) * 2)
+    tiny.ask()
+    assert used.stat().st_mtime > time.time() - DAY_S, "being used is noted"
+    assert len(tiny.directories()) == 5, "nothing is removed while no new directory is made"
+    tiny.write("callee", CALLEE.format(answer=2))
+    assert tiny.ask() == "2 compiled ''"
+    left = {path.name for path in tiny.directories()}
+    assert {used.name, "1" * 64 + "-cpu", "somebody-else", "2" * 64} < left
+    assert "0" * 64 + "-cpu" not in left
+
+
+def test_processes_that_start_at_once(tiny: Tiny) -> None:
+    started = [tiny.start() for _ in range(4)]
+    assert [process.communicate()[0].split()[0] for process in started] == ["1"] * 4
+    assert tiny.ask() == "1 loaded ''"
+
+
+def test_engines_on_both_kinds_of_processor_use_it() -> None:
+    place = kernel_cache.directory()
+    assert place is not None
+    assert place.name.startswith(program.digest())
+    paths = [keyed_walk.match_blocks.stats.cache_path]
+    if not _cuda.simulated:
+        paths.append(ccm_kernel._dispatcher._cache.cache_path)
+    assert {Path(path).parent for path in paths} == {place}

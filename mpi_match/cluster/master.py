@@ -5,7 +5,8 @@
     answers' thread   writes what the dispatcher lets go
 
 Short batches are read and written by the main thread.  What the worker waits for is done first then: when an answer comes,
-the next batch is sent, the answer written, and the batch after the next one read.
+the next batch is sent, the answer written, and the batch after the next one read; between any two of these, which take
+longer than a short trip, the main thread looks for the next answer.
 
 Memory is bounded by credits: a buffer is taken when a batch may be sent and given back when it has been; answers wait for
 earlier ones only within the dispatcher's window, and a few (`WriteBehind`) for being written.
@@ -47,14 +48,16 @@ _WRITTEN = np.dtype(np.int64)
 """Type of the two numbers that come with the word that answers are written."""
 BAD_INPUT = 3
 """Exit code of what no other worker would do better."""
+LOOK_S = 5e-3
+"""How often to look for what goes wrong: not between any two answers, which may be some microseconds apart."""
 SIGN_OF_LIFE_S = 5.0
 """How often workers are told that there is a master."""
 FAREWELL_S = 30.0
 """How long workers may take to leave before the master leaves without them."""
 LATE_FAREWELL_S = 5.0
 """The same for workers that have stood still for longer than their deadline, if the job may end without them."""
-INTERRUPTED, HASTY_FAREWELL_S = 130, 1.0
-"""The same when the master was interrupted, and who did that may soon kill it."""
+INTERRUPTED, HASTY_FAREWELL_S = 130, 0.2
+"""The same when the master was interrupted: mpirun kills it a second after it asked, and the journal is to be closed."""
 
 
 class _Body(NamedTuple):
@@ -92,6 +95,7 @@ class _Arrival(NamedTuple):
     batch: int
     attempt: int
     body: _Body | Failure
+    at_s: float
 
 
 class Master:
@@ -101,6 +105,7 @@ class Master:
         self._comm, self._job, self._backoff = comm, job, backoff
         self._workers = range(1, comm.size)
         options = job.options
+        self._short = options.short_batches
         self._dispatcher = Dispatcher(
             job.n_batches,
             job.division.groups,
@@ -125,6 +130,7 @@ class Master:
         self._failures: list[str] = []
         self._gone: set[int] = set()
         self._lost: set[int] = set()
+        self._next_look = 0.0
         self._next_sign = time.monotonic() + SIGN_OF_LIFE_S
 
     def run(self, opened: Sequence[Opened]) -> RunSummary:
@@ -133,7 +139,7 @@ class Master:
         for worker in self._workers:
             self._traffic.listen(worker, functools.partial(self._hear, worker))
         try:
-            short = self._job.options.short_batches
+            short = self._short
             read = self._read if self._job.options.feed == "master" else _read_nothing
             with (
                 ReadAhead(read, 0 if short or read is _read_nothing else None) as self._feed,
@@ -157,14 +163,13 @@ class Master:
         self._obey(self._dispatcher.start())
         while not self._dispatcher.finished:
             busy = self._traffic.poll(backoff.looks)
-            self._give_signs_of_life()
             while self._arrived:
                 self._obey(self._take(self._arrived.popleft()))
-            for worker in self._traffic.lost.keys() - self._lost:
-                self._lose(worker, self._traffic.lost[worker])
-            if self._deadlines.look(time.monotonic()):
-                self._see_who_is_late()
             busy |= self._send_ready()
+            now = time.monotonic()
+            if now >= self._next_look:
+                self._next_look = now + LOOK_S
+                self._look_around(now)
             if busy:
                 backoff.reset()
             else:
@@ -180,6 +185,8 @@ class Master:
             match instruction:
                 case Emit(batch, attempt):
                     self._written.put((batch, self._parts.pop((batch, attempt))))
+                    if self._short:
+                        self._traffic.poll()
                 case Quarantine(batch):
                     self._job.standing.happened("quarantined", batch=batch)
                     self._written.put((batch, {}))
@@ -189,9 +196,22 @@ class Master:
                     self._written.finish()
                     start, _ = self._job.extent(self._dispatcher.n_emitted)
                     raise ClusterError("; ".join([f"{why}: the events from {start} on have no answers", *self._failures]), 4)
-        self._feed.want(self._dispatcher.upcoming(len(self._workers) + READERS))
+        for batch in self._dispatcher.upcoming(len(self._workers) + READERS):
+            self._feed.want([batch])
+            if self._short:
+                self._traffic.poll()
 
     # What goes wrong
+
+    def _look_around(self, now: float) -> None:
+        for worker in self._traffic.lost.keys() - self._lost:
+            self._lose(worker, self._traffic.lost[worker])
+        if self._deadlines.look(now):
+            self._see_who_is_late()
+        if now >= self._next_sign:
+            self._next_sign = now + SIGN_OF_LIFE_S
+            for worker in self._workers:
+                self._traffic.beat(worker)
 
     def _see_who_is_late(self) -> None:
         for worker, batch in self._deadlines.overdue():
@@ -225,13 +245,6 @@ class Master:
         return self._dispatcher.failed(worker, batch, attempt)
 
     # Towards the workers
-
-    def _give_signs_of_life(self) -> None:
-        now = time.monotonic()
-        if now >= self._next_sign:
-            self._next_sign = now + SIGN_OF_LIFE_S
-            for worker in self._workers:
-                self._traffic.beat(worker)
 
     def _read(self, batch: int) -> tuple[Array, Array]:
         """Wire form of a batch, and the buffer it lies in; runs in the feed's thread."""
@@ -311,18 +324,18 @@ class Master:
         body = _Body(buffer[: sizes[0]], buffer[at : at + sizes[1]], buffer)
         self._traffic.read([body.first, body.second], worker, lambda: then(body))
 
-    def _arrive(self, worker: int, answer: Answer, body: _Body) -> None:
-        self._arrived.append(_Arrival(worker, answer.batch, answer.attempt, body))
+    def _arrive(self, worker: int, answer: Answer, body: _Body | Failure) -> None:
+        self._arrived.append(_Arrival(worker, answer.batch, answer.attempt, body, time.perf_counter()))
 
     def _take(self, arrival: _Arrival) -> Sequence[Instruction]:
         """Keep an answer if it is wanted; what is to be done then."""
-        worker, batch, attempt, body = arrival
+        worker, batch, attempt, body, at_s = arrival
         self._deadlines.came(worker, batch)
         if isinstance(body, Failure):
             return self._survive(worker, batch, attempt, body)
         sent_at = self._sent_at.pop((worker, batch), None)
         if sent_at is not None and self._dispatcher.wants(worker, batch, attempt):
-            self._round_trips.add(time.perf_counter() - sent_at)
+            self._round_trips.add(at_s - sent_at)
             start, stop = self._job.extent(batch)
             self._job.standing.answered(worker, batch, stop - start)
             self._parts.setdefault((batch, attempt), {})[worker] = body
@@ -354,7 +367,7 @@ class Master:
                 self._bodies.give(body.buffer)
 
     def _fail(self, worker: int, answer: Answer, body: _Body) -> None:
-        self._arrived.append(_Arrival(worker, answer.batch, answer.attempt, pickle.loads(body.second.tobytes())))
+        self._arrive(worker, answer, pickle.loads(body.second.tobytes()))
         self._give_back({worker: body})
 
     def _dismiss(self, order: Order, patience_s: float = FAREWELL_S) -> None:

@@ -37,6 +37,8 @@ from mpi_match.cluster.written_here import WrittenHere
 MASTER = 0
 PATIENCE_S = 5.0
 """How long a worker that has to leave waits for the batch that its engine is matching."""
+LOOK_S = 5e-3
+"""How often to look whether there still is a master."""
 SILENCE_S = 600.0
 """How long a worker that hears nothing of its master believes that there is one.  The master gives a sign every few seconds,
 unless it waits for a disk."""
@@ -68,6 +70,7 @@ class Worker:
         self._buffers = Buffers()
         self._in_order: InOrder[Received] = InOrder()
         self._n_received = 0
+        self._next_look = 0.0
         self._last: Order | None = None
 
     def serve(self) -> Order:
@@ -78,8 +81,11 @@ class Worker:
         self._traffic.listen(MASTER, self._obey)
         backoff = self._backoff
         while self._last is None:
-            self._see_to_master()
             busy = self._traffic.poll(backoff.looks)
+            now = time.monotonic()
+            if now >= self._next_look:
+                self._next_look = now + LOOK_S
+                self._see_to_master()
             # Waiting for MPI and for the matcher at once: asleep in the matcher's queue, for as long as the back-off allows.
             patience_s = 0 if busy else backoff.next_s(soon=len(self._traffic) > 1)  # more than the next order
             while (matched := self._matcher.get(0 if busy else patience_s)) is not None:

@@ -14,6 +14,7 @@ the answer is, for every event, the set of interfaces it must be delivered to.
                      constraints     encoded, by name
                      table           all of it, in memory and in HDF5
                      table_check     what a table from a file must hold to be used
+                     large_table     one that is read in ranges of its filters
     as it changes    changes         areas move, filters come and go
                      recoding        from one code space into a larger one
                      register        who is there, by the names people gave
@@ -24,14 +25,27 @@ the answer is, for every event, the set of interfaces it must be delivered to.
                      batch           encoded, as they travel
                      event_table     on disk
     the answers      matches         for every event its interfaces
+                     answer_parts    those that workers have written themselves
+                     journal_file    those of a run that has not ended
+                     run_manifest    how the last run ended
     flat arrays      arrays          lists of lists
                      strings         byte strings
                      storage         the only door to HDF5; FORMAT.md has the files in words
     engines          engines         one interface, many ways to the same answers
     the cluster      cluster         master, workers, and who gets which batch
+                     standing        what the master knows of a run, for who watches it
     measuring        experiments     engines on scenarios, answers checked
+                     scaling         runs with more and more workers
+                     scaling_report  their tables
+                     mpirun          how runs to be measured are launched
                      machine         where and with what it was measured
+                     program         which program it was: a digest of its sources
                      report          tables and plots
+    watching         watch           a run looked at while it goes on
+                     live_view       what a terminal shows of it
+                     screen          drawn in place
+                     run_report      as JSON lines
+                     run_figure      as a figure
     in Python        api             tables, batches and answers without MPI and Spark
                      live_matcher    the same while subscriptions come and go
     on the terminal  cli             the command mpi-match

@@ -21,7 +21,18 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match.arrays import Array
-from mpi_match.journal_file import Identity, JournalFile, Kind, Record, Stretch, gaps, head_bytes, record_bytes
+from mpi_match.journal_file import (
+    Bytes,
+    Identity,
+    JournalFile,
+    Kind,
+    Record,
+    Stretch,
+    gaps,
+    head_bytes,
+    record_bytes,
+    write_at,
+)
 from mpi_match.storage import Reader, StorageError, Writer, parts_directory
 from mpi_match.strings import Strings
 
@@ -58,17 +69,9 @@ class PartWriter:
         with self._reported():
             os.fdatasync(self._descriptor)
 
-    def _put(self, pieces: Iterable[bytes | memoryview]) -> None:
-        """Write at the end, which moves when all is written: what fails halfway is written over."""
-        at = self.end
+    def _put(self, pieces: Iterable[Bytes]) -> None:
         with self._reported():
-            for piece in pieces:
-                left = memoryview(piece)
-                left = left.cast("B") if left.nbytes else left
-                while left.nbytes:
-                    n = os.pwrite(self._descriptor, left, at)
-                    left, at = left[n:], at + n
-        self.end = at
+            self.end = write_at(self._descriptor, pieces, self.end)
 
     @contextmanager
     def _reported(self) -> Iterator[None]:

@@ -117,6 +117,17 @@ def record_bytes(kind: Kind, events: Stretch, n_ids: int, body: Sequence[Bytes])
     return [struct.pack("<I", crc) + head, *body]
 
 
+def write_at(descriptor: int, pieces: Iterable[Bytes], at: int) -> int:
+    """Write pieces end to end from byte `at` on; returns where they end.  What fails halfway is to be written over."""
+    for piece in pieces:
+        left = memoryview(piece)
+        left = left.cast("B") if left.nbytes else left
+        while left.nbytes:
+            n = os.pwrite(descriptor, left, at)
+            left, at = left[n:], at + n
+    return at
+
+
 class JournalFile:
     """What a journal holds that is whole.
 

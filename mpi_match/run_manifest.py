@@ -15,10 +15,14 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from mpi_match.journal_file import Identity
 from mpi_match.storage import StorageError
 
 COMPLETE, INCOMPLETE = "complete", "incomplete"
@@ -27,6 +31,12 @@ COMPLETE, INCOMPLETE = "complete", "incomplete"
 def manifest_of(output: Path) -> Path:
     """Where the manifest of a run with this output lies."""
     return output.with_name(f"{output.name}.run.json")
+
+
+def tell(output: Path, state: str, identity: Identity, **more: Any) -> None:
+    """Say how a run for certain answers has ended, on which host, and when.  Raises StorageError."""
+    at, host = datetime.now(UTC).isoformat(timespec="seconds"), socket.gethostname()
+    write_manifest(output, {"state": state, **asdict(identity), **more, "at": at, "host": host})
 
 
 def write_manifest(output: Path, content: Mapping[str, Any]) -> None:

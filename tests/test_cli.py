@@ -128,7 +128,7 @@ def test_run_and_match_agree_with_each_other_and_with_covers(workload, tmp_path)
 def test_run_prints_its_summary_and_nothing_else_on_standard_output(workload):
     result = run_in(workload, "again.h5", "--json", "--batch", 7, "--schedule", "static")
     found = json.loads(result.stdout)
-    assert set(found) == SUMMARY_KEYS | {"round_trip_us"}
+    assert set(found) == SUMMARY_KEYS | {"round_trip_us", "resumed"}
     assert found["events"] == N_EVENTS
     assert f"{N_EVENTS} events" in result.stderr
     assert (workload / "again.h5").read_bytes() == (workload / "matches.h5").read_bytes()
@@ -726,7 +726,7 @@ def every_command(group=commands, path=()):
 
 def test_every_command_and_option_is_documented():
     found = dict(every_command())
-    names = ["bench", "doctor", "export", "generate", "inspect", "match", "plot", "run", "verify"]
+    names = ["bench", "doctor", "export", "generate", "inspect", "match", "plot", "run", "supervise", "verify"]
     assert set(found) == {(name,) for name in names} | {("compile", what) for what in ("subscriptions", "events", "changes")}
     for path, command in found.items():
         shown = mpi_match(*path, "--help").stdout

@@ -23,7 +23,17 @@ from pathlib import Path
 from types import TracebackType
 
 from mpi_match.arrays import Array
-from mpi_match.journal_file import LEAST_BYTES, Bytes, Identity, JournalFile, Kind, Stretch, head_bytes, record_bytes
+from mpi_match.journal_file import (
+    LEAST_BYTES,
+    Bytes,
+    Identity,
+    JournalFile,
+    Kind,
+    Stretch,
+    head_bytes,
+    record_bytes,
+    write_at,
+)
 from mpi_match.storage import StorageError
 
 log = logging.getLogger(__name__)
@@ -69,7 +79,7 @@ class Journal:
             with self._reported():
                 os.ftruncate(self._descriptor, self._end)
                 if self.earlier is None:
-                    self._put([head_bytes(self._identity)])
+                    self._end = write_at(self._descriptor, [head_bytes(self._identity)], self._end)
         except BaseException:
             os.close(self._descriptor)
             raise
@@ -156,18 +166,7 @@ class Journal:
 
     def _write(self, kind: Kind, events: Stretch, n_ids: int, body: Sequence[Bytes]) -> None:
         with self._reported():
-            self._put(record_bytes(kind, events, n_ids, body))
-
-    def _put(self, pieces: Sequence[Bytes]) -> None:
-        """Write at the end, which moves when all is written: what fails or is interrupted halfway is written over."""
-        at = self._end
-        for piece in pieces:
-            left = memoryview(piece)
-            left = left.cast("B") if left.nbytes else left
-            while left.nbytes:
-                n = os.pwrite(self._descriptor, left, at)
-                left, at = left[n:], at + n
-        self._end = at
+            self._end = write_at(self._descriptor, record_bytes(kind, events, n_ids, body), self._end)
 
     @contextmanager
     def _reported(self) -> Iterator[None]:

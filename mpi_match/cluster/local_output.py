@@ -13,11 +13,8 @@ import fcntl
 import logging
 import os
 import re
-import socket
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -27,7 +24,7 @@ from mpi_match.cluster import ClusterError
 from mpi_match.cluster.output import INCOMPLETE_CODE, there_already
 from mpi_match.journal_file import Identity, Stretch, journal_of
 from mpi_match.matches import KIND_OF_FILE
-from mpi_match.run_manifest import COMPLETE, INCOMPLETE, manifest_of, write_manifest
+from mpi_match.run_manifest import COMPLETE, INCOMPLETE, manifest_of, tell
 from mpi_match.storage import Reader, StorageError, parts_directory
 from mpi_match.strings import Strings
 
@@ -167,9 +164,7 @@ class LocalOutput:
         self._say(COMPLETE, matches=self.n_matches, digest=self.digest, run=took)
 
     def _say(self, state: str, **more: Any) -> None:
-        now, where = datetime.now(UTC).isoformat(timespec="seconds"), socket.gethostname()
-        counted = {"answered": self.n_answered, "resumed": self.n_resumed}
-        write_manifest(self.path, {"state": state, **asdict(self.identity), **counted, **more, "at": now, "host": where})
+        tell(self.path, state, self.identity, answered=self.n_answered, resumed=self.n_resumed, **more)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         os.close(self._descriptor)

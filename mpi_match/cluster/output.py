@@ -16,13 +16,11 @@ written then, the journal keeps the answers of all others and says which are mis
 from __future__ import annotations
 
 import logging
-import socket
 from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -32,7 +30,7 @@ from mpi_match.cluster import ClusterError
 from mpi_match.cluster.journal import Journal
 from mpi_match.journal_file import Identity, JournalFile, Kind, Record, Stretch, journal_of
 from mpi_match.matches import KIND_OF_FILE, MatchesWriter
-from mpi_match.run_manifest import COMPLETE, INCOMPLETE, manifest_of, write_manifest
+from mpi_match.run_manifest import COMPLETE, INCOMPLETE, manifest_of, tell
 from mpi_match.storage import Reader, StorageError, remove_half_written
 from mpi_match.strings import Strings
 
@@ -188,9 +186,7 @@ class Output:
         self._say(COMPLETE, matches=self.n_matches, digest=self.digest, run=took)
 
     def _say(self, state: str, **more: Any) -> None:
-        now, where = datetime.now(UTC).isoformat(timespec="seconds"), socket.gethostname()
-        counted = {"answered": self.n_answered, "resumed": self.n_resumed}
-        write_manifest(self.path, {"state": state, **asdict(self.identity), **counted, **more, "at": now, "host": where})
+        tell(self.path, state, self.identity, answered=self.n_answered, resumed=self.n_resumed, **more)
 
     @contextmanager
     def _reported(self) -> Iterator[None]:

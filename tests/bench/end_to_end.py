@@ -33,6 +33,7 @@ from mpi_match.cluster import FEEDS, RESULTS
 from mpi_match.event_table import EventTable, event_counts, save_events
 from mpi_match.events import Events
 from mpi_match.machine import command, commit, machine, versions
+from mpi_match.run_manifest import read_manifest
 from mpi_match.storage import Part, parts_directory, write_index
 from mpi_match.table import Table
 from mpi_match.vocabulary import Vocabulary
@@ -66,11 +67,21 @@ def summaries_of(
     launcher = ["mpirun", *os.environ.get("MPIRUN_FLAGS", "").split(), "-n", str(workers + 1)]
     files = ["--table", str(table), "--events", str(events)]
     run = [*launcher, *PYTHON, "mpi4py", "-m", "mpi_match", "run", *files, "-o", str(matches), *how, "--json"]
-    summaries = [last_json(run) for _ in range(options.repetitions + 1)][1:]
+    summaries = [summary_of(run, matches) for _ in range(options.repetitions + 1)][1:]
     verdict = last_json(
         [*PYTHON, "mpi_match", "verify", *files, "--matches", str(matches), "--sample", str(options.sample), "--json"]
     )
     return summaries, verdict
+
+
+def summary_of(run: list[str], matches: Path) -> dict[str, Any]:
+    """Run, and take the summary from the manifest: mpirun may lose the last line of what a rank prints."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    subprocess.run(run, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, check=True)
+    manifest = read_manifest(matches)
+    assert manifest is not None
+    summary: dict[str, Any] = manifest["run"]
+    return summary
 
 
 def repeated(events: Path, table: Path, times: int) -> Path:

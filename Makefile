@@ -20,9 +20,10 @@ $(stamp): pyproject.toml launch/setup.sh
 demo: env ## Generate a workload, compile it with Spark, match it under mpirun, check the answers
 	@launch/demo.sh
 
-# The kernels' tests want numba to be imported as the CUDA simulator, so they have a process of their own.
+# Tests that start ranks mostly wait, so there are more processes than cores; a file's tests share what they are prepared with.
+# The kernels' tests want numba to be imported as the CUDA simulator, so they have processes of their own.
 test: env ## Run the tests
-	$(python) -m pytest --ignore=tests/kernels
+	$(python) -m pytest --numprocesses 3 --dist loadfile --ignore=tests/kernels
 	@if [ -d tests/kernels ]; then $(MAKE) --no-print-directory test-simulator; fi
 
 test-mpi: env ## Run the tests that start ranks with MPI=openmpi5, openmpi4 or mpich (wheels)

@@ -6,6 +6,7 @@ between them.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -94,6 +95,23 @@ def tiny(tmp_path: Path, repository: Path) -> Tiny:
 def test_what_is_compiled_is_found_again(tiny: Tiny) -> None:
     assert [tiny.ask(), tiny.ask()] == ["1 compiled ''", "1 loaded ''"]
     assert len(tiny.directories()) == 1
+
+
+def test_processes_take_turns_to_save(tiny: Tiny) -> None:
+    """Two signatures that were saved at the same moment could be given the same file."""
+    tiny.ask()
+    (place,) = tiny.directories()
+    for path in tiny.compiled():
+        path.unlink()
+    with (place / "lock").open("a") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        with tiny.start() as process:
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(5)
+            assert tiny.compiled() == []
+            fcntl.flock(turn, fcntl.LOCK_UN)
+            assert process.communicate()[0].strip() == "1 compiled ''"
+    assert len(tiny.compiled()) == 2
 
 
 def test_a_change_in_a_function_that_is_called_is_seen(tiny: Tiny) -> None:

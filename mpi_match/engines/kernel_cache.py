@@ -21,12 +21,16 @@ Where the directory cannot be written nothing is kept, and every process compile
 where code of other sources lies.  Directories that nobody began to use for a month are removed when a new one is made.  A
 process that has used one for so long does not mind: what it misses it compiles, and makes the directory again.
 
+Numba gives the code of each signature of a function a file of its own, numbered, and keeps the numbers in another one.  Two
+processes that add a signature at the same moment would both take the same number, so they take turns (`_save_in_turn`).
+
 Numba takes the directory from its configuration when a function is decorated, and the configuration is the whole process's.
 It is changed only for that moment: functions of the program that imports this package are cached where they always were.
 """
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import re
@@ -35,7 +39,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -82,7 +86,9 @@ def cached(compiler: Callable[..., Any], **options: Any) -> Callable[[Callable[.
         if place is not None:
             try:
                 with _decorating, _cache_in(place):
-                    return compiler(cache=True, **options)(function)
+                    compiled = compiler(cache=True, **options)(function)
+                _save_in_turn(compiled, place / "lock")
+                return compiled
             except RuntimeError as error:  # Numba's own directory in it cannot be written
                 log.debug("compiled code of %s is not kept: %s", function.__name__, error)
         return compiler(**options)(function)
@@ -103,6 +109,23 @@ def _remove_old(parent: Path) -> None:
     for place in parent.glob("*-*"):
         if _NAME.fullmatch(place.name) and time.time() - place.stat().st_mtime > KEPT_S:
             shutil.rmtree(place, ignore_errors=True)
+
+
+def _save_in_turn(compiled: Any, lock: Path) -> None:
+    """Let one process at a time save what it compiled, where files can be locked."""
+    kept = getattr(compiled, "_cache", None)  # the simulator's kernels have none
+    if kept is None:
+        return
+    save = kept.save_overload
+
+    def save_alone(*of: Any) -> None:
+        with ExitStack() as held:
+            with suppress(OSError):
+                lock.parent.mkdir(parents=True, exist_ok=True)
+                fcntl.flock(held.enter_context(lock.open("a")), fcntl.LOCK_EX)
+            save(*of)
+
+    kept.save_overload = save_alone
 
 
 @contextmanager

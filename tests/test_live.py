@@ -5,10 +5,15 @@ from __future__ import annotations
 import pytest
 from hypothesis import Phase
 from live_machine import REFUSAL, run_machine
+from random_tables import SHAPES, random_subscriptions
 from test_engines import every_engine
 
+from mpi_match.changes import Change
 from mpi_match.engines import EngineError, open_engine
-from mpi_match.model import make_filter
+from mpi_match.events import Events
+from mpi_match.live_table import LiveTable, Refusal
+from mpi_match.model import covers, make_filter
+from mpi_match.rows import ChangeRow
 from mpi_match.table import Table
 
 EXAMPLES, STEPS = 12, 20
@@ -32,6 +37,29 @@ def test_subscribe_move_unsubscribe_and_match_in_any_order(name: str) -> None:
         run_machine(name, EXAMPLES, STEPS)
 
 
+@every_engine
+def test_filters_of_many_names_come_and_go(name: str) -> None:
+    """Those that are known by several of their names together (`keyed_grid`), in larger numbers than the machine has."""
+    if refuses(name):
+        return
+    filters, events = random_subscriptions(3, n_filters=900, n_events=60, **SHAPES["areas and three names"])
+    filters = [item._replace(id=str(i)) for i, item in enumerate(filters)]
+    at_first, later = filters[:300], filters[300:]
+    live, refused = LiveTable(Table.from_filters(at_first), expected=later), list[Refusal]()
+    engine = open_engine(name, live.table, live=True)
+    batch = Events.of(events).encode(live.vocabulary)
+    gone = [ChangeRow(Change.REMOVE, str(i)) for i in range(0, 900, 4)]
+    for rows in ([ChangeRow(Change.ADD, filters=(item,)) for item in later], gone):
+        changes = live.apply(rows, refused)
+        assert changes is not None
+        engine.update(changes)
+    assert not refused
+    left = [item for i, item in enumerate(filters) if i % 4]
+    answers, labels = engine.match(batch), live.register.labels
+    for i, event in enumerate(events):
+        assert sorted((labels[each] for each in answers[i].tolist()), key=str.encode) == covers(left, event)
+
+
 def test_some_engines_take_changes_and_some_do_not() -> None:
     assert not refuses("reference")
     assert refuses("counting")
@@ -39,7 +67,6 @@ def test_some_engines_take_changes_and_some_do_not() -> None:
 
 def test_the_machine_finds_a_ghost(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that forgets to remove is found out."""
-    from mpi_match.changes import Change
     from mpi_match.engines.reference import Reference
 
     update = Reference.update

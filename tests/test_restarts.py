@@ -23,6 +23,8 @@ from mpi_match.journal_file import journal_of
 from mpi_match.run_manifest import read_manifest, write_manifest
 
 RUN = ("-m", "mpi4py", "-m", "mpi_match", "run")
+N_EVENTS = 2000
+"""So many that a run takes some seconds: it has to be met before it ends."""
 
 # Decisions.
 
@@ -216,7 +218,7 @@ def test_a_killed_run_of_one_process_leaves_no_trace_in_the_answers(tmp_path: Pa
 @pytest.mark.mpi
 @needs_mpirun
 def test_supervise_sees_a_run_through_whose_master_is_killed(tmp_path: Path) -> None:
-    inputs, output = make_inputs(tmp_path, 400), tmp_path / "matches.h5"
+    inputs, output = make_inputs(tmp_path, N_EVENTS), tmp_path / "matches.h5"
     undisturbed = tmp_path / "undisturbed.h5"
     program = [sys.executable, "-m", "mpi_match"]
     once = [*program, "run", *inputs, "--engine", "counting", "-o", str(undisturbed)]
@@ -238,7 +240,7 @@ def test_supervise_sees_a_run_through_whose_master_is_killed(tmp_path: Path) -> 
 @needs_mpirun
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_supervisor_ends_its_run_and_keeps_the_answers(number: int, tmp_path: Path) -> None:
-    inputs, output = make_inputs(tmp_path, 400), tmp_path / "matches.h5"
+    inputs, output = make_inputs(tmp_path, N_EVENTS), tmp_path / "matches.h5"
     command = launch(3, *inputs, "--engine", "reference", "--batch", 1, "-o", output, python=RUN)
     supervised = [sys.executable, "-m", "mpi_match", "supervise", "--", *command]
     with subprocess.Popen(supervised, env=environment(), stderr=subprocess.PIPE, text=True) as process:

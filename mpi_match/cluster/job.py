@@ -107,6 +107,10 @@ class Job:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stack.__exit__(kind, error, trace)
 
+    def leave(self, error: BaseException) -> None:
+        """Leave the block's files as its end would, now."""
+        self._stack.__exit__(type(error), error, error.__traceback__)
+
     @property
     def n_ids(self) -> int:
         """How many different ids an answer can hold."""

@@ -56,8 +56,8 @@ FAREWELL_S = 30.0
 """How long workers may take to leave before the master leaves without them."""
 LATE_FAREWELL_S = 5.0
 """The same for workers that have stood still for longer than their deadline, if the job may end without them."""
-INTERRUPTED, HASTY_FAREWELL_S = 130, 0.2
-"""The same when the master was interrupted: mpirun kills it a second after it asked, and the journal is to be closed."""
+INTERRUPTED, HASTY_FAREWELL_S = 130, 1.0
+"""The same when the master was interrupted, and who did that may soon kill it."""
 
 
 class _Body(NamedTuple):
@@ -149,7 +149,8 @@ class Master:
                 self._match()
                 self._written.finish()
             summary = self._job.finish(opened, self._round_trips)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
+            self._job.leave(error)  # the journal first: mpirun kills half a second after it has asked
             self._dismiss(Order(Do.ABANDON, INTERRUPTED), HASTY_FAREWELL_S)
             raise
         except Exception as error:

@@ -63,12 +63,15 @@ class Do(IntEnum):
 
 
 class Said(IntEnum):
-    """Kinds of answers: a batch's matches; what went wrong; the last word of a worker; that the matches are written."""
+    """Kinds of answers: a batch's matches; what went wrong; the last word of a worker; that the matches are written; the first
+    word of a worker.
+    """
 
     MATCHES = 1
     FAILED = 2
     GONE = 3
     WRITTEN = 4
+    READY = 5
 
 
 class Order(NamedTuple):

@@ -128,16 +128,24 @@ class Master:
         self._parts: dict[tuple[int, int], dict[int, _Body]] = {}
         self._count_dtype, self._id_dtype = id_dtype(job.n_ids + 1), id_dtype(job.n_ids)
         self._failures: list[str] = []
+        self._ready: set[int] = set()
         self._gone: set[int] = set()
         self._lost: set[int] = set()
         self._next_look = 0.0
         self._next_sign = time.monotonic() + SIGN_OF_LIFE_S
 
-    def run(self, opened: Sequence[Opened]) -> RunSummary:
-        """Match all events.  Raises Ended after the workers have left."""
-        self._opening_s = max(each.opening_s for each in opened)
+    def meet(self) -> None:
+        """Wait until all workers have left the last common step: in a collective call who dies or stops holds up others."""
         for worker in self._workers:
             self._traffic.listen(worker, functools.partial(self._hear, worker))
+        backoff = Backoff()
+        while set(self._workers) - self._ready - self._traffic.lost.keys():
+            if not self._traffic.poll():
+                backoff.wait()
+
+    def run(self, opened: Sequence[Opened]) -> RunSummary:
+        """Match all events, after `meet`.  Raises Ended after the workers have left."""
+        self._opening_s = max(each.opening_s for each in opened)
         try:
             short = self._short
             read = self._read if self._job.options.feed == "master" else _read_nothing
@@ -305,6 +313,9 @@ class Master:
         if answer.kind == Said.GONE:
             self._gone.add(worker)
             return False
+        if answer.kind == Said.READY:
+            self._ready.add(worker)
+            return True
         if answer.kind == Said.FAILED:
             self._receive(letter, (0, answer.n_ids), worker, lambda body: self._fail(worker, answer, body))
             return True

@@ -114,12 +114,14 @@ def _lead(options: RunOptions, topology: Topology) -> RunSummary:
         opened: list[Opened] = (comm.gather(None) or [])[1:]
         agree(comm, lambda: _refuse_shared_gpu(options, opened))
         agree(comm, lambda: stack.enter_context(job.watched(dict(enumerate(opened, 1)))))
+        master = Master(comm, job, Backoff(tireless=options.short_batches and topology.own_core))
+        master.meet()
         workers = "; ".join(f"{each.engine} on {each.device}" for each in opened)
         # Different engines (`auto` where not every worker has a GPU) give the right answers, but are perhaps not meant.
         level = logging.WARNING if len({each.engine for each in opened}) > 1 else logging.INFO
         log.log(level, "%d workers: %s", len(opened), workers)
         gc.freeze()
-        return Master(comm, job, Backoff(tireless=options.short_batches and topology.own_core)).run(opened)
+        return master.run(opened)
 
 
 def _refuse_shared_gpu(options: RunOptions, opened: Sequence[Opened]) -> None:

@@ -79,6 +79,7 @@ class Worker:
         Raises Ended when there is no master any more, and when this rank was asked to end and the master does not say how.
         """
         self._traffic.listen(MASTER, self._obey)
+        self._traffic.write(Answer(Said.READY), [], MASTER)
         backoff = self._backoff
         while self._last is None:
             busy = self._traffic.poll(backoff.looks)

@@ -63,9 +63,7 @@ class Do(IntEnum):
 
 
 class Said(IntEnum):
-    """Kinds of answers: a batch's matches; what went wrong; the last word of a worker; that the matches are written; the first
-    word of a worker.
-    """
+    """Kinds of answers: a batch's matches; what went wrong; a worker's last word; that matches are written; its first word."""
 
     MATCHES = 1
     FAILED = 2

@@ -63,7 +63,7 @@ class Do(IntEnum):
 
 
 class Said(IntEnum):
-    """Kinds of answers: a batch's matches; what went wrong; a worker's last word; that matches are written; its first word."""
+    """Kinds of answers: a batch's matches; what went wrong; a worker's last word; that matches are written; a first word."""
 
     MATCHES = 1
     FAILED = 2

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from clock import Clock
 from hypothesis import HealthCheck, settings
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -30,6 +31,12 @@ def pytest_configure() -> None:
 def repository() -> Path:
     """The root of the source tree."""
     return REPOSITORY
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that stands still until the test moves it."""
+    return Clock()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from clock import Clock
 from test_cluster import Inputs, execute, inputs, launch, needs_mpirun
 
 from mpi_match import run_figure
@@ -19,20 +20,6 @@ from mpi_match.standing import KEPT, KINDS, Share, Standing
 from mpi_match.storage import StorageError
 
 __all__ = ["inputs"]  # a fixture
-
-
-class Clock:
-    """Seconds, set by hand."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture

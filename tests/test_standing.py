@@ -3,22 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from clock import Clock
 
 from mpi_match.standing import KEPT, KINDS, Incident, Share, Standing
-
-
-class Clock:
-    """Seconds, set by hand."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture

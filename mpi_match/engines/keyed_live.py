@@ -90,8 +90,7 @@ class Residents:
         self._weight = weight[: self._no_anchor]
         self._width = float(np.mean(table.filters.size)) if table.n_filters else 0.0
         self._place, self.words = checks_of(table, rows, filters)
-        self._has_groups = True
-        self._key = self._keys_of(filters, rows)
+        self._key = self._keys_of(filters, rows, groups=True)
         self._has_groups = bool((self._key & LOW).max(initial=0) > self._no_anchor)
         self._filter = filters.astype(np.uint32)
         self.levels = np.zeros(N_LEVELS, bool)
@@ -118,11 +117,11 @@ class Residents:
         books = (self.words, self.stripes, self.levels, self.slot_of, self._place, self._key, self._filter)
         return sum(array.nbytes for array in books)
 
-    def _keys_of(self, filters: Array, rows: FilterRows) -> Array:
-        """u64: the anchor of each filter; and the Bloom filter of its names << 32."""
+    def _keys_of(self, filters: Array, rows: FilterRows, *, groups: bool) -> Array:
+        """u64: the anchor of each filter, which may be a group or not; and the Bloom filter of its names << 32."""
         keys = np.empty(len(filters), np.uint64)
         rows_of = (rows.offsets, rows.records, rows.first_feature)
-        _fill_keys(filters, *rows_of, self._weight, self._width, self._has_groups, keys)
+        _fill_keys(filters, *rows_of, self._weight, self._width, groups, keys)
         return keys
 
     def _spread(self, area: Array) -> Array:
@@ -193,7 +192,7 @@ class Residents:
     def _added_by(self, table: Table) -> Added:
         """The filters of a table that changes bring."""
         rows = FilterRows.of(table)
-        return Added.of(table, rows, self._keys_of(np.arange(table.n_filters), rows))
+        return Added.of(table, rows, self._keys_of(np.arange(table.n_filters), rows, groups=self._has_groups))
 
     def _moves(self, target: Array, area: Array) -> Array:
         """Steps that move filters, whose slots KEEP all else."""

@@ -41,11 +41,15 @@ from mpi_match.vocabulary import Vocabulary
 PYTHON = [sys.executable, "-m"]
 
 
+def output_of(words: list[str]) -> str:
+    """Run a command in the project's root; what it prints."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    return subprocess.run(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
 def last_json(words: list[str]) -> dict[str, Any]:
     """Run a command in the project's root; one line of its output is an object (mpirun may add others)."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, Any] = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    found: dict[str, Any] = json.loads(next(line for line in output_of(words).splitlines() if line.startswith("{")))
     return found
 
 
@@ -76,8 +80,7 @@ def summaries_of(
 
 def summary_of(run: list[str], matches: Path) -> dict[str, Any]:
     """Run, and take the summary from the manifest: mpirun may lose the last line of what a rank prints."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    subprocess.run(run, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, check=True)
+    output_of(run)
     manifest = read_manifest(matches)
     assert manifest is not None
     summary: dict[str, Any] = manifest["run"]

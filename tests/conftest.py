@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -55,6 +57,21 @@ def events_path(tmp_path: Path) -> Path:
 def matches_path(tmp_path: Path) -> Path:
     """Where a test may write answers."""
     return tmp_path / "matches.h5"
+
+
+@pytest.fixture(autouse=True)
+def launchers_files(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A TMPDIR for each test that starts ranks.
+
+    Open MPI's launcher keeps its files under its process number.  One that was killed leaves them behind, and whoever is
+    given that number next cannot start: "The PMIx server's listener thread failed to start".
+    """
+    if request.node.get_closest_marker("mpi") is None:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="ranks-", ignore_cleanup_errors=True) as directory:
+        monkeypatch.setenv("TMPDIR", directory)
+        yield
 
 
 @cache

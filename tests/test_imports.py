@@ -147,7 +147,7 @@ def test_layers(layer: str) -> None:
 
 
 def test_doors() -> None:
-    assert importers_of("h5py") == {"mpi_match.storage"}
+    assert importers_of("h5py") == {"mpi_match.storage.reader", "mpi_match.storage.writer"}
     assert importers_of("numba.cuda") == {"mpi_match.engines._cuda"}
     assert importers_of("cuda") == {"mpi_match.engines._driver"}
     assert {layer_of(module) for module in importers_of("pyspark")} == {"spark_prep"}

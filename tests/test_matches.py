@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpi_match import storage
 from mpi_match.arrays import Array
 from mpi_match.matches import Matches, MatchesFile, MatchesWriter, id_dtype
 from mpi_match.storage import Reader, StorageError, Writer
@@ -84,7 +83,7 @@ def write(path: Path, pieces: list[Matches], n_ids: int = 7, labels: Strings = L
 @given(answers, st.randoms(use_true_random=False))
 def test_the_file_does_not_show_how_it_was_cut(found: list[list[int]], rng: random.Random) -> None:
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, "CHUNK_BYTES", 16)
+        patch.setattr("mpi_match.storage.writer.CHUNK_BYTES", 16)
         path = Path(directory) / "matches.h5"
         whole = write(path, [Matches.of(found, 7)])
         for _ in range(3):
@@ -162,7 +161,7 @@ def test_no_room_for_the_last_arrays_leaves_no_answers(matches_path: Path, monke
 
 
 def test_a_flipped_bit_is_refused_or_harmless(matches_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "CHUNK_BYTES", 64)
+    monkeypatch.setattr("mpi_match.storage.writer.CHUNK_BYTES", 64)
     whole = write(matches_path, [Matches.of(LISTS * 40, 7)])
     rng = random.Random(3)
     refused = 0

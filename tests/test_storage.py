@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpi_match import storage
 from mpi_match.storage import Part, Reader, StorageError, Writer, kind_of_file, parts_directory, write_index
 
 ARRAYS = {
@@ -110,7 +109,7 @@ def test_checksums_are_what_the_format_page_says(path: Path) -> None:
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "CHUNK_BYTES", 64)
+    monkeypatch.setattr("mpi_match.storage.writer.CHUNK_BYTES", 64)
 
 
 @pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 32, 100])
@@ -295,7 +294,7 @@ def test_too_little_room_is_seen_before_writing(path: Path, monkeypatch: pytest.
     class Usage:
         free = 100_000
 
-    monkeypatch.setattr(storage.shutil, "disk_usage", lambda _: Usage)
+    monkeypatch.setattr("mpi_match.storage.writer.shutil.disk_usage", lambda _: Usage)
     said = "disk full: 1,200,000 bytes to write, 100,000 free; make room or write elsewhere"
     with pytest.raises(StorageError, match=said):
         write(path)

@@ -1,0 +1,37 @@
+"""Flat arrays in HDF5 files that can be trusted: the only door to h5py.
+
+HDF5 by itself will hand back wrong numbers without a word: a flipped bit loads silently, a chunk never written reads as
+zeros, a join over a missing source reads as fill values.  Four habits close that:
+
+* Every dataset carries the CRC-32 of its bytes, and the root a SHA-256 over all of them, their types and shapes and every
+  root attribute.  A reader checks both before anything is used.
+* Files are written under a temporary name; `complete` is set last; then flush, fsync, rename.  A half-written file is never
+  found under its final name, and would be refused if it were.
+* `magic`, `kind` and `format_version` are checked first, so that the message names what was found and what was expected.
+* Attributes are fixed-length and the library version is bounded to HDF5 1.10, so that any cluster's h5dump and h5ls read
+  them.
+
+A file may be an **index**: a list of part files (name, rows, digest), written by many processes, that reads as one file.
+Part k's arrays follow part k-1's; arrays whose name ends in `offsets` are CSR bounds that start at 0 in every part and
+are shifted by the running total when joined.
+
+`seal` is what both sides agree on, `writer` and `reader` are the sides.
+"""
+
+from mpi_match.storage.reader import Reader, hdf5_versions, kind_of_file
+from mpi_match.storage.seal import FORMAT_VERSION, MAGIC, Part, StorageError, parts_directory
+from mpi_match.storage.writer import Writer, remove_half_written, write_index
+
+__all__ = [
+    "FORMAT_VERSION",
+    "MAGIC",
+    "Part",
+    "Reader",
+    "StorageError",
+    "Writer",
+    "hdf5_versions",
+    "kind_of_file",
+    "parts_directory",
+    "remove_half_written",
+    "write_index",
+]

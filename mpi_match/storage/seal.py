@@ -1,0 +1,65 @@
+"""What makes a file trustworthy, for the side that writes it and the side that reads it.
+
+    dataset     crc32            of its bytes
+    root        digest           SHA-256 of a line for each dataset, `name dtype shape crc32`, and one for each root
+                                 attribute, `@name=value`, each kind sorted
+                complete         1, and the last thing that is written
+
+FORMAT.md, section 1, has the same in words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mpi_match.arrays import Array
+
+MAGIC = b"mpi-match"
+FORMAT_VERSION = 1
+DAMAGE = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError)
+"""What h5py raises, depending on the byte, when a file is damaged or is not what its names promise."""
+
+
+class StorageError(Exception):
+    """A file cannot be used or written; the text names the file, what was found and what to do."""
+
+
+class Part(NamedTuple):
+    """One part of an index: file name (beside the index, in its `.parts` directory), number of rows, digest."""
+
+    name: str
+    rows: int
+    digest: str
+
+
+def parts_directory(path: Path) -> Path:
+    """Where the parts of an index live: `table.h5` has `table.h5.parts/`."""
+    return path.with_name(path.name + ".parts")
+
+
+def digest_of(lines: Iterable[str], attributes: Mapping[str, Any]) -> str:
+    """The root's `digest` (64 hexadecimal digits) from the lines of its datasets and its attributes, in any order."""
+    text = [*sorted(lines), *sorted(f"@{key}={value}" for key, value in attributes.items())]
+    return hashlib.sha256("\n".join(text).encode()).hexdigest()
+
+
+def line_of(name: str, dataset: Any, crc: int) -> str:
+    """What the digest says of one dataset: its name, type, shape and CRC-32."""
+    return f"{name} {dataset.dtype.str} {tuple(dataset.shape)} {crc:08x}"
+
+
+def bytes_of(values: Array) -> memoryview:
+    """The bytes of a contiguous array, not copied."""
+    return values.reshape(-1).view(np.uint8).data if values.size else memoryview(b"")
+
+
+def reason_of(error: BaseException) -> str:
+    """The system's own words where HDF5 quotes them among its own, else the first line."""
+    quoted = re.search("error message = '([^']+)'", str(error))
+    return quoted[1] if quoted else (str(error).splitlines() or [type(error).__name__])[0][:200]

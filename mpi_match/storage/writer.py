@@ -1,0 +1,232 @@
+"""Writing a file of flat arrays, all or nothing: datasets as a whole, columns that grow, and indexes over parts."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import h5py
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.storage.seal import FORMAT_VERSION, MAGIC, Part, StorageError, bytes_of, digest_of, line_of, reason_of
+
+CHUNK_BYTES = 2**20
+SYNC_BYTES = 2**25
+_RESERVED = {"magic", "kind", "format_version", "digest", "complete"}
+
+
+def remove_half_written(path: Path) -> None:
+    """Remove what writers of `path` have left that were killed; nobody else may be writing it."""
+    mine = _temporary_of(path)
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.writing"):
+        if left != mine:
+            left.unlink(missing_ok=True)
+
+
+def _temporary_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.writing")
+
+
+class Writer:
+    """Writes one file, all or nothing: `with Writer(path, "table") as w: w.array("filters/size", size)`.
+
+    `kind` says what the file holds.  On leaving without an exception the file appears under `path`; otherwise nothing does.
+    `digest` is set after that.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], kind: str) -> None:
+        self.path = Path(path)
+        self.digest = ""
+        self._temporary = _temporary_of(self.path)
+        self._kind = kind
+        self._attributes: dict[str, int | str | float] = {}
+        self._crcs: dict[str, str] = {}
+        self._open_columns: list[Column] = []
+        self._unsynced = 0
+
+    def __enter__(self) -> Writer:
+        if not self.path.parent.is_dir():
+            raise StorageError(f"{self.path}: the directory {self.path.parent} does not exist; create it first")
+        if self.path.is_dir():
+            raise StorageError(f"{self.path}: cannot be written: it is a directory; give the name of a file in it")
+        try:
+            with self._reported():
+                self._file = _create(self._temporary)
+        except StorageError:
+            self._temporary.unlink(missing_ok=True)
+            raise
+        self._descriptor = self._file.id.get_vfd_handle()
+        return self
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """Errors of the file system, which HDF5 raises in two shapes, as StorageError."""
+        try:
+            yield
+        except (OSError, RuntimeError) as error:
+            raise StorageError(f"{self.path}: cannot be written: {reason_of(error)}") from error
+
+    def attribute(self, name: str, value: int | str | float) -> None:
+        """A root attribute: an integer, a float or a short ASCII string."""
+        if name in _RESERVED:
+            raise ValueError(f"{name!r} is written by the storage layer")
+        self._attributes[name] = value
+
+    def array(self, name: str, values: Array, *, contiguous: bool = False) -> None:
+        """A whole dataset.
+
+        `contiguous` leaves out HDF5's own chunk checksums so that the bytes can be mapped from the file.
+        """
+        values = np.ascontiguousarray(values)
+        self._need(values.nbytes)
+        layout: dict[str, Any] = {}
+        if values.size and not contiguous:
+            rows = max(1, min(len(values), CHUNK_BYTES * len(values) // values.nbytes))
+            layout = {"chunks": (rows, *values.shape[1:]), "fletcher32": True}
+        with self._reported():
+            self._file.create_dataset(name, data=values, **layout)
+            self._seal(name, zlib.crc32(bytes_of(values)))
+
+    def column(self, name: str, dtype: np.dtype[Any]) -> Column:
+        """A dataset that grows: `append` arrays to it until the writer closes."""
+        with self._reported():
+            column = Column(self, name, dtype)
+        self._open_columns.append(column)
+        return column
+
+    def _need(self, n_bytes: int) -> None:
+        with self._reported():
+            free = shutil.disk_usage(self.path.parent).free
+        if free < n_bytes + 2**16:
+            raise StorageError(
+                f"{self.path}: disk full: {n_bytes:,} bytes to write, {free:,} free; make room or write elsewhere"
+            )
+
+    def _written(self, n_bytes: int) -> None:
+        """A column has written so much.  Now and then the disk gets it, so that the end does not have to wait for all."""
+        self._unsynced += n_bytes
+        if self._unsynced >= SYNC_BYTES:
+            os.fdatasync(self._descriptor)
+            self._unsynced = 0
+
+    def _seal(self, name: str, crc: int) -> None:
+        dataset = self._file[name]
+        dataset.attrs.create("crc32", np.uint32(crc))
+        self._crcs[name] = line_of(name, dataset, crc)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                with self._reported():
+                    self._finish()
+        finally:
+            self._abandon()
+
+    def _finish(self) -> None:
+        for column in self._open_columns:
+            column.close()
+        attributes = {"magic": MAGIC.decode(), "kind": self._kind, "format_version": FORMAT_VERSION, **self._attributes}
+        self.digest = digest_of(self._crcs.values(), attributes)
+        for name, value in {**attributes, "digest": self.digest}.items():
+            self._file.attrs.create(name, np.bytes_(value.encode()) if isinstance(value, str) else value)
+        self._file.flush()
+        self._file.attrs.create("complete", np.uint8(1))
+        self._file.close()
+        with self._temporary.open("rb") as handle:
+            os.fsync(handle.fileno())
+        self._temporary.replace(self.path)
+
+    def _abandon(self) -> None:
+        """Close and remove the temporary file, unless it has become the final one.
+
+        HDF5 cannot close a file that it cannot write, and crashes the process at its end if it was not closed.  So what it
+        still wants to write to a file that nobody will read goes to the null device.
+        """
+        if self._file:
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, self._descriptor)
+            os.close(null)
+            with suppress(OSError, RuntimeError):
+                self._file.close()
+        self._temporary.unlink(missing_ok=True)
+
+
+class Column:
+    """A growing dataset of a `Writer`.
+
+    Full chunks go to the file as they come; the file's bytes depend only on the values, not on how they were split over
+    calls of `append`.
+    """
+
+    def __init__(self, writer: Writer, name: str, dtype: np.dtype[Any]) -> None:
+        self._writer, self._name = writer, name
+        self._dtype = np.dtype(dtype)
+        self._rows = CHUNK_BYTES // self._dtype.itemsize
+        self._pending = np.empty(self._rows, self._dtype)
+        self._n_pending = 0
+        self._crc = 0
+        self._dataset = writer._file.create_dataset(name, (0,), self._dtype, maxshape=(None,), chunks=(self._rows,))
+        self.n_rows = 0
+
+    def append(self, values: Array) -> None:
+        """Add values at the end."""
+        values = np.ascontiguousarray(values, self._dtype)
+        self._crc = zlib.crc32(bytes_of(values), self._crc)
+        at = 0
+        while at < len(values):
+            take = min(len(values) - at, self._rows - self._n_pending)
+            self._pending[self._n_pending : self._n_pending + take] = values[at : at + take]
+            self._n_pending += take
+            at += take
+            if self._n_pending == self._rows:
+                self._flush()
+
+    def _flush(self) -> None:
+        self._writer._need(self._n_pending * self._dtype.itemsize)
+        self._pending[self._n_pending :] = 0
+        with self._writer._reported():
+            self._dataset.resize((self.n_rows + self._n_pending,))
+            self._dataset.id.write_direct_chunk((self.n_rows,), bytes_of(self._pending))
+            self._writer._written(self._pending.nbytes)
+        self.n_rows += self._n_pending
+        self._n_pending = 0
+
+    def close(self) -> None:
+        """Write what is left; called by the writer."""
+        if self._n_pending:
+            self._flush()
+        self._writer._seal(self._name, self._crc)
+
+
+def write_index(path: Path, kind: str, parts: Iterable[Part], attributes: Mapping[str, int | str]) -> None:
+    """Write the index that makes one file of `parts`, in this order; they must already lie in `parts_directory(path)`."""
+    parts = list(parts)
+    with Writer(path, kind) as writer:
+        for name, value in attributes.items():
+            writer.attribute(name, value)
+        writer.array("parts/name", np.array([p.name.encode() for p in parts], "S"))
+        writer.array("parts/rows", np.array([p.rows for p in parts], np.int64))
+        writer.array("parts/digest", np.array([p.digest.encode() for p in parts], "S64"))
+
+
+def _create(path: Path) -> h5py.File:
+    """An empty file whose data is written when it is given, not when its dataset is closed.
+
+    HDF5 reports a failed write in the first case and crashes in the second: hence neither a chunk cache nor a sieve buffer.
+    """
+    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    access.set_libver_bounds(h5py.h5f.LIBVER_V110, h5py.h5f.LIBVER_V110)
+    access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
+    access.set_cache(0, 0, 0, 0.0)
+    access.set_sieve_buf_size(0)
+    creation = h5py.h5p.create(h5py.h5p.FILE_CREATE)
+    creation.set_obj_track_times(False)  # the same values are the same bytes, whenever they are written
+    return h5py.File(h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_TRUNC, fcpl=creation, fapl=access))

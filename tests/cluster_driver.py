@@ -1,4 +1,4 @@
-"""A rank of `tests/test_cluster.py`: calls `cluster.run` as the command line does, with engines made for the test.
+"""A rank of the tests in `tests/cluster`: calls `cluster.run` as the command line does, with engines made for the test.
 
     python -m mpi4py cluster_driver.py TABLE EVENTS OUTPUT key=value ...
 

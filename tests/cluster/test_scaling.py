@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cluster import environment, execute, needs_mpirun
+from mpirun import environment, execute, needs_mpirun
 
 from mpi_match import mpirun, scaling
 from mpi_match.event_table import EventTable

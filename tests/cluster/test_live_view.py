@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cluster import FLAGS, MPIRUN, TIMEOUT_S, Inputs, environment, inputs, needs_mpirun
+from mpirun import FLAGS, MPIRUN, TIMEOUT_S, environment, needs_mpirun
+from run_inputs import Inputs
 
 from mpi_match import screen as screens
 from mpi_match.live_view import LAST_INCIDENTS, LiveView, Pace, frame
@@ -23,8 +24,6 @@ from mpi_match.screen import Screen, terminal_size
 from mpi_match.standing import Share, Standing
 from mpi_match.terminal import byte_size, clock_time
 from mpi_match.watch import Watch
-
-__all__ = ["inputs"]  # a fixture
 
 
 class Clock:

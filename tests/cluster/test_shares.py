@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.shares import device_share, local_ranks_in, places_on_host, shared_gpu, thread_share
+from mpi_match.cluster.shares import device_share, has_own_core, local_ranks_in, places_on_host, shared_gpu, thread_share
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,19 @@ from mpi_match.cluster.shares import device_share, local_ranks_in, places_on_hos
 def test_cores_are_divided_fairly(cores: list[range], threads: list[int]) -> None:
     sets = [frozenset(each) for each in cores]
     assert [thread_share(worker, sets) for worker in range(len(sets))] == threads
+
+
+@pytest.mark.parametrize(
+    ("cores", "expected"),
+    [
+        ([{0, 1}, {0, 1}], [True, True]),  # two ranks that may both run anywhere on two cores
+        ([{0, 1}, {0, 1}, {0, 1}], [False, False, False]),
+        ([{0}, {0}, {1, 2}], [False, False, True]),  # bound, two of them to the same core
+    ],
+)
+def test_a_rank_keeps_a_core_busy_only_if_none_is_left_without(cores: list[set[int]], expected: list[bool]) -> None:
+    given_cores = [frozenset(each) for each in cores]
+    assert [has_own_core(rank, given_cores) for rank in range(len(cores))] == expected
 
 
 def test_two_workers_on_one_gpu_are_named() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from bench.worker_kills import Files, Run, is_running, measure
-from mpirun import DRIVER, FLAGS, MPIRUN, OPEN_MPI, execute, needs_mpirun, said
+from mpirun import DRIVER, FLAGS, MPIRUN, OPEN_MPI, TIMEOUT_S, ULFM, execute, has_ulfm, needs_mpirun, said
 
 from mpi_match.cluster import interruption, patience
 from mpi_match.cluster.interruption import interrupts_noted, terminate_as_interrupt
@@ -20,26 +20,6 @@ from mpi_match.cluster.patience import Silence
 from mpi_match.matches import MatchesFile
 from mpi_match.run_report import read_report
 from mpi_match.storage import parts_directory
-
-TIMEOUT_S = 120
-"""No deadline of the product: what a test waits on a machine that has much else to do."""
-ULFM = ("--with-ft", "ulfm")
-
-
-def _has_ulfm() -> bool:
-    """Does this launcher keep a job that loses a rank, and tell the others?"""
-    if not OPEN_MPI:
-        return False
-    done = execute([str(MPIRUN), *FLAGS, *ULFM, "-n", "1", "env"])
-    return done.returncode == 0 and "OMPI_MCA_mpi_ft_enable=" in done.stdout
-
-
-@pytest.fixture(scope="module")
-def ulfm() -> tuple[str, ...]:
-    """The flags for fault tolerance."""
-    if not _has_ulfm():
-        pytest.skip("this MPI has no fault tolerance (ULFM): Open MPI 5 has")
-    return ULFM
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +204,7 @@ def test_workers_leave_when_nothing_is_heard_of_the_master(files: Files, tmp_pat
 @needs_mpirun
 @pytest.mark.parametrize("flags", [(), ULFM], ids=["plain", "ulfm"])
 def test_an_interrupted_run_ends_within_seconds(flags: tuple[str, ...], files: Files, tmp_path: Path) -> None:
-    if flags and not _has_ulfm():
+    if flags and not has_ulfm():
         pytest.skip("this MPI has no fault tolerance (ULFM): Open MPI 5 has")
     with Run.of(files, tmp_path / "matches.h5", 3, flags=flags) as run:
         run.begun(TIMEOUT_S)
@@ -245,7 +225,7 @@ def test_an_interrupted_run_ends_within_seconds(flags: tuple[str, ...], files: F
 @needs_mpirun
 @pytest.mark.parametrize("flags", [(), ULFM], ids=["plain", "ulfm"])
 def test_a_rank_that_dies_before_the_first_batch_ends_the_run(flags: tuple[str, ...], files: Files, tmp_path: Path) -> None:
-    if flags and not _has_ulfm():
+    if flags and not has_ulfm():
         pytest.skip("this MPI has no fault tolerance (ULFM): Open MPI 5 has")
     output = tmp_path / "matches.h5"
     ranks = (sys.executable, "-m", "mpi4py", DRIVER, files.table, files.events, output, "engine=dying")

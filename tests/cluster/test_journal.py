@@ -488,13 +488,13 @@ except ClusterError as error:
 
 @pytest.mark.parametrize(("limit", "full", "n_answered"), [(500, "journal", 20), (900, "journal", 55), (2000, "", 60)])
 def test_a_full_disk_is_one_line_and_what_was_answered_is_kept(
-    limit: int, full: str, n_answered: int, tmp_path: Path, undisturbed: bytes, repository: Path
+    limit: int, full: str, n_answered: int, tmp_path: Path, undisturbed: bytes
 ) -> None:
     """By a limit on the size of files, which fails the same calls; the journal reaches it first or the file of matches."""
     path = tmp_path / "matches.h5"
     script = [sys.executable, "-c", FULL, str(path), str(limit)]
     for _ in range(2):
-        done = subprocess.run(script, cwd=repository / "tests", check=False, capture_output=True, text=True)
+        done = subprocess.run(script, cwd=Path(__file__).parent, check=False, capture_output=True, text=True)
         name = f"{path}.{full}".rstrip(".")
         assert (done.returncode, done.stdout) == (0, f"4 {name}: cannot be written: File too large\n")
         assert f"{path} is incomplete: {n_answered} of 60 events are answered and kept" in done.stderr

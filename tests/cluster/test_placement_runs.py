@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 from bench.worker_kills import Files, Run
-from mpirun import alone, execute, launch, needs_mpirun, said
-from test_cluster import Changing, Inputs, changing, expected, expected_with_changes, inputs
-from test_failures import TIMEOUT_S, ulfm
+from mpirun import TIMEOUT_S, alone, execute, launch, needs_mpirun, said
+from run_inputs import Changing, Inputs
 
 from mpi_match.cluster import ClusterError, RunOptions
 from mpi_match.cluster.division import Division
@@ -22,8 +21,6 @@ from mpi_match.large_table import LargeTable
 from mpi_match.matches import MatchesFile
 from mpi_match.storage import Writer
 from mpi_match.table import Table
-
-__all__ = ["changing", "expected", "expected_with_changes", "inputs", "ulfm"]
 
 pytestmark = [pytest.mark.mpi, needs_mpirun]
 

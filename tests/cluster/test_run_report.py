@@ -12,14 +12,13 @@ import h5py
 import numpy as np
 import pytest
 from clock import Clock
-from test_cluster import Inputs, execute, inputs, launch, needs_mpirun
+from mpirun import execute, launch, needs_mpirun
+from run_inputs import Inputs
 
 from mpi_match import run_figure
 from mpi_match.run_report import TICKS, Recorded, RunReport, gap_s, read_report
 from mpi_match.standing import KEPT, KINDS, Share, Standing
 from mpi_match.storage import StorageError
-
-__all__ = ["inputs"]  # a fixture
 
 
 @pytest.fixture

@@ -1,0 +1,83 @@
+"""`bench` and `compile`: what the commands hand on, and what they print."""
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from command_line import mpi_match, only_line
+
+from mpi_match import doctor
+
+
+def test_bench_prints_a_json_line_for_each_result():
+    few = ["--filters", 200, "--events", 50, "--repetitions", 1, "--check", 2]
+    result = mpi_match("bench", "ccm", "ccm-strings", "--engine", "counting", *few)
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(f["scenario"], f["engine"], f["n_filters"]) for f in found] == [
+        ("ccm", "counting", 200),
+        ("ccm-strings", "counting", 200),
+    ]
+    assert "Events/s" in result.stderr
+
+
+def test_bench_adds_to_a_file(tmp_path):
+    few = ["--filters", 100, "--events", 20, "--repetitions", 1, "--check", 1, "-o", tmp_path / "bench.jsonl"]
+    for _ in range(2):
+        assert mpi_match("bench", "ccm", "--engine", "counting", *few).stdout == ""
+    assert len((tmp_path / "bench.jsonl").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    "command", [["subscriptions", "a.jsonl"], *([what, "a.jsonl", "--table", "t.h5"] for what in ("events", "changes"))]
+)
+def test_compile_without_spark_says_what_fixes_it(monkeypatch, command):
+    missing = doctor.Finding(
+        "Java", False, "no Java", False, "`mpi-match compile`", "apt-get install -y openjdk-17-jre-headless"
+    )
+    monkeypatch.setattr(doctor, "SPARK_CHECKS", (lambda: missing,))
+    line = only_line(mpi_match("compile", *command, "-o", "o.h5", code=5))
+    assert "no Java" in line
+    assert "apt-get install" in line
+
+
+def test_compile_hands_its_arguments_to_the_job(monkeypatch, tmp_path):
+    from spark_prep import CompileSummary
+
+    class Job:
+        def compile_subscriptions(self, inputs, output, **options):
+            calls.append((inputs, output, options))
+            return CompileSummary(4, 3, 9, 2, 0, 1, Path("o.h5.rejects"), 0.5)
+
+        def compile_events(self, inputs, table, output, **options):
+            calls.append((inputs, table, output, options))
+            return CompileSummary(5, 0, 0, 0, 5, 0, None, 0.5)
+
+        def compile_changes(self, inputs, table, output, **options):
+            calls.append((inputs, table, output, options))
+            return CompileSummary(2, 1, 3, 1, 0, 0, None, 0.5, 4)
+
+    calls = []
+    monkeypatch.setattr("mpi_match.cli_compile._spark_job", Job)
+    common = {"format": "json", "rejects": Path("r"), "strict": True, "master": "local[1]", "partitions": 3}
+    flags = ["--format", "json", "--rejects", "r", "--strict", "--master", "local[1]", "--partitions", 3, "--json"]
+    result = mpi_match("compile", "subscriptions", "a", "b/*.gz", "-o", "o.h5", *flags)
+    assert calls.pop() == (["a", "b/*.gz"], Path("o.h5"), common)
+    assert json.loads(result.stdout)["rejected"] == 1
+    assert "1 row rejected, with reasons in o.h5.rejects" in result.stderr
+    mpi_match("compile", "events", "a", "--table", "t.h5", "-o", "e.h5", "--location", "x,y", "--id", "n")
+    unset = {"format": None, "rejects": None, "strict": False, "master": None, "partitions": None}
+    assert calls.pop() == (["a"], Path("t.h5"), Path("e.h5"), {"location": "x,y", "id": "n", **unset})
+    result = mpi_match("compile", "changes", "a", "--table", "t.h5", "-o", "c.h5", "--strict", "--json")
+    unset = {"rejects": None, "strict": True, "master": None}
+    assert calls.pop() == (["a"], Path("t.h5"), Path("c.h5"), unset)
+    assert json.loads(result.stdout)["changes"] == 4
+    assert "4 changes; 1 filter added" in result.stderr
+
+
+@pytest.mark.skipif(find_spec("pyspark") is None, reason="pyspark is not installed")
+def test_compile_knows_the_formats_that_spark_reads():
+    from mpi_match.cli_compile import FORMATS
+    from spark_prep import sources
+
+    assert FORMATS == sources.FORMATS

@@ -1,0 +1,66 @@
+"""`doctor`: what this machine has, and the command for what it has not."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+from command_line import mpi_match
+
+from mpi_match import doctor, engines
+
+
+def test_doctor_finds_what_this_machine_has():
+    findings = {f["name"]: f for f in json.loads(mpi_match("doctor", "--json").stdout)["findings"]}
+    assert {"Python", "numpy", "numba", "h5py", "mpi4py", "MPI", "GPU", "Java", "pyspark"} <= set(findings)
+    assert findings["Python"]["ok"]
+    assert "HDF5" in findings["h5py"]["found"]
+    assert all(f["ok"] or f["fix"] or f["name"] == "GPU" for f in findings.values())
+
+
+def test_doctor_names_what_is_missing_and_the_command(monkeypatch):
+    monkeypatch.setattr(doctor, "_CHECKS", (doctor._python, doctor._package("no-such-package", "dreams", required=True)))
+    result = mpi_match("doctor", code=5)
+    ok, missing, fix = result.stdout.splitlines()
+    assert ok.startswith("ok       Python")
+    assert missing.startswith("MISSING  no-such-package")
+    assert "needed for dreams" in fix
+    assert "-m pip install 'no-such-package'" in fix
+
+
+def test_doctor_reads_java_versions(monkeypatch, tmp_path):
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert doctor.java_version() is None
+    for said, version in (('openjdk version "17.0.15" 2025-04-15', 17), ('java version "1.8.0_392"', 1), ("nonsense", None)):
+        java.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
+        java.chmod(0o755)
+        assert doctor.java_version() == version
+        assert doctor._java().ok == (version == 17)
+    assert "point JAVA_HOME at" in doctor._java().fix
+
+
+@pytest.mark.parametrize(("newest", "well"), [("13.0", True), ("12.9", True), ("12.4", False), ("11.8", False)])
+def test_doctor_compares_the_driver_with_the_compiler_of_kernels(monkeypatch, newest, well):
+    card = SimpleNamespace(index=0, name="NVIDIA H200", memory_bytes=140 << 30)
+    fake = SimpleNamespace(driver_versions=lambda: ("550.1", newest), visible_gpus=lambda: [card])
+    monkeypatch.setattr(engines, "_cuda", fake, raising=False)
+    monkeypatch.setitem(sys.modules, "mpi_match.engines._cuda", fake)
+    monkeypatch.setattr(doctor, "_cuda_compiler", lambda: "12.9")
+    found = doctor._gpu()
+    assert found.ok == well
+    assert f"0: NVIDIA H200, 140 GiB; driver 550.1, CUDA {newest}" in found.found
+    assert ("update the driver" in found.fix) != well
+
+
+def test_doctor_without_a_gpu_says_why(monkeypatch):
+    def none():
+        raise engines.EngineError("no usable GPU on this machine: no driver")
+
+    fake = SimpleNamespace(driver_versions=none)
+    monkeypatch.setattr(engines, "_cuda", fake, raising=False)
+    monkeypatch.setitem(sys.modules, "mpi_match.engines._cuda", fake)
+    found = doctor._gpu()
+    assert (found.ok, found.required) == (False, False)
+    assert "no driver" in found.found

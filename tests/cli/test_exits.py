@@ -1,0 +1,131 @@
+"""How commands end: one line and an exit code for what was foreseen, a traceback for a mistake of the project."""
+
+import os
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+from command_line import in_a_process, mpi_match, only_line
+
+from mpi_match import engines, exits
+from mpi_match.cli import commands
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "--table", "no.h5", "--events", "no.h5", "-o", "m.h5"], "no.h5: no such file"),
+        (["match", "no.jsonl", "no.jsonl", "-o", "m.h5"], "no.jsonl: no such file"),
+        (["match", __file__, __file__, "-o", "no/m.h5"], "the directory no does not exist"),
+        (["match", ".", ".", "-o", "m.h5"], "no JSON lines in this directory"),
+        (["inspect", "no.h5"], "no.h5: no such file"),
+        (["inspect", __file__], "is not a file of mpi-match"),
+        (["export", __file__], "is not a readable HDF5 file"),
+        (["verify", "--table", "no.h5", "--events", "no.h5", "--matches", "no.h5"], "no.h5: no such file"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_3(tmp_path, monkeypatch, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    line = only_line(mpi_match(*arguments, code=3))
+    assert line.startswith("mpi-match: ")
+    assert said in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_exchanged_files_are_refused(workload):
+    files = ["--table", workload / "events.h5", "--events", workload / "table.h5", "-o", workload / "x.h5"]
+    assert "holds 'events', expected 'table'" in only_line(mpi_match("run", *files, code=3))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["generate", "nonsense", "-o", "d"], "there is no 'nonsense'; there are: ccm, ccm-strings"),
+        (["generate", "ccm"], "Missing option '-o'"),
+        (
+            ["run", "--table", "a", "--events", "b", "-o", "c", "--engine", "fast"],
+            "there is no 'fast'; there are: auto, reference",
+        ),
+        (["run", "--table", "a", "--events", "b", "-o", "c", "--credits", "0"], "0 is not in the range x>=1"),
+        (
+            ["run", "--table", "a", "--events", "b", "-o", "c", "--gpu-map", "0,-1"],
+            "'0,-1' is no list of GPU numbers such as 0,1",
+        ),
+        (
+            ["run", "--table", "a", "--events", "b", "-o", "c", "--schedule", "odd"],
+            "'odd' is not one of 'dynamic', 'static'",
+        ),
+        (["match", "a", "b", "-o", "c", "--location", "x"], "--location needs two attribute names"),
+        (["compile", "events", "a", "--table", "t", "-o", "e", "--location", "x,"], "--location needs two attribute names"),
+        (["compile", "subscriptions", "-o", "e"], "Missing argument 'IN...'"),
+        (["nonsense"], "No such command 'nonsense'"),
+    ],
+)
+def test_wrong_usage_is_code_2(arguments, said):
+    assert said in mpi_match(*arguments, code=2).stderr
+
+
+def test_an_engine_that_cannot_run_is_code_5(rows, monkeypatch):
+    def refuse(name, table, threads=None, live=False):
+        raise engines.EngineError("no GPU here")
+
+    monkeypatch.setattr("mpi_match.local.open_engine", refuse)
+    assert only_line(mpi_match("match", *rows, code=5)) == "mpi-match: no GPU here"
+
+
+@pytest.mark.parametrize("signal", [KeyboardInterrupt, "SIGTERM"])
+def test_an_interrupted_command_leaves_nothing_and_is_code_130(rows, tmp_path, monkeypatch, signal):
+    def interrupted(*args, **kwargs):
+        if signal is KeyboardInterrupt:
+            raise KeyboardInterrupt
+        os.kill(os.getpid(), 15)
+        time.sleep(10)  # the handler runs first
+
+    monkeypatch.setattr("mpi_match.local.Events.of", interrupted)
+    assert only_line(mpi_match("match", *rows, code=130)) == "mpi-match: interrupted"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["events.jsonl", "subscriptions"]
+
+
+def test_a_mistake_in_the_project_keeps_its_traceback(rows, monkeypatch):
+    monkeypatch.setattr("mpi_match.local.Events.of", lambda block: 1 / 0)
+    result = CliRunner().invoke(commands, [*map(str, ["match", *rows])])
+    assert isinstance(result.exception, ZeroDivisionError)
+
+
+def test_exit_codes_of_foreseen_errors():
+    from mpi_match.cluster import ClusterError
+    from mpi_match.experiments import WrongAnswer
+    from mpi_match.model import ModelError
+    from mpi_match.storage import StorageError
+    from spark_prep import SparkPrepError, SparkUnavailableError
+
+    expected = {
+        StorageError("x"): 3,
+        ModelError("x"): 3,
+        SparkPrepError("x"): 3,
+        FileNotFoundError(2, "x"): 3,
+        ClusterError("x"): 1,
+        ClusterError("x", 5): 5,
+        WrongAnswer("x"): 1,
+        OSError(28, "No space left on device"): 1,
+        engines.EngineError("x"): 5,
+        SparkUnavailableError("x"): 5,
+        ValueError("x"): None,
+    }
+    assert {error: exits.exit_code_of(error) for error in expected} == expected
+
+
+def test_a_rank_that_is_not_the_first_leaves_the_talking_to_it(monkeypatch):
+    monkeypatch.setattr(exits, "QUIET_S", 0)
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    for rank, lines in (("0", 1), ("1", 0)):
+        monkeypatch.setenv("OMPI_COMM_WORLD_RANK", rank)
+        assert mpi_match("run", code=2).stderr.count("Missing option") == lines
+
+
+def test_verbose_logs_decisions_on_standard_error(workload):
+    files = ["--table", workload / "table.h5", "--events", workload / "events.h5", "-o", workload / "v.h5"]
+    done = in_a_process(sys.executable, "-m", "mpi_match", "run", "-v", "--engine", "counting", *files)
+    assert "INFO mpi_match.cluster.alone: engine counting" in done.stderr
+    assert done.stdout == ""

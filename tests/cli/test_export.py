@@ -1,0 +1,54 @@
+"""`export`: answers as JSON lines and Parquet."""
+
+import json
+import sys
+
+import pytest
+from command_line import mpi_match, only_line
+
+from mpi_match.matches import MatchesFile
+
+
+def test_export_writes_json_lines_to_standard_output(workload):
+    result = mpi_match("export", workload / "matches.h5")
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    expected = MatchesFile.load(workload / "matches.h5").rows()
+    assert rows == [{"event": i, "interfaces": labels} for i, labels in enumerate(expected)]
+    first = json.loads(mpi_match("export", workload / "filters.h5").stdout.splitlines()[0])
+    assert first == {"event": 0, "filters": MatchesFile.load(workload / "filters.h5").matches[0].tolist()}
+
+
+def test_export_adds_ids_and_writes_parquet(rows, tmp_path):
+    from mpi_match import api
+    from mpi_match.event_table import save_events
+
+    mpi_match("match", *rows, "--id", "n")
+    made = api.make_events(tmp_path / "events.jsonl", id="n", rejects=[])
+    save_events(made, tmp_path / "events.h5", api.make_table([]).vocabulary)
+    expected = [("e1", ["hot"]), ("e2", []), (None, ["hot"])]
+    output = tmp_path / "out.jsonl"
+    mpi_match("export", tmp_path / "m.h5", "--events", tmp_path / "events.h5", "-o", output)
+    found = [json.loads(line) for line in output.read_text().splitlines()]
+    assert found == [{"event": i, "id": id_, "interfaces": labels} for i, (id_, labels) in enumerate(expected)]
+
+    pq = pytest.importorskip("pyarrow.parquet")
+    mpi_match("export", tmp_path / "m.h5", "--events", tmp_path / "events.h5", "-o", tmp_path / "out.parquet")
+    assert pq.read_table(tmp_path / "out.parquet").to_pylist() == found
+    mpi_match("export", tmp_path / "m.h5", "-o", tmp_path / "out.parquet")
+    assert pq.read_table(tmp_path / "out.parquet").column_names == ["event", "interfaces"]
+
+
+def test_export_refuses_events_of_another_run(workload, tmp_path):
+    mpi_match("generate", "ccm", "-o", tmp_path, "--filters", 10, "--events", 5)
+    result = mpi_match(
+        "export", workload / "matches.h5", "--events", tmp_path / "events.h5", "-o", tmp_path / "o.jsonl", code=3
+    )
+    assert "answers 300 events" in only_line(result)
+    assert not (tmp_path / "o.jsonl").exists()
+
+
+def test_export_without_pyarrow_says_what_to_install(workload, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    line = only_line(mpi_match("export", workload / "matches.h5", "-o", tmp_path / "o.parquet", code=5))
+    assert "pip install" in line
+    assert list(tmp_path.iterdir()) == []

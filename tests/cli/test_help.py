@@ -1,0 +1,52 @@
+"""Every command and option is documented, and asking for it loads nothing heavy."""
+
+import sys
+
+import click
+from command_line import in_a_process, mpi_match
+
+from mpi_match import engines, workloads
+from mpi_match.cli import commands
+
+
+def every_command(group=commands, path=()):
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from every_command(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+def test_every_command_and_option_is_documented():
+    found = dict(every_command())
+    names = ["bench", "doctor", "export", "generate", "inspect", "match", "plot", "run", "supervise", "verify"]
+    assert set(found) == {(name,) for name in names} | {("compile", what) for what in ("subscriptions", "events", "changes")}
+    for path, command in found.items():
+        shown = mpi_match(*path, "--help").stdout
+        assert "Exit codes: 0 done" in shown, path
+        assert len(command.help.split()) >= 8, path
+        for option in command.params:
+            if isinstance(option, click.Option):
+                assert option.help, (path, option.name)
+                assert option.help[0].isupper() or ":" in option.help, (path, option.name)
+                assert all(name in shown for name in option.opts)
+        valued = [
+            o for o in command.params if isinstance(o, click.Option) and o.default not in (None, False) and not o.is_flag
+        ]
+        assert not valued or "[default: " in shown, path
+
+
+def test_help_lists_every_scenario_and_engine():
+    shown = mpi_match("generate", "--help").stdout
+    assert all(f"  {name} " in shown for name in workloads.SCENARIOS)
+    assert f"[{'|'.join(['auto', *engines.ENGINES])}]" in mpi_match("run", "--help").stdout
+
+
+def test_version():
+    assert mpi_match("--version").stdout.startswith("mpi-match ")
+
+
+def test_the_command_line_loads_none_of_the_heavy_modules():
+    heavy = "{'numba', 'numpy', 'h5py', 'mpi4py', 'mpi4py.MPI', 'pyspark'}"
+    code = f"import sys; import mpi_match.cli; print(sorted({heavy} & set(sys.modules)))"
+    assert in_a_process(sys.executable, "-c", code).stdout.strip() == "[]"

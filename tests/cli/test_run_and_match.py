@@ -1,0 +1,121 @@
+"""`run` and `match`: the same answers, a summary, and bad rows set aside; under mpirun one rank speaks."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from command_line import N_EVENTS, SUBSCRIPTIONS, mpi_match, only_line, run_in
+from mpirun import execute, launch, needs_mpirun
+
+from mpi_match.event_table import EventTable
+from mpi_match.matches import MatchesFile
+from mpi_match.model import covers
+from mpi_match.table import Table
+
+SUMMARY_KEYS = {"events", "matches", "wall_s", "events_per_s", "engine", "device", "workers", "rejected"}
+
+
+def test_run_and_match_agree_with_each_other_and_with_covers(workload, tmp_path):
+    rows = [workload / "subscriptions.jsonl", workload / "events.jsonl"]
+    result = mpi_match("match", *rows, "-o", tmp_path / "m.h5", "--engine", "counting", "--json")
+    by_rows, by_tables = MatchesFile.load(tmp_path / "m.h5"), MatchesFile.load(workload / "matches.h5")
+    assert list(by_rows.rows()) == list(by_tables.rows())
+    table = Table.load(workload / "table.h5")
+    filters = list(table.iter_filters())
+    with EventTable(workload / "events.h5", table.vocabulary) as events:
+        expected = [covers(filters, events.event(i)) for i in range(20)]
+    assert any(expected)
+    assert list(by_rows.rows())[:20] == expected
+
+    found = json.loads(result.stdout)
+    assert set(found) >= SUMMARY_KEYS
+    assert (found["events"], found["matches"], found["engine"]) == (N_EVENTS, by_tables.matches.n_matches, "counting")
+    assert (found["workers"], found["rejected"]) == (1, 0)
+
+
+def test_run_prints_its_summary_and_nothing_else_on_standard_output(workload):
+    result = run_in(workload, "again.h5", "--json", "--batch", 7, "--schedule", "static")
+    found = json.loads(result.stdout)
+    assert set(found) == SUMMARY_KEYS | {"round_trip_us", "resumed"}
+    assert found["events"] == N_EVENTS
+    assert f"{N_EVENTS} events" in result.stderr
+    assert (workload / "again.h5").read_bytes() == (workload / "matches.h5").read_bytes()
+    assert run_in(workload, "again.h5").stdout == ""
+
+
+def test_match_sets_bad_rows_aside_with_reason_file_and_line(rows, tmp_path):
+    result = mpi_match(
+        "match", *rows, "--location", "pos.x,pos.y", "--id", "n", "--rejects", tmp_path / "bad.jsonl", "--json"
+    )
+    assert list(MatchesFile.load(tmp_path / "m.h5").rows()) == [["hot", "near"], [], ["hot"]]
+    assert json.loads(result.stdout)["rejected"] == 2
+    assert "events.jsonl, line 3: the number 1e999 is beyond the range of a double" in result.stderr
+    bad = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
+    assert [(Path(b["file"]).name, b["line"]) for b in bad] == [("a.jsonl.gz", 3), ("events.jsonl", 3)]
+    assert json.loads(bad[0]["row"])["interface"] == "broken"
+
+
+def test_match_counts_the_rejects_that_it_does_not_show(rows, tmp_path):
+    (tmp_path / "events.jsonl").write_text("[]\n" * 20)
+    result = mpi_match("match", *rows)
+    assert "rejected: 16 more (--rejects FILE keeps them)" in result.stderr
+    assert result.stderr.count("rejected: ") == 6
+
+
+def test_match_filters_answers_with_filters(rows, tmp_path):
+    mpi_match("match", *rows, "--filters", "--location", "pos.x,pos.y")
+    found = MatchesFile.load(tmp_path / "m.h5")
+    assert found.attributes["unit"] == "filter"
+    assert list(found.rows()) == [["0", "1"], [], ["0"]]
+
+
+@pytest.mark.parametrize("bad", ["subscriptions", "events"])
+def test_match_strict_stops_at_a_bad_row_and_writes_nothing(rows, tmp_path, bad):
+    if bad == "events":
+        (tmp_path / "subscriptions" / "a.jsonl.gz").write_bytes(gzip.compress(json.dumps(SUBSCRIPTIONS[0]).encode()))
+    result = mpi_match("match", *rows, "--strict", code=3)
+    line = only_line(result)
+    assert "line 3: " in line
+    assert "--strict" in line
+    assert ("a.jsonl.gz" in line) == (bad == "subscriptions")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["events.jsonl", "subscriptions"]
+
+
+@pytest.mark.parametrize("flag", ["-o", "--rejects"])
+def test_inputs_are_never_overwritten(rows, tmp_path, flag):
+    before = (tmp_path / "events.jsonl").read_bytes()
+    assert "is an input" in only_line(mpi_match("match", *rows, flag, tmp_path / "events.jsonl", code=3))
+    assert (tmp_path / "events.jsonl").read_bytes() == before
+    mpi_match("match", *rows)
+    assert "is an input" in only_line(mpi_match("export", tmp_path / "m.h5", "-o", tmp_path / "m.h5", code=3))
+    assert MatchesFile.load(tmp_path / "m.h5").matches.n_events == 3
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_under_mpi_one_rank_speaks_and_the_answers_are_the_same(workload):
+    files = ["--table", workload / "table.h5", "--events", workload / "events.h5", "-o", workload / "ranks.h5"]
+    command = ("-m", "mpi4py", "-m", "mpi_match", "run", "--engine", "counting", "--batch", 50, "--json")
+    done = execute(launch(3, *files, python=command))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["events"], found["workers"]) == (N_EVENTS, 2)
+    assert done.stderr.count("ranks.h5 written") == 1
+    assert (workload / "ranks.h5").read_bytes() == (workload / "matches.h5").read_bytes()
+
+
+@pytest.mark.mpi
+@needs_mpirun
+@pytest.mark.parametrize("error", ["RuntimeError('boom')", "FileNotFoundError(2, 'No such file', 'lost')"])
+def test_under_mpi_an_error_on_one_rank_ends_all_of_them_also_without_python_m_mpi4py(tmp_path, error):
+    script = tmp_path / "waits.py"
+    script.write_text(
+        "import click\nfrom mpi4py import MPI\nfrom mpi_match.exits import Command, run_as_program\n"
+        "@click.command(cls=Command)\ndef waits():\n    if MPI.COMM_WORLD.rank == 1:\n"
+        f"        raise {error}\n    MPI.COMM_WORLD.barrier()\nrun_as_program(waits)\n"
+    )
+    done = execute(launch(2, python=(script,)))
+    assert done.returncode == (1 if "boom" in error else 3)
+    assert ("boom" in done.stderr) == ("boom" in error)
+    assert ("mpi-match: lost: No such file" in done.stderr) == ("lost" in error)

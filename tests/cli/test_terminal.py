@@ -1,0 +1,41 @@
+"""What people are shown: a bar where it helps, and numbers that can be read."""
+
+import io
+import sys
+
+import pytest
+
+from mpi_match import terminal
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("patience", [0, 60])
+def test_a_bar_is_shown_on_a_terminal_for_what_takes_long(monkeypatch, patience):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setattr(terminal, "PATIENCE_S", patience)
+    with terminal.Progress("events") as progress:
+        for done in range(11):
+            progress(done, 10)
+    assert ("10/10" in sys.stderr.getvalue()) == (patience == 0)
+
+
+def test_no_bar_is_shown_elsewhere(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(terminal, "PATIENCE_S", 0)
+    with terminal.Progress("events") as progress:
+        progress(10, 10)
+    assert sys.stderr.getvalue() == ""
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(2e-6, "2 µs"), (0.0123, "12.3 ms"), (65.0, "65.00 s")])
+def test_durations_are_readable(seconds, said):
+    assert terminal.seconds(seconds) == said
+
+
+@pytest.mark.parametrize(("rate", "said"), [(850, "850 events/s"), (12345, "12.3 k events/s"), (4.2e6, "4.2 M events/s")])
+def test_rates_are_readable(rate, said):
+    assert terminal.rate(rate) == said

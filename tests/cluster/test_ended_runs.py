@@ -1,0 +1,72 @@
+"""Runs that end halfway: what was answered is kept, and the output is never half a file."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from mpirun import TIMEOUT_S, alone, environment, execute, launch, needs_mpirun, said
+from run_inputs import KEPT, Inputs, leftovers, plain_events
+
+from mpi_match.cluster import FEEDS
+from mpi_match.event_table import BLOCK_EVENTS, save_events
+from mpi_match.storage import Reader, Writer
+from mpi_match.table import Table
+
+
+@pytest.mark.mpi
+@needs_mpirun
+@pytest.mark.parametrize("feed", FEEDS)
+def test_damage_met_halfway_stops_all_ranks(feed: str, inputs: Inputs, tmp_path: Path) -> None:
+    events, output = tmp_path / "events.h5", tmp_path / "matches.h5"
+    save_events(plain_events(3 * BLOCK_EVENTS), events, Table.load(inputs.table).vocabulary)
+    with Reader(events, "events") as reader:
+        at = reader.mapped("encoded/attributes").offset + 4 * (2 * BLOCK_EVENTS + 5)  # type: ignore[attr-defined]
+    content = bytearray(events.read_bytes())
+    content[at] ^= 1
+    events.write_bytes(content)
+    done = execute(launch(3, inputs.table, events, output, "engine=null", "batch=5000", f"feed={feed}"))
+    assert done.returncode == 3
+    *kept, reason = said(done).splitlines()
+    assert "encoded events 131072 to 196608 are damaged" in reason
+    assert leftovers(output) == ([] if feed == "shared" else KEPT)  # where all is read before anything is matched
+    assert len(kept) == (feed != "shared")
+    assert all("of 196,608 events are answered and kept in matches.h5.journal" in line for line in kept)
+
+
+@pytest.mark.mpi
+@needs_mpirun
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_an_interrupted_run_leaves_its_journal_and_can_be_taken_up_again(ranks: int, inputs: Inputs, tmp_path: Path) -> None:
+    output = tmp_path / "matches.h5"
+    command = launch(ranks, inputs.table, inputs.events, output, "engine=slow", "batch=1")
+    if ranks == 1:
+        command = alone(inputs.table, inputs.events, output, "engine=slow", "batch=1")
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not leftovers(output) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert leftovers(output) != ["matches.h5"], "the run ended before it could be interrupted"
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode != 0
+    assert leftovers(output) == KEPT
+    done = execute(alone(inputs.table, inputs.events, output, "engine=null", "batch=1", "resume=1"))
+    assert done.returncode == 0, done.stderr
+    assert 0 < json.loads(done.stdout)["resumed"] < 300
+    undisturbed = tmp_path / "undisturbed.h5"
+    assert execute(alone(inputs.table, inputs.events, undisturbed, "engine=null", "batch=1")).returncode == 0
+    assert output.read_bytes() == undisturbed.read_bytes()
+    assert leftovers(output) == ["matches.h5", "matches.h5.run.json"]
+
+
+def test_a_written_file_is_never_half_a_file(tmp_path: Path, inputs: Inputs) -> None:
+    """What the interrupted run relies on: the output has its name only when it is whole."""
+    with pytest.raises(KeyboardInterrupt), Writer(tmp_path / "matches.h5", "matches"):
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,90 @@
+"""Events in memory that the ranks of a host share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mpirun import execute, launch, needs_mpirun, said
+from run_inputs import Inputs, leftovers, plain_events
+
+from mpi_match.event_table import save_events
+from mpi_match.table import Table
+
+
+@pytest.mark.mpi
+@needs_mpirun
+@pytest.mark.parametrize("other_table", [False, True])
+def test_events_that_no_host_has_memory_for_are_refused(other_table: bool, inputs: Inputs, tmp_path: Path) -> None:
+    """Known beforehand where the events are encoded, and met on the way where they are encoded again."""
+    events, output = tmp_path / "events.h5", tmp_path / "matches.h5"
+    save_events(
+        plain_events(300_000),
+        events,
+        Table.from_filters([]).vocabulary if other_table else Table.load(inputs.table).vocabulary,
+    )
+    left = f"left_bytes={2**28 + 2**21}"  # some for everybody else, and some for the table
+    done = execute(launch(3, inputs.table, events, output, "engine=null", "batch=1000", "feed=shared", left))
+    assert done.returncode == 1
+    assert "no memory for the events: " in said(done)
+    assert "use --feed file or --feed master" in said(done)
+    assert len(said(done).splitlines()) == 1 + other_table
+    assert leftovers(output) == []
+
+
+HOSTS = """
+import sys
+from pathlib import Path
+import numpy as np
+from mpi4py import MPI
+from mpi_match.batch import EventBatch
+from mpi_match.cluster import RunOptions, channel, host_memory
+from mpi_match.cluster.consensus import Ended
+from mpi_match.cluster.event_copy import share_events
+from mpi_match.cluster.job import Job
+from mpi_match.cluster.topology import Topology
+
+*files, full, piece_bytes = sys.argv[1:]
+channel.PIECE_BYTES = int(piece_bytes)
+comm = MPI.COMM_WORLD
+node = comm.Split(comm.rank // 2)
+leaders = comm.Split(0 if node.rank == 0 else MPI.UNDEFINED)
+found = Topology.find(comm)
+topology = Topology(**{**vars(found), "node": node, "leaders": leaders})
+if str(comm.rank // 2) == full:
+    host_memory.left_bytes = lambda: 0
+options = RunOptions(*map(Path, files), batch=37, feed="shared")
+try:
+    if comm.rank == 0:
+        with Job(options) as job:
+            copy = share_events(topology, job)
+            expected = [job.events.batch(*job.extent(i)).to_wire() for i in range(job.n_batches)]
+    else:
+        copy, expected = share_events(topology, None), None
+except Ended as ended:
+    if comm.rank == 0:
+        print(ended)
+    sys.exit(0)
+expected = comm.bcast(expected)
+assert len(copy.starts) == len(expected) + 1
+for batch, wire in enumerate(expected):
+    there, published = (EventBatch.from_wire(each) for each in (copy.wire(batch), wire))
+    for name in ("offsets", "attributes", "location"):
+        assert np.array_equal(getattr(there, name), getattr(published, name), equal_nan=True)
+    assert vars(there)["widest"] == published.widest
+assert not copy.memory.flags.writeable
+print("copied")
+"""
+
+
+@pytest.mark.mpi
+@needs_mpirun
+@pytest.mark.parametrize(("full", "n_copied"), [("nobody", 6), ("0", 0), ("2", 0)])
+def test_every_host_has_the_events_once(full: str, n_copied: int, inputs: Inputs, tmp_path: Path) -> None:
+    """Three hosts of two ranks, pretended: ranks of one machine that do not share memory."""
+    files = (inputs.table, inputs.events, tmp_path / "matches.h5")
+    done = execute(launch(6, *files, full, 1000, python=("-m", "mpi4py", "-c", HOSTS)))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("copied") == n_copied
+    assert done.stdout.count("no memory for the events: ") == (n_copied == 0)
+    assert ("rank 4 on" in done.stdout) == (full == "2")

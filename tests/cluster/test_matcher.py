@@ -1,0 +1,54 @@
+"""The matcher's side of a worker: answers in time, and filters that stay."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+from mpirun import TIMEOUT_S
+from run_inputs import plain_events
+
+from mpi_match.batch import EventBatch
+from mpi_match.change_log import ChangeLog
+from mpi_match.changes import Change
+from mpi_match.cluster.matcher import Matched, Matcher, Received, ShortMatcher
+from mpi_match.engines import open_engine
+from mpi_match.model import make_filter
+from mpi_match.rows import ChangeRow
+from mpi_match.table import Table
+
+
+def test_looking_for_an_answer_ends_in_time() -> None:
+    """Workers look for some microseconds at a time; one look that waits for an answer would leave MPI without a driver."""
+    table, nothing = Table.from_filters([]), np.empty(0, np.uint8)
+    matcher = Matcher(lambda: open_engine("counting", table), table.vocabulary, filters=False)
+    answer = Matched(Received(0, 0, False, nothing, lambda: EventBatch(nothing, nothing, None, 0), None), nothing, nothing)
+
+    def look() -> None:
+        for _ in range(100_000):  # SimpleQueue waits for ever once in some ten thousand times
+            matcher._done.put(answer)
+            assert matcher.get() is answer
+            assert matcher.get(1e-9) is None
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    looking.join(TIMEOUT_S)
+    assert not looking.is_alive()
+
+
+def test_an_added_filter_outlives_the_buffer_that_it_came_in() -> None:
+    table = Table.from_filters([make_filter("a", [["n3", "<", 3]])])
+    events = plain_events(6).encode(table.vocabulary).to_wire()
+    rows = [ChangeRow(Change.ADD, filters=(make_filter("b", [["n3", ">", 3]]),))]
+    changes = ChangeLog.of(table, rows, []).stream(table).within(0, 1).to_wire()
+    matcher = ShortMatcher(lambda: open_engine("reference", table, live=True), table.vocabulary, filters=False)
+    matcher.engine()
+    answers = []
+    for told in (changes, np.empty(0, np.uint8)):
+        matcher.put(Received(0, 0, False, told, lambda: EventBatch.from_wire(events), None))
+        matched = matcher.get()
+        assert matched is not None
+        assert matched.error is None
+        answers.append((matched.counts.tolist(), matched.ids.tolist()))
+        changes[:] = 255
+    assert answers == [([1, 1, 1, 0, 1, 1], [0, 0, 0, 1, 1])] * 2

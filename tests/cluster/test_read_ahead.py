@@ -1,0 +1,72 @@
+"""Batches read ahead, what ends in any order, and buffers that are used again."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mpi_match.cluster.feed import Buffers, InOrder, ReadAhead
+
+
+def test_batches_are_read_once_in_the_order_asked_for() -> None:
+    read: list[int] = []
+    with ReadAhead(lambda batch: read.append(batch) or batch * 10, 1) as feed:  # type: ignore[func-returns-value]
+        feed.want([0, 1, 2])
+        feed.want([1, 2, 3])
+        assert [feed.take(batch) for batch in (1, 0, 2, 3)] == [10, 0, 20, 30]
+        assert read == [0, 1, 2, 3]
+        feed.want([4])
+        while not feed.is_ready(4):
+            time.sleep(0.001)
+
+
+def test_what_reading_raises_is_raised_where_the_batch_is_taken() -> None:
+    with ReadAhead(lambda batch: 1 // batch) as feed:
+        feed.want([0, 1])
+        assert feed.take(1) == 1
+        with pytest.raises(ZeroDivisionError):
+            feed.take(0)
+
+
+def test_with_no_thread_a_batch_is_read_when_it_is_asked_for() -> None:
+    read: list[int] = []
+    with ReadAhead(lambda batch: read.append(batch) or 1 // batch, 0) as feed:  # type: ignore[func-returns-value]
+        feed.want([2, 0])
+        assert read == [2, 0]
+        assert feed.is_ready(0)
+        assert feed.take(2) == 0
+        with pytest.raises(ZeroDivisionError):
+            feed.take(0)
+
+
+@given(st.permutations(range(8)), st.lists(st.booleans(), min_size=40, max_size=40))
+def test_what_ends_in_any_order_is_given_on_in_that_of_beginning(order: list[int], ends: list[bool]) -> None:
+    in_order, begun, given_on, rest = InOrder[int](), 0, [], list(order)
+    for end in ends:
+        ready = [number for number in rest if number < begun]
+        if end and ready:
+            rest.remove(ready[0])
+            given_on += in_order.end(ready[0], -ready[0])
+            assert given_on == [-i for i in range(min([*rest, 8]))]
+        elif begun < 8:
+            in_order.begin(begun)
+            begun += 1
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 5000)), max_size=80))
+def test_buffers_are_large_enough_aligned_and_no_more_than_were_needed_at_once(steps: list[tuple[bool, int]]) -> None:
+    buffers, taken, most = Buffers(), [], 0
+    for give, n_bytes in steps:
+        if give and taken:
+            buffers.give(taken.pop(0))
+            continue
+        buffer = buffers.take(n_bytes)
+        assert len(buffer) >= n_bytes
+        assert buffer.ctypes.data % 8 == 0
+        assert all(buffer is not other for other in taken)
+        taken.append(buffer)
+        most = max(most, len(taken))
+        assert len(taken) + len(buffers) <= most

@@ -1,0 +1,83 @@
+"""Answers written behind: in order, with bounded memory, and nothing after a failure."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from mpirun import TIMEOUT_S
+
+from mpi_match.cluster.write_behind import MOST_WAITING, WriteBehind
+from mpi_match.storage import StorageError
+
+
+@pytest.mark.parametrize("threaded", [True, False])
+def test_what_is_put_is_written_in_order(threaded: bool) -> None:
+    written: list[int] = []
+    with WriteBehind(written.append, threaded=threaded) as answers:
+        for i in range(100):
+            answers.put(i)
+        answers.finish()
+        assert written == list(range(100))
+
+
+def test_whoever_puts_waits_when_much_is_waiting() -> None:
+    may_write, put = threading.Event(), []
+    with WriteBehind(lambda _: may_write.wait(TIMEOUT_S)) as answers:
+
+        def put_all() -> None:
+            for i in range(2 * MOST_WAITING):
+                answers.put(i)
+                put.append(i)
+
+        putting = threading.Thread(target=put_all)
+        putting.start()
+        putting.join(0.2)
+        assert putting.is_alive()
+        assert len(put) <= MOST_WAITING + 1  # and the one that is being written
+        may_write.set()
+        putting.join(TIMEOUT_S)
+        answers.finish()
+    assert len(put) == 2 * MOST_WAITING
+
+
+@pytest.mark.parametrize("threaded", [True, False])
+def test_what_writing_raises_reaches_whoever_puts_and_nothing_is_written_after_it(threaded: bool) -> None:
+    written: list[int] = []
+
+    def write(i: int) -> None:
+        if i == 3:
+            raise StorageError("disk full")
+        written.append(i)
+
+    def put_all() -> None:
+        with WriteBehind(write, threaded=threaded) as answers:
+            for i in range(1000):
+                answers.put(i)
+            answers.finish()
+
+    with pytest.raises(StorageError, match="disk full"):
+        put_all()
+    assert written == [0, 1, 2]
+
+
+def test_leaving_without_finishing_drops_what_waits() -> None:
+    written: list[int] = []
+    begun, may_write = threading.Event(), threading.Event()
+
+    def write(i: int) -> None:
+        begun.set()
+        may_write.wait(TIMEOUT_S)
+        written.append(i)
+
+    def interrupted() -> None:
+        with WriteBehind(write) as answers:
+            for i in range(5):
+                answers.put(i)
+            begun.wait(TIMEOUT_S)
+            threading.Timer(0.2, may_write.set).start()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert written == [0]

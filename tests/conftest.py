@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 from clock import Clock
 from hypothesis import HealthCheck, settings
+from mpirun import launchers_directory
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -61,15 +61,11 @@ def matches_path(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def launchers_files(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A TMPDIR for each test that starts ranks.
-
-    Open MPI's launcher keeps its files under its process number.  One that was killed leaves them behind, and whoever is
-    given that number next cannot start: "The PMIx server's listener thread failed to start".
-    """
+    """A TMPDIR for each test that starts ranks."""
     if request.node.get_closest_marker("mpi") is None:
         yield
         return
-    with tempfile.TemporaryDirectory(prefix="ranks-", ignore_cleanup_errors=True) as directory:
+    with launchers_directory() as directory:
         monkeypatch.setenv("TMPDIR", directory)
         yield
 

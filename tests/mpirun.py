@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -49,6 +50,15 @@ def environment(**more: str) -> dict[str, str]:
     """The environment of a fresh shell outside of any launcher."""
     own = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHERS)}
     return {**own, "PYTHONPATH": str(TESTS.parent), "OMPI_ALLOW_RUN_AS_ROOT": "1", **more}
+
+
+def launchers_directory() -> tempfile.TemporaryDirectory[str]:
+    """A TMPDIR for one launcher, or for those of one test.
+
+    Open MPI's launcher keeps its files under its process number.  One that was killed leaves them behind, and whoever is
+    given that number next cannot start: "The PMIx server's listener thread failed to start".
+    """
+    return tempfile.TemporaryDirectory(prefix="ranks-", ignore_cleanup_errors=True)
 
 
 def launch(ranks: int, *arguments: object, python: tuple[object, ...] = ("-m", "mpi4py", DRIVER)) -> list[str]:

@@ -1,8 +1,8 @@
 """What a run survives under the MPI of this Python, with a launcher's flags as they are and with those for fault tolerance.
 
-    python tests/bench/what_survives.py [--limit 60] [-o records.jsonl]
+    python tests/bench/what_survives.py [--times 5] [--limit 40] [-o records.jsonl]
 
-A run of one master and three workers meets each of these once, when it has just begun to match:
+Runs of one master and three workers meet each of these so many times, within a second of when they began to match:
 
     worker killed    SIGKILL to a worker
     worker stopped   SIGSTOP to a worker, for good; `--deadline 1`
@@ -14,33 +14,31 @@ and one of these is what came out, in that order of preference:
     resumes    the run ended without them, and the same command with `--resume` completed them to the same bytes
     lost       neither
 
-with the exit code of the launcher, or "hangs" when it had to be ended after `--limit` seconds.  To survive the loss of a
-host is another matter, for it takes hosts: tests/hosts.
+and behind it ", mpirun stays" when the launcher had not ended `--limit` seconds after the blow and was ended.  To survive
+the loss of a host is another matter, for it takes hosts: `host_kills`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import random
 import signal
-import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS.parent), str(TESTS)]
 
-from bench.worker_kills import Files, Run
-from mpirun import MPIRUN, OPEN_MPI
+from bench.run_of_ranks import Files, Run
+from bench.survival import mpi_version, record, write
+from mpirun import OPEN_MPI, ULFM
 
-from mpi_match.machine import command, commit, machine
-
-N_WORKERS = 3
+N_WORKERS, LATEST_S = 3, 1.0
 
 
 class Blow(NamedTuple):
@@ -59,52 +57,50 @@ BLOWS = (
 )
 
 
-def version() -> str:
-    """The first line of what the launcher says of itself that has a number."""
-    said = subprocess.run([str(MPIRUN), "--version"], capture_output=True, text=True, check=True).stdout
-    return next(line.strip() for line in said.splitlines() if any(map(str.isdigit, line)))
-
-
 def tolerant_flags() -> tuple[str, ...]:
     """The launcher's flags for going on without a rank."""
     if not OPEN_MPI:
         return ("-disable-auto-cleanup",)
-    return ("--enable-recovery",) if " 4." in version() else ("--with-ft", "ulfm")
+    return ("--enable-recovery",) if " 4." in mpi_version() else ULFM
 
 
-def outcome(files: Files, directory: Path, flags: Sequence[str], blow: Blow, limit_s: float) -> dict[str, Any]:
-    """What a run does that this happens to."""
+def outcome(files: Files, directory: Path, flags: Sequence[str], blow: Blow, after_s: float, limit_s: float) -> str:
+    """What a run does to which this happens so long after it has begun to match."""
     output, expected = directory / "matches.h5", files.expected.read_bytes()
     with Run.of(files, output, N_WORKERS, *blow.options, flags=flags) as run:
         run.begun(limit_s)
-        os.kill(run.pids()[blow.rank], blow.signal)
-        ended = run.wait(limit_s)
-        code = run.process.returncode if ended else "hangs"
-    what = "goes on"
-    if not output.exists() or output.read_bytes() != expected:
-        with Run.of(files, output, N_WORKERS, "--resume", flags=()) as run:
-            run.wait(limit_s)
-        what = "resumes" if output.exists() and output.read_bytes() == expected else "lost"
-    return {"flags": " ".join(flags), "what": blow.name, "outcome": what, "launcher": code}
+        pids = run.pids()
+        time.sleep(after_s)
+        os.kill(pids[blow.rank], blow.signal)
+        stays = "" if run.wait(limit_s) else ", mpirun stays"
+    if output.exists() and output.read_bytes() == expected:
+        return f"goes on{stays}"
+    with Run.of(files, output, N_WORKERS, "--resume", flags=()) as run:
+        run.wait(limit_s)
+    right = output.exists() and output.read_bytes() == expected
+    return f"{'resumes' if right else 'lost'}{stays}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--limit", type=float, default=60, help="seconds until a run hangs")
-    parser.add_argument("-o", "--output", type=Path, help="where to append a record (JSON lines)")
-    arguments = parser.parse_args()
-    outcomes = []
-    with tempfile.TemporaryDirectory() as scratch:
-        files = Files.make(Path(scratch), n_events=1500)
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--limit", type=float, default=40, help="seconds until a launcher stays")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("-o", "--output", type=Path, help="append the record to this file too")
+    options = parser.parse_args()
+    rng, began, found = random.Random(options.seed), time.monotonic(), list[dict[str, Any]]()
+    with tempfile.TemporaryDirectory(prefix="what-survives-") as scratch:
+        files = Files.make(Path(scratch), n_events=6000)
         for flags in ((), tolerant_flags()):
             for blow in BLOWS:
-                with tempfile.TemporaryDirectory(dir=scratch) as directory:
-                    outcomes.append(outcome(files, Path(directory), flags, blow, arguments.limit))
-                print(json.dumps(outcomes[-1]), flush=True)  # noqa: T201
-    if arguments.output is not None:
-        at = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "commit": commit(), "command": command()}
-        with arguments.output.open("a") as file:
-            file.write(json.dumps({**at, "machine": machine(), "mpi": version(), "outcomes": outcomes}) + "\n")
+                outcomes = []
+                for _ in range(options.times):
+                    with tempfile.TemporaryDirectory(dir=scratch) as directory:
+                        moment = rng.uniform(0, LATEST_S)
+                        outcomes.append(outcome(files, Path(directory), flags, blow, moment, options.limit))
+                found.append({"flags": " ".join(flags), "what": blow.name, "outcomes": outcomes})
+                sys.stderr.write(f"{found[-1]}\n")
+    write(record("what survives", began, limit_s=options.limit, seed=options.seed, outcomes=found), options.output)
 
 
 if __name__ == "__main__":

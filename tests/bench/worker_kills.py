@@ -9,8 +9,8 @@ done, another of more than two workers is stopped (SIGSTOP) for up to five secon
 and then goes on; one worker is left alone.
 
 The answers must be the bytes of an undisturbed run of one process, and the exit code 0.  A run that has not ended `--limit`
-seconds after it was started hangs.  The record is one JSON line; the script ends with 1 if anything in it is not as it
-should be:
+seconds after it was started hangs.  Ctrl-C ends it early, with the record of the runs until then.  The record is one JSON
+line; the script ends with 1 if anything in it is not as it should be:
 
     kills, stops   that met a living worker while its run matched; who was too late does not count
     runs           how many it took
@@ -23,148 +23,30 @@ should be:
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import re
 import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS.parent), str(TESTS)]
 
 import numpy as np
-from mpirun import FLAGS, MPIRUN, environment
-from random_tables import random_subscriptions
+from bench.run_of_ranks import Files, Run, is_running
+from bench.survival import record, write
 
-from mpi_match.event_table import save_events
-from mpi_match.events import Events
-from mpi_match.machine import command, commit, machine
 from mpi_match.matches import MatchesFile
-from mpi_match.table import Table
 
-N_FILTERS, N_EVENTS, BATCH = 200, 3000, 25
-"""About ten milliseconds a batch for the slowest engine, 120 batches."""
 LONGEST_STOP_S, DEADLINE_S = 5.0, 2.0
-BEGUN = re.compile(r"\d+ workers?: ")
 LOST = re.compile(r"rank (\d+) is lost")
-RANK = re.compile(rb"(?:OMPI_COMM_WORLD_RANK|PMI_RANK)=(\d+)$")
-
-
-@dataclass
-class Files:
-    """What all runs match, and the answers of one that nobody disturbed."""
-
-    table: Path
-    events: Path
-    expected: Path
-
-    @classmethod
-    def make(cls, directory: Path, n_events: int = N_EVENTS) -> Files:
-        files = cls(*(directory / f"{name}.h5" for name in ("table", "events", "expected")))
-        filters, events = random_subscriptions(11, n_filters=N_FILTERS, n_events=n_events, areas=0.3, sizes=(0, 3))
-        table = Table.from_filters(filters)
-        table.save(files.table)
-        save_events(Events.of(events), files.events, table.vocabulary)
-        alone = [sys.executable, "-m", "mpi_match", *files.arguments(files.expected)]
-        subprocess.run(alone, check=True, env=environment(), capture_output=True)
-        return files
-
-    def arguments(self, output: Path) -> list[str]:
-        """A run of these files."""
-        paths = ("--table", self.table, "--events", self.events, "-o", output)
-        return [*map(str, ("run", *paths, "--engine", "reference", "--batch", BATCH))]
-
-
-class Run:
-    """A run of several ranks, and when they said what."""
-
-    def __init__(self, command: Sequence[object], output: Path) -> None:
-        self.output = output
-        self.process = subprocess.Popen(
-            [*map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment()
-        )
-        self.said: list[tuple[float, str]] = []
-        self._begun = threading.Event()
-        assert self.process.stderr is not None
-        self._reader = threading.Thread(target=self._read, args=(self.process.stderr,), daemon=True)
-        self._reader.start()
-
-    @classmethod
-    def of(cls, files: Files, output: Path, n_workers: int, *more: str, flags: Sequence[str] = ("--with-ft", "ulfm")) -> Run:
-        """A run of these files by the command line."""
-        ranks = (sys.executable, "-m", "mpi4py", "-m", "mpi_match", *files.arguments(output), "-v", *more)
-        return cls((MPIRUN, *FLAGS, *flags, "-n", 1 + n_workers, *ranks), output)
-
-    def _read(self, stderr: IO[str]) -> None:
-        for line in stderr:
-            self.said.append((time.monotonic(), line.rstrip()))
-            if BEGUN.search(line):
-                self._begun.set()
-        self._begun.set()
-
-    def begun(self, limit_s: float) -> float:
-        """Wait until matching begins; when that was."""
-        self._begun.wait(limit_s)
-        return self.said[-1][0] if self.said else time.monotonic()
-
-    def ended(self, limit_s: float) -> float:
-        """Wait until there are answers, or nobody to give them; when that was."""
-        started = time.monotonic()
-        while not self.output.exists() and self.process.poll() is None and time.monotonic() < started + limit_s:
-            time.sleep(0.01)
-        return time.monotonic()
-
-    def pids(self) -> dict[int, int]:
-        """The processes of the ranks."""
-        found = {}
-        for each in Path("/proc").iterdir():
-            with suppress(OSError):
-                if each.name.isdecimal() and str(self.output).encode() in (each / "cmdline").read_bytes():
-                    ranks = [RANK.match(word) for word in (each / "environ").read_bytes().split(b"\0")]
-                    found.update({int(rank[1]): int(each.name) for rank in ranks if rank})
-        return found
-
-    def wait(self, limit_s: float) -> bool:
-        """Did it end in time?  If not, it is ended."""
-        try:
-            self.process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            for pid in (*self.pids().values(), self.process.pid):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            self.process.wait()
-            return False
-        finally:
-            self._reader.join(5)
-            if self.process.stderr is not None:
-                self.process.stderr.close()
-        return True
-
-    def __enter__(self) -> Run:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.wait(0)
-
-
-def is_running(pid: int) -> bool:
-    """Is there such a process, and has it not ended?"""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 @dataclass
@@ -253,18 +135,19 @@ def undisturbed_s(files: Files, n_workers: int, limit_s: float) -> float:
 
 
 def measure(n_kills: int, n_stops: int, workers: tuple[int, int], seed: int, limit_s: float, directory: Path) -> Tally:
-    """Runs until so many kills and stops have met somebody."""
+    """Runs until so many kills and stops have met somebody, or Ctrl-C."""
     files, rng, tally = Files.make(directory), random.Random(seed), Tally()
     horizons: dict[int, float] = {}
-    while tally.counts["kills"] < n_kills or tally.counts["stops"] < n_stops:
-        n_workers = rng.randint(*workers)
-        if n_workers not in horizons:
-            horizons[n_workers] = undisturbed_s(files, n_workers, limit_s)
-        stop, horizon_s = tally.counts["stops"] < n_stops and n_workers > 2, horizons[n_workers]
-        matched_s = one_run(files, tally, rng, n_workers, horizon_s, limit_s, stop=stop)
-        horizons[n_workers] = min(horizon_s, matched_s)  # the machine may have been busy before
-        counts = tally.counts
-        sys.stderr.write(f"{counts['kills']} kills and {counts['stops']} stops in {counts['runs']} runs: {tally.record()}\n")
+    counts = tally.counts
+    with suppress(KeyboardInterrupt):
+        while counts["kills"] < n_kills or counts["stops"] < n_stops:
+            n_workers = rng.randint(*workers)
+            if n_workers not in horizons:
+                horizons[n_workers] = undisturbed_s(files, n_workers, limit_s)
+            stop, horizon_s = counts["stops"] < n_stops and n_workers > 2, horizons[n_workers]
+            matched_s = one_run(files, tally, rng, n_workers, horizon_s, limit_s, stop=stop)
+            horizons[n_workers] = min(horizon_s, matched_s)  # the machine may have been busy before
+            sys.stderr.write(f"{tally.record()}\n")
     return tally
 
 
@@ -277,27 +160,12 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=120.0, help="seconds that a run may take")
     parser.add_argument("-o", "--output", type=Path, help="append the record to this file too")
     options = parser.parse_args()
-    started = time.monotonic()
+    began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="worker-kills-") as directory:
         least, most = options.workers
         tally = measure(options.kills, options.stops, (least, most), options.seed, options.limit, Path(directory))
-    record = {
-        "what": "workers killed",
-        "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit(),
-        "command": command(),
-        "machine": machine(),
-        "mpi": subprocess.run([str(MPIRUN), "--version"], capture_output=True, text=True, check=True).stdout.split("\n")[0],
-        "workers": [least, most],
-        "seed": options.seed,
-        "minutes": round((time.monotonic() - started) / 60, 1),
-        **tally.record(),
-    }
-    line = json.dumps(record)
-    sys.stdout.write(line + "\n")
-    if options.output is not None:
-        with options.output.open("a") as records:
-            records.write(line + "\n")
+    how = {"workers": [least, most], "seed": options.seed}
+    write(record("workers killed", began, **how, **tally.record()), options.output)
     sys.exit(not tally.good)
 
 

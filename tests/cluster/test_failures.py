@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from bench.worker_kills import Files, Run, is_running, measure
+from bench.run_of_ranks import Files, Run, is_running
+from bench.worker_kills import measure
 from mpirun import DRIVER, FLAGS, MPIRUN, OPEN_MPI, TIMEOUT_S, ULFM, execute, has_ulfm, needs_mpirun, said
 
 from mpi_match.cluster import interruption, patience

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.worker_kills import Files, Run
+from bench.run_of_ranks import Files, Run
 from mpirun import TIMEOUT_S, alone, execute, launch, needs_mpirun, said
 from run_inputs import Changing, Inputs
 

@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
-from master_kills import LONGEST_RUN_S, kill_master, kill_masters, make_inputs, masters
-from mpirun import environment, launch, needs_mpirun
+from bench.master_kills import kill_masters
+from bench.run_of_ranks import Files, ranks_of
+from mpirun import TIMEOUT_S, environment, launch, needs_mpirun
 
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.hostfile import Host, hosts_of, n_ranks, without
@@ -22,9 +23,11 @@ from mpi_match.cluster.supervisor import Supervisor, output_of, with_at_most
 from mpi_match.journal_file import journal_of
 from mpi_match.run_manifest import read_manifest, write_manifest
 
-RUN = ("-m", "mpi4py", "-m", "mpi_match", "run")
+RANKS = ("-m", "mpi4py", "-m", "mpi_match")
 N_EVENTS = 2000
 """So many that a run takes some seconds: it has to be met before it ends."""
+HEAD_BYTES = 400
+"""A journal that holds answers is longer."""
 
 # Decisions.
 
@@ -198,6 +201,14 @@ def test_what_cannot_be_supervised_is_one_line(
 # Masters that are killed.
 
 
+def wait_for_answers(output: Path) -> None:
+    """Wait until some of the answers are in the journal."""
+    journal, end = journal_of(output), time.monotonic() + TIMEOUT_S
+    while not journal.exists() or journal.stat().st_size < HEAD_BYTES:
+        assert time.monotonic() < end, f"no answers in {journal}"
+        time.sleep(0.01)
+
+
 @pytest.mark.mpi
 @needs_mpirun
 def test_killed_masters_leave_no_trace_in_the_answers(tmp_path: Path) -> None:
@@ -205,6 +216,7 @@ def test_killed_masters_leave_no_trace_in_the_answers(tmp_path: Path) -> None:
     assert found["kills"] >= 3
     assert found["right"], found
     assert any(found["resumed"])
+    assert found["hangs"] == 0
     assert found["left"] == ["matches.h5", "matches.h5.run.json"]
 
 
@@ -218,19 +230,17 @@ def test_a_killed_run_of_one_process_leaves_no_trace_in_the_answers(tmp_path: Pa
 @pytest.mark.mpi
 @needs_mpirun
 def test_supervise_sees_a_run_through_whose_master_is_killed(tmp_path: Path) -> None:
-    inputs, output = make_inputs(tmp_path, N_EVENTS), tmp_path / "matches.h5"
-    undisturbed = tmp_path / "undisturbed.h5"
-    program = [sys.executable, "-m", "mpi_match"]
-    once = [*program, "run", *inputs, "--engine", "counting", "-o", str(undisturbed)]
-    assert subprocess.run(once, env=environment(), check=False).returncode == 0
-    command = launch(3, *inputs, "--engine", "reference", "--batch", 1, "-o", output, python=RUN)
-    supervised = [*program, "supervise", "--max-restarts", "5", "--", *command]
+    files, output = Files.make(tmp_path, N_EVENTS, n_filters=400), tmp_path / "matches.h5"
+    command = launch(3, *files.arguments(output), "--batch", 1, python=RANKS)
+    supervised = [sys.executable, "-m", "mpi_match", "supervise", "--max-restarts", "5", "--", *command]
     with subprocess.Popen(supervised, env=environment(), stderr=subprocess.PIPE, text=True) as process:
-        assert kill_master(process, output, 0.3, alone=False)
-        _, said = process.communicate(timeout=LONGEST_RUN_S)
+        wait_for_answers(output)
+        time.sleep(0.3)
+        os.kill(ranks_of(output)[0], signal.SIGKILL)
+        _, said = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0, said
     assert "events are answered; started again (1 of 5)" in said
-    assert output.read_bytes() == undisturbed.read_bytes()
+    assert output.read_bytes() == files.expected.read_bytes()
     manifest = read_manifest(output)
     assert manifest is not None
     assert 0 < manifest["resumed"] < 400
@@ -240,18 +250,16 @@ def test_supervise_sees_a_run_through_whose_master_is_killed(tmp_path: Path) -> 
 @needs_mpirun
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_supervisor_ends_its_run_and_keeps_the_answers(number: int, tmp_path: Path) -> None:
-    inputs, output = make_inputs(tmp_path, N_EVENTS), tmp_path / "matches.h5"
-    command = launch(3, *inputs, "--engine", "reference", "--batch", 1, "-o", output, python=RUN)
+    files, output = Files.make(tmp_path, N_EVENTS, n_filters=400), tmp_path / "matches.h5"
+    command = launch(3, *files.arguments(output), "--batch", 1, python=RANKS)
     supervised = [sys.executable, "-m", "mpi_match", "supervise", "--", *command]
     with subprocess.Popen(supervised, env=environment(), stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + LONGEST_RUN_S
-        while not (journal_of(output).exists() and journal_of(output).stat().st_size > 400) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_for_answers(output)
         os.kill(process.pid, number)
-        process.communicate(timeout=LONGEST_RUN_S)
+        process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 130
     assert journal_of(output).exists()
-    assert list(masters(output)) == []
+    assert ranks_of(output) == {}
     asked = subprocess.run(
         [sys.executable, "-m", "mpi_match", "inspect", str(output)],
         env=environment(),

@@ -30,9 +30,9 @@ class Inputs:
     expected: bytes
 
     @classmethod
-    def made_in(cls, directory: Path) -> Inputs:
-        """300 events on 400 filters of every type, with areas."""
-        filters, events = random_subscriptions(7, n_filters=400, n_events=300, areas=0.3, sizes=(0, 3))
+    def made_in(cls, directory: Path, n_events: int = 300) -> Inputs:
+        """Events on 400 filters of every type, with areas."""
+        filters, events = random_subscriptions(7, n_filters=400, n_events=n_events, areas=0.3, sizes=(0, 3))
         table = Table.from_filters(filters)
         paths = [directory / name for name in ("table.h5", "events.h5", "matches.h5")]
         table.save(paths[0])

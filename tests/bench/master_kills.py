@@ -1,0 +1,149 @@
+"""Kills the master of a run again and again, goes on with --resume, and compares the answers.
+
+    python tests/bench/master_kills.py [--kills 200] [--ranks 3] [--events 1000] [--seed 0] [--limit 300] [-o records.jsonl]
+
+Every start takes up what the one before has left.  At a random moment after it has begun to match, or (two times in three)
+after it has added to the journal, rank 0 gets a SIGKILL, and mpirun ends with it.  A run that comes to its end is compared,
+by SHA-256, with one that nobody disturbed, and begun anew, until there were as many kills as asked for.  The seed decides on
+moments, batch sizes and schedules.  With --ranks 1 it is a run of one process that is killed.  Ctrl-C ends it early, with
+the record of what was done until then: one JSON line.  The script ends with 1 if anything in it is not as it should be:
+
+    kills, starts  that met a living master; starts of the launcher
+    runs           that were completed in these starts
+    resumed        for each run, how many events its last start had from the journal
+    digests        of the answers: one, that of the undisturbed run, if all is `right`
+    hangs          starts that had not ended `--limit` seconds later
+    left           names of files that are there at the end
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS.parent), str(TESTS)]
+
+from bench.run_of_ranks import Files, Run, is_running
+from bench.survival import record, write
+
+from mpi_match.journal_file import journal_of
+from mpi_match.run_manifest import COMPLETE, read_manifest
+
+N_FILTERS = 400
+LONGEST_S = 1.5
+"""The last moment for a kill, in seconds after what it is counted from."""
+HEAD_BYTES = 400
+"""A journal that holds answers is longer."""
+
+
+def digest_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def is_complete(output: Path) -> bool:
+    manifest = read_manifest(output)
+    return manifest is not None and manifest["state"] == COMPLETE
+
+
+def start(files: Files, output: Path, ranks: int, rng: random.Random) -> Run:
+    """Go on with a run, with options that its answers do not depend on."""
+    how = ("--batch", str(rng.choice((1, 7, 20))), "--schedule", rng.choice(("dynamic", "static")), "--resume")
+    if ranks > 1:
+        return Run.of(files, output, ranks - 1, *how, flags=())
+    return Run((sys.executable, "-m", "mpi_match", *files.arguments(output), "-v", *how), output)
+
+
+def size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def kill_master(run: Run, after_s: float, limit_s: float, *, grown: bool) -> bool:
+    """Kill rank 0 so long after matching has begun, or the journal has grown; was it still there, and not done?"""
+    journal, end = journal_of(run.output), time.monotonic() + limit_s
+    before = max(size_of(journal), HEAD_BYTES)
+    run.begun(limit_s)
+    master = run.pids().get(0, run.process.pid)
+    while grown and size_of(journal) <= before and is_running(master) and time.monotonic() < end:
+        time.sleep(0.01)
+    time.sleep(after_s)
+    if not is_running(master) or is_complete(run.output):
+        return False
+    os.kill(master, signal.SIGKILL)
+    return True
+
+
+def kill_masters(
+    n_kills: int,
+    ranks: int,
+    directory: Path,
+    *,
+    n_events: int = 1000,
+    seed: int = 0,
+    longest_s: float = LONGEST_S,
+    limit_s: float = 300.0,
+) -> dict[str, Any]:
+    """Do so; what came of it."""
+    rng, output = random.Random(seed), directory / "matches.h5"
+    files = Files.make(directory, n_events, N_FILTERS)
+    kills = starts = hangs = 0
+    digests: list[str] = []
+    resumed: list[int] = []
+    with suppress(KeyboardInterrupt):
+        while kills < n_kills or not is_complete(output):
+            starts += 1
+            with start(files, output, ranks, rng) as run:
+                if kills < n_kills:
+                    kills += kill_master(run, rng.uniform(0, longest_s), limit_s, grown=rng.random() < 2 / 3)
+                hangs += not run.wait(limit_s)
+            if is_complete(output):
+                digests.append(digest_of(output))
+                resumed.append((read_manifest(output) or {})["resumed"])
+                if kills < n_kills:
+                    output.unlink()
+            sys.stderr.write(f"{kills} kills in {starts} starts, {hangs} of which hang, of {len(digests)} runs\n")
+    return {
+        "ranks": ranks,
+        "seed": seed,
+        "kills": kills,
+        "starts": starts,
+        "runs": len(digests),
+        "resumed": resumed,
+        "digests": sorted(set(digests)),
+        "right": set(digests) == {digest_of(files.expected)},
+        "hangs": hangs,
+        "left": sorted(path.name for path in directory.iterdir() if path.name.startswith((".", output.name))),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--ranks", type=int, default=3)
+    parser.add_argument("--events", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds that a start may take")
+    parser.add_argument("-o", "--output", type=Path, help="append the record to this file too")
+    options = parser.parse_args()
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="master-kills-") as directory:
+        how = {"n_events": options.events, "seed": options.seed, "limit_s": options.limit}
+        found = kill_masters(options.kills, options.ranks, Path(directory), **how)
+    write(record("masters killed", began, **found), options.output)
+    sys.exit(not found["right"] or found["hangs"] > 0)
+
+
+if __name__ == "__main__":
+    main()

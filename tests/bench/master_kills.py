@@ -1,6 +1,6 @@
 """Kills the master of a run again and again, goes on with --resume, and compares the answers.
 
-    python tests/bench/master_kills.py [--kills 200] [--ranks 3] [--events 1000] [--seed 0] [--limit 300] [-o records.jsonl]
+    python tests/bench/master_kills.py [--kills 200] [--ranks 3] [--events 600] [--seed 0] [--limit 300] [-o records.jsonl]
 
 Every start takes up what the one before has left.  At a random moment after it has begun to match, or (two times in three)
 after it has added to the journal, rank 0 gets a SIGKILL, and mpirun ends with it.  A run that comes to its end is compared,
@@ -90,7 +90,7 @@ def kill_masters(
     ranks: int,
     directory: Path,
     *,
-    n_events: int = 1000,
+    n_events: int = 600,
     seed: int = 0,
     longest_s: float = LONGEST_S,
     limit_s: float = 300.0,
@@ -132,7 +132,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--ranks", type=int, default=3)
-    parser.add_argument("--events", type=int, default=1000)
+    parser.add_argument("--events", type=int, default=600)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=float, default=300.0, help="seconds that a start may take")
     parser.add_argument("-o", "--output", type=Path, help="append the record to this file too")

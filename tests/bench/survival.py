@@ -99,7 +99,7 @@ def _same_bytes(found: Record) -> str:
 def version_of(found: Record) -> str:
     """Name and number of a record's MPI, as the README says it."""
     number = re.search(r"\d+(\.\d+)+", found["mpi"])
-    name = "Open MPI" if "Open MPI" in found["mpi"] or "mpirun" in found["mpi"] else "MPICH"
+    name = "Open MPI" if "Open MPI" in found["mpi"] else "MPICH"
     return f"{name} {number[0] if number else found['mpi']}"
 
 
@@ -111,16 +111,17 @@ def launcher_rows(records: Iterable[Record]) -> Iterator[str]:
             launcher = f"with `{flags}`" if flags else version_of(found)
             cells = [cell_of(each["outcomes"]) for each in found["outcomes"] if each["flags"] == flags]
             hosts = [
-                cell_of(each["outcomes"])
+                outcome
                 for each in records
                 if each["what"] == "hosts killed" and version_of(each) == version_of(found) and each["flags"] == flags
+                for outcome in each["outcomes"]
             ]
-            yield f"| {' | '.join([launcher, *cells, *(hosts or ['not tried'])])} | `{found['commit']}` |"
+            yield f"| {' | '.join([launcher, *cells, cell_of(hosts)])} | `{found['commit']}` |"
 
 
 def cell_of(outcomes: Sequence[str]) -> str:
     """What came of one blow, several times; where it was not always the same, how often."""
-    counted = Counter(outcomes).most_common()
+    counted = Counter(outcomes).most_common() or [("not tried", 0)]
     return counted[0][0] if len(counted) == 1 else ", ".join(f"{n} × {outcome}" for outcome, n in counted)
 
 

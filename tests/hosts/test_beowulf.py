@@ -10,6 +10,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from bench.host_kills import kill_hosts
 from hosts.beowulf import Beowulf, why_no_beowulf
 from hosts.inputs import SLOWLY, Inputs, wait_for_answers
 from hosts.namespaces import TIMEOUT_S
@@ -120,3 +121,12 @@ def test_a_supervised_run_that_loses_a_host_needs_nobody(
         assert supervised.wait(TIMEOUT_S) == 0, log.read_text()
     assert "from the journal of an earlier run" in log.read_text()
     assert output.read_bytes() == inputs.expected
+
+
+@pytest.mark.lasting
+def test_hosts_that_are_lost_one_after_the_other_leave_no_trace_in_the_answers(tmp_path: Path) -> None:
+    found = kill_hosts(3, 3, tmp_path, seed=2, limit_s=TIMEOUT_S)
+    assert found["kills"] == 3
+    assert found["right"], found
+    assert (found["hangs"], found["failed"]) == (0, [])
+    assert found["restarts"] + found["typed"] > 0

@@ -23,6 +23,7 @@ from mpi_match.cli_bench import bench
 from mpi_match.cli_compile import compile_
 from mpi_match.cli_options import (
     FILE,
+    MAX_FILTERS,
     SCENARIO,
     ByteSize,
     credits_option,
@@ -71,7 +72,9 @@ commands.add_command(bench)
 @commands.command(short_help="Make a workload to play with.")
 @click.argument("scenario", metavar="SCENARIO", type=SCENARIO)
 @click.option("-o", "--output", "directory", type=FILE, required=True, help="Directory for the files; created if missing.")
-@click.option("--filters", "n_filters", type=click.IntRange(1), help="Number of filters.  [default: the scenario's own]")
+@click.option(
+    "--filters", "n_filters", type=click.IntRange(1, MAX_FILTERS), help="Number of filters.  [default: the scenario's own]"
+)
 @click.option("--events", "n_events", type=click.IntRange(0), default=100_000, help="Number of events.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="The same seed gives the same rows.")
 @click.option(

@@ -15,7 +15,9 @@ from click.core import ParameterSource
 from mpi_match import cluster
 from mpi_match.cli_options import (
     ENGINE,
+    FIGURE,
     FILE,
+    MAX_FILTERS,
     SCENARIO,
     credits_option,
     feed_option,
@@ -70,7 +72,9 @@ class Workers(click.ParamType):
 @click.option(
     "--engine", "engines", type=ENGINE, multiple=True, default=["auto"], help="Engine to measure; several are compared."
 )
-@click.option("--filters", "n_filters", type=click.IntRange(1), help="Number of filters.  [default: the scenario's own]")
+@click.option(
+    "--filters", "n_filters", type=click.IntRange(1, MAX_FILTERS), help="Number of filters.  [default: the scenario's own]"
+)
 @click.option(
     "--events",
     "n_events",
@@ -97,7 +101,7 @@ class Workers(click.ParamType):
 @click.option("--mpirun-flags", envvar="MPIRUN_FLAGS", default="", metavar="FLAGS", help="What mpirun is told.")
 @click.option("--directory", type=FILE, help="Where the workload is made, and found again.  [default: for this run only]")
 @click.option("-o", "--output", type=FILE, help="Add the JSON lines to this file instead of printing them.")
-@click.option("--plot", type=FILE, help="Draw events per second into this file (.png, .svg, .pdf).")
+@click.option("--plot", type=FIGURE, help="Draw events per second into this file (.png, .svg, .pdf).")
 @click.pass_context
 def bench(
     ctx: click.Context,
@@ -119,13 +123,18 @@ def bench(
     One JSON line for each result on standard output, with machine, commit and command; a table for people on standard error.
     A wrong answer is no result: exit code 1.
     """
+    from mpi_match.storage import check_output
+
     given = {name for name in options if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     wrong = {"device"} & given if scaling else set(_OF_RUNS) & given
     if wrong:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(wrong))
         raise click.UsageError(f"{names} cannot be used {'with' if scaling else 'without'} --scaling")
     if plot is not None:
-        need_matplotlib("--plot")  # before the measuring, not after
+        need_matplotlib("--plot")
+    for written in (output, plot):
+        if written is not None:
+            check_output(written, streamed=True)  # before the measuring, not after it
     of_runs = {name: options.pop(name) for name in _OF_RUNS}
     options["n_events"] = options["n_events"] or (SCALING_EVENTS if scaling else ENGINE_EVENTS)
     if scaling:

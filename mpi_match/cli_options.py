@@ -12,7 +12,34 @@ import click
 from mpi_match import cluster
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-FILE = click.Path(path_type=Path)
+MAX_FILTERS = 2**32 - 1
+"""A table has no more."""
+
+
+class FileName(click.Path):
+    """The name of a file or directory; an empty one, which a shell makes of an unset variable, would be this directory."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path."""
+        if value == "":
+            self.fail("the name is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class FigureName(FileName):
+    """The name of a figure, whose ending says its format."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path."""
+        path = super().convert(value, param, ctx)
+        if path.suffix.lower() not in FIGURES:
+            self.fail(f"{value!r} does not end in {', '.join(FIGURES[:-1])} or {FIGURES[-1]}", param, ctx)
+        return path
+
+
+FILE = FileName(path_type=Path)
+FIGURES = (".png", ".svg", ".pdf")
+FIGURE = FigureName(path_type=Path)
 
 
 class NameOf(click.ParamType):

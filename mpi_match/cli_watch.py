@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpi_match.cli_options import FILE
+from mpi_match.cli_options import FIGURE, FILE
 from mpi_match.cluster import RunSummary
 from mpi_match.cluster.launcher import found_in
 from mpi_match.exits import ENVIRONMENT, Command, Failure
@@ -64,7 +64,7 @@ def watching(live: bool, report: Path | None, options: Mapping[str, Any]) -> Ite
 
 @click.command("plot", cls=Command, short_help="Draw the report of a run.")
 @click.argument("report", type=FILE)
-@click.option("-o", "--output", type=FILE, help="Figure to write (.png, .svg, .pdf).  [default: REPORT, ending in .png]")
+@click.option("-o", "--output", type=FIGURE, help="Figure to write (.png, .svg, .pdf).  [default: REPORT, ending in .png]")
 def plot(report: Path, output: Path | None) -> None:
     """Draw REPORT, which `run --report` wrote: rate and each worker's share over time, with what went wrong on them.
 

@@ -76,7 +76,7 @@ def exit_code_of(error: BaseException) -> int | None:
             return int(getattr(error, "exit_code", code))
     if isinstance(error, (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)):
         return BAD_INPUT
-    return FAILURE if isinstance(error, OSError) else None
+    return FAILURE if isinstance(error, (OSError, MemoryError)) else None
 
 
 def end_all_ranks(code: int, mistake: BaseException | None = None) -> None:
@@ -161,6 +161,8 @@ class Group(click.Group):
 def _line_of(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
         return f"{error.filename}: {error.strerror}"
+    if isinstance(error, MemoryError):
+        return f"there is not enough memory: {error}" if str(error) else "there is not enough memory"
     return " ".join(str(error).split("\n")) or type(error).__name__
 
 

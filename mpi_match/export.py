@@ -18,7 +18,7 @@ from typing import Any
 
 from mpi_match.event_table import EventTable
 from mpi_match.matches import MatchesFile
-from mpi_match.storage import StorageError
+from mpi_match.storage import StorageError, check_output, whole_file
 from mpi_match.table import Table
 
 ROWS_OF_GROUP = 2**16
@@ -35,8 +35,8 @@ def export(matches: Path, output: Path | None, events: Path | None = None) -> di
     `events` is the event table, for the ids of its events.  Nothing appears under the name of `output` before it is whole.
     Returns counts.  Raises StorageError, ExportError, OSError.
     """
-    if output is not None and output.exists() and any(output.samefile(each) for each in (matches, events) if each):
-        raise StorageError(f"{output}: is an input and would be overwritten; give the output another name")
+    if output is not None:
+        check_output(output, [each for each in (matches, events) if each])
     answers = MatchesFile.load(matches)
     noun = "filters" if answers.attributes["unit"] == "filter" else "interfaces"
     rows = _rows(answers, noun, matches, events)
@@ -44,12 +44,8 @@ def export(matches: Path, output: Path | None, events: Path | None = None) -> di
         for row in rows:
             sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
     else:
-        temporary = output.with_name(f".{output.name}.writing")
-        try:
+        with whole_file(output) as temporary:
             (_write_parquet if output.suffix == ".parquet" else _write_lines)(temporary, rows, noun)
-            temporary.replace(output)
-        finally:
-            temporary.unlink(missing_ok=True)
     return {"events": answers.matches.n_events, "matches": answers.matches.n_matches}
 
 

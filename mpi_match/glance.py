@@ -39,8 +39,8 @@ def glance(path: Path, rows: int = 3) -> dict[str, Any]:
         refuse_incomplete(path)
         if not path.exists():
             raise StorageError(f"{path}: no such file")
-        what = f"holds {kind!r}" if kind else "is not a file of mpi-match"
-        raise StorageError(f"{path}: {what}; there is something to see in: {', '.join(_GLANCES)}")
+        with Reader(path, kind or "table"):  # says what is wrong with a file that has no kind
+            raise StorageError(f"{path}: holds {kind!r}; there is something to see in: {', '.join(_GLANCES)}")
     with Reader(path, kind) as reader:
         parts = len(reader.rows or ())
         directory = parts_directory(path)

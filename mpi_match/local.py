@@ -35,6 +35,7 @@ from mpi_match.rows import (
     read_rows,
     subscription_filters,
 )
+from mpi_match.storage import check_output
 from mpi_match.strings import Strings
 from mpi_match.table import Table
 
@@ -104,15 +105,29 @@ class RejectLog:
 
 
 def row_files(path: Path) -> list[Path]:
-    """The JSON lines files that a path names: itself, or those of a directory.  Raises ModelError when there are none."""
+    """The JSON lines files that a path names: itself, or those of a directory.
+
+    Raises ModelError when there are none, or when the file is compiled or Parquet, of which every line would be a bad row.
+    """
     if not path.exists():
         raise ModelError(f"{path}: no such file")
+    if path.is_file():
+        _check_lines(path)
     if not path.is_dir():
         return [path]
     found = sorted(item for item in path.iterdir() if item.name.endswith(ROW_ENDINGS) and item.is_file())
     if not found:
         raise ModelError(f"{path}: no JSON lines in this directory (files named {', '.join('*' + e for e in ROW_ENDINGS)})")
     return found
+
+
+def _check_lines(path: Path) -> None:
+    with path.open("rb") as handle:
+        start = handle.read(8)
+    if start == b"\x89HDF\r\n\x1a\n":
+        raise ModelError(f"{path}: is an HDF5 file, not JSON lines; `mpi-match run` matches what is compiled")
+    if start[:4] == b"PAR1":
+        raise ModelError(f"{path}: is a Parquet file, not JSON lines; `mpi-match compile` reads it, for `mpi-match run`")
 
 
 def match_rows(
@@ -139,8 +154,10 @@ def match_rows(
     """
     subscription_files, event_files = row_files(subscriptions), row_files(events)
     change_files = row_files(changes) if changes is not None else []
-    for written in (output, *([rejects] if rejects is not None else [])):  # before an hour of work, not after it
-        _check_writable(written, [*subscription_files, *event_files, *change_files])
+    inputs = [*subscription_files, *event_files, *change_files]
+    check_output(output, inputs)  # before an hour of work, not after it
+    if rejects is not None:
+        check_output(rejects, [*inputs, output], streamed=True)
     found: list[Reject] = []
     started = time.perf_counter()
     with RejectLog(rejects) as log:
@@ -206,13 +223,6 @@ def _stretches(stream: ChangeStream) -> Iterator[tuple[Changes, int | None]]:
     ends = [*(event for event, _ in runs), None]
     yield stream.within(0, 0).changes, ends[0]
     yield from zip((changes for _, changes in runs), ends[1:], strict=True)
-
-
-def _check_writable(path: Path, inputs: list[Path]) -> None:
-    if not path.parent.is_dir():
-        raise ModelError(f"{path}: the directory {path.parent} does not exist; create it first")
-    if path.exists() and any(path.samefile(each) for each in inputs):
-        raise ModelError(f"{path}: is an input and would be overwritten; give the output another name")
 
 
 @contextmanager

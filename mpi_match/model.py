@@ -128,7 +128,8 @@ def value_of(raw: object) -> tuple[Type, Value]:
         return Type.BOOLEAN, bool(raw)
     if isinstance(raw, numbers.Integral):
         if not -MAX_EXACT_INTEGER <= int(raw) <= MAX_EXACT_INTEGER:
-            raise ModelError(f"the integer {raw} is beyond 2^53 and has no exact double; send it as a string")
+            shown = raw if abs(int(raw)) < 2**128 else f"of {int(raw).bit_length():,} bits"
+            raise ModelError(f"the integer {shown} is beyond 2^53 and has no exact double; send it as a string")
         return Type.NUMBER, float(raw)
     if isinstance(raw, numbers.Real):
         return Type.NUMBER, float(raw) + 0.0

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -76,6 +77,10 @@ def parse_json(line: str | bytes) -> Any:
         raise ModelError(f"not JSON: {error.msg} at column {error.colno}") from None
     except RecursionError:
         raise ModelError("not usable: objects nested too deeply") from None
+    except ModelError:
+        raise
+    except ValueError:  # of `int`, which does not read thousands of digits
+        raise ModelError("not usable: an integer of thousands of digits; send it as a string") from None
 
 
 def subscription_filters(row: Any) -> list[Filter]:
@@ -222,13 +227,24 @@ def _flatten(row: dict[str, Any], prefix: str, found: dict[str, Any]) -> None:
 
 
 def read_lines(paths: Iterable[Path]) -> Iterator[tuple[str, int, bytes]]:
-    """Non-blank lines of files as (file, line number, bytes), files in the order of their paths; `.gz` is unpacked."""
+    """Non-blank lines of files as (file, line number, bytes), files in the order of their paths; `.gz` is unpacked.
+
+    Raises ModelError for a packed file that is damaged or cut short, OSError.
+    """
     for path in sorted(paths):
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as handle:
-            for number, line in enumerate(handle, 1):
+            for number, line in enumerate(_unpacked(handle, path), 1):
                 stripped = line.strip()
                 if stripped:
                     yield str(path), number, stripped
+
+
+def _unpacked(lines: Iterable[bytes], path: Path) -> Iterator[bytes]:
+    """The lines, until a packed file turns out to be damaged.  Raises ModelError then."""
+    try:
+        yield from lines
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ModelError(f"{path}: is not a whole gzip file: {error}") from error
 
 
 def read_rows(paths: Iterable[Path], convert: Callable[[Any], Row], rejects: list[Reject]) -> Iterator[Row]:

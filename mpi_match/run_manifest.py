@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from mpi_match.journal_file import Identity
-from mpi_match.storage import StorageError
+from mpi_match.storage import StorageError, whole_file
 
 COMPLETE, INCOMPLETE = "complete", "incomplete"
 
@@ -42,16 +42,13 @@ def tell(output: Path, state: str, identity: Identity, **more: Any) -> None:
 def write_manifest(output: Path, content: Mapping[str, Any]) -> None:
     """Write it whole or not at all, and have the disk take it and the names of the directory.  Raises StorageError."""
     path = manifest_of(output)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.writing")
     try:
-        with temporary.open("w", encoding="utf-8") as handle:
+        with whole_file(path) as temporary, temporary.open("w", encoding="utf-8") as handle:
             handle.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
             handle.flush()
             os.fsync(handle.fileno())
-        temporary.replace(path)
         _sync_directory(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
 
 

@@ -22,7 +22,7 @@ from typing import Any
 from mpi_match.event_table import KIND_OF_FILE, event_counts, save_events
 from mpi_match.plain_rows import event_rows, subscription_rows
 from mpi_match.rows import EventForm
-from mpi_match.storage import Part, Reader, parts_directory, write_index
+from mpi_match.storage import Part, Reader, StorageError, parts_directory, whole_file, write_index
 from mpi_match.table import Table
 from mpi_match.vocabulary import Vocabulary
 from mpi_match.workloads import CHUNK_EVENTS, Scenario
@@ -47,6 +47,8 @@ def write_workload(
     events.  With `divided` an event table is an index over parts even if one file would do.  Raises StorageError, OSError.
     """
     started = time.perf_counter()
+    if directory.exists() and not directory.is_dir():
+        raise StorageError(f"{directory}: is not a directory; name one for the workload's files")
     directory.mkdir(parents=True, exist_ok=True)
     total = scenario.n_filters + n_events
     tell = progress or (lambda done, total: None)
@@ -79,17 +81,12 @@ def write_workload(
 
 
 def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]], tell: Callable[[int], None]) -> None:
-    """Write JSON lines under a temporary name, then rename: a file with its final name is whole."""
-    temporary = path.with_name(f".{path.name}.writing")
-    try:
-        with temporary.open("w", encoding="utf-8") as handle:
-            for done, row in enumerate(rows, 1):
-                handle.write(json.dumps(row, ensure_ascii=False) + "\n")
-                if done % 10_000 == 0:
-                    tell(done)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Write JSON lines, all or nothing."""
+    with whole_file(path) as temporary, temporary.open("w", encoding="utf-8") as handle:
+        for done, row in enumerate(rows, 1):
+            handle.write(json.dumps(row, ensure_ascii=False) + "\n")
+            if done % 10_000 == 0:
+                tell(done)
 
 
 def events_of_a_part(scenario: Scenario) -> int:

@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 
 from mpi_match.model import ModelError
 from mpi_match.rows import EventForm
-from mpi_match.storage import StorageError
+from mpi_match.storage import StorageError, check_output
 from mpi_match.table import Table, load_vocabulary
 from spark_prep import (
     CompileSummary,
@@ -39,7 +39,7 @@ from spark_prep import (
     subscriptions,
     table_parts,
 )
-from spark_prep.parts import PartSet, Written, check_output
+from spark_prep.parts import PartSet, Written
 from spark_prep.session import session
 from spark_prep.sources import FORMATS, Source
 
@@ -69,6 +69,7 @@ def compile_subscriptions(
     Raises SparkPrepError, StorageError.
     """
     start = time.perf_counter()
+    check_output(output, _local(inputs))
     _check_partitions(partitions)
     bad_rows = _RejectPath(output, rejects)
     spark = session(master)
@@ -133,6 +134,7 @@ def compile_events(
     start = time.perf_counter()
     form = EventForm.of(location, id)
     table = table.absolute()
+    check_output(output, [table, *_local(inputs)])
     digest = events.table_digest(table)
     _check_partitions(partitions)
     bad_rows = _RejectPath(output, rejects)
@@ -169,7 +171,7 @@ def compile_changes(
     `compile_subscriptions`.  Raises SparkPrepError, StorageError.
     """
     start = time.perf_counter()
-    check_output(output)
+    check_output(output, [table, *_local(inputs)])
     bad_rows = _RejectPath(output, rejects)
     changing = Table.load(table)
     spark = session(master)
@@ -197,6 +199,11 @@ def compile_changes(
 
 def _source(spark: SparkSession, inputs: list[str] | DataFrame, format_: str | None) -> Source:
     return sources.of_frame(inputs) if isinstance(inputs, DataFrame) else sources.read(spark, inputs, format_)
+
+
+def _local(inputs: list[str] | DataFrame) -> list[Path]:
+    """The inputs that may be files of this machine; globs and addresses of other file systems are names that no file has."""
+    return [] if isinstance(inputs, DataFrame) else [Path(each.removeprefix("file://")) for each in inputs]
 
 
 def _check_partitions(partitions: int | None) -> None:

@@ -23,7 +23,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from mpi_match.arrays import Array
-from mpi_match.storage import Part, Reader, StorageError, Writer, parts_directory, write_index
+from mpi_match.storage import Part, Reader, StorageError, Writer, check_output, parts_directory, write_index
 from spark_prep import SparkPrepError
 
 MANIFEST_SCHEMA = "part string, partition int, rows bigint, digest string, distinct bigint"
@@ -93,14 +93,6 @@ def write_parts(rows: DataFrame, write: Write, files: PartFiles) -> list[Written
 
     found = [Written(*row) for row in rows.mapInArrow(run, MANIFEST_SCHEMA).collect()]
     return sorted(found, key=lambda written: written.partition)  # stable: a task's parts stay in its order
-
-
-def check_output(output: Path) -> None:
-    """Refuse a place where no file can be written, before any work is done.  Raises SparkPrepError."""
-    if not output.absolute().parent.is_dir():
-        raise SparkPrepError(f"{output}: the directory {output.absolute().parent} does not exist; create it first")
-    if output.is_dir():
-        raise SparkPrepError(f"{output}: is a directory; name a file")
 
 
 class PartSet:

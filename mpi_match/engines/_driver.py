@@ -102,7 +102,7 @@ def _initialise() -> None:
     try:
         call(driver.cuInit, 0)
     except Exception as error:  # cuda.bindings raises various errors when there is no driver library
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
         raise EngineError(f"no usable GPU on this machine: {reason}; use --engine keyed") from None
 
 

@@ -206,7 +206,8 @@ def _open(path: Path, kind: str) -> h5py.File:
     try:
         file = h5py.File(path, "r")
     except OSError as error:
-        raise StorageError(f"{path}: is not a readable HDF5 file (truncated?): {reason_of(error)}") from error
+        reason = reason_of(error).replace("file signature not found", "it does not begin as one")
+        raise StorageError(f"{path}: is not a readable HDF5 file: {reason}") from error
     try:
         _check(path, file, kind)
     except BaseException:

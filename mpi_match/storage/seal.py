@@ -60,6 +60,7 @@ def bytes_of(values: Array) -> memoryview:
 
 
 def reason_of(error: BaseException) -> str:
-    """The system's own words where HDF5 quotes them among its own, else the first line."""
-    quoted = re.search("error message = '([^']+)'", str(error))
-    return quoted[1] if quoted else (str(error).splitlines() or [type(error).__name__])[0][:200]
+    """The system's own words where HDF5 quotes them among its own, else the cause that HDF5 names, else the first line."""
+    line = (str(error).splitlines() or [type(error).__name__])[0]
+    cause = re.search("error message = '([^']+)'", str(error)) or re.search(r"synchronously [^(]*\((.*)\)$", line)
+    return (cause[1] if cause else line)[:200]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import shutil
 import zlib
@@ -17,22 +16,11 @@ import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.storage.seal import FORMAT_VERSION, MAGIC, Part, StorageError, bytes_of, digest_of, line_of, reason_of
+from mpi_match.storage.whole_file import check_output, temporary_of
 
 CHUNK_BYTES = 2**20
 SYNC_BYTES = 2**25
 _RESERVED = {"magic", "kind", "format_version", "digest", "complete"}
-
-
-def remove_half_written(path: Path) -> None:
-    """Remove what writers of `path` have left that were killed; nobody else may be writing it."""
-    mine = _temporary_of(path)
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.writing"):
-        if left != mine:
-            left.unlink(missing_ok=True)
-
-
-def _temporary_of(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.writing")
 
 
 class Writer:
@@ -45,7 +33,7 @@ class Writer:
     def __init__(self, path: str | os.PathLike[str], kind: str) -> None:
         self.path = Path(path)
         self.digest = ""
-        self._temporary = _temporary_of(self.path)
+        self._temporary = temporary_of(self.path)
         self._kind = kind
         self._attributes: dict[str, int | str | float] = {}
         self._crcs: dict[str, str] = {}
@@ -53,10 +41,7 @@ class Writer:
         self._unsynced = 0
 
     def __enter__(self) -> Writer:
-        if not self.path.parent.is_dir():
-            raise StorageError(f"{self.path}: the directory {self.path.parent} does not exist; create it first")
-        if self.path.is_dir():
-            raise StorageError(f"{self.path}: cannot be written: it is a directory; give the name of a file in it")
+        check_output(self.path)
         try:
             with self._reported():
                 self._file = _create(self._temporary)

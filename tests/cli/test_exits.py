@@ -20,7 +20,7 @@ from mpi_match.cli import commands
         (["match", __file__, __file__, "-o", "no/m.h5"], "the directory no does not exist"),
         (["match", ".", ".", "-o", "m.h5"], "no JSON lines in this directory"),
         (["inspect", "no.h5"], "no.h5: no such file"),
-        (["inspect", __file__], "is not a file of mpi-match"),
+        (["inspect", __file__], "is not a readable HDF5 file: it does not begin as one"),
         (["export", __file__], "is not a readable HDF5 file"),
         (["verify", "--table", "no.h5", "--events", "no.h5", "--matches", "no.h5"], "no.h5: no such file"),
     ],

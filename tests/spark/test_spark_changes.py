@@ -109,8 +109,20 @@ def test_strict_allows_no_change_that_cannot_be_done(spark, table, tmp_path):
 def test_changes_need_their_table_and_a_place(tmp_path):
     with pytest.raises(StorageError, match="no such file"):
         job.compile_changes(["x.jsonl"], tmp_path / "table.h5", tmp_path / "changes.h5")
-    with pytest.raises(SparkPrepError, match="no does not exist; create it first"):
+    with pytest.raises(StorageError, match="no does not exist; create it first"):
         job.compile_changes(["x.jsonl"], tmp_path / "table.h5", tmp_path / "no" / "changes.h5")
+
+
+def test_no_input_is_overwritten(tmp_path):
+    rows, table = tmp_path / "rows.jsonl", tmp_path / "table.h5"
+    for compiled, inputs, output in (
+        (job.compile_subscriptions, [[str(rows)]], rows),
+        (job.compile_events, [[f"file://{rows}"], table], rows),
+        (job.compile_events, [[str(rows)], table], table),
+        (job.compile_changes, [[str(rows)], table], table),
+    ):
+        with pytest.raises(StorageError, match=f"{output.name}: is an input and would be overwritten"):
+            compiled(*inputs, output)
 
 
 def test_the_command_line_compiles_changes(spark, table, tmp_path, capsys):

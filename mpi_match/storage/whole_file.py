@@ -1,0 +1,62 @@
+"""A file that appears under its name when it is whole.
+
+What takes a while to write is written beside its place, as `.NAME.PROCESS.writing`, and renamed at the end: whoever finds
+the name finds all of it, and what was there before stays until then.  That is for files.  Renaming replaces whatever has
+the name, as root also a device, so `-o /dev/null` is refused.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mpi_match.storage.seal import StorageError
+
+
+def check_output(path: Path, inputs: Iterable[Path] = (), *, streamed: bool = False) -> None:
+    """Refuse a place where no output can be, before any work is done.
+
+    `inputs` are files that must not be overwritten; they need not exist.  `streamed`: the output is written as it comes, so
+    it may also be a device or a pipe.  Raises StorageError.
+    """
+    if not path.parent.is_dir():
+        what = "is not a directory" if path.parent.exists() else "does not exist; create it first"
+        raise StorageError(f"{path}: the directory {path.parent} {what}")
+    if path.is_dir():
+        raise StorageError(f"{path}: cannot be written: it is a directory; give the name of a file in it")
+    if not streamed and path.exists() and not path.is_file():
+        raise StorageError(f"{path}: cannot be written: it is a device or a pipe, and a file would take its place")
+    if any(path.resolve() == each.resolve() or _is_one_file(path, each) for each in inputs):
+        raise StorageError(f"{path}: is an input and would be overwritten; give the output another name")
+
+
+def _is_one_file(path: Path, other: Path) -> bool:
+    """Are both names of one file, as hard links are?"""
+    return path.exists() and other.exists() and path.samefile(other)
+
+
+def temporary_of(path: Path) -> Path:
+    """Where this process writes what will be `path`."""
+    return path.with_name(f".{path.name}.{os.getpid()}.writing")
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Where to write meanwhile; that becomes `path` at the end of the `with` block, unless an exception leaves it."""
+    temporary = temporary_of(path)
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def remove_half_written(path: Path) -> None:
+    """Remove what writers of `path` have left that were killed; nobody else may be writing it."""
+    mine = temporary_of(path)
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.writing"):
+        if left != mine:
+            left.unlink(missing_ok=True)

@@ -63,7 +63,7 @@ def write(found: Record, path: Path | None) -> None:
 # Rows
 
 COLUMNS = "| what happened, at random moments | how often | what came of it | commit |"
-LAUNCHER_COLUMNS = "| launcher | worker killed | worker stopped for good¹ | master killed | host lost | commit |"
+LAUNCHER_COLUMNS = "| launcher | worker killed | worker stopped for good | master killed | host lost | commit |"
 KINDS = ("workers killed", "masters killed", "hosts killed", "what survives")
 
 

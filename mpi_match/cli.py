@@ -139,6 +139,13 @@ def generate(
 @results_option
 @credits_option
 @click.option(
+    "--setup-limit",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    default=cluster.RunOptions.setup_limit,
+    help="End the run when nothing was heard of a rank for so long before the first batch; large tables may take longer.",
+)
+@click.option(
     "--deadline",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",

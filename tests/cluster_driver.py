@@ -156,6 +156,18 @@ class Dying(Null):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Stuck(Null):
+    """Stops its process when it is opened on rank 2."""
+
+    name = "stuck"
+
+    def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
+        super().__init__(table)
+        launch = found_in(os.environ)
+        if launch is not None and launch.rank == 2:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
 class OneGpu(Null):
     """On the same GPU in every rank."""
 
@@ -237,6 +249,7 @@ def main(arguments: list[str]) -> int:
         Refusing,
         Silent,
         Slow,
+        Stuck,
         Weighing,
         Whereabouts,
     ):
@@ -264,6 +277,9 @@ def main(arguments: list[str]) -> int:
 
         del given["silence"]
         worker.SILENCE_S = float(numbers.pop("silence"))
+    if "master_stops" in given:
+        del given["master_stops"], numbers["master_stops"]
+        given["watch"] = lambda _: os.kill(os.getpid(), signal.SIGSTOP)
     if "changes" in given:
         given["changes"] = Path(given["changes"])
     try:
@@ -281,6 +297,9 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    if "BEGAN" in os.environ:
+        with Path(os.environ["BEGAN"]).open("a") as file:
+            file.write(f"{time.time()}\n")
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     code = main(sys.argv[1:])
     end_all_ranks(code)

@@ -32,6 +32,7 @@
     hostfile       files of hosts, and the same without some
 
     ranks          a run of many, or the reason why it is none
+    roll           who has come how far in set-up, and who stands still
     consensus      steps that succeed on all ranks or fail on all, with one line of text
     topology       which ranks share a host
     host_memory    memory that the ranks of a host share
@@ -100,6 +101,7 @@ class RunOptions:
     groups                  how many groups of workers there are with placement `hybrid`; None with any other
     memory_limit            bytes that the table, or its part, may take in a worker's memory; None: what there is
     credits                 batches that a worker may hold unanswered
+    setup_limit             seconds for which nothing may be heard of a rank before the first batch: see `cluster.roll`
     deadline                seconds after which a batch is given to another worker too; None: see `cluster.deadlines`
     filters                 answer with filters instead of interfaces
     gpu_map                 GPU number for each of a host's workers, in the order of their local ranks, among those that
@@ -126,6 +128,7 @@ class RunOptions:
     feed: str = "master"
     results: str = "master"
     credits: int = 4
+    setup_limit: float = 600.0
     deadline: float | None = None
     filters: bool = False
     gpu_map: tuple[int, ...] | None = None
@@ -147,8 +150,10 @@ class RunOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ClusterError(f"{name} is {value}; it must be at least 1", 2)
-        if self.deadline is not None and not self.deadline > 0:
-            raise ClusterError(f"deadline is {self.deadline:g}; it must be more than 0 seconds", 2)
+        for name in ("setup_limit", "deadline"):
+            seconds = getattr(self, name)
+            if seconds is not None and not seconds > 0:
+                raise ClusterError(f"{name} is {seconds:g}; it must be more than 0 seconds", 2)
         registries = {"schedule": SCHEDULES, "placement": PLACEMENTS, "feed": FEEDS, "results": RESULTS}
         for name, choices in registries.items():
             value = getattr(self, name)

@@ -63,13 +63,16 @@ class Do(IntEnum):
 
 
 class Said(IntEnum):
-    """Kinds of answers: a batch's matches; what went wrong; a worker's last word; that matches are written; a first word."""
+    """Kinds of answers: a batch's matches; what went wrong; a worker's last word; that matches are written; a first word;
+    before that, what it does (`roll`).
+    """
 
     MATCHES = 1
     FAILED = 2
     GONE = 3
     WRITTEN = 4
     READY = 5
+    PRESENT = 6
 
 
 class Order(NamedTuple):
@@ -87,8 +90,8 @@ class Order(NamedTuple):
 
 class Answer(NamedTuple):
     """Words from a worker, with a body.  MATCHES: `n_events` counts and `n_ids` ids; WRITTEN: that they are in the worker's
-    part of the output, with its size and `n_ids` as i64[2]; FAILED: `n_ids` bytes.  `batch` and `attempt` are those of the
-    order.
+    part of the output, with its size and `n_ids` as i64[2]; FAILED, PRESENT: `n_ids` bytes.  `batch` and `attempt` are those
+    of the order.
     """
 
     kind: int
@@ -225,6 +228,16 @@ class Traffic:
         letter = _WORDS.pack(*Order(Do.WAIT))
         taken = functools.partial(setattr, peer, "beating", False)
         self._start(to, letter, [letter], taken, lambda piece: self._comm.Issend([piece, MPI.BYTE], to, Tag.LETTER))
+
+    def close(self) -> None:
+        """Listen to nobody any more."""
+        for peer in self._peers.values():
+            for request, owner in zip(peer.requests, peer.owners, strict=True):
+                if isinstance(owner, _Ear):
+                    request.Cancel()
+                    request.Wait()
+                    request.Free()
+        self._peers = {}
 
     def __len__(self) -> int:
         """Pieces under way, receives that nobody has sent to yet among them."""

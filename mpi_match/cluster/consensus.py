@@ -2,21 +2,26 @@
 
 A rank that meets an error and leaves would let the others wait for it for ever; a rank that meets one and aborts
 buries the reason under the launcher's lines.  So during set-up every rank tries its part of a step, then all compare
-notes; when one failed, all leave, and rank 0 alone has the words.
+notes; when one failed, all leave, and rank 0 alone has the words.  Whoever waits calls the roll (`roll`), so that a rank
+that stands still is missed.
 """
 
 from __future__ import annotations
 
 import logging
+import pickle
 import socket
 import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 from mpi4py import MPI
 
+from mpi_match.arrays import Array
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.patience import Backoff
+from mpi_match.cluster.channel import pieces
+from mpi_match.cluster.roll import Roll
 from mpi_match.engines import EngineError
 from mpi_match.model import ModelError
 from mpi_match.storage import StorageError
@@ -67,32 +72,75 @@ def exit_code_of(error: Exception) -> int:
     return 5 if isinstance(error, EngineError) else 1
 
 
-def meet(comm: MPI.Comm) -> None:
-    """Wait until all ranks are here, asleep rather than spinning: the one that is waited for needs the core."""
-    request, backoff = comm.Ibarrier(), Backoff()
-    while not request.Test():
-        backoff.wait()
+class Circle:
+    """Ranks that take steps together, and call the roll while they wait; `rank` and `size` are those of `comm`.
 
-
-def agree(comm: MPI.Comm, step: Callable[[], T]) -> T:
-    """Run `step` on this rank and return what it returned, if no rank's step raised.
-
-    Otherwise raises Ended everywhere: on rank 0 with its own error or else one that names the rank and host of the first
-    failure, elsewhere with a quiet ClusterError.
+    All of its ranks call the same methods in the same order.  They raise what `Roll.wait` does.
     """
-    error: Exception | None = None
-    result: Any = None
-    try:
-        result = step()
-    except Exception as caught:
-        error = caught
-    meet(comm)
-    failures = [f for f in comm.allgather(error and Failure.of(error, comm.rank)) if f is not None]
-    if not failures:
-        return result
-    if comm.rank == 0 and error is not None:
-        raise Ended(error)
-    first, others = failures[0], len(failures) - 1
-    if others:
-        first = first._replace(text=f"{first.text} (and {others} more ranks)")
-    raise Ended(first.as_error(quiet=comm.rank != 0))
+
+    def __init__(self, comm: MPI.Comm, roll: Roll) -> None:
+        self.comm, self._roll = comm, roll
+        self.rank, self.size = comm.rank, comm.size
+
+    def agree(self, doing: str, step: Callable[[], T]) -> T:
+        """Run `step` on this rank and return what it returned, if no rank's step raised; `doing` names it.
+
+        Otherwise raises Ended everywhere: on rank 0 with its own error or else one that names the rank and host of the first
+        failure, elsewhere with a quiet ClusterError.
+        """
+        self._roll.begin(doing)
+        error: Exception | None = None
+        result: Any = None
+        try:
+            result = step()
+        except Exception as caught:
+            error = caught
+        failures = [failure for failure in self.gather(error and Failure.of(error, self.rank)) if failure is not None]
+        if not failures:
+            return result
+        if self.rank == 0 and error is not None:
+            raise Ended(error)
+        first, others = failures[0], len(failures) - 1
+        if others:
+            first = first._replace(text=f"{first.text} (and {others} more ranks)")
+        raise Ended(first.as_error(quiet=self.rank != 0))
+
+    def attend(self) -> None:
+        """This rank's part of a step in which others have something to do and it has not."""
+        self.agree("waiting for others", lambda: None)
+
+    def tell(self, value: Any = None) -> Any:
+        """What the first rank says, on all of them; the others' `value` is not looked at."""
+        said = np.frombuffer(pickle.dumps(value), np.uint8) if self.rank == 0 else np.empty(0, np.uint8)
+        size = np.array([len(said)], np.int64)
+        self.copy(size)
+        said = said if self.rank == 0 else np.empty(size[0], np.uint8)
+        self.copy(said)
+        return value if self.rank == 0 else pickle.loads(said.tobytes())
+
+    def copy(self, array: Array) -> None:
+        """Fill a contiguous array with what the first rank has in its own."""
+        for piece in pieces(array):
+            self._roll.wait(self.comm.Ibcast([piece, MPI.BYTE]))
+
+    def gather(self, value: Any) -> list[Any]:
+        """What every rank says, by rank, on all of them."""
+        said = np.frombuffer(pickle.dumps(value), np.uint8)
+        sizes = np.empty(self.size, np.int32)
+        self._roll.wait(self.comm.Iallgather(np.array([len(said)], np.int32), sizes))
+        heard = np.empty(int(sizes.sum()), np.uint8)
+        self._roll.wait(self.comm.Iallgatherv(said, [heard, sizes, MPI.BYTE]))
+        return [pickle.loads(each.tobytes()) for each in np.split(heard, np.cumsum(sizes)[:-1])]
+
+    def parted(self, color: int | None) -> Circle | None:
+        """The circle of the ranks with the same color; None where that is None."""
+        self.attend()  # so that nobody is late for what can only block
+        with self._roll.limited():
+            comm = self.comm.Split(MPI.UNDEFINED if color is None else color, key=self.rank)
+        return None if comm == MPI.COMM_NULL else Circle(comm, self._roll)
+
+    def on_host(self) -> Circle:
+        """The circle of those ranks that share this one's host."""
+        self.attend()
+        with self._roll.limited():
+            return Circle(self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank), self._roll)

@@ -15,13 +15,11 @@ from collections.abc import Generator
 from contextlib import closing
 
 import numpy as np
-from mpi4py import MPI
 
 from mpi_match.arrays import Array
 from mpi_match.batch import WIRE_EXTRA_BYTES
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.channel import pieces
-from mpi_match.cluster.consensus import agree
+from mpi_match.cluster.consensus import Circle
 from mpi_match.cluster.feed import Buffers, ReadAhead, n_readers
 from mpi_match.cluster.host_memory import HostMemory
 from mpi_match.cluster.job import Job
@@ -44,18 +42,19 @@ def share_events(topology: Topology, job: Job | None) -> EventCopy:
 
     Raises Ended, when the table is damaged or a host has no room for it.
     """
-    comm, leads = topology.comm, topology.leads_node
+    ranks, leads = topology.ranks, topology.leads_node
     on_host = HostMemory(topology, "the events", "use --feed file or --feed master, which need none")
-    n_bytes: int = comm.bcast(None if job is None else _expected_bytes(job))
-    agree(comm, lambda: on_host.reserve(n_bytes) if leads else None)
-    sizes, crc = agree(comm, lambda: _fill(topology, on_host, job) if leads else (None, None))
-    sizes, expected = comm.bcast((sizes, crc))
+    n_bytes: int = ranks.tell(None if job is None else _expected_bytes(job))
+    ranks.agree("having memory for the events", lambda: on_host.reserve(n_bytes) if leads else None)
+    leaders = topology.leaders
+    sizes, crc = ranks.agree("copying the events", lambda: (None, None) if leaders is None else _fill(leaders, on_host, job))
+    sizes, expected = ranks.tell((sizes, crc))
 
     def compare() -> None:
         if crc is not None and crc != expected:
             raise ClusterError(f"the events were damaged on their way: CRC-32 found {crc:08x}, expected {expected:08x}")
 
-    agree(comm, compare)
+    ranks.agree("comparing the events", compare)
     starts = np.append(0, np.cumsum(np.frombuffer(sizes, np.int64), dtype=np.int64))
     return EventCopy(on_host.map(int(starts[-1]), finished=True), starts)
 
@@ -66,14 +65,14 @@ def _expected_bytes(job: Job) -> int:
     return encoded and encoded + WIRE_EXTRA_BYTES * job.n_batches
 
 
-def _fill(topology: Topology, on_host: HostMemory, job: Job | None) -> tuple[bytes, int]:
+def _fill(leaders: Circle, on_host: HostMemory, job: Job | None) -> tuple[bytes, int]:
     """Leaders: put the master's batches into memory.  Returns the size of each, as bytes of i64, and the CRC-32 of all.
 
     A leader that cannot go on receives the rest all the same, because others do, and raises then.
     """
     sizes, crc, error = array.array("q"), 0, None
-    several = topology.leaders.size > 1
-    with closing(_received(topology) if job is None else _sent(topology, _wires(job))) as wires:
+    several = leaders.size > 1
+    with closing(_received(leaders) if job is None else _sent(leaders, _wires(job))) as wires:
         try:
             for wire in wires:
                 on_host.append(wire)
@@ -89,27 +88,25 @@ def _fill(topology: Topology, on_host: HostMemory, job: Job | None) -> tuple[byt
     return sizes.tobytes(), crc
 
 
-def _sent(topology: Topology, wires: Generator[Array]) -> Generator[Array]:
+def _sent(leaders: Circle, wires: Generator[Array]) -> Generator[Array]:
     """The master's wire forms, each sent to the other leaders before it is given; and the end, however it comes."""
-    leaders = topology.leaders
     try:
         for wire in wires:
-            leaders.bcast(len(wire))
-            for piece in pieces(wire) if leaders.size > 1 else ():
-                leaders.Bcast([piece, MPI.BYTE])
+            leaders.tell(len(wire))
+            if leaders.size > 1:
+                leaders.copy(wire)
             yield wire
     finally:
-        leaders.bcast(None)
+        leaders.tell(None)
 
 
-def _received(topology: Topology) -> Generator[Array]:
+def _received(leaders: Circle) -> Generator[Array]:
     """What the master sends, each until the next is asked for."""
     buffer = np.empty(0, np.uint8)
-    while (n_bytes := topology.leaders.bcast(None)) is not None:
+    while (n_bytes := leaders.tell()) is not None:
         if n_bytes > len(buffer):
             buffer = np.empty(n_bytes, np.uint8)
-        for piece in pieces(buffer[:n_bytes]):
-            topology.leaders.Bcast([piece, MPI.BYTE])
+        leaders.copy(buffer[:n_bytes])
         yield buffer[:n_bytes]
 
 

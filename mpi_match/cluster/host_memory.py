@@ -19,7 +19,6 @@ import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.consensus import agree
 from mpi_match.cluster.memory_left import left_bytes
 from mpi_match.cluster.topology import Topology
 
@@ -78,9 +77,9 @@ class HostMemory:
         GPUs pin nothing that the process could not write.  A rank that does not hold it (`Topology.among`) gets none.
         """
         node, leads = self._topology.node, self._topology.leads_node
-        path = node.bcast(f"/proc/{os.getpid()}/fd/{self._descriptor}") if self._topology.holds else ""
+        path = "" if node is None else node.tell(f"/proc/{os.getpid()}/fd/{self._descriptor}")
         try:
-            memory = agree(self._topology.comm, lambda: self._mapped(Path(path), n_bytes, finished))
+            memory = self._topology.ranks.agree(f"mapping {self._what}", lambda: self._mapped(Path(path), n_bytes, finished))
             if finished:
                 memory.flags.writeable = False
             return memory

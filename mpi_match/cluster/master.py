@@ -36,7 +36,7 @@ from mpi_match.cluster.farewell import rank_was_lost
 from mpi_match.cluster.feed import READERS, Buffers, ReadAhead
 from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.launcher import survives_deaths
-from mpi_match.cluster.patience import Backoff
+from mpi_match.cluster.patience import Backoff, Silence
 from mpi_match.cluster.round_trips import RoundTrips
 from mpi_match.cluster.write_behind import WriteBehind
 from mpi_match.matches import id_dtype
@@ -52,6 +52,8 @@ LOOK_S = 5e-3
 """How often to look for what goes wrong: not between any two answers, which may be some microseconds apart."""
 SIGN_OF_LIFE_S = 5.0
 """How often workers are told that there is a master."""
+MEETING_S = 30.0
+"""How long workers may take to leave the last common step, in which they have nothing to do any more."""
 FAREWELL_S = 30.0
 """How long workers may take to leave before the master leaves without them."""
 LATE_FAREWELL_S = 5.0
@@ -129,18 +131,27 @@ class Master:
         self._count_dtype, self._id_dtype = id_dtype(job.n_ids + 1), id_dtype(job.n_ids)
         self._failures: list[str] = []
         self._ready: set[int] = set()
+        self._absent: list[int] = []
         self._gone: set[int] = set()
         self._lost: set[int] = set()
         self._next_look = 0.0
         self._next_sign = time.monotonic() + SIGN_OF_LIFE_S
 
     def meet(self) -> None:
-        """Wait until all workers have left the last common step: in a collective call who dies or stops holds up others."""
+        """Wait until all workers have left the last common step: in a collective call who dies or stops holds up others.
+
+        The run begins without those that have not after a while.
+        """
         for worker in self._workers:
             self._traffic.listen(worker, functools.partial(self._hear, worker))
-        backoff = Backoff()
-        while set(self._workers) - self._ready - self._traffic.lost.keys():
-            if not self._traffic.poll():
+        backoff, silence = Backoff(), Silence()
+        while absent := set(self._workers) - self._ready - self._traffic.lost.keys():
+            if self._traffic.poll():
+                silence.broken()
+            elif silence.seconds() > MEETING_S:
+                self._absent = sorted(absent)
+                return
+            else:
                 backoff.wait()
 
     def run(self, opened: Sequence[Opened]) -> RunSummary:
@@ -169,6 +180,8 @@ class Master:
 
     def _match(self) -> None:
         backoff = self._backoff
+        for worker in self._absent:
+            self._lose(worker, f"it was not ready {MEETING_S:.0f} s after the others")
         self._obey(self._dispatcher.start())
         while not self._dispatcher.finished:
             busy = self._traffic.poll(backoff.looks)

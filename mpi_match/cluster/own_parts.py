@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from mpi_match.answer_parts import PartWriter
 from mpi_match.cluster import ClusterError, RunOptions
-from mpi_match.cluster.consensus import agree
 from mpi_match.cluster.extents import Extents
 from mpi_match.cluster.job import Job
 from mpi_match.cluster.local_output import Places
@@ -29,21 +28,21 @@ class Offer(NamedTuple):
 
 def offer_parts(topology: Topology, job: Job) -> None:
     """The master's side of `open_part`: sees that the parts are where it looks for them.  Raises Ended."""
-    comm, places = topology.comm, job.places
+    ranks, places = topology.ranks, job.places
     if places is None:
         return
-    comm.bcast(Offer(places, job.extents))
-    agree(comm, lambda: None)  # while the workers open them
+    ranks.tell(Offer(places, job.extents))
+    ranks.attend()  # while the workers open them
 
     def look() -> None:
-        unseen = [rank for rank in range(1, comm.size) if not places.part(rank).is_file()]
+        unseen = [rank for rank in range(1, ranks.size) if not places.part(rank).is_file()]
         if unseen:
             raise ClusterError(
                 f"{places.directory}: what rank {unseen[0]} writes there is not to be seen on the master's host; "
                 "with --results local the output needs a directory that all hosts share"
             )
 
-    agree(comm, look)
+    ranks.agree("looking for the parts of the output", look)
 
 
 def open_part(
@@ -52,12 +51,12 @@ def open_part(
     """The matcher, with this rank's part of the output behind it if the run has such; `stack` closes it.  Raises Ended."""
     if options.results == "master":
         return matcher
-    comm = topology.comm
-    offer: Offer = comm.bcast(None)
+    ranks = topology.ranks
+    offer: Offer = ranks.tell()
 
     def create() -> PartWriter:
-        return stack.enter_context(PartWriter(offer.places.part(comm.rank), offer.places.identity))
+        return stack.enter_context(PartWriter(offer.places.part(ranks.rank), offer.places.identity))
 
-    part = agree(comm, create)
-    agree(comm, lambda: None)  # while the master looks for it
+    part = ranks.agree("opening its part of the output", create)
+    ranks.attend()  # while the master looks for it
     return WrittenHere(matcher, part, offer.extents)

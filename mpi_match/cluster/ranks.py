@@ -25,7 +25,7 @@ from mpi4py import MPI
 from mpi_match.cluster import ClusterError, RunOptions, RunSummary
 from mpi_match.cluster.alone import run_alone
 from mpi_match.cluster.channel import dead_ranks
-from mpi_match.cluster.consensus import Ended, agree
+from mpi_match.cluster.consensus import Circle, Ended
 from mpi_match.cluster.farewell import abort, finalize, rank_was_lost
 from mpi_match.cluster.interruption import Noted, interrupts_noted, terminate_as_interrupt
 from mpi_match.cluster.job import Job, Opened
@@ -34,6 +34,7 @@ from mpi_match.cluster.matcher import Matcher, ShortMatcher
 from mpi_match.cluster.own_parts import offer_parts, open_part
 from mpi_match.cluster.part import PartEngine
 from mpi_match.cluster.patience import Backoff, sleep_exactly
+from mpi_match.cluster.roll import Died, Roll, StandsStill
 from mpi_match.cluster.shares import device_share, shared_gpu
 from mpi_match.cluster.sources import offer_events, open_source
 from mpi_match.cluster.table_copy import receive_part, send_parts
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 
 INTERRUPTED = 130
 LAST_WORD_S = 2.0
-"""What the workers of a failed run give the master to say why."""
+"""What the ranks of a failed run give the one that says why."""
 
 
 def run_ranks(options: RunOptions, launch: Launch) -> RunSummary | None:
@@ -56,25 +57,30 @@ def run_ranks(options: RunOptions, launch: Launch) -> RunSummary | None:
             finalize()
             raise ClusterError(refusal, 5, quiet=launch.rank not in (0, None))
         return run_alone(options)
-    comm = world.Dup()
-    comm.Set_errhandler(MPI.ERRORS_RETURN)  # and so of those that are made from it
+    world.Set_errhandler(MPI.ERRORS_RETURN)  # and so of those that are made from it
+    roll = Roll(world, options.setup_limit)
     try:
-        if comm.rank == 0:
+        if world.rank == 0:
             with terminate_as_interrupt():
-                return _run(options, comm)
+                return _run(options, roll)
         with interrupts_noted() as interrupted:
-            return _run(options, comm, interrupted)
+            return _run(options, roll, interrupted)
     except Ended as ended:
-        _leave_in_peace(after_master=comm.rank != 0)
+        roll.close()
+        _leave_in_peace(after_another=world.rank != 0)
         raise ended.error from ended.error.__cause__
     except KeyboardInterrupt:
-        if comm.rank == 0:
+        if world.rank == 0:
             log.error("interrupted")
         abort(INTERRUPTED)
+    except StandsStill as error:
+        rank_was_lost()
+        _leave_in_peace(after_another=not str(error))
+        raise ClusterError(str(error), quiet=not str(error)) from None
     except Exception as error:
-        dead = dead_ranks(comm)
-        if isinstance(error, MPI.Exception) and dead:
-            raise _lost_during_set_up(comm, dead) from error
+        dead = dead_ranks(world)
+        if isinstance(error, MPI.Exception | Died) and dead:
+            raise _lost_during_set_up(world, dead) from error
         log.exception("rank %d of %d failed outside of any step", world.rank, world.size)
         abort(1)
     return None
@@ -84,38 +90,43 @@ def _lost_during_set_up(comm: MPI.Comm, dead: Sequence[int]) -> ClusterError:
     """What the first rank that is left says; MPI ends the steps of all others as well."""
     rank_was_lost()
     first = min(rank for rank in range(comm.size) if rank not in dead)
-    _leave_in_peace(after_master=comm.rank != first)
+    _leave_in_peace(after_another=comm.rank != first)
     who = ", ".join(str(rank) for rank in dead)
     return ClusterError(f"rank {who} died before the first batch; start the run again", quiet=comm.rank != first)
 
 
-def _run(options: RunOptions, comm: MPI.Comm, interrupted: Noted | None = None) -> RunSummary | None:
+def _run(options: RunOptions, roll: Roll, interrupted: Noted | None = None) -> RunSummary | None:
     sleep_exactly()
-    topology = Topology.find(comm)
-    told = comm.bcast(replace(options, progress=None, watch=None))  # the master's options are everybody's
-    if comm.rank == 0:
-        return _lead(options, topology)
+    comm, request = MPI.COMM_WORLD.Idup()
+    roll.wait(request)
+    ranks = Circle(comm, roll)
+    topology = Topology.find(ranks)
+    told = ranks.tell(replace(options, progress=None, watch=None))  # the master's options are everybody's
+    if ranks.rank == 0:
+        return _lead(options, topology, roll)
     with ExitStack() as stack:
-        _serve(told, topology, interrupted or Noted(), stack)
+        _serve(told, topology, roll, interrupted or Noted(), stack)
     return None
 
 
-def _lead(options: RunOptions, topology: Topology) -> RunSummary:
+def _lead(options: RunOptions, topology: Topology, roll: Roll) -> RunSummary:
     """The master's side of the steps."""
     from mpi_match.cluster.master import Master
 
-    comm = topology.comm
+    ranks = topology.ranks
     with ExitStack() as stack:
-        job = agree(comm, lambda: stack.enter_context(Job(options, comm.size - 1)))
+        job = ranks.agree("opening the files", lambda: stack.enter_context(Job(options, ranks.size - 1)))
         send_parts(topology, job.division)
         offer_events(topology, job)
         offer_parts(topology, job)
-        agree(comm, _nothing)  # while the workers open their engines
-        opened: list[Opened] = (comm.gather(None) or [])[1:]
-        agree(comm, lambda: _refuse_shared_gpu(options, opened))
-        agree(comm, lambda: stack.enter_context(job.watched(dict(enumerate(opened, 1)))))
-        master = Master(comm, job, Backoff(tireless=options.short_batches and topology.own_core))
+        ranks.attend()  # while the workers open their engines
+        opened: list[Opened] = ranks.gather(None)[1:]
+        ranks.agree("comparing GPUs", lambda: _refuse_shared_gpu(options, opened))
+        watched = job.watched(dict(enumerate(opened, 1)))
+        ranks.agree("opening what watches the run", lambda: stack.enter_context(watched))
+        master = Master(ranks.comm, job, Backoff(tireless=options.short_batches and topology.own_core))
         master.meet()
+        roll.close()
         workers = "; ".join(f"{each.engine} on {each.device}" for each in opened)
         # Different engines (`auto` where not every worker has a GPU) give the right answers, but are perhaps not meant.
         level = logging.WARNING if len({each.engine for each in opened}) > 1 else logging.INFO
@@ -130,12 +141,12 @@ def _refuse_shared_gpu(options: RunOptions, opened: Sequence[Opened]) -> None:
         raise ClusterError(wrong, 5)
 
 
-def _serve(options: RunOptions, topology: Topology, interrupted: Noted, stack: ExitStack) -> None:
+def _serve(options: RunOptions, topology: Topology, roll: Roll, interrupted: Noted, stack: ExitStack) -> None:
     """A worker's side of the same steps; what it opens for the run, `stack` closes."""
     from mpi_match.cluster.worker import Worker
 
-    comm = topology.comm
-    agree(comm, _nothing)  # while the master opens the files
+    ranks = topology.ranks
+    ranks.attend()  # while the master opens the files
     part, table = receive_part(topology)
     source = stack.enter_context(open_source(options, topology, table.vocabulary))
     threads = options.threads or topology.threads
@@ -148,34 +159,32 @@ def _serve(options: RunOptions, topology: Topology, interrupted: Noted, stack: E
         pin(engine, [] if source is None else source.memory)
         return engine if part.n_members == 1 else PartEngine(engine, part)
 
+    roll.begin("opening its engine")  # in a thread, from now on
     began = time.perf_counter()
     matcher = open_part(options, topology, way(open_here, table.vocabulary, filters=options.filters), stack)
-    engine = agree(comm, matcher.engine)
-    comm.gather(Opened(engine.name, engine.device, engine.gpu, socket.gethostname(), time.perf_counter() - began))
+    engine = ranks.agree("opening its engine", matcher.engine)
+    ranks.gather(Opened(engine.name, engine.device, engine.gpu, socket.gethostname(), time.perf_counter() - began))
     del engine  # the matcher's alone: it may have to open another, which has no room beside this one
-    agree(comm, _nothing)  # while the master sees who has which GPU
-    agree(comm, _nothing)  # while those who watch the run get ready
+    ranks.attend()  # while the master sees who has which GPU
+    ranks.attend()  # while those who watch the run get ready
+    roll.close()
     backoff = Backoff(tireless=options.short_batches and topology.own_core)
     gc.freeze()  # what is there stays; to look through it for garbage would hold up a batch for longer than to match it
-    last = Worker(comm, matcher, backoff, interrupted, source).serve()
+    last = Worker(ranks.comm, matcher, backoff, interrupted, source).serve()
     if last.attempt:
         rank_was_lost()
     if last.number:
         raise Ended(ClusterError("the master ended the run", last.number, quiet=True))
 
 
-def _leave_in_peace(*, after_master: bool = False) -> None:
+def _leave_in_peace(*, after_another: bool = False) -> None:
     """Finalise MPI before a non-zero exit, which would otherwise make `python -m mpi4py` abort it, loudly.
 
-    Launchers kill a job at the first non-zero exit of a rank, so the master, which has yet to print the reason, goes first;
-    the workers wait for that, and for being killed.
+    Launchers kill a job at the first non-zero exit of a rank, so the one that has yet to print the reason goes first; the
+    others wait for that, and for being killed.
     """
     finalize()
-    if after_master:
+    if after_another:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         time.sleep(LAST_WORD_S)
-
-
-def _nothing() -> None:
-    """This side's part of a step that is the other side's."""

@@ -21,7 +21,6 @@ from typing import NamedTuple, Protocol
 from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
 from mpi_match.cluster import ClusterError, RunOptions
-from mpi_match.cluster.consensus import agree
 from mpi_match.cluster.event_copy import EventCopy, share_events
 from mpi_match.cluster.extents import Extents
 from mpi_match.cluster.job import Job
@@ -101,8 +100,8 @@ def offer_events(topology: Topology, job: Job) -> None:
     if job.options.feed == "shared":
         share_events(topology, job)
     elif job.options.feed == "file":
-        topology.comm.bcast(Offer(job.options.events.absolute(), job.events.digest, job.extents))
-        agree(topology.comm, lambda: None)  # while the workers open it
+        topology.ranks.tell(Offer(job.options.events.absolute(), job.events.digest, job.extents))
+        topology.ranks.attend()  # while the workers open it
 
 
 def open_source(options: RunOptions, topology: Topology, vocabulary: Vocabulary) -> AbstractContextManager[Source | None]:
@@ -111,10 +110,10 @@ def open_source(options: RunOptions, topology: Topology, vocabulary: Vocabulary)
         return nullcontext()
     if options.feed == "shared":
         return nullcontext(SharedSource(share_events(topology, None)))
-    offer: Offer = topology.comm.bcast(None)
+    offer: Offer = topology.ranks.tell()
     # No more batches are expected at a time than there are credits, and cores are shared with the host's other workers.
     n_threads = 0 if options.short_batches else min(options.credits, options.threads or topology.threads)
-    return agree(topology.comm, lambda: FileSource(offer, vocabulary, n_threads))
+    return topology.ranks.agree("opening the events", lambda: FileSource(offer, vocabulary, n_threads))
 
 
 def _opened(offer: Offer, vocabulary: Vocabulary) -> EventTable:

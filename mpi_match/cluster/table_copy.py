@@ -15,12 +15,9 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from mpi4py import MPI
 
 from mpi_match.arrays import Array
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.channel import pieces
-from mpi_match.cluster.consensus import agree, meet
 from mpi_match.cluster.division import Division
 from mpi_match.cluster.host_memory import HostMemory
 from mpi_match.cluster.part import Part
@@ -54,7 +51,7 @@ class _Views:
 
 def send_parts(topology: Topology, division: Division) -> None:
     """The master's side of `receive_part`; a whole table is then the shared copy, and the private one is freed."""
-    topology.comm.bcast((division.groups, division.parts))
+    topology.ranks.tell((division.groups, division.parts))
     for table in _shared(topology, division.groups, division.parts, division.read):
         if isinstance(division.table, Table) and table is not None:
             division.table = table
@@ -62,7 +59,7 @@ def send_parts(topology: Topology, division: Division) -> None:
 
 def receive_part(topology: Topology) -> tuple[Part, Table]:
     """This worker's part of the table.  Raises Ended, like all steps."""
-    groups, parts = topology.comm.bcast(None)
+    groups, parts = topology.ranks.tell()
     shared = _shared(topology, groups, parts, lambda part: None)
     ((part, table),) = [(part, table) for part, table in zip(parts, shared, strict=True) if table is not None]
     return part, table
@@ -72,36 +69,34 @@ def _shared(
     topology: Topology, groups: Sequence[range], parts: Sequence[Part], read: Callable[[Part], Table | None]
 ) -> Iterator[Table | None]:
     """Every part in turn, on the ranks that hold it; `read` has it on rank 0."""
-    comm = topology.comm
+    ranks = topology.ranks
     for part in parts:
-        holds = comm.rank == 0 or any(group[part.member] == comm.rank for group in groups)
+        holds = ranks.rank == 0 or any(group[part.member] == ranks.rank for group in groups)
         holders = topology if len(parts) == 1 else topology.among(holds)
-        yield share_table(holders, agree(comm, partial(read, part)))
+        yield share_table(holders, ranks.agree("reading the table", partial(read, part)))
 
 
 def share_table(topology: Topology, table: Table | None) -> Table | None:
     """`table` (of rank 0; None elsewhere) on each rank that holds it, its arrays shared within a host and read-only."""
-    comm = topology.comm
-    places = comm.bcast(_plan(table) if table is not None else None)
+    ranks, leaders = topology.ranks, topology.leaders
+    places = ranks.tell(_plan(table) if table is not None else None)
     n_bytes = max(place.at + place.n_bytes for place in places)
     on_host = HostMemory(topology, "the table", "give the job more memory per host")
-    agree(comm, lambda: on_host.reserve(n_bytes) if topology.leads_node else None)
+    ranks.agree("having memory for the table", lambda: on_host.reserve(n_bytes) if leaders is not None else None)
     memory = on_host.map(n_bytes)
-    if topology.leads_node:
+    if leaders is not None:
         if table is not None:
             for place, (_, array) in zip(places, table.arrays(), strict=True):
                 memory[place.at : place.at + place.n_bytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        for piece in pieces(memory):
-            topology.leaders.Bcast([piece, MPI.BYTE])
-    meet(comm)
-    crc = zlib.crc32(memory.data) if topology.leads_node else None
-    expected = comm.bcast(crc)
+        leaders.copy(memory)
+    crc = ranks.agree("checking the table", lambda: zlib.crc32(memory.data) if leaders is not None else None)
+    expected = ranks.tell(crc)
 
     def compare() -> None:
         if crc is not None and crc != expected:
             raise ClusterError(f"the table was damaged on its way: CRC-32 found {crc:08x}, expected {expected:08x}")
 
-    agree(comm, compare)
+    ranks.agree("comparing the table", compare)
     if not topology.holds:
         return None
     memory.flags.writeable = False

@@ -7,11 +7,9 @@ import socket
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from mpi4py import MPI
-
 from mpi_match import program
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.consensus import agree, meet
+from mpi_match.cluster.consensus import Circle
 from mpi_match.cluster.shares import has_own_core, local_ranks_in, places_on_host, thread_share
 
 
@@ -19,16 +17,16 @@ from mpi_match.cluster.shares import has_own_core, local_ranks_in, places_on_hos
 class Topology:
     """A rank's place.
 
-    comm, node, leaders   all ranks; those of this host; one rank of each host (COMM_NULL on the others).  Of what only some
-                          ranks hold, `node` and `leaders` are those among them (`among`), and COMM_NULL on the others
+    ranks, node, leaders  all ranks; those of this host; one rank of each host (None on the others).  Of what only some ranks
+                          hold, `node` and `leaders` are those among them (`among`), and None on the others
     threads               this worker's share of its host's cores (meaningless on the master)
     number                this worker's among those of its host, in the order of their local ranks: who gets which GPU
     own_core              whether this rank may keep a core busy without taking it from another
     """
 
-    comm: MPI.Comm
-    node: MPI.Comm
-    leaders: MPI.Comm
+    ranks: Circle
+    node: Circle | None
+    leaders: Circle | None
     threads: int
     number: int
     own_core: bool
@@ -36,41 +34,40 @@ class Topology:
     @property
     def leads_node(self) -> bool:
         """Is this the rank of its host that fetches what the host has once?"""
-        return self.holds and bool(self.node.rank == 0)
+        return self.leaders is not None
 
     @property
     def holds(self) -> bool:
         """Is this one of the ranks that hold it?"""
-        return bool(self.node != MPI.COMM_NULL)
+        return self.node is not None
 
     def among(self, holds: bool) -> Topology:
         """The same for what only those ranks hold that say so; all ranks call it."""
-        holders = self.comm.Split(0 if holds else MPI.UNDEFINED, key=self.comm.rank)
-        if holders == MPI.COMM_NULL:
-            return replace(self, node=MPI.COMM_NULL, leaders=MPI.COMM_NULL)
-        node = holders.Split_type(MPI.COMM_TYPE_SHARED, key=holders.rank)
-        return replace(self, node=node, leaders=holders.Split(0 if node.rank == 0 else MPI.UNDEFINED, key=holders.rank))
+        holders = self.ranks.parted(0 if holds else None)
+        if holders is None:
+            return replace(self, node=None, leaders=None)
+        node = holders.on_host()
+        return replace(self, node=node, leaders=holders.parted(0 if node.rank == 0 else None))
 
     @classmethod
-    def find(cls, comm: MPI.Comm) -> Topology:
+    def find(cls, ranks: Circle) -> Topology:
         """Ask all ranks.  Raises Ended when they do not run the same program."""
-        meet(comm)
-        _check_same_program(comm)
-        node = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.rank)
-        leaders = comm.Split(0 if node.rank == 0 else MPI.UNDEFINED, key=comm.rank)
-        ranks = node.allgather((comm.rank, frozenset(os.sched_getaffinity(0)), local_ranks_in(os.environ)))
-        cores = [each for _, each, _ in ranks]
-        workers = [each for rank, each, _ in ranks if rank]
-        before = sum(rank > 0 for rank, _, _ in ranks[: node.rank])
-        threads = int(os.environ.get("NUMBA_NUM_THREADS", 0)) or (thread_share(before, workers) if comm.rank else 1)
-        places = places_on_host([told for _, _, told in ranks])
-        number = sum(rank > 0 and place < places[node.rank] for (rank, _, _), place in zip(ranks, places, strict=True))
-        return cls(comm, node, leaders, threads, number, has_own_core(node.rank, cores))
+        _check_same_program(ranks)
+        node = ranks.on_host()
+        leaders = ranks.parted(0 if node.rank == 0 else None)
+        here = node.gather((ranks.rank, frozenset(os.sched_getaffinity(0)), local_ranks_in(os.environ)))
+        cores = [each for _, each, _ in here]
+        workers = [each for rank, each, _ in here if rank]
+        before = sum(rank > 0 for rank, _, _ in here[: node.rank])
+        threads = int(os.environ.get("NUMBA_NUM_THREADS", 0)) or (thread_share(before, workers) if ranks.rank else 1)
+        places = places_on_host([told for _, _, told in here])
+        number = sum(rank > 0 and place < places[node.rank] for (rank, _, _), place in zip(here, places, strict=True))
+        return cls(ranks, node, leaders, threads, number, has_own_core(node.rank, cores))
 
 
-def _check_same_program(comm: MPI.Comm) -> None:
+def _check_same_program(ranks: Circle) -> None:
     """Ranks with another version of this package would read the same bytes differently."""
-    programs = comm.allgather((program.digest(), socket.gethostname()))
+    programs = ranks.gather((program.digest(), socket.gethostname()))
 
     def compare() -> None:
         others = Counter(host for digest, host in programs if digest != programs[0][0])
@@ -80,4 +77,4 @@ def _check_same_program(comm: MPI.Comm) -> None:
                 f"{where} and {programs[0][1]} have different versions of mpi_match; install one everywhere", 5
             )
 
-    agree(comm, compare)
+    ranks.agree("comparing versions", compare)

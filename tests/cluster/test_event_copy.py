@@ -39,17 +39,19 @@ import numpy as np
 from mpi4py import MPI
 from mpi_match.batch import EventBatch
 from mpi_match.cluster import RunOptions, channel, host_memory
-from mpi_match.cluster.consensus import Ended
+from mpi_match.cluster.consensus import Circle, Ended
 from mpi_match.cluster.event_copy import share_events
 from mpi_match.cluster.job import Job
+from mpi_match.cluster.roll import Roll
 from mpi_match.cluster.topology import Topology
 
 *files, full, piece_bytes = sys.argv[1:]
 channel.PIECE_BYTES = int(piece_bytes)
 comm = MPI.COMM_WORLD
-node = comm.Split(comm.rank // 2)
-leaders = comm.Split(0 if node.rank == 0 else MPI.UNDEFINED)
-found = Topology.find(comm)
+ranks = Circle(comm, Roll(comm, 60.0))
+node = ranks.parted(comm.rank // 2)
+leaders = ranks.parted(0 if node.rank == 0 else None)
+found = Topology.find(ranks)
 topology = Topology(**{**vars(found), "node": node, "leaders": leaders})
 if str(comm.rank // 2) == full:
     host_memory.left_bytes = lambda: 0

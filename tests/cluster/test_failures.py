@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -236,6 +237,41 @@ def test_a_rank_that_dies_before_the_first_batch_ends_the_run(flags: tuple[str, 
     if flags:  # where MPI has a word of its own to say
         own = [line for line in said(done).splitlines() if not line.startswith("NBC_Progress: ")]
         assert own == ["rank 2 died before the first batch; start the run again"]
+
+
+@pytest.mark.mpi
+@needs_mpirun
+@pytest.mark.parametrize("flags", [(), ULFM], ids=["plain", "ulfm"])
+@pytest.mark.parametrize(
+    ("stopped", "how", "words"),
+    [
+        (
+            2,
+            "engine=stuck",
+            "nothing was heard for more than 2 s of rank 2 on {host} (its last word: opening its engine); if ",
+        ),
+        (0, "engine=null master_stops=1", "nothing was heard of the master for more than 2 s"),
+    ],
+)
+def test_a_rank_that_stands_still_before_the_first_batch_ends_the_run(
+    flags: tuple[str, ...], stopped: int, how: str, words: str, files: Files, tmp_path: Path
+) -> None:
+    if flags and not has_ulfm():
+        pytest.skip("this MPI has no fault tolerance (ULFM): Open MPI 5 has")
+    arguments = (files.table, files.events, tmp_path / "matches.h5", "setup_limit=2", *how.split())
+    with Run((MPIRUN, *FLAGS, *flags, "-n", 4, sys.executable, "-m", "mpi4py", DRIVER, *arguments), arguments[2]) as run:
+        pids = {}
+        while len(pids) < 4 and run.process.poll() is None:
+            pids = run.pids()
+        wait_until_gone([pid for rank, pid in pids.items() if rank != stopped])
+        with suppress(ProcessLookupError):  # without ULFM the launcher has ended it
+            os.kill(pids[stopped], signal.SIGCONT)
+        assert run.wait(TIMEOUT_S)
+    assert run.process.returncode != 0
+    own = [line for _, line in run.said if "nothing was heard" in line]
+    assert len(own) == 1, run.said
+    assert own[0].startswith(words.format(host=os.uname().nodename))
+    assert not run.output.exists()
 
 
 # What they are made of

@@ -90,6 +90,7 @@ def test_a_run_that_cannot_start_is_one_line(options: str, code: int, words: str
         ({"batch": -1}, "batch is -1; it must be at least 1"),
         ({"threads": 0}, "threads is 0; it must be at least 1"),
         ({"deadline": 0.0}, "deadline is 0; it must be more than 0 seconds"),
+        ({"setup_limit": -1.0}, "setup_limit is -1; it must be more than 0 seconds"),
     ],
 )
 def test_options_out_of_range_are_refused(options: dict[str, Any], words: str, tmp_path: Path) -> None:

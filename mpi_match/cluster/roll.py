@@ -1,0 +1,158 @@
+"""Who has come how far before the first batch, and for how long nothing was heard of somebody.
+
+    worker ── "opening the engine" ──► master          when it begins a step
+    master ── are you there? ──► worker ── yes ──►     every second, while both wait
+
+The steps of set-up are collective: a rank that stands still in one (it was stopped, its disk hangs) would hold up all others
+for ever.  Collective calls do not say who is missing, and those that block cannot be left.  So all of them are started
+without blocking, and while a rank waits for one the roll is called: of a rank that waits as well something is heard every
+second, whatever it waits for.  One that works says nothing, and may be silent for as long as a step may take.  One that is
+silent for longer ends the run, in a line that says which step it had begun.
+
+The master speaks, for all ranks are heard there.  A worker listens for the master alone, and for a little longer, so that
+the master has spoken by then if it can.
+
+With a fault-tolerant MPI the roll also tells at once who has died.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+from mpi4py import MPI
+
+from mpi_match.arrays import Array
+from mpi_match.cluster.channel import Answer, Do, Order, Said, Traffic, inline_body, words_of
+from mpi_match.cluster.farewell import abort
+from mpi_match.cluster.patience import Backoff, Silence
+
+log = logging.getLogger(__name__)
+
+MASTER = 0
+CALL_EVERY_S = 1.0
+"""How often the master asks who is there."""
+GRACE_S = 10.0
+"""How much longer than the limit a worker waits for the master."""
+MOST_WORDS = 200
+"""Letters of a step's name that are told."""
+
+
+class StandsStill(Exception):
+    """Nothing was heard of a rank for too long; the text says of which, and what it did last.  Empty: others say it."""
+
+
+class Died(Exception):
+    """A rank has died, and MPI knows it; the text says which."""
+
+
+class Request(Protocol):
+    """What waiting for MPI needs of a request."""
+
+    def Test(self) -> bool:
+        """Is it done?"""
+        ...
+
+
+class Roll:
+    """The roll of a run's set-up on this rank of `comm`; a rank may be silent for `limit_s` seconds."""
+
+    def __init__(self, comm: MPI.Comm, limit_s: float) -> None:
+        self._rank, self._limit_s = comm.rank, limit_s
+        self._others = range(1, comm.size) if comm.rank == MASTER else range(1)
+        self._traffic = Traffic(comm)
+        self._silences = {other: Silence() for other in self._others}
+        self._doing = dict.fromkeys(self._others, "(no word yet)")
+        self._answered = set(self._others)  # the last call: calls must not pile up where nobody listens
+        self._dismissed = False
+        self._next_call = 0.0
+        for other in self._others:
+            self._traffic.listen(other, partial(self._hear, other))
+
+    def begin(self, doing: str) -> None:
+        """This rank begins a step, which the words `doing` name."""
+        if self._rank != MASTER:
+            words = f"on {socket.gethostname()} (its last word: {doing})".encode()[:MOST_WORDS]
+            self._say(words)
+
+    def wait(self, request: Request) -> None:
+        """Wait until MPI is done with something, asleep rather than spinning: the rank that is waited for needs the core.
+
+        Raises StandsStill and Died.
+        """
+        backoff = Backoff()
+        while not request.Test():
+            self._look()
+            backoff.wait()
+
+    @contextmanager
+    def limited(self) -> Iterator[None]:
+        """For the few calls of MPI that can only block: whoever is held up in one ends after the limit, as the job does."""
+        patience_s = self._limit_s + (GRACE_S if self._rank == MASTER else 2 * GRACE_S)
+        timer = threading.Timer(patience_s, self._give_up)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _give_up(self) -> None:
+        if self._rank == MASTER:
+            log.error("a rank stands still before the first batch, and MPI does not say which; start the run again")
+        abort(1)
+
+    def close(self) -> None:
+        """Set-up is over."""
+        self._traffic.close()
+
+    def _say(self, words: bytes) -> None:
+        self._traffic.write(Answer(Said.PRESENT, n_ids=len(words)), [np.frombuffer(words, np.uint8)], MASTER)
+
+    def _hear(self, other: int, letter: Array) -> bool:
+        self._silences[other].broken()
+        self._answered.add(other)
+        if self._rank == MASTER:
+            words = inline_body(letter, Answer(*words_of(letter)).n_ids)
+            assert words is not None
+            self._doing[other] = words.tobytes().decode(errors="replace") or self._doing[other]
+        elif Order(*words_of(letter)).kind == Do.ABANDON:
+            self._dismissed = True
+        else:
+            self._say(b"")
+        return True
+
+    def _look(self) -> None:
+        self._traffic.poll()
+        if self._dismissed:
+            raise StandsStill("")
+        now = time.monotonic()
+        if now < self._next_call:
+            return
+        self._next_call = now + CALL_EVERY_S
+        for other in self._others:
+            if other in self._traffic.lost:
+                raise Died(f"rank {other} {self._traffic.lost[other]}")
+        if self._rank == MASTER:
+            for other in self._answered:
+                self._traffic.write(Order(Do.WAIT), [], other)
+            self._answered = set()
+        limit_s = self._limit_s if self._rank == MASTER else self._limit_s + GRACE_S
+        silent = [other for other, silence in self._silences.items() if silence.seconds() > limit_s]
+        if silent and self._rank == MASTER:
+            for other in self._others:  # with a fault-tolerant MPI nobody would tell them
+                self._traffic.write(Order(Do.ABANDON), [], other)
+            who = ", ".join(f"rank {other} {self._doing[other]}" for other in silent)
+            raise StandsStill(
+                f"nothing was heard for more than {self._limit_s:g} s of {who}; if that takes so long, raise --setup-limit, "
+                "else see to the host and start the run again"
+            )
+        if silent:
+            raise StandsStill(f"nothing was heard of the master for more than {self._limit_s:g} s" * (self._rank == 1))

@@ -20,8 +20,10 @@ $(stamp): pyproject.toml launch/setup.sh
 demo: env ## Generate a workload, compile it with Spark, match it under mpirun, check the answers
 	@launch/demo.sh
 
-# Tests that start ranks mostly wait, so there are more processes than cores; a file's tests share what they are prepared with.
+# Tests that start ranks mostly wait, so there are more processes than cores; who does what is in tests/schedule.py.
+# They start some hundred processes, each of which would compile the sources again where Python may not keep what it compiled.
 # The kernels' tests want numba to be imported as the CUDA simulator, so they have processes of their own.
+test test-simulator: export PYTHONDONTWRITEBYTECODE =
 test: env ## Run the tests
 	$(python) -m pytest --numprocesses 3 --dist loadfile --ignore=tests/kernels
 	@if [ -d tests/kernels ]; then $(MAKE) --no-print-directory test-simulator; fi

@@ -17,6 +17,8 @@ workers=${WORKERS:-2}
 
 # Spark's Python workers are PATH's python3 unless told, and a container's host name may resolve to nothing.
 export PYSPARK_PYTHON=$python SPARK_LOCAL_IP=${SPARK_LOCAL_IP:-127.0.0.1}
+# Java's second compiler takes longer for a job of seconds than the job.
+export SPARK_SUBMIT_OPTS=${SPARK_SUBMIT_OPTS--XX:TieredStopAtLevel=1}
 
 report=()
 stage() { # stage NAME ROWS WHAT COMMAND...: run it, note how long it took

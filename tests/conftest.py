@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from clock import Clock
 from hypothesis import HealthCheck, settings
-from mpirun import launchers_directory
+from mpirun import launchers_directory, without_ranks
+from schedule import Schedule, place_of
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -24,9 +27,22 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 def pytest_configure() -> None:
-    """Who starts the tests in the background, or with `nohup`, has Ctrl-C ignored, by what they start as well."""
+    """What holds for the tests and for all that they start."""
+    # Who starts the tests in the background, or with `nohup`, has Ctrl-C ignored, by what they start as well.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Java's second compiler takes longer for a job of seconds than the job: see `spark_prep.session`.
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long begins first."""
+    items.sort(key=lambda item: place_of(item.nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Schedule:
+    """Who does what in a parallel run."""
+    return Schedule(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -60,11 +76,14 @@ def matches_path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def launchers_files(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A TMPDIR for each test that starts ranks."""
-    if request.node.get_closest_marker("mpi") is None:
+def launchers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A TMPDIR for each test, and no launcher for one that is not marked `mpi`: `make test-mpi` would leave it out."""
+    marks = {mark.name for mark in request.node.iter_markers()}
+    if marks & {"slurm", "beowulf"}:  # they start ranks on hosts that they make
         yield
         return
+    if "mpi" not in marks:
+        monkeypatch.setattr(subprocess.Popen, "__init__", without_ranks(subprocess.Popen.__init__))
     with launchers_directory() as directory:
         monkeypatch.setenv("TMPDIR", directory)
         yield

@@ -7,19 +7,23 @@ should have to know.  `make test-mpi` runs the tests with each of them.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 TESTS = Path(__file__).parent
 DRIVER = TESTS / "cluster_driver.py"
-TIMEOUT_S = 180
+TIMEOUT_S = 300
 """No deadline of the product: what a test waits on a machine that has much else to do."""
+_LAUNCHER = re.compile(r"\b(mpirun|mpiexec|prterun|srun)(?![\w.])|launch/\w+\.sh")
 LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_", "MPI_LOCAL")
 
 
@@ -59,6 +63,19 @@ def launchers_directory() -> tempfile.TemporaryDirectory[str]:
     given that number next cannot start: "The PMIx server's listener thread failed to start".
     """
     return tempfile.TemporaryDirectory(prefix="ranks-", ignore_cleanup_errors=True)
+
+
+def without_ranks(start: Callable[..., None]) -> Callable[..., None]:
+    """How a process is started, `start`, but for launchers."""
+
+    def start_no_launcher(process: object, command: Any, *rest: Any, **more: Any) -> None:
+        words = [command] if isinstance(command, str | os.PathLike) else command
+        line = " ".join(os.fspath(word) for word in words)
+        if _LAUNCHER.search(line) and "--version" not in line:
+            raise AssertionError(f"this test starts ranks and is not marked `mpi`: {line}")
+        start(process, command, *rest, **more)
+
+    return start_no_launcher
 
 
 def launch(ranks: int, *arguments: object, python: tuple[object, ...] = ("-m", "mpi4py", DRIVER)) -> list[str]:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import click
 import pytest
 from bench.results_rows import command_of, records_in, row_of, run_row_of, runs_in
+from mpirun import TIMEOUT_S
 
 from mpi_match import doctor
 from mpi_match.changes import Change
@@ -112,7 +113,7 @@ def shell(tmp_path):
 
     def run(command: str) -> str:
         both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        done = subprocess.run(["bash", "-c", command], cwd=work, env=environment, timeout=180, check=False, **both)
+        done = subprocess.run(["bash", "-c", command], cwd=work, env=environment, timeout=TIMEOUT_S, check=False, **both)
         assert done.returncode == 0, f"$ {command}\n{done.stdout}"
         return done.stdout
 

@@ -10,6 +10,7 @@ from command_line import mpi_match
 from mpi_match import doctor, engines
 
 
+@pytest.mark.mpi  # two ranks, if there is a launcher
 def test_doctor_finds_what_this_machine_has():
     findings = {f["name"]: f for f in json.loads(mpi_match("doctor", "--json").stdout)["findings"]}
     assert {"Python", "numpy", "numba", "h5py", "mpi4py", "MPI", "GPU", "Java", "pyspark"} <= set(findings)

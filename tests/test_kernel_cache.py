@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -42,7 +43,10 @@ def answer():
     return {answer}
 """
 SCRIPT = """
+import os
 import numba
+from mpi_match.engines import kernel_cache
+kernel_cache.PATIENCE_S = float(os.environ.get("PATIENCE_S", kernel_cache.PATIENCE_S))
 from mpi_match.caller import ask
 print(ask(), "loaded" if ask.stats.cache_hits else "compiled", repr(numba.config.CACHE_DIR))
 """
@@ -79,6 +83,13 @@ class Tiny:
         assert process.returncode == 0
         return said
 
+    def turn(self) -> IO[str]:
+        """The lock that a process has while it compiles `ask`, taken."""
+        (place,) = self.directories()
+        lock = (place / "mpi_match.caller.ask.lock").open("a")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return lock
+
     def directories(self) -> list[Path]:
         return sorted((self.caches / "mpi-match").iterdir())
 
@@ -97,20 +108,31 @@ def test_what_is_compiled_is_found_again(tiny: Tiny) -> None:
     assert len(tiny.directories()) == 1
 
 
-def test_processes_take_turns_to_save(tiny: Tiny) -> None:
-    """Two signatures that were saved at the same moment could be given the same file."""
+def test_processes_take_turns(tiny: Tiny) -> None:
+    """Whoever waited loads: here what was compiled before, which was hidden until the other process had its turn."""
     tiny.ask()
-    (place,) = tiny.directories()
+    kept = {path: path.read_bytes() for path in tiny.compiled()}
+    for path in kept:
+        path.unlink()
+    with tiny.turn() as turn, tiny.start() as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(5)
+        assert tiny.compiled() == []
+        for path, content in kept.items():
+            path.write_bytes(content)
+        fcntl.flock(turn, fcntl.LOCK_UN)
+        assert process.communicate()[0].strip() == "1 loaded ''"
+    assert tiny.compiled() == list(kept)
+
+
+def test_who_waits_in_vain_compiles_and_keeps_nothing(tiny: Tiny) -> None:
+    tiny.ask()
     for path in tiny.compiled():
         path.unlink()
-    with (place / "lock").open("a") as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)
-        with tiny.start() as process:
-            with pytest.raises(subprocess.TimeoutExpired):
-                process.wait(5)
-            assert tiny.compiled() == []
-            fcntl.flock(turn, fcntl.LOCK_UN)
-            assert process.communicate()[0].strip() == "1 compiled ''"
+    with tiny.turn():
+        assert tiny.ask(PATIENCE_S="0.1") == "1 compiled ''"
+    assert tiny.compiled() == []
+    assert tiny.ask() == "1 compiled ''"
     assert len(tiny.compiled()) == 2
 
 
@@ -191,9 +213,9 @@ def test_directories_that_nobody_used_for_a_month_are_removed(tiny: Tiny) -> Non
 
 
 def test_processes_that_start_at_once(tiny: Tiny) -> None:
-    started = [tiny.start() for _ in range(4)]
-    assert [process.communicate()[0].split()[0] for process in started] == ["1"] * 4
-    assert tiny.ask() == "1 loaded ''"
+    started = [tiny.start(PATIENCE_S="600") for _ in range(4)]
+    said = sorted(process.communicate()[0].strip() for process in started)
+    assert said == ["1 compiled ''", *["1 loaded ''"] * 3], "one compiles, the others wait for it"
 
 
 def test_engines_on_both_kinds_of_processor_use_it() -> None:

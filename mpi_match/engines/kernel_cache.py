@@ -21,8 +21,9 @@ Where the directory cannot be written nothing is kept, and every process compile
 where code of other sources lies.  Directories that nobody began to use for a month are removed when a new one is made.  A
 process that has used one for so long does not mind: what it misses it compiles, and makes the directory again.
 
-Numba gives the code of each signature of a function a file of its own, numbered, and keeps the numbers in another one.  Two
-processes that add a signature at the same moment would both take the same number, so they take turns (`_save_in_turn`).
+Processes that begin at once, as the ranks of a host do, would each compile the same functions for half a minute.  They take
+turns at a function: whoever waited loads what was compiled meanwhile (`_Turn`).  That also keeps two of them from adding a
+signature at the same moment, and giving its code the same file.
 
 Numba takes the directory from its configuration when a function is decorated, and the configuration is the whole process's.
 It is changed only for that moment: functions of the program that imports this package are cached where they always were.
@@ -39,10 +40,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import llvmlite.binding
 import numba
@@ -56,6 +57,10 @@ KEPT_S = 30 * 24 * 3600
 """A directory is removed when nobody began to use it for so long."""
 STAMPED_S = 24 * 3600
 """Beginning to use a directory is noted once in this time: many ranks begin at once, and a file system may be far away."""
+
+PATIENCE_S = 300.0
+"""So long a process waits for what another one compiles."""
+LOOK_S = 0.02
 
 _NAME = re.compile(r"[0-9a-f]{64}-[^/]+")
 _decorating = threading.Lock()
@@ -87,7 +92,7 @@ def cached(compiler: Callable[..., Any], **options: Any) -> Callable[[Callable[.
             try:
                 with _decorating, _cache_in(place):
                     compiled = compiler(cache=True, **options)(function)
-                _save_in_turn(compiled, place / "lock")
+                _take_turns(compiled, place / f"{function.__module__}.{function.__qualname__}.lock")
                 return compiled
             except RuntimeError as error:  # Numba's own directory in it cannot be written
                 log.debug("compiled code of %s is not kept: %s", function.__name__, error)
@@ -111,21 +116,79 @@ def _remove_old(parent: Path) -> None:
             shutil.rmtree(place, ignore_errors=True)
 
 
-def _save_in_turn(compiled: Any, lock: Path) -> None:
-    """Let one process at a time save what it compiled, where files can be locked."""
+class _Turn:
+    """A process's turn at a function: a lock on a file, which ends with the process if not before.
+
+    A process that stands still keeps its turn.  After `PATIENCE_S` the others compile for themselves, and keep nothing.
+    """
+
+    def __init__(self, lock: Path) -> None:
+        self._path = lock
+        self._file: TextIO | None = None
+
+    @property
+    def taken(self) -> bool:
+        return self._file is not None
+
+    def wait(self) -> bool:
+        """Take the turn, unless patience ends before."""
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            file = self._path.open("a")
+            if _locked(file, time.monotonic() + PATIENCE_S):
+                self._file = file
+            else:
+                file.close()
+        return self.taken
+
+    def end(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _locked(file: TextIO, deadline: float) -> bool:
+    """Was the lock to be had before the deadline?  Also where files cannot be locked at all."""
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(LOOK_S)
+        except OSError:
+            return True
+        else:
+            return True
+
+
+def _take_turns(compiled: Any, lock: Path) -> None:
+    """Let one process at a time compile a function and save it; whoever waited loads what was saved."""
     kept = getattr(compiled, "_cache", None)  # the simulator's kernels have none
     if kept is None:
         return
-    save = kept.save_overload
+    load, save, compile_ = kept.load_overload, kept.save_overload, compiled.compile
+    turn = _Turn(lock)
 
-    def save_alone(*of: Any) -> None:
-        with ExitStack() as held:
-            with suppress(OSError):
-                lock.parent.mkdir(parents=True, exist_ok=True)
-                fcntl.flock(held.enter_context(lock.open("a")), fcntl.LOCK_EX)
+    def load_or_wait(*of: Any) -> Any:
+        found = load(*of)
+        if found is None and not turn.taken and turn.wait():
+            found = load(*of)
+        return found
+
+    def save_in_turn(*of: Any) -> None:
+        if turn.taken:
             save(*of)
 
-    kept.save_overload = save_alone
+    def compile_in_turn(*of: Any) -> Any:
+        nested = turn.taken  # for another signature of the same function
+        try:
+            return compile_(*of)
+        finally:
+            if not nested:
+                turn.end()
+
+    kept.load_overload, kept.save_overload, compiled.compile = load_or_wait, save_in_turn, compile_in_turn
 
 
 @contextmanager

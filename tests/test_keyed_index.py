@@ -11,6 +11,7 @@ from random_tables import random_subscriptions
 
 from mpi_match.arrays import offsets_of
 from mpi_match.engines import keyed_order
+from mpi_match.engines.keyed_assembly import build_index
 from mpi_match.engines.keyed_filing import feature_weights
 from mpi_match.engines.keyed_index import EMPTY, N_SLOTS, SLOTS, KeyedIndex, hash_of
 from mpi_match.engines.keyed_order import find_bounds, running_sum, stable_order
@@ -28,7 +29,7 @@ TABLES = {
 
 def built(table: Table) -> KeyedIndex:
     rows = FilterRows.of(table)
-    return KeyedIndex.build(table, rows, feature_weights(rows))
+    return build_index(table, rows, feature_weights(rows))
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from mpi_match.arrays import Array, offsets_of, take_ranges
 from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
 from mpi_match.engines import check_batch, check_changes
+from mpi_match.engines.keyed_assembly import build_index
 from mpi_match.engines.keyed_filing import feature_weights
 from mpi_match.engines.keyed_grid import Grid, n_threes
 from mpi_match.engines.keyed_index import KeyedIndex
@@ -160,7 +161,7 @@ def consolidated(table: Table, *, live: bool) -> tuple[KeyedIndex, Residents]:
     """The index of a table, and the books on its filters with areas and its changes."""
     rows = FilterRows.of(table)
     weight = feature_weights(rows)
-    index = KeyedIndex.build(table, rows, weight)
+    index = build_index(table, rows, weight)
     return index, Residents(table, rows, weight, index, live=live)
 
 

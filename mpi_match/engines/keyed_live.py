@@ -15,45 +15,39 @@ than the most filters there were at a time.  An added filter always goes to the 
 have filed it under several features: a table that has been replaced by and by is matched somewhat slower than when it is
 compiled anew.
 
-The anchors of added filters are chosen as those of the table: groups only where filters of the table had a use for them, so
-that no event looks into groups in vain.
+The anchors of added filters are chosen as those of the table (`keyed_anchors`): groups only where filters of the table had a
+use for them, so that no event looks into groups in vain.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numba
 import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.changes import Change, Changes
 from mpi_match.engines import EngineError
-from mpi_match.engines.kernel_cache import jit, parallel_jit
+from mpi_match.engines.kernel_cache import jit
+from mpi_match.engines.keyed_anchors import Anchors
+from mpi_match.engines.keyed_assembly import without_area
 from mpi_match.engines.keyed_checks import Added, checks_of, lengths
 from mpi_match.engines.keyed_grid import (
     KEEP,
     LOW,
-    MAX_STRIPES,
-    N_GROUPS,
     N_LEVELS,
     STEP_WORDS,
-    group_of,
     level_of,
-    name_bit,
-    occupancy,
     steps_of,
 )
-from mpi_match.engines.keyed_index import EMPTY, ENTRIES, FILTERS, NODE_WORDS, NODES, KeyedIndex, without_area
-from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS
-from mpi_match.engines.keyed_order import find_bounds, in_stretches, stable_order, stretch_of
-from mpi_match.engines.keyed_rows import KIND, LO, NAME, FilterRows, feature_of
+from mpi_match.engines.keyed_index import KeyedIndex
+from mpi_match.engines.keyed_order import in_stretches, stretch_of
+from mpi_match.engines.keyed_rows import FilterRows
 from mpi_match.table import Table
 
 SPARE = 0.25
 """Slots that a live engine has to spare, and takes more of when it runs out, as a share of those in use."""
 LEAST_SPARE = 1024
-ENTRIES_PER_STRIPE = 4
 _NO_AREA = np.full((1, 3), np.nan)
 
 
@@ -86,16 +80,14 @@ class Residents:
     def __init__(self, table: Table, rows: FilterRows, weight: Array, index: KeyedIndex, *, live: bool) -> None:
         filters, area = np.flatnonzero(~without_area(table)), table.filters.area
         self.n_slots = self.capacity = len(filters)
-        self._no_anchor = rows.n_features
-        self._weight = weight[: self._no_anchor]
-        self._width = float(np.mean(table.filters.size)) if table.n_filters else 0.0
+        self._anchors = Anchors(weight[: rows.n_features], float(np.mean(table.filters.size)) if table.n_filters else 0.0)
         self._place, self.words = checks_of(table, rows, filters)
-        self._key = self._keys_of(filters, rows, groups=True)
-        self._has_groups = bool((self._key & LOW).max(initial=0) > self._no_anchor)
+        self._key = self._anchors.keys_of(filters, rows, groups=True)
+        self._has_groups = self._anchors.are_groups(self._key)
         self._filter = filters.astype(np.uint32)
         self.levels = np.zeros(N_LEVELS, bool)
         _note_levels(area, self.levels)
-        self.stripes = self._spread(area)
+        self.stripes = self._anchors.stripes_of(self._key, area, groups=self._has_groups)
         self.slot_of = np.full(table.n_filters, -1, np.int32)
         self.slot_of[filters] = np.arange(self.n_slots)
         if live:
@@ -117,28 +109,11 @@ class Residents:
         books = (self.words, self.stripes, self.levels, self.slot_of, self._place, self._key, self._filter)
         return sum(array.nbytes for array in books)
 
-    def _keys_of(self, filters: Array, rows: FilterRows, *, groups: bool) -> Array:
-        """u64: the anchor of each filter, which may be a group or not; and the Bloom filter of its names << 32."""
-        keys = np.empty(len(filters), np.uint64)
-        rows_of = (rows.offsets, rows.records, rows.first_feature)
-        _fill_keys(filters, *rows_of, self._weight, self._width, groups, keys)
-        return keys
-
-    def _spread(self, area: Array) -> Array:
-        """Stripes for the anchors of the table's filters: so many that a stripe has few entries."""
-        stripes = np.zeros(self._no_anchor + 1 + (N_GROUPS if self._has_groups else 0), np.uint8)
-        anchors = self._key & LOW
-        entries, sharing = occupancy(area, anchors, len(stripes))
-        used = np.unique(anchors).astype(np.int64)
-        per_stripe = sharing[used] / np.maximum(entries[used], 1) / ENTRIES_PER_STRIPE
-        stripes[used] = 1 + np.minimum(np.ceil(np.log2(np.maximum(per_stripe, 1.0))), MAX_STRIPES)
-        return stripes
-
     # Changes
 
     def _open(self, table: Table, index: KeyedIndex) -> None:
         """Be ready for changes."""
-        self._entries = _entries_of(index, table.n_filters)
+        self._entries = index.entries(table.n_filters)
         self._of_interface = table.filters.interface  # ascending: the filters of an interface in the table are a range
         self._interface = table.filters.interface.copy()
         self._there = np.ones(table.n_filters, bool)
@@ -192,7 +167,7 @@ class Residents:
     def _added_by(self, table: Table) -> Added:
         """The filters of a table that changes bring."""
         rows = FilterRows.of(table)
-        return Added.of(table, rows, self._keys_of(np.arange(table.n_filters), rows, groups=self._has_groups))
+        return Added.of(table, rows, self._anchors.keys_of(np.arange(table.n_filters), rows, groups=self._has_groups))
 
     def _moves(self, target: Array, area: Array) -> Array:
         """Steps that move filters, whose slots KEEP all else."""
@@ -323,52 +298,6 @@ def _note_levels(area: Array, levels: Array) -> None:
         levels[level_of(x, y, -1.0 if np.isnan(r) else r)] = True
 
 
-@parallel_jit
-def _fill_keys(
-    filters: Array,
-    offsets: Array,
-    records: Array,
-    first_feature: Array,
-    weight: Array,
-    width: float,
-    groups: bool,
-    keys: Array,
-) -> None:
-    """The anchor of each filter, and the Bloom filter of its names.
-
-    That is its feature of least weight or, if `groups` may be anchors, the three of its names of least weight, where an
-    event of `width` attributes has those half as often.
-    """
-    for i in numba.prange(len(filters)):
-        rarest, names = np.int64(len(weight)), np.uint64(0)
-        a, b, c = np.int64(-1), np.int64(-1), np.int64(-1)  # those names, the rarest first
-        for row in range(offsets[filters[i]], offsets[filters[i] + 1]):
-            op, name, lo = records[row, KIND] & 15, np.int64(records[row, NAME]), np.int64(records[row, LO])
-            feature = feature_of(op, name, lo, first_feature[name])
-            if feature < 0:
-                continue
-            names |= name_bit(name)
-            if rarest == len(weight) or weight[feature] < weight[rarest]:
-                rarest = feature
-            if name in (a, b, c):
-                continue
-            if a < 0 or weight[name] < weight[a]:
-                a, b, c = name, a, b
-            elif b < 0 or weight[name] < weight[b]:
-                b, c = name, b
-            elif c < 0 or weight[name] < weight[c]:
-                c = name
-        alone = 1.0 if rarest == len(weight) else min(weight[rarest] * width, 1.0)
-        if not groups or c < 0:
-            three = 1.0
-        else:
-            three = min(weight[a] * width, 1.0) * min(weight[b] * width, 1.0) * min(weight[c] * width, 1.0)
-        if three < alone / 2:
-            first, last = min(a, b, c), max(a, b, c)
-            rarest = len(weight) + 1 + group_of(first, a + b + c - first - last, last)
-        keys[i] = np.uint64(rarest) | names << np.uint64(32)
-
-
 @jit
 def _fill_moves(
     stretch: int,
@@ -391,31 +320,3 @@ def _fill_moves(
             steps[i, 0] = np.uint64(slot) | KEEP
             floats[i, 1], floats[i, 2], floats[i, 3] = x, y, r
             levels[level_of(x, y, r)] = True
-
-
-def _entries_of(index: KeyedIndex, n_filters: int) -> tuple[Array, Array]:
-    """For each filter of the trie, where its entries begin in the lists: offsets i64[n + 1], words i64."""
-    t32, t64 = index.views
-    n_entries = int(t32[int(t64[ENTRIES]) + (index.n_nodes)])
-    filters = t32[int(t64[FILTERS]) : int(t64[FILTERS]) + n_entries]
-    places = np.empty(n_entries, np.int64)
-    _find_entries(t32, t64, index.words, index.n_nodes, places)
-    order, offsets = stable_order(filters, n_filters), np.empty(n_filters + 1, np.int64)
-    find_bounds(filters[order], offsets)
-    return offsets, places[order]
-
-
-@jit
-def _find_entries(t32: Array, t64: Array, words: Array, n_nodes: int, places: Array) -> None:
-    """The first word of every entry of every list."""
-    for node in range(n_nodes):
-        list_ = t64[np.int64(t64[NODES]) + NODE_WORDS * node + 2]
-        if list_ == EMPTY:
-            continue
-        at, entry = np.int64(list_) + 1, np.int64(t32[np.int64(t64[ENTRIES]) + node])
-        end = at - 1 + np.int64(words[at - 1])
-        while at < end:
-            places[entry] = at
-            n = np.int64(words[at + 1])
-            at += HEADER + 2 * ((n & MAX_CHECKS) + (n >> COUNT_BITS & MAX_CHECKS) + (n >> 2 * COUNT_BITS))
-            entry += 1

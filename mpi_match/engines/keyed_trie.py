@@ -1,0 +1,255 @@
+"""The trie of an index: nodes numbered, and the ways from a node to its children written down.
+
+All threads do both at once, without locks: each first counts what its stretch has of every kind, and then knows where what
+it makes belongs.  What nodes, slots and bits look like is in `keyed_index`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.engines import EngineError
+from mpi_match.engines.kernel_cache import jit
+from mpi_match.engines.keyed_filing import NONE
+from mpi_match.engines.keyed_index import DENSE, EMPTY, SLOTS_PER_WORD, SPARSE_CHILDREN, bit_of, hash_of
+from mpi_match.engines.keyed_order import (
+    MAX_ROWS,
+    ROW,
+    find_bounds,
+    in_stretches,
+    stable_order,
+    stretch_of,
+    stretches_of,
+    take,
+    take_rows,
+)
+
+_hash_of, _bit_of = jit(hash_of), jit(bit_of)
+
+
+@dataclass(frozen=True)
+class Trie:
+    """The trie that keys make, its nodes numbered: single features, then the deeper nodes level by level, then the root.
+
+    n_features   F: the nodes of level 0
+    n_nodes      N
+    parent       u32[n]  the parent of node F + i, ascending, so that the children of a node stand together ...
+    feature      u32[n]  ... and the last feature of its key, ascending within a parent
+    sparse       i64     those i whose feature is sparse
+    node         u32[E]  node of each filed row, ascending
+    order        u32[E]  which rows those are
+    """
+
+    n_features: int
+    n_nodes: int
+    parent: Array
+    feature: Array
+    sparse: Array
+    node: Array
+    order: Array
+
+    @classmethod
+    def of(cls, keys: Array, n_features: int, order: Array) -> Trie:
+        """From keys u32[E, depth], ascending within a row and padded with NONE, and their order.
+
+        In that order a node begins where its prefix first differs from the key before.  So threads count the nodes of each
+        level in their stretches of the keys, and then know where to go on numbering.  The rows of a level are in the order
+        of its nodes already, so their places are counted in the same way.
+        """
+        n_stretches, depth = stretches_of(len(keys)), keys.shape[1]
+        created, filed = np.zeros((depth, n_stretches), np.int64), np.zeros((depth + 1, n_stretches), np.int64)
+        in_order = take_rows(keys, order)
+        in_stretches(len(keys), _count_nodes, in_order, created, filed)
+        created[0] = 0
+        next_node, next_row = n_features + _before(created), _before(filed)
+        n_nodes = n_features + int(created.sum()) + 1
+        if n_nodes > MAX_ROWS:
+            raise EngineError("`keyed` would need 2^32 nodes or more; engine 'counting' can serve this table")
+        parent, feature = np.empty(n_nodes - 1 - n_features, ROW), np.empty(n_nodes - 1 - n_features, np.uint32)
+        node, placed = np.empty(len(order), ROW), np.empty(len(order), ROW)
+        in_stretches(
+            len(keys), _number_nodes, in_order, order, n_features, next_node, next_row, parent, feature, node, placed
+        )
+        sparse = np.flatnonzero(feature < max(n_features - DENSE, 0))
+        return cls(n_features, n_nodes, parent, feature, sparse, node, placed)
+
+    def write(self, lists: Array, nodes: Array, slots: Array, bits: Array) -> None:
+        """Fill NODES (with the first words of all lists, u64[N]), SLOTS and BITS."""
+        children = np.empty(self.n_nodes + 1, ROW)
+        find_bounds(self.parent, children)
+        in_stretches(self.n_nodes, _write_nodes, children, self.feature, self.n_features, lists, nodes)
+        n_dense = min(self.n_features, DENSE)
+        nodes[-4:] = (
+            2 ** min(n_dense, 64) - 1,
+            2 ** max(n_dense - 64, 0) - 1,
+            lists[-1],
+            self.n_features - n_dense | self.n_features - n_dense << int(SPARSE_CHILDREN),
+        )
+        homes, keys = np.empty(len(self.sparse), np.uint32), np.empty(len(self.sparse), np.uint64)
+        in_stretches(len(self.sparse), _hash_children, self.sparse, self.parent, self.feature, len(slots) // 2, homes, keys)
+        order = stable_order(homes, len(slots) // 2)
+        homes = take(homes, order)
+        # every thread has the homes from edges[i] to edges[i + 1], whole words of `bits`
+        edges = np.linspace(0, len(bits), stretches_of(len(slots)) + 1).astype(np.int64) * SLOTS_PER_WORD
+        parts, behind = np.searchsorted(homes, edges), np.zeros(len(edges), np.int64)
+        in_stretches(len(self.sparse), _find_ends, homes, parts, behind)
+        behind = np.maximum.accumulate(behind)
+        in_stretches(
+            len(slots), _enter_children, homes, order, keys, self.sparse, self.n_features, parts, edges, behind, slots, bits
+        )
+        _wrap(len(slots) // 2 - int(behind[-1]), order, keys, self.sparse, self.n_features, slots)
+
+
+def _before(counts: Array) -> Array:
+    """The sum of all counts before each one, row by row."""
+    return (np.cumsum(counts) - counts.ravel()).reshape(counts.shape)
+
+
+@jit
+def _count_nodes(stretch: int, n_stretches: int, keys: Array, created: Array, filed: Array) -> None:
+    """How many nodes of each level begin in a stretch of the keys, and how many keys end at it, no features last."""
+    n, depth = len(keys), len(created)
+    for i in stretch_of(n, stretch, n_stretches):
+        same, level = i > 0, -1
+        for d in range(depth):
+            f = keys[i, d]
+            if f == NONE:
+                break
+            level = d
+            same = same and keys[i - 1, d] == f
+            created[d, stretch] += not same
+        filed[level, stretch] += 1
+
+
+@jit
+def _number_nodes(
+    stretch: int,
+    n_stretches: int,
+    keys: Array,
+    order: Array,
+    n_features: int,
+    next_node: Array,
+    next_row: Array,
+    parent: Array,
+    feature: Array,
+    node: Array,
+    placed: Array,
+) -> None:
+    """Fill the arrays of a `Trie`, from the first number of each level and stretch, and the first place of its rows."""
+    n, depth = len(keys), len(next_node)
+    for i in stretch_of(n, stretch, n_stretches):
+        same, level, path = i > 0, -1, np.int64(n_features + len(parent))
+        for d in range(depth):
+            f = keys[i, d]
+            if f == NONE:
+                break
+            level = d
+            same = same and keys[i - 1, d] == f
+            if d == 0:
+                path = np.int64(f)
+                continue
+            if not same:
+                new = next_node[d, stretch] - n_features
+                parent[new], feature[new] = path, f
+                next_node[d, stretch] += 1
+            path = next_node[d, stretch] - 1  # the last one begun: this key's prefix, or the same one before
+        place = next_row[level, stretch]
+        next_row[level, stretch] = place + 1
+        node[place], placed[place] = path, order[i]
+
+
+@jit
+def _write_nodes(
+    stretch: int, n_stretches: int, children: Array, feature: Array, n_features: int, lists: Array, nodes: Array
+) -> None:
+    """Every row of NODES; node k has the children children[k] to children[k + 1], by rising features."""
+    for k in stretch_of(len(lists), stretch, n_stretches):
+        bits0, bits1 = np.uint64(0), np.uint64(0)
+        begin, first = np.int64(children[k]), np.int64(children[k + 1])
+        for i in range(first - 1, begin - 1, -1):
+            bit = n_features - 1 - np.int64(feature[i])
+            if bit >= DENSE:
+                break
+            first = np.int64(i)
+            if bit < 64:
+                bits0 |= np.uint64(1) << np.uint64(bit)
+            else:
+                bits1 |= np.uint64(1) << np.uint64(bit - 64)
+        nodes[4 * k], nodes[4 * k + 1], nodes[4 * k + 2] = bits0, bits1, lists[k]
+        nodes[4 * k + 3] = np.uint64(n_features + first) | np.uint64(first - begin) << SPARSE_CHILDREN
+
+
+@jit
+def _hash_children(
+    stretch: int, n_stretches: int, sparse: Array, parent: Array, feature: Array, n_slots: int, homes: Array, keys: Array
+) -> None:
+    """Key of each sparse child, and the slot where the search for it begins."""
+    for j in stretch_of(len(sparse), stretch, n_stretches):
+        keys[j] = np.uint64(parent[sparse[j]]) << np.uint64(32) | np.uint64(feature[sparse[j]])
+        homes[j] = _hash_of(keys[j]) & np.uint64(n_slots - 1)
+
+
+@jit
+def _find_ends(stretch: int, n_stretches: int, homes: Array, parts: Array, behind: Array) -> None:
+    """behind[p + 1]: the greatest homes[i] - i of part p.
+
+    In the order of their homes, every key takes its home, or the slot behind the key before.  So key j stands in slot
+    j + (the greatest homes[i] - i of all i <= j), and a part needs only to know that of the parts before it.
+    """
+    for part in stretch_of(len(parts) - 1, stretch, n_stretches):
+        reach = np.int64(0)
+        for j in range(parts[part], parts[part + 1]):
+            reach = max(reach, np.int64(homes[j]) - j)
+        behind[part + 1] = reach
+
+
+@jit
+def _enter_children(
+    stretch: int,
+    n_stretches: int,
+    homes: Array,
+    order: Array,
+    keys: Array,
+    sparse: Array,
+    n_features: int,
+    parts: Array,
+    edges: Array,
+    behind: Array,
+    slots: Array,
+    bits: Array,
+) -> None:
+    """Fill SLOTS and BITS; the last keys may find no room before the end, `_wrap` enters those."""
+    n_slots = len(slots) // 2
+    for part in stretch_of(len(parts) - 1, stretch, n_stretches):
+        for word in range(edges[part] // SLOTS_PER_WORD, edges[part + 1] // SLOTS_PER_WORD):
+            bits[word] = 0
+        reach, free = behind[part], np.int64(0)
+        if parts[part] > 0:
+            free = parts[part] + reach
+        for j in range(parts[part], parts[part + 1]):
+            key = keys[order[j]]
+            word, one = _bit_of(_hash_of(key), len(bits))
+            bits[word] |= one
+            reach = max(reach, np.int64(homes[j]) - j)
+            while free < min(j + reach, n_slots):
+                slots[2 * free] = slots[2 * free + 1] = EMPTY
+                free += 1
+            if j + reach < n_slots:
+                slots[2 * free], slots[2 * free + 1] = key, n_features + sparse[order[j]]
+                free += 1
+        while part == len(parts) - 2 and free < n_slots:
+            slots[2 * free] = slots[2 * free + 1] = EMPTY
+            free += 1
+
+
+@jit
+def _wrap(first: int, order: Array, keys: Array, sparse: Array, n_features: int, slots: Array) -> None:
+    """Enter the keys from place `first` in the order of their homes: every slot from theirs to the last one is taken."""
+    slot = 0
+    for j in range(first, len(order)):
+        while slots[2 * slot] != EMPTY:
+            slot += 1
+        slots[2 * slot], slots[2 * slot + 1] = keys[order[j]], n_features + sparse[order[j]]

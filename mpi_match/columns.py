@@ -43,7 +43,7 @@ def events_of_columns(columns: Mapping[str, Any], form: EventForm) -> Events:
     As with rows, the columns of the location stay attributes and the column of the id does not.  Raises ModelError, naming
     the column, for unequal lengths and for whatever `model.value_of` refuses.
     """
-    lengths = {name: len(values) for name, values in columns.items()}
+    lengths = {name: _length(name, values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
         raise ModelError(f"columns must have one length, found {', '.join(f'{name!r}: {n}' for name, n in lengths.items())}")
     n_events = next(iter(lengths.values()), 0)
@@ -73,6 +73,13 @@ def events_of_columns(columns: Mapping[str, Any], form: EventForm) -> Events:
     )
 
 
+def _length(name: str, values: Any) -> int:
+    try:
+        return len(values)
+    except TypeError:
+        raise ModelError(f"column {name!r}: needs an array or a list of values, found {type(values).__name__}") from None
+
+
 def _named(name: str, values: Any, strings: dict[str, int]) -> Column:
     try:
         return _column(values, strings)
@@ -94,9 +101,13 @@ def _column(values: Any, strings: dict[str, int]) -> Column:
         beyond = number[(number > MAX_EXACT_INTEGER) | (number < -MAX_EXACT_INTEGER)]
         if len(beyond):
             value_of(int(beyond[0]))  # raises, in the words of the model
+    double = number.astype(np.float64)
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        for wider in number[(double != number) & (number == number)]:
+            value_of(wider)  # raises likewise
     type_ = Type.BOOLEAN if array.dtype.kind == "b" else Type.NUMBER
     n = len(array)
-    return Column(present, np.full(n, type_, np.uint8), number.astype(np.float64) + 0.0, np.zeros(n, np.uint32))
+    return Column(present, np.full(n, type_, np.uint8), double + 0.0, np.zeros(n, np.uint32))
 
 
 def _column_of_objects(values: list[Any] | tuple[Any, ...], strings: dict[str, int]) -> Column:

@@ -112,7 +112,8 @@ Operand = Value | tuple[Value, ...] | None
 def value_of(raw: object) -> tuple[Type, Value]:
     """Type and canonical form of a Python value: `(Type.NUMBER, float)`, `(Type.STRING, str)`, `(Type.BOOLEAN, bool)`.
 
-    Raises ModelError for an integer beyond 2^53, a string that is not Unicode text (a lone surrogate), and any other type.
+    Raises ModelError for an integer beyond 2^53, a fraction or a wider float that is no double, a string that is not Unicode
+    text (a lone surrogate), and any other type.
     """
     kind = type(raw)
     if kind is str:
@@ -132,10 +133,21 @@ def value_of(raw: object) -> tuple[Type, Value]:
             raise ModelError(f"the integer {shown} is beyond 2^53 and has no exact double; send it as a string")
         return Type.NUMBER, float(raw)
     if isinstance(raw, numbers.Real):
-        return Type.NUMBER, float(raw) + 0.0
+        return Type.NUMBER, _exact_double(raw) + 0.0
     if isinstance(raw, str):
         return value_of(str(raw))
     raise ModelError(f"a value must be a number, a string or a boolean, found {_describe(raw)}")
+
+
+def _exact_double(raw: numbers.Real) -> float:
+    """A fraction, or a float of another width, as the double that it is."""
+    try:
+        value = float(raw)
+    except OverflowError:
+        value = math.inf
+    if value != raw and raw == raw:  # NaN is no other number than NaN
+        raise ModelError(f"a {type(raw).__name__} that has no exact double is not rounded; send a float, or a string")
+    return value
 
 
 def _describe(raw: object) -> str:

@@ -26,7 +26,18 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from mpi_match.changes import Change
-from mpi_match.model import MAX_EXACT_INTEGER, Area, Event, Filter, ModelError, area, label, make_event, make_filter
+from mpi_match.model import (
+    MAX_EXACT_INTEGER,
+    Area,
+    Event,
+    Filter,
+    ModelError,
+    area,
+    check_name,
+    label,
+    make_event,
+    make_filter,
+)
 
 Row = TypeVar("Row")
 _SUBSCRIPTION_KEYS = {"interface", "constraints", "area", "filters", "id"}
@@ -87,6 +98,8 @@ def subscription_filters(row: Any) -> list[Filter]:
     """The filters of one subscription row (a parsed JSON object).  Raises ModelError."""
     if not isinstance(row, dict):
         raise ModelError("a subscription must be an object")
+    if "predicate" in row:
+        raise ModelError("a 'predicate' in text is for `mpi-match compile`; give 'constraints' or 'filters' here")
     _only(row, _SUBSCRIPTION_KEYS, "a subscription")
     if "interface" not in row:
         raise ModelError("a subscription needs an 'interface'")
@@ -217,9 +230,9 @@ def event_of_row(row: Any, form: EventForm = PLAIN) -> Event:
 
 def _flatten(row: dict[str, Any], prefix: str, found: dict[str, Any]) -> None:
     for key, value in row.items():
-        name = prefix + key
+        name = prefix + check_name(key) if prefix else key
         if isinstance(value, dict):
-            _flatten(value, name + ".", found)
+            _flatten(value, check_name(name) + ".", found)
         elif value is not None:
             if name in found:
                 raise ModelError(f"the name {name!r} stands twice once nested objects are flattened")

@@ -6,8 +6,10 @@ import gzip
 import json
 import os
 import stat
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
@@ -124,3 +126,43 @@ def test_integers_of_thousands_of_digits_are_bad_values() -> None:
         rows.parse_json(line)
     with pytest.raises(model.ModelError, match="beyond 2\\^53"):
         model.value_of(10**5000)
+
+
+@pytest.mark.parametrize("raw", [Fraction(1, 3), Fraction(2**53 + 1), Fraction(10**400), np.longdouble("4.1")], ids=str)
+def test_no_number_is_rounded(raw: object) -> None:
+    with pytest.raises(model.ModelError, match="that has no exact double is not rounded"):
+        model.value_of(raw)
+    with pytest.raises(model.ModelError, match=r"^column 'a': .*that has no exact double is not rounded"):
+        api.make_events({"a": np.array([1, raw], np.longdouble if isinstance(raw, np.longdouble) else object)})
+
+
+@pytest.mark.parametrize(
+    "raw", [Fraction(9, 2), np.float32(4.5), np.longdouble(4.5), np.longdouble("nan"), np.float16("inf")]
+)
+def test_what_is_a_double_is_one(raw: np.floating | Fraction) -> None:
+    type_, value = model.value_of(raw)
+    assert (type_, type(value)) == (model.Type.NUMBER, float)
+    assert value == raw or value != value
+    wide = np.array([raw, None, 1], object) if isinstance(raw, Fraction) else np.array([raw, 1])
+    assert api.make_events({"a": wide}).number[0] == raw or value != value
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ([{1: 2}], "event 0: attribute 1: a name must be a string, found int 1"),
+        ([{1: {"a": 2}}], "event 0: a name must be a string, found int 1"),
+        ([{"a": {1: 2}}], "event 0: a name must be a string, found int 1"),
+        ({"a": 3}, "column 'a': needs an array or a list of values, found int"),
+        ({"a": None}, "column 'a': needs an array or a list of values, found NoneType"),
+    ],
+)
+def test_events_of_wrong_types_are_refused(events: object, said: str) -> None:
+    with pytest.raises(model.ModelError) as caught:
+        api.make_events(events)  # type: ignore[arg-type]
+    assert str(caught.value) == said
+
+
+def test_predicates_in_text_are_for_spark() -> None:
+    with pytest.raises(model.ModelError, match="a 'predicate' in text is for `mpi-match compile`"):
+        api.make_table([{"interface": "a", "predicate": "x = 1"}])

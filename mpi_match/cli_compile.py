@@ -49,7 +49,7 @@ def input_options(function: Function) -> Function:
     return form(parts(function))
 
 
-@compile_.command("subscriptions")
+@compile_.command("subscriptions", short_help="Subscriptions to a table.")
 @click.argument("inputs", metavar="IN...", nargs=-1, required=True)
 @click.option(
     "-o", "--output", type=FILE, required=True, help="The table to write; its parts lie beside it in OUTPUT.parts."
@@ -64,7 +64,7 @@ def compile_subscriptions(inputs: tuple[str, ...], output: Path, as_json: bool, 
     _say_compiled(done, output, as_json)
 
 
-@compile_.command("events")
+@compile_.command("events", short_help="Events to an event table, for one table.")
 @click.argument("inputs", metavar="IN...", nargs=-1, required=True)
 @click.option("--table", type=FILE, required=True, help="The table that the events are to be matched against.")
 @click.option(
@@ -83,7 +83,7 @@ def compile_events(
     _say_compiled(done, output, as_json)
 
 
-@compile_.command("changes")
+@compile_.command("changes", short_help="Changes of a table, for `run --changes`.")
 @click.argument("inputs", metavar="IN...", nargs=-1, required=True)
 @click.option("--table", type=FILE, required=True, help="The table that changes; ids in the changes are of its filters.")
 @click.option("-o", "--output", type=FILE, required=True, help="The file of changes to write.")

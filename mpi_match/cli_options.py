@@ -115,7 +115,7 @@ schedule_option = click.option(
     "--schedule",
     type=click.Choice(cluster.SCHEDULES),
     default=cluster.RunOptions.schedule,
-    help="Which worker gets a batch.",
+    help="Which worker gets a batch: one that has room; each in turn.",
 )
 placement_option = click.option(
     "--placement",
@@ -125,7 +125,10 @@ placement_option = click.option(
 )
 groups_option = click.option("--groups", type=click.IntRange(1), help="Groups of workers for --placement hybrid.")
 feed_option = click.option(
-    "--feed", type=click.Choice(cluster.FEEDS), default=cluster.RunOptions.feed, help="How a batch comes to a worker."
+    "--feed",
+    type=click.Choice(cluster.FEEDS),
+    default=cluster.RunOptions.feed,
+    help="Where a worker has events from: the master; memory that its host shares; the file.",
 )
 results_option = click.option(
     "--results",

@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 
 from mpi_match.model import ModelError
 from mpi_match.rows import EventForm
-from mpi_match.storage import StorageError, check_output
+from mpi_match.storage import StorageError, check_output, kind_of_file
 from mpi_match.table import Table, load_vocabulary
 from spark_prep import (
     CompileSummary,
@@ -69,7 +69,7 @@ def compile_subscriptions(
     Raises SparkPrepError, StorageError.
     """
     start = time.perf_counter()
-    check_output(output, _local(inputs))
+    _check_files(output, inputs)
     _check_partitions(partitions)
     bad_rows = _RejectPath(output, rejects)
     spark = session(master)
@@ -134,7 +134,7 @@ def compile_events(
     start = time.perf_counter()
     form = EventForm.of(location, id)
     table = table.absolute()
-    check_output(output, [table, *_local(inputs)])
+    _check_files(output, inputs, table)
     digest = events.table_digest(table)
     _check_partitions(partitions)
     bad_rows = _RejectPath(output, rejects)
@@ -171,7 +171,7 @@ def compile_changes(
     `compile_subscriptions`.  Raises SparkPrepError, StorageError.
     """
     start = time.perf_counter()
-    check_output(output, [table, *_local(inputs)])
+    _check_files(output, inputs, table)
     bad_rows = _RejectPath(output, rejects)
     changing = Table.load(table)
     spark = session(master)
@@ -201,9 +201,17 @@ def _source(spark: SparkSession, inputs: list[str] | DataFrame, format_: str | N
     return sources.of_frame(inputs) if isinstance(inputs, DataFrame) else sources.read(spark, inputs, format_)
 
 
-def _local(inputs: list[str] | DataFrame) -> list[Path]:
-    """The inputs that may be files of this machine; globs and addresses of other file systems are names that no file has."""
-    return [] if isinstance(inputs, DataFrame) else [Path(each.removeprefix("file://")) for each in inputs]
+def _check_files(output: Path, inputs: list[str] | DataFrame, *read: Path) -> None:
+    """Refuse inputs that hold no rows, and an output in the place of what is read.  Raises StorageError.
+
+    Globs and addresses of other file systems are names that no file of this machine has.
+    """
+    local = [] if isinstance(inputs, DataFrame) else [Path(each.removeprefix("file://")) for each in inputs]
+    check_output(output, [*local, *read])
+    for path in local:
+        kind = kind_of_file(path)
+        if kind is not None:
+            raise StorageError(f"{path}: holds {kind!r}, which is compiled already; rows are wanted here")
 
 
 def _check_partitions(partitions: int | None) -> None:

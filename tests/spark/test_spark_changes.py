@@ -125,6 +125,12 @@ def test_no_input_is_overwritten(tmp_path):
             compiled(*inputs, output)
 
 
+def test_what_is_compiled_holds_no_rows(table, tmp_path):
+    for compiled, inputs in ((job.compile_subscriptions, []), (job.compile_events, [table]), (job.compile_changes, [table])):
+        with pytest.raises(StorageError, match=r"table\.h5: holds 'table', which is compiled already; rows are wanted here"):
+            compiled([str(table)], *inputs, tmp_path / "out.h5")
+
+
 def test_the_command_line_compiles_changes(spark, table, tmp_path, capsys):
     write_lines(tmp_path / "in.jsonl", [{"before_event": 3, "remove_interface": "mobile-1"}])
     arguments = ["changes", str(tmp_path / "in.jsonl"), "--table", str(table), "-o", str(tmp_path / "c.h5"), "--json"]

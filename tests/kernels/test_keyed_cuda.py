@@ -10,7 +10,7 @@ from judge import KINDS, answers, expected
 from strategies import subscriptions_and_events
 
 from mpi_match.batch import EventBatch
-from mpi_match.engines import EngineError, keyed_cuda, keyed_index, open_engine, pin
+from mpi_match.engines import EngineError, keyed_assembly, keyed_cuda, open_engine, pin
 from mpi_match.engines.keyed import consolidated
 from mpi_match.engines.keyed_index import DENSE, N_FEATURES
 from mpi_match.events import Events
@@ -75,7 +75,7 @@ def test_events_in_pinned_memory_are_copied_from_there(refused, monkeypatch, cap
 
 def test_wide_events(answer, monkeypatch):
     """A warp for each event; so many values that most features are sparse, and keys of one to three of them."""
-    monkeypatch.setattr(keyed_index, "choose_depth", lambda *_: 3)
+    monkeypatch.setattr(keyed_assembly, "choose_depth", lambda *_: 3)
     rng = np.random.default_rng(7)
     rows = [{f"n{n}": int(rng.integers(8)) for n in rng.choice(40, 25, replace=False)} for _ in range(5)]
     events = [make_event(row) for row in rows]

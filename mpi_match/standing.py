@@ -19,6 +19,7 @@ KINDS = {
     "lost": "worker {worker} is lost",
     "overdue": "worker {worker} has not answered batch {batch} in time",
     "failed": "the engine of worker {worker} failed on batch {batch}",
+    "loads": "worker {worker} loads a part of the table that a lost one had",
     "resent": "batch {batch} is sent to worker {worker} again",
     "dropped": "a late answer of worker {worker} to batch {batch} is dropped",
     "quarantined": "batch {batch} is set aside: workers died of it or failed on it",

@@ -156,6 +156,20 @@ class Dying(Null):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class DyingLater(Reference):
+    """Kills its process at its third batch on rank 2."""
+
+    name = "dying_later"
+    n_matched = 0
+
+    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+        self.n_matched += 1
+        launch = found_in(os.environ)
+        if launch is not None and launch.rank == 2 and self.n_matched == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().match(batch, filters=filters)
+
+
 class Stuck(Null):
     """Stops its process when it is opened on rank 2."""
 
@@ -237,6 +251,7 @@ def main(arguments: list[str]) -> int:
     for engine in (
         Broken,
         Dying,
+        DyingLater,
         Failing,
         FailingLater,
         Growing,

@@ -12,7 +12,8 @@ the way orders keep theirs and answers do not.  What can go wrong, each in some 
     lethal   a batch that kills whoever matches it
     raising  a batch that every engine raises on
 
-One group in two runs of three is *spared*: of these, only batches can harm it.  A master with a clock holds the dispatcher's
+What is left of broken groups is told to load parts of the table, and every answer says from which parts it is.  One group in
+two runs of three is *spared*: of its workers, only batches can harm one.  A master with a clock holds the dispatcher's
 promises against what really happened, after every call; `AssertionError` says which one is broken.
 """
 
@@ -25,6 +26,7 @@ from dataclasses import dataclass, field
 
 from mpi_match.cluster.deadlines import Deadlines
 from mpi_match.cluster.dispatch import MOST_VICTIMS, Dispatcher, Drop, Emit, GiveUp, Instruction, Quarantine, Send
+from mpi_match.cluster.regrouping import Load
 from mpi_match.cluster.round_trips import RoundTrips
 
 DEADLINE = 20.0
@@ -36,10 +38,15 @@ FAULTS = ("kill", "stall", "late", "double", "drop", "broken", "lethal", "raisin
 
 @dataclass
 class SimulatedWorker:
-    """What a rank is to the others: a queue, and whether it moves."""
+    """What a rank is to the others: a queue of batches and parts, the parts that it has, and whether it moves.
 
-    group: int
-    inbox: deque[tuple[int, int]] = field(default_factory=deque)
+    `home` is the group that it began in, `group` the one that it is in; None: it is a spare.
+    """
+
+    home: int
+    group: int | None
+    parts: set[int]
+    inbox: deque[tuple[int, int] | Load] = field(default_factory=deque)
     alive: bool = True
     broken: bool = False
     busy: bool = False
@@ -56,8 +63,10 @@ class SimulatedCluster:
         self.n_batches, self.credits = rng.randrange(4, 40), rng.randrange(1, 5)
         size, n_groups = rng.choice((1, 1, 1, 2, 3)), rng.randrange(1, 7)
         self.groups = [tuple(range(1 + i * size, 1 + (i + 1) * size)) for i in range(n_groups)]
+        self._n_lanes = n_groups
         self.spared = rng.choice((-1, 0, n_groups - 1))
         self.window = rng.choice((None, None, rng.randrange(1, 30)))
+        self.n_parts, self.most_parts = size, rng.randrange(1, size + 1)
         self.tells = rng.random() < 0.5
         ranks = rng.sample(range(self.n_batches), 2)
         self.lethal = {ranks[0]} if "lethal" in self.faults else set()
@@ -70,9 +79,12 @@ class SimulatedCluster:
             schedule=self.schedule,
             window=self.window,
             ascending=self.ascending,
+            room=lambda parts: len(parts) <= self.most_parts,
         )
         self.deadlines = Deadlines(self.dispatcher, RoundTrips(), DEADLINE)
-        self.workers = {w: SimulatedWorker(i) for i, members in enumerate(self.groups) for w in members}
+        self.workers = {
+            w: SimulatedWorker(i, i, {part}) for i, members in enumerate(self.groups) for part, w in enumerate(members)
+        }
         self.now = 0.0
         self._agenda: list[tuple[float, int, str, tuple[int, ...]]] = []
         self._n_planned = 0
@@ -81,8 +93,9 @@ class SimulatedCluster:
         self.quarantined: list[int] = []
         self.given_up = False
         self.lost: set[int] = set()  # groups
+        self.gone: set[int] = set()  # workers
         self._owed: dict[int, dict[int, set[int]]] = {i: {} for i in range(n_groups)}  # group, batch, members
-        self._parts: dict[tuple[int, int], set[int]] = {}
+        self._parts: dict[tuple[int, int], dict[int, set[int]]] = {}  # batch and attempt, worker, parts of the table
         self.tried: dict[int, list[int]] = defaultdict(list)
         self._blamed: dict[int, set[int]] = defaultdict(set)
         self._failures: dict[int, int] = defaultdict(int)
@@ -112,11 +125,11 @@ class SimulatedCluster:
         for fault in ("kill", "stall", "broken"):
             if fault in self.faults:
                 for worker, state in self.workers.items():
-                    if state.group != self.spared and self.rng.random() < 0.5:
+                    if state.home != self.spared and self.rng.random() < 0.5:
                         self._plan(self.rng.uniform(0, 1.5 * self.n_batches / len(self.groups)), fault, worker)
 
     def _happens(self, fault: str, worker: int, probability: float) -> bool:
-        spared = self.workers[worker].group == self.spared
+        spared = self.workers[worker].home == self.spared
         return fault in self.faults and not spared and self.rng.random() < probability
 
     def _kill(self, worker: int) -> None:
@@ -134,6 +147,10 @@ class SimulatedCluster:
         self.workers[worker].inbox.append((batch, attempt))
         self._begin(worker)
 
+    def _load(self, worker: int, part: int, keep: int) -> None:
+        self.workers[worker].inbox.append(Load(worker, part, bool(keep)))
+        self._begin(worker)
+
     def _begin(self, worker: int) -> None:
         state = self.workers[worker]
         if state.alive and state.inbox and not state.busy:
@@ -147,7 +164,14 @@ class SimulatedCluster:
             return
         if not state.alive:
             return
-        batch, attempt = state.inbox.popleft()
+        order = state.inbox.popleft()
+        if isinstance(order, Load):
+            state.parts = {order.part, *(state.parts if order.keep else ())}
+            assert len(state.parts) <= max(self.most_parts, 1), f"worker {worker} has no room for {state.parts}"
+            state.busy = False
+            self._begin(worker)
+            return
+        batch, attempt = order
         if batch in self.lethal:
             self._kill(worker)
             return
@@ -155,43 +179,43 @@ class SimulatedCluster:
         for _ in range(2 if self._happens("double", worker, 0.1) else 1):
             if not self._happens("drop", worker, 0.02):
                 delay = self.rng.uniform(2, 5) * DEADLINE if self._happens("late", worker, 0.05) else self.rng.uniform(0, 1)
-                self._plan(delay, what, worker, batch, attempt)
+                self._plan(delay, what, worker, batch, attempt, *state.parts)
         state.busy = False
         self._begin(worker)
 
     # What the master hears
 
-    def _answered(self, worker: int, batch: int, attempt: int) -> None:
+    def _answered(self, worker: int, batch: int, attempt: int, *parts: int) -> None:
         if self.dispatcher.wants(worker, batch, attempt):
-            parts = self._parts.setdefault((batch, attempt), set())
-            assert worker not in parts, "a part is wanted that is here"
+            answers = self._parts.setdefault((batch, attempt), {})
+            assert worker not in answers, "an answer is wanted that is here"
             assert batch not in self.emitted, "an answer is wanted that was written"
-            parts.add(worker)
+            answers[worker] = set(parts)
         else:
             self.n_unwanted += 1
-        self._forget(worker, batch)
-        group = self.workers[worker].group
+        self._forget(worker, batch, attempt)
+        group = self.tried[batch][attempt]
         if self.dispatcher.holds(worker, batch, attempt) and (group, batch) not in self._failed_on:
             self._failures[group] = 0
         self._obey(self.dispatcher.answered(worker, batch, attempt))
 
-    def _failed(self, worker: int, batch: int, attempt: int) -> None:
-        group = self.workers[worker].group
+    def _failed(self, worker: int, batch: int, attempt: int, *_: int) -> None:
+        group = self.tried[batch][attempt]
         if self.dispatcher.holds(worker, batch, attempt):
             self._blamed[batch].add(group)
             self._failures[group] += (group, batch) not in self._failed_on
             self._failed_on.add((group, batch))
-        self._forget(worker, batch)
-        if self._failures[group] == 2:
-            self._lose(group)
+        self._forget(worker, batch, attempt)
+        if self._failures[group] == 2 and group not in self.lost:
+            self._lose(group, worker)
         self._obey(self.dispatcher.failed(worker, batch, attempt))
 
     def _notice(self, worker: int) -> None:
         group = self.workers[worker].group
-        for batch, members in self._owed[group].items():
+        for batch, members in self._owed[group].items() if group is not None else ():
             if worker in members:
                 self._blamed[batch].add(group)
-        self._lose(group)
+        self._lose(group, worker)
         self._obey(self.dispatcher.lost(worker))
 
     def _tick(self) -> None:
@@ -202,17 +226,23 @@ class SimulatedCluster:
             self._notice(worker)
         self._plan(1.0, "tick")
 
-    def _forget(self, worker: int, batch: int) -> None:
-        self.deadlines.came(worker, batch)
-        owed = self._owed[self.workers[worker].group]
+    def _forget(self, worker: int, batch: int, attempt: int) -> None:
+        self.deadlines.came(worker, batch, attempt)
+        owed = self._owed[self.tried[batch][attempt]]
         if batch in owed:
             owed[batch].discard(worker)
             if not owed[batch]:
                 del owed[batch]
 
-    def _lose(self, group: int) -> None:
+    def _lose(self, group: int | None, out: int) -> None:
+        """A worker is out, and its group is broken."""
+        self.gone.add(out)
+        if group is None or group in self.lost:
+            return
         self.lost.add(group)
         self._owed[group].clear()
+        for member in self.groups[group]:
+            self.workers[member].group = None
 
     # What the dispatcher says
 
@@ -222,10 +252,17 @@ class SimulatedCluster:
             match instruction:
                 case Send(worker, batch, attempt):
                     sends.setdefault((batch, attempt), []).append(worker)
+                case Load(worker, part, keep):
+                    assert self.workers[worker].group is None, f"worker {worker} is to load beside its work"
+                    assert worker not in self.gone, f"worker {worker} is to load, and is lost"
+                    self._arrive(worker, "load", part, keep)
                 case Emit(batch, attempt):
                     self._turn(batch)
                     self.emitted.append(batch)
-                    assert self._parts.pop((batch, attempt)) == set(self.groups[self.tried[batch][attempt]])
+                    answers = self._parts.pop((batch, attempt))
+                    assert answers.keys() == set(self.groups[self.tried[batch][attempt]])
+                    there = set().union(*answers.values())
+                    assert there == set(range(self.n_parts)), f"batch {batch} is answered by the parts {there} only"
                 case Quarantine(batch):
                     self._turn(batch)
                     self.quarantined.append(batch)
@@ -242,8 +279,27 @@ class SimulatedCluster:
     def _turn(self, batch: int) -> None:
         assert batch == self._n_turns, f"batch {batch} is out of turn"
 
-    def _send(self, batch: int, attempt: int, workers: list[int]) -> None:
+    def _arrive(self, worker: int, what: str, *about: int) -> None:
+        """Have an order arrive, behind earlier ones."""
+        state = self.workers[worker]
+        state.last_arrival = max(state.last_arrival, self.now + self.rng.uniform(0, 0.5))
+        self._plan(state.last_arrival - self.now, what, worker, *about)
+
+    def _found(self, workers: list[int]) -> int:
+        """The group that these are, which may be one that has just been made."""
         group = self.workers[workers[0]].group
+        if group is None:
+            group = len(self.groups)
+            for worker in workers:
+                assert self.workers[worker].group is None, f"worker {worker} is in two groups"
+                assert worker not in self.gone, f"worker {worker} is in a group, and is lost"
+                self.workers[worker].group = group
+            self.groups.append(tuple(workers))
+            self._owed[group] = {}
+        return group
+
+    def _send(self, batch: int, attempt: int, workers: list[int]) -> None:
+        group = self._found(workers)
         assert tuple(workers) == self.groups[group], f"an attempt at batch {batch} is not for a whole group"
         assert group not in self.lost, f"batch {batch} is sent to a lost group"
         assert group not in self.tried[batch], f"batch {batch} is sent to a group twice"
@@ -262,17 +318,17 @@ class SimulatedCluster:
         self._owed[group][batch] = set(workers)
         assert len(self._owed[group]) <= self.credits, f"group {group} holds too much"
         for worker in workers:
-            self.deadlines.sent(worker, batch)
+            self.deadlines.sent(worker, batch, attempt)
             if not self._happens("drop", worker, 0.02):
-                state = self.workers[worker]
-                state.last_arrival = max(state.last_arrival, self.now + self.rng.uniform(0, 0.5))
-                self._plan(state.last_arrival - self.now, "order", worker, batch, attempt)
+                self._arrive(worker, "order", batch, attempt)
 
     def _is_late(self, group: int) -> bool:
         return any(self.dispatcher.is_overdue(worker) for worker in self.groups[group])
 
     def _is_answered(self, batch: int) -> bool:
-        whole = (self._parts.get((batch, i)) == set(self.groups[group]) for i, group in enumerate(self.tried[batch]))
+        whole = (
+            self._parts.get((batch, i), {}).keys() == set(self.groups[group]) for i, group in enumerate(self.tried[batch])
+        )
         return batch < self._n_turns or any(whole)
 
     def _holders(self, batch: int) -> set[int]:
@@ -292,7 +348,7 @@ class SimulatedCluster:
         idle = {g for g in range(len(self.groups)) if not (g in self.lost or self._owed[g] or self._is_late(g))}
         for batch in range(self._n_turns, min(self._n_turns + self.dispatcher.window, self.n_batches)) if idle else ():
             if not self.tried[batch]:
-                lane = batch % len(self.groups)
+                lane = batch % self._n_lanes
                 somebodys = self.schedule == "static" and not (lane in self.lost or lane in idle or self._is_late(lane))
                 assert somebodys, f"batch {batch} is not sent, and {idle} are idle"
             elif not (self.ascending or self._is_answered(batch) or batch in self.dispatcher.quarantined):
@@ -308,7 +364,7 @@ class SimulatedCluster:
         self._n_set_aside = len(self.dispatcher.quarantined)
 
     def _check_bounds(self) -> None:
-        bound = self.dispatcher.window + self.credits * len(self.groups)
+        bound = self.dispatcher.window + self.credits * self._n_lanes
         assert self.dispatcher.n_kept <= bound, f"{self.dispatcher.n_kept} batches are kept"
         assert len(self._parts) <= bound, f"{len(self._parts)} answers wait"
 
@@ -318,11 +374,13 @@ class SimulatedCluster:
         assert turns == list(range(len(turns)))
         if self.given_up:
             assert self.lost == set(range(len(self.groups))), "given up although a group is left"
+            left = len(self.workers) - len(self.gone)
+            assert left * self.most_parts < self.n_parts or left == 0, f"given up although {left} workers are left"
             assert self.spared == -1 or self.lethal | self.raising, "given up although a group was spared"
         else:
             assert len(turns) == self.n_batches
             assert not self._parts, "answers are left over"
-        if not self.faults - {"lethal", "raising", "double"}:
+        if not self.faults - {"lethal", "raising", "double"} and len(self.groups) == self._n_lanes:
             assert set(self.quarantined) <= self.lethal | self.raising, f"bystanders in {self.quarantined}"
             if len(self.groups) > MOST_VICTIMS:
                 assert not self.given_up

@@ -7,6 +7,9 @@
     placement      which filters a worker has: groups, and a table divided by work
     work           how much work a filter is
     division       the table of a run and its parts
+    parcel         a part as bytes that are sent
+    holdings       the parts that a worker has
+    regrouping     what becomes of a group that has lost a member
     part           a member's part: its own numbers of filters, and everybody's
     union          answers of a group's members as one
     launcher       what the environment says about how this process was started

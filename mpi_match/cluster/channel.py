@@ -52,7 +52,8 @@ class Tag(IntEnum):
 
 class Do(IntEnum):
     """Kinds of orders: match a batch; leave, all is done; leave, the run has failed; nothing, the master is alive; match a
-    batch from before changes that this worker has made, with an engine that is opened afresh for it.
+    batch from before changes that this worker has made, with an engine that is opened afresh for it; have another part of
+    the table.
     """
 
     MATCH = 1
@@ -60,6 +61,7 @@ class Do(IntEnum):
     ABANDON = 3
     WAIT = 4
     MATCH_AFRESH = 5
+    LOAD = 6
 
 
 class Said(IntEnum):
@@ -77,8 +79,9 @@ class Said(IntEnum):
 
 class Order(NamedTuple):
     """Words from the master.  MATCH, MATCH_AFRESH: batch `number`, sent for the `attempt`-th time, with a body of
-    `n_changes` bytes of changes that come before its last event, and `n_events` bytes of events.  END, ABANDON: `number` is
-    the exit code, and with `attempt` not 0 ranks have been lost, so that MPI must not be finalised.
+    `n_changes` bytes of changes that come before its last event, and `n_events` bytes of events.  LOAD: a part of the table
+    in a body of `n_events` bytes (`parcel`), to be had instead of what there is, or with `attempt` not 0 besides.  END,
+    ABANDON: `number` is the exit code, and with `attempt` not 0 ranks have been lost, so that MPI must not be finalised.
     """
 
     kind: int

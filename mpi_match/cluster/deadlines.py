@@ -34,24 +34,27 @@ class Deadlines:
         self._dispatcher, self._round_trips, self._given_s = dispatcher, round_trips, given_s
         self._ready: dict[int, float] = {}
         self._heard: dict[int, float] = {}
-        self._begun: dict[tuple[int, int], float] = {}
+        self._begun: dict[tuple[int, int, int], float] = {}
         self._now = 0.0
         self._last_look: float | None = None
         self._silent_since: float | None = None
         self.limit_s = FIRST_S if given_s is None else given_s
 
-    def sent(self, worker: int, batch: int, more_s: float = 0.0) -> None:
-        """A worker got a batch, before which it has something else to do that takes `more_s`."""
+    def sent(self, worker: int, batch: int, attempt: int = 0, more_s: float = 0.0) -> None:
+        """A worker got an attempt at a batch, before which it has something else to do that takes `more_s`."""
         ready = self._ready.get(worker, 0.0)
         if more_s:
             ready = max(self._now, ready) + more_s
         self._ready[worker] = ready
-        self._begun[worker, batch] = max(self._now, ready)
+        self._begun[worker, batch, attempt] = max(self._now, ready)
 
-    def came(self, worker: int, batch: int) -> None:
+    def came(self, worker: int, batch: int, attempt: int = 0) -> None:
         """It has answered, and has the whole time for the next one."""
         self._heard[worker] = self._now
-        self._begun.pop((worker, batch), None)
+        begun = self._begun.pop((worker, batch, attempt), 0.0)
+        if begun > self._now:  # what came before it took less than was thought
+            self._ready[worker] = self._now
+            self._begun.update((each, min(at, self._now)) for each, at in self._begun.items() if each[0] == worker)
 
     def look(self, now_s: float) -> bool:
         """Look at a clock of seconds.  False when it is too early for another look."""
@@ -71,7 +74,7 @@ class Deadlines:
         for worker in self._ready:
             oldest = self._dispatcher.oldest(worker)
             if oldest is not None and not self._dispatcher.is_overdue(worker):
-                begun = self._begun.get((worker, oldest[0]))  # None while it waits to be sent
+                begun = self._begun.get((worker, *oldest))  # None while it waits to be sent
                 if begun is not None and self._now - max(begun, self._heard.get(worker, 0.0)) > self.limit_s:
                     found.append((worker, oldest[0]))
         return found

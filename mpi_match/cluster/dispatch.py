@@ -19,6 +19,8 @@ What goes wrong with a worker goes wrong with its group:
     overdue   it is silent; its batches are given to others too, and it gets no new ones until it answers again
     failed    its engine raised: the batch goes to another group; a group that fails twice in a row is out
 
+Of what is left of such groups, new ones are made (`regrouping`).
+
 So a batch may be sent several times, and a sending is an *attempt*, counted for each batch.  The first attempt that is
 answered counts, and what comes of the others is not wanted.
 
@@ -42,6 +44,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from mpi_match.cluster.regrouping import Load, Room, Spares
 
 MOST_VICTIMS = 3
 """A batch that so many groups died of is quarantined."""
@@ -83,7 +87,7 @@ class GiveUp(NamedTuple):
     why: str
 
 
-Instruction = Send | Emit | Quarantine | Drop | GiveUp
+Instruction = Send | Load | Emit | Quarantine | Drop | GiveUp
 
 
 @dataclass
@@ -155,7 +159,7 @@ class Dispatcher:
 
     `window` defaults to twice the credits of all groups together: enough for the others to go on while one batch
     takes twice as long.  With `ascending` a batch that is sent again goes to a group that has got no later one, if there is
-    one, rather than to any.
+    one, rather than to any.  `room` says whether a worker may have several parts of the table at once.
 
     n_emitted    batches that have had their turn, the quarantined ones too
     n_dropped    answers that nobody wanted any more
@@ -171,6 +175,7 @@ class Dispatcher:
         schedule: str = "dynamic",
         window: int | None = None,
         ascending: bool = False,
+        room: Room = lambda _: True,
     ) -> None:
         self.n_batches = n_batches
         self.n_emitted = 0
@@ -186,6 +191,7 @@ class Dispatcher:
         self._singles = all(len(members) == 1 for members in groups)
         self._group_of = {worker: group for group in self._groups for worker in group.members}
         self._workers = frozenset(self._group_of)
+        self._spares = Spares(groups, room)
         self._open: dict[int, _Batch] = {}
         self._again: set[int] = set()
         self._orphans: list[_Lane] = []
@@ -288,7 +294,7 @@ class Dispatcher:
         group.failures += not trial.failed
         trial.failed = True
         if group.failures == MOST_FAILURES:
-            dropped += self._dissolve(group, None)
+            dropped += self._dissolve(group, worker, died=False)
         return self._proceed(dropped)
 
     def overdue(self, worker: int) -> list[Instruction]:
@@ -309,6 +315,7 @@ class Dispatcher:
         group = self._group_of.get(worker)
         if group is None:
             self._check(worker)
+            self._spares.remove(worker)
             return []
         return self._proceed(self._dissolve(group, worker))
 
@@ -389,18 +396,19 @@ class Dispatcher:
         if all(group.overdue for group in state.holders):
             self._again.add(batch)
 
-    def _dissolve(self, group: _Group, dead: int | None) -> list[Instruction]:
-        """A group is out.  What its dead member was to answer may be what killed it."""
+    def _dissolve(self, group: _Group, out: int, *, died: bool = True) -> list[Instruction]:
+        """A group is out, because a member is.  What that was to answer when it died may be what killed it."""
         self._groups.remove(group)
         for member in group.members:
             del self._group_of[member]
+        self._spares.add(member for member in group.members if member != out)
         self._orphans = [lane for lane in (*self._orphans, group.lane) if lane.head < self.n_batches]
         self._find_strays()
         dropped = []
         for batch, trial in group.held.items():
             if not trial.in_vain:
                 dropped += self._in_vain(group, batch, trial)
-                if dead in trial.missing:
+                if died and out in trial.missing:
                     self._blame(group, batch)
                 else:
                     self._reconsider(batch)
@@ -415,14 +423,23 @@ class Dispatcher:
 
     def _proceed(self, dropped: Iterable[Instruction] = ()) -> list[Instruction]:
         """All that can be sent and emitted now."""
+        loads = self._regroup()
         self._set_aside_hopeless()
         emits = self._emits()
-        found: list[Instruction] = [*self._sends(), *dropped, *emits]  # a worker waits for the one, nobody for the others
+        found: list[Instruction] = [*loads, *self._sends(), *dropped, *emits]  # nobody waits for the last two
         if not self._groups and not self.finished:
-            found.append(
-                GiveUp("no worker is left" if self._singles else "every group has lost a worker, and with it filters")
-            )
+            found.append(GiveUp("no worker is left" if self._singles else "too few workers are left to have all filters"))
         return found
+
+    def _regroup(self) -> list[Load]:
+        """Groups of what is left of others, which take from their lanes; what members have to load."""
+        loads: list[Load] = []
+        while not self.finished and (found := self._spares.regroup(last=not self._groups)) is not None:
+            group = _Group(tuple(found[0]), _Lane(self.n_batches, 1))
+            self._groups.append(group)
+            self._group_of.update(dict.fromkeys(group.members, group))
+            loads += found[1]
+        return loads
 
     def _set_aside_hopeless(self) -> None:
         """Quarantine what every group that is left has failed on."""

@@ -10,6 +10,7 @@ top: `mpi-match bench` shows how much that is.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import pairwise
 from types import TracebackType
 
@@ -35,6 +36,7 @@ class Division:
     def __init__(self, options: RunOptions, n_workers: int) -> None:
         self.groups = groups_of(n_workers, options.placement, options.groups)
         self._limit, self._path = options.memory_limit, options.table
+        self._n_bytes: dict[int, int] = {}
         n_members = len(self.groups[0])
         self.table: Table | LargeTable
         if n_members == 1:
@@ -63,12 +65,17 @@ class Division:
         if isinstance(self.table, Table):
             return self.table
         table = self.table.part(part.first, part.stop)
+        self._n_bytes[part.member] = table.nbytes
         if self._limit is not None and table.nbytes > self._limit:
             raise ClusterError(
                 f"{self._path}: part {part.member + 1} of {part.n_members} takes {table.nbytes:,} bytes, the limit is "
                 f"{self._limit:,}; have at least {part.n_members + 1} workers in a group"
             )
         return table
+
+    def room(self, members: Collection[int]) -> bool:
+        """May a worker have the parts of all these members?  They have been read before."""
+        return self._limit is None or sum(self._n_bytes[member] for member in members) <= self._limit
 
     def _divided(self, table: LargeTable, options: RunOptions, n_members: int) -> list[Part]:
         from mpi_match.cluster.work import work_of  # loads Numba

@@ -36,7 +36,9 @@ from mpi_match.cluster.farewell import rank_was_lost
 from mpi_match.cluster.feed import READERS, Buffers, ReadAhead
 from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.launcher import survives_deaths
+from mpi_match.cluster.parcel import packed
 from mpi_match.cluster.patience import Backoff, Silence
+from mpi_match.cluster.regrouping import Load
 from mpi_match.cluster.round_trips import RoundTrips
 from mpi_match.cluster.write_behind import WriteBehind
 from mpi_match.matches import id_dtype
@@ -114,6 +116,7 @@ class Master:
             credits=options.credits,
             schedule=options.schedule,
             ascending=options.changes is not None,
+            room=job.division.room,
         )
         if len(job.division.groups[0]) > 1:
             from mpi_match.cluster.union import unite  # loads Numba
@@ -123,7 +126,8 @@ class Master:
         self._wires, self._bodies = Buffers(), Buffers()
         self._outbox: deque[Send] = deque()
         self._known: dict[int, int] = {}
-        self._sent_at: dict[tuple[int, int], float] = {}
+        self._sent_at: dict[tuple[int, int, int], float] = {}
+        self._loading: set[int] = set()
         self._round_trips = RoundTrips()
         self._deadlines = Deadlines(self._dispatcher, self._round_trips, options.deadline)
         self._arrived: deque[_Arrival] = deque()
@@ -199,6 +203,9 @@ class Master:
                 backoff.wait(soon=not listening_only)
 
     def _obey(self, instructions: Sequence[Instruction]) -> None:
+        for each in instructions:
+            if isinstance(each, Load):
+                self._load(each)  # before the batches that are sent behind it
         sends = [each for each in instructions if isinstance(each, Send)]
         self._feed.want([send.batch for send in sends])
         self._outbox.extend(sends)
@@ -294,17 +301,29 @@ class Master:
         return sent
 
     def _send(self, worker: int, batch: int, attempt: int, wire: Array, given_back: Callable[[], None]) -> None:
-        self._sent_at[worker, batch] = time.perf_counter()
+        self._sent_at[worker, batch, attempt] = time.perf_counter()
         self._job.standing.sent(worker, batch, len(wire))
         if attempt:
             self._job.standing.happened("resent", worker, batch)
         afresh = self._job.is_past(batch, self._known.get(worker))
         if afresh:
             del self._known[worker]
-        self._deadlines.sent(worker, batch, self._opening_s if afresh else 0)
+        patience_s = self._job.options.setup_limit if worker in self._loading else self._opening_s if afresh else 0
+        self._deadlines.sent(worker, batch, attempt, patience_s)
+        self._loading.discard(worker)
         changes = self._changes_for(worker, batch)
         order = Order(Do.MATCH_AFRESH if afresh else Do.MATCH, batch, attempt, len(changes), len(wire))
         self._traffic.write(order, [changes, wire], worker, given_back)
+
+    def _load(self, load: Load) -> None:
+        """A worker is to have another part of the table, and to be told of all changes to it."""
+        worker, parts = load.worker, self._job.division.parts
+        log.warning("rank %d loads part %d of %d, which a lost one had", worker, load.part + 1, len(parts))
+        self._job.standing.happened("loads", worker)
+        wire = packed(parts[load.part], self._job.division.read(parts[load.part]))
+        self._known.pop(worker, None)
+        self._loading.add(worker)
+        self._traffic.write(Order(Do.LOAD, attempt=int(load.keep), n_events=len(wire)), [wire], worker)
 
     def _give_back_wire(self, buffer: Array | None) -> None:
         if buffer is not None:
@@ -355,10 +374,10 @@ class Master:
     def _take(self, arrival: _Arrival) -> Sequence[Instruction]:
         """Keep an answer if it is wanted; what is to be done then."""
         worker, batch, attempt, body, at_s = arrival
-        self._deadlines.came(worker, batch)
+        self._deadlines.came(worker, batch, attempt)
         if isinstance(body, Failure):
             return self._survive(worker, batch, attempt, body)
-        sent_at = self._sent_at.pop((worker, batch), None)
+        sent_at = self._sent_at.pop((worker, batch, attempt), None)
         if sent_at is not None and self._dispatcher.wants(worker, batch, attempt):
             self._round_trips.add(at_s - sent_at)
             start, stop = self._job.extent(batch)

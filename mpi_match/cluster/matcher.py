@@ -24,6 +24,8 @@ from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
 from mpi_match.change_stream import StampedChanges
 from mpi_match.cluster.changing import match_changing
+from mpi_match.cluster.holdings import Holdings
+from mpi_match.cluster.parcel import unpacked
 from mpi_match.cluster.patience import pause
 from mpi_match.engines import Engine
 from mpi_match.vocabulary import Vocabulary
@@ -43,6 +45,13 @@ class Received(NamedTuple):
     buffer: Array | None
 
 
+class Parcel(NamedTuple):
+    """A part of the table (`parcel`) that is to be had from now on: besides what there is (`keep`), or instead of it."""
+
+    wire: Array
+    keep: bool
+
+
 class Matched(NamedTuple):
     """Answer to a batch: counts and ids as they travel, or what the engine raised; the batch's buffer is free again.
 
@@ -59,12 +68,12 @@ class Matched(NamedTuple):
 class Matcher:
     """Matches the batches that are `put`, in order, with an engine for a table of the given vocabulary.
 
-    `open_engine` is called first, in the thread.
+    An engine for what it holds is opened first, in the thread.
     """
 
-    def __init__(self, open_engine: Callable[[], Engine], vocabulary: Vocabulary, *, filters: bool) -> None:
-        self._open, self._how = open_engine, (vocabulary, filters)
-        self._work: SimpleQueue[Received | None] = SimpleQueue()
+    def __init__(self, holdings: Holdings, vocabulary: Vocabulary, *, filters: bool) -> None:
+        self._bench_of = holdings, vocabulary, filters
+        self._work: SimpleQueue[Received | Parcel | None] = SimpleQueue()
         # Not a SimpleQueue, because `get` has a timeout: up to CPython 3.12 one of some microseconds may wait for ever there
         # (when what is left of it becomes negative).
         self._done: Queue[Matched] = Queue()
@@ -81,9 +90,9 @@ class Matcher:
             raise opened
         return opened
 
-    def put(self, received: Received) -> None:
-        """Have a batch matched; its memory is lent until it comes back in `Matched`."""
-        self._work.put(received)
+    def put(self, work: Received | Parcel) -> None:
+        """Have a batch matched, whose memory is lent until it comes back in `Matched`; or a part loaded."""
+        self._work.put(work)
 
     def get(self, timeout_s: float = 0) -> Matched | None:
         """The next answer, or None when there is none within the time."""
@@ -100,36 +109,44 @@ class Matcher:
 
     def _run(self) -> None:
         try:
-            bench = _Bench(self._open, *self._how)
+            bench = _Bench(*self._bench_of)
         except Exception as error:
             self._opened.put(error)
             return
         self._opened.put(bench.engine)
         while (work := self._work.get()) is not None:
-            if not self._dropping:
+            if self._dropping:
+                continue
+            if isinstance(work, Parcel):
+                bench.load(work)
+            else:
                 self._done.put(bench.match(work))
 
 
 class ShortMatcher:
     """The same for short batches: `get` matches the next one."""
 
-    def __init__(self, open_engine: Callable[[], Engine], vocabulary: Vocabulary, *, filters: bool) -> None:
-        self._open, self._how = open_engine, (vocabulary, filters)
-        self._work: deque[Received] = deque()
+    def __init__(self, holdings: Holdings, vocabulary: Vocabulary, *, filters: bool) -> None:
+        self._bench_of = holdings, vocabulary, filters
+        self._work: deque[Received | Parcel] = deque()
 
     def engine(self) -> Engine:
         """See `Matcher.engine`."""
-        self._bench = _Bench(self._open, *self._how)
+        self._bench = _Bench(*self._bench_of)
         return self._bench.engine
 
-    def put(self, received: Received) -> None:
+    def put(self, work: Received | Parcel) -> None:
         """See `Matcher.put`."""
-        self._work.append(received)
+        self._work.append(work)
 
     def get(self, timeout_s: float = 0) -> Matched | None:
         """See `Matcher.get`."""
         if self._work:
-            return self._bench.match(self._work.popleft())
+            work = self._work.popleft()
+            if not isinstance(work, Parcel):
+                return self._bench.match(work)
+            self._bench.load(work)
+            return None
         pause(timeout_s)
         return None
 
@@ -145,20 +162,16 @@ class _Bench:
     Changes cannot be undone, so a batch from before changes that were made is matched with an engine that is opened again.
     """
 
-    def __init__(self, open_engine: Callable[[], Engine], vocabulary: Vocabulary, filters: bool) -> None:
-        self._open, self._vocabulary, self._filters = open_engine, vocabulary, filters
-        self.engine = open_engine()
+    def __init__(self, holdings: Holdings, vocabulary: Vocabulary, filters: bool) -> None:
+        self._holdings, self._vocabulary, self._filters = holdings, vocabulary, filters
+        self.engine = holdings.open()
         self._broken: Exception | None = None
 
     def match(self, received: Received) -> Matched:
         """The answer to a batch, or what was raised instead."""
         try:
             if received.afresh:
-                self._broken = None
-                del self.engine  # its memory first, also what has cycles and was frozen
-                gc.unfreeze()
-                gc.collect()
-                self.engine = self._open()
+                self._open_again()
             if self._broken is not None:
                 raise self._broken
             events = received.events()
@@ -172,3 +185,18 @@ class _Bench:
                 self._broken = error
             nothing = np.empty(0, np.uint8)
             return Matched(received, nothing, nothing, error)
+
+    def load(self, parcel: Parcel) -> None:
+        """Have a part of the table, and an engine for what there is then; batches fail if that cannot be."""
+        try:
+            self._holdings.load(*unpacked(parcel.wire), keep=parcel.keep)
+            self._open_again()
+        except Exception as error:
+            self._broken = error
+
+    def _open_again(self) -> None:
+        self._broken = None
+        self.__dict__.pop("engine", None)  # its memory first, also what has cycles and was frozen
+        gc.unfreeze()
+        gc.collect()
+        self.engine = self._holdings.open()

@@ -13,6 +13,7 @@ between, and is the one place where numbers are converted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -76,6 +77,32 @@ class Part(NamedTuple):
             n_filters=self.n_local(changes.n_filters),
             n_interfaces=changes.n_interfaces,
         )
+
+
+class PartsEngine:
+    """Engines for several parts, as one."""
+
+    def __init__(self, engines: Sequence[Engine]) -> None:
+        from mpi_match.cluster.union import unite  # loads Numba
+
+        self._engines, self._unite = engines, unite
+        self.name, self.device, self.gpu = engines[0].name, engines[0].device, engines[0].gpu
+
+    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+        """See `Engine.match`."""
+        found = [engine.match(batch, filters=filters) for engine in self._engines]
+        counts, ids = self._unite([(each.counts, np.ascontiguousarray(each.ids)) for each in found])
+        return Matches.from_counts(counts, ids, found[0].n_ids)
+
+    def update(self, changes: Changes) -> None:
+        """See `Engine.update`."""
+        for engine in self._engines:
+            engine.update(changes)
+
+    @property
+    def nbytes(self) -> int:
+        """See `Engine.nbytes`."""
+        return sum(engine.nbytes for engine in self._engines)
 
 
 class PartEngine:

@@ -27,12 +27,12 @@ from mpi_match.cluster.alone import run_alone
 from mpi_match.cluster.channel import dead_ranks
 from mpi_match.cluster.consensus import Circle, Ended
 from mpi_match.cluster.farewell import abort, finalize, rank_was_lost
+from mpi_match.cluster.holdings import Holdings
 from mpi_match.cluster.interruption import Noted, interrupts_noted, terminate_as_interrupt
 from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.launcher import Launch, singleton_refusal
 from mpi_match.cluster.matcher import Matcher, ShortMatcher
 from mpi_match.cluster.own_parts import offer_parts, open_part
-from mpi_match.cluster.part import PartEngine
 from mpi_match.cluster.patience import Backoff, sleep_exactly
 from mpi_match.cluster.roll import Died, Roll, StandsStill
 from mpi_match.cluster.shares import device_share, shared_gpu
@@ -40,6 +40,7 @@ from mpi_match.cluster.sources import offer_events, open_source
 from mpi_match.cluster.table_copy import receive_part, send_parts
 from mpi_match.cluster.topology import Topology
 from mpi_match.engines import Engine, open_engine, pin
+from mpi_match.table import Table
 
 log = logging.getLogger(__name__)
 
@@ -153,15 +154,16 @@ def _serve(options: RunOptions, topology: Topology, roll: Roll, interrupted: Not
     way = ShortMatcher if options.short_batches else Matcher
     live, gpu_map = options.changes is not None, options.gpu_map
 
-    def open_here() -> Engine:
+    def open_table(table: Table) -> Engine:
         device = device_share(topology.number, os.environ, gpu_map)
         engine = open_engine(options.engine, table, device, threads, live=live)
         pin(engine, [] if source is None else source.memory)
-        return engine if part.n_members == 1 else PartEngine(engine, part)
+        return engine
 
+    holdings = Holdings(part, table, open_table)
     roll.begin("opening its engine")  # in a thread, from now on
     began = time.perf_counter()
-    matcher = open_part(options, topology, way(open_here, table.vocabulary, filters=options.filters), stack)
+    matcher = open_part(options, topology, way(holdings, table.vocabulary, filters=options.filters), stack)
     engine = ranks.agree("opening its engine", matcher.engine)
     ranks.gather(Opened(engine.name, engine.device, engine.gpu, socket.gethostname(), time.perf_counter() - began))
     del engine  # the matcher's alone: it may have to open another, which has no room beside this one

@@ -12,41 +12,16 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays import Array
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.division import Division
 from mpi_match.cluster.host_memory import HostMemory
+from mpi_match.cluster.parcel import laid_out, plan
 from mpi_match.cluster.part import Part
 from mpi_match.cluster.topology import Topology
 from mpi_match.table import Table
-
-ALIGNMENT = 64
-
-
-class _Place(NamedTuple):
-    """Where an array lies in the shared memory."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    at: int
-    n_bytes: int
-
-
-class _Views:
-    """The arrays of a table as views of one memory; `Table.from_arrays` reads it like a file."""
-
-    def __init__(self, memory: Array, places: Sequence[_Place]) -> None:
-        self._memory = memory
-        self._places = {place.name: place for place in places}
-
-    def array(self, name: str) -> Array:
-        place = self._places[name]
-        return self._memory[place.at : place.at + place.n_bytes].view(place.dtype).reshape(place.shape)
 
 
 def send_parts(topology: Topology, division: Division) -> None:
@@ -79,7 +54,7 @@ def _shared(
 def share_table(topology: Topology, table: Table | None) -> Table | None:
     """`table` (of rank 0; None elsewhere) on each rank that holds it, its arrays shared within a host and read-only."""
     ranks, leaders = topology.ranks, topology.leaders
-    places = ranks.tell(_plan(table) if table is not None else None)
+    places = ranks.tell(plan(table) if table is not None else None)
     n_bytes = max(place.at + place.n_bytes for place in places)
     on_host = HostMemory(topology, "the table", "give the job more memory per host")
     ranks.agree("having memory for the table", lambda: on_host.reserve(n_bytes) if leaders is not None else None)
@@ -100,12 +75,4 @@ def share_table(topology: Topology, table: Table | None) -> Table | None:
     if not topology.holds:
         return None
     memory.flags.writeable = False
-    return Table.from_arrays(_Views(memory, places))
-
-
-def _plan(table: Table) -> list[_Place]:
-    places, at = [], 0
-    for name, array in table.arrays():
-        places.append(_Place(name, array.dtype.str, array.shape, at, array.nbytes))
-        at += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
-    return places
+    return laid_out(memory, places)

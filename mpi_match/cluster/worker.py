@@ -29,7 +29,7 @@ from mpi_match.cluster.consensus import Ended, Failure
 from mpi_match.cluster.farewell import rank_was_lost
 from mpi_match.cluster.feed import Buffers, InOrder
 from mpi_match.cluster.interruption import Noted
-from mpi_match.cluster.matcher import Matched, Matcher, Received, ShortMatcher
+from mpi_match.cluster.matcher import Matched, Matcher, Parcel, Received, ShortMatcher
 from mpi_match.cluster.patience import Backoff, Silence
 from mpi_match.cluster.sources import Source
 from mpi_match.cluster.written_here import WrittenHere
@@ -68,7 +68,7 @@ class Worker:
         self._matcher, self._backoff = matcher, backoff
         self._traffic = Traffic(comm)
         self._buffers = Buffers()
-        self._in_order: InOrder[Received] = InOrder()
+        self._in_order: InOrder[Received | Parcel] = InOrder()
         self._n_received = 0
         self._next_look = 0.0
         self._last: Order | None = None
@@ -124,12 +124,16 @@ class Worker:
         order = Order(*words_of(letter))
         if order.kind == Do.WAIT:
             return True
-        if order.kind not in (Do.MATCH, Do.MATCH_AFRESH):
+        if order.kind not in (Do.MATCH, Do.MATCH_AFRESH, Do.LOAD):
             self._last = order
             return False
         turn = self._n_received
         self._n_received += 1
         self._in_order.begin(turn)
+        if order.kind == Do.LOAD:
+            parcel = Parcel(np.empty(order.n_events, np.uint8), bool(order.attempt))  # it stays: the table lies in it
+            self._traffic.read([parcel.wire], MASTER, lambda: self._take(turn, parcel))
+            return True
         n_changes, n_bytes = order.n_changes, order.n_changes + order.n_events
         inline, afresh = inline_body(letter, n_bytes), order.kind == Do.MATCH_AFRESH
         if inline is not None:
@@ -146,10 +150,10 @@ class Worker:
         """What gets a batch's events: from their wire form, which may still be on its way, or from the source."""
         return partial(EventBatch.from_wire, wire) if self._source is None else self._source.expect(batch)
 
-    def _take(self, turn: int, received: Received) -> None:
-        """A batch is here whole: have it matched, and those that waited for it, unless it has to wait itself."""
-        for batch in self._in_order.end(turn, received):
-            self._matcher.put(batch)
+    def _take(self, turn: int, received: Received | Parcel) -> None:
+        """A batch, or a part, is here whole: to the matcher, with those that waited for it, unless it has to wait itself."""
+        for each in self._in_order.end(turn, received):
+            self._matcher.put(each)
 
     def _answer(self, matched: Matched) -> None:
         batch, attempt, _, _, _, buffer = matched.received

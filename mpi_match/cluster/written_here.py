@@ -16,7 +16,7 @@ from queue import Empty, Queue
 from mpi_match.answer_parts import PartWriter
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.extents import Extents
-from mpi_match.cluster.matcher import Matched, Matcher, Received, ShortMatcher
+from mpi_match.cluster.matcher import Matched, Matcher, Parcel, Received, ShortMatcher
 from mpi_match.cluster.output import INCOMPLETE_CODE
 from mpi_match.engines import Engine
 from mpi_match.journal_file import Stretch
@@ -44,9 +44,9 @@ class WrittenHere:
         """See `Matcher.engine`."""
         return self._matcher.engine()
 
-    def put(self, received: Received) -> None:
+    def put(self, work: Received | Parcel) -> None:
         """See `Matcher.put`."""
-        self._matcher.put(received)
+        self._matcher.put(work)
 
     def get(self, timeout_s: float = 0) -> Matched | None:
         """See `Matcher.get`."""

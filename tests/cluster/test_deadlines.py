@@ -103,6 +103,18 @@ def test_looks_are_apart() -> None:
     assert run.deadlines.look(run.now + 0.3)
 
 
+def test_what_was_thought_to_take_long_and_did_not_is_not_waited_for() -> None:
+    run = Run(workers=1, credits=2)
+    run.answer(1, 0)
+    run.answer(1, 1)
+    run.deadlines.sent(1, 2, more_s=600)
+    run.deadlines.sent(1, 3)
+    run.wait(5)
+    run.answer(1, 2)
+    run.wait(11)
+    assert run.overdue() == [(1, 3)]
+
+
 def test_what_has_to_be_done_before_a_batch_is_waited_for() -> None:
     run = Run(workers=1, credits=2)
     run.answer(1, 0)

@@ -14,8 +14,10 @@ from mpi_match.answer_parts import Parts, PartWriter, write_index
 from mpi_match.batch import EventBatch
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.extents import Extents
+from mpi_match.cluster.holdings import Holdings
 from mpi_match.cluster.matcher import Matched, Matcher, Received, ShortMatcher
 from mpi_match.cluster.memory_left import left_bytes
+from mpi_match.cluster.part import Part
 from mpi_match.cluster.written_here import WrittenHere
 from mpi_match.journal_file import Identity, Stretch
 from mpi_match.matches import Matches, MatchesFile
@@ -154,7 +156,8 @@ def batch_of(number: int, n_events: int = 5) -> Received:
 def written(way: type[Matcher | ShortMatcher], part: PartWriter, numbers: list[int]) -> dict[int, Matched]:
     """What becomes of these batches."""
     table = Table.from_filters([])
-    matcher = WrittenHere(way(Engine, table.vocabulary, filters=False), part, Extents([Stretch(0, 10)], 5))  # type: ignore[arg-type]
+    holdings = Holdings(Part(0, 1, 0, 0, 0), table, lambda _: Engine())  # type: ignore[arg-type,return-value]
+    matcher = WrittenHere(way(holdings, table.vocabulary, filters=False), part, Extents([Stretch(0, 10)], 5))
     matcher.engine()
     for number in numbers:
         matcher.put(batch_of(number))

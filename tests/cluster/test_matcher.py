@@ -11,17 +11,25 @@ from run_inputs import plain_events
 from mpi_match.batch import EventBatch
 from mpi_match.change_log import ChangeLog
 from mpi_match.changes import Change
+from mpi_match.cluster.holdings import Holdings
 from mpi_match.cluster.matcher import Matched, Matcher, Received, ShortMatcher
+from mpi_match.cluster.part import Part
 from mpi_match.engines import open_engine
 from mpi_match.model import make_filter
 from mpi_match.rows import ChangeRow
 from mpi_match.table import Table
 
 
+def whole(table: Table, engine: str, *, live: bool = False) -> Holdings:
+    """The whole table, and an engine for it."""
+    part = Part(0, 1, 0, table.n_filters, table.n_filters)
+    return Holdings(part, table, lambda each: open_engine(engine, each, live=live))
+
+
 def test_looking_for_an_answer_ends_in_time() -> None:
     """Workers look for some microseconds at a time; one look that waits for an answer would leave MPI without a driver."""
     table, nothing = Table.from_filters([]), np.empty(0, np.uint8)
-    matcher = Matcher(lambda: open_engine("counting", table), table.vocabulary, filters=False)
+    matcher = Matcher(whole(table, "counting"), table.vocabulary, filters=False)
     answer = Matched(Received(0, 0, False, nothing, lambda: EventBatch(nothing, nothing, None, 0), None), nothing, nothing)
 
     def look() -> None:
@@ -41,7 +49,7 @@ def test_an_added_filter_outlives_the_buffer_that_it_came_in() -> None:
     events = plain_events(6).encode(table.vocabulary).to_wire()
     rows = [ChangeRow(Change.ADD, filters=(make_filter("b", [["n3", ">", 3]]),))]
     changes = ChangeLog.of(table, rows, []).stream(table).within(0, 1).to_wire()
-    matcher = ShortMatcher(lambda: open_engine("reference", table, live=True), table.vocabulary, filters=False)
+    matcher = ShortMatcher(whole(table, "reference", live=True), table.vocabulary, filters=False)
     matcher.engine()
     answers = []
     for told in (changes, np.empty(0, np.uint8)):

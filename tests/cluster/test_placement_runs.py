@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from bench.run_of_ranks import Files, Run
-from mpirun import TIMEOUT_S, alone, execute, launch, needs_mpirun, said
+from mpirun import DRIVER, FLAGS, MPIRUN, TIMEOUT_S, alone, execute, launch, needs_mpirun, said
 from run_inputs import Changing, Inputs
 
 from mpi_match.cluster import ClusterError, RunOptions
@@ -166,14 +166,61 @@ def test_a_group_that_loses_a_member_is_done_for_by_the_others(files: Files, ulf
         assert run.output.read_bytes() == files.expected.read_bytes(), run.said
 
 
-def test_when_every_group_has_lost_a_member_the_run_is_incomplete_and_can_be_resumed(
+@pytest.mark.parametrize(
+    ("n_workers", "how", "killed", "loaded"),
+    [
+        (4, ("--placement", "shard"), (3,), 1),
+        (3, ("--placement", "shard"), (1, 2), 2),
+        (4, ("--placement", "hybrid", "--groups", "2"), (2, 3), 0),  # 1 and 4 are a group
+        (4, ("--placement", "hybrid", "--groups", "2"), (2, 4), 1),
+    ],
+)
+def test_what_lost_members_had_is_loaded_by_others(
+    n_workers: int,
+    how: tuple[str, ...],
+    killed: tuple[int, ...],
+    loaded: int,
+    files: Files,
+    ulfm: tuple[str, ...],
+    tmp_path: Path,
+) -> None:
+    with Run.of(files, tmp_path / "matches.h5", n_workers, *how, flags=ulfm) as run:
+        run.begun(TIMEOUT_S)
+        pids = run.pids()
+        for rank in killed:
+            os.kill(pids[rank], signal.SIGKILL)
+        assert run.wait(TIMEOUT_S)
+    assert run.process.returncode == 0, run.said
+    assert run.output.read_bytes() == files.expected.read_bytes(), run.said
+    assert sum("which a lost one had" in line for _, line in run.said) >= loaded, run.said
+
+
+@pytest.mark.parametrize("options", ["batch=1", "batch=17", "batch=17 credits=1 filters=1"])
+def test_what_lost_members_had_is_loaded_with_the_changes_to_it(
+    options: str, changing: Changing, ulfm: tuple[str, ...], tmp_path: Path
+) -> None:
+    outputs = [tmp_path / "alone.h5", tmp_path / "shard.h5"]
+    files, how = (changing.table, changing.events), (f"changes={changing.changes}", *options.split())
+    done = execute(alone(*files, outputs[0], "engine=reference", *how))
+    assert done.returncode == 0, done.stderr
+    rest = (*files, outputs[1], "engine=dying_later", "placement=shard", *how)
+    done = execute([str(each) for each in (MPIRUN, *FLAGS, *ulfm, "-n", 4, sys.executable, "-m", "mpi4py", DRIVER, *rest)])
+    assert done.returncode == 0, done.stderr
+    assert "which a lost one had" in said(done)
+    assert outputs[1].read_bytes() == outputs[0].read_bytes()
+
+
+def test_when_nobody_has_room_for_what_is_lost_the_run_is_incomplete_and_can_be_resumed(
     files: Files, ulfm: tuple[str, ...], tmp_path: Path
 ) -> None:
-    with Run.of(files, tmp_path / "matches.h5", 2, "--placement", "shard", flags=ulfm) as run:
+    with LargeTable(files.table) as large:
+        limit = large.outline_bytes + int(large.grain_bytes.sum()) * 3 // 4
+    how = ("--placement", "shard", "--memory-limit", str(limit))
+    with Run.of(files, tmp_path / "matches.h5", 2, *how, flags=ulfm) as run:
         run.begun(TIMEOUT_S)
         os.kill(run.pids()[2], signal.SIGKILL)
         assert run.wait(TIMEOUT_S)
-        assert [line for _, line in run.said if "every group has lost a worker, and with it filters" in line], run.said
+        assert [line for _, line in run.said if "too few workers are left to have all filters" in line], run.said
         assert run.process.returncode != 0
         assert not run.output.exists()
     resume = [sys.executable, "-m", "mpi_match", *files.arguments(run.output), "--resume"]

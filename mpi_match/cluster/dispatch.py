@@ -45,7 +45,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mpi_match.cluster.regrouping import Load, Room, Spares
+from mpi_match.cluster.regrouping import Load, Room, Spares, any_room
 
 MOST_VICTIMS = 3
 """A batch that so many groups died of is quarantined."""
@@ -175,7 +175,7 @@ class Dispatcher:
         schedule: str = "dynamic",
         window: int | None = None,
         ascending: bool = False,
-        room: Room = lambda _: True,
+        room: Room = any_room,
     ) -> None:
         self.n_batches = n_batches
         self.n_emitted = 0

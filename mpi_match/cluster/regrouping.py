@@ -22,6 +22,11 @@ Room = Callable[[Collection[int]], bool]
 """May a worker have these parts at once?"""
 
 
+def any_room(parts: Collection[int]) -> bool:
+    """Room for whatever it is."""
+    return True
+
+
 class Load(NamedTuple):
     """Have a worker load a part: besides what it has (`keep`), or instead of it."""
 

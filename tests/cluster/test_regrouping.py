@@ -11,17 +11,13 @@ from mpi_match.cluster.dispatch import Dispatcher, Emit, GiveUp, Instruction, Se
 from mpi_match.cluster.holdings import Holdings
 from mpi_match.cluster.parcel import packed, unpacked
 from mpi_match.cluster.part import Part
-from mpi_match.cluster.regrouping import Load, Spares
+from mpi_match.cluster.regrouping import Load, Spares, any_room
 from mpi_match.engines import Engine, open_engine
 from mpi_match.events import Events
 from mpi_match.large_table import LargeTable
 from mpi_match.table import Table
 
 HYBRID = [(1, 2, 3), (4, 5, 6), (7, 8, 9)]
-
-
-def any_room(parts: Collection[int]) -> bool:
-    return True
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ class Parts:
             difference = identity.difference(part.identity)
             if difference is not None:
                 raise StorageError(f"{path}: holds answers of other inputs: {difference}; remove it to begin anew")
-            found += [Answered(record, part) for record in part.records if record.kind == Kind.ANSWERS]
+            found += [Answered(record, part) for record in part.answered]
         self._identity = identity
         self.in_order: list[Answered] = []
         at = 0

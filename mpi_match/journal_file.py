@@ -9,6 +9,9 @@ It only ever grows, and each record has a checksum.  So however a run ends, the 
 good as on the day they were written; the first that is not ends what is believed.  The head says by digests which files are
 matched: answers of other files are never mixed in.
 
+Long answers are not written twice: they go to the file that is to become the file of matches, and the journal says where in
+it they are, with a checksum of them.  Until then that file is called as the journal with a number behind it.
+
 FORMAT.md has the bytes; `cluster.journal` writes them.
 """
 
@@ -21,6 +24,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from enum import IntEnum
 from pathlib import Path
@@ -29,23 +33,28 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpi_match.arrays import Array, smallest_unsigned
-from mpi_match.storage import StorageError
+from mpi_match.storage import Place, StorageError
 
 MAGIC = b"mpi-match journal\n"
 VERSION = 1
 _HEAD = struct.Struct("<III")  # version, length of the identity, its CRC-32
 _RECORD = struct.Struct("<Iiqqq")  # CRC-32 of all that follows it, kind, first event, events, ids
+_PLACED = struct.Struct(
+    "<I4I2I2q"
+)  # file; CRC-32 of counts, ids, before and with; extents of both; bytes that follow of both
 LEAST_BYTES = len(MAGIC) + _HEAD.size
 """A file of fewer bytes was killed before it was begun."""
+
 
 Bytes = bytes | memoryview
 
 
 class Kind(IntEnum):
-    """What a record says of its events: their answers; that they were set aside."""
+    """What a record says of its events: their answers; that they were set aside; where their answers are."""
 
     ANSWERS = 1
     SET_ASIDE = 2
+    PLACED = 3
 
 
 class Stretch(NamedTuple):
@@ -93,8 +102,25 @@ class Identity:
         return smallest_unsigned(self.n_ids), smallest_unsigned(max(self.n_ids - 1, 0))
 
 
+class Part(NamedTuple):
+    """Counts, or ids, of some answers in a file of matches: where they are, the dataset's CRC-32 before and with them."""
+
+    place: Place
+    before: int
+    after: int
+
+
+class Placed(NamedTuple):
+    """The answers of some events, `n_ids` ids, in a file of matches that is not whole yet."""
+
+    events: Stretch
+    n_ids: int
+    counts: Part
+    ids: Part
+
+
 class Record(NamedTuple):
-    """A record as it lies in a file: what it says of which events, and where its counts, and then its `n_ids` ids, begin."""
+    """A record as it lies in a file: what it says of which events, how many ids they have, and where its body begins."""
 
     kind: Kind
     events: Stretch
@@ -117,6 +143,21 @@ def record_bytes(kind: Kind, events: Stretch, n_ids: int, body: Sequence[Bytes])
     return [struct.pack("<I", crc) + head, *body]
 
 
+def placed_bytes(number: int, placed: Placed) -> list[Bytes]:
+    """The record that says where answers are; `number` is that of the file."""
+    parts = placed.counts, placed.ids
+    crcs = [crc for part in parts for crc in (part.before, part.after)]
+    n_extents, n_rest = [len(part.place.extents) for part in parts], [len(part.place.rest) for part in parts]
+    extents = np.array([each for part in parts for each in part.place.extents], "<i8").tobytes()
+    head = _PLACED.pack(number, *crcs, *n_extents, *n_rest)
+    return record_bytes(Kind.PLACED, placed.events, placed.n_ids, [head, extents, *(part.place.rest for part in parts)])
+
+
+def file_of(journal: Path, number: int) -> Path:
+    """The file of matches, not whole yet, that a journal calls so."""
+    return journal.with_name(f"{journal.name}.{number}")
+
+
 def write_at(descriptor: int, pieces: Iterable[Bytes], at: int) -> int:
     """Write pieces end to end from byte `at` on; returns where they end.  What fails halfway is to be written over."""
     for piece in pieces:
@@ -134,6 +175,7 @@ class JournalFile:
     identity   whose answers
     records    in the order of the file; no event is answered twice
     end        how many bytes are whole; n_torn more follow
+    files      numbers of the files in which answers are
     """
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -142,6 +184,8 @@ class JournalFile:
         n_bytes = os.fstat(descriptor).st_size
         self._memory = mmap.mmap(descriptor, n_bytes, prot=mmap.PROT_READ) if n_bytes else b""
         self._bytes = memoryview(self._memory)
+        self._files: dict[int, memoryview] = {}
+        self.files: set[int] = set()
         self.identity, self.end = self._read_head()
         self.records: list[Record] = []
         self._answered: list[Stretch] = []
@@ -184,7 +228,43 @@ class JournalFile:
         end = record.at + self._n_bytes(record)
         if end > len(self._bytes) or zlib.crc32(self._bytes[at + 4 : end]) != crc:
             return None
-        return record if kind != Kind.ANSWERS or self._take(record.events) else None
+        if record.kind == Kind.SET_ASIDE:
+            return record
+        return record if self._is_whole(record) and self._take(record.events) else None
+
+    def _is_whole(self, record: Record) -> bool:
+        """Are the answers there?  If not they were not on disk when power failed, or their file has been removed."""
+        if record.kind != Kind.PLACED:
+            return True
+        number, *crcs = _PLACED.unpack_from(self._bytes, record.at)[:5]
+        for pieces, size, crc, after in zip(self._pieces(record), self._sizes(record), crcs[::2], crcs[1::2], strict=True):
+            if sum(map(len, pieces)) != size:
+                return False
+            for piece in pieces:
+                crc = zlib.crc32(piece, crc)
+            if crc != after:
+                return False
+        self.files.add(number)
+        return True
+
+    def _pieces(self, record: Record) -> tuple[list[memoryview], list[memoryview]]:
+        """Counts and ids of a record that says where they are, in pieces; what is not there is missing."""
+        number, *_, n_counts, n_ids, rest_counts, rest_ids = _PLACED.unpack_from(self._bytes, record.at)
+        at = record.at + _PLACED.size
+        extents = np.frombuffer(self._bytes, "<i8", 2 * (n_counts + n_ids), at).reshape(-1, 2).tolist()
+        at += 16 * len(extents)
+        file = self._file(number)
+        counts, ids = ([file[first : first + n] for first, n in some] for some in (extents[:n_counts], extents[n_counts:]))
+        rest = self._bytes[at : at + rest_counts + rest_ids]
+        return [*counts, rest[:rest_counts]], [*ids, rest[rest_counts:]]
+
+    def _file(self, number: int) -> memoryview:
+        if number not in self._files:
+            content: mmap.mmap | bytes = b""
+            with suppress(OSError, ValueError), file_of(self.path, number).open("rb") as handle:  # ValueError: it is empty
+                content = mmap.mmap(handle.fileno(), 0, prot=mmap.PROT_READ)
+            self._files[number] = memoryview(content)
+        return self._files[number]
 
     def _take(self, events: Stretch) -> bool:
         """Were these events not answered until now?"""
@@ -196,16 +276,33 @@ class JournalFile:
         return True
 
     def _n_bytes(self, record: Record) -> int:
-        if record.kind != Kind.ANSWERS:
-            return 0
+        """Size of a record's body; of one that is cut off, more than there is."""
+        if record.kind == Kind.PLACED:
+            if record.at + _PLACED.size > len(self._bytes):
+                return _PLACED.size
+            *_, n_counts, n_ids, rest_counts, rest_ids = _PLACED.unpack_from(self._bytes, record.at)
+            return _PLACED.size + 16 * (n_counts + n_ids) + max(rest_counts, 0) + max(rest_ids, 0)
+        return 0 if record.kind == Kind.SET_ASIDE else sum(self._sizes(record))
+
+    def _sizes(self, record: Record) -> tuple[int, int]:
+        """How many bytes counts and ids of a record are."""
         count_type, id_type = self.identity.types
-        return record.events.n_events * count_type.itemsize + record.n_ids * id_type.itemsize
+        return record.events.n_events * count_type.itemsize, record.n_ids * id_type.itemsize
 
     def answers(self, record: Record) -> tuple[Array, Array]:
-        """Counts and ids of a record of answers, as views of the file."""
+        """Counts and ids of a record that has answers; views of the file, or, where they are in another, copies."""
         count_type, id_type = self.identity.types
+        if record.kind == Kind.PLACED:
+            joined = [b"".join(pieces) for pieces in self._pieces(record)]
+            return np.frombuffer(joined[0], count_type), np.frombuffer(joined[1], id_type)
+        at = record.at + self._sizes(record)[0]
         counts = np.frombuffer(self._bytes, count_type, record.events.n_events, record.at)
-        return counts, np.frombuffer(self._bytes, id_type, record.n_ids, record.at + counts.nbytes)
+        return counts, np.frombuffer(self._bytes, id_type, record.n_ids, at)
+
+    @property
+    def answered(self) -> list[Record]:
+        """The records that have answers, in the order of their events."""
+        return sorted((each for each in self.records if each.kind != Kind.SET_ASIDE), key=lambda each: each.events)
 
     @property
     def n_answered(self) -> int:

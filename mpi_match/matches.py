@@ -22,7 +22,7 @@ import numpy as np
 
 from mpi_match.arrays import Array, offsets_of, owners, smallest_unsigned
 from mpi_match.journal_file import refuse_incomplete
-from mpi_match.storage import Reader, StorageError, Writer
+from mpi_match.storage import Column, Reader, StorageError, Writer
 from mpi_match.strings import Strings
 
 KIND_OF_FILE = "matches"
@@ -116,13 +116,21 @@ class MatchesWriter:
     """Writes answers to a file as they come, in event order.
 
     `unit` is "interface" or "filter"; `labels` are the names of the ids (empty when they have none); `attributes` go to
-    the root (table digest, engine, ...: nothing that differs between runs that must give identical files).
+    the root (table digest, engine, ...: nothing that differs between runs that must give identical files).  `temporary` is
+    the name until the file is whole (see `Writer`).
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], n_ids: int, labels: Strings, unit: str = "interface", **attributes: int | str
+        self,
+        path: str | os.PathLike[str],
+        n_ids: int,
+        labels: Strings,
+        unit: str = "interface",
+        *,
+        temporary: Path | None = None,
+        **attributes: int | str,
     ) -> None:
-        self._writer = Writer(path, KIND_OF_FILE)
+        self._writer = Writer(path, KIND_OF_FILE, temporary)
         self._n_ids, self._labels, self._unit, self._attributes = n_ids, labels, unit, attributes
         self.n_events = 0
         self.n_matches = 0
@@ -142,14 +150,34 @@ class MatchesWriter:
             raise
         return self
 
+    @property
+    def columns(self) -> tuple[Column, Column]:
+        """Counts and ids, while they are written."""
+        return self._counts, self._ids
+
+    def sync(self) -> None:
+        """Have the disk take what the file has."""
+        self._writer.sync()
+
     def append(self, matches: Matches) -> None:
         """The answers of the next events."""
         self.append_raw(matches.counts, matches.ids)
 
     def append_raw(self, counts: Array, ids: Array) -> None:
-        """The same from counts and ids as they travel."""
-        self._counts.append(counts)
-        self._ids.append(ids)
+        """The same from counts and ids as they travel.
+
+        The ids of a chunk of counts are appended before its last count, however answers are cut: so in which order chunks
+        come into the file depends on the answers alone.
+        """
+        event = match = 0
+        while len(counts) - event >= self._counts.room:
+            stop = event + self._counts.room
+            n = int(counts[event:stop].sum(dtype=np.int64))
+            self._ids.append(ids[match : match + n])
+            self._counts.append(counts[event:stop])
+            event, match = stop, match + n
+        self._ids.append(ids[match:])
+        self._counts.append(counts[event:])
         self.n_events += len(counts)
         self.n_matches += len(ids)
 

@@ -83,7 +83,7 @@ def write(path: Path, pieces: list[Matches], n_ids: int = 7, labels: Strings = L
 @given(answers, st.randoms(use_true_random=False))
 def test_the_file_does_not_show_how_it_was_cut(found: list[list[int]], rng: random.Random) -> None:
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mpi_match.storage.writer.CHUNK_BYTES", 16)
+        patch.setattr("mpi_match.storage.column.CHUNK_BYTES", 16)
         path = Path(directory) / "matches.h5"
         whole = write(path, [Matches.of(found, 7)])
         for _ in range(3):
@@ -161,7 +161,7 @@ def test_no_room_for_the_last_arrays_leaves_no_answers(matches_path: Path, monke
 
 
 def test_a_flipped_bit_is_refused_or_harmless(matches_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mpi_match.storage.writer.CHUNK_BYTES", 64)
+    monkeypatch.setattr("mpi_match.storage.column.CHUNK_BYTES", 64)
     whole = write(matches_path, [Matches.of(LISTS * 40, 7)])
     rng = random.Random(3)
     refused = 0
@@ -205,3 +205,21 @@ def test_answers_that_lie_are_refused(
             writer.array(name, array)
     with pytest.raises(StorageError, match=said):
         MatchesFile.load(matches_path)
+
+
+def test_the_bytes_do_not_show_how_answers_were_cut(matches_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also not when there are many chunks of counts and of ids, whose order in the file has to come from somewhere."""
+    monkeypatch.setattr("mpi_match.storage.column.CHUNK_BYTES", 16)
+    rng = np.random.default_rng(5)
+    whole = Matches.of([list(range(rng.choice((0, 0, 1, 7)))) for _ in range(200)], 7)
+    files = set()
+    for most in (1, 2, 15, 16, 17, 50, 200):
+        with MatchesWriter(matches_path, 7, LABELS) as writer:
+            at = 0
+            while at < 200:
+                stop = min(at + int(rng.integers(1, most + 1)), 200)
+                writer.append_raw(whole.counts[at:stop], whole.ids[whole.offsets[at] : whole.offsets[stop]])
+                at = stop
+        files.add(matches_path.read_bytes())
+        assert MatchesFile.load(matches_path).matches == whole
+    assert len(files) == 1

@@ -109,7 +109,7 @@ def test_checksums_are_what_the_format_page_says(path: Path) -> None:
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mpi_match.storage.writer.CHUNK_BYTES", 64)
+    monkeypatch.setattr("mpi_match.storage.column.CHUNK_BYTES", 64)
 
 
 @pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 32, 100])

@@ -17,6 +17,7 @@
     extents        which events are in which batch
     output         the answers on their way to the file; a run taken up again
     journal        answers that are safe before the file is whole
+    answers_file   the file while it is written, and what of it the journal does not know yet
     local_output   the same where workers write the answers
     written_here   answers that a worker writes itself
     memory_left    how much memory may still be taken

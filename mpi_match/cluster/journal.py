@@ -3,9 +3,10 @@
 HDF5 cannot be trusted before it is closed, so a run that is killed leaves no half a file of matches.  It leaves its journal
 (`journal_file`), from which another run goes on.
 
-Long answers are written as they come, short ones with their neighbours, after SYNC_S at the latest; then a thread has the
-disk take them.  So a killed process loses the answers of the last half second, which are matched again, and whoever has
-answers for the journal never waits for a disk.
+Answers are written with their neighbours, after SYNC_S at the latest; then a thread has the disk take them.  So a killed
+process loses the answers of the last half second, which are matched again, and whoever has answers for the journal never
+waits for a disk.  Of long answers, which go to the file of matches (`answers_file`), it is written where they are: the disk
+has them before it has that.
 
 A lock on the file keeps two runs from writing one output.
 """
@@ -13,6 +14,7 @@ A lock on the file keeps two runs from writing one output.
 from __future__ import annotations
 
 import fcntl
+import glob
 import logging
 import os
 import threading
@@ -23,14 +25,17 @@ from pathlib import Path
 from types import TracebackType
 
 from mpi_match.arrays import Array
+from mpi_match.cluster.answers_file import AnswersFile
 from mpi_match.journal_file import (
     LEAST_BYTES,
     Bytes,
     Identity,
     JournalFile,
     Kind,
+    Placed,
     Stretch,
     head_bytes,
+    placed_bytes,
     record_bytes,
     write_at,
 )
@@ -50,8 +55,8 @@ class Journal:
     """A journal that is being written.
 
     `with Journal(path, identity, resume=True) as journal: journal.append(0, counts, ids)`.  `earlier` is what it held before
-    (None: nothing), `n_answered` how many events it holds.  Leaving the block keeps the file, unless it holds none or
-    `remove` was called.
+    (None: nothing), `n_answered` how many events it holds, `number` that of the file of matches that this run writes.
+    Leaving the block keeps the journal and the files that it names, unless it holds no answers or `remove` was called.
 
     Entering raises StorageError when the journal is another run's, is in use, cannot be written or, without `resume`, holds
     answers.
@@ -64,6 +69,9 @@ class Journal:
         # Of each answer that is not written yet: first event, the one after its last, number of ids, counts, ids.
         self._waiting: list[tuple[int, int, int, bytes, bytes]] = []
         self._n_waiting = 0
+        self._followed: AnswersFile | None = None
+        self._untold: list[Placed] = []
+        self._syncing = threading.Lock()
         self._error: StorageError | None = None
         self._removed = False
         self._closing = threading.Event()
@@ -84,8 +92,18 @@ class Journal:
             os.close(self._descriptor)
             raise
         self.n_answered = 0 if self.earlier is None else self.earlier.n_answered
+        self._named = set() if self.earlier is None else set(self.earlier.files)
+        self.number = max(self._named, default=0) + 1
+        self._remove_files()
         self._thread.start()
         return self
+
+    def _remove_files(self) -> None:
+        """Those that the journal does not name: of runs that were killed before it did, or of this one."""
+        for path in self.path.parent.glob(f"{glob.escape(self.path.name)}.*"):
+            number = path.name.removeprefix(f"{self.path.name}.")
+            if number.isdecimal() and int(number) not in self._named:
+                path.unlink(missing_ok=True)
 
     def _take_lock(self) -> None:
         deadline = time.monotonic() + (LOCK_S if self._resume else 0)
@@ -139,8 +157,36 @@ class Journal:
             self._raise()
             self._write(Kind.SET_ASIDE, events, 0, [])
 
+    def follow(self, answers: AnswersFile) -> None:
+        """From now on, note where the answers are that a file gets: it is the one that `number` names."""
+        self._followed = answers
+
+    def unfollow(self, *, synced: bool) -> None:
+        """Note the last ones; the file is not looked at any more.  Raises StorageError."""
+        with self._syncing:
+            self._note(synced=synced)
+            self._followed = None
+
+    def _note(self, *, synced: bool) -> None:
+        """Write where answers are, if `synced` when the disk has them.  What cannot be written is tried again."""
+        if self._followed is None:
+            return
+        self._untold += self._followed.take()
+        if synced and self._untold:
+            self._followed.sync()
+        while self._untold:
+            placed = self._untold[0]
+            with self._lock, self._reported():
+                self._named.add(self.number)
+                end = write_at(self._descriptor, placed_bytes(self.number, placed), self._end)
+                self._untold.pop(0)
+                self._end = end
+                self.n_answered += placed.events.n_events
+
     def sync(self) -> None:
         """Have the disk take all that was appended until now.  Raises StorageError."""
+        with self._syncing:
+            self._note(synced=True)
         with self._lock:
             self._write_waiting()
         with self._reported():
@@ -178,6 +224,8 @@ class Journal:
 
     def remove(self) -> None:
         """The answers are in their file: there is no need for the journal any more."""
+        self._named = set()
+        self._remove_files()
         self.path.unlink(missing_ok=True)
         self._removed = True
 
@@ -192,6 +240,7 @@ class Journal:
             self.n_answered -= sum(stop - start for start, stop, *_ in self._waiting)
             with suppress(OSError):
                 os.ftruncate(self._descriptor, self._end)
+            self._remove_files()
             if not self.n_answered:
                 self.remove()
         finally:

@@ -4,7 +4,7 @@
                              │                    ▲                                   and the journal goes
                              └── of earlier runs ─┘
 
-Long answers go to journal and file at the same time: most of both is done without Python's lock.
+Long answers are not written twice: they go to the file alone, and the journal notes where they are in it (`answers_file`).
 
 Answers come in the order of their events.  What an earlier run has left in the journal goes between them where it belongs,
 so the file is the same bytes as that of a run that nothing has happened to.
@@ -18,7 +18,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -27,18 +26,19 @@ from typing import Any
 
 from mpi_match.arrays import Array
 from mpi_match.cluster import ClusterError
+from mpi_match.cluster.answers_file import AnswersFile
 from mpi_match.cluster.journal import Journal
-from mpi_match.journal_file import Identity, JournalFile, Kind, Record, Stretch, journal_of
+from mpi_match.journal_file import Identity, JournalFile, Record, Stretch, file_of, journal_of
 from mpi_match.matches import KIND_OF_FILE, MatchesWriter
 from mpi_match.run_manifest import COMPLETE, INCOMPLETE, manifest_of, tell
-from mpi_match.storage import Reader, StorageError, remove_half_written
+from mpi_match.storage import Reader, StorageError, check_output, remove_half_written
 from mpi_match.strings import Strings
 
 log = logging.getLogger(__name__)
 
 INCOMPLETE_CODE = 4
-LONG_BYTES = 2**18
-"""To write answers of this size takes longer than to have another thread do it."""
+LONG_BYTES = 2**14
+"""Answers of this size are noted in the journal and not copied there."""
 
 
 def there_already(path: Path, identity: Identity) -> tuple[str, int] | None:
@@ -68,8 +68,7 @@ class Output:
     def __init__(self, path: Path, identity: Identity, labels: Strings, *, resume: bool, journalled: bool) -> None:
         self.path, self.identity = path, identity
         self._resume = resume
-        digests = {key: value for key, value in asdict(identity).items() if key.endswith("_digest") and value}
-        self._writer = MatchesWriter(path, identity.n_ids, labels, identity.unit, **digests)
+        self._labels = labels
         self._journal = Journal(journal_of(path), identity, resume=resume) if journalled else None
         self._file, self._kept = ExitStack(), ExitStack()
         self._earlier: JournalFile | None = None
@@ -81,35 +80,44 @@ class Output:
 
     def __enter__(self) -> Output:
         """Raises StorageError when the output cannot be written or the journal does not let it."""
-        if self._resume and self._is_there():
-            log.warning("%s holds the answers already; there is nothing left to do", self.path)
-            self.n_answered = self.n_resumed = self.identity.n_events
-            self._finished = True
-            return self
+        check_output(self.path)
         with self._kept, self._file:
-            self._file.enter_context(self._writer)
             if self._journal is not None:
-                self._beside = self._kept.enter_context(ThreadPoolExecutor(1, "journalled"))
                 self._earlier = self._kept.enter_context(self._journal).earlier
                 remove_half_written(self.path)  # of runs that were killed: this one has the lock
-            self._begin()
+            if self._resume and self._is_there():
+                log.warning("%s holds the answers already; there is nothing left to do", self.path)
+                self.n_answered = self.n_resumed = self.identity.n_events
+                self._finished = True
+                if self._journal is not None:
+                    self._journal.remove()
+            else:
+                self._open_file()
+                self._begin()
             self._file, self._kept = self._file.pop_all(), self._kept.pop_all()
         return self
+
+    def _open_file(self) -> None:
+        identity, journal = self.identity, self._journal
+        digests = {key: value for key, value in asdict(identity).items() if key.endswith("_digest") and value}
+        temporary = None if journal is None else file_of(journal.path, journal.number)
+        writer = MatchesWriter(self.path, identity.n_ids, self._labels, identity.unit, temporary=temporary, **digests)
+        self._writer = self._file.enter_context(writer)
+        self._answers = AnswersFile(writer)
+        if journal is not None:
+            journal.follow(self._answers)
 
     def _begin(self) -> None:
         earlier, everything = self._earlier, [Stretch(0, self.identity.n_events)]
         self.unanswered = everything if earlier is None else earlier.unanswered()
         self.n_answered = self.n_resumed = 0 if earlier is None else earlier.n_answered
-        answers = [record for record in earlier.records if record.kind == Kind.ANSWERS] if earlier is not None else []
-        self._to_replay = deque(sorted(answers, key=lambda record: record.events))
+        self._to_replay = deque([] if earlier is None else earlier.answered)
         with self._reported():
             manifest_of(self.path).unlink(missing_ok=True)
         self._replay(self.unanswered[0].start if self.unanswered else self.identity.n_events)
 
     def _is_there(self) -> bool:
-        """Are the answers in their place, and no journal left of a later run?"""
-        if journal_of(self.path).exists() or not self.path.is_file():
-            return False
+        """Are the answers in their place?"""
         found = there_already(self.path, self.identity)
         if found is None:
             return False
@@ -122,23 +130,16 @@ class Output:
         Raises ClusterError when there is no room for them, or no directory any more.
         """
         with self._reported():
-            if self._journal is None:
-                self._to_file(start, counts, ids)
-            elif counts.nbytes + ids.nbytes < LONG_BYTES:
+            long = self._journal is not None and counts.nbytes + ids.nbytes >= LONG_BYTES
+            if self._journal is not None and (self._without or not long):
                 self._journal.append(start, counts, ids)
-                self._to_file(start, counts, ids)
-            else:
-                in_journal = self._beside.submit(self._journal.append, start, counts, ids)
-                try:
-                    self._to_file(start, counts, ids)
-                finally:
-                    in_journal.result()
+            if not self._without:
+                self._replay(start)
+                if long:
+                    self._answers.append_noted(start, counts, ids)
+                else:
+                    self._answers.append(counts, ids)
         self.n_answered += len(counts)
-
-    def _to_file(self, start: int, counts: Array, ids: Array) -> None:
-        if not self._without:
-            self._replay(start)
-            self._writer.append_raw(counts, ids)
 
     def set_aside(self, events: Stretch) -> None:
         """These events have no answers, and the run goes on without.  Raises ClusterError where there is no journal."""
@@ -146,6 +147,8 @@ class Output:
             raise ClusterError(f"events {events} are set aside, and without a journal nothing is kept: see --no-journal")
         with self._reported():
             self._journal.set_aside(events)
+            if not self._without:
+                self._journal.unfollow(synced=True)
         if not self._without:
             self._abandon_file()
         self._without.append(events)
@@ -158,7 +161,7 @@ class Output:
         """What earlier runs have answered of the events before `stop`, into the file."""
         while self._earlier is not None and self._to_replay and self._to_replay[0].events.start < stop:
             record: Record = self._to_replay.popleft()
-            self._writer.append_raw(*self._earlier.answers(record))
+            self._answers.append(*self._earlier.answers(record))
 
     def finish(self) -> None:
         """Put the file in its place.
@@ -175,6 +178,8 @@ class Output:
             return
         with self._reported():
             self._replay(self.identity.n_events)
+            if self._journal is not None:
+                self._journal.unfollow(synced=False)  # closing the file does that
             self._file.close()
         self.digest, self.n_matches = self._writer.digest, self._writer.n_matches
         self._finished = True
@@ -194,6 +199,9 @@ class Output:
         try:
             yield
         except (StorageError, OSError) as error:
+            if self._journal is not None:
+                with suppress(StorageError):  # what can be kept is kept
+                    self._journal.sync()
             kept = self._journal is not None and self._journal.n_answered
             text = str(error) if isinstance(error, StorageError) else f"{self.path}: cannot be written: {error.strerror}"
             raise ClusterError(text, INCOMPLETE_CODE if kept else 1) from error
@@ -207,6 +215,7 @@ class Output:
             self._file.__exit__(type(error), error, trace)
         if self._finished or self._journal is None or not self._journal.n_answered:
             return
+        self.n_answered = self._journal.n_answered
         log.warning(
             "%s is incomplete: %s of %s events are answered and kept in %s; go on with --resume",
             self.path,

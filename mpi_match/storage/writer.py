@@ -6,6 +6,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -15,11 +16,12 @@ import h5py
 import numpy as np
 
 from mpi_match.arrays import Array
+from mpi_match.storage.column import CHUNK_BYTES, Column
 from mpi_match.storage.seal import FORMAT_VERSION, MAGIC, Part, StorageError, bytes_of, digest_of, line_of, reason_of
 from mpi_match.storage.whole_file import check_output, temporary_of
 
-CHUNK_BYTES = 2**20
-SYNC_BYTES = 2**25
+SYNC_BYTES, MOST_UNSYNCED_BYTES = 2**25, 2**28
+"""After how many bytes the disk is asked to take what is written, and how many may wait for it."""
 _RESERVED = {"magic", "kind", "format_version", "digest", "complete"}
 
 
@@ -27,18 +29,21 @@ class Writer:
     """Writes one file, all or nothing: `with Writer(path, "table") as w: w.array("filters/size", size)`.
 
     `kind` says what the file holds.  On leaving without an exception the file appears under `path`; otherwise nothing does.
-    `digest` is set after that.
+    `digest` is set after that.  Until then it has another name: `temporary`, and whoever gives that has the half-written
+    file when the writer failed; or one that the writer makes up, and then nobody has.
     """
 
-    def __init__(self, path: str | os.PathLike[str], kind: str) -> None:
+    def __init__(self, path: str | os.PathLike[str], kind: str, temporary: Path | None = None) -> None:
         self.path = Path(path)
         self.digest = ""
-        self._temporary = temporary_of(self.path)
+        self._temporary, self._given = temporary or temporary_of(self.path), temporary is not None
         self._kind = kind
         self._attributes: dict[str, int | str | float] = {}
         self._crcs: dict[str, str] = {}
         self._open_columns: list[Column] = []
         self._unsynced = 0
+        self._syncer: ThreadPoolExecutor | None = None
+        self._syncing: Future[None] | None = None
 
     def __enter__(self) -> Writer:
         check_output(self.path)
@@ -87,6 +92,11 @@ class Writer:
         self._open_columns.append(column)
         return column
 
+    def sync(self) -> None:
+        """Have the disk take all that was written."""
+        with self._reported():
+            os.fdatasync(self._descriptor)
+
     def _need(self, n_bytes: int) -> None:
         with self._reported():
             free = shutil.disk_usage(self.path.parent).free
@@ -96,11 +106,24 @@ class Writer:
             )
 
     def _written(self, n_bytes: int) -> None:
-        """A column has written so much.  Now and then the disk gets it, so that the end does not have to wait for all."""
+        """A column has written so much.  Now and then the disk gets it, in a thread of its own, so that the end does not
+        have to wait for all; a disk that is much slower than the writing is waited for.
+        """
         self._unsynced += n_bytes
-        if self._unsynced >= SYNC_BYTES:
-            os.fdatasync(self._descriptor)
+        if self._unsynced < SYNC_BYTES:
+            return
+        if self._syncing is not None and (self._syncing.done() or self._unsynced >= MOST_UNSYNCED_BYTES):
+            self._end_sync()
+        if self._syncing is None:
+            self._syncer = self._syncer or ThreadPoolExecutor(1, "sync")
+            self._syncing = self._syncer.submit(os.fdatasync, self._descriptor)
             self._unsynced = 0
+
+    def _end_sync(self) -> None:
+        """Wait for the disk, if it is at work.  Raises what it raised."""
+        syncing, self._syncing = self._syncing, None
+        if syncing is not None:
+            syncing.result()
 
     def _seal(self, name: str, crc: int) -> None:
         dataset = self._file[name]
@@ -113,11 +136,16 @@ class Writer:
                 with self._reported():
                     self._finish()
         finally:
+            with suppress(OSError):
+                self._end_sync()
+            if self._syncer is not None:
+                self._syncer.shutdown()
             self._abandon()
 
     def _finish(self) -> None:
         for column in self._open_columns:
             column.close()
+        self._end_sync()
         attributes = {"magic": MAGIC.decode(), "kind": self._kind, "format_version": FORMAT_VERSION, **self._attributes}
         self.digest = digest_of(self._crcs.values(), attributes)
         for name, value in {**attributes, "digest": self.digest}.items():
@@ -130,7 +158,7 @@ class Writer:
         self._temporary.replace(self.path)
 
     def _abandon(self) -> None:
-        """Close and remove the temporary file, unless it has become the final one.
+        """Close the temporary file, unless it has become the final one, and remove it if nobody else knows its name.
 
         HDF5 cannot close a file that it cannot write, and crashes the process at its end if it was not closed.  So what it
         still wants to write to a file that nobody will read goes to the null device.
@@ -141,54 +169,8 @@ class Writer:
             os.close(null)
             with suppress(OSError, RuntimeError):
                 self._file.close()
-        self._temporary.unlink(missing_ok=True)
-
-
-class Column:
-    """A growing dataset of a `Writer`.
-
-    Full chunks go to the file as they come; the file's bytes depend only on the values, not on how they were split over
-    calls of `append`.
-    """
-
-    def __init__(self, writer: Writer, name: str, dtype: np.dtype[Any]) -> None:
-        self._writer, self._name = writer, name
-        self._dtype = np.dtype(dtype)
-        self._rows = CHUNK_BYTES // self._dtype.itemsize
-        self._pending = np.empty(self._rows, self._dtype)
-        self._n_pending = 0
-        self._crc = 0
-        self._dataset = writer._file.create_dataset(name, (0,), self._dtype, maxshape=(None,), chunks=(self._rows,))
-        self.n_rows = 0
-
-    def append(self, values: Array) -> None:
-        """Add values at the end."""
-        values = np.ascontiguousarray(values, self._dtype)
-        self._crc = zlib.crc32(bytes_of(values), self._crc)
-        at = 0
-        while at < len(values):
-            take = min(len(values) - at, self._rows - self._n_pending)
-            self._pending[self._n_pending : self._n_pending + take] = values[at : at + take]
-            self._n_pending += take
-            at += take
-            if self._n_pending == self._rows:
-                self._flush()
-
-    def _flush(self) -> None:
-        self._writer._need(self._n_pending * self._dtype.itemsize)
-        self._pending[self._n_pending :] = 0
-        with self._writer._reported():
-            self._dataset.resize((self.n_rows + self._n_pending,))
-            self._dataset.id.write_direct_chunk((self.n_rows,), bytes_of(self._pending))
-            self._writer._written(self._pending.nbytes)
-        self.n_rows += self._n_pending
-        self._n_pending = 0
-
-    def close(self) -> None:
-        """Write what is left; called by the writer."""
-        if self._n_pending:
-            self._flush()
-        self._writer._seal(self._name, self._crc)
+        if not self._given:
+            self._temporary.unlink(missing_ok=True)
 
 
 def write_index(path: Path, kind: str, parts: Iterable[Part], attributes: Mapping[str, int | str]) -> None:

@@ -10,6 +10,7 @@ import signal
 import struct
 import subprocess
 import sys
+import time
 import zlib
 from contextlib import suppress
 from dataclasses import replace
@@ -23,6 +24,7 @@ from hypothesis import strategies as st
 from mpi_match.arrays import Array
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster import journal as journal_module
+from mpi_match.cluster import output as output_module
 from mpi_match.cluster.extents import Extents
 from mpi_match.cluster.journal import Journal
 from mpi_match.cluster.output import Output
@@ -50,7 +52,7 @@ def kept_in(path: Path) -> list[tuple[Stretch, list[int], list[int]]]:
     return [
         (record.events, *(array.tolist() for array in file.answers(record)))
         for record in file.records
-        if record.kind == Kind.ANSWERS
+        if record.kind != Kind.SET_ASIDE
     ]
 
 
@@ -69,6 +71,24 @@ def path(tmp_path: Path) -> Path:
 def ungrouped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every append is a record."""
     monkeypatch.setattr(journal_module, "GROUP_BYTES", 0)
+
+
+def note_where(patch: pytest.MonkeyPatch) -> None:
+    """All answers are long ones, and chunks have 32 counts or ids."""
+    patch.setattr(output_module, "LONG_BYTES", 0)
+    patch.setattr("mpi_match.storage.column.CHUNK_BYTES", 64)
+
+
+@pytest.fixture(params=["copied", "noted"])
+def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers are copied to the journal, as short ones are, or it is noted there where they are."""
+    if request.param == "noted":
+        note_where(monkeypatch)
+
+
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    note_where(monkeypatch)
 
 
 # What is written is what is read.
@@ -313,15 +333,25 @@ def undisturbed(tmp_path: Path) -> bytes:
 
 
 @settings(max_examples=25)
-@given(steps=st.lists(st.tuples(st.integers(1, 15), st.integers(0, 6), st.sets(st.integers(0, 5))), max_size=4))
+@given(
+    steps=st.lists(st.tuples(st.integers(1, 15), st.integers(0, 6), st.sets(st.integers(0, 5)), st.booleans()), max_size=4)
+)
 def test_a_run_that_ends_again_and_again_comes_to_the_same_bytes(
-    steps: list[tuple[int, int, set[int]]], tmp_path_factory: pytest.TempPathFactory
+    steps: list[tuple[int, int, set[int], bool]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    """Whether answers are copied to the journal or it is noted where they are, one run this way and the next the other."""
     directory = tmp_path_factory.mktemp("again")
+    with pytest.MonkeyPatch.context() as patch:
+        note_where(patch)
+        come_to_the_same_bytes(steps, directory, patch)
+
+
+def come_to_the_same_bytes(steps: list[tuple[int, int, set[int], bool]], directory: Path, patch: pytest.MonkeyPatch) -> None:
     whole, path = directory / "whole.h5", directory / "matches.h5"
     run(whole, 60)
     answered = 0
-    for size, until, aside in steps:
+    for size, until, aside, noted in steps:
+        patch.setattr(output_module, "LONG_BYTES", 0 if noted else 2**14)
         with suppress(ZeroDivisionError, ClusterError):
             run(path, size, until=until, aside=tuple(aside))
         if not path.exists():
@@ -336,7 +366,7 @@ def test_a_run_that_ends_again_and_again_comes_to_the_same_bytes(
     ]
 
 
-def test_events_set_aside_are_named_and_tried_again(tmp_path: Path, undisturbed: bytes) -> None:
+def test_events_set_aside_are_named_and_tried_again(tmp_path: Path, kept: None, undisturbed: bytes) -> None:
     path = tmp_path / "matches.h5"
     with pytest.raises(ClusterError, match=r"no answers for the events 20 to 30, 40 to 50: .* --resume") as caught:
         run(path, 10, aside=(2, 4))
@@ -401,10 +431,142 @@ def test_files_of_killed_runs_are_removed(tmp_path: Path) -> None:
     ]
 
 
+# Long answers are written once, and the journal notes where they are.
+
+
+def test_where_answers_are_in_the_bytes_of_the_format_page(tmp_path: Path, noted: None) -> None:
+    """Read here from the words of FORMAT.md, with nothing of ours."""
+    path = tmp_path / "matches.h5"
+    with pytest.raises(ZeroDivisionError):
+        run(path, 40, until=1)
+    content, file = journal_of(path).read_bytes(), (tmp_path / "matches.h5.journal.1").read_bytes()
+    at = 30 + struct.unpack_from("<I", content, 22)[0]
+    crc, kind, start, n_events, n_ids = struct.unpack_from("<Iiqqq", content, at)
+    assert (kind, start, n_events, n_ids) == (3, 0, 40, 60)
+    assert crc == zlib.crc32(content[at + 4 :])
+    number, before, after, ids_before, ids_after, *sizes = struct.unpack_from("<7I2q", content, at + 32)
+    assert (number, before, ids_before, sizes) == (1, 0, 0, [1, 1, 16, 56])
+    extents = struct.unpack_from("<4q", content, at + 76)
+    assert extents[1::2] == (64, 64)
+    rest = content[at + 108 :]
+    counts, ids = (file[first : first + 64] + more for first, more in zip(extents[::2], (rest[:16], rest[16:]), strict=True))
+    assert (after, ids_after) == (zlib.crc32(counts), zlib.crc32(ids))
+    expected = answers(0, 40)
+    assert [counts, ids] == [array.tobytes() for array in expected]
+
+
+def test_answers_are_noted_once_and_in_what_they_have_grown_by(tmp_path: Path, noted: None) -> None:
+    path = tmp_path / "matches.h5"
+    with suppress(ZeroDivisionError), Output(path, IDENTITY, Strings.of(()), resume=False, journalled=True) as output:
+        assert output._journal is not None
+        for start in range(0, 50, 5):
+            output.write(start, *answers(start, start + 5))
+            if start % 10 == 5:
+                output._journal.sync()
+        raise ZeroDivisionError
+    assert [events for events, _, _ in kept_in(journal_of(path))] == [(start, start + 10) for start in range(0, 50, 10)]
+    for events, counts, ids in kept_in(journal_of(path)):
+        assert [counts, ids] == [array.tolist() for array in answers(*events)]
+
+
+def test_of_a_damaged_file_is_believed_what_comes_before(tmp_path: Path, noted: None) -> None:
+    """Also when it is cut off, or is not there at all: then its answers were not on the disk, and are matched again."""
+    whole, path = tmp_path / "whole.h5", tmp_path / "matches.h5"
+    run(whole, 60)
+    file, rng = tmp_path / "matches.h5.journal.1", random.Random(2)
+    for _ in range(30):
+        with suppress(ZeroDivisionError), Output(path, IDENTITY, Strings.of(()), resume=False, journalled=True) as output:
+            assert output._journal is not None
+            for start in range(0, 60, 10):
+                output.write(start, *answers(start, start + 10))
+                output._journal.sync()
+            raise ZeroDivisionError
+        content = bytearray(file.read_bytes())
+        records = JournalFile.look(journal_of(path)).records
+        assert [record.kind for record in records] == [Kind.PLACED] * 6
+        how = rng.choice(("flip", "cut", "remove"))
+        if how == "flip":
+            content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        file.write_bytes(content if how == "flip" else content[: rng.randrange(len(content))])
+        if how == "remove":
+            file.unlink()
+        n_answered = JournalFile.look(journal_of(path)).n_answered
+        assert n_answered in range(0, 70, 10)
+        assert n_answered < 60 or how != "remove"
+        assert run(path, 7) == n_answered
+        assert path.read_bytes() == whole.read_bytes()
+        assert not list(tmp_path.glob("matches.h5.journal*"))
+        path.unlink()
+
+
+def test_a_run_that_was_killed_when_the_file_was_in_its_place_is_complete(tmp_path: Path, noted: None) -> None:
+    path = tmp_path / "matches.h5"
+    with pytest.raises(ZeroDivisionError):
+        run(path, 10, until=5)
+    journal = journal_of(path).read_bytes()
+    run(path, 10)
+    before = path.stat().st_mtime_ns
+    journal_of(path).write_bytes(journal)
+    assert run(path, 10) == N_EVENTS
+    assert path.stat().st_mtime_ns == before
+    assert not journal_of(path).exists()
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from test_journal import IDENTITY, answers
+from mpi_match.storage import column
+from mpi_match.cluster import journal, output
+from mpi_match.cluster.extents import Extents
+from mpi_match.strings import Strings
+
+column.CHUNK_BYTES, output.LONG_BYTES, journal.SYNC_S = 64, 0, 0.003
+with output.Output(Path(sys.argv[1]), IDENTITY, Strings.of(()), resume=True, journalled=True) as out:
+    extents = Extents(out.unanswered, int(sys.argv[2]))
+    for batch in range(extents.n_batches):
+        start, stop = extents.of(batch)
+        out.write(start, *answers(start, stop))
+        time.sleep(0.004)
+    out.finish()
+    out.attest({})
+"""
+
+
+def test_a_run_that_is_killed_again_and_again_comes_to_the_same_bytes(tmp_path: Path, noted: None) -> None:
+    run(tmp_path / "whole.h5", 60)
+    path, rng, kills = tmp_path / "matches.h5", random.Random(3), 0
+    journal, resumed = journal_of(path), list[int]()
+    for _ in range(12):
+        command = [sys.executable, "-c", KILLED, str(path), str(rng.choice((1, 2, 5)))]
+        before = journal.stat().st_size if journal.exists() else 400
+        with subprocess.Popen(command, cwd=Path(__file__).parent, stderr=subprocess.DEVNULL) as process:
+            while process.poll() is None and kills < 5:
+                if journal.exists() and journal.stat().st_size > before:
+                    time.sleep(rng.uniform(0, 0.02))
+                    process.kill()
+                    kills += 1
+                    break
+                time.sleep(0.001)
+        if journal.exists():
+            resumed.append(JournalFile.look(journal).n_answered)
+        if path.exists():
+            break
+    assert path.read_bytes() == (tmp_path / "whole.h5").read_bytes()
+    assert resumed == sorted(resumed)
+    assert len(set(resumed)) > 1
+    assert sorted(each.name for each in tmp_path.iterdir()) == [
+        "matches.h5",
+        "matches.h5.run.json",
+        "whole.h5",
+        "whole.h5.run.json",
+    ]
+
+
 # Who asks for answers that are not there.
 
 
-def test_incomplete_answers_are_called_so(tmp_path: Path) -> None:
+def test_incomplete_answers_are_called_so(tmp_path: Path, kept: None) -> None:
     path = tmp_path / "matches.h5"
     with pytest.raises(ZeroDivisionError):
         run(path, 10, until=3)
@@ -414,7 +576,7 @@ def test_incomplete_answers_are_called_so(tmp_path: Path) -> None:
         assert exit_code_of(said.value) == 4
 
 
-def test_a_journal_at_a_glance(tmp_path: Path) -> None:
+def test_a_journal_at_a_glance(tmp_path: Path, kept: None) -> None:
     path = tmp_path / "matches.h5"
     with pytest.raises(ZeroDivisionError):
         run(path, 10, until=3, aside=(1,))
@@ -438,7 +600,7 @@ def test_an_output_that_is_a_directory_is_refused_at_once(tmp_path: Path) -> Non
         run(tmp_path / "nowhere" / "matches.h5", 10)
 
 
-def test_a_directory_that_goes_away_ends_the_run_in_one_line(tmp_path: Path) -> None:
+def test_a_directory_that_goes_away_ends_the_run_in_one_line(tmp_path: Path, kept: None) -> None:
     directory = tmp_path / "there"
     directory.mkdir()
 
@@ -501,4 +663,23 @@ def test_a_full_disk_is_one_line_and_what_was_answered_is_kept(
         assert JournalFile.look(journal_of(path)).n_answered == n_answered
         assert not path.exists()
     assert run(path, 60) == n_answered
+    assert path.read_bytes() == undisturbed
+
+
+LONG_ANSWERS = """
+from mpi_match.cluster import output
+from mpi_match.storage import column
+output.LONG_BYTES, column.CHUNK_BYTES = 0, 64
+"""
+
+
+def test_a_full_disk_keeps_long_answers_where_they_are(tmp_path: Path, noted: None, undisturbed: bytes) -> None:
+    path = tmp_path / "matches.h5"
+    script = [sys.executable, "-c", LONG_ANSWERS + FULL, str(path), "2200"]
+    done = subprocess.run(script, cwd=Path(__file__).parent, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"4 {path}: cannot be written: File too large\n")
+    n_answered = JournalFile.look(journal_of(path)).n_answered
+    assert 30 < n_answered < 60
+    assert f"{path} is incomplete: {n_answered} of 60 events are answered and kept" in done.stderr
+    assert run(path, 7) == n_answered
     assert path.read_bytes() == undisturbed

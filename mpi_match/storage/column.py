@@ -1,0 +1,111 @@
+"""A dataset that grows, as columns of events and answers do, and where its rows are before the file is whole.
+
+appended   ██████████ ██████████ ██████████ ████        rows
+in file    chunk 0    chunk 1    chunk 2    -           full chunks, each written once, at a place that HDF5 chooses
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.storage.seal import bytes_of
+
+if TYPE_CHECKING:
+    from mpi_match.storage.writer import Writer
+
+CHUNK_BYTES = 2**20
+
+
+class Place(NamedTuple):
+    """Where some rows of a column are: in these stretches of the file (first byte, number of bytes), end to end, and behind
+    them as `rest`, which the file does not have yet.
+    """
+
+    extents: list[tuple[int, int]]
+    rest: bytes
+
+
+class Column:
+    """A growing dataset of a `Writer`.
+
+    Full chunks go to the file as they come, from where they lie if they are appended whole.  What they hold depends only on
+    the values, not on how they were split over calls of `append`.
+
+    n_rows   rows that were appended
+    crc      CRC-32 of their bytes
+    """
+
+    def __init__(self, writer: Writer, name: str, dtype: np.dtype[Any]) -> None:
+        self._writer, self._name = writer, name
+        self.dtype = np.dtype(dtype)
+        self._rows = CHUNK_BYTES // self.dtype.itemsize
+        self._pending = np.empty(self._rows, self.dtype)
+        self._n_pending = self._n_written = 0
+        self._places: list[int] = []
+        self._dataset = writer._file.create_dataset(name, (0,), self.dtype, maxshape=(None,), chunks=(self._rows,))
+        self.n_rows = self.crc = 0
+
+    @property
+    def room(self) -> int:
+        """How many more rows fill a chunk."""
+        return self._rows - self._n_pending
+
+    def append(self, values: Array) -> None:
+        """Add values at the end."""
+        values = np.ascontiguousarray(values, self.dtype)
+        crc, at = zlib.crc32(bytes_of(values), self.crc), 0
+        while at < len(values):
+            if self._n_pending == 0 and len(values) - at >= self._rows:
+                self._write(values[at : at + self._rows], self._rows)
+                at += self._rows
+                continue
+            take = min(len(values) - at, self._rows - self._n_pending)
+            self._pending[self._n_pending : self._n_pending + take] = values[at : at + take]
+            self._n_pending += take
+            at += take
+            if self._n_pending == self._rows:
+                self._write(self._pending, self._rows)
+                self._n_pending = 0
+        self.n_rows, self.crc = self.n_rows + len(values), crc
+
+    def _write(self, chunk: Array, n_rows: int) -> None:
+        """A chunk of values, of which the first `n_rows` count."""
+        self._writer._need(n_rows * self.dtype.itemsize)
+        with self._writer._reported():
+            self._dataset.resize((self._n_written + n_rows,))
+            self._dataset.id.write_direct_chunk((self._n_written,), bytes_of(chunk))
+            self._writer._written(chunk.nbytes)
+        self._n_written += n_rows
+
+    def place(self, start: int, stop: int) -> Place:
+        """Where rows are that were appended."""
+        size, in_file = self.dtype.itemsize, min(stop, self._n_written)
+        if in_file > len(self._places) * self._rows:
+            self._look_for_chunks()
+        extents, at = [], start
+        while at < in_file:
+            chunk, first = divmod(at, self._rows)
+            n = min(in_file - at, self._rows - first)
+            extents.append((self._places[chunk] + first * size, n * size))
+            at += n
+        rest = self._pending[max(at - self._n_written, 0) : max(stop - self._n_written, 0)]
+        return Place(extents, rest.tobytes())
+
+    def _look_for_chunks(self) -> None:
+        """HDF5 tells of all chunks in about the time that it takes to tell of one."""
+        found: dict[int, int] = {}
+        with self._writer._reported():
+            self._dataset.id.chunk_iter(lambda chunk: found.update({chunk.chunk_offset[0]: chunk.byte_offset}))
+        self._places = [found[row] for row in range(0, self._n_written, self._rows)]
+
+    def close(self) -> None:
+        """Write what is left; called by the writer."""
+        if self._n_pending:
+            self._pending[self._n_pending :] = 0
+            self._write(self._pending, self._n_pending)
+            self._n_pending = 0
+        self._writer._seal(self._name, self.crc)

@@ -1,8 +1,9 @@
-"""Answers that the workers of a run have written themselves: a part from each, and an index that reads as one file.
+"""Answers that the workers of a run have written themselves: parts from each, and an index that reads as one file.
 
-    matches.h5                           kind `matches`: labels and counts of all, names and sizes of the parts
-    matches.h5.parts/1-rank-1.answers    answers of batches 0, 3, 4, ...     in the form of a journal (`journal_file`)
-    matches.h5.parts/1-rank-2.answers    answers of batches 1, 2, 5, ...
+    matches.h5                             kind `matches`: labels and counts of all, names and sizes of the parts
+    matches.h5.parts/1-rank-1.answers      answers of batches 0, 3, 6, ...     in the form of a journal (`journal_file`)
+    matches.h5.parts/1-rank-1-1.answers    answers of batches 4, 5, ...        of the same worker, written at the same time
+    matches.h5.parts/1-rank-2.answers      answers of batches 1, 2, 7, ...
 
 Batches stand in a part in the order in which they were matched, each with its events and a checksum, so nothing has to be
 said of them in the index and the master has no answer in its hands.  A part says by digests of what files its answers are.

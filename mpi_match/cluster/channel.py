@@ -93,8 +93,8 @@ class Order(NamedTuple):
 
 class Answer(NamedTuple):
     """Words from a worker, with a body.  MATCHES: `n_events` counts and `n_ids` ids; WRITTEN: that they are in the worker's
-    part of the output, with its size and `n_ids` as i64[2]; FAILED, PRESENT: `n_ids` bytes.  `batch` and `attempt` are those
-    of the order.
+    parts of the output, with which one, its size and `n_ids` as i64[3]; FAILED, PRESENT: `n_ids` bytes.  `batch` and
+    `attempt` are those of the order.
     """
 
     kind: int

@@ -25,6 +25,7 @@ from mpi_match.cluster import RunOptions, RunSummary
 from mpi_match.cluster.division import Division
 from mpi_match.cluster.extents import Extents
 from mpi_match.cluster.local_output import LocalOutput, Places
+from mpi_match.cluster.matcher import Written
 from mpi_match.cluster.output import Output
 from mpi_match.cluster.round_trips import RoundTrips
 from mpi_match.event_table import EventTable
@@ -167,11 +168,11 @@ class Job:
         self._output.write(self.extent(batch)[0], counts, ids)
         self._tell_of(len(counts))
 
-    def wrote(self, batch: int, n_ids: int, rank: int, end: int) -> None:
+    def wrote(self, batch: int, n_ids: int, rank: int, where: Written) -> None:
         """A worker has written the answers of a batch into its part of the output (see `LocalOutput.wrote`)."""
         events = Stretch(*self.extent(batch))
         assert isinstance(self._output, LocalOutput)
-        self._output.wrote(events, n_ids, rank, end)
+        self._output.wrote(events, n_ids, rank, where)
         self._tell_of(events.n_events)
 
     @property

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from mpi_match.answer_parts import SUFFIX, Parts, named_in, write_index
 from mpi_match.cluster import ClusterError
+from mpi_match.cluster.matcher import Written
 from mpi_match.cluster.output import INCOMPLETE_CODE, there_already
 from mpi_match.journal_file import Identity, Stretch, journal_of
 from mpi_match.matches import KIND_OF_FILE
@@ -30,7 +31,7 @@ from mpi_match.strings import Strings
 
 log = logging.getLogger(__name__)
 
-_NAME = re.compile(rf"(\d+)-rank-\d+{re.escape(SUFFIX)}")
+_NAME = re.compile(rf"(\d+)-rank-\d+(?:-\d+)?{re.escape(SUFFIX)}")
 
 
 class Places(NamedTuple):
@@ -40,9 +41,10 @@ class Places(NamedTuple):
     run: int
     identity: Identity
 
-    def part(self, rank: int) -> Path:
-        """The part of a rank."""
-        return self.directory / f"{self.run}-rank-{rank}{SUFFIX}"
+    def part(self, rank: int, number: int = 0) -> Path:
+        """The part of a rank, or a further one."""
+        further = f"-{number}" if number else ""
+        return self.directory / f"{self.run}-rank-{rank}{further}{SUFFIX}"
 
 
 class LocalOutput:
@@ -118,10 +120,10 @@ class LocalOutput:
         except StorageError:
             return set()
 
-    def wrote(self, events: Stretch, n_ids: int, rank: int, end: int) -> None:
-        """A worker has written the answers of these events, `n_ids` ids; its part has `end` bytes at least."""
-        name = self.places.part(rank).name
-        self._sizes[name] = max(self._sizes.get(name, 0), end)
+    def wrote(self, events: Stretch, n_ids: int, rank: int, where: Written) -> None:
+        """A worker has written the answers of these events, `n_ids` ids; its part has so many bytes at least."""
+        name = self.places.part(rank, where.part).name
+        self._sizes[name] = max(self._sizes.get(name, 0), where.end)
         self.n_answered += events.n_events
         self.n_matches += n_ids
 

@@ -36,6 +36,7 @@ from mpi_match.cluster.farewell import rank_was_lost
 from mpi_match.cluster.feed import READERS, Buffers, ReadAhead
 from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.launcher import survives_deaths
+from mpi_match.cluster.matcher import Written
 from mpi_match.cluster.parcel import packed
 from mpi_match.cluster.patience import Backoff, Silence
 from mpi_match.cluster.regrouping import Load
@@ -47,7 +48,7 @@ log = logging.getLogger(__name__)
 
 _NOTHING = np.empty(0, np.uint8)
 _WRITTEN = np.dtype(np.int64)
-"""Type of the two numbers that come with the word that answers are written."""
+"""Type of the three numbers that come with the word that answers are written."""
 BAD_INPUT = 3
 """Exit code of what no other worker would do better."""
 LOOK_S = 5e-3
@@ -353,7 +354,7 @@ class Master:
             return True
         sizes = answer.n_events * self._count_dtype.itemsize, answer.n_ids * self._id_dtype.itemsize
         if answer.kind == Said.WRITTEN:
-            sizes = 0, 2 * _WRITTEN.itemsize
+            sizes = 0, 3 * _WRITTEN.itemsize
         self._receive(letter, sizes, worker, lambda body: self._arrive(worker, answer, body))
         return True
 
@@ -396,8 +397,8 @@ class Master:
             return
         if self._job.options.results == "local":
             ((worker, said),) = parts.items()
-            end, n_ids = said.second.view(_WRITTEN).tolist()
-            self._job.wrote(batch, n_ids, worker, end)
+            part, end, n_ids = said.second.view(_WRITTEN).tolist()
+            self._job.wrote(batch, n_ids, worker, Written(part, end))
             return
         found = [
             (parts[each].first.view(self._count_dtype), parts[each].second.view(self._id_dtype)) for each in sorted(parts)

@@ -52,17 +52,24 @@ class Parcel(NamedTuple):
     keep: bool
 
 
+class Written(NamedTuple):
+    """Where a rank has written answers itself: in which of its parts of the output, and the size that this has with them."""
+
+    part: int
+    end: int
+
+
 class Matched(NamedTuple):
     """Answer to a batch: counts and ids as they travel, or what the engine raised; the batch's buffer is free again.
 
-    `end`: where this rank has written them itself, the size that its part of the output has with them.
+    `written`: where this rank has written them itself.
     """
 
     received: Received
     counts: Array
     ids: Array
     error: Exception | None = None
-    end: int | None = None
+    written: Written | None = None
 
 
 class Matcher:

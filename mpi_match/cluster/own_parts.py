@@ -1,7 +1,7 @@
 """The workers' own parts of the output (`--results local`), opened before the first batch.
 
-Every worker makes its part, and the master looks whether it sees all of them: that a directory is each host's own would show
-only when the answers are read.
+Every worker makes its parts, and the master looks whether it sees the first of each: that a directory is each host's own
+would show only when the answers are read.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from mpi_match.cluster.local_output import Places
 from mpi_match.cluster.matcher import Matcher, ShortMatcher
 from mpi_match.cluster.topology import Topology
 from mpi_match.cluster.written_here import WrittenHere
+
+MOST_PARTS = 8
+"""Of a worker that has twice as many threads: a memory takes the bytes of about so many of them."""
 
 
 class Offer(NamedTuple):
@@ -48,15 +51,18 @@ def offer_parts(topology: Topology, job: Job) -> None:
 def open_part(
     options: RunOptions, topology: Topology, matcher: Matcher | ShortMatcher, stack: ExitStack
 ) -> Matcher | ShortMatcher | WrittenHere:
-    """The matcher, with this rank's part of the output behind it if the run has such; `stack` closes it.  Raises Ended."""
+    """The matcher, with this rank's parts of the output behind it if it has such; `stack` closes them.  Raises Ended."""
     if options.results == "master":
         return matcher
     ranks = topology.ranks
     offer: Offer = ranks.tell()
 
-    def create() -> PartWriter:
-        return stack.enter_context(PartWriter(offer.places.part(ranks.rank), offer.places.identity))
+    n_parts = 1 if options.short_batches else min(MOST_PARTS, max((options.threads or topology.threads) // 2, 1))
 
-    part = ranks.agree("opening its part of the output", create)
+    def create() -> list[PartWriter]:
+        paths = [offer.places.part(ranks.rank, number) for number in range(n_parts)]
+        return [stack.enter_context(PartWriter(path, offer.places.identity)) for path in paths]
+
+    parts = ranks.agree("opening its part of the output", create)
     ranks.attend()  # while the master looks for it
-    return WrittenHere(matcher, part, offer.extents)
+    return WrittenHere(matcher, parts, offer.extents)

@@ -163,8 +163,8 @@ class Worker:
             return
         body = [matched.counts, matched.ids]
         said = Answer(Said.MATCHES, batch, attempt, len(matched.counts), len(matched.ids))
-        if matched.end is not None:
-            body = [np.array([matched.end, len(matched.ids)], np.int64)]
+        if matched.written is not None:
+            body = [np.array([*matched.written, len(matched.ids)], np.int64)]
             said = said._replace(kind=Said.WRITTEN)
         if matched.error is not None:
             body = [np.frombuffer(pickle.dumps(Failure.of(matched.error, self._rank)), np.uint8)]

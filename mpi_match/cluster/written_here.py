@@ -1,43 +1,55 @@
 """Answers that a worker writes itself (`--results local`), between its matcher and what it tells the master.
 
-    matcher ─► answers that are there ─► part: written, and then all of them synced at once ─► "written"
+    matcher ─► answers that are there ─┬─► part 0: written, and then all of them synced at once ─► "written"
+                                       ├─► part 1
+                                       └─► ...
 
 The master hears of a batch when the disk has its answers, and not before: then the worker may die.  While the disk is busy
 with some, the matcher makes the next ones, which are synced together; so a slow disk is asked seldom, and memory is bounded
 by the credits.
+
+A worker has several parts because a file takes the bytes of one thread at a time, whatever the disk could, and so does a
+checksum.  Answers go to the first part that is free, so there is a second only when one is not enough.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from queue import Empty, Queue
+from concurrent.futures import ThreadPoolExecutor
+from queue import Empty, PriorityQueue, Queue
 
 from mpi_match.answer_parts import PartWriter
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.extents import Extents
-from mpi_match.cluster.matcher import Matched, Matcher, Parcel, Received, ShortMatcher
+from mpi_match.cluster.matcher import Matched, Matcher, Parcel, Received, ShortMatcher, Written
 from mpi_match.cluster.output import INCOMPLETE_CODE
 from mpi_match.engines import Engine
 from mpi_match.journal_file import Stretch
 from mpi_match.storage import StorageError
 
 LOOK_S = 0.1
-"""How often the writing thread looks whether it is to end."""
+"""How often the thread that hands out parts looks whether it is to end."""
+TOGETHER_BYTES = 2**22
+"""Answers of so many bytes are worth a sync of their own."""
 
 
 class WrittenHere:
-    """A matcher whose answers are on disk when they are got: `Matched.end` says so.  Short batches are written by who gets
-    them.
+    """A matcher whose answers are on disk when they are got: `Matched.written` says so.  Short batches are written by who
+    gets them, to the first of the `parts`.
     """
 
-    def __init__(self, matcher: Matcher | ShortMatcher, part: PartWriter, extents: Extents) -> None:
-        self._matcher, self._part, self._extents = matcher, part, extents
+    def __init__(self, matcher: Matcher | ShortMatcher, parts: Sequence[PartWriter], extents: Extents) -> None:
+        self._matcher, self._parts, self._extents = matcher, parts, extents
         self._done: Queue[Matched] = Queue()
+        self._free: PriorityQueue[int] = PriorityQueue()
+        for number in range(len(parts)):
+            self._free.put(number)
         self._stopping = False
         self._thread: threading.Thread | None = None
         if isinstance(matcher, Matcher):
-            self._thread = threading.Thread(target=self._run, name="part", daemon=True)
+            self._writers = ThreadPoolExecutor(len(parts), "part")
+            self._thread = threading.Thread(target=self._run, name="parts", daemon=True)
             self._thread.start()
 
     def engine(self) -> Engine:
@@ -52,7 +64,7 @@ class WrittenHere:
         """See `Matcher.get`."""
         if self._thread is None:
             matched = self._matcher.get(timeout_s)
-            return None if matched is None else self._written([matched])[0]
+            return None if matched is None else self._written(0, [matched])[0]
         try:
             return self._done.get(timeout=timeout_s) if timeout_s else self._done.get_nowait()
         except Empty:
@@ -64,25 +76,37 @@ class WrittenHere:
         self._stopping = True
         if self._thread is not None:
             self._thread.join(timeout_s)
+            self._writers.shutdown(wait=not self._thread.is_alive(), cancel_futures=True)
 
     def _run(self) -> None:
         while not self._stopping:
-            together = [matched] if (matched := self._matcher.get(LOOK_S)) is not None else []
-            while together and (matched := self._matcher.get()) is not None:
+            if (matched := self._matcher.get(LOOK_S)) is None:
+                continue
+            together, number = [matched], self._free.get()
+            while sum(map(_n_bytes, together)) < TOGETHER_BYTES and (matched := self._matcher.get()) is not None:
                 together.append(matched)
-            for matched in self._written(together):
-                self._done.put(matched)
+            self._writers.submit(self._write, number, together)
 
-    def _written(self, together: Sequence[Matched]) -> Sequence[Matched]:
+    def _write(self, number: int, together: Sequence[Matched]) -> None:
+        for matched in self._written(number, together):
+            self._done.put(matched)
+        self._free.put(number)
+
+    def _written(self, number: int, together: Sequence[Matched]) -> Sequence[Matched]:
         """The same, when they are on disk; or, of those that have answers, why they are not."""
+        part = self._parts[number]
         try:
             for matched in together:
                 if matched.error is None:
                     events = Stretch(*self._extents.of(matched.received.batch))
-                    self._part.append(events, matched.counts, matched.ids)
-            if together:
-                self._part.sync()
+                    part.append(events, matched.counts, matched.ids)
+            part.sync()
         except StorageError as error:
             refusal = ClusterError(str(error), INCOMPLETE_CODE)  # not the input's fault: another may be able to write
             return [each if each.error is not None else each._replace(error=refusal) for each in together]
-        return [each if each.error is not None else each._replace(end=self._part.end) for each in together]
+        where = Written(number, part.end)
+        return [each if each.error is not None else each._replace(written=where) for each in together]
+
+
+def _n_bytes(matched: Matched) -> int:
+    return matched.counts.nbytes + matched.ids.nbytes

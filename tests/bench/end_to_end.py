@@ -2,12 +2,12 @@
 
     python tests/bench/end_to_end.py SCENARIO [--events N] [--times 1] [--workers 1,2,4] [--feed master]
                                      [--results master] [--engine auto] [--threads 1] [--batch 524288] [--credits 8]
-                                     [--repetitions 3] [--directory DIR] [-o records.jsonl]
+                                     [--no-journal] [--repetitions 3] [--directory DIR] [-o records.jsonl]
 
 Makes the workload with `mpi-match generate` where it is not there yet, runs `mpi-match run` under mpirun several times,
 and has `mpi-match verify` judge a sample of the last answers against the naive matcher.  One JSON line for each number of
-workers: events per second (`run`'s own clock: from the first batch to the answers safe on disk), verdict, machine, versions,
-commit, command.  A first run, which compiles and fills the caches, is made and not counted.
+workers: events per second (`run`'s own clock: from the first batch to the answers safe on disk), bytes of answers per
+second, verdict, machine, versions, commit, command.  A first run, which compiles and fills the caches, is not counted.
 
 What matches 500 million events a second is done with those that are quickly generated before it has started well: with
 `--times N` the event table is an index that has the same part N times.
@@ -33,6 +33,7 @@ from mpi_match.cluster import FEEDS, RESULTS
 from mpi_match.event_table import EventTable, event_counts, save_events
 from mpi_match.events import Events
 from mpi_match.machine import command, commit, machine, versions
+from mpi_match.matches import id_dtype
 from mpi_match.run_manifest import read_manifest
 from mpi_match.storage import Part, parts_directory, write_index
 from mpi_match.table import Table
@@ -87,6 +88,12 @@ def summary_of(run: list[str], matches: Path) -> dict[str, Any]:
     return summary
 
 
+def answer_bytes(table: Path, summary: dict[str, Any]) -> int:
+    """Size of a run's counts and ids, as they travel and as they are written."""
+    n_ids = Table.load(table).n_interfaces
+    return int(summary["events"] * id_dtype(n_ids + 1).itemsize + summary["matches"] * id_dtype(n_ids).itemsize)
+
+
 def repeated(events: Path, table: Path, times: int) -> Path:
     """An event table that has the parts of another so many times; made where it is not there yet."""
     path = events.with_name(f"events-{times}-times.h5")
@@ -134,6 +141,7 @@ def main() -> None:
     parser.add_argument("--engine", default="auto")
     parser.add_argument("--batch", type=int, default=2**19)
     parser.add_argument("--credits", type=int, default=8)
+    parser.add_argument("--no-journal", action="store_true")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--sample", type=int, default=40)
     parser.add_argument("--directory", type=Path)
@@ -143,6 +151,7 @@ def main() -> None:
     how = {key: getattr(options, key) for key in ("engine", "feed", "results", "batch", "credits", "threads")}
     how = {key: value for key, value in how.items() if value is not None}
     words = [word for key, value in how.items() for word in (f"--{key}", str(value))]
+    words += ["--no-journal"] * options.no_journal
     for workers in options.workers:
         summaries, verdict = summaries_of(options, directory, workers, words)
         rates = [summary["events_per_s"] for summary in summaries]
@@ -151,9 +160,11 @@ def main() -> None:
             "what": "end to end",
             "scenario": options.scenario,
             **how,
+            "journal": not options.no_journal,
             "runs": len(rates),
             "events_per_s": {"median": statistics.median(rates), "min": min(rates), "max": max(rates)},
             **{key: last[key] for key in ("events", "matches", "engine", "device", "workers")},
+            "answer_bytes_per_s": statistics.median(rates) / last["events"] * answer_bytes(directory / "table.h5", last),
             "verified": verdict,
         }
         keep(record, options.output)

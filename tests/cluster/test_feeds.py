@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from mpi_match.cluster.matcher import Matched, Matcher, Received, ShortMatcher
 from mpi_match.cluster.memory_left import left_bytes
 from mpi_match.cluster.part import Part
 from mpi_match.cluster.written_here import WrittenHere
-from mpi_match.journal_file import Identity, Stretch
+from mpi_match.journal_file import Identity, JournalFile, Stretch
 from mpi_match.matches import Matches, MatchesFile
 from mpi_match.storage import StorageError, parts_directory
 from mpi_match.strings import Strings
@@ -153,11 +154,11 @@ def batch_of(number: int, n_events: int = 5) -> Received:
     return Received(number, 0, False, np.empty(0, np.uint8), lambda: events, None)
 
 
-def written(way: type[Matcher | ShortMatcher], part: PartWriter, numbers: list[int]) -> dict[int, Matched]:
+def written(way: type[Matcher | ShortMatcher], numbers: list[int], *parts: PartWriter) -> dict[int, Matched]:
     """What becomes of these batches."""
     table = Table.from_filters([])
     holdings = Holdings(Part(0, 1, 0, 0, 0), table, lambda _: Engine())  # type: ignore[arg-type,return-value]
-    matcher = WrittenHere(way(holdings, table.vocabulary, filters=False), part, Extents([Stretch(0, 10)], 5))
+    matcher = WrittenHere(way(holdings, table.vocabulary, filters=False), parts, Extents([Stretch(0, 10)], 5))
     matcher.engine()
     for number in numbers:
         matcher.put(batch_of(number))
@@ -174,12 +175,14 @@ def test_what_is_got_is_on_disk(way: type[Matcher | ShortMatcher], tmp_path: Pat
     synced: list[int] = []
     with PartWriter(tmp_path / "1-rank-1.answers", IDENTITY) as part:
         monkeypatch.setattr(PartWriter, "sync", lambda self: synced.append(self.end))
-        found = written(way, part, [1, 0])
+        found = written(way, [1, 0], part)
     assert [each.error for each in found.values()] == [None, None]
-    assert {each.end for each in found.values()} <= set(synced)
+    ends = {each.written.end for each in found.values() if each.written is not None}
+    assert ends
+    assert ends <= set(synced)
     kept = Parts([tmp_path / "1-rank-1.answers"], IDENTITY)
     assert kept.joined()[1].tolist() == [7] * 10
-    assert max(each.end or 0 for each in found.values()) == kept.ends[tmp_path / "1-rank-1.answers"]
+    assert max(ends) == kept.ends[tmp_path / "1-rank-1.answers"]
 
 
 @pytest.mark.parametrize("way", [Matcher, ShortMatcher])
@@ -191,7 +194,35 @@ def test_answers_that_the_disk_does_not_take_are_an_error_of_the_worker(
 
     with PartWriter(tmp_path / "1-rank-1.answers", IDENTITY) as part:
         monkeypatch.setattr(os, "pwrite", full)
-        found = written(way, part, [0, 1])
+        found = written(way, [0, 1], part)
     errors = [each.error for each in found.values()]
     assert [(type(error), getattr(error, "exit_code", 0)) for error in errors] == [(ClusterError, 4)] * 2
     assert str(errors[0]).endswith("1-rank-1.answers: cannot be written: No space left on device")
+
+
+def test_a_second_part_is_for_answers_that_the_first_is_too_busy_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batch 0 is not synced before batch 1 is; and a batch that comes when both parts are free goes to the first."""
+    other_is_synced = threading.Event()
+    paths = [tmp_path / "1-rank-1.answers", tmp_path / "1-rank-1-1.answers"]
+
+    def sync(part: PartWriter) -> None:
+        if part.path == paths[1]:
+            other_is_synced.set()
+        assert other_is_synced.wait(10)
+
+    monkeypatch.setattr(PartWriter, "sync", sync)
+    monkeypatch.setattr("mpi_match.cluster.written_here.TOGETHER_BYTES", 0)
+    with PartWriter(paths[0], IDENTITY) as first, PartWriter(paths[1], IDENTITY) as second:
+        found = written(Matcher, [0, 1], first, second)
+        more = written(Matcher, [1], first, second)
+    assert [found[batch].written for batch in (0, 1)] == [(0, first_end(paths[0])), (1, paths[1].stat().st_size)]
+    assert [each.written for each in more.values()] == [(0, paths[0].stat().st_size)]
+    assert Parts(paths, IDENTITY).joined()[1].tolist() == [7] * 10
+
+
+def first_end(path: Path) -> int:
+    """Where the first record of a part ends."""
+    records = JournalFile.look(path).records
+    return records[1].at - 32 if len(records) > 1 else path.stat().st_size

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -107,6 +107,7 @@ class Matches:
         return Matches(np.concatenate([p.counts for p in parts]), np.concatenate([p.ids for p in parts]), parts[0].n_ids)
 
 
+@lru_cache(64)
 def id_dtype(n_ids: int) -> np.dtype[Any]:
     """The narrowest unsigned type for ids 0 to n_ids - 1."""
     return smallest_unsigned(max(n_ids - 1, 0))

@@ -7,12 +7,13 @@ fits is matched again with the room it needs:
     ids       | block 0 ... | block 1 ... |     counts: 1800, 3952   ids              | block 0 ... | block 1 .......... |
 
 An event takes a core about a microsecond, and making these arrays forty.  So a batch of one block, which is how events come
-that cannot wait for others, uses a place that is made once and kept.
+that cannot wait for others, uses a place that is made once and kept, and is matched by the thread that brings it.
 """
 
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numba
 import numpy as np
@@ -22,13 +23,30 @@ from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
 from mpi_match.engines import check_batch, check_changes
 from mpi_match.engines.keyed_assembly import build_index
+from mpi_match.engines.keyed_bound import Bound
 from mpi_match.engines.keyed_filing import feature_weights
 from mpi_match.engines.keyed_grid import Grid, n_threes
 from mpi_match.engines.keyed_index import KeyedIndex
 from mpi_match.engines.keyed_live import Residents
 from mpi_match.engines.keyed_rows import FilterRows
-from mpi_match.engines.keyed_walk import BLOCK_EVENTS, match_blocks
-from mpi_match.matches import Matches
+from mpi_match.engines.keyed_walk import (
+    BLOCK_EVENTS,
+    BLOCKS,
+    BY_NAME,
+    CHECKS,
+    CIRCLES,
+    LEVELS,
+    RECORDS,
+    SEEN,
+    SPARSE,
+    STACK,
+    STRIPES,
+    T32,
+    T64,
+    match_block,
+    match_blocks,
+)
+from mpi_match.matches import Matches, id_dtype
 from mpi_match.table import Table
 
 ROOM = 4
@@ -36,7 +54,6 @@ ROOM = 4
 APART = 16
 """Words between the rows of two threads: they must not write to the same cache line."""
 _NOWHERE = np.full((1, 2), np.nan)
-_FIRST = np.zeros(1, np.int64)
 _MOST_THREADS: int = vars(numba.config)["NUMBA_NUM_THREADS"]
 
 
@@ -65,15 +82,17 @@ class Keyed:
         self._seen = np.full((self._threads, table.n_interfaces), -1, np.int64)
         absent = np.iinfo(self.index.words.dtype).max  # more than any packed attribute
         self._by_name = np.full((self._threads, self.index.n_virtual + 1), absent, self.index.words.dtype)
-        self._sparse, self._stack = np.empty((self._threads, 0), np.int64), np.empty((self._threads, 0, 3), np.int64)
+        self._widest = -1
+        self._sparse = self._stack = np.empty(0, np.int64)
         self._places, self._ids = np.array((0, ROOM * BLOCK_EVENTS)), np.empty(ROOM * BLOCK_EVENTS, np.uint32)
-        self._walked: tuple[tuple[Array, ...], tuple[Array, ...]] | None = None
+        self._counts = np.empty(BLOCK_EVENTS, np.int64)
+        self._bound: Bound | None = None
         self._serial = 0
 
     def update(self, changes: Changes) -> None:
         """See `Engine.update`."""
         check_changes(self.name, self._live, self._table, changes)
-        self._walked = None
+        self._bound = None
         effects = self.residents.update(changes)
         for words in effects.marks:
             self.index.words[words] = 1
@@ -93,68 +112,76 @@ class Keyed:
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
         check_batch(self._table, batch)
-        counts = np.empty(batch.n_events, np.int64)
-        match = self._match_block if batch.n_events <= BLOCK_EVENTS else self._match_blocks
-        ids = match(batch, filters, counts)
-        return Matches.from_counts(counts, ids, self._n_filters if filters else self._n_interfaces)
+        if self._bound is None or batch.widest > self._widest:
+            self._bound = self._bind(batch.widest)
+        location = _NOWHERE if batch.location is None else batch.location
+        given = (filters, batch.offsets, batch.attributes, location, self.index.words, self._bound.table)
+        n, n_ids = batch.n_events, self._n_filters if filters else self._n_interfaces
+        is_block = n <= BLOCK_EVENTS
+        counts, ids = self._match_block(n, given) if is_block else self._match_blocks(n, given)
+        return Matches(counts.astype(id_dtype(n_ids + 1)), ids.astype(id_dtype(n_ids), copy=is_block), n_ids)
 
-    def _match_block(self, batch: EventBatch, filters: bool, counts: Array) -> Array:
-        """Count and return the answers of a batch that is one block."""
+    def _match_block(self, n: int, given: tuple[Any, ...]) -> tuple[Array, Array]:
+        """Counts and ids of n events that are one block, until the next one's."""
+        counts = self._counts[:n]
         while True:
-            self._run(_FIRST, batch, filters, self._places, counts, self._ids)
-            found = counts.item() if len(counts) == 1 else int(counts.sum())
+            found = match_block(0, 0, self._serial, *given, self._places, counts, self._ids)
+            self._serial += n
             if found <= len(self._ids):
-                return self._ids[:found].copy()
+                return counts, self._ids[:found]
             self._places, self._ids = np.array((0, found)), np.empty(found, np.uint32)
 
-    def _match_blocks(self, batch: EventBatch, filters: bool, counts: Array) -> Array:
-        """Count and return the answers of a batch of several blocks."""
-        starts = np.arange(0, batch.n_events, BLOCK_EVENTS)
-        todo, found = np.arange(len(starts)), np.zeros(len(starts), np.int64)
+    def _match_blocks(self, n: int, given: tuple[Any, ...]) -> tuple[Array, Array]:
+        """Counts and ids of n events that are several blocks."""
+        starts = np.arange(0, n, BLOCK_EVENTS)
+        todo, counts = np.arange(len(starts)), np.empty(n, np.int64)
         places = offsets_of(np.full(len(starts), ROOM * BLOCK_EVENTS))
         ids = np.empty(int(places[-1]), np.uint32)
         while len(todo):
-            self._run(todo, batch, filters, places, counts, ids)
+            self._share_out(todo, self._serial, *given, places, counts, ids)
+            self._serial += n
             found, room = np.add.reduceat(counts, starts), np.diff(places)
             todo = np.flatnonzero(found > room)
             if len(todo):
                 places, ids = _grow(places, ids, found)
-        return ids[take_ranges(places[:-1], found)]
+        return counts, ids[take_ranges(places[:-1], found)]
 
-    def _run(self, todo: Array, batch: EventBatch, filters: bool, places: Array, counts: Array, ids: Array) -> None:
-        """Match the blocks `todo` (`match_blocks`)."""
-        location = _NOWHERE if batch.location is None else batch.location
-        self._reserve(batch)
-        events = (batch.offsets, batch.attributes, location)
-        if self._walked is None:
-            self._walked = self._what_is_walked()
-        scratch = (self._by_name, self._sparse, self._stack, self._seen)
+    def _share_out(self, todo: Array, *given: Any) -> None:
+        """Match blocks with as many threads as this engine may have (`match_blocks`)."""
         threads_of_others = numba.get_num_threads()  # this also starts them: `get_thread_id` needs that
         threads = min(self._threads, len(todo))
         if threads != threads_of_others:
             numba.set_num_threads(threads)
         try:
-            match_blocks(todo, self._serial, filters, events, *self._walked, scratch, (places, counts, ids))
+            match_blocks(todo, *given)
         finally:
             if threads != threads_of_others:
                 numba.set_num_threads(threads_of_others)
-        self._serial += batch.n_events
 
-    def _what_is_walked(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        """`index` and `grid` of `match_blocks`: the same arrays until the next update."""
-        slots, residents = self._grid.slots, self.residents
-        circles, records = slots.view(np.float64), slots.view(np.uint32)
-        levels = np.flatnonzero(residents.levels)
-        grid = (self._grid.blocks, circles, records, residents.words, residents.stripes, levels)
-        return (*self.index.views, self.index.words), grid
-
-    def _reserve(self, batch: EventBatch) -> None:
-        """Have room for the features of the batch's widest event."""
-        widest = batch.widest
-        n_features = 2 * widest + n_threes(widest) + APART
-        if self._sparse.shape[1] < n_features:
+    def _bind(self, widest: int) -> Bound:
+        """What stays the same until the next update, or until an event is wider than any before."""
+        if widest > self._widest:
+            self._widest, n_features = widest, 2 * widest + n_threes(widest) + APART
             self._sparse = np.empty((self._threads, n_features), np.int64)
             self._stack = np.empty((self._threads, 1 + self.index.depth * 2 * widest, 3), np.int64)
+        t32, t64 = self.index.views
+        grid, residents, packed = self._grid, self.residents, self.index.words.dtype
+        return Bound(
+            {
+                T32: (t32, np.uint32),
+                T64: (t64, np.uint64),
+                BLOCKS: (grid.blocks, np.uint64),
+                CIRCLES: (grid.slots.view(np.float64), np.float64),
+                RECORDS: (grid.slots.view(np.uint32), np.uint32),
+                CHECKS: (residents.words, packed),
+                STRIPES: (residents.stripes, np.uint8),
+                LEVELS: (np.flatnonzero(residents.levels), np.int64),
+                BY_NAME: (self._by_name, packed),
+                SPARSE: (self._sparse, np.int64),
+                STACK: (self._stack, np.int64),
+                SEEN: (self._seen, np.int64),
+            }
+        )
 
 
 def consolidated(table: Table, *, live: bool) -> tuple[KeyedIndex, Residents]:

@@ -25,10 +25,13 @@ A stack instead of nested loops makes keys of any length the same code, with one
 overflow: a visited node leaves at most one entry for each feature of the event, and stands at most `depth` below the root.
 An entry also says where the node's list is.  The walk mostly waits for memory, and the loads of a push wait together.
 
-Numba counts references to every array that is handed to a compiled function, sliced or taken out of a tuple, and an event
-would cost more counting than matching.  Arrays of a parallel loop have no count, so there is only a parallel loop, also for
-one thread; finding that out at every call still takes as long as matching, so the functions here are put into each other
-before they are compiled (`inline="always"`), and pass whole arrays and positions, however many arguments that takes.
+A block of events is matched by one compiled function.  A single block is given to it as it is, several are shared out among
+threads by a parallel loop around it: to begin that takes longer than to match an event.  Arrays that stay from one batch to
+the next come as addresses (`keyed_bound`), so that calling takes less than matching too, and have no owners to count.
+
+Finding out that an array has none still takes as long as matching when it is done at every call, so the functions here are
+put into each other before they are compiled (`inline="always"`), and pass whole arrays and positions, however many arguments
+that takes.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ import numba
 import numpy as np
 
 from mpi_match.engines.kernel_cache import inlined, jit, parallel_jit
+from mpi_match.engines.keyed_bound import line, rows, sheets, unowned
 from mpi_match.engines.keyed_filing import NONE
 from mpi_match.engines.keyed_grid_walk import enter_anchors, scan_cell
 from mpi_match.engines.keyed_index import (
@@ -73,75 +77,121 @@ _NODE, _LIST, _LAST_FEATURE = range(3)
 """An entry of the stack: a node, its word in NODES that says where its list is, and the last feature of its key (-1 for the
 root), which is set only where sparse children may follow."""
 
+T32, T64, BLOCKS, CIRCLES, RECORDS, CHECKS, STRIPES, LEVELS, BY_NAME, SPARSE, STACK, SEEN = range(12)
+"""What is bound for `match_block`:
+
+    t32, t64                              `KeyedIndex.views`
+    blocks, circles, records, stripes     `Grid`; its slots as f64 and as u32
+    checks, levels                        `Residents.words`; i64: the levels in use
+    by_name, sparse, stack, seen          scratch, a row for each thread; between events `by_name` holds no attribute
+"""
+
 _hash_of, _bit_of = jit(hash_of), jit(bit_of)
 
 
 @parallel_jit
-def match_blocks(todo: Any, serial: Any, filters: Any, events: Any, index: Any, grid: Any, scratch: Any, found: Any) -> None:
-    """Match blocks of a batch.
+def match_blocks(
+    todo: Any,
+    serial: Any,
+    filters: Any,
+    offsets: Any,
+    attributes: Any,
+    location: Any,
+    words: Any,
+    bound: Any,
+    places: Any,
+    counts: Any,
+    ids: Any,
+) -> None:
+    """Match several blocks of a batch, `todo` i64: their numbers.  All else is as for `match_block`."""
+    for i in numba.prange(len(todo)):
+        thread = numba.get_thread_id()
+        match_block(todo[i], thread, serial, filters, offsets, attributes, location, words, bound, places, counts, ids)
 
-    todo      i64: their numbers; block b has the events from b * BLOCK_EVENTS
+
+@jit
+def match_block(
+    block: Any,
+    thread: Any,
+    serial: Any,
+    filters: Any,
+    offsets: Any,
+    attributes: Any,
+    location: Any,
+    words: Any,
+    bound: Any,
+    places: Any,
+    counts: Any,
+    ids: Any,
+) -> Any:
+    """Match a block of a batch; returns how many answers there are, those that do not fit among them.
+
+    block     its number: it has the events from block * BLOCK_EVENTS on
+    thread    which row of the scratch to use
     serial    a number for the batch's first event that no earlier event had: what `seen` is marked with
     filters   answers are filters, not interfaces
-    events    offsets, attributes, location: the batch; one location, of NaN, when none matters
-    index     t32, t64, words: `KeyedIndex.views`, `KeyedIndex.words`
-    grid      blocks, slots as f64 and as u32, checks, stripes, levels: `Grid`, `Residents`; i64 levels in use
-    scratch   by_name, sparse, stack, seen: a row for each thread; between events `by_name` holds no attribute
-    found     places, counts, ids: out: the answers of block b end to end from ids[places[b]], those that fit before
-              ids[places[b + 1]], and i64[n] how many each event has, always complete
+    offsets, attributes, location   the batch; one location, of NaN, when none matters
+    words     `KeyedIndex.words`, of whose type everything packed is
+    bound     i64[n, 4]: the arrays from T32 to SEEN, as addresses (`Bound.table`)
+    places    the answers go end to end to ids[places[block]] and on, those that fit before ids[places[block + 1]]
+    counts    out: i64, how many answers each event of the batch has, always complete
+    ids       out: u32
     """
-    offsets, attributes, location = events
-    t32, t64, words = index
-    blocks, circles, records, checks, stripes, levels = grid
-    by_name, sparse, stack, seen = scratch
-    places, counts, ids = found
-    for i in numba.prange(len(todo)):
-        block, thread = todo[i], numba.get_thread_id()
-        answer, end, every = places[block], places[block + 1], np.int64(-1) if filters else np.int64(seen.shape[1])
-        for event in range(block * BLOCK_EVENTS, min((block + 1) * BLOCK_EVENTS, len(counts))):
-            first = np.int64(np.uint32(offsets[event] - offsets[0]))
-            last = np.int64(np.uint32(offsets[event + 1] - offsets[0]))
-            n_sparse, bits0, bits1 = _enter(attributes, first, last, t32, t64, by_name, sparse, thread)
-            before, stamp = answer, serial + event
-            stack[thread, 0, _LAST_FEATURE] = -1
-            top = _put(np.int64(t64[ROOT]), t64, stack, thread, 0)
-            while top > 0 and answer - before != every:
-                top -= 1
-                answer = _scan(stack, top, t32, t64, words, by_name, thread, seen, stamp, filters, ids, answer, end)
-                top = _push_children(stack, top, t32, t64, sparse, n_sparse, bits0, bits1, thread)
-            if len(levels) > 0:
-                n_anchors, absent = enter_anchors(attributes, first, last, t32, t64, stripes, sparse, thread)
-                where = event if len(location) == len(counts) else 0
-                for nth in range(len(levels)):
-                    if answer - before == every:
-                        break
-                    answer = scan_cell(
-                        levels[nth],
-                        location[where, 0],
-                        location[where, 1],
-                        sparse,
-                        n_anchors,
-                        absent,
-                        blocks,
-                        circles,
-                        records,
-                        checks,
-                        stripes,
-                        t64,
-                        by_name,
-                        thread,
-                        seen,
-                        stamp,
-                        filters,
-                        ids,
-                        before,
-                        answer,
-                        end,
-                    )
-            _leave(attributes, first, last, t64, by_name, thread)
-            counts[event] = answer - before
-            answer = min(answer, end)
-            _sort(ids, before, answer)
+    attributes, words, ids = unowned(attributes), unowned(words), unowned(ids)
+    t32, t64 = line(bound, T32, np.uint32), line(bound, T64, np.uint64)
+    blocks, circles = line(bound, BLOCKS, np.uint64), line(bound, CIRCLES, np.float64)
+    records, checks = line(bound, RECORDS, np.uint32), line(bound, CHECKS, words.dtype)
+    stripes, levels = line(bound, STRIPES, np.uint8), line(bound, LEVELS, np.int64)
+    by_name, sparse = rows(bound, BY_NAME, words.dtype), rows(bound, SPARSE, np.int64)
+    stack, seen = sheets(bound, STACK, np.int64), rows(bound, SEEN, np.int64)
+    answer, end, every = places[block], places[block + 1], np.int64(-1) if filters else np.int64(seen.shape[1])
+    found = np.int64(0)
+    for event in range(block * BLOCK_EVENTS, min((block + 1) * BLOCK_EVENTS, len(counts))):
+        first = np.int64(np.uint32(offsets[event] - offsets[0]))
+        last = np.int64(np.uint32(offsets[event + 1] - offsets[0]))
+        n_sparse, bits0, bits1 = _enter(attributes, first, last, t32, t64, by_name, sparse, thread)
+        before, stamp = answer, serial + event
+        stack[thread, 0, _LAST_FEATURE] = -1
+        top = _put(np.int64(t64[ROOT]), t64, stack, thread, 0)
+        while top > 0 and answer - before != every:
+            top -= 1
+            answer = _scan(stack, top, t32, t64, words, by_name, thread, seen, stamp, filters, ids, answer, end)
+            top = _push_children(stack, top, t32, t64, sparse, n_sparse, bits0, bits1, thread)
+        if len(levels) > 0:
+            n_anchors, absent = enter_anchors(attributes, first, last, t32, t64, stripes, sparse, thread)
+            where = event if len(location) == len(counts) else 0
+            for nth in range(len(levels)):
+                if answer - before == every:
+                    break
+                answer = scan_cell(
+                    levels[nth],
+                    location[where, 0],
+                    location[where, 1],
+                    sparse,
+                    n_anchors,
+                    absent,
+                    blocks,
+                    circles,
+                    records,
+                    checks,
+                    stripes,
+                    t64,
+                    by_name,
+                    thread,
+                    seen,
+                    stamp,
+                    filters,
+                    ids,
+                    before,
+                    answer,
+                    end,
+                )
+        _leave(attributes, first, last, t64, by_name, thread)
+        counts[event] = answer - before
+        found += answer - before
+        answer = min(answer, end)
+        _sort(ids, before, answer)
+    return found
 
 
 @inlined

@@ -1,0 +1,65 @@
+"""Arrays that compiled code finds by their addresses are those arrays, and none of another type is taken for one."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+
+from mpi_match.arrays import Array
+from mpi_match.engines.keyed_bound import Bound, line, rows, sheets, unowned
+
+
+@numba.njit
+def _add_ten(table: Any, given: Any) -> Any:
+    """Add 10 to the last item of each bound array and of `given`; returns how many items the bound ones have."""
+    one, two, three = line(table, 0, np.uint32), rows(table, 1, np.float64), sheets(table, 2, np.int64)
+    one[len(one) - 1] += 10
+    two[two.shape[0] - 1, two.shape[1] - 1] += 10
+    three[three.shape[0] - 1, three.shape[1] - 1, three.shape[2] - 1] += 10
+    alone = unowned(given)
+    alone[len(alone) - 1] += 10
+    return one.size, two.size, three.size, alone.size
+
+
+def test_bound_arrays_are_read_and_written_where_they_are() -> None:
+    one, two, three = np.arange(5, dtype=np.uint32), np.zeros((2, 3)), np.zeros((2, 3, 4), np.int64)
+    given = np.arange(7, dtype=np.uint64)
+    bound = Bound({2: (three, np.int64), 0: (one, np.uint32), 1: (two, np.float64)})
+    assert _add_ten(bound.table, given) == (5, 6, 24, 7)
+    assert one.tolist() == [0, 1, 2, 3, 14]
+    assert two.tolist() == [[0, 0, 0], [0, 0, 10]]
+    assert (int(three.sum()), int(three[1, 2, 3])) == (10, 10)
+    assert given.tolist() == [0, 1, 2, 3, 4, 5, 16]
+
+
+def test_what_is_bound_is_kept() -> None:
+    class Told(np.ndarray):  # type: ignore[type-arg]
+        gone = 0
+
+        def __del__(self) -> None:
+            Told.gone += 1
+
+    bound = Bound({0: (np.zeros(3, np.uint8).view(Told), np.uint8)})
+    gc.collect()
+    assert (Told.gone, len(bound.table)) == (0, 1)
+    del bound
+    gc.collect()
+    assert Told.gone == 1
+
+
+@pytest.mark.parametrize(
+    ("array", "found"),
+    [
+        (np.zeros(3, np.uint64), r"uint64\[3\]"),
+        (np.zeros(6, np.uint32)[::2], r"uint32\[3\]"),
+        (np.zeros((2, 3), np.uint32).T, r"uint32\[3, 2\]"),
+        (np.zeros((1, 1, 1, 1), np.uint32), r"uint32\[1, 1, 1, 1\]"),
+    ],
+)
+def test_what_is_not_as_it_must_be_is_refused(array: Array, found: str) -> None:
+    with pytest.raises(TypeError, match=rf"array 0 is {found}, expected contiguous uint32"):
+        Bound({0: (array, np.uint32)})

@@ -73,25 +73,23 @@ class EventBatch:
     @property
     def wire_bytes(self) -> int:
         """Size of the wire form."""
-        return _HEADER.size + sum(_padded(array.nbytes) for array in self._sections())
-
-    def _sections(self) -> list[Array]:
-        return [self.offsets, self.attributes] + ([] if self.location is None else [self.location])
+        size = _HEADER.size + _padded(self.offsets.nbytes) + _padded(self.attributes.nbytes)
+        return size if self.location is None else size + self.location.nbytes
 
     def to_wire(self, buffer: Array | None = None) -> Array:
         """Copy the batch into the start of `buffer` u8 (or a new one); returns the part that was filled, u8[wire_bytes]."""
         size = self.wire_bytes
         if buffer is None:
             buffer = np.empty(size, np.uint8)
-        wire = buffer[:size]
-        sizes = (self.n_events, len(self.attributes), self.attributes.itemsize, self.location is not None)
-        known = "widest" in vars(self)
-        _HEADER.pack_into(wire.data, 0, _MAGIC, *sizes, self.fingerprint, known, self.widest if known else 0)
+        memory, attributes, location = buffer.data, self.attributes, self.location
+        sizes = (len(self.offsets) - 1, len(attributes), attributes.itemsize, location is not None)
+        widest = vars(self).get("widest")
+        _HEADER.pack_into(memory, 0, _MAGIC, *sizes, self.fingerprint, widest is not None, widest or 0)
         at = _HEADER.size
-        for section in self._sections():
-            wire[at : at + section.nbytes] = np.ascontiguousarray(section).reshape(-1).view(np.uint8)
+        for section in (self.offsets, attributes) if location is None else (self.offsets, attributes, location):
+            np.ndarray(section.shape, section.dtype, memory, at)[...] = section
             at += _padded(section.nbytes)
-        return wire
+        return buffer[:size]
 
     @classmethod
     def from_wire(cls, wire: Array) -> EventBatch:
@@ -99,22 +97,22 @@ class EventBatch:
 
         `wire` must be 8-byte aligned; what follows the batch is ignored.  Raises ValueError for anything but a whole batch.
         """
-        if len(wire) < _HEADER.size:
-            raise ValueError(f"not a batch: {len(wire)} bytes are less than a header")
-        magic, n_events, n_attributes, width, has_location, fingerprint, known, widest = _HEADER.unpack_from(wire.data)
+        memory, n_bytes = wire.data, len(wire)
+        if n_bytes < _HEADER.size:
+            raise ValueError(f"not a batch: {n_bytes} bytes are less than a header")
+        magic, n_events, n_attributes, width, has_location, fingerprint, known, widest = _HEADER.unpack_from(memory)
         if magic != _MAGIC:
             raise ValueError(f"not a batch: the first word is {magic:#x}, expected {_MAGIC:#x}")
         attributes_at = _HEADER.size + _padded((n_events + 1) * _OFFSET.itemsize)
-        location_at = attributes_at + _padded(n_attributes * width)
-        offsets_end = _HEADER.size + (n_events + 1) * _OFFSET.itemsize
         attributes_end = attributes_at + n_attributes * width
-        location_end = location_at + 2 * n_events * _LOCATION.itemsize
-        if max(offsets_end, attributes_end, location_end if has_location else 0) > len(wire):
-            raise ValueError(f"not a whole batch: it has {len(wire):,} bytes, {n_events:,} events need more")
+        location_at = _padded(attributes_end)
+        end = location_at + 2 * n_events * _LOCATION.itemsize if has_location else attributes_end
+        if end > n_bytes:
+            raise ValueError(f"not a whole batch: it has {n_bytes:,} bytes, {n_events:,} events need more")
         batch = cls(
-            wire[_HEADER.size : offsets_end].view(_OFFSET),
-            wire[attributes_at:attributes_end].view(_ATTRIBUTE[width]),
-            wire[location_at:location_end].view(_LOCATION).reshape(-1, 2) if has_location else None,
+            np.ndarray(n_events + 1, _OFFSET, memory, _HEADER.size),
+            np.ndarray(n_attributes, _ATTRIBUTE[width], memory, attributes_at),
+            np.ndarray((n_events, 2), _LOCATION, memory, location_at) if has_location else None,
             fingerprint,
         )
         if known:

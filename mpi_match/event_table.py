@@ -8,9 +8,11 @@ vocabulary, events are encoded again from the raw columns; nothing is ever match
 
 from __future__ import annotations
 
+import bisect
 import os
 import zlib
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -99,10 +101,11 @@ class _Encoded:
     def __init__(self, reader: Reader, n_events: int, vocabulary: Vocabulary) -> None:
         self._path = reader.path
         self._fingerprint = vocabulary.fingerprint
-        self._offsets = reader.mapped("encoded/offsets")
-        self._attributes = reader.mapped("encoded/attributes")
-        self._location = reader.mapped("encoded/location") if "encoded/location" in reader else None
-        self._starts = reader.array("encoded/block_attributes")
+        # As plain arrays, of which a slice is made in a sixth of the time.
+        self._offsets = np.asarray(reader.mapped("encoded/offsets"))
+        self._attributes = np.asarray(reader.mapped("encoded/attributes"))
+        self._location = np.asarray(reader.mapped("encoded/location")) if "encoded/location" in reader else None
+        self._starts: list[int] = reader.array("encoded/block_attributes").tolist()
         self._crcs = reader.array("encoded/block_crc32")
         self._checked = np.zeros(len(self._crcs), bool)
         self.n_events = n_events
@@ -110,7 +113,7 @@ class _Encoded:
         location = (n_events, 2) if self._location is None else self._location.shape
         if (
             (len(self._offsets), len(self._starts), len(self._crcs)) != (n_events + 1, n_blocks + 1, n_blocks)
-            or (int(self._starts[-1]), location) != (len(self._attributes), (n_events, 2))
+            or (self._starts[-1], location) != (len(self._attributes), (n_events, 2))
             or self._attributes.dtype != vocabulary.packed_dtype
         ):
             raise StorageError(f"{self._path}: its encoded columns do not fit each other; compile the events again")
@@ -132,11 +135,11 @@ class _Encoded:
     def _attribute(self, event: int) -> int:
         block = min(event // BLOCK_EVENTS, len(self._starts) - 1)
         at = min(block * BLOCK_EVENTS, self.n_events)
-        return int(self._starts[block]) + (int(self._offsets[event]) - int(self._offsets[at])) % 2**32
+        return self._starts[block] + (int(self._offsets[event]) - int(self._offsets[at])) % 2**32
 
     def _check(self, block: int) -> None:
         start, stop = block * BLOCK_EVENTS, min((block + 1) * BLOCK_EVENTS, self.n_events)
-        extent = (start, stop, int(self._starts[block]), int(self._starts[block + 1]))
+        extent = (start, stop, self._starts[block], self._starts[block + 1])
         found, expected = _checksum(self._offsets, self._attributes, self._location, extent), int(self._crcs[block])
         if found != expected:
             raise StorageError(
@@ -169,8 +172,8 @@ class EventTable:
         self.n_events = int(reader.attribute("n_events"))
         self.encoded_for_vocabulary = reader.attribute("vocabulary") == vocabulary.digest
         rows = [self.n_events] if reader.rows is None else reader.rows
-        self._bounds = offsets_of(np.array(rows, np.int64))
-        if int(self._bounds[-1]) != self.n_events:
+        self._bounds = [0, *accumulate(int(n) for n in rows)]
+        if self._bounds[-1] != self.n_events:
             raise StorageError(f"{reader.path}: its parts hold {self._bounds[-1]} events, expected {self.n_events}")
         self._encoded: list[_Encoded] = []
         if self.encoded_for_vocabulary:
@@ -222,7 +225,7 @@ class EventTable:
     def ids(self) -> Iterator[str | None]:
         """The publisher's id of every event, in order; None for an event without one."""
         for part, source in enumerate(self._reader.sources):
-            n = int(self._bounds[part + 1] - self._bounds[part])
+            n = self._bounds[part + 1] - self._bounds[part]
             if "ids/data" in source:
                 yield from (i.decode() or None for i in Strings(source.array("ids/data"), source.array("ids/offsets")))
             else:
@@ -237,7 +240,7 @@ class EventTable:
         """The raw columns of one part, read and checked."""
         raw = self._raw.get(part)
         if raw is None:
-            raw = _read_raw(self._reader.sources[part], int(self._bounds[part + 1] - self._bounds[part]))
+            raw = _read_raw(self._reader.sources[part], self._bounds[part + 1] - self._bounds[part])
             self._raw = {part: raw}  # only the last one is kept: memory stays bounded
         return raw
 
@@ -245,12 +248,13 @@ class EventTable:
         """The range as (part, first, last) with positions inside the part."""
         if not 0 <= start <= stop <= self.n_events:
             raise IndexError(f"events {start} to {stop} of {self.n_events}")
-        found = []
-        for part in range(len(self._bounds) - 1):
-            begin, end = int(self._bounds[part]), int(self._bounds[part + 1])
-            first, last = max(start, begin), min(stop, end)
-            if first < last:
-                found.append((part, first - begin, last - begin))
+        found, part = [], bisect.bisect(self._bounds, start) - 1
+        while start < stop:
+            begin, end = self._bounds[part], self._bounds[part + 1]
+            if start < end:  # a part may be empty
+                found.append((part, start - begin, min(stop, end) - begin))
+                start = end
+            part += 1
         return found or [(0, 0, 0)]
 
 

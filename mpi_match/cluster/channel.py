@@ -128,12 +128,11 @@ class _Transfer:
     n_open: int
     then: Callable[[], None] | None
 
-    def done(self) -> bool:
+    def done(self) -> None:
         """One more piece is; its request is used up."""
         self.n_open -= 1
         if self.n_open == 0 and self.then is not None:
             self.then()
-        return False
 
 
 @dataclass
@@ -144,34 +143,42 @@ class _Ear:
     letter: Array
     hear: Callable[[Array], bool]
 
-    def done(self) -> bool:
-        """A letter is there."""
-        listening = self.hear(self.letter.copy())
-        if listening:
-            self.request.Start()
-        else:
-            self.request.Free()
-        return listening
-
 
 class _Peer:
-    """What is under way to and from one rank: requests, and beside each who waits for it."""
+    """What is under way to and from one rank: the receive for its letters, and transfers, a request for each piece."""
 
     def __init__(self) -> None:
+        self.ear: _Ear | None = None
         self.requests: list[MPI.Request] = []
-        self.owners: list[_Transfer | _Ear] = []
+        self.owners: list[_Transfer] = []
         self.beating = False
+
+    def __len__(self) -> int:
+        return len(self.requests) + (self.ear is not None)
+
+    def add(self, request: MPI.Request, owner: _Transfer) -> None:
+        """One more piece of a transfer."""
+        self.requests.append(request)
+        self.owners.append(owner)
 
     def poll(self) -> bool:
         """Let MPI work and call what was waiting for what is done.  Raises MPI.Exception when a request has failed."""
-        done = MPI.Request.Testsome(self.requests) if self.requests else None
-        if not done:
-            return False
-        gone = [i for i in done if not self.owners[i].done()]
-        if gone:
-            self.requests = [request for i, request in enumerate(self.requests) if i not in gone]
-            self.owners = [owner for i, owner in enumerate(self.owners) if i not in gone]
-        return True
+        busy = False
+        ear = self.ear
+        if ear is not None and ear.request.Test():
+            busy = True
+            if ear.hear(ear.letter.copy()):
+                ear.request.Start()
+            else:
+                ear.request.Free()
+                self.ear = None
+        if self.requests and (done := MPI.Request.Testsome(self.requests)):
+            busy = True
+            for i in done:
+                self.owners[i].done()
+            self.requests = [request for i, request in enumerate(self.requests) if i not in done]
+            self.owners = [owner for i, owner in enumerate(self.owners) if i not in done]
+        return busy
 
 
 class Traffic:
@@ -201,9 +208,7 @@ class Traffic:
         except MPI.Exception as error:
             self._lose(source, error)
             return
-        peer = self._peer(source)
-        peer.requests.append(request)
-        peer.owners.append(_Ear(request, letter, hear))
+        self._peer(source).ear = _Ear(request, letter, hear)
 
     def write(self, words: Order | Answer, body: Sequence[Array], to: int, then: Callable[[], None] | None = None) -> None:
         """Start sending a letter and its body of contiguous arrays, which must not change until `then`."""
@@ -211,11 +216,19 @@ class Traffic:
             if then is not None:
                 then()  # MPI has not seen the arrays
             return
-        inline = sum(array.nbytes for array in body) <= INLINE_BYTES
-        letter = b"".join([_WORDS.pack(*words), *(array.data for array in body if inline)])
-        sent = then if inline else None
-        self._start(to, letter, [letter], sent, lambda piece: self._comm.Isend([piece, MPI.BYTE], to, Tag.LETTER))
-        if not inline:
+        letter = _WORDS.pack(*words)
+        if sum([array.nbytes for array in body]) <= INLINE_BYTES:
+            letter = b"".join([letter, *[array.tobytes() for array in body]])
+            body = ()
+            if then is not None:
+                then()  # the letter is a copy
+        try:
+            request = self._comm.Isend([letter, MPI.BYTE], to, Tag.LETTER)
+            if not request.Test():  # a letter usually is gone at once
+                self._peer(to).add(request, _Transfer(letter, 1, None))
+        except MPI.Exception as error:
+            self._lose(to, error)
+        if body:
             self._start(to, body, _cut(body), then, lambda piece: self._comm.Isend([piece, MPI.BYTE], to, Tag.BODY))
 
     def read(self, body: Sequence[Array], source: int, then: Callable[[], None]) -> None:
@@ -244,11 +257,11 @@ class Traffic:
 
     def __len__(self) -> int:
         """Pieces under way, receives that nobody has sent to yet among them."""
-        return sum(len(peer.requests) for peer in self._peers.values())
+        return sum(len(peer) for peer in self._peers.values())
 
     def under_way(self, rank: int) -> int:
         """How many of them are to or from a rank."""
-        return len(self._peers[rank].requests) if rank in self._peers else 0
+        return len(self._peers[rank]) if rank in self._peers else 0
 
     def poll(self, looks: int = 1) -> bool:
         """Let MPI work; call what was waiting for what is done.  True when something was, or a rank was found to be lost, in
@@ -258,7 +271,8 @@ class Traffic:
             busy = False
             for rank, peer in self._peers.items():
                 try:
-                    busy |= peer.poll()
+                    if peer.poll():
+                        busy = True
                 except MPI.Exception as error:
                     self._lose(rank, error)
                     busy = True
@@ -280,11 +294,10 @@ class Traffic:
         try:
             for piece in cut:
                 request = begin(piece)
-                if request.Test():  # a letter usually is gone at once
+                if request.Test():
                     transfer.done()
                 else:
-                    peer.requests.append(request)
-                    peer.owners.append(transfer)
+                    peer.add(request, transfer)
         except MPI.Exception as error:
             self._lose(rank, error)
 

@@ -47,7 +47,7 @@ class ReadAhead(Generic[T]):
         if n_threads is None:
             n_threads = n_readers()
         self._executor = ThreadPoolExecutor(n_threads, "feed") if n_threads else None
-        self._ready: dict[int, Future[T]] = {}
+        self._ready: dict[int, Future[T] | _Done[T]] = {}
 
     def __enter__(self) -> ReadAhead[T]:
         return self
@@ -60,8 +60,8 @@ class ReadAhead(Generic[T]):
         """Have these read; those asked for before are not read again."""
         for batch in batches:
             if batch not in self._ready:
-                submit = _done_now if self._executor is None else self._executor.submit
-                self._ready[batch] = submit(self._read, batch)
+                executor = self._executor
+                self._ready[batch] = _Done(self._read, batch) if executor is None else executor.submit(self._read, batch)
 
     def is_ready(self, batch: int) -> bool:
         """Would `take` return (or raise) at once?"""
@@ -72,14 +72,25 @@ class ReadAhead(Generic[T]):
         return self._ready.pop(batch).result()
 
 
-def _done_now(read: Callable[[int], T], batch: int) -> Future[T]:
-    """As an executor's `submit`, but done when it returns."""
-    future: Future[T] = Future()
-    try:
-        future.set_result(read(batch))
-    except Exception as error:
-        future.set_exception(error)
-    return future
+class _Done(Generic[T]):
+    """What an executor's `submit` would return, read at once; a `Future` has locks, which take longer to make than this."""
+
+    def __init__(self, read: Callable[[int], T], batch: int) -> None:
+        self._error: Exception | None = None
+        try:
+            self._found = read(batch)
+        except Exception as error:
+            self._error = error
+
+    def done(self) -> bool:
+        """Yes."""
+        return True
+
+    def result(self) -> T:
+        """What was read.  Raises what reading it raised."""
+        if self._error is not None:
+            raise self._error
+        return self._found
 
 
 class Buffers:

@@ -5,8 +5,9 @@
     answers' thread   writes what the dispatcher lets go
 
 Short batches are read and written by the main thread.  What the worker waits for is done first then: when an answer comes,
-the next batch is sent, the answer written, and the batch after the next one read; between any two of these, which take
-longer than a short trip, the main thread looks for the next answer.
+the next batch is sent, and the one after that read, with a look for the next answer in between.  That takes about as long as
+a short trip, and to write an answer would take as long again; so answers are written every few milliseconds, all that have
+come since in one go.
 
 Memory is bounded by credits: a buffer is taken when a batch may be sent and given back when it has been; answers wait for
 earlier ones only within the dispatcher's window, and a few (`WriteBehind`) for being written.
@@ -52,7 +53,8 @@ _WRITTEN = np.dtype(np.int64)
 BAD_INPUT = 3
 """Exit code of what no other worker would do better."""
 LOOK_S = 5e-3
-"""How often to look for what goes wrong: not between any two answers, which may be some microseconds apart."""
+"""How often to look for what goes wrong, and to write short answers: not between any two of them, which may be some
+microseconds apart."""
 SIGN_OF_LIFE_S = 5.0
 """How often workers are told that there is a master."""
 MEETING_S = 30.0
@@ -111,6 +113,7 @@ class Master:
         self._workers = range(1, comm.size)
         options = job.options
         self._short = options.short_batches
+        self._n_ahead = len(self._workers) + (0 if self._short else READERS)
         self._dispatcher = Dispatcher(
             job.n_batches,
             job.division.groups,
@@ -139,6 +142,9 @@ class Master:
         self._absent: list[int] = []
         self._gone: set[int] = set()
         self._lost: set[int] = set()
+        self._group: list[_Body] = []
+        self._group_first = self._group_end = 0
+        self._in_groups = self._short and options.results == "master" and len(job.division.groups[0]) == 1
         self._next_look = 0.0
         self._next_sign = time.monotonic() + SIGN_OF_LIFE_S
 
@@ -184,19 +190,26 @@ class Master:
         return summary
 
     def _match(self) -> None:
+        try:
+            self._match_all()
+        finally:
+            self._write_group()
+
+    def _match_all(self) -> None:
         backoff = self._backoff
         for worker in self._absent:
             self._lose(worker, f"it was not ready {MEETING_S:.0f} s after the others")
         self._obey(self._dispatcher.start())
         while not self._dispatcher.finished:
             busy = self._traffic.poll(backoff.looks)
-            while self._arrived:
+            for _ in range(len(self._arrived)):  # and not those that come meanwhile, without end
                 self._obey(self._take(self._arrived.popleft()))
-            busy |= self._send_ready()
+            busy |= self._send_ready() or bool(self._arrived)
             now = time.monotonic()
             if now >= self._next_look:
                 self._next_look = now + LOOK_S
                 self._look_around(now)
+                self._write_group()
             if busy:
                 backoff.reset()
             else:
@@ -214,11 +227,10 @@ class Master:
         for instruction in instructions:
             match instruction:
                 case Emit(batch, attempt):
-                    self._written.put((batch, self._parts.pop((batch, attempt))))
-                    if self._short:
-                        self._traffic.poll()
+                    self._emit(batch, self._parts.pop((batch, attempt)))
                 case Quarantine(batch):
                     self._job.standing.happened("quarantined", batch=batch)
+                    self._write_group()
                     self._written.put((batch, {}))
                 case Drop(batch, attempt):
                     self._give_back(self._parts.pop((batch, attempt)))
@@ -226,10 +238,9 @@ class Master:
                     self._written.finish()
                     start, _ = self._job.extent(self._dispatcher.n_emitted)
                     raise ClusterError("; ".join([f"{why}: the events from {start} on have no answers", *self._failures]), 4)
-        for batch in self._dispatcher.upcoming(len(self._workers) + READERS):
-            self._feed.want([batch])
-            if self._short:
-                self._traffic.poll()
+        if self._short:
+            self._traffic.poll()
+        self._feed.want(self._dispatcher.upcoming(self._n_ahead))
 
     # What goes wrong
 
@@ -279,6 +290,8 @@ class Master:
     def _read(self, batch: int) -> tuple[Array, Array]:
         """Wire form of a batch, and the buffer it lies in; runs in the feed's thread."""
         events = self._job.events.batch(*self._job.extent(batch))
+        if self._short:
+            self._traffic.poll()
         buffer = self._wires.take(events.wire_bytes)
         return events.to_wire(buffer), buffer
 
@@ -303,18 +316,19 @@ class Master:
 
     def _send(self, worker: int, batch: int, attempt: int, wire: Array, given_back: Callable[[], None]) -> None:
         self._sent_at[worker, batch, attempt] = time.perf_counter()
-        self._job.standing.sent(worker, batch, len(wire))
-        if attempt:
-            self._job.standing.happened("resent", worker, batch)
         afresh = self._job.is_past(batch, self._known.get(worker))
         if afresh:
             del self._known[worker]
-        patience_s = self._job.options.setup_limit if worker in self._loading else self._opening_s if afresh else 0
-        self._deadlines.sent(worker, batch, attempt, patience_s)
-        self._loading.discard(worker)
         changes = self._changes_for(worker, batch)
         order = Order(Do.MATCH_AFRESH if afresh else Do.MATCH, batch, attempt, len(changes), len(wire))
         self._traffic.write(order, [changes, wire], worker, given_back)
+        # What follows the worker need not wait for.
+        patience_s = self._job.options.setup_limit if worker in self._loading else self._opening_s if afresh else 0
+        self._deadlines.sent(worker, batch, attempt, patience_s)
+        self._loading.discard(worker)
+        self._job.standing.sent(worker, batch, order.n_events)
+        if attempt:
+            self._job.standing.happened("resent", worker, batch)
 
     def _load(self, load: Load) -> None:
         """A worker is to have another part of the table, and to be told of all changes to it."""
@@ -335,6 +349,8 @@ class Master:
 
         It is told of all changes, each once and in order, and from the beginning when it has to open its engine afresh.
         """
+        if self._job.options.changes is None:
+            return _NOTHING
         changes = self._job.changes_for(batch, self._known.get(worker))
         _, self._known[worker] = self._job.extent(batch)
         return _NOTHING if changes is None else changes.to_wire()
@@ -343,20 +359,18 @@ class Master:
 
     def _hear(self, worker: int, letter: Array) -> bool:
         answer = Answer(*words_of(letter))
-        if answer.kind == Said.GONE:
-            self._gone.add(worker)
-            return False
-        if answer.kind == Said.READY:
-            self._ready.add(worker)
-            return True
-        if answer.kind == Said.FAILED:
+        if answer.kind == Said.MATCHES:
+            sizes = answer.n_events * self._count_dtype.itemsize, answer.n_ids * self._id_dtype.itemsize
+            self._receive(letter, sizes, worker, lambda body: self._arrive(worker, answer, body))
+        elif answer.kind == Said.WRITTEN:
+            self._receive(letter, (0, 3 * _WRITTEN.itemsize), worker, lambda body: self._arrive(worker, answer, body))
+        elif answer.kind == Said.FAILED:
             self._receive(letter, (0, answer.n_ids), worker, lambda body: self._fail(worker, answer, body))
-            return True
-        sizes = answer.n_events * self._count_dtype.itemsize, answer.n_ids * self._id_dtype.itemsize
-        if answer.kind == Said.WRITTEN:
-            sizes = 0, 3 * _WRITTEN.itemsize
-        self._receive(letter, sizes, worker, lambda body: self._arrive(worker, answer, body))
-        return True
+        elif answer.kind == Said.READY:
+            self._ready.add(worker)
+        elif answer.kind == Said.GONE:
+            self._gone.add(worker)
+        return answer.kind != Said.GONE
 
     def _receive(self, letter: Array, sizes: tuple[int, int], worker: int, then: Callable[[_Body], None]) -> None:
         """Call `then` with the two parts of a letter's body, when they are here."""
@@ -388,6 +402,28 @@ class Master:
             self._job.standing.happened("dropped", worker, batch)
             self._give_back({worker: body})
         return self._dispatcher.answered(worker, batch, attempt)
+
+    def _emit(self, batch: int, parts: dict[int, _Body]) -> None:
+        """The answers of the next batch are to be written: by their thread, or with the group that they belong to."""
+        if not self._in_groups:
+            self._written.put((batch, parts))
+            return
+        start, stop = self._job.extent(batch)
+        if start != self._group_end:
+            self._write_group()
+        if not self._group:
+            self._group_first = batch
+        self._group += parts.values()
+        self._group_end = stop
+
+    def _write_group(self) -> None:
+        """Write short answers to events that follow each other, if there are any."""
+        if self._group:
+            group, self._group = self._group, []
+            counts, ids = b"".join([body.first.data for body in group]), b"".join([body.second.data for body in group])
+            self._job.write(self._group_first, np.frombuffer(counts, self._count_dtype), np.frombuffer(ids, self._id_dtype))
+            for body in group:
+                self._give_back({0: body})
 
     def _write(self, answers: tuple[int, dict[int, _Body]]) -> None:
         """The answers of the next batch, from the members of a group, or none; runs in the answers' thread."""

@@ -122,9 +122,10 @@ class Worker:
     def _obey(self, letter: Array) -> bool:
         self._silence.broken()
         order = Order(*words_of(letter))
-        if order.kind == Do.WAIT:
-            return True
-        if order.kind not in (Do.MATCH, Do.MATCH_AFRESH, Do.LOAD):
+        afresh = order.kind == Do.MATCH_AFRESH
+        if not afresh and order.kind != Do.MATCH and order.kind != Do.LOAD:
+            if order.kind == Do.WAIT:
+                return True
             self._last = order
             return False
         turn = self._n_received
@@ -135,7 +136,7 @@ class Worker:
             self._traffic.read([parcel.wire], MASTER, lambda: self._take(turn, parcel))
             return True
         n_changes, n_bytes = order.n_changes, order.n_changes + order.n_events
-        inline, afresh = inline_body(letter, n_bytes), order.kind == Do.MATCH_AFRESH
+        inline = inline_body(letter, n_bytes)
         if inline is not None:
             events = self._events(order.number, inline[n_changes:])
             self._take(turn, Received(order.number, order.attempt, afresh, inline[:n_changes], events, None))

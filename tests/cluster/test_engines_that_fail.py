@@ -11,6 +11,7 @@ from mpirun import alone, execute, launch, needs_mpirun, said
 from run_inputs import Inputs, plain_events
 
 from mpi_match.event_table import save_events
+from mpi_match.journal_file import JournalFile, journal_of
 from mpi_match.table import Table
 
 
@@ -57,17 +58,22 @@ def test_a_run_without_a_worker_that_works_is_incomplete(plain: tuple[Path, Path
 
 @pytest.mark.mpi
 @needs_mpirun
+@pytest.mark.parametrize("size", [5, 20])
 @pytest.mark.parametrize("ranks", [2, 5])
 def test_a_batch_that_every_engine_fails_on_is_set_aside(
-    ranks: int, plain: tuple[Path, Path, bytes], tmp_path: Path
+    ranks: int, size: int, plain: tuple[Path, Path, bytes], tmp_path: Path
 ) -> None:
     table, events, _ = plain
     output = tmp_path / "matches.h5"
-    done = execute(launch(ranks, table, events, output, "engine=picky", "batch=20"))
+    done = execute(launch(ranks, table, events, output, "engine=picky", f"batch={size}"))
     assert done.returncode == 4
-    assert said(done).count("matching events 140 to 160: ZeroDivisionError: I do not like event 150") == min(ranks - 1, 3)
-    assert said(done).splitlines()[-1].startswith("no answers for the events 140 to 160")
+    first = 150 // size * size
+    failed = f"matching events {first} to {first + size}: ZeroDivisionError: I do not like event 150"
+    assert said(done).count(failed) == min(ranks - 1, 3)
+    assert said(done).splitlines()[-1].startswith(f"no answers for the events {first} to {first + size}")
     assert not output.exists()
+    kept = JournalFile.look(journal_of(output))
+    assert kept.unanswered() == kept.set_aside() == [(first, first + size)]
 
 
 @pytest.mark.mpi

@@ -212,7 +212,7 @@ def wait_for_answers(output: Path) -> None:
 @pytest.mark.mpi
 @needs_mpirun
 def test_killed_masters_leave_no_trace_in_the_answers(tmp_path: Path) -> None:
-    found = kill_masters(3, 3, tmp_path, n_events=400, seed=1, longest_s=0.3)
+    found = kill_masters(3, 3, tmp_path, n_events=1500, seed=1, longest_s=0.3)
     assert found["kills"] >= 3
     assert found["right"], found
     assert any(found["resumed"])
@@ -221,7 +221,7 @@ def test_killed_masters_leave_no_trace_in_the_answers(tmp_path: Path) -> None:
 
 
 def test_a_killed_run_of_one_process_leaves_no_trace_in_the_answers(tmp_path: Path) -> None:
-    found = kill_masters(3, 1, tmp_path, n_events=400, seed=2, longest_s=0.3)
+    found = kill_masters(3, 1, tmp_path, n_events=1500, seed=2, longest_s=0.3)
     assert found["kills"] >= 3
     assert found["right"], found
     assert any(found["resumed"])

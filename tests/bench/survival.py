@@ -72,7 +72,12 @@ def row_of(found: Record) -> str:
     match found["what"]:
         case "workers killed":
             least, most = found["workers"]
-            happened = f"SIGKILL to 1 to W − 1 of W workers, {least} to {most}; SIGSTOP to another for up to 5 s"
+            of = (
+                ""
+                if found.get("placement", "replicate") == "replicate"
+                else f" of a run with `--placement {found['placement']}`"
+            )
+            happened = f"SIGKILL to 1 to W − 1 of W workers, {least} to {most},{of} and SIGSTOP to another for up to 5 s"
             often = f"{found['kills']}, and {found['stops']} stops, in {found['runs']} runs"
             noticed = f"noticed after {found['noticed_ms']['p50']:.0f} ms in the middle"
             counts = (f"{found[what]} {what}" for what in ("lost", "doubled", "wrong"))

@@ -1,6 +1,7 @@
 """Runs whose workers are killed at random moments: does every event get its answer, once?
 
-    python tests/bench/worker_kills.py [--kills 500] [--stops 50] [--workers 2 5] [--seed 1] [--limit 120] [-o records.jsonl]
+    python tests/bench/worker_kills.py [--kills 500] [--stops 50] [--workers 2 5] [--seed 1] [--limit 120]
+                                         [--placement replicate] [-o records.jsonl]
 
 Run after run is started, as a user would, under `mpirun --with-ft ulfm`, with one master and a random number of workers.
 From when matching begins until it would end undisturbed, 1 to W - 1 of the W workers are killed (SIGKILL), each at a moment
@@ -46,6 +47,7 @@ from bench.survival import record, write
 from mpi_match.matches import MatchesFile
 
 LONGEST_STOP_S, DEADLINE_S = 5.0, 2.0
+How = tuple[str, ...]
 LOST = re.compile(r"rank (\d+) is lost")
 
 
@@ -90,13 +92,13 @@ class Tally:
 
 
 def one_run(
-    files: Files, tally: Tally, rng: random.Random, n_workers: int, horizon_s: float, limit_s: float, *, stop: bool
+    files: Files, tally: Tally, rng: random.Random, n_workers: int, horizon_s: float, limit_s: float, how: How, *, stop: bool
 ) -> float:
     """A run in which some workers are killed, and perhaps another is stopped for a while.  Returns how long it matched."""
     output = files.table.parent / f"matches-{tally.counts['runs']}.h5"
-    deadline = ("--deadline", str(DEADLINE_S)) if stop else ()
+    more = (*how, "--deadline", str(DEADLINE_S)) if stop else how
     killed: dict[int, float] = {}
-    with Run.of(files, output, n_workers, *deadline) as run:
+    with Run.of(files, output, n_workers, *more) as run:
         begun, pids = run.begun(limit_s), run.pids()
         spared = 2 if stop else 1  # one that is neither killed nor stopped
         victims = rng.sample(range(1, n_workers + 1), rng.randint(1, n_workers - spared))
@@ -122,10 +124,10 @@ def one_run(
     return matched_s
 
 
-def undisturbed_s(files: Files, n_workers: int, limit_s: float) -> float:
+def undisturbed_s(files: Files, n_workers: int, limit_s: float, how: How) -> float:
     """How long matching takes when nobody is killed; it must succeed."""
     output = files.table.parent / "undisturbed.h5"
-    with Run.of(files, output, n_workers) as run:
+    with Run.of(files, output, n_workers, *how) as run:
         begun = run.begun(limit_s)
         matched_s = run.ended(limit_s) - begun
         assert run.wait(limit_s), "an undisturbed run hangs"
@@ -134,8 +136,10 @@ def undisturbed_s(files: Files, n_workers: int, limit_s: float) -> float:
     return matched_s
 
 
-def measure(n_kills: int, n_stops: int, workers: tuple[int, int], seed: int, limit_s: float, directory: Path) -> Tally:
-    """Runs until so many kills and stops have met somebody, or Ctrl-C."""
+def measure(
+    n_kills: int, n_stops: int, workers: tuple[int, int], seed: int, limit_s: float, directory: Path, how: How = ()
+) -> Tally:
+    """Runs with the options `how` until so many kills and stops have met somebody, or Ctrl-C."""
     files, rng, tally = Files.make(directory), random.Random(seed), Tally()
     horizons: dict[int, float] = {}
     counts = tally.counts
@@ -143,9 +147,9 @@ def measure(n_kills: int, n_stops: int, workers: tuple[int, int], seed: int, lim
         while counts["kills"] < n_kills or counts["stops"] < n_stops:
             n_workers = rng.randint(*workers)
             if n_workers not in horizons:
-                horizons[n_workers] = undisturbed_s(files, n_workers, limit_s)
+                horizons[n_workers] = undisturbed_s(files, n_workers, limit_s, how)
             stop, horizon_s = counts["stops"] < n_stops and n_workers > 2, horizons[n_workers]
-            matched_s = one_run(files, tally, rng, n_workers, horizon_s, limit_s, stop=stop)
+            matched_s = one_run(files, tally, rng, n_workers, horizon_s, limit_s, how, stop=stop)
             horizons[n_workers] = min(horizon_s, matched_s)  # the machine may have been busy before
             sys.stderr.write(f"{tally.record()}\n")
     return tally
@@ -158,13 +162,15 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs=2, default=(2, 5), metavar=("LEAST", "MOST"))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--limit", type=float, default=120.0, help="seconds that a run may take")
+    parser.add_argument("--placement", default="replicate", help="that of the runs")
     parser.add_argument("-o", "--output", type=Path, help="append the record to this file too")
     options = parser.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="worker-kills-") as directory:
         least, most = options.workers
-        tally = measure(options.kills, options.stops, (least, most), options.seed, options.limit, Path(directory))
-    how = {"workers": [least, most], "seed": options.seed}
+        placed = ("--placement", options.placement)
+        tally = measure(options.kills, options.stops, (least, most), options.seed, options.limit, Path(directory), placed)
+    how = {"workers": [least, most], "placement": options.placement, "seed": options.seed}
     write(record("workers killed", began, **how, **tally.record()), options.output)
     sys.exit(not tally.good)
 

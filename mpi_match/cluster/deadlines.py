@@ -1,7 +1,7 @@
 """How long the master waits for a worker: the clock that the dispatcher does not have.
 
     sent, or the answer before it ── limit_s ──► overdue    the batch goes to another worker too; the answer may still come
-    only overdue workers are busy ── limit_s ──► hopeless   those who owe an answer are taken for dead
+    only overdue workers are busy ── limit_s ──► hopeless   they are taken for dead
 
 An MPI with fault tolerance says who died; this works without, and also for a worker that was stopped, or sits behind a cut
 cable.  Nobody can tell a dead worker from a slow one by waiting, so waiting too short must be harmless: a batch that is

@@ -237,14 +237,21 @@ class Dispatcher:
     def silent(self) -> list[int]:
         """The workers that owe an answer, if the run cannot go on before one of them answers or is lost.
 
-        Empty while a batch is with a group that is not late.
+        Empty while a batch is with a group that is not late.  In a group that is, only members that are late themselves: the
+        others are at work, or load a part, and are those who can take the part of the late ones.
         """
         if self.finished:
             return []
         for group in self._groups:
             if not group.overdue and any(not trial.in_vain for trial in group.held.values()):
                 return []
-        owing = {worker for group in self._groups for trial in group.held.values() for worker in trial.missing}
+        owing = {
+            worker
+            for group in self._groups
+            for trial in group.held.values()
+            for worker in trial.missing
+            if not group.overdue or worker in group.overdue
+        }
         return sorted(owing)
 
     def upcoming(self, n: int) -> list[int]:

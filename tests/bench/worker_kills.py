@@ -73,6 +73,7 @@ class Tally:
             self.counts["hangs"] += 1
         elif run.process.returncode:
             self.failed.append(f"exit code {run.process.returncode}: {run.said[-1][1] if run.said else 'nothing said'}")
+            sys.stderr.write("".join(f"    {at:.2f} {line}\n" for at, line in run.said))
         elif run.output.read_bytes() != files.expected.read_bytes():
             found, expected = (MatchesFile.load(path).matches for path in (run.output, files.expected))
             difference = len(found) - len(expected)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from mpi_match.cluster.dispatch import Dispatcher, Drop, Emit, GiveUp, Instruction, Quarantine, Send
 from mpi_match.cluster.launcher import Launch, found_in, singleton_refusal
+from mpi_match.cluster.regrouping import Load
 
 
 def sends(*pairs: tuple[int, int]) -> list[Instruction]:
@@ -334,6 +335,19 @@ def test_silent_are_those_that_the_run_cannot_go_on_without() -> None:
     assert dispatcher.silent == [1, 2]
     dispatcher.answered(2, 1, 0)
     assert dispatcher.silent == []
+
+
+def test_who_waits_beside_a_silent_member_is_not_silent() -> None:
+    """It may be loading, or slow: whoever is taken for dead here is not there to take the part of the other."""
+    dispatcher = Dispatcher(9, [[1, 2]], credits=2)
+    dispatcher.start()
+    dispatcher.overdue(1)
+    assert dispatcher.silent == [1]
+    dispatcher.overdue(2)
+    assert dispatcher.silent == [1, 2]
+    dispatcher.answered(2, 0, 0)
+    assert dispatcher.silent == [1]
+    assert Load(2, 0, keep=True) in dispatcher.lost(1)
 
 
 # Any order of answers

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import click
 import pytest
+from bench import survival
 from bench.results_rows import command_of, records_in, row_of, run_row_of, runs_in
 from mpirun import TIMEOUT_S
 
@@ -289,3 +290,31 @@ def test_the_results_are_the_records():
     commands_shown = re.findall(r"^\$ (mpi-match bench .*)$", section, re.MULTILINE)
     assert {command_of(rows[row]) for row in shown} == set(commands_shown)
     assert not [row for row in shown if not rows[row]["checked"] or rows[row]["commit"].endswith("-dirty")]
+
+
+def rows_under(columns: str, page: str) -> list[str]:
+    """The rows of the table with this head."""
+    return re.findall(r"^\|.*$", page.split(f"\n{columns}\n")[1].split("\n\n")[0], re.MULTILINE)[1:]
+
+
+def test_what_was_survived_is_in_the_records():
+    files = sorted((REPOSITORY / "tests/bench/records").glob("*.jsonl"))
+    kills = [record for path in files for record in survival.records_in(path) if record["what"] != "what survives"]
+    assert rows_under(survival.COLUMNS, README) == [*map(survival.row_of, kills)]
+    assert {record["what"] for record in kills} == {"workers killed", "masters killed", "hosts killed"}
+    assert not [record for record in kills if record["commit"].endswith("-dirty")]
+
+
+def test_a_record_of_what_was_not_survived_says_so():
+    same = {"mpi": "mpirun (Open MPI) 5.0.11", "commit": "abc", "kills": 9, "runs": 2, "hangs": 1, "right": False}
+    row = survival.row_of({"what": "masters killed", "ranks": 3, **same})
+    assert row == (
+        "| SIGKILL to the master of a run of 3 ranks, then `--resume` (Open MPI 5.0.11) | 9 in 2 runs "
+        "| 2 times NOT the bytes of an undisturbed run; 1 hangs | `abc` |"
+    )
+    assert survival.cell_of(["resumes"] * 3) == "resumes"
+    assert survival.cell_of(["resumes", "lost", "resumes"]) == "2 × resumes, 1 × lost"
+    outcomes = [{"flags": "", "what": "worker killed", "outcomes": ["resumes"]}]
+    hosts = {"what": "hosts killed", "flags": "", "outcomes": ["resumes"], **same}
+    (row,) = survival.launcher_rows([{"what": "what survives", "outcomes": outcomes, **same}, hosts])
+    assert row == "| Open MPI 5.0.11 | resumes | resumes | `abc` |"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 def spark() -> Iterator[SparkSession]:
     from spark_prep.session import session
 
+    handler = signal.getsignal(signal.SIGINT)
     running = session("local[2,4]")
+    signal.signal(signal.SIGINT, handler)  # Spark put its own there, which the tests after these would find
     yield running
     running.stop()
 

@@ -14,7 +14,7 @@ import pytest
 from clock import Clock
 from hypothesis import HealthCheck, settings
 from mpirun import launchers_directory, without_ranks
-from schedule import Schedule, place_of
+from order import place_of
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -40,8 +40,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: place_of(item.nodeid))
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Schedule:
-    """Who does what in a parallel run."""
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Who does what in a parallel run; others need no xdist."""
+    from schedule import Schedule
+
     return Schedule(config, log)
 
 

@@ -42,10 +42,10 @@ def test_a_short_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 
 
 def test_memory_that_grows_ends_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = count(100 * MIB, MIB)
+    sizes = count(100 * MIB, 10 * MIB)
     monkeypatch.setattr(soak, "resident", lambda: next(sizes))
     with pytest.raises(SystemExit, match="memory is not flat"):
-        run_main(monkeypatch, "--engine", "reference")
+        run_main(monkeypatch, "--engine", "reference", "--batch-events", "20")
     record = json.loads(capsys.readouterr().out)
     assert not record["flat"]
     assert record["memory"]["resident"]["risen"] > 0.02 >= record["memory"]["engine"]["risen"]

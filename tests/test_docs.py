@@ -310,7 +310,7 @@ def test_a_record_of_what_was_not_survived_says_so():
     row = survival.row_of({"what": "masters killed", "ranks": 3, **same})
     assert row == (
         "| SIGKILL to the master of a run of 3 ranks, then `--resume` (Open MPI 5.0.11) | 9 in 2 runs "
-        "| 2 times NOT the bytes of an undisturbed run; 1 hangs | `abc` |"
+        "| 2 times NOT the bytes of an undisturbed run; 1 hang | `abc` |"
     )
     assert survival.cell_of(["resumes"] * 3) == "resumes"
     assert survival.cell_of(["resumes", "lost", "resumes"]) == "2 × resumes, 1 × lost"

@@ -78,18 +78,19 @@ def row_of(found: Record) -> str:
                 else f" of a run with `--placement {found['placement']}`"
             )
             happened = f"SIGKILL to 1 to W − 1 of W workers, {least} to {most},{of} and SIGSTOP to another for up to 5 s"
-            often = f"{found['kills']}, and {found['stops']} stops, in {found['runs']} runs"
+            often = f"{found['kills']}, and {found['stops']} stops, in {_many(found['runs'], 'run')}"
             noticed = f"noticed after {found['noticed_ms']['p50']:.0f} ms in the middle"
             counts = (f"{found[what]} {what}" for what in ("lost", "doubled", "wrong"))
-            came = f"of the events {', '.join(counts)}; {found['hangs']} hangs, {len(found['failed'])} failures; {noticed}"
+            ended = f"{_many(found['hangs'], 'hang')}, {_many(len(found['failed']), 'failure')}"
+            came = f"of the events {', '.join(counts)}; {ended}; {noticed}"
         case "masters killed":
             of = f"the master of a run of {found['ranks']} ranks" if found["ranks"] > 1 else "a run of one process"
             happened = f"SIGKILL to {of}, then `--resume`"
-            often = f"{found['kills']} in {found['runs']} runs"
+            often = f"{found['kills']} in {_many(found['runs'], 'run')}"
             came = _same_bytes(found)
         case "hosts killed":
             happened = f"a power cut to one of {found['hosts']} hosts after the other, under `supervise`"
-            often = f"{found['kills']} in {found['runs']} runs"
+            often = f"{found['kills']} in {_many(found['runs'], 'run')}"
             came = _same_bytes(found)
         case other:
             raise ValueError(f"no record of kills: {other}")
@@ -98,7 +99,11 @@ def row_of(found: Record) -> str:
 
 def _same_bytes(found: Record) -> str:
     right = "the bytes" if found["right"] else "NOT the bytes"
-    return f"{found['runs']} times {right} of an undisturbed run; {found['hangs']} hangs"
+    return f"{_many(found['runs'], 'time')} {right} of an undisturbed run; {_many(found['hangs'], 'hang')}"
+
+
+def _many(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 def version_of(found: Record) -> str:

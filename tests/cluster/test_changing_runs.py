@@ -55,6 +55,9 @@ def test_the_changes_make_a_difference(changing: Changing, tmp_path: Path) -> No
         (3, "batch=17 feed=file"),
         (2, "batch=1 feed=file"),
         (3, "batch=17 feed=shared"),
+        (3, "placement=shard batch=1"),
+        (5, "placement=hybrid groups=2 batch=17"),
+        (4, "placement=shard batch=64 piece_bytes=64"),
     ],
 )
 def test_every_event_sees_the_changes_before_it_and_no_others(

@@ -25,27 +25,6 @@ from mpi_match.table import Table
 pytestmark = [pytest.mark.mpi, needs_mpirun]
 
 
-@pytest.mark.parametrize(
-    ("ranks", "options"),
-    [
-        (2, "placement=shard batch=64"),
-        (3, "placement=shard batch=1 credits=1"),
-        (4, "placement=shard schedule=static batch=17 piece_bytes=64"),
-        (5, "placement=hybrid groups=2 batch=31"),
-        (5, "placement=hybrid groups=2 schedule=static batch=100 feed=file"),
-    ],
-)
-def test_any_placement_gives_the_same_bytes(
-    ranks: int, options: str, inputs: Inputs, expected: bytes, tmp_path: Path
-) -> None:
-    output = tmp_path / "matches.h5"
-    done = execute(launch(ranks, inputs.table, inputs.events, output, "engine=counting", *options.split()))
-    assert done.returncode == 0, done.stderr
-    assert said(done) == ""
-    assert output.read_bytes() == expected
-    assert json.loads(done.stdout)["workers"] == ranks - 1
-
-
 def test_any_placement_gives_the_same_filters(inputs: Inputs, tmp_path: Path) -> None:
     outputs = [tmp_path / f"{name}.h5" for name in ("alone", "shard", "hybrid")]
     how = (inputs.table, inputs.events), ("engine=counting", "batch=50", "filters=1")
@@ -59,24 +38,6 @@ def test_any_placement_gives_the_same_filters(inputs: Inputs, tmp_path: Path) ->
     first, *others = (output.read_bytes() for output in outputs)
     assert all(other == first for other in others)
     assert MatchesFile.load(outputs[0]).matches.n_matches > 1000
-
-
-@pytest.mark.parametrize(
-    ("ranks", "options"),
-    [
-        (3, "placement=shard batch=1"),
-        (5, "placement=hybrid groups=2 batch=17"),
-        (4, "placement=shard batch=64 piece_bytes=64"),
-    ],
-)
-def test_any_placement_sees_the_same_changes(
-    ranks: int, options: str, changing: Changing, expected_with_changes: bytes, tmp_path: Path
-) -> None:
-    output = tmp_path / "matches.h5"
-    files = (changing.table, changing.events, output, f"changes={changing.changes}")
-    done = execute(launch(ranks, *files, "engine=reference", *options.split()))
-    assert done.returncode == 0, done.stderr
-    assert output.read_bytes() == expected_with_changes
 
 
 def test_changed_filters_are_answered_by_their_numbers(changing: Changing, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Runs of one and of several ranks: the same bytes from all of them, whatever the batches, the schedule and the feed."""
+"""Runs of one and of several ranks: the same bytes from all of them, whatever batches, schedule, feed and placement."""
 
 from __future__ import annotations
 
@@ -41,12 +41,17 @@ from mpi_match.table import Table
         (2, "batch=1 feed=shared"),
         (4, "batch=31 feed=shared schedule=static"),
         (3, "batch=100 feed=shared piece_bytes=64"),
+        (2, "placement=shard batch=64"),
+        (3, "placement=shard batch=1 credits=1"),
+        (4, "placement=shard schedule=static batch=17 piece_bytes=64"),
         (3, "batch=17 feed=shared placement=shard"),
+        (5, "placement=hybrid groups=2 batch=31"),
+        (5, "placement=hybrid groups=2 schedule=static batch=100 feed=file"),
         (5, "batch=31 feed=file placement=hybrid groups=2"),
         (4, "batch=31 feed=file schedule=static credits=1"),
     ],
 )
-def test_any_ranks_batch_size_schedule_and_feed_give_the_same_bytes(
+def test_any_ranks_batch_size_schedule_feed_and_placement_give_the_same_bytes(
     ranks: int, options: str, inputs: Inputs, expected: bytes, tmp_path: Path
 ) -> None:
     output = tmp_path / "matches.h5"

@@ -23,4 +23,4 @@ export NUMBA_NUM_THREADS=${NUMBA_NUM_THREADS:-$((threads > 0 ? threads : 1))}
 mpi_find
 mpi_flags local
 mpi_match_run
-exec "$mpirun" "${mpi_args[@]}" -n $((workers + 1)) "${rank_command[@]}" "$@"
+mpi_start "$mpirun" "${mpi_args[@]}" -n $((workers + 1)) "${rank_command[@]}" "$@"

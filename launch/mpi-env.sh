@@ -5,6 +5,7 @@
 #   mpi_find            sets mpirun (a path) and mpi_flavour (openmpi | mpich)
 #   mpi_flags WHERE     sets mpi_args, the launcher's flags; WHERE is `local` or `hosts`
 #   mpi_match_run       sets rank_command, what each rank runs
+#   mpi_start ...       becomes the launcher
 #
 # To override: MPI_MATCH_PYTHON (interpreter), MPIRUN (launcher), MPIRUN_FLAGS (more flags for it, split at spaces).
 
@@ -103,4 +104,15 @@ mpi_match_run() {
     # shellcheck disable=SC2016  # expanded by the rank, on its own host
     local per_host='export NUMBA_CACHE_DIR="${NUMBA_CACHE_DIR:-$HOME/.cache/mpi-match/$(uname -n)}"; exec "$@"'
     rank_command=(bash -c "$per_host" rank "$python" -m mpi4py -m mpi_match run)
+}
+
+# Open MPI keeps its files in $TMPDIR/ompi.PID, and does not start where one that was killed has left them under the same number.
+# The launcher's number will be this shell's, so what is there now is another's: this one gets a directory of its own.
+mpi_start() {
+    local tmp=${TMPDIR:-${TEMP:-${TMP:-/tmp}}}
+    if [[ -e $tmp/ompi.$$ ]]; then
+        TMPDIR=$(mktemp -d "$tmp/mpi-match.XXXXXX") || fail "$tmp/ompi.$$ is a dead launcher's, and no other directory can be made beside it; set TMPDIR"
+        export TMPDIR
+    fi
+    exec "$@"
 }

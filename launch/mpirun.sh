@@ -57,4 +57,4 @@ if [[ $mpi_flavour == openmpi ]] && ((ranks > slots)); then
     mpi_args+=(--oversubscribe)
 fi
 mpi_match_run
-exec "$mpirun" --hostfile "$hostfile" "${mpi_args[@]}" -n "$ranks" "${rank_command[@]}" "$@"
+mpi_start "$mpirun" --hostfile "$hostfile" "${mpi_args[@]}" -n "$ranks" "${rank_command[@]}" "$@"

@@ -25,8 +25,8 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
 from mpi_match.cluster.deadlines import Deadlines
-from mpi_match.cluster.dispatch import MOST_VICTIMS, Dispatcher, Drop, Emit, GiveUp, Instruction, Quarantine, Send
-from mpi_match.cluster.regrouping import Load
+from mpi_match.cluster.dispatch import MOST_VICTIMS, Dispatcher
+from mpi_match.cluster.instructions import Drop, Emit, GiveUp, Instruction, Load, Quarantine, Send
 from mpi_match.cluster.round_trips import RoundTrips
 
 DEADLINE = 20.0

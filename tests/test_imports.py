@@ -173,10 +173,11 @@ def test_master_and_worker_are_strangers() -> None:
     assert not any(item.name.startswith("mpi_match.cluster.master") for item in worker)
 
 
-def test_the_dispatcher_is_pure() -> None:
+@pytest.mark.parametrize("module", ["dispatch", "groups", "instructions", "lanes", "regrouping"])
+def test_the_dispatcher_is_pure(module: str) -> None:
     """No MPI, no clock, no files, no threads: state in, decisions out."""
     allowed = {"__future__", "collections", "dataclasses", "enum", "typing", "mpi_match"}
-    found = {item.name for item in MODULES["mpi_match.cluster.dispatch"]}
+    found = {item.name for item in MODULES[f"mpi_match.cluster.{module}"]}
     assert {name.split(".")[0] for name in found} <= allowed
     assert not {name for name in found if layer_of(name) in ("engines", "cli", "tools")}
 

@@ -4,6 +4,9 @@
              answers written in event order ◄─ counts and ids ◄────
 
     dispatch       who gets which batch: pure state, no MPI, no clock
+    instructions   all that it can say
+    groups         which workers answer together, and what they hold
+    lanes          where batches wait until a group takes them
     placement      which filters a worker has: groups, and a table divided by work
     work           how much work a filter is
     division       the table of a run and its parts

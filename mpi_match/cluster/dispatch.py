@@ -1,28 +1,21 @@
 """Who gets which batch: the schedule of a run as a state machine.
 
-It knows no MPI, no clock and no buffer: what happened goes in, what to do comes out.  So every order of events can be
-tried in a test, and the master is left with doing what it is told.
+It knows no MPI, no clock and no buffer: what happened goes in, what to do comes out (`instructions`).  So every order of
+events can be tried in a test, and the master is left with doing what it is told.
 
     start()                   ─► [Send(worker 1, batch 0), Send(worker 2, batch 1), Send(worker 1, batch 2), ...]
     answered(worker 2, 1, 0)  ─► [Send(worker 2, batch 8), ...]
     answered(worker 1, 0, 0)  ─► [Send(worker 1, batch 9), Emit(batch 0), Emit(batch 1)]
     lost(worker 2)            ─► [Send(worker 1, batch 8, attempt 1), ...]
 
-Workers form *groups*.  A batch goes to one group, to all of its members, and the group has answered when all of them have.
-Batches wait in *lanes*.  With the dynamic schedule there is one lane that all groups take from, so the group that answers
-gets the next batch; with the static one each group has its own, and batch k is in lane k modulo their number.  From the lane
-of a group that is lost or late the others take.
-
-What goes wrong with a worker goes wrong with its group:
+Batches wait in `lanes`, and `groups` of workers take them from there, each the next when it has answered one.  What goes
+wrong with a worker goes wrong with its group:
 
     lost      it is dead, and its group is out; the batches that it held go to others
     overdue   it is silent; its batches are given to others too, and it gets no new ones until it answers again
     failed    its engine raised: the batch goes to another group; a group that fails twice in a row is out
 
 Of what is left of such groups, new ones are made (`regrouping`).
-
-So a batch may be sent several times, and a sending is an *attempt*, counted for each batch.  The first attempt that is
-answered counts, and what comes of the others is not wanted.
 
 A batch may itself be what kills.  The groups that died of a batch or failed on it are its *victims*; with three it is
 set aside, quarantined, and the run ends without its answers.  Bystanders that were held by the same workers must not share
@@ -42,116 +35,16 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from mpi_match.cluster.regrouping import Load, Room, Spares, any_room
+from mpi_match.cluster.groups import Batch, Group, Trial
+from mpi_match.cluster.instructions import Drop, Emit, GiveUp, Instruction, Load, Quarantine, Send
+from mpi_match.cluster.lanes import Lanes
+from mpi_match.cluster.regrouping import Room, Spares, any_room
 
 MOST_VICTIMS = 3
 """A batch that so many groups died of is quarantined."""
 MOST_FAILURES = 2
 """A group that fails so many times in a row is not asked again: its engine is broken, not the batch."""
-
-
-class Send(NamedTuple):
-    """Send a batch to a worker; sends of one attempt, to all members of a group, follow each other."""
-
-    worker: int
-    batch: int
-    attempt: int = 0
-
-
-class Emit(NamedTuple):
-    """Write the answers of a batch, which that attempt brought; all earlier batches have been emitted or quarantined."""
-
-    batch: int
-    attempt: int = 0
-
-
-class Quarantine(NamedTuple):
-    """A batch will have no answer, and takes its turn among those that are emitted: it killed too many groups."""
-
-    batch: int
-
-
-class Drop(NamedTuple):
-    """Forget what members have answered to this attempt: the rest will not come, or another attempt was first."""
-
-    batch: int
-    attempt: int
-
-
-class GiveUp(NamedTuple):
-    """The run cannot go on."""
-
-    why: str
-
-
-Instruction = Send | Load | Emit | Quarantine | Drop | GiveUp
-
-
-@dataclass
-class _Lane:
-    """Batches `head`, `head + stride`, ... that no group has yet."""
-
-    head: int
-    stride: int
-
-
-@dataclass(eq=False)
-class _Trial:
-    """A batch at a group: the members that have yet to answer.  Does nobody want the answer?  Did a member fail?"""
-
-    attempt: int
-    missing: set[int]
-    in_vain: bool = False
-    failed: bool = False
-
-
-@dataclass(eq=False)
-class _Group:
-    """Workers that answer a batch together.
-
-    held      the batches that a member has yet to answer, in the order in which they were sent
-    overdue   members that are silent
-    failures  in a row
-    alone     the batch that nothing else may be sent beside
-    latest    the batch that was sent last
-    """
-
-    members: tuple[int, ...]
-    lane: _Lane
-    held: dict[int, _Trial] = field(default_factory=dict)
-    overdue: set[int] = field(default_factory=set)
-    failures: int = 0
-    alone: int | None = None
-    latest: int = -1
-
-    @property
-    def n_wanted(self) -> int:
-        """Batches held that nobody else has answered."""
-        return sum(1 for trial in self.held.values() if not trial.in_vain)
-
-
-@dataclass(eq=False)
-class _Batch:
-    """A batch that was sent and is not emitted yet: who has it, and who died of it or failed on it."""
-
-    n_attempts: int = 0
-    holders: list[_Group] = field(default_factory=list)
-    victims: list[_Group] = field(default_factory=list)
-    accepted: int | None = None
-    quarantined: bool = False
-
-    @property
-    def strikes(self) -> int:
-        """Groups that were lost with it, or are late with it."""
-        return len(self.victims) + sum(1 for group in self.holders if group.overdue)
-
-    @property
-    def settled(self) -> bool:
-        """Is it known what becomes of it?"""
-        return self.accepted is not None or self.quarantined
 
 
 class Dispatcher:
@@ -183,19 +76,14 @@ class Dispatcher:
         self.quarantined: list[int] = []
         self.window = window or 2 * credits * len(groups)
         self._credits, self._ascending = credits, ascending
-        shared = _Lane(0, 1)
-        self._groups = [
-            _Group(tuple(members), _Lane(i, len(groups)) if schedule == "static" else shared)
-            for i, members in enumerate(groups)
-        ]
+        self._lanes = Lanes(n_batches, len(groups), schedule)
+        self._groups = [Group(tuple(members), lane) for members, lane in zip(groups, self._lanes.of_groups, strict=True)]
         self._singles = all(len(members) == 1 for members in groups)
         self._group_of = {worker: group for group in self._groups for worker in group.members}
         self._workers = frozenset(self._group_of)
         self._spares = Spares(groups, room)
-        self._open: dict[int, _Batch] = {}
+        self._open: dict[int, Batch] = {}
         self._again: set[int] = set()
-        self._orphans: list[_Lane] = []
-        self._strays: list[_Lane] = []
 
     # What is known
 
@@ -222,11 +110,7 @@ class Dispatcher:
     def oldest(self, worker: int) -> tuple[int, int] | None:
         """Batch and attempt that were sent to a worker first, among those that its answer is wanted to; None: to nothing."""
         group = self._group_of.get(worker)
-        if group is not None:
-            for batch, trial in group.held.items():
-                if worker in trial.missing and not trial.in_vain:
-                    return batch, trial.attempt
-        return None
+        return None if group is None else group.oldest(worker)
 
     def is_overdue(self, worker: int) -> bool:
         """Does it get nothing new until it answers?"""
@@ -243,7 +127,7 @@ class Dispatcher:
         if self.finished:
             return []
         for group in self._groups:
-            if not group.overdue and any(not trial.in_vain for trial in group.held.values()):
+            if group.wanted and not group.overdue:
                 return []
         owing = {
             worker
@@ -256,9 +140,7 @@ class Dispatcher:
 
     def upcoming(self, n: int) -> list[int]:
         """At most `n` batches that will be sent next, so that their bytes can be made ready."""
-        lanes = {id(lane): lane for lane in (*(group.lane for group in self._groups), *self._orphans)}.values()
-        ahead = [batch for lane in lanes for batch in range(lane.head, self.n_batches, lane.stride)[:n]]
-        return sorted(ahead)[:n]
+        return self._lanes.upcoming(n)
 
     # What happens
 
@@ -281,7 +163,7 @@ class Dispatcher:
         self._heard(group, worker)
         self.n_dropped += trial.in_vain
         dropped: list[Instruction] = []
-        if self._let_go(group, worker, batch, trial) and not trial.in_vain:
+        if group.let_go(worker, batch) and not trial.in_vain:
             dropped = self._accept(group, batch, attempt)
         return self._proceed(dropped)
 
@@ -297,7 +179,7 @@ class Dispatcher:
         if not trial.in_vain:
             dropped = self._in_vain(group, batch, trial)
             self._blame(group, batch)
-        self._let_go(group, worker, batch, trial)
+        group.let_go(worker, batch)
         group.failures += not trial.failed
         trial.failed = True
         if group.failures == MOST_FAILURES:
@@ -311,10 +193,9 @@ class Dispatcher:
             self._check(worker)
             return []
         group.overdue.add(worker)
-        self._find_strays()
-        for batch, trial in group.held.items():
-            if not trial.in_vain:
-                self._reconsider(batch)
+        self._lend_lanes()
+        for batch in group.wanted:
+            self._reconsider(batch)
         return self._proceed()
 
     def lost(self, worker: int) -> list[Instruction]:
@@ -328,7 +209,7 @@ class Dispatcher:
 
     # Groups and their batches
 
-    def _trial(self, worker: int, batch: int, attempt: int) -> _Trial | None:
+    def _trial(self, worker: int, batch: int, attempt: int) -> Trial | None:
         group = self._group_of.get(worker)
         trial = group.held.get(batch) if group is not None else None
         return trial if trial is not None and trial.attempt == attempt else None
@@ -341,26 +222,16 @@ class Dispatcher:
             return
         raise ValueError(f"worker {worker} answered batch {batch}, which was never sent")
 
-    def _heard(self, group: _Group, worker: int) -> None:
+    def _heard(self, group: Group, worker: int) -> None:
         """A worker speaks.  If its group is not late any more, what it holds need not be sent again."""
         if worker not in group.overdue:
             return
         group.overdue.remove(worker)
         if not group.overdue:
-            self._again.difference_update(batch for batch, trial in group.held.items() if not trial.in_vain)
-            self._find_strays()
+            self._again.difference_update(group.wanted)
+            self._lend_lanes()
 
-    def _let_go(self, group: _Group, worker: int, batch: int, trial: _Trial) -> bool:
-        """A member is done with a batch; True when all are."""
-        trial.missing.remove(worker)
-        if trial.missing:
-            return False
-        del group.held[batch]
-        if group.alone == batch:
-            group.alone = None
-        return True
-
-    def _accept(self, group: _Group, batch: int, attempt: int) -> list[Instruction]:
+    def _accept(self, group: Group, batch: int, attempt: int) -> list[Instruction]:
         """The answer to a batch is whole; what other groups have said of it is dropped."""
         state = self._open[batch]
         state.accepted = attempt
@@ -368,23 +239,22 @@ class Dispatcher:
         dropped = []
         for other in state.holders:
             if other is not group:
-                dropped += self._parts(other, batch)
+                dropped += self._part_of(other, batch)
                 other.held[batch].in_vain = True
         return dropped
 
-    def _in_vain(self, group: _Group, batch: int, trial: _Trial) -> list[Instruction]:
+    def _in_vain(self, group: Group, batch: int, trial: Trial) -> list[Instruction]:
         """A group's answer to a batch will not become whole."""
-        dropped = self._parts(group, batch)
+        dropped = self._part_of(group, batch)
         trial.in_vain = True
         self._open[batch].holders.remove(group)
         return dropped
 
-    def _parts(self, group: _Group, batch: int) -> list[Instruction]:
+    def _part_of(self, group: Group, batch: int) -> list[Instruction]:
         """To drop what members have answered already."""
-        trial = group.held[batch]
-        return [Drop(batch, trial.attempt)] if len(trial.missing) < len(group.members) else []
+        return [Drop(batch, group.held[batch].attempt)] if group.has_part_of(batch) else []
 
-    def _blame(self, group: _Group, batch: int) -> None:
+    def _blame(self, group: Group, batch: int) -> None:
         state = self._open[batch]
         state.victims.append(group)
         if len(state.victims) == MOST_VICTIMS:
@@ -399,32 +269,31 @@ class Dispatcher:
 
     def _reconsider(self, batch: int) -> None:
         """Send it again, if nobody who is not late has it."""
-        state = self._open[batch]
-        if all(group.overdue for group in state.holders):
+        if self._open[batch].waits:
             self._again.add(batch)
 
-    def _dissolve(self, group: _Group, out: int, *, died: bool = True) -> list[Instruction]:
+    def _dissolve(self, group: Group, out: int, *, died: bool = True) -> list[Instruction]:
         """A group is out, because a member is.  What that was to answer when it died may be what killed it."""
         self._groups.remove(group)
         for member in group.members:
             del self._group_of[member]
         self._spares.add(member for member in group.members if member != out)
-        self._orphans = [lane for lane in (*self._orphans, group.lane) if lane.head < self.n_batches]
-        self._find_strays()
+        self._lanes.orphan(group.lane)
+        self._lend_lanes()
         dropped = []
-        for batch, trial in group.held.items():
-            if not trial.in_vain:
-                dropped += self._in_vain(group, batch, trial)
-                if died and out in trial.missing:
-                    self._blame(group, batch)
-                else:
-                    self._reconsider(batch)
+        for batch in group.wanted:
+            trial = group.held[batch]
+            dropped += self._in_vain(group, batch, trial)
+            if died and out in trial.missing:
+                self._blame(group, batch)
+            else:
+                self._reconsider(batch)
         group.held.clear()
         return dropped
 
-    def _find_strays(self) -> None:
-        """The lanes that everybody may take from."""
-        self._strays = [*self._orphans, *(group.lane for group in self._groups if group.overdue)]
+    def _lend_lanes(self) -> None:
+        """Those of groups that are late, besides those of lost ones."""
+        self._lanes.lend(group.lane for group in self._groups if group.overdue)
 
     # What to do
 
@@ -442,7 +311,7 @@ class Dispatcher:
         """Groups of what is left of others, which take from their lanes; what members have to load."""
         loads: list[Load] = []
         while not self.finished and (found := self._spares.regroup(last=not self._groups)) is not None:
-            group = _Group(tuple(found[0]), _Lane(self.n_batches, 1))
+            group = Group(tuple(found[0]), self._lanes.empty)
             self._groups.append(group)
             self._group_of.update(dict.fromkeys(group.members, group))
             loads += found[1]
@@ -472,22 +341,18 @@ class Dispatcher:
             best, lane = None, None
             for group in self._groups:
                 if len(group.held) < self._credits and not group.overdue and group.alone is None and group not in reserved:
-                    nearest = group.lane
-                    for stray in self._strays:
-                        if stray.head < nearest.head:
-                            nearest = stray
+                    nearest = self._lanes.nearest(group.lane)
                     if nearest.head < limit and (best is None or len(group.held) < len(best.held)):
                         best, lane = group, nearest
             if best is None or lane is None:
                 return sends
-            batch = lane.head
-            lane.head += lane.stride
-            self._open[batch] = _Batch()
+            batch = lane.take()
+            self._open[batch] = Batch()
             self._give(best, batch, sends)
 
-    def _send_again(self, sends: list[Send]) -> list[_Group]:
+    def _send_again(self, sends: list[Send]) -> list[Group]:
         """Send what others were lost or are late with; returns the groups that are kept free for what travels alone."""
-        reserved: list[_Group] = []
+        reserved: list[Group] = []
         for batch in sorted(self._again):
             state = self._open[batch]
             strikes = state.strikes
@@ -497,8 +362,8 @@ class Dispatcher:
             if self._ascending:
                 able = [group for group in able if group.latest < batch] or able
             alone = strikes == MOST_VICTIMS - 1
-            group = min(able, key=lambda each: (each.n_wanted if alone else 0, len(each.held)))
-            if alone and group.n_wanted:
+            group = min(able, key=lambda each: (len(each.wanted) if alone else 0, len(each.held)))
+            if alone and group.wanted:
                 reserved.append(group)
             elif len(group.held) < self._credits:
                 self._again.remove(batch)
@@ -506,14 +371,13 @@ class Dispatcher:
                 self._give(group, batch, sends)
         return reserved
 
-    def _may_get(self, group: _Group, state: _Batch) -> bool:
+    def _may_get(self, group: Group, state: Batch) -> bool:
         """Has it time, and not had the batch before?  Those that still have it are late."""
         return not (group.overdue or group.alone is not None or group in state.victims)
 
-    def _give(self, group: _Group, batch: int, sends: list[Send]) -> None:
+    def _give(self, group: Group, batch: int, sends: list[Send]) -> None:
         state = self._open[batch]
-        group.held[batch] = _Trial(state.n_attempts, set(group.members))
-        group.latest = batch
+        group.hold(batch, state.n_attempts)
         sends.extend(Send(worker, batch, state.n_attempts) for worker in group.members)
         state.holders.append(group)
         state.n_attempts += 1

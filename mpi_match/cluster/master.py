@@ -32,15 +32,15 @@ from mpi_match.cluster import ClusterError, RunSummary
 from mpi_match.cluster.channel import Answer, Do, Order, Said, Traffic, inline_body, words_of
 from mpi_match.cluster.consensus import Ended, Failure, exit_code_of
 from mpi_match.cluster.deadlines import Deadlines
-from mpi_match.cluster.dispatch import Dispatcher, Drop, Emit, GiveUp, Instruction, Quarantine, Send
+from mpi_match.cluster.dispatch import Dispatcher
 from mpi_match.cluster.farewell import rank_was_lost
 from mpi_match.cluster.feed import READERS, Buffers, ReadAhead
+from mpi_match.cluster.instructions import Drop, Emit, GiveUp, Instruction, Load, Quarantine, Send
 from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.launcher import survives_deaths
 from mpi_match.cluster.matcher import Written
 from mpi_match.cluster.parcel import packed
 from mpi_match.cluster.patience import Backoff, Silence
-from mpi_match.cluster.regrouping import Load
 from mpi_match.cluster.round_trips import RoundTrips
 from mpi_match.cluster.write_behind import WriteBehind
 from mpi_match.matches import id_dtype

@@ -16,7 +16,8 @@ Pure: who has which parts, and who is to load which.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import NamedTuple
+
+from mpi_match.cluster.instructions import Load
 
 Room = Callable[[Collection[int]], bool]
 """May a worker have these parts at once?"""
@@ -25,14 +26,6 @@ Room = Callable[[Collection[int]], bool]
 def any_room(parts: Collection[int]) -> bool:
     """Room for whatever it is."""
     return True
-
-
-class Load(NamedTuple):
-    """Have a worker load a part: besides what it has (`keep`), or instead of it."""
-
-    worker: int
-    part: int
-    keep: bool = False
 
 
 class Spares:

@@ -7,11 +7,12 @@ from collections.abc import Collection
 import pytest
 from random_tables import random_subscriptions
 
-from mpi_match.cluster.dispatch import Dispatcher, Emit, GiveUp, Instruction, Send
+from mpi_match.cluster.dispatch import Dispatcher
 from mpi_match.cluster.holdings import Holdings
+from mpi_match.cluster.instructions import Emit, GiveUp, Instruction, Load, Send
 from mpi_match.cluster.parcel import packed, unpacked
 from mpi_match.cluster.part import Part
-from mpi_match.cluster.regrouping import Load, Spares, any_room
+from mpi_match.cluster.regrouping import Spares, any_room
 from mpi_match.engines import Engine, open_engine
 from mpi_match.events import Events
 from mpi_match.large_table import LargeTable

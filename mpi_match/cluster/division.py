@@ -69,7 +69,8 @@ class Division:
         if self._limit is not None and table.nbytes > self._limit:
             raise ClusterError(
                 f"{self._path}: part {part.member + 1} of {part.n_members} takes {table.nbytes:,} bytes, the limit is "
-                f"{self._limit:,}; have at least {part.n_members + 1} workers in a group"
+                f"{self._limit:,}; have at least {part.n_members + 1} workers in a group",
+                2,
             )
         return table
 
@@ -99,7 +100,8 @@ class Division:
         if least is None:
             raise ClusterError(
                 f"{self._path}: {table.outline_bytes:,} bytes of names, operands and labels are needed by every worker and "
-                f"leave no room for a filter in {self._limit:,}; raise --memory-limit"
+                f"leave no room for a filter in {self._limit:,}; raise --memory-limit",
+                2,
             )
         if least > n_members:
             raise self._too_large(table, least)
@@ -107,5 +109,6 @@ class Division:
     def _too_large(self, table: LargeTable, least: int) -> ClusterError:
         return ClusterError(
             f"{self._path}: takes {table.n_bytes:,} bytes in memory, a worker may have {self._limit:,} (--memory-limit); "
-            f"divide it with --placement shard among at least {least} workers, or more to a group"
+            f"divide it with --placement shard among at least {least} workers, or more to a group",
+            2,
         )

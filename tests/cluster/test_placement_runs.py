@@ -65,6 +65,7 @@ def test_a_table_over_the_limit_of_a_worker_runs_divided_and_not_whole(
             f"{inputs.table}: takes {whole:,} bytes in memory, a worker may have {limit:,} (--memory-limit); divide it with "
             "--placement shard among at least 3 workers, or more to a group"
         )
+        assert refused.value.exit_code == 2  # the same command would never do better, so `supervise` must not repeat it
     done = execute(launch(4, *files, "engine=weighing", "placement=shard", f"memory_limit={limit}"))
     assert done.returncode == 0, done.stderr
     sizes = [int(size) for size in re.findall(r"(\d+) bytes", json.loads(done.stdout)["device"])]
@@ -92,8 +93,9 @@ def test_a_limit_below_the_outline_is_refused(inputs: Inputs, tmp_path: Path) ->
     options = RunOptions(inputs.table, inputs.events, tmp_path / "m.h5", placement="shard", memory_limit=100)
     with pytest.raises(
         ClusterError, match=r"bytes of names, operands and labels are needed by every worker .* in 100; raise"
-    ):
+    ) as refused:
         Division(options, 4)
+    assert refused.value.exit_code == 2
 
 
 def test_a_part_that_is_no_table_is_refused_by_the_master(inputs: Inputs, tmp_path: Path) -> None:

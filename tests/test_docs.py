@@ -305,6 +305,15 @@ def test_what_was_survived_is_in_the_records():
     assert not [record for record in kills if record["commit"].endswith("-dirty")]
 
 
+def test_what_is_survived_under_which_launcher_is_in_the_records():
+    files = sorted((REPOSITORY / "tests/bench/records").glob("*.jsonl"))
+    records = [record for path in files for record in survival.records_in(path)]
+    rows = rows_under(survival.LAUNCHER_COLUMNS, README)
+    assert rows == [*survival.launcher_rows(records)]
+    assert len(rows) == len(set(rows)) > 3
+    assert not [row for row in rows if "-dirty" in row]
+
+
 def test_a_record_of_what_was_not_survived_says_so():
     same = {"mpi": "mpirun (Open MPI) 5.0.11", "commit": "abc", "kills": 9, "runs": 2, "hangs": 1, "right": False}
     row = survival.row_of({"what": "masters killed", "ranks": 3, **same})
@@ -313,7 +322,7 @@ def test_a_record_of_what_was_not_survived_says_so():
         "| 2 times NOT the bytes of an undisturbed run; 1 hang | `abc` |"
     )
     assert survival.cell_of(["resumes"] * 3) == "resumes"
-    assert survival.cell_of(["resumes", "lost", "resumes"]) == "2 × resumes, 1 × lost"
+    assert survival.cell_of(["resumes", "lost, mpirun stays", "resumes"]) == "2 × resumes, 1 × lost¹"
     outcomes = [{"flags": "", "what": "worker killed", "outcomes": ["resumes"]}]
     hosts = {"what": "hosts killed", "flags": "", "outcomes": ["resumes"], **same}
     (row,) = survival.launcher_rows([{"what": "what survives", "outcomes": outcomes, **same}, hosts])

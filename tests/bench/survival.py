@@ -64,6 +64,8 @@ def write(found: Record, path: Path | None) -> None:
 
 COLUMNS = "| what happened, at random moments | how often | what came of it | commit |"
 LAUNCHER_COLUMNS = "| launcher | worker killed | worker stopped for good | master killed | host lost | commit |"
+STAYS = ", mpirun stays"
+"""What `what_survives` says behind an outcome when the launcher had not ended in time."""
 KINDS = ("workers killed", "masters killed", "hosts killed", "what survives")
 
 
@@ -130,8 +132,8 @@ def launcher_rows(records: Iterable[Record]) -> Iterator[str]:
 
 
 def cell_of(outcomes: Sequence[str]) -> str:
-    """What came of one blow, several times; where it was not always the same, how often."""
-    counted = Counter(outcomes).most_common() or [("not tried", 0)]
+    """What came of one blow, several times; where it was not always the same, how often.  ¹: the launcher stayed."""
+    counted = Counter(outcome.replace(STAYS, "¹") for outcome in outcomes).most_common() or [("not tried", 0)]
     return counted[0][0] if len(counted) == 1 else ", ".join(f"{n} × {outcome}" for outcome, n in counted)
 
 

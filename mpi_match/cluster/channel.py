@@ -25,6 +25,7 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -246,13 +247,14 @@ class Traffic:
         self._start(to, letter, [letter], taken, lambda piece: self._comm.Issend([piece, MPI.BYTE], to, Tag.LETTER))
 
     def close(self) -> None:
-        """Listen to nobody any more."""
+        """Listen to nobody any more: what still comes stays with MPI.  What is on its way out is kept until it has gone."""
         for peer in self._peers.values():
-            for request, owner in zip(peer.requests, peer.owners, strict=True):
-                if isinstance(owner, _Ear):
-                    request.Cancel()
-                    request.Wait()
-                    request.Free()
+            if peer.ear is not None:
+                with suppress(MPI.Exception):  # of a rank that is dead
+                    peer.ear.request.Cancel()
+                    peer.ear.request.Wait()
+                    peer.ear.request.Free()
+        self._kept += self._peers.values()
         self._peers = {}
 
     def __len__(self) -> int:

@@ -1,0 +1,38 @@
+"""What the channel leaves behind: no receive that MPI would still fill."""
+
+from __future__ import annotations
+
+import pytest
+from mpirun import execute, launch, needs_mpirun
+
+pytestmark = [pytest.mark.mpi, needs_mpirun]
+
+CLOSED = """
+import time
+from mpi4py import MPI
+from mpi_match.cluster.channel import Do, Order, Traffic, words_of
+import numpy as np
+
+comm, heard = MPI.COMM_WORLD, []
+traffic = Traffic(comm)
+if comm.rank == 0:
+    traffic.listen(1, lambda letter: heard.append(words_of(letter)) or True)
+    traffic.close()
+comm.Barrier()
+if comm.rank == 1:
+    traffic.write(Order(Do.WAIT, 7), [], 0)
+comm.Barrier()
+if comm.rank == 0:
+    late = np.zeros(1024, np.uint8)
+    request = comm.Irecv([late, MPI.BYTE], 1, MPI.ANY_TAG)
+    until = time.monotonic() + 5  # it was sent before both ranks met
+    while not request.Test() and time.monotonic() < until:
+        traffic.poll()
+    print(words_of(late)[:2], heard, len(traffic))
+"""
+
+
+def test_a_letter_that_comes_after_the_end_is_not_written_anywhere() -> None:
+    """A receive that was left open would take it, into memory that is somebody else's by then."""
+    done = execute(launch(2, python=("-m", "mpi4py", "-c", CLOSED)))
+    assert done.stdout.strip() == "(4, 7) [] 0", done.stderr

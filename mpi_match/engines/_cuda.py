@@ -123,11 +123,6 @@ class Gpu:
     def n_bytes(self) -> int:
         return sum(memory.n_bytes for memory in self._held)
 
-    @property
-    def free_bytes(self) -> int:
-        """Device memory that no process has taken."""
-        return self.info.memory_bytes if simulated else int(call(driver.cuMemGetInfo)[0])
-
     def buffer(self, dtype: Any) -> DeviceBuffer:
         """Device memory that grows on demand."""
         return DeviceBuffer(np.dtype(dtype), self._held)

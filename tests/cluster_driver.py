@@ -16,6 +16,7 @@ import socket
 import sys
 import time
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +248,14 @@ class Numbered(Null):
         self.device = f"{socket.gethostname()} GPU {device} of {os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}"
 
 
+def _late_by(seconds: float, method: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def later(self: Any) -> Any:
+        time.sleep(seconds)
+        return method(self)
+
+    return later
+
+
 def main(arguments: list[str]) -> int:
     for engine in (
         Broken,
@@ -292,6 +301,14 @@ def main(arguments: list[str]) -> int:
 
         del given["silence"]
         worker.SILENCE_S = float(numbers.pop("silence"))
+    if "meeting" in numbers:
+        from mpi_match.cluster import attendance, worker
+
+        del given["meeting"]
+        attendance.MEETING_S = float(numbers.pop("meeting"))
+        launch = found_in(os.environ)
+        if launch is not None and launch.rank == 1:
+            worker.Worker.serve = _late_by(3 * attendance.MEETING_S, worker.Worker.serve)  # type: ignore[method-assign]
     if "master_stops" in given:
         del given["master_stops"], numbers["master_stops"]
         given["watch"] = lambda _: os.kill(os.getpid(), signal.SIGSTOP)

@@ -49,6 +49,10 @@
     sources        events that a worker has from elsewhere than the master
     deadlines      how long the master waits for a worker
     channel        what master and workers say to each other
+    attendance     who has come, and who has left
+    orders         what goes to the workers
+    arrivals       what comes from them
+    turns          answers whose turn it is, on their way to the file
     master, worker
 
 Importing those from `ranks` on starts MPI; nothing does that before a run has found that it was launched as several

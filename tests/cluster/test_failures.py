@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 from bench.run_of_ranks import Files, Run, is_running
 from bench.worker_kills import measure
+from clock import Clock
 from mpirun import DRIVER, FLAGS, MPIRUN, OPEN_MPI, TIMEOUT_S, ULFM, execute, has_ulfm, needs_mpirun, said
 
 from mpi_match.cluster import interruption, patience
+from mpi_match.cluster.attendance import absent_of
 from mpi_match.cluster.interruption import interrupts_noted, terminate_as_interrupt
 from mpi_match.cluster.launcher import survives_deaths
 from mpi_match.cluster.patience import Silence
@@ -276,7 +278,54 @@ def test_a_rank_that_stands_still_before_the_first_batch_ends_the_run(
     assert not run.output.exists()
 
 
+@pytest.mark.mpi
+@needs_mpirun
+def test_a_worker_that_is_not_ready_is_left_out(files: Files, ulfm: tuple[str, ...], tmp_path: Path) -> None:
+    """Rank 1 leaves the last common step 2 s later than the master waits for; it goes when it finds nobody there."""
+    arguments = (files.table, files.events, tmp_path / "matches.h5", "engine=reference", "batch=100", "meeting=1")
+    ranks = (sys.executable, "-m", "mpi4py", DRIVER, *arguments)
+    done = execute([str(each) for each in (MPIRUN, *FLAGS, *ulfm, "-n", 3, *ranks)])
+    assert said(done).splitlines()[0] == "rank 1 is lost: it was not ready 1 s after the others"
+    assert MatchesFile.load(arguments[2]).matches == MatchesFile.load(files.expected).matches
+
+
 # What they are made of
+
+
+class Quiet:
+    """Traffic in which half a second passes between two looks, and workers get ready at these seconds."""
+
+    def __init__(self, clock: Clock, ready: dict[int, float], lost: dict[int, str]) -> None:
+        self.lost, self.ready = lost, set[int]()
+        self._clock, self._coming, self._began = clock, ready, clock.now
+
+    def poll(self) -> bool:
+        self._clock.now += 0.5
+        come = {rank for rank, at_s in self._coming.items() if self._clock.now - self._began >= at_s} - self.ready
+        self.ready |= come
+        return bool(come)
+
+
+@pytest.mark.parametrize(
+    ("ready", "lost", "absent", "after_s"),
+    [
+        ({1: 0, 2: 2, 3: 20}, {}, [], 20),
+        ({1: 0, 3: 20}, {2: "it died"}, [], 20),
+        ({1: 0, 3: 20}, {}, [2], 50),
+        ({}, {}, [1, 2, 3], 30),
+    ],
+    ids=["all come", "one is lost", "one does not come", "nobody comes"],
+)
+def test_workers_have_half_a_minute_after_the_last_one_to_get_ready(
+    ready: dict[int, float], lost: dict[int, str], absent: list[int], after_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(patience.time, "monotonic", clock)
+    monkeypatch.setattr(patience.time, "sleep", lambda _: None)
+    traffic, began = Quiet(clock, ready, lost), clock.now
+    found = absent_of([1, 2, 3], traffic, traffic.ready)  # type: ignore[arg-type]
+    assert found == dict.fromkeys(absent, "it was not ready 30 s after the others")
+    assert after_s <= clock.now - began <= after_s + 0.5
 
 
 def test_silence_is_what_one_could_have_heard(monkeypatch: pytest.MonkeyPatch) -> None:

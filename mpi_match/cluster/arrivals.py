@@ -1,0 +1,106 @@
+"""What workers say to the master, whole.
+
+    letter ─► short: the body is in it ───────────────────────┐
+           └► long: a buffer of its size ─► the body follows ─┴► an arrival ─► waits until the master has time for it
+
+Nothing is done about it here: while MPI calls back, nothing may be raised, and nothing sent that would call back again.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.cluster.channel import Answer, Said, Traffic, inline_body, words_of
+from mpi_match.cluster.consensus import Failure
+from mpi_match.cluster.feed import Buffers
+from mpi_match.matches import id_dtype
+
+WRITTEN = np.dtype(np.int64)
+"""Type of the three numbers that come with the word that answers are written."""
+
+
+class Body(NamedTuple):
+    """What came with a letter, u8: of an answer the counts and the ids.  `buffer` is to be given back, unless it is None."""
+
+    first: Array
+    second: Array
+    buffer: Array | None
+
+
+class Arrival(NamedTuple):
+    """An answer that is here whole: its body, or what went wrong; `at_s` on the clock of `time.perf_counter`."""
+
+    worker: int
+    batch: int
+    attempt: int
+    body: Body | Failure
+    at_s: float
+
+
+class Arrivals:
+    """Answers of at most `n_ids` ids to an event, from workers that are listened to.
+
+    waiting                 those that nobody has looked at yet, in the order in which they came
+    ready, gone             workers that have said their first word, and their last
+    count_dtype, id_dtype   of the counts and ids that come
+    """
+
+    def __init__(self, traffic: Traffic, n_ids: int) -> None:
+        self.waiting: deque[Arrival] = deque()
+        self.ready: set[int] = set()
+        self.gone: set[int] = set()
+        self.count_dtype, self.id_dtype = id_dtype(n_ids + 1), id_dtype(n_ids)
+        self._traffic = traffic
+        self._buffers = Buffers()
+
+    def listen(self, workers: Iterable[int]) -> None:
+        """To these, until they are gone."""
+        for worker in workers:
+            self._traffic.listen(worker, functools.partial(self._hear, worker))
+
+    def give_back(self, bodies: Iterable[Body]) -> None:
+        """Let their buffers be used again."""
+        for body in bodies:
+            if body.buffer is not None:
+                self._buffers.give(body.buffer)
+
+    def _hear(self, worker: int, letter: Array) -> bool:
+        answer = Answer(*words_of(letter))
+        if answer.kind == Said.MATCHES:
+            sizes = answer.n_events * self.count_dtype.itemsize, answer.n_ids * self.id_dtype.itemsize
+            self._receive(letter, sizes, worker, lambda body: self._arrive(worker, answer, body))
+        elif answer.kind == Said.WRITTEN:
+            self._receive(letter, (0, 3 * WRITTEN.itemsize), worker, lambda body: self._arrive(worker, answer, body))
+        elif answer.kind == Said.FAILED:
+            self._receive(letter, (0, answer.n_ids), worker, lambda body: self._fail(worker, answer, body))
+        elif answer.kind == Said.READY:
+            self.ready.add(worker)
+        elif answer.kind == Said.GONE:
+            self.gone.add(worker)
+        return answer.kind != Said.GONE
+
+    def _receive(self, letter: Array, sizes: tuple[int, int], worker: int, then: Callable[[Body], None]) -> None:
+        """Call `then` with the two parts of a letter's body, when they are here."""
+        inline = inline_body(letter, sum(sizes))
+        if inline is not None:
+            then(Body(inline[: sizes[0]], inline[sizes[0] :], None))
+            return
+        at = -(-sizes[0] // 8) * 8
+        buffer = self._buffers.take(at + sizes[1])
+        body = Body(buffer[: sizes[0]], buffer[at : at + sizes[1]], buffer)
+        self._traffic.read([body.first, body.second], worker, lambda: then(body))
+
+    def _arrive(self, worker: int, answer: Answer, body: Body | Failure) -> None:
+        self.waiting.append(Arrival(worker, answer.batch, answer.attempt, body, time.perf_counter()))
+
+    def _fail(self, worker: int, answer: Answer, body: Body) -> None:
+        self._arrive(worker, answer, pickle.loads(body.second.tobytes()))
+        self.give_back([body])

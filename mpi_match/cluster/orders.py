@@ -1,0 +1,164 @@
+"""Orders on their way to the workers: what the dispatcher wants sent, as letters with all that belongs to them.
+
+    Send ─► outbox ─► are its events read? ─► changes that the worker has not been told of, events ─► letter
+                           `feed`                                                                       └► deadline, books
+
+A batch waits in the outbox while the feed reads it, and all behind it, so every worker gets its batches in the dispatcher's
+order.  Memory is bounded by credits: a buffer is taken when a batch may be sent and given back when it has been.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.cluster.channel import Do, Order, Traffic
+from mpi_match.cluster.deadlines import Deadlines
+from mpi_match.cluster.dispatch import Dispatcher
+from mpi_match.cluster.feed import READERS, Buffers, ReadAhead
+from mpi_match.cluster.instructions import Load, Send
+from mpi_match.cluster.job import Job
+from mpi_match.cluster.parcel import packed
+
+log = logging.getLogger(__name__)
+
+_NOTHING = np.empty(0, np.uint8)
+
+
+class Orders:
+    """Orders of a job's batches to its workers; a context manager.
+
+    `opening_s` is what opening an engine took: one that has to open it afresh is waited for so much longer.
+
+    waiting   what is to be sent, and is not read yet
+    """
+
+    def __init__(self, job: Job, traffic: Traffic, dispatcher: Dispatcher, deadlines: Deadlines, opening_s: float) -> None:
+        self.waiting: deque[Send] = deque()
+        self._job, self._traffic, self._dispatcher, self._deadlines = job, traffic, dispatcher, deadlines
+        self._opening_s = opening_s
+        self._short = job.options.short_batches
+        reads = job.options.feed == "master"
+        self._feed = ReadAhead(self._read if reads else _read_nothing, 0 if self._short or not reads else None)
+        self._n_ahead = sum(map(len, job.division.groups)) + (0 if self._short else READERS)
+        self._wires = Buffers()
+        self._known: dict[int, int] = {}
+        self._sent_at: dict[tuple[int, int, int], float] = {}
+        self._loading: set[int] = set()
+
+    def __enter__(self) -> Orders:
+        self._feed.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._feed.__exit__(kind, error, trace)
+
+    def send(self, sends: Sequence[Send]) -> None:
+        """Send these when they are read, and at once if they are."""
+        self._feed.want([each.batch for each in sends])
+        self.waiting.extend(sends)
+        self.send_ready()
+
+    def send_ready(self) -> bool:
+        """Send what has been read meanwhile; was there anything?"""
+        sent = False
+        while self.waiting:
+            batch, attempt = self.waiting[0].batch, self.waiting[0].attempt
+            self._feed.want([batch])  # another attempt may have taken it
+            if not self._feed.is_ready(batch):
+                break
+            wire, buffer = self._feed.take(batch)
+            workers = []
+            while self.waiting and self.waiting[0][1:] == (batch, attempt):
+                worker = self.waiting.popleft().worker
+                if self._dispatcher.holds(worker, batch, attempt):
+                    workers.append(worker)
+            given_back = _after(len(workers), functools.partial(self._give_back, buffer))
+            for worker in workers:
+                self._send(worker, batch, attempt, wire, given_back)
+            sent = True
+        return sent
+
+    def read_ahead(self) -> None:
+        """Have read what will be sent next."""
+        self._feed.want(self._dispatcher.upcoming(self._n_ahead))
+
+    def load(self, load: Load) -> None:
+        """A worker is to have another part of the table, and to be told of all changes to it."""
+        worker, parts = load.worker, self._job.division.parts
+        log.warning("rank %d loads part %d of %d, which a lost one had", worker, load.part + 1, len(parts))
+        self._job.standing.happened("loads", worker)
+        wire = packed(parts[load.part], self._job.division.read(parts[load.part]))
+        self._known.pop(worker, None)
+        self._loading.add(worker)
+        self._traffic.write(Order(Do.LOAD, attempt=int(load.keep), n_events=len(wire)), [wire], worker)
+
+    def sent_at(self, worker: int, batch: int, attempt: int) -> float | None:
+        """When (`time.perf_counter`) an order went, asked once, when its answer is there; None the next time."""
+        return self._sent_at.pop((worker, batch, attempt), None)
+
+    def _read(self, batch: int) -> tuple[Array, Array]:
+        """Wire form of a batch, and the buffer it lies in; runs in the feed's thread."""
+        events = self._job.events.batch(*self._job.extent(batch))
+        if self._short:
+            self._traffic.poll()
+        buffer = self._wires.take(events.wire_bytes)
+        return events.to_wire(buffer), buffer
+
+    def _send(self, worker: int, batch: int, attempt: int, wire: Array, given_back: Callable[[], None]) -> None:
+        self._sent_at[worker, batch, attempt] = time.perf_counter()
+        afresh = self._job.is_past(batch, self._known.get(worker))
+        if afresh:
+            del self._known[worker]
+        changes = self._changes_for(worker, batch)
+        order = Order(Do.MATCH_AFRESH if afresh else Do.MATCH, batch, attempt, len(changes), len(wire))
+        self._traffic.write(order, [changes, wire], worker, given_back)
+        # What follows the worker need not wait for.
+        patience_s = self._job.options.setup_limit if worker in self._loading else self._opening_s if afresh else 0
+        self._deadlines.sent(worker, batch, attempt, patience_s)
+        self._loading.discard(worker)
+        self._job.standing.sent(worker, batch, order.n_events)
+        if attempt:
+            self._job.standing.happened("resent", worker, batch)
+
+    def _give_back(self, buffer: Array | None) -> None:
+        if buffer is not None:
+            self._wires.give(buffer)
+
+    def _changes_for(self, worker: int, batch: int) -> Array:
+        """Wire form of the changes that a worker must be told of with a batch; empty when there are none.
+
+        It is told of all changes, each once and in order, and from the beginning when it has to open its engine afresh.
+        """
+        if self._job.options.changes is None:
+            return _NOTHING
+        changes = self._job.changes_for(batch, self._known.get(worker))
+        _, self._known[worker] = self._job.extent(batch)
+        return _NOTHING if changes is None else changes.to_wire()
+
+
+def _read_nothing(batch: int) -> tuple[Array, None]:
+    """What is sent of a batch whose events the worker has from elsewhere."""
+    return _NOTHING, None
+
+
+def _after(n: int, then: Callable[[], None]) -> Callable[[], None]:
+    """What calls `then` when it has been called `n` times; for 0, `then` is called now."""
+    left = n
+
+    def called() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            then()
+
+    if n == 0:
+        then()
+    return then if n == 1 else called

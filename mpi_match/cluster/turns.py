@@ -1,0 +1,99 @@
+"""Answers whose turn it is, on their way to the file.
+
+    long batches    each is put to the answers' thread, which unites what the members of a group have said and writes it
+    short ones      are kept until the master has time (`flush`), and those that follow each other are written in one go
+
+To write an answer takes as long as a short batch on its way there and back, so between two of these nothing is written.
+Where short answers are not a worker's alone, or workers write them, there is no joining them: each is written at once.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+import numpy as np
+
+from mpi_match.cluster.arrivals import WRITTEN, Arrivals, Body
+from mpi_match.cluster.job import Job
+from mpi_match.cluster.matcher import Written
+from mpi_match.cluster.write_behind import WriteBehind
+
+Parts = dict[int, Body]
+"""The answer of a group: what each of its members has said."""
+
+
+class Turns:
+    """The answers of a job; a context manager.  Leaving it without `finish` drops what waits for the thread.
+
+    Bodies that are written go back to `arrivals`.  What writing raises is raised by a later call.
+    """
+
+    def __init__(self, job: Job, arrivals: Arrivals) -> None:
+        self._job, self._arrivals = job, arrivals
+        options, alone = job.options, len(job.division.groups[0]) == 1
+        if not alone:
+            from mpi_match.cluster.union import unite  # loads Numba
+
+            self._unite = unite
+        self._in_groups = options.short_batches and options.results == "master" and alone
+        self._written = WriteBehind(self._write, threaded=not options.short_batches)
+        self._kept: list[Body] = []
+        self._first = self._end = 0
+
+    def __enter__(self) -> Turns:
+        self._written.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            self.flush()
+        finally:
+            self._written.__exit__(kind, error, trace)
+
+    def put(self, batch: int, parts: Parts) -> None:
+        """The answers of the next batch."""
+        if not self._in_groups:
+            self._written.put((batch, parts))
+            return
+        start, stop = self._job.extent(batch)
+        if start != self._end:
+            self.flush()
+        if not self._kept:
+            self._first = batch
+        self._kept += parts.values()
+        self._end = stop
+
+    def set_aside(self, batch: int) -> None:
+        """The next batch has no answers."""
+        self.flush()
+        self._written.put((batch, {}))
+
+    def flush(self) -> None:
+        """Write short answers to events that follow each other, if there are any."""
+        if self._kept:
+            kept, self._kept = self._kept, []
+            counts, ids = b"".join([body.first.data for body in kept]), b"".join([body.second.data for body in kept])
+            found = np.frombuffer(counts, self._arrivals.count_dtype), np.frombuffer(ids, self._arrivals.id_dtype)
+            self._job.write(self._first, *found)
+            self._arrivals.give_back(kept)
+
+    def finish(self) -> None:
+        """Wait until all are written."""
+        self.flush()
+        self._written.finish()
+
+    def _write(self, answers: tuple[int, Parts]) -> None:
+        """The answers of the next batch, from the members of a group, or none; runs in the answers' thread."""
+        batch, parts = answers
+        if not parts:
+            self._job.set_aside(batch)
+            return
+        if self._job.options.results == "local":
+            ((worker, said),) = parts.items()
+            part, end, n_ids = said.second.view(WRITTEN).tolist()
+            self._job.wrote(batch, n_ids, worker, Written(part, end))
+            return
+        types = self._arrivals.count_dtype, self._arrivals.id_dtype
+        found = [(parts[each].first.view(types[0]), parts[each].second.view(types[1])) for each in sorted(parts)]
+        self._job.write(batch, *(found[0] if len(found) == 1 else self._unite(found)))
+        self._arrivals.give_back(parts.values())

@@ -13,8 +13,9 @@ A batch that was matched twice, because its worker was silent for a while, may s
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import NamedTuple
@@ -34,10 +35,12 @@ from mpi_match.journal_file import (
     record_bytes,
     write_at,
 )
+from mpi_match.matches import KIND_OF_FILE
 from mpi_match.storage import Reader, StorageError, Writer, parts_directory
 from mpi_match.strings import Strings
 
 SUFFIX = ".answers"
+_NAME = re.compile(rf"(\d+)-rank-\d+(?:-\d+)?{re.escape(SUFFIX)}")
 NAMES, SIZES = "answers/part", "answers/bytes"
 
 
@@ -52,8 +55,12 @@ class PartWriter:
         self.path = path
         with self._reported():
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        self.end = 0
-        self._put([head_bytes(identity)])
+        self.end = self._synced = 0
+        try:
+            self._put([head_bytes(identity)])
+        except StorageError:
+            os.close(self._descriptor)
+            raise
 
     def __enter__(self) -> PartWriter:
         return self
@@ -66,9 +73,14 @@ class PartWriter:
         self._put(record_bytes(Kind.ANSWERS, events, len(ids), [counts.data, ids.data]))
 
     def sync(self) -> None:
-        """Have the disk take all that was appended."""
-        with self._reported():
-            os.fdatasync(self._descriptor)
+        """Have the disk take all that was appended; what it does not take is written over, for it may be lost."""
+        try:
+            with self._reported():
+                os.fdatasync(self._descriptor)
+        except StorageError:
+            self.end = self._synced
+            raise
+        self._synced = self.end
 
     def _put(self, pieces: Iterable[Bytes]) -> None:
         with self._reported():
@@ -96,11 +108,11 @@ class Parts:
     ends       how many bytes of each are whole
     """
 
-    def __init__(self, paths: Iterable[Path], identity: Identity) -> None:
-        """Raises StorageError when one cannot be read or is of other inputs."""
+    def __init__(self, paths: Iterable[Path], identity: Identity, sizes: Mapping[Path, int] | None = None) -> None:
+        """Of each so many bytes count (None: all).  Raises StorageError when one cannot be read or is of other inputs."""
         found, self.ends = [], dict[Path, int]()
         for path in paths:
-            part = JournalFile.look(path)
+            part = JournalFile.look(path, None if sizes is None else sizes[path])
             self.ends[path] = part.end
             difference = identity.difference(part.identity)
             if difference is not None:
@@ -161,21 +173,51 @@ def named_in(reader: Reader) -> dict[str, int]:
     return dict(zip((name.decode() for name in reader.array(NAMES)), reader.array(SIZES).tolist(), strict=True))
 
 
+def named_by(output: Path) -> dict[str, int]:
+    """The same of the file that is in the place of an output; none when there is no file, or a damaged one."""
+    with suppress(StorageError), Reader(output, KIND_OF_FILE) as reader:
+        return named_in(reader)
+    return {}
+
+
+def parts_beside(output: Path) -> dict[str, int]:
+    """The parts in the directory of an output, and the number of the run that each is of."""
+    directory = parts_directory(output)
+    if not directory.is_dir():
+        return {}
+    return {path.name: int(found[1]) for path in directory.iterdir() if (found := _NAME.fullmatch(path.name))}
+
+
+def remove_parts(output: Path, *, but: Collection[str] = ()) -> None:
+    """Remove the parts in the directory of an output, `but` some, and the directory when nothing is left in it.
+
+    Raises StorageError when a part does not go.
+    """
+    directory = parts_directory(output)
+    try:
+        for name in parts_beside(output).keys() - set(but):
+            (directory / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageError(f"{directory}: cannot be written: {error.strerror}") from error
+    with suppress(OSError):
+        directory.rmdir()
+
+
 def read_parts(reader: Reader) -> tuple[Array, Array]:
     """Counts and ids of all events, from the parts that an index names.
 
     Raises StorageError when one is missing, damaged or another, or when events have no answers.
     """
-    directory, sizes = parts_directory(reader.path), named_in(reader)
-    paths = [directory / name for name in sizes]
-    for path in paths:
+    directory = parts_directory(reader.path)
+    sizes = {directory / name: size for name, size in named_in(reader).items()}
+    for path in sizes:
         if not path.is_file():
             raise StorageError(
                 f"{reader.path}: its part {path} is missing; an index must travel with its directory {directory.name}"
             )
     identity = Identity(**{field.name: reader.attributes.get(field.name, "") for field in fields(Identity)})
-    parts = Parts(paths, identity)
-    for path, size in zip(paths, sizes.values(), strict=True):
+    parts = Parts(sizes, identity, sizes)
+    for path, size in sizes.items():
         if parts.ends[path] < size:
             raise StorageError(
                 f"{path}: is damaged: {parts.ends[path]:,} bytes are whole, expected {size:,}; match the events again"

@@ -42,8 +42,7 @@ _RECORD = struct.Struct("<Iiqqq")  # CRC-32 of all that follows it, kind, first 
 _PLACED = struct.Struct(
     "<I4I2I2q"
 )  # file; CRC-32 of counts, ids, before and with; extents of both; bytes that follow of both
-LEAST_BYTES = len(MAGIC) + _HEAD.size
-"""A file of fewer bytes was killed before it was begun."""
+_IDENTITY_AT = len(MAGIC) + _HEAD.size
 
 
 Bytes = bytes | memoryview
@@ -134,6 +133,13 @@ def head_bytes(identity: Identity) -> bytes:
     return MAGIC + _HEAD.pack(VERSION, len(text), zlib.crc32(text)) + text
 
 
+def is_bare(path: Path, identity: Identity) -> bool:
+    """Is there no more than a head for these answers, or as much of one as was written when its writer was killed?"""
+    head = head_bytes(identity)
+    with path.open("rb") as handle:
+        return head.startswith(handle.read(len(head) + 1))
+
+
 def record_bytes(kind: Kind, events: Stretch, n_ids: int, body: Sequence[Bytes]) -> list[Bytes]:
     """A record, in pieces; the body of answers are the counts of the events and the ids."""
     head = _RECORD.pack(0, kind, events.start, events.n_events, n_ids)[4:]
@@ -178,10 +184,11 @@ class JournalFile:
     files      numbers of the files in which answers are
     """
 
-    def __init__(self, path: Path, descriptor: int) -> None:
-        """Raises StorageError when it is no journal, or one of another version."""
+    def __init__(self, path: Path, descriptor: int, most_bytes: int | None = None) -> None:
+        """Reads so many bytes at most.  Raises StorageError when it is no journal, or one of another version."""
         self.path = path
         n_bytes = os.fstat(descriptor).st_size
+        n_bytes = n_bytes if most_bytes is None else min(n_bytes, most_bytes)
         self._memory = mmap.mmap(descriptor, n_bytes, prot=mmap.PROT_READ) if n_bytes else b""
         self._bytes = memoryview(self._memory)
         self._files: dict[int, memoryview] = {}
@@ -195,27 +202,27 @@ class JournalFile:
         self.n_torn = n_bytes - self.end
 
     @classmethod
-    def look(cls, path: Path) -> JournalFile:
+    def look(cls, path: Path, most_bytes: int | None = None) -> JournalFile:
         """A journal that others may be writing."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
         try:
-            return cls(path, descriptor)
+            return cls(path, descriptor, most_bytes)
         finally:
             os.close(descriptor)
 
     def _read_head(self) -> tuple[Identity, int]:
-        if bytes(self._bytes[: len(MAGIC)]) != MAGIC or len(self._bytes) < LEAST_BYTES:
+        if bytes(self._bytes[: len(MAGIC)]) != MAGIC or len(self._bytes) < _IDENTITY_AT:
             raise StorageError(f"{self.path}: is not a journal of mpi-match; remove it, or give the output another name")
         version, length, crc = _HEAD.unpack_from(self._bytes, len(MAGIC))
         if version != VERSION:
             raise StorageError(f"{self.path}: journal version found {version}, expected {VERSION}; remove it to begin anew")
-        text = self._bytes[LEAST_BYTES : LEAST_BYTES + length]
+        text = self._bytes[_IDENTITY_AT : _IDENTITY_AT + length]
         if zlib.crc32(text) != crc:
             raise StorageError(f"{self.path}: its head is damaged; remove it to begin anew")
-        return Identity(**json.loads(bytes(text))), LEAST_BYTES + length
+        return Identity(**json.loads(bytes(text))), _IDENTITY_AT + length
 
     def _record_at(self, at: int) -> Record | None:
         """The record that begins there, if it is whole and answers nothing that is answered."""
@@ -259,10 +266,15 @@ class JournalFile:
         return [*counts, rest[:rest_counts]], [*ids, rest[rest_counts:]]
 
     def _file(self, number: int) -> memoryview:
+        """Raises StorageError when it is there and cannot be read: its answers are not to be taken for lost."""
         if number not in self._files:
+            path = file_of(self.path, number)
             content: mmap.mmap | bytes = b""
-            with suppress(OSError, ValueError), file_of(self.path, number).open("rb") as handle:  # ValueError: it is empty
-                content = mmap.mmap(handle.fileno(), 0, prot=mmap.PROT_READ)
+            try:
+                with suppress(FileNotFoundError, ValueError), path.open("rb") as handle:  # ValueError: it is empty
+                    content = mmap.mmap(handle.fileno(), 0, prot=mmap.PROT_READ)
+            except OSError as error:
+                raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
             self._files[number] = memoryview(content)
         return self._files[number]
 

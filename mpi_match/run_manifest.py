@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from mpi_match.journal_file import Identity
-from mpi_match.storage import StorageError, whole_file
+from mpi_match.storage import StorageError, temporary_of, whole_file
 
 COMPLETE, INCOMPLETE = "complete", "incomplete"
 
@@ -31,6 +31,18 @@ COMPLETE, INCOMPLETE = "complete", "incomplete"
 def manifest_of(output: Path) -> Path:
     """Where the manifest of a run with this output lies."""
     return output.with_name(f"{output.name}.run.json")
+
+
+def take_back(output: Path) -> None:
+    """Remove the manifest of the last run.  Raises StorageError, also where there could be none of this one: there may be
+    room for the name of the output, and not for a longer one.
+    """
+    path = manifest_of(output)
+    try:
+        for each in (path, temporary_of(path)):
+            each.unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def tell(output: Path, state: str, identity: Identity, **more: Any) -> None:
@@ -56,7 +68,7 @@ def read_manifest(output: Path) -> dict[str, Any] | None:
     """The manifest of the last run with this output; None when there is none."""
     try:
         found = json.loads(manifest_of(output).read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
+    except (FileNotFoundError, ValueError):  # it is no JSON, or no text
         return None
     return found if isinstance(found, dict) else None
 

@@ -27,7 +27,6 @@ from types import TracebackType
 from mpi_match.arrays import Array
 from mpi_match.cluster.answers_file import AnswersFile
 from mpi_match.journal_file import (
-    LEAST_BYTES,
     Bytes,
     Identity,
     JournalFile,
@@ -35,6 +34,7 @@ from mpi_match.journal_file import (
     Placed,
     Stretch,
     head_bytes,
+    is_bare,
     placed_bytes,
     record_bytes,
     write_at,
@@ -78,10 +78,9 @@ class Journal:
         self._thread = threading.Thread(target=self._sync_now_and_then, name="journal", daemon=True)
 
     def __enter__(self) -> Journal:
-        with self._reported():
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        while not self._open_locked():
+            pass
         try:
-            self._take_lock()
             self.earlier = self._read_earlier()
             self._end = 0 if self.earlier is None else self.earlier.end
             with self._reported():
@@ -105,6 +104,21 @@ class Journal:
             if number.isdecimal() and int(number) not in self._named:
                 path.unlink(missing_ok=True)
 
+    def _open_locked(self) -> bool:
+        """Open the file and take its lock.  False if the run that had the lock has removed the file."""
+        with self._reported():
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            self._take_lock()
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(self._descriptor), self.path.stat()):
+                    return True
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        os.close(self._descriptor)
+        return False
+
     def _take_lock(self) -> None:
         deadline = time.monotonic() + (LOCK_S if self._resume else 0)
         while True:
@@ -119,7 +133,7 @@ class Journal:
                 return log.info("%s: no lock: %s", self.path, error.strerror)
 
     def _read_earlier(self) -> JournalFile | None:
-        if os.fstat(self._descriptor).st_size < LEAST_BYTES:
+        if is_bare(self.path, self._identity):
             return None
         found = JournalFile(self.path, self._descriptor)
         if not found.n_answered:
@@ -141,7 +155,7 @@ class Journal:
         """
         n_events, n_bytes = len(counts), counts.nbytes + ids.nbytes
         with self._lock:
-            self._raise()
+            self.check()
             if self._waiting and (start != self._waiting[-1][1] or self._n_waiting + n_bytes > GROUP_BYTES):
                 self._write_waiting()
             if n_bytes > GROUP_BYTES:
@@ -154,7 +168,7 @@ class Journal:
     def set_aside(self, events: Stretch) -> None:
         """Note that these events were set aside.  Raises StorageError."""
         with self._lock:
-            self._raise()
+            self.check()
             self._write(Kind.SET_ASIDE, events, 0, [])
 
     def follow(self, answers: AnswersFile) -> None:
@@ -162,8 +176,9 @@ class Journal:
         self._followed = answers
 
     def unfollow(self, *, synced: bool) -> None:
-        """Note the last ones; the file is not looked at any more.  Raises StorageError."""
+        """Note the last ones; the file is not looked at any more.  Raises StorageError, as `check` does."""
         with self._syncing:
+            self.check()
             self._note(synced=synced)
             self._followed = None
 
@@ -183,6 +198,11 @@ class Journal:
                 self._end = end
                 self.n_answered += placed.events.n_events
 
+    @property
+    def n_written(self) -> int:
+        """Of the events that it holds, those whose answers do not wait for others to be written with."""
+        return self.n_answered - sum(stop - start for start, stop, *_ in self._waiting)
+
     def sync(self) -> None:
         """Have the disk take all that was appended until now.  Raises StorageError."""
         with self._syncing:
@@ -200,7 +220,8 @@ class Journal:
                 self._error = error
                 return
 
-    def _raise(self) -> None:
+    def check(self) -> None:
+        """Raise StorageError if the disk did not take what was appended: it may have been lost without another word."""
         if self._error is not None:
             raise self._error
 
@@ -223,10 +244,11 @@ class Journal:
             raise StorageError(f"{self.path}: cannot be written: {error.strerror}") from error
 
     def remove(self) -> None:
-        """The answers are in their file: there is no need for the journal any more."""
+        """The answers are in their file: there is no need for the journal any more.  Raises StorageError."""
         self._named = set()
-        self._remove_files()
-        self.path.unlink(missing_ok=True)
+        with self._reported():
+            self._remove_files()
+            self.path.unlink(missing_ok=True)
         self._removed = True
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -237,11 +259,13 @@ class Journal:
                 return  # the disk need not take what nobody will read
             with suppress(StorageError):  # no room for the last answers: what is written is whole all the same
                 self.sync()
-            self.n_answered -= sum(stop - start for start, stop, *_ in self._waiting)
+            self.n_answered = self.n_written
             with suppress(OSError):
                 os.ftruncate(self._descriptor, self._end)
-            self._remove_files()
+            with suppress(OSError):
+                self._remove_files()
             if not self.n_answered:
-                self.remove()
+                with suppress(StorageError):
+                    self.remove()
         finally:
             os.close(self._descriptor)

@@ -12,26 +12,23 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from mpi_match.answer_parts import SUFFIX, Parts, named_in, write_index
+from mpi_match.answer_parts import SUFFIX, Parts, named_by, parts_beside, remove_parts, write_index
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.matcher import Written
 from mpi_match.cluster.output import INCOMPLETE_CODE, there_already
-from mpi_match.journal_file import Identity, Stretch, journal_of
+from mpi_match.journal_file import Identity, Stretch, is_bare, journal_of
 from mpi_match.matches import KIND_OF_FILE
-from mpi_match.run_manifest import COMPLETE, INCOMPLETE, manifest_of, tell
-from mpi_match.storage import Reader, StorageError, parts_directory
+from mpi_match.run_manifest import COMPLETE, INCOMPLETE, take_back, tell
+from mpi_match.storage import StorageError, check_output, parts_directory, remove_half_written
 from mpi_match.strings import Strings
 
 log = logging.getLogger(__name__)
-
-_NAME = re.compile(rf"(\d+)-rank-\d+(?:-\d+)?{re.escape(SUFFIX)}")
 
 
 class Places(NamedTuple):
@@ -69,9 +66,8 @@ class LocalOutput:
             raise StorageError(
                 f"{journal_of(self.path)}: holds answers of a run with --results master; go on with that, or remove it"
             )
+        check_output(self.path)
         directory = parts_directory(self.path)
-        if not directory.parent.is_dir():
-            raise StorageError(f"{self.path}: the directory {directory.parent} does not exist; create it first")
         try:
             directory.mkdir(exist_ok=True)
             self._descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -91,34 +87,27 @@ class LocalOutput:
             raise StorageError(f"{directory}: another run is writing this output; wait for its end, or end it") from None
         except OSError as error:
             log.info("%s: no lock: %s", directory, error.strerror)
-        manifest_of(self.path).unlink(missing_ok=True)
-        there = {path.name: int(found[1]) for path in directory.iterdir() if (found := _NAME.fullmatch(path.name))}
+        remove_half_written(self.path)  # of runs that were killed: this one has the lock
+        there = parts_beside(self.path)
         self.places = Places(directory.absolute(), 1 + max(there.values(), default=0), self.identity)
-        left = sorted(there.keys() - self._finished_parts())
         done = there_already(self.path, self.identity)
-        if self._resume and done is not None and not left:
+        if self._resume and done is not None:
             log.warning("%s holds the answers already; there is nothing left to do", self.path)
             self.n_answered = self.n_resumed = self.identity.n_events
             (self.digest, self.n_matches), self._finished = done, True
             return
-        earlier = Parts((directory / name for name in left), self.identity)
+        left = [directory / name for name in sorted(there.keys() - named_by(self.path).keys())]
+        earlier = Parts((path for path in left if not is_bare(path, self.identity)), self.identity)
         if earlier.n_answered and not self._resume:
             raise StorageError(
                 f"{directory}: holds {earlier.n_answered:,} of {self.identity.n_events:,} events of a run that did not end; "
                 "go on with --resume, or remove it to begin anew"
             )
+        take_back(self.path)
         self.unanswered = earlier.unanswered()
         self.n_answered = self.n_resumed = earlier.n_answered
         self.n_matches = earlier.n_matches
         self._sizes = {each.part.path.name: each.part.end for each in earlier.in_order}
-
-    def _finished_parts(self) -> set[str]:
-        """Those of the output that is there, which stays until this one takes its place."""
-        try:
-            with Reader(self.path, KIND_OF_FILE) as reader:
-                return set(named_in(reader))
-        except StorageError:
-            return set()
 
     def wrote(self, events: Stretch, n_ids: int, rank: int, where: Written) -> None:
         """A worker has written the answers of these events, `n_ids` ids; its part has so many bytes at least."""
@@ -141,9 +130,14 @@ class LocalOutput:
                 f"no answers for the events {which}: all workers that got them died or failed; --resume tries again",
                 INCOMPLETE_CODE,
             )
-        if self._finished:
-            self._remove_all_but(self._finished_parts())
-            return
+        if not self._finished:
+            self._write_index()
+        try:
+            remove_parts(self.path, but=named_by(self.path))
+        except StorageError as error:
+            raise ClusterError(str(error), INCOMPLETE_CODE) from error
+
+    def _write_index(self) -> None:
         for name, size in self._sizes.items():
             path = self.places.directory / name
             found = path.stat().st_size if path.is_file() else 0
@@ -154,12 +148,6 @@ class LocalOutput:
         except StorageError as error:
             raise ClusterError(str(error), INCOMPLETE_CODE) from error
         self._finished = True
-        self._remove_all_but(set(self._sizes))
-
-    def _remove_all_but(self, names: set[str]) -> None:
-        for path in self.places.directory.iterdir():
-            if _NAME.fullmatch(path.name) and path.name not in names:
-                path.unlink(missing_ok=True)
 
     def attest(self, took: Mapping[str, Any]) -> None:
         """Say that the answers are complete: the last thing that a run does.  `took` is what it took."""
@@ -169,13 +157,16 @@ class LocalOutput:
         tell(self.path, state, self.identity, answered=self.n_answered, resumed=self.n_resumed, **more)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        os.close(self._descriptor)
-        if self._finished:
-            return
+        try:
+            if not self._finished:
+                self._leave_incomplete(error)
+        finally:
+            os.close(self._descriptor)
+
+    def _leave_incomplete(self, error: BaseException | None) -> None:
         if not self.n_answered:
-            self._remove_all_but(self._finished_parts())
-            with suppress(OSError):
-                self.places.directory.rmdir()
+            with suppress(StorageError):
+                remove_parts(self.path, but=named_by(self.path))  # the output that is there stays
             return
         log.warning(
             "%s is incomplete: %s of %s events are answered and kept in %s; go on with --resume",

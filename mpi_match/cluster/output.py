@@ -24,14 +24,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from mpi_match.answer_parts import named_by, named_in, parts_beside, remove_parts
 from mpi_match.arrays import Array
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.answers_file import AnswersFile
 from mpi_match.cluster.journal import Journal
 from mpi_match.journal_file import Identity, JournalFile, Record, Stretch, file_of, journal_of
 from mpi_match.matches import KIND_OF_FILE, MatchesWriter
-from mpi_match.run_manifest import COMPLETE, INCOMPLETE, manifest_of, tell
-from mpi_match.storage import Reader, StorageError, check_output, remove_half_written
+from mpi_match.run_manifest import COMPLETE, INCOMPLETE, take_back, tell
+from mpi_match.storage import Reader, StorageError, check_output, parts_directory, remove_half_written
 from mpi_match.strings import Strings
 
 log = logging.getLogger(__name__)
@@ -42,15 +43,22 @@ LONG_BYTES = 2**14
 
 
 def there_already(path: Path, identity: Identity) -> tuple[str, int] | None:
-    """Digest and number of matches of a file with just these answers; None when there is none."""
+    """Digest and number of matches of a file with just these answers, or of an index and all its parts; None when there is
+    none.
+    """
     try:
         with Reader(path, KIND_OF_FILE) as reader:
             found = {key: reader.attributes.get(key, "") for key in asdict(identity)}
-            if found == asdict(identity):
+            parts = {parts_directory(path) / name: size for name, size in named_in(reader).items()}
+            if found == asdict(identity) and all(_has(part, size) for part, size in parts.items()):
                 return str(reader.attribute("digest")), int(reader.attribute("n_matches"))
     except StorageError:
         pass  # no file of answers, or a damaged one
     return None
+
+
+def _has(path: Path, n_bytes: int) -> bool:
+    return path.is_file() and path.stat().st_size >= n_bytes
 
 
 class Output:
@@ -92,10 +100,19 @@ class Output:
                 if self._journal is not None:
                     self._journal.remove()
             else:
+                self._refuse_parts()
                 self._open_file()
                 self._begin()
             self._file, self._kept = self._file.pop_all(), self._kept.pop_all()
         return self
+
+    def _refuse_parts(self) -> None:
+        """Raise StorageError when workers have written answers that no index names yet."""
+        if parts_beside(self.path).keys() - named_by(self.path).keys():
+            raise StorageError(
+                f"{parts_directory(self.path)}: holds answers of a run with --results local that did not end; "
+                "go on with that, on two ranks or more, or remove it"
+            )
 
     def _open_file(self) -> None:
         identity, journal = self.identity, self._journal
@@ -113,7 +130,7 @@ class Output:
         self.n_answered = self.n_resumed = 0 if earlier is None else earlier.n_answered
         self._to_replay = deque([] if earlier is None else earlier.answered)
         with self._reported():
-            manifest_of(self.path).unlink(missing_ok=True)
+            take_back(self.path)
         self._replay(self.unanswered[0].start if self.unanswered else self.identity.n_events)
 
     def _is_there(self) -> bool:
@@ -135,7 +152,8 @@ class Output:
                 self._journal.append(start, counts, ids)
             if not self._without:
                 self._replay(start)
-                if long:
+                if self._journal is not None and long:
+                    self._journal.check()
                     self._answers.append_noted(start, counts, ids)
                 else:
                     self._answers.append(counts, ids)
@@ -183,8 +201,10 @@ class Output:
             self._file.close()
         self.digest, self.n_matches = self._writer.digest, self._writer.n_matches
         self._finished = True
-        if self._journal is not None:
-            self._journal.remove()
+        with self._reported():
+            remove_parts(self.path)  # of the index whose place the file has taken
+            if self._journal is not None:
+                self._journal.remove()
 
     def attest(self, took: Mapping[str, Any]) -> None:
         """Say that the answers are complete: the last thing that a run does.  `took` is what it took."""
@@ -202,7 +222,7 @@ class Output:
             if self._journal is not None:
                 with suppress(StorageError):  # what can be kept is kept
                     self._journal.sync()
-            kept = self._journal is not None and self._journal.n_answered
+            kept = self._journal is not None and self._journal.n_written
             text = str(error) if isinstance(error, StorageError) else f"{self.path}: cannot be written: {error.strerror}"
             raise ClusterError(text, INCOMPLETE_CODE if kept else 1) from error
 

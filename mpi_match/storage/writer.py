@@ -51,7 +51,8 @@ class Writer:
             with self._reported():
                 self._file = _create(self._temporary)
         except StorageError:
-            self._temporary.unlink(missing_ok=True)
+            with suppress(OSError):
+                self._temporary.unlink(missing_ok=True)
             raise
         self._descriptor = self._file.id.get_vfd_handle()
         return self
@@ -170,7 +171,8 @@ class Writer:
             with suppress(OSError, RuntimeError):
                 self._file.close()
         if not self._given:
-            self._temporary.unlink(missing_ok=True)
+            with suppress(OSError):
+                self._temporary.unlink(missing_ok=True)
 
 
 def write_index(path: Path, kind: str, parts: Iterable[Part], attributes: Mapping[str, int | str]) -> None:

@@ -30,10 +30,10 @@ from mpi_match.cluster.journal import Journal
 from mpi_match.cluster.output import Output
 from mpi_match.exits import exit_code_of
 from mpi_match.glance import glance, glance_lines
-from mpi_match.journal_file import Identity, IncompleteError, JournalFile, Kind, Stretch, gaps, journal_of
+from mpi_match.journal_file import Identity, IncompleteError, JournalFile, Kind, Stretch, gaps, head_bytes, journal_of
 from mpi_match.matches import MatchesFile
 from mpi_match.run_manifest import manifest_of, read_manifest, write_manifest
-from mpi_match.storage import StorageError
+from mpi_match.storage import StorageError, temporary_of
 from mpi_match.strings import Strings
 
 N_EVENTS, N_IDS = 60, 300
@@ -235,6 +235,23 @@ def test_answers_that_could_not_be_written_are_not_counted(path: Path, monkeypat
     assert journal.n_answered == JournalFile.look(path).n_answered == 5
 
 
+def test_a_run_that_has_kept_nothing_is_not_called_incomplete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def fail() -> None:
+        with Output(tmp_path / "matches.h5", IDENTITY, Strings.of(()), resume=True, journalled=True) as output:
+            monkeypatch.setattr(journal_module.os, "pwrite", full)
+            output.write(0, *answers(0, 5))
+            output.write(5, *answers(5, 20))
+
+    monkeypatch.setattr(journal_module, "GROUP_BYTES", 40)
+    with pytest.raises(ClusterError, match="No space left on device") as caught:
+        fail()
+    assert caught.value.exit_code == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 # Whose it is.
 
 
@@ -271,6 +288,37 @@ def test_two_runs_do_not_write_one_output(path: Path, monkeypatch: pytest.Monkey
         with pytest.raises(StorageError, match="another run is writing this output"):
             write(path, [], resume=True)
     assert len(kept_in(path)) == 1
+
+
+def test_who_waits_for_a_lock_does_not_get_a_file_that_is_removed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else would see that it is locked."""
+    first = Journal(path, IDENTITY, resume=False)
+    first.__enter__()
+    real, n_tries = journal_module.fcntl.flock, 0
+
+    def flock(*arguments: int) -> None:
+        nonlocal n_tries
+        n_tries += 1
+        if n_tries == 2:  # the file is open, and the first one comes to its end
+            first.remove()
+            first.__exit__(None, None, None)
+        real(*arguments)
+
+    monkeypatch.setattr(journal_module.fcntl, "flock", flock)
+    with Journal(path, IDENTITY, resume=True) as journal:
+        journal.append(0, *answers(0, 5))
+        with pytest.raises(StorageError, match="another run is writing this output"):
+            write(path, [])
+    assert len(kept_in(path)) == 1
+
+
+def test_a_file_that_ends_within_its_head_is_as_good_as_none(path: Path) -> None:
+    write(path, [(0, 5)])
+    whole = path.read_bytes()
+    for length in range(len(head_bytes(IDENTITY)) + 1):
+        path.write_bytes(whole[:length])
+        write(path, [(0, 5)])
+        assert path.read_bytes() == whole
 
 
 @pytest.mark.parametrize(
@@ -499,6 +547,53 @@ def test_of_a_damaged_file_is_believed_what_comes_before(tmp_path: Path, noted: 
         path.unlink()
 
 
+def test_a_file_that_is_there_and_cannot_be_read_is_not_taken_for_lost(tmp_path: Path, noted: None) -> None:
+    path, file = tmp_path / "matches.h5", tmp_path / "matches.h5.journal.1"
+    with pytest.raises(ZeroDivisionError):
+        run(path, 10, until=3)
+    kept, content = journal_of(path).read_bytes(), file.read_bytes()
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(StorageError, match=r"journal\.1: cannot be read: Is a directory"):
+        run(path, 10)
+    file.rmdir()
+    file.write_bytes(content)
+    assert journal_of(path).read_bytes() == kept
+    assert run(path, 10) == 30
+
+
+@pytest.mark.parametrize("until", ["the next answers", "the end"])
+def test_what_the_disk_did_not_take_ends_the_run(
+    until: str, tmp_path: Path, noted: None, undisturbed: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so once, and what it was may be lost: a file that has it later would look whole."""
+    path, real = tmp_path / "matches.h5", os.fdatasync
+
+    def fail_once(descriptor: int) -> None:
+        monkeypatch.setattr(journal_module.os, "fdatasync", real)
+        raise OSError(errno.EIO, "Input/output error")
+
+    def end() -> None:
+        with Output(path, IDENTITY, Strings.of(()), resume=True, journalled=True) as output:
+            output.write(0, *answers(0, 30))
+            if until == "the end":
+                output.write(30, *answers(30, 60))
+            monkeypatch.setattr(journal_module.os, "fdatasync", fail_once)
+            output._journal._thread.join()  # type: ignore[union-attr]
+            if until != "the end":
+                output.write(30, *answers(30, 60))
+                pytest.fail("nobody was told")
+            output.finish()
+
+    monkeypatch.setattr(journal_module, "SYNC_S", 0.05)
+    with pytest.raises(ClusterError, match=r"cannot be written: .*Input/output error") as caught:
+        end()
+    assert caught.value.exit_code == 4
+    assert not path.exists()
+    run(path, 60)
+    assert path.read_bytes() == undisturbed
+
+
 def test_a_run_that_was_killed_when_the_file_was_in_its_place_is_complete(tmp_path: Path, noted: None) -> None:
     path = tmp_path / "matches.h5"
     with pytest.raises(ZeroDivisionError):
@@ -624,6 +719,25 @@ def test_a_manifest_is_whole_or_not_there(tmp_path: Path) -> None:
     assert read_manifest(path) is None
     with pytest.raises(StorageError, match="cannot be written"):
         write_manifest(tmp_path / "nowhere" / "matches.h5", {})
+    manifest_of(path).write_bytes(b"\xff\xfe")
+    assert read_manifest(path) is None
+
+
+def test_a_name_that_leaves_no_room_for_that_of_the_manifest_is_refused_before_any_work(tmp_path: Path) -> None:
+    longest = os.pathconf(tmp_path, "PC_NAME_MAX")
+    for length in range(longest - 40, longest + 1):
+        path = tmp_path / ("x" * length)
+        with (
+            suppress(ClusterError, StorageError),
+            Output(path, IDENTITY, Strings.of(()), resume=True, journalled=True) as output,
+        ):
+            output.write(0, *answers(0, 60))
+            output.finish()
+            output.attest({})
+        room = len(temporary_of(manifest_of(path)).name) <= longest
+        assert sorted(tmp_path.iterdir()) == ([path, manifest_of(path)] if room else [])
+        for each in tmp_path.iterdir():
+            each.unlink()
 
 
 FULL = """

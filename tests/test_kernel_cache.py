@@ -43,9 +43,12 @@ def answer():
     return {answer}
 """
 SCRIPT = """
+import logging
 import os
+import sys
 import numba
 from mpi_match.engines import kernel_cache
+logging.basicConfig(level=os.environ.get("LOGGED", "WARNING"), format="%(message)s", stream=sys.stdout)
 kernel_cache.PATIENCE_S = float(os.environ.get("PATIENCE_S", kernel_cache.PATIENCE_S))
 from mpi_match.caller import ask
 print(ask(), "loaded" if ask.stats.cache_hits else "compiled", repr(numba.config.CACHE_DIR))
@@ -106,6 +109,16 @@ def tiny(tmp_path: Path, repository: Path) -> Tiny:
 def test_what_is_compiled_is_found_again(tiny: Tiny) -> None:
     assert [tiny.ask(), tiny.ask()] == ["1 compiled ''", "1 loaded ''"]
     assert len(tiny.directories()) == 1
+
+
+def test_who_compiles_says_so_once_and_who_loads_says_nothing(tiny: Tiny) -> None:
+    said = tiny.ask(LOGGED="INFO").splitlines()
+    (place,) = tiny.directories()
+    assert said == [
+        f"compiling for this machine, which takes some seconds, once: it is kept in {place}",
+        "1 compiled ''",
+    ]
+    assert tiny.ask(LOGGED="INFO") == "1 loaded ''"
 
 
 def test_processes_take_turns(tiny: Tiny) -> None:

@@ -174,6 +174,8 @@ def _take_turns(compiled: Any, lock: Path) -> None:
         found = load(*of)
         if found is None and not turn.taken and turn.wait():
             found = load(*of)
+        if found is None:
+            _tell()
         return found
 
     def save_in_turn(*of: Any) -> None:
@@ -189,6 +191,12 @@ def _take_turns(compiled: Any, lock: Path) -> None:
                 turn.end()
 
     kept.load_overload, kept.save_overload, compiled.compile = load_or_wait, save_in_turn, compile_in_turn
+
+
+@cache
+def _tell() -> None:
+    """Say, once in a process, what takes so long now."""
+    log.info("compiling for this machine, which takes some seconds, once: it is kept in %s", directory())
 
 
 @contextmanager

@@ -1,11 +1,13 @@
 """What people are shown: a bar where it helps, and numbers that can be read."""
 
 import io
+import logging
 import sys
 
+import click
 import pytest
 
-from mpi_match import terminal
+from mpi_match import exits, terminal
 
 
 class Terminal(io.StringIO):
@@ -29,6 +31,19 @@ def test_no_bar_is_shown_elsewhere(monkeypatch):
     with terminal.Progress("events") as progress:
         progress(10, 10)
     assert sys.stderr.getvalue() == ""
+
+
+@pytest.mark.parametrize(("stream", "times"), [(Terminal, 1), (io.StringIO, 0)], ids=["terminal", "elsewhere"])
+def test_that_an_engine_is_compiled_is_said_on_a_terminal(monkeypatch, stream, times):
+    monkeypatch.setattr(sys, "stderr", stream())
+
+    @click.command(cls=exits.Command)
+    def command():
+        logging.getLogger("mpi_match.engines.kernel_cache").info("compiling")
+        logging.getLogger("mpi_match.engines").info("engine keyed_cuda passed over")
+
+    command([], standalone_mode=False)
+    assert sys.stderr.getvalue() == "INFO mpi_match.engines.kernel_cache: compiling\n" * times
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(2e-6, "2 µs"), (0.0123, "12.3 ms"), (65.0, "65.00 s")])

@@ -327,6 +327,7 @@ def test_a_file_that_ends_within_its_head_is_as_good_as_none(path: Path) -> None
         (b"something else that somebody has called so", "is not a journal of mpi-match"),
         (b"mpi-match journal\n" + struct.pack("<III", 2, 2, 0) + b"{}", "journal version found 2, expected 1"),
         (b"mpi-match journal\n" + struct.pack("<III", 1, 2, 0) + b"{}", "its head is damaged"),
+        (b"mpi-match journal\n" + struct.pack("<I", 1) + bytes(500), "its head is damaged"),
     ],
 )
 def test_what_is_no_journal_is_left_alone(content: bytes, words: str, path: Path) -> None:

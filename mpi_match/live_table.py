@@ -29,12 +29,14 @@ import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.changes import Change, Changes
+from mpi_match.constraints import FILTER_ID
 from mpi_match.draft import Draft
+from mpi_match.filter_columns import INTERFACE_ID
 from mpi_match.model import Area, Filter, ModelError
 from mpi_match.recoding import join
 from mpi_match.register import Register, Step
 from mpi_match.rows import ChangeRow
-from mpi_match.table import FILTER_ID, INTERFACE_ID, Table
+from mpi_match.table import Table
 from mpi_match.vocabulary import Vocabulary
 
 

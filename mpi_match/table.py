@@ -2,7 +2,7 @@
 
     vocabulary     what values there are to compare with            owner: vocabulary.py
     constraints    every constraint once, grouped by name           owner: constraints.py
-    filters        size, interface, and where they have them area and id
+    filters        size, interface, area and id                     owner: filter_columns.py
     interfaces     labels
 
 Ids are dense and mean the same in every table of the same subscriptions: names, operands and interface labels are
@@ -16,69 +16,35 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mpi_match.arrays import Array, offsets_of, take_ranges
 from mpi_match.constraints import FILTER_ID, Constraints, encode
 from mpi_match.draft import Draft
+from mpi_match.filter_columns import FilterColumns
 from mpi_match.model import Area, Filter, Op, Type
 from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.strings import Strings, sort_distinct
+from mpi_match.table_arrays import (
+    ArraySource,
+    constraint_arrays,
+    filter_arrays,
+    label_arrays,
+    read_constraints,
+    read_filters,
+    read_labels,
+    read_vocabulary,
+    vocabulary_arrays,
+)
 from mpi_match.table_check import faults
 from mpi_match.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from mpi_match.recoding import Recoding
 
-INTERFACE_ID = np.dtype(np.uint32)
 KIND_OF_FILE = "table"
-
-
-class ArraySource(Protocol):
-    """Where a table's arrays come from: a file's reader, or memory that another process filled."""
-
-    def array(self, name: str) -> Array:
-        """The array of this name."""
-        ...
-
-
-@dataclass(frozen=True)
-class FilterColumns:
-    """What the table keeps of each of n filters besides its constraints.
-
-    size          u32[n]    number of constraints
-    interface     u32[n]    ascending
-    area_filter   u32[k]    the filters that have an area, ascending
-    area          f64[k, 3] their centre x, y and radius
-    id_filter     u32[m]    the filters that have an id, ascending
-    ids           Strings[m]
-    """
-
-    size: Array
-    interface: Array
-    area_filter: Array
-    area: Array
-    id_filter: Array
-    ids: Strings
-
-    @classmethod
-    def of(cls, size: Array, interface: Array, area: Array, ids: list[bytes | None] | None, first: int = 0) -> FilterColumns:
-        """From one row per filter, in table order.
-
-        `area` f64[n, 3] is NaN where there is none; `first` is the id of the first row.
-        """
-        has_area = np.flatnonzero(~np.isnan(area[:, 2]))
-        has_id = [i for i, item in enumerate(ids or ()) if item is not None]
-        return cls(
-            size=size.astype(np.uint32),
-            interface=interface.astype(INTERFACE_ID),
-            area_filter=(has_area + first).astype(FILTER_ID),
-            area=np.ascontiguousarray(area[has_area]) + 0.0,
-            id_filter=(np.array(has_id, np.int64) + first).astype(FILTER_ID),
-            ids=Strings.of(ids[i] or b"" for i in has_id) if ids else Strings.of(()),
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,28 +172,12 @@ class Table:
 
     @classmethod
     def from_arrays(cls, reader: ArraySource) -> Table:
-        """Assemble a table from the arrays that `arrays` names."""
+        """Assemble a table from its arrays (`table_arrays`)."""
         return cls(
             read_vocabulary(reader),
-            Constraints(
-                offsets=reader.array("constraints/name_offsets"),
-                kind=reader.array("constraints/kind"),
-                lo=reader.array("constraints/lo"),
-                hi=reader.array("constraints/hi"),
-                filter_id=reader.array("constraints/filter"),
-                set_offsets=reader.array("sets/name_offsets"),
-                set_code_offsets=reader.array("sets/offsets"),
-                set_codes=reader.array("sets/codes"),
-            ),
-            FilterColumns(
-                size=reader.array("filters/size"),
-                interface=reader.array("filters/interface"),
-                area_filter=reader.array("filters/area_filter"),
-                area=reader.array("filters/area"),
-                id_filter=reader.array("filters/id_filter"),
-                ids=Strings(reader.array("filters/id_data"), reader.array("filters/id_offsets")),
-            ),
-            Strings(reader.array("interfaces/data"), reader.array("interfaces/offsets")),
+            read_constraints(reader),
+            read_filters(reader),
+            read_labels(reader),
         )
 
     def take(self, filters: Array) -> Table:
@@ -330,52 +280,6 @@ def _order_of(interface: Array, keys: Array) -> Array:
     rows = order[again]
     order[again] = rows[np.lexsort((keys[rows, 1], keys[rows, 0], first[again]))]
     return order
-
-
-def vocabulary_arrays(v: Vocabulary) -> Iterator[tuple[str, Array]]:
-    """Datasets of a vocabulary (also of a range of names: a part)."""
-    yield from (("names/data", v.names.data), ("names/offsets", v.names.offsets))
-    yield from (("numbers/name_offsets", v.number_offsets), ("numbers/values", v.numbers))
-    yield from (
-        ("strings/name_offsets", v.string_offsets),
-        ("strings/data", v.strings.data),
-        ("strings/offsets", v.strings.offsets),
-    )
-    yield from (("atoms/name_offsets", v.atom_offsets), ("atoms/op", v.atom_op))
-    yield from (("atoms/data", v.atoms.data), ("atoms/offsets", v.atoms.offsets))
-
-
-def constraint_arrays(c: Constraints) -> Iterator[tuple[str, Array]]:
-    """Datasets of the constraints (also of a range of names)."""
-    yield from (("constraints/name_offsets", c.offsets), ("constraints/kind", c.kind), ("constraints/lo", c.lo))
-    yield from (("constraints/hi", c.hi), ("constraints/filter", c.filter_id))
-    yield from (("sets/name_offsets", c.set_offsets), ("sets/offsets", c.set_code_offsets), ("sets/codes", c.set_codes))
-
-
-def filter_arrays(f: FilterColumns) -> Iterator[tuple[str, Array]]:
-    """Datasets of the filters (also of a range of filters)."""
-    yield from (("filters/size", f.size), ("filters/interface", f.interface))
-    yield from (("filters/area_filter", f.area_filter), ("filters/area", f.area))
-    yield from (("filters/id_filter", f.id_filter), ("filters/id_data", f.ids.data), ("filters/id_offsets", f.ids.offsets))
-
-
-def label_arrays(labels: Strings) -> Iterator[tuple[str, Array]]:
-    """Datasets of the interfaces (also of a range of them)."""
-    yield from (("interfaces/data", labels.data), ("interfaces/offsets", labels.offsets))
-
-
-def read_vocabulary(reader: ArraySource) -> Vocabulary:
-    """Only the vocabulary of a table file: all that encoding events needs."""
-    return Vocabulary(
-        names=Strings(reader.array("names/data"), reader.array("names/offsets")),
-        number_offsets=reader.array("numbers/name_offsets"),
-        numbers=reader.array("numbers/values"),
-        string_offsets=reader.array("strings/name_offsets"),
-        strings=Strings(reader.array("strings/data"), reader.array("strings/offsets")),
-        atom_offsets=reader.array("atoms/name_offsets"),
-        atom_op=reader.array("atoms/op"),
-        atoms=Strings(reader.array("atoms/data"), reader.array("atoms/offsets")),
-    )
 
 
 def load_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:

@@ -36,9 +36,10 @@ DATA = {
         "constraints",
         "draft",
         "event_table",
+        "filter_columns",
     ),
     *("events", "journal_file", "live_table", "matches", "model", "plain_rows", "program", "recoding", "register", "rows"),
-    *("large_table", "run_manifest", "standing", "storage", "strings", "table", "table_check", "vocabulary"),
+    *("large_table", "run_manifest", "standing", "storage", "strings", "table", "table_arrays", "table_check", "vocabulary"),
 }
 MAY_IMPORT = {
     "data": {"data"},

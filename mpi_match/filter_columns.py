@@ -1,0 +1,50 @@
+"""What a table keeps of each filter besides its constraints: size, interface, and where it has them area and id."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.constraints import FILTER_ID
+from mpi_match.strings import Strings
+
+INTERFACE_ID = np.dtype(np.uint32)
+
+
+@dataclass(frozen=True)
+class FilterColumns:
+    """Columns of n filters.
+
+    size          u32[n]    number of constraints
+    interface     u32[n]    ascending
+    area_filter   u32[k]    the filters that have an area, ascending
+    area          f64[k, 3] their centre x, y and radius
+    id_filter     u32[m]    the filters that have an id, ascending
+    ids           Strings[m]
+    """
+
+    size: Array
+    interface: Array
+    area_filter: Array
+    area: Array
+    id_filter: Array
+    ids: Strings
+
+    @classmethod
+    def of(cls, size: Array, interface: Array, area: Array, ids: list[bytes | None] | None, first: int = 0) -> FilterColumns:
+        """From one row per filter, in table order.
+
+        `area` f64[n, 3] is NaN where there is none; `first` is the id of the first row.
+        """
+        has_area = np.flatnonzero(~np.isnan(area[:, 2]))
+        has_id = [i for i, item in enumerate(ids or ()) if item is not None]
+        return cls(
+            size=size.astype(np.uint32),
+            interface=interface.astype(INTERFACE_ID),
+            area_filter=(has_area + first).astype(FILTER_ID),
+            area=np.ascontiguousarray(area[has_area]) + 0.0,
+            id_filter=(np.array(has_id, np.int64) + first).astype(FILTER_ID),
+            ids=Strings.of(ids[i] or b"" for i in has_id) if ids else Strings.of(()),
+        )

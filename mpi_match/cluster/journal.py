@@ -200,8 +200,13 @@ class Journal:
 
     @property
     def n_written(self) -> int:
-        """Of the events that it holds, those whose answers do not wait for others to be written with."""
-        return self.n_answered - sum(stop - start for start, stop, *_ in self._waiting)
+        """Of the events that it holds, those whose answers do not wait for others to be written with; none in a file that
+        somebody has removed.
+        """
+        return 0 if self._is_gone() else self.n_answered - sum(stop - start for start, stop, *_ in self._waiting)
+
+    def _is_gone(self) -> bool:
+        return os.fstat(self._descriptor).st_nlink == 0
 
     def sync(self) -> None:
         """Have the disk take all that was appended until now.  Raises StorageError."""
@@ -260,6 +265,8 @@ class Journal:
             with suppress(StorageError):  # no room for the last answers: what is written is whole all the same
                 self.sync()
             self.n_answered = self.n_written
+            if self._is_gone():
+                return  # what is in its place now is another's
             with suppress(OSError):
                 os.ftruncate(self._descriptor, self._end)
             with suppress(OSError):

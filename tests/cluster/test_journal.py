@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import shutil
 import signal
 import struct
 import subprocess
@@ -711,6 +712,27 @@ def test_a_directory_that_goes_away_ends_the_run_in_one_line(tmp_path: Path, kep
     (tmp_path / "gone").rename(directory)
     assert JournalFile.look(journal_of(directory / "matches.h5")).n_answered == 60
     assert run(directory / "matches.h5", 10) == 60
+
+
+def test_of_a_directory_that_is_removed_nobody_says_that_it_keeps_something(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = tmp_path / "there"
+    directory.mkdir()
+    path = directory / "matches.h5"
+
+    def lose() -> None:
+        with Output(path, IDENTITY, Strings.of(()), resume=True, journalled=True) as output:
+            output.write(0, *answers(0, 60))
+            shutil.rmtree(directory)
+            directory.mkdir()
+            journal_of(path).write_bytes(b"another's")
+            output.finish()
+
+    with pytest.raises(ClusterError, match=r"matches\.h5: cannot be written: .*No such file") as raised:
+        lose()
+    assert (raised.value.exit_code, caplog.text) == (1, "")
+    assert journal_of(path).read_bytes() == b"another's"
 
 
 def test_a_manifest_is_whole_or_not_there(tmp_path: Path) -> None:

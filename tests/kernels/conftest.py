@@ -19,22 +19,10 @@ import pytest
 if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
     pytest.exit("tests/kernels need NUMBA_ENABLE_CUDASIM=1 and a process of their own: make test-simulator", returncode=2)
 
-TURN_S = 0.0002
-
 
 def pytest_configure(config):
     """Hashes wrap around; NumPy, which stands in for the compiler here, warns where numbers do."""
     config.addinivalue_line("filterwarnings", "ignore:overflow encountered in scalar multiply:RuntimeWarning")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _threads_take_turns_often():
-    """The simulator's launcher asks its threads without a pause whether they are done, and they wait for Python's lock
-    meanwhile: 5 ms each time, which is longer than most of them have to run.  Shorter turns also mix threads more."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(TURN_S)
-    yield
-    sys.setswitchinterval(before)
 
 
 @pytest.fixture(scope="session", autouse=True)

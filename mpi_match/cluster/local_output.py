@@ -64,7 +64,7 @@ class LocalOutput:
         """Raises StorageError when the output cannot be written, or parts of another run do not let it."""
         if journal_of(self.path).exists():
             raise StorageError(
-                f"{journal_of(self.path)}: holds answers of a run with --results master; go on with that, or remove it"
+                f"{journal_of(self.path)}: of a run with --results master that did not end; go on with that, or remove it"
             )
         check_output(self.path)
         directory = parts_directory(self.path)

@@ -128,6 +128,14 @@ def test_the_master_does_not_begin_anew_what_workers_have_begun(path: Path) -> N
     assert run(path, 10) == 30
 
 
+@pytest.mark.parametrize("answered", [0, 30])
+def test_nor_do_workers_begin_anew_what_the_master_has_begun(path: Path, answered: int) -> None:
+    with Output(path, IDENTITY, NO_LABELS, resume=True, journalled=True) as output:
+        output.write(0, *answers(Stretch(0, answered)))
+        with pytest.raises(StorageError, match="journal: of a run with --results master that did not end; go on with that"):
+            run(path, 10)
+
+
 def test_parts_go_with_the_index_that_names_them(path: Path) -> None:
     run(path, 10)
     with Output(path, IDENTITY, NO_LABELS, resume=False, journalled=True) as output:

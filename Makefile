@@ -22,14 +22,11 @@ demo: env ## Generate a workload, compile it with Spark, match it under mpirun, 
 
 # Tests that start ranks mostly wait, so there are more processes than cores; who does what is in tests/schedule.py.
 # They start some hundred processes, each of which would compile the sources again where Python may not keep what it compiled.
-# The kernels' tests want numba to be imported as the CUDA simulator, so they have processes of their own.  They only compute, in
-# the time that the others leave (nice); what they said follows what the others said, so that every line of either is whole.
+# The kernels' tests want numba to be imported as the CUDA simulator, so they have processes of their own.
 test test-simulator: export PYTHONDONTWRITEBYTECODE =
 test: env ## Run the tests
-	@said=$$(mktemp); trap 'rm -f "$$said"' EXIT; \
-	nice $(MAKE) --no-print-directory test-simulator >"$$said" 2>&1 & simulator=$$!; \
-	$(python) -m pytest --numprocesses 3 --dist loadfile --ignore=tests/kernels; failed=$$?; \
-	wait $$simulator || failed=1; cat "$$said"; exit $$failed
+	$(python) -m pytest --numprocesses 3 --dist loadfile --ignore=tests/kernels
+	@if [ -d tests/kernels ]; then $(MAKE) --no-print-directory test-simulator; fi
 
 test-mpi: env ## Run the tests that start ranks with MPI=openmpi5, openmpi4 or mpich (wheels)
 	@tests/with_mpi.sh $(MPI)

@@ -12,7 +12,9 @@ the answer is, for every event, the set of interfaces it must be delivered to.
     the table        draft           subscriptions as they were written
                      vocabulary      from values to small integers
                      constraints     encoded, by name
+                     filter_columns  what it keeps of a filter besides its constraints
                      table           all of it, in memory and in HDF5
+                     table_arrays    its arrays, by their names in a file
                      table_check     what a table from a file must hold to be used
                      large_table     one that is read in ranges of its filters
     as it changes    changes         areas move, filters come and go

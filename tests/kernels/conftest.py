@@ -12,12 +12,15 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from importlib import import_module
 
 import numpy as np
 import pytest
 
 if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
     pytest.exit("tests/kernels need NUMBA_ENABLE_CUDASIM=1 and a process of their own: make test-simulator", returncode=2)
+
+TURN_S = 0.0002
 
 
 def pytest_configure(config):
@@ -26,11 +29,25 @@ def pytest_configure(config):
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _threads_take_turns_often():
+    """The simulator's launcher asks its threads without a pause whether they are done, and they wait for Python's lock
+    meanwhile: 5 ms each time, which is longer than most of them have to run.  Shorter turns also mix threads more."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(TURN_S)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _shared_memory_is_shared():
     """Two threads of a block that ask for shared memory at once sometimes get an array each from the simulator: it looks
-    whether there is one and makes one without a lock in between."""
-    from numba_cuda.numba.cuda.simulator.kernelapi import FakeCUDAShared
+    whether there is one and makes one without a lock in between.
 
+    The module that does so is there twice, under Numba's name and numba-cuda's; the one that the engines use is meant.
+    """
+    from mpi_match.engines._cuda import cuda
+
+    simulator = import_module(f"{cuda.__name__}.simulator.kernelapi")
     lock = threading.Lock()
 
     def array(self, shape, dtype):
@@ -42,7 +59,7 @@ def _shared_memory_is_shared():
             return self._allocations[place]
 
     patch = pytest.MonkeyPatch()
-    patch.setattr(FakeCUDAShared, "array", array)
+    patch.setattr(simulator.FakeCUDAShared, "array", array)
     yield
     patch.undo()
 

@@ -159,8 +159,8 @@ def write_index(path: Path, kind: str, identity: Identity, labels: Strings, n_ma
         for name, value in {**asdict(identity), "n_matches": n_matches}.items():
             if value != "":  # no changes
                 writer.attribute(name, value)
-        writer.array("labels/data", labels.data)
-        writer.array("labels/offsets", labels.offsets)
+        for name, array in labels.named("labels"):
+            writer.array(name, array)
         writer.array(NAMES, np.array([name.encode() for name in sizes], "S"))
         writer.array(SIZES, np.array(list(sizes.values()), np.int64))
     return writer.digest

@@ -5,12 +5,20 @@ A list of lists is kept as `offsets` i64[n + 1] and the items end to end; list i
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
+
+
+class ArraySource(Protocol):
+    """Where arrays come from by name: a file's reader, or memory that another process filled."""
+
+    def array(self, name: str) -> Array:
+        """The array of this name."""
+        ...
 
 
 def offsets_of(lengths: Array) -> Array:

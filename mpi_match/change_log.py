@@ -131,7 +131,7 @@ class ChangeLog:
         """Every array with the name of its dataset in the file."""
         yield from (("changes/before_event", self.before_event), ("changes/kind", self.kind))
         yield from (("changes/target", self.target), ("changes/area", self.area), ("changes/interface", self.interface))
-        yield from (("interfaces/data", self.labels.data), ("interfaces/offsets", self.labels.offsets))
+        yield from self.labels.named("interfaces")
         yield from ((f"added/{name}", array) for name, array in self.added.arrays())
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -155,7 +155,7 @@ class ChangeLog:
                 area=reader.array("changes/area"),
                 interface=reader.array("changes/interface"),
                 added=Table.from_arrays(_Added(reader)),
-                labels=Strings(reader.array("interfaces/data"), reader.array("interfaces/offsets")),
+                labels=Strings.read(reader, "interfaces"),
             )
             stated = {name: reader.attribute(name) for name in log.counts()}
         for fault in log._faults(stated):

@@ -227,7 +227,7 @@ class EventTable:
         for part, source in enumerate(self._reader.sources):
             n = self._bounds[part + 1] - self._bounds[part]
             if "ids/data" in source:
-                yield from (i.decode() or None for i in Strings(source.array("ids/data"), source.array("ids/offsets")))
+                yield from (i.decode() or None for i in Strings.read(source, "ids"))
             else:
                 yield from (None for _ in range(n))
 
@@ -267,10 +267,10 @@ def _read_raw(reader: Reader, n_events: int) -> Events:
         type=reader.array("events/type"),
         number=reader.array("events/number"),
         string=reader.array("events/string"),
-        names=Strings(reader.array("names/data"), reader.array("names/offsets")),
-        strings=Strings(reader.array("strings/data"), reader.array("strings/offsets")),
+        names=Strings.read(reader, "names"),
+        strings=Strings.read(reader, "strings"),
         location=reader.array("events/location") if "events/location" in reader else None,
-        ids=Strings(reader.array("ids/data"), reader.array("ids/offsets")) if has_ids else None,
+        ids=Strings.read(reader, "ids") if has_ids else None,
     )
     n_attributes = len(events.name)
     if (

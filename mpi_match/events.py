@@ -149,12 +149,12 @@ class Events:
         """Every raw column with the name of its dataset in the file."""
         yield from (("events/offsets", self.offsets), ("events/name", self.name), ("events/type", self.type))
         yield from (("events/number", self.number), ("events/string", self.string))
-        yield from (("names/data", self.names.data), ("names/offsets", self.names.offsets))
-        yield from (("strings/data", self.strings.data), ("strings/offsets", self.strings.offsets))
+        yield from self.names.named("names")
+        yield from self.strings.named("strings")
         if self.location is not None:
             yield "events/location", self.location
         if self.ids is not None:
-            yield from (("ids/data", self.ids.data), ("ids/offsets", self.ids.offsets))
+            yield from self.ids.named("ids")
 
 
 def _by_event(event: Array, packed: Array, shift: int) -> Array:

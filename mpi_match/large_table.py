@@ -33,7 +33,7 @@ from mpi_match.recoding import Recoding
 from mpi_match.storage import Reader, StorageError
 from mpi_match.strings import Strings
 from mpi_match.table import KIND_OF_FILE, Table
-from mpi_match.table_arrays import label_arrays, read_vocabulary, vocabulary_arrays
+from mpi_match.table_arrays import label_arrays, read_labels, read_vocabulary, vocabulary_arrays
 from mpi_match.table_check import dtype_of, faults
 from mpi_match.vocabulary import Vocabulary
 
@@ -59,7 +59,7 @@ class LargeTable:
         self._reader = Reader(path, KIND_OF_FILE)
         try:
             self._vocabulary = read_vocabulary(self._reader)
-            self.labels = Strings(self._reader.array("interfaces/data"), self._reader.array("interfaces/offsets"))
+            self.labels = read_labels(self._reader)
             self.sizes = self._array("filters/size")
             self.name_offsets = self._array("constraints/name_offsets")
             self._set_offsets = self._array("sets/name_offsets")

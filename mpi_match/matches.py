@@ -195,8 +195,8 @@ class MatchesWriter:
         counts = {"n_ids": self._n_ids, "n_events": self.n_events, "n_matches": self.n_matches}
         for name, value in {**self._attributes, "unit": self._unit, **counts}.items():
             self._writer.attribute(name, value)
-        self._writer.array("labels/data", self._labels.data)
-        self._writer.array("labels/offsets", self._labels.offsets)
+        for name, array in self._labels.named("labels"):
+            self._writer.array(name, array)
 
 
 def _answers_in(reader: Reader) -> tuple[Array, Array]:
@@ -221,7 +221,7 @@ class MatchesFile:
         """Read and check a file.  Raises StorageError; IncompleteError when the run that was to write it has not ended."""
         refuse_incomplete(Path(path))
         with Reader(path, KIND_OF_FILE) as reader:
-            labels = Strings(reader.array("labels/data"), reader.array("labels/offsets"))
+            labels = Strings.read(reader, "labels")
             n_ids, n_events, n_matches = (int(reader.attribute(name)) for name in ("n_ids", "n_events", "n_matches"))
             counts, ids = _answers_in(reader)
             matches = Matches.from_counts(counts, ids, n_ids)

@@ -15,7 +15,7 @@ from operator import lt
 
 import numpy as np
 
-from mpi_match.arrays import Array, offsets_of, take_ranges
+from mpi_match.arrays import Array, ArraySource, offsets_of, take_ranges
 
 _BLOCK = 2**15
 """Strings compared together: what is computed of them stays in the processor's cache."""
@@ -34,6 +34,16 @@ class Strings:
         items = list(items)
         lengths = np.fromiter(map(len, items), np.int64, len(items))
         return cls(np.frombuffer(b"".join(items), np.uint8), offsets_of(lengths))
+
+    @classmethod
+    def read(cls, source: ArraySource, name: str) -> Strings:
+        """Those that `named` has named so."""
+        return cls(source.array(f"{name}/data"), source.array(f"{name}/offsets"))
+
+    def named(self, name: str) -> Iterator[tuple[str, Array]]:
+        """The arrays and how they are called in a file."""
+        yield f"{name}/data", self.data
+        yield f"{name}/offsets", self.offsets
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

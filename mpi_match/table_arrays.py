@@ -7,34 +7,22 @@ filters has the same arrays as the whole, so parts of a table are written by the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
 
-from mpi_match.arrays import Array
+from mpi_match.arrays import Array, ArraySource
 from mpi_match.constraints import Constraints
 from mpi_match.filter_columns import FilterColumns
 from mpi_match.strings import Strings
 from mpi_match.vocabulary import Vocabulary
 
 
-class ArraySource(Protocol):
-    """Where a table's arrays come from: a file's reader, or memory that another process filled."""
-
-    def array(self, name: str) -> Array:
-        """The array of this name."""
-        ...
-
-
 def vocabulary_arrays(v: Vocabulary) -> Iterator[tuple[str, Array]]:
     """Datasets of a vocabulary (also of a range of names: a part)."""
-    yield from (("names/data", v.names.data), ("names/offsets", v.names.offsets))
+    yield from v.names.named("names")
     yield from (("numbers/name_offsets", v.number_offsets), ("numbers/values", v.numbers))
-    yield from (
-        ("strings/name_offsets", v.string_offsets),
-        ("strings/data", v.strings.data),
-        ("strings/offsets", v.strings.offsets),
-    )
+    yield "strings/name_offsets", v.string_offsets
+    yield from v.strings.named("strings")
     yield from (("atoms/name_offsets", v.atom_offsets), ("atoms/op", v.atom_op))
-    yield from (("atoms/data", v.atoms.data), ("atoms/offsets", v.atoms.offsets))
+    yield from v.atoms.named("atoms")
 
 
 def constraint_arrays(c: Constraints) -> Iterator[tuple[str, Array]]:
@@ -53,20 +41,20 @@ def filter_arrays(f: FilterColumns) -> Iterator[tuple[str, Array]]:
 
 def label_arrays(labels: Strings) -> Iterator[tuple[str, Array]]:
     """Datasets of the interfaces (also of a range of them)."""
-    yield from (("interfaces/data", labels.data), ("interfaces/offsets", labels.offsets))
+    yield from labels.named("interfaces")
 
 
 def read_vocabulary(reader: ArraySource) -> Vocabulary:
     """Only the vocabulary of a table file: all that encoding events needs."""
     return Vocabulary(
-        names=Strings(reader.array("names/data"), reader.array("names/offsets")),
+        names=Strings.read(reader, "names"),
         number_offsets=reader.array("numbers/name_offsets"),
         numbers=reader.array("numbers/values"),
         string_offsets=reader.array("strings/name_offsets"),
-        strings=Strings(reader.array("strings/data"), reader.array("strings/offsets")),
+        strings=Strings.read(reader, "strings"),
         atom_offsets=reader.array("atoms/name_offsets"),
         atom_op=reader.array("atoms/op"),
-        atoms=Strings(reader.array("atoms/data"), reader.array("atoms/offsets")),
+        atoms=Strings.read(reader, "atoms"),
     )
 
 
@@ -98,4 +86,4 @@ def read_filters(reader: ArraySource) -> FilterColumns:
 
 def read_labels(reader: ArraySource) -> Strings:
     """What `label_arrays` names."""
-    return Strings(reader.array("interfaces/data"), reader.array("interfaces/offsets"))
+    return Strings.read(reader, "interfaces")

@@ -58,6 +58,7 @@ from mpi_match.engines.ccm_kernel import (
     word_of,
 )
 from mpi_match.engines.ccm_rows import COUNTER_LOG, HAS_REST, SECTION, SHIFT
+from mpi_match.engines.keyed_warp import drainer, put
 
 FOUND, N_INTERFACES, RUNS_LOG = range(EVENTS_HEADER, EVENTS_HEADER + 3)
 """More words of the header: where the count stands, how many interfaces there are, and 2^n runs share a word."""
@@ -74,12 +75,16 @@ GROUP_LOG = 8
 """Logarithm of the filters of a group."""
 MOST_GROUPS = 8
 """Where neighbouring rows are of filters so far apart, they are looked at instead of the flags of all groups between."""
-AHEAD = 4
-"""Filters, or rows, whose memory a thread asks for before it waits for any of it."""
-
+BLOCK = 256
+"""Threads of a block."""
+LOC_AHEAD, AHEAD = 8, 4
+"""Filters, or rows of Cont, whose memory a thread asks for before it waits for any of it."""
 CHUNK = AHEAD * WARP
 """Rows that a warp looks at together."""
 
+_N_WARPS = BLOCK // WARP
+_MOST_QUEUED = (LOC_AHEAD + 1) * WARP
+_ALL_QUEUED = _N_WARPS * _MOST_QUEUED
 _INTERFACE, _COUNTERS, _ROW_FILTER = SECTION["interface"], SECTION["counters"], SECTION["row_filter"]
 
 
@@ -184,6 +189,30 @@ def _deliver(shelf: Any, events: Any, interfaces: Any, event: int, run: int, fil
         cuda.atomic.or_(interfaces, at, np.uint32(flag))
 
 
+@device_function
+def _locate(item: Any, found: Any, about: Any) -> Any:
+    """Let a filter count for those events that are in its circle.  An item of the queue is the bits of the events that may
+    have its names, and its number."""
+    shelf, areas, events, counters, interfaces, places, numbers = about
+    xs, ys = places
+    n_filters, first, run = numbers
+    filter_id, events_left, i = item & 0xFFFFFFFF, (item >> 32) & 0xFFFFFFFF, np.int64(0)
+    circle_x, circle_y, radius = areas[3 * filter_id], areas[3 * filter_id + 1], areas[3 * filter_id + 2]
+    while events_left:
+        if events_left & 1 and _is_inside(xs[i], ys[i], circle_x, circle_y, radius):
+            size = _size_of(shelf[2], filter_id)
+            if size == 0:
+                _deliver(shelf, events, interfaces, first + i, run + i, filter_id)
+            else:
+                _leave(counters, n_filters, filter_id, size, events, run + i)
+        events_left >>= 1
+        i += 1
+    return found
+
+
+_drain = drainer(_locate)
+
+
 @kernel(
     "void(uint32[::1], float64[::1], int64[::1], uint32[::1], int64[::1], uint32[::1], uint32[::1],"
     " int64, int64, int64, int64)",
@@ -205,7 +234,8 @@ def loc_kernel(
     """Find the filters whose names the event may have and whose area it is in, and let them count.
 
     One thread per filter (x); each looks at all events of the launch, `first` to `first + n_events`, the first of which has
-    run number `run`, the next the next.
+    run number `run`, the next the next.  One filter in twenty passes the Bloom filter in the paper's scenario, so nearly all
+    lanes would wait for the circle of one: those that pass are queued, and a warp looks at the circles of 32 at once.
 
     Parameters:
         filters     u32 [2 n]  Bloom filters of names, then ids                 written at building
@@ -216,7 +246,8 @@ def loc_kernel(
                                                 behind those the flag of each group that has one
         interfaces  u32 [words, n_interfaces]   flags; marked here for filters with nothing to count
 
-    Launch: any grid along x (threads walk); shared memory 24 bytes for each of MOST_AT_ONCE events.
+    Launch: any grid along x (threads walk) of blocks of at most BLOCK threads; shared memory 24 bytes for each of
+    MOST_AT_ONCE events, and 8 for each place of the queues.
     Work: a Bloom filter read per filter, 24 bytes more where it passes, two words written where the circle does.
     Source: Cugola & Margara, Middleware 2012, kernel Loc.  We differ: a filter's size is written instead of a flag.
     """
@@ -224,46 +255,36 @@ def loc_kernel(
     blooms = cuda.shared.array(MOST_AT_ONCE, np.int64)
     xs = cuda.shared.array(MOST_AT_ONCE, np.float64)
     ys = cuda.shared.array(MOST_AT_ONCE, np.float64)
+    queued = cuda.shared.array(_ALL_QUEUED, np.int64)
+    lengths = cuda.shared.array(_N_WARPS, np.int32)
     event = np.int64(cuda.threadIdx.x)
     while event < n_events:
         blooms[event] = _bloom_of(words, events, first + event)
         location = events[LOCATIONS] + 2 * (first + event)
         xs[event], ys[event] = double_of(events[location]), double_of(events[location + 1])
         event += cuda.blockDim.x
+    warp = np.int64(cuda.threadIdx.x) // WARP
+    if lane() == 0:
+        lengths[warp] = 0
     cuda.syncthreads()
-    shelf = (filters, rows, words)
-    bloom = cuda.local.array(AHEAD, np.int64)
-    may = cuda.local.array(AHEAD, np.int64)
-    circle_x = cuda.local.array(AHEAD, np.float64)
-    circle_y = cuda.local.array(AHEAD, np.float64)
-    radius = cuda.local.array(AHEAD, np.float64)
+    queue = (queued[warp * _MOST_QUEUED : (warp + 1) * _MOST_QUEUED], lengths, warp)
+    about = ((filters, rows, words), areas, events, counters, interfaces, (xs, ys), (n_filters, first, run))
+    bloom = cuda.local.array(LOC_AHEAD, np.int64)
     stride = np.int64(cuda.gridDim.x * cuda.blockDim.x)
     start = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
-    while start < n_filters:
-        for k in range(AHEAD):
+    while start - lane() < n_filters:
+        for k in range(LOC_AHEAD):
             bloom[k] = filters[min(start + k * stride, n_filters - 1)]
-        for k in range(AHEAD):
+        for k in range(LOC_AHEAD):
             filter_id, passed = start + k * stride, np.int64(0)
             for i in range(n_events):
                 if filter_id < n_filters and not bloom[k] & ~blooms[i]:
                     passed |= np.int64(1) << i
-            may[k] = passed
             if passed:
-                circle_x[k], circle_y[k], radius[k] = (
-                    areas[3 * filter_id],
-                    areas[3 * filter_id + 1],
-                    areas[3 * filter_id + 2],
-                )
-        for k in range(AHEAD):
-            filter_id = start + k * stride
-            for i in range(n_events):
-                if may[k] >> i & 1 and _is_inside(xs[i], ys[i], circle_x[k], circle_y[k], radius[k]):
-                    size = _size_of(words, filter_id)
-                    if size == 0:
-                        _deliver(shelf, events, interfaces, first + i, run + i, filter_id)
-                    else:
-                        _leave(counters, n_filters, filter_id, size, events, run + i)
-        start += AHEAD * stride
+                put(passed << 32 | filter_id, queue)
+        _drain(np.int64(WARP), queue, np.int64(0), about)
+        start += LOC_AHEAD * stride
+    _drain(np.int64(1), queue, np.int64(0), about)
 
 
 @kernel(
@@ -286,7 +307,8 @@ def cont_kernel(
 
     One thread per (event, attribute, row of the attribute's runs), as in CCM: z is the event, y the attribute, x walks the
     rows.  A row whose filter has no count left is not looked at, and neither are 128 rows whose groups have no such filter:
-    every lane of a warp asks that for a chunk of rows, then all lanes take the rows of those chunks that are left.
+    every lane of a warp asks that for a chunk of rows, then all lanes take the rows of those chunks that are left.  Chunks
+    beside each other go to different warps, because where one is left the next often is as well.
 
     Parameters: as for `loc_kernel`; `counters` are counted down, `interfaces` get the flags of complete filters.
 
@@ -311,10 +333,10 @@ def cont_kernel(
     shelf, filter_of = (filters, rows, words), np.int64(words[_ROW_FILTER])
     filter_id = cuda.local.array(AHEAD, np.int64)
     count = cuda.local.array(AHEAD, np.int64)
-    n_chunks, stride = (n_rows + CHUNK - 1) // CHUNK, np.int64(cuda.gridDim.x * cuda.blockDim.x) // WARP * WARP
-    chunk = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x) // WARP * WARP
-    while chunk < n_chunks:
-        start, goes_on = (chunk + lane()) * CHUNK, False
+    n_warps = np.int64(cuda.gridDim.x * cuda.blockDim.x) // WARP
+    first_chunk = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x) // WARP
+    while first_chunk * CHUNK < n_rows:
+        start, goes_on = (first_chunk + lane() * n_warps) * CHUNK, False
         if start < n_rows:
             end = min(start + CHUNK, n_rows) - 1
             goes_on = _any_left(start, end, shared, words, counters, base + n_filters, place)
@@ -322,7 +344,7 @@ def cont_kernel(
         for nth in range(WARP):
             if not left >> nth & 1:
                 continue
-            start = (chunk + nth) * CHUNK + lane()
+            start = (first_chunk + nth * n_warps) * CHUNK + lane()
             for k in range(AHEAD):
                 filter_id[k] = words[filter_of + _row_of(min(start + k * WARP, n_rows - 1), shared)]
             for k in range(AHEAD):
@@ -333,7 +355,7 @@ def cont_kernel(
                     before = cuda.atomic.sub(counters, base + filter_id[k], np.uint32(np.int64(1) << at))
                     if (np.int64(before) >> at) & count_mask == 1:
                         _deliver(shelf, events, interfaces, first + z, run + z, filter_id[k])
-        chunk += stride
+        first_chunk += WARP * n_warps
 
 
 @kernel("void(int64[::1], uint32[::1], int64, int64, int64)")

@@ -2,6 +2,7 @@
 
     DeviceBuffer   device memory that grows and is reused          .array(n) -> DeviceArray: pointer, length, type
     PinnedBuffer   host memory that copies run from at full speed   .array(n) -> NumPy array
+    PinnedPool     the same for what is given away                  .take(n, type) -> NumPy array, back when nobody has it
     PinnedRegions  memory that others made, pinned where it lies    .hold(array), .holds(array)
     Stream         copies, launches and waiting, in order
     Mark           a point in a stream, to wait for and to measure between
@@ -18,6 +19,7 @@ import mmap
 import sys
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -61,13 +63,13 @@ class DeviceBuffer:
 
     def __init__(self, dtype: np.dtype[Any], held: weakref.WeakSet[HeldMemory]) -> None:
         self._dtype, self._held = dtype, held
-        self._array = DeviceArray(0, 0, dtype, None)
+        self._nothing = self._array = DeviceArray(0, 0, dtype, None, np.empty(0, dtype))
 
     def array(self, size: int) -> DeviceArray:
         """The first `size` items.  Raises EngineError when the GPU has no room."""
         if size > self._array.size:
             grown = max(size, self._array.size * 3 // 2)
-            self._array = DeviceArray(0, 0, self._dtype, None)  # give the old memory back before taking more
+            self._array = self._nothing  # give the old memory back before taking more
             self._array = self._allocate(grown)
         return self._array.part(0, size)
 
@@ -129,6 +131,43 @@ def pinned(size: int, dtype: Any) -> Array:
     array = np.frombuffer(raw, dtype)
     array[:] = 0
     return array
+
+
+class PinnedPool:
+    """Pinned arrays to give away: what the GPU has copied there need not be copied out of its way.
+
+    An array comes back by itself when nobody has it or a view of it any more, in whatever thread that is, and its memory is
+    handed out again.  At most `most_bytes` are ever pinned; who keeps arrays for good only makes later ones ordinary.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._n_bytes = 0
+        self._free: list[Array] = []
+        self._returned: deque[Array] = deque()  # appended to at any time, perhaps by the garbage collector
+
+    def take(self, size: int, dtype: Any) -> Array | None:
+        """An array of any content; None when there is no room."""
+        n_bytes = size * np.dtype(dtype).itemsize
+        while self._returned:
+            self._free.append(self._returned.popleft())
+        fitting = [i for i, memory in enumerate(self._free) if len(memory) >= n_bytes]
+        memory = self._free.pop(fitting[-1]) if fitting else self._grow(n_bytes)
+        if memory is None:
+            return None
+        array = np.frombuffer(memory.data, dtype, size)
+        weakref.finalize(array, self._returned.append, memory).atexit = False
+        return array
+
+    def _grow(self, n_bytes: int) -> Array | None:
+        while self._free and self._n_bytes + n_bytes > self._most_bytes:
+            self._n_bytes -= len(self._free.pop())  # too small; the memory goes with it
+        n_bytes_left = self._most_bytes - self._n_bytes
+        if n_bytes > n_bytes_left:
+            return None
+        memory = pinned(min(n_bytes + n_bytes // 8, n_bytes_left), np.uint8)
+        self._n_bytes += len(memory)
+        return memory
 
 
 class PinnedRegions:

@@ -24,12 +24,17 @@ SCAN_THREADS = 256
 _ONE = np.uint64(1)
 
 
-@lru_cache
-def answer_kernels(is_mask: bool) -> tuple[Kernel, Kernel]:
-    """The kernels that count each group's answers and write them end to end: u8 from masks, u32 from slots."""
-    out = "uint8" if is_mask else "uint32"
+def count_dtype(is_mask: bool) -> np.dtype[Any]:
+    """Type of the counts that `count_kernel` writes."""
+    return np.dtype(np.uint8 if is_mask else np.uint32)
 
-    @kernel(f"void(uint64[::1], {out}[::1], uint64[::1], int64)")
+
+@lru_cache
+def answer_kernels(is_mask: bool, ids: str) -> tuple[Kernel, Kernel]:
+    """The kernels that count each group's answers and write them end to end, from masks or slots, as `ids` ("uint8")."""
+    counts = count_dtype(is_mask).name
+
+    @kernel(f"void(uint64[::1], {counts}[::1], uint64[::1], int64)")
     def count_kernel(found_of: Any, counts: Any, sums: Any, n_events: Any) -> None:
         """Count of answers of each event, and their sum for each group of BLOCK events.
 
@@ -48,7 +53,7 @@ def answer_kernels(is_mask: bool) -> tuple[Kernel, Kernel]:
         if cuda.threadIdx.x == 0:
             sums[cuda.blockIdx.x] = total[0]
 
-    @kernel(f"void(uint64[::1], {out}[::1], uint64[::1], uint32[::1], {out}[::1], int64, int64)")
+    @kernel(f"void(uint64[::1], {counts}[::1], uint64[::1], uint32[::1], {ids}[::1], int64, int64)")
     def write_kernel(found_of: Any, counts: Any, starts: Any, slots: Any, ids: Any, n_events: Any, room: Any) -> None:
         """Write every event's ids behind those of the events before it.
 

@@ -7,7 +7,8 @@ s is copied and matched while the answers of slice s - 1 are fetched:
     lane 1              copy in 1 | match 1 | ...                                          ids out | ...
 
 Events in memory that the engine was told of (`pin`) are copied in from there, others by way of the lane's pinned buffers.
-The number of ids is known only when a slice has been matched; its ids follow its counts when the lane comes round again.
+The number of ids is known only when a slice has been matched; its ids follow its counts when the lane comes round again,
+straight to where they stay (`keyed_cuda_answers`).
 
 Where all filters stand in the trie, the engine keeps its CPU twin on the same index.  The shortest way to a GPU and back
 takes as long as a CPU core takes for several events, so batches below `FEW_EVENTS` go there, and so do batches with an event
@@ -27,9 +28,10 @@ from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
 from mpi_match.engines import EngineError, check_batch, check_changes
-from mpi_match.engines._cuda import WARP, DeviceArray, Gpu, Kernel, Mark, PinnedBuffer, open_gpu
+from mpi_match.engines._cuda import WARP, DeviceArray, DeviceBuffer, Gpu, Kernel, Mark, PinnedBuffer, PinnedPool, open_gpu
 from mpi_match.engines.keyed import Keyed, consolidated
-from mpi_match.engines.keyed_answers import BLOCK, SCAN_THREADS, answer_kernels, scan_kernel
+from mpi_match.engines.keyed_answers import BLOCK, SCAN_THREADS, answer_kernels, count_dtype, scan_kernel
+from mpi_match.engines.keyed_cuda_answers import Answers
 from mpi_match.engines.keyed_cuda_grid import GridOnGpu, copy
 from mpi_match.engines.keyed_grid_kernel import grid_kernel
 from mpi_match.engines.keyed_kernel import FILTER_IDS, INTERFACES, MASKS, WIDEST, WIDTHS, match_kernel
@@ -46,8 +48,11 @@ FEW_INTERFACES = 64
 """Up to so many interfaces an answer is a bit mask."""
 ROOM = 8
 """Slots for answers of an event, to begin with."""
-SLOT_BYTES = 2**30
-"""Bytes of slots of a lane; more slots per event make shorter slices."""
+SLOT_BYTES, LONG_SLICE_BYTES, LONG_SLICE_EVENTS = 2**30, 2**25, 2**14
+"""Bytes of slots of a lane: more slots per event make shorter slices, so that ids of one leave while the next is matched.
+From the second on, slices are no shorter than the third, which keeps a GPU busy, until the first."""
+POOL_BYTES = 2**30
+"""Most host memory that is pinned for answers which somebody has."""
 
 
 class KeyedCuda:
@@ -73,7 +78,7 @@ class KeyedCuda:
             self._grid = GridOnGpu(self._gpu, self._residents, table.filters.area, lists)
         else:
             self._cpu = Keyed(table, threads=threads, built=(self._host_index, self._residents))
-        self._room = ROOM
+        self._room, self._pool = ROOM, PinnedPool(POOL_BYTES)
         self._lanes = [_Lane(self._gpu, lists.dtype) for _ in range(2)]
         self.kernel_s = 0.0
         self._warm_up()
@@ -131,21 +136,21 @@ class KeyedCuda:
         trie_kernel = wide_kernel if is_wide else match_kernel
         if self._grid is not None:
             self._grid.flush()
+        answers, longest = Answers(len(batch), n_ids, self._pool), _slice_events(batch)
         plan = _Plan(
             kind,
             trie_kernel(*variant) if self._has_trie else None,
             is_wide,
             None if self._grid is None else grid_kernel(*variant),
-            *answer_kernels(kind == MASKS),
+            *answer_kernels(kind == MASKS, answers.id_dtype.name),
             n_ids,
         )
-        answers, longest = _Answers(len(batch), n_ids), _slice_events(batch)
         free, waiting, at = [*self._lanes], deque[tuple[_Lane, EventBatch]](), 0
         clock = _Clock(free[-1])
         while at < batch.n_events or waiting:
             if at < batch.n_events and free:
                 lane = free.pop()
-                size = longest if kind == MASKS else min(longest, max(SLOT_BYTES // (4 * self._room), 1))
+                size = longest if kind == MASKS else min(longest, _room_for_events(self._room))
                 part = batch[at : at + size]
                 lane.start(part, self._index, self._grid, plan, self._room)
                 waiting.append((lane, part))
@@ -157,19 +162,19 @@ class KeyedCuda:
                 self._room = max(self._room, 1 << (most - 1).bit_length())
                 self._again(lane, part, plan, answers, clock)
             else:
-                answers.append(*lane.finish(plan))
+                lane.finish(plan, answers)
                 clock.add(lane)
             free.append(lane)
         self.kernel_s += clock.busy_s
         return answers.matches()
 
-    def _again(self, lane: _Lane, part: EventBatch, plan: _Plan, answers: _Answers, clock: _Clock) -> None:
+    def _again(self, lane: _Lane, part: EventBatch, plan: _Plan, answers: Answers, clock: _Clock) -> None:
         """Match a slice whose answers did not fit once more, in pieces that have the room."""
         room = max(1 << (lane.most() - 1).bit_length(), self._room)
-        size = max(SLOT_BYTES // (4 * room), 1)
+        size = _room_for_events(room)
         for at in range(0, len(part), size):
             lane.start(part[at : at + size], self._index, self._grid, plan, room)
-            answers.append(*lane.finish(plan))
+            lane.finish(plan, answers)
             clock.add(lane)
 
 
@@ -192,28 +197,10 @@ def _slice_events(batch: EventBatch) -> int:
     return min(SLICE_EVENTS, max(narrow, SLICE_EVENTS // 16))
 
 
-class _Answers:
-    """The answers of a batch, as slice after slice of them comes; each is copied once."""
-
-    def __init__(self, n_events: int, n_ids: int) -> None:
-        self._counts, self._ids = np.empty(n_events, id_dtype(n_ids + 1)), np.empty(0, id_dtype(n_ids))
-        self._n_ids, self._n_events, self._n_found = n_ids, 0, 0
-
-    def append(self, counts: Array, ids: Array) -> None:
-        """Copy the answers of the next events."""
-        self._counts[self._n_events : self._n_events + len(counts)] = counts
-        self._n_events += len(counts)
-        end = self._n_found + len(ids)
-        if end > len(self._ids):  # as many for each of the events to come as for those up to here, and some more
-            grown = np.empty(end + end * (len(self._counts) - self._n_events) * 9 // (8 * self._n_events), self._ids.dtype)
-            copy(grown[: self._n_found], self._ids[: self._n_found])
-            self._ids = grown
-        copy(self._ids[self._n_found : end], ids)
-        self._n_found = end
-
-    def matches(self) -> Matches:
-        """All of them."""
-        return Matches.from_counts(self._counts, self._ids[: self._n_found], self._n_ids)
+def _room_for_events(room: int) -> int:
+    """Events of a slice with so many slots each."""
+    n_bytes = 4 * room
+    return min(max(LONG_SLICE_BYTES // n_bytes, LONG_SLICE_EVENTS), max(SLOT_BYTES // n_bytes, 1))
 
 
 class _Plan(NamedTuple):
@@ -238,12 +225,10 @@ class _Lane:
     def __init__(self, gpu: Gpu, packed: np.dtype) -> None:
         self._stream, self._regions = gpu.stream(), gpu.pinned_regions
         inputs = {"offsets": np.dtype(np.uint32), "attributes": packed, "location": np.dtype(np.float64)}
-        self._staged = {name: (PinnedBuffer(dtype), gpu.buffer(dtype)) for name, dtype in inputs.items()}
+        self._staged = {name: _both(gpu, dtype) for name, dtype in inputs.items()}
         self._found, self._sums, self._slots = gpu.buffer(np.uint64), gpu.buffer(np.uint64), gpu.buffer(np.uint32)
-        # counts and ids: one byte where answers are masks, four where they are lists
-        self._out = {
-            dtype: (gpu.buffer(dtype), gpu.buffer(dtype), PinnedBuffer(dtype), PinnedBuffer(dtype)) for dtype in _OUT
-        }
+        self._counts = {is_mask: _both(gpu, count_dtype(is_mask)) for is_mask in (False, True)}
+        self._ids = {dtype: _both(gpu, dtype) for dtype in _ID_DTYPES}
         self._total = PinnedBuffer(np.uint64)
         self._marks = Mark(), Mark()
         self.room = 0
@@ -277,7 +262,7 @@ class _Lane:
         slots = self._slots.array(1 if is_mask else n * room)
         n_groups = -(-n // BLOCK)
         sums = self._sums.array(n_groups + 1)
-        counts_buffer, _, host_counts, _ = self._out[_OUT[0 if is_mask else 1]]
+        host_counts, counts_buffer = self._counts[is_mask]
         counts = counts_buffer.array(n)
         self._marks[0].record(stream)
         shape = [n, room, plan.n_ids if is_mask else 0]
@@ -315,30 +300,27 @@ class _Lane:
     def most(self) -> int:
         """The largest count of the slice, which may be more than there was room for."""
         self._stream.synchronize()
-        return int(self._out[_OUT[1]][2].array(self._n).max(initial=0))
+        return int(self._counts[False][0].array(self._n).max(initial=0))
 
-    def finish(self, plan: _Plan) -> tuple[Array, Array]:
-        """Counts and ids of the slice, in memory of the lane."""
+    def finish(self, plan: _Plan, answers: Answers) -> None:
+        """Add the slice to the answers."""
         self._stream.synchronize()
-        dtype = _OUT[0 if plan.kind == MASKS else 1]
-        _, ids_buffer, host_counts, host_ids = self._out[dtype]
-        total = int(self._total.array(1)[0])
-        counts = host_counts.array(self._n)
-        if total == 0:
-            return counts, np.empty(0, dtype)
-        found, device_counts, sums, slots = self._work
-        ids = ids_buffer.array(total)
-        write = plan.write_kernel.bind(
-            (-(-self._n // BLOCK),), BLOCK, [found, device_counts, sums, slots, ids, self._n, self.room]
-        )
-        write(self._stream)
-        host = host_ids.array(total)
-        self._stream.copy_out(host, ids)
-        self._stream.synchronize()
-        return counts, host
+        host_ids, ids_buffer = self._ids[answers.id_dtype]
+        ids = ids_buffer.array(int(self._total.array(1)[0]))
+        if ids.size:
+            found, counts, sums, slots = self._work
+            plan.write_kernel.bind((-(-self._n // BLOCK),), BLOCK, [found, counts, sums, slots, ids, self._n, self.room])(
+                self._stream
+            )
+        answers.take(self._counts[plan.kind == MASKS][0].array(self._n), ids, self._stream, host_ids)
 
 
-_OUT = (np.dtype(np.uint8), np.dtype(np.uint32))
+def _both(gpu: Gpu, dtype: np.dtype) -> tuple[PinnedBuffer, DeviceBuffer]:
+    """Memory for the same on the host and on the GPU."""
+    return PinnedBuffer(dtype), gpu.buffer(dtype)
+
+
+_ID_DTYPES = [np.dtype(each) for each in (np.uint8, np.uint16, np.uint32)]
 _NOWHERE = np.full(1, np.nan)
 
 ENGINE = KeyedCuda

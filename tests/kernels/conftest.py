@@ -78,6 +78,7 @@ def _tiny_shapes():
         clcb_shelf,
         keyed_answers,
         keyed_cuda,
+        keyed_cuda_answers,
         keyed_cuda_grid,
         keyed_grid_kernel,
         keyed_wide_kernel,
@@ -109,5 +110,9 @@ def _tiny_shapes():
     patch.setattr(keyed_cuda, "FEW_EVENTS", 1)
     patch.setattr(keyed_cuda, "SLICE_EVENTS", 6)
     patch.setattr(keyed_cuda, "ROOM", 1)
+    patch.setattr(keyed_cuda, "LONG_SLICE_BYTES", 16)
+    patch.setattr(keyed_cuda, "LONG_SLICE_EVENTS", 2)
+    patch.setattr(keyed_cuda, "POOL_BYTES", 100)
+    patch.setattr(keyed_cuda_answers, "LEAST_BYTES", 4)
     yield
     patch.undo()

@@ -11,6 +11,7 @@ from strategies import subscriptions_and_events
 
 from mpi_match.batch import EventBatch
 from mpi_match.engines import EngineError, keyed_assembly, keyed_cuda, open_engine, pin
+from mpi_match.engines._cuda import PinnedPool
 from mpi_match.engines.keyed import consolidated
 from mpi_match.engines.keyed_index import DENSE, N_FEATURES
 from mpi_match.events import Events
@@ -39,6 +40,37 @@ def test_many_filters_and_slices(answer):
     table = Table.from_filters(filters)
     batch = Events.of(events).encode(table.vocabulary)
     assert answers(open_engine("keyed_cuda", table), table, batch, answer) == expected(table, events, answer)
+
+
+def test_answers_that_somebody_has_stay_as_they_are(answer):
+    """Their memory is handed out again, but not before; and there is less of it than all of them need."""
+    filters = [f for case in CASES[::5] for f in filters_of(case)]
+    events = [event_of(case) for case in CASES[::10]]
+    table = Table.from_filters(filters)
+    engine = open_engine("keyed_cuda", table)
+    cuts = [(at, at + 3 + at % 5) for at in range(0, len(events), 4)]
+    batches = [Events.of(events[slice(*cut)]).encode(table.vocabulary) for cut in cuts]
+    for _ in range(2):
+        found = [engine.match(batch, filters=answer == "filters") for batch in batches]
+        for (start, stop), batch, one in zip(cuts, batches, found, strict=True):
+            again = open_engine("counting", table).match(batch, filters=answer == "filters")
+            assert one == again, f"events {start} to {stop}"
+
+
+def test_pinned_arrays_come_back_when_nobody_has_them():
+    pool = PinnedPool(100)
+    first = pool.take(20, np.uint32)
+    view, address = first[3:5].view(np.uint8), first.ctypes.data
+    first[:] = 7
+    del first
+    assert pool.take(20, np.uint32) is None, "a view of the first is there, and no room beside it"
+    assert view.tolist() == [7, 0, 0, 0] * 2
+    del view
+    again = pool.take(10, np.uint32)
+    assert again.ctypes.data == address
+    assert pool.take(1, np.uint8) is not None, "10 of 100 bytes are left"
+    del again
+    assert len(pool.take(25, np.uint32)) == 25, "a larger one takes the place of those that are too small"
 
 
 @pytest.mark.parametrize("refused", [False, True])

@@ -1,0 +1,67 @@
+"""The answers of a batch on their way out of a GPU, slice after slice.
+
+    GPU    counts 0 | ids 0      counts 1 | ids 1      ...
+              │        └───────┐    │        └──────────────┐
+    host   counts of the batch │                            │
+           ids of the batch   ◄┴────────────────────────────┴──   pinned: the GPU writes them where they stay
+
+A page-locked array that leaves with the answer saves the host from touching every id: at a kilobyte for each event, copying
+them into fresh memory took longer than matching.  Where there is none to be had, ids go by way of a lane's own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpi_match.arrays import Array
+from mpi_match.engines._cuda import DeviceArray, PinnedBuffer, PinnedPool, Stream
+from mpi_match.engines.keyed_cuda_grid import copy
+from mpi_match.matches import Matches, id_dtype
+
+LEAST_BYTES = 2**16
+"""Ids that take less are copied: an array of their own would cost more than that."""
+
+
+class Answers:
+    """The answers of a batch of `n_events` events with ids below `n_ids`, as slices of them come, in order."""
+
+    def __init__(self, n_events: int, n_ids: int, pool: PinnedPool) -> None:
+        self.id_dtype = id_dtype(n_ids)
+        self._counts, self._ids = np.empty(n_events, id_dtype(n_ids + 1)), np.empty(0, self.id_dtype)
+        self._n_ids, self._n_events, self._n_found, self._pool = n_ids, 0, 0, pool
+        self._is_pinned = False
+
+    def take(self, counts: Array, ids: DeviceArray, stream: Stream, by_way: PinnedBuffer) -> None:
+        """The answers of the next events: counts, which are copied, and ids of the same type, still on the GPU.
+
+        `by_way` is for ids that cannot go straight to their place.  Waits for the stream.
+        """
+        self._counts[self._n_events : self._n_events + len(counts)] = counts
+        self._n_events += len(counts)
+        end = self._n_found + ids.size
+        if end > len(self._ids):
+            self._grow(end)
+        place = self._ids[self._n_found : end]
+        self._n_found = end
+        if self._is_pinned:
+            stream.copy_out(place, ids)
+            stream.synchronize()
+        else:
+            host = by_way.array(ids.size)
+            stream.copy_out(host, ids)
+            stream.synchronize()
+            copy(place, host)
+
+    def _grow(self, end: int) -> None:
+        """Room for `end` ids, as many for each of the events to come as for those up to here, and some more."""
+        size = end + end * (len(self._counts) - self._n_events) * 9 // (8 * self._n_events)
+        grown = self._pool.take(size, self.id_dtype) if size * self.id_dtype.itemsize >= LEAST_BYTES else None
+        self._is_pinned = grown is not None
+        if grown is None:
+            grown = np.empty(size, self.id_dtype)
+        copy(grown[: self._n_found], self._ids[: self._n_found])
+        self._ids = grown
+
+    def matches(self) -> Matches:
+        """All of them."""
+        return Matches.from_counts(self._counts, self._ids[: self._n_found], self._n_ids)

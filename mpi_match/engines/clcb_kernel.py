@@ -307,8 +307,7 @@ def cont_kernel(
 
     One thread per (event, attribute, row of the attribute's runs), as in CCM: z is the event, y the attribute, x walks the
     rows.  A row whose filter has no count left is not looked at, and neither are 128 rows whose groups have no such filter:
-    every lane of a warp asks that for a chunk of rows, then all lanes take the rows of those chunks that are left.  Chunks
-    beside each other go to different warps, because where one is left the next often is as well.
+    every lane of a warp asks that for a chunk of rows, then all lanes take the rows of those chunks that are left.
 
     Parameters: as for `loc_kernel`; `counters` are counted down, `interfaces` get the flags of complete filters.
 
@@ -333,10 +332,10 @@ def cont_kernel(
     shelf, filter_of = (filters, rows, words), np.int64(words[_ROW_FILTER])
     filter_id = cuda.local.array(AHEAD, np.int64)
     count = cuda.local.array(AHEAD, np.int64)
-    n_warps = np.int64(cuda.gridDim.x * cuda.blockDim.x) // WARP
-    first_chunk = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x) // WARP
-    while first_chunk * CHUNK < n_rows:
-        start, goes_on = (first_chunk + lane() * n_warps) * CHUNK, False
+    n_chunks, stride = (n_rows + CHUNK - 1) // CHUNK, np.int64(cuda.gridDim.x * cuda.blockDim.x) // WARP * WARP
+    chunk = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x) // WARP * WARP
+    while chunk < n_chunks:
+        start, goes_on = (chunk + lane()) * CHUNK, False
         if start < n_rows:
             end = min(start + CHUNK, n_rows) - 1
             goes_on = _any_left(start, end, shared, words, counters, base + n_filters, place)
@@ -344,7 +343,7 @@ def cont_kernel(
         for nth in range(WARP):
             if not left >> nth & 1:
                 continue
-            start = (first_chunk + nth * n_warps) * CHUNK + lane()
+            start = (chunk + nth) * CHUNK + lane()
             for k in range(AHEAD):
                 filter_id[k] = words[filter_of + _row_of(min(start + k * WARP, n_rows - 1), shared)]
             for k in range(AHEAD):
@@ -355,7 +354,7 @@ def cont_kernel(
                     before = cuda.atomic.sub(counters, base + filter_id[k], np.uint32(np.int64(1) << at))
                     if (np.int64(before) >> at) & count_mask == 1:
                         _deliver(shelf, events, interfaces, first + z, run + z, filter_id[k])
-        first_chunk += WARP * n_warps
+        chunk += stride
 
 
 @kernel("void(int64[::1], uint32[::1], int64, int64, int64)")

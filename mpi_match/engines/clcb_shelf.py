@@ -33,13 +33,13 @@ from mpi_match.engines import EngineError
 from mpi_match.engines._cuda import WARP, DeviceArray, Gpu, Kernel, Launch, PinnedBuffer, Stream, cuda, kernel, pinned
 from mpi_match.engines.ccm_kernel import MAX_ATTRIBUTES
 from mpi_match.engines.ccm_rows import ccm_rows
-from mpi_match.engines.clcb_kernel import AHEAD, BLOCK, BLOOM_BITS, CHUNK, cont_kernel, loc_kernel
+from mpi_match.engines.clcb_kernel import AHEAD, BLOCK, BLOOM_BITS, cont_kernel, loc_kernel
 from mpi_match.model import Op
 from mpi_match.table import Table
 from mpi_match.vocabulary import ATOM_OPS
 
 BLOCKS_PER_MULTIPROCESSOR = 4
-"""Blocks of a launch in all, as many as a GPU has under way with `clcb_kernel.MAX_REGISTERS`: each reads
+"""Blocks of a launch along x and y together, as many as a GPU has under way with `clcb_kernel.MAX_REGISTERS`: each reads
 once what its event brings, and then walks."""
 EVERYWHERE, NOWHERE = (0, 0, np.inf), (np.nan, np.nan, np.nan)
 """The areas of a filter that has none, and of one that is not there any more."""
@@ -102,8 +102,8 @@ class Shelf:
             )
         rest = (self._rows, self._words, events, counters, interfaces, self.n_filters, 0, n_events, 0)
         loc = spread(loc_kernel, self._gpu, self.n_filters, (self._filters, self._areas, *rest))
-        lanes = -(-self._longest_run // CHUNK) * WARP  # a warp for each chunk that is left, while there are so many
-        cont = spread(cont_kernel, self._gpu, lanes, (self._filters, *rest), max(n_attributes, 1), n_events)
+        chunks = -(-self._longest_run // WARP)
+        cont = spread(cont_kernel, self._gpu, chunks, (self._filters, *rest), max(n_attributes, 1), n_events)
 
         def launch(first: int, n_events: int, run: int) -> None:
             for bound, at in ((loc, 8), (cont, 7)):
@@ -164,7 +164,7 @@ class Shelf:
 
 def spread(kernel: Kernel, gpu: Gpu, n: int, args: Sequence[DeviceArray | int], y: int = 1, z: int = 1) -> Launch:
     """A kernel with its arguments, its threads spread over n items along x, with `y` and `z` such rows of blocks."""
-    most = max(gpu.info.n_multiprocessors * BLOCKS_PER_MULTIPROCESSOR // (y * z), 1)
+    most = max(gpu.info.n_multiprocessors * BLOCKS_PER_MULTIPROCESSOR // y, 1)
     return kernel.bind((min(max(-(-n // (BLOCK * AHEAD)), 1), most), y, z), BLOCK, args)
 
 

@@ -35,8 +35,8 @@ def test_each_point_is_measured_checked_and_drawn(tmp_path: Path) -> None:
 
 
 def test_the_figure_on_the_readme_shows_its_records(tmp_path: Path) -> None:
-    records = rtree_beside.records_in(BENCH / "records" / "two-cores-rtree.jsonl")
-    assert {record["engine"] for record in records} == {"rtree", "keyed"}
+    records = rtree_beside.records_in(BENCH / "records" / "h200-areas.jsonl")
+    assert {record["engine"] for record in records} == {"rtree", "keyed", "keyed_cuda", "clcb"}
     assert description_in(FIGURE) == rtree_beside.described(records)
     matplotlib = pytest.importorskip("matplotlib", reason="the figure needs matplotlib (extra `plot`)")
     drawn = tmp_path / "figure.svg"

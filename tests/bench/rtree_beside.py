@@ -3,7 +3,7 @@ update times against the number of interfaces, places uniform and in towns, answ
 
     python tests/bench/rtree_beside.py [--scenarios clcb clcb-zipf] [--interfaces 10000 ... 250000] [--events 1000]
                                        [--engines keyed_cuda,clcb,keyed] [-o records.jsonl] [--plot figure.svg]
-    python tests/bench/rtree_beside.py --drawn tests/bench/records/two-cores-rtree.jsonl --plot tests/bench/rtree_beside.svg
+    python tests/bench/rtree_beside.py --drawn tests/bench/records/h200-areas.jsonl --plot tests/bench/rtree_beside.svg
 
 The R*-tree is that of libspatialindex (PyPI `rtree`; extra `bench`), with its own defaults, loaded in bulk.  It holds the
 bounding boxes of all areas; the candidates that it finds for an event are verified exactly, circle and content, by compiled

@@ -28,7 +28,7 @@ from mpi_match.strings import Strings
 KIND_OF_FILE = "matches"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)  # not frozen, see `EventBatch`
 class Matches:
     """Matched ids of n events: `counts` and `ids` in the types of the module, `n_ids` how many different ids there can be.
 

@@ -35,7 +35,10 @@ from mpi_match.engines.keyed_walk import (
     BY_NAME,
     CHECKS,
     CIRCLES,
+    COUNTS,
+    IDS,
     LEVELS,
+    PLACES,
     RECORDS,
     SEEN,
     SPARSE,
@@ -43,8 +46,9 @@ from mpi_match.engines.keyed_walk import (
     STRIPES,
     T32,
     T64,
-    match_block,
+    WORDS,
     match_blocks,
+    match_one_block,
 )
 from mpi_match.matches import Matches, id_dtype
 from mpi_match.table import Table
@@ -112,33 +116,34 @@ class Keyed:
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
         check_batch(self._table, batch)
-        if self._bound is None or batch.widest > self._widest:
-            self._bound = self._bind(batch.widest)
+        bound = self._bound
+        if bound is None or batch.widest > self._widest:
+            bound = self._bind(batch.widest)
         location = _NOWHERE if batch.location is None else batch.location
-        given = (filters, batch.offsets, batch.attributes, location, self.index.words, self._bound.table)
+        given = (filters, batch.offsets, batch.attributes, location)
         n, n_ids = batch.n_events, self._n_filters if filters else self._n_interfaces
         is_block = n <= BLOCK_EVENTS
-        counts, ids = self._match_block(n, given) if is_block else self._match_blocks(n, given)
+        counts, ids = (self._match_block if is_block else self._match_blocks)(n, given, bound)
         return Matches(counts.astype(id_dtype(n_ids + 1)), ids.astype(id_dtype(n_ids), copy=is_block), n_ids)
 
-    def _match_block(self, n: int, given: tuple[Any, ...]) -> tuple[Array, Array]:
+    def _match_block(self, n: int, given: tuple[Any, ...], bound: Bound) -> tuple[Array, Array]:
         """Counts and ids of n events that are one block, until the next one's."""
-        counts = self._counts[:n]
         while True:
-            found = match_block(0, 0, self._serial, *given, self._places, counts, self._ids)
+            found = match_one_block(self._serial, *given, bound.table)
             self._serial += n
             if found <= len(self._ids):
-                return counts, self._ids[:found]
+                return self._counts[:n], self._ids[:found]
             self._places, self._ids = np.array((0, found)), np.empty(found, np.uint32)
+            bound = self._bind(self._widest)
 
-    def _match_blocks(self, n: int, given: tuple[Any, ...]) -> tuple[Array, Array]:
+    def _match_blocks(self, n: int, given: tuple[Any, ...], bound: Bound) -> tuple[Array, Array]:
         """Counts and ids of n events that are several blocks."""
         starts = np.arange(0, n, BLOCK_EVENTS)
         todo, counts = np.arange(len(starts)), np.empty(n, np.int64)
         places = offsets_of(np.full(len(starts), ROOM * BLOCK_EVENTS))
         ids = np.empty(int(places[-1]), np.uint32)
         while len(todo):
-            self._share_out(todo, self._serial, *given, places, counts, ids)
+            self._share_out(todo, self._serial, *given, bound.table, places, counts, ids)
             self._serial += n
             found, room = np.add.reduceat(counts, starts), np.diff(places)
             todo = np.flatnonzero(found > room)
@@ -159,17 +164,18 @@ class Keyed:
                 numba.set_num_threads(threads_of_others)
 
     def _bind(self, widest: int) -> Bound:
-        """What stays the same until the next update, or until an event is wider than any before."""
+        """What stays the same until the next update, or until an event is wider or answers are more than any before."""
         if widest > self._widest:
             self._widest, n_features = widest, 2 * widest + n_threes(widest) + APART
             self._sparse = np.empty((self._threads, n_features), np.int64)
             self._stack = np.empty((self._threads, 1 + self.index.depth * 2 * widest, 3), np.int64)
         t32, t64 = self.index.views
         grid, residents, packed = self._grid, self.residents, self.index.words.dtype
-        return Bound(
+        self._bound = Bound(
             {
                 T32: (t32, np.uint32),
                 T64: (t64, np.uint64),
+                WORDS: (self.index.words, packed),
                 BLOCKS: (grid.blocks, np.uint64),
                 CIRCLES: (grid.slots.view(np.float64), np.float64),
                 RECORDS: (grid.slots.view(np.uint32), np.uint32),
@@ -180,8 +186,12 @@ class Keyed:
                 SPARSE: (self._sparse, np.int64),
                 STACK: (self._stack, np.int64),
                 SEEN: (self._seen, np.int64),
+                PLACES: (self._places, np.int64),
+                COUNTS: (self._counts, np.int64),
+                IDS: (self._ids, np.uint32),
             }
         )
+        return self._bound
 
 
 def consolidated(table: Table, *, live: bool) -> tuple[KeyedIndex, Residents]:

@@ -115,9 +115,9 @@ class KeyedCuda:
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
-        check_batch(self._table, batch)
         if self._cpu is not None and batch.n_events < FEW_EVENTS:
             return self._cpu.match(batch, filters=filters)
+        check_batch(self._table, batch)
         widest = batch.widest
         if self._cpu is not None and widest > WIDE_WIDTHS[-1]:
             return self._cpu.match(batch, filters=filters)

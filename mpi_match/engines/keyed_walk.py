@@ -77,13 +77,16 @@ _NODE, _LIST, _LAST_FEATURE = range(3)
 """An entry of the stack: a node, its word in NODES that says where its list is, and the last feature of its key (-1 for the
 root), which is set only where sparse children may follow."""
 
-T32, T64, BLOCKS, CIRCLES, RECORDS, CHECKS, STRIPES, LEVELS, BY_NAME, SPARSE, STACK, SEEN = range(12)
+T32, T64, WORDS, BLOCKS, CIRCLES, RECORDS, CHECKS, STRIPES, LEVELS, BY_NAME, SPARSE, STACK, SEEN = range(13)
+PLACES, COUNTS, IDS = range(SEEN + 1, SEEN + 4)
 """What is bound for `match_block`:
 
-    t32, t64                              `KeyedIndex.views`
+    t32, t64, words                       `KeyedIndex.views` and `.words`
     blocks, circles, records, stripes     `Grid`; its slots as f64 and as u32
     checks, levels                        `Residents.words`; i64: the levels in use
     by_name, sparse, stack, seen          scratch, a row for each thread; between events `by_name` holds no attribute
+
+and for `match_one_block` besides where its answers go, `places`, `counts` and `ids` of that.
 """
 
 _hash_of, _bit_of = jit(hash_of), jit(bit_of)
@@ -97,7 +100,6 @@ def match_blocks(
     offsets: Any,
     attributes: Any,
     location: Any,
-    words: Any,
     bound: Any,
     places: Any,
     counts: Any,
@@ -106,7 +108,15 @@ def match_blocks(
     """Match several blocks of a batch, `todo` i64: their numbers.  All else is as for `match_block`."""
     for i in numba.prange(len(todo)):
         thread = numba.get_thread_id()
-        match_block(todo[i], thread, serial, filters, offsets, attributes, location, words, bound, places, counts, ids)
+        match_block(todo[i], thread, serial, filters, offsets, attributes, location, bound, places, counts, ids)
+
+
+@jit
+def match_one_block(serial: Any, filters: Any, offsets: Any, attributes: Any, location: Any, bound: Any) -> Any:
+    """Match a batch that is one block, with the first row of the scratch: `match_block` with answers to what is bound."""
+    counts = line(bound, COUNTS, np.int64)[: len(offsets) - 1]
+    places, ids = line(bound, PLACES, np.int64), line(bound, IDS, np.uint32)
+    return match_block(0, 0, serial, filters, offsets, attributes, location, bound, places, counts, ids)
 
 
 @jit
@@ -118,7 +128,6 @@ def match_block(
     offsets: Any,
     attributes: Any,
     location: Any,
-    words: Any,
     bound: Any,
     places: Any,
     counts: Any,
@@ -131,14 +140,13 @@ def match_block(
     serial    a number for the batch's first event that no earlier event had: what `seen` is marked with
     filters   answers are filters, not interfaces
     offsets, attributes, location   the batch; one location, of NaN, when none matters
-    words     `KeyedIndex.words`, of whose type everything packed is
-    bound     i64[n, 4]: the arrays from T32 to SEEN, as addresses (`Bound.table`)
+    bound     i64[n, 4]: the arrays from T32 to SEEN, as addresses (`Bound.table`); words have the type of attributes
     places    the answers go end to end to ids[places[block]] and on, those that fit before ids[places[block + 1]]
     counts    out: i64, how many answers each event of the batch has, always complete
     ids       out: u32
     """
-    attributes, words, ids = unowned(attributes), unowned(words), unowned(ids)
-    t32, t64 = line(bound, T32, np.uint32), line(bound, T64, np.uint64)
+    attributes, ids = unowned(attributes), unowned(ids)
+    t32, t64, words = line(bound, T32, np.uint32), line(bound, T64, np.uint64), line(bound, WORDS, attributes.dtype)
     blocks, circles = line(bound, BLOCKS, np.uint64), line(bound, CIRCLES, np.float64)
     records, checks = line(bound, RECORDS, np.uint32), line(bound, CHECKS, words.dtype)
     stripes, levels = line(bound, STRIPES, np.uint8), line(bound, LEVELS, np.int64)

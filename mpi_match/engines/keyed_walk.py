@@ -116,7 +116,8 @@ def match_one_block(serial: Any, filters: Any, offsets: Any, attributes: Any, lo
     """Match a batch that is one block, with the first row of the scratch: `match_block` with answers to what is bound."""
     counts = line(bound, COUNTS, np.int64)[: len(offsets) - 1]
     places, ids = line(bound, PLACES, np.int64), line(bound, IDS, np.uint32)
-    return match_block(0, 0, serial, filters, offsets, attributes, location, bound, places, counts, ids)
+    block = thread = np.int64(0)  # a bare 0 would be a type of its own, for which all is compiled once more
+    return match_block(block, thread, serial, filters, offsets, attributes, location, bound, places, counts, ids)
 
 
 @jit

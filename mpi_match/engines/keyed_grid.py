@@ -229,15 +229,7 @@ class Grid:
 
     def apply(self, steps: Array) -> None:
         """Let slots change, one after the other: `steps` u64[n, 6], see `steps_of`."""
-        apply(
-            steps,
-            self.blocks,
-            self.slots,
-            self.slots.view(np.float64),
-            self.slots.view(np.uint32),
-            self.keys,
-            self.stripes,
-        )
+        apply(steps, self.blocks, self.slots, self.keys, self.stripes)
 
     def grow(self, n_slots: int) -> None:
         """Make room for so many filters: every filter is entered again, into larger arrays."""
@@ -245,7 +237,7 @@ class Grid:
         self.slots, self.keys = np.zeros(SLOT_WORDS * n_slots, np.uint64), np.zeros(n_slots, np.uint64)
         self.slots[: len(old[0])], self.keys[: len(old[1])] = old
         self.blocks = np.zeros(BLOCK_WORDS * n_blocks(n_slots), np.uint64)
-        enter_all(self.blocks, self.slots.view(np.float64), self.slots.view(np.uint32), self.keys, self.stripes)
+        enter_all(self.blocks, self.slots, self.keys, self.stripes)
 
 
 def n_blocks(n_slots: int) -> int:
@@ -264,8 +256,9 @@ def steps_of(slot: Array, key: Array, area: Array, place: Array, filter_id: Arra
 
 
 @jit
-def apply(steps: Array, blocks: Array, slots: Array, floats: Array, records: Array, keys: Array, stripes: Array) -> None:
-    """Let slots change (`Grid.apply`); `floats` and `records` are the slots as f64 and u32."""
+def apply(steps: Array, blocks: Array, slots: Array, keys: Array, stripes: Array) -> None:
+    """Let slots change (`Grid.apply`)."""
+    floats, records = slots.view(np.float64), slots.view(np.uint32)
     for i in range(len(steps)):
         slot, keeps = np.int64(steps[i, 0] & LOW), (steps[i, 0] & KEEP) != 0
         _change(slot, False, blocks, floats, records, keys, stripes)
@@ -277,8 +270,9 @@ def apply(steps: Array, blocks: Array, slots: Array, floats: Array, records: Arr
 
 
 @jit
-def enter_all(blocks: Array, floats: Array, records: Array, keys: Array, stripes: Array) -> None:
+def enter_all(blocks: Array, slots: Array, keys: Array, stripes: Array) -> None:
     """Enter every slot's filter."""
+    floats, records = slots.view(np.float64), slots.view(np.uint32)
     for slot in range(len(keys)):
         _change(slot, True, blocks, floats, records, keys, stripes)
 

@@ -132,7 +132,7 @@ class Residents:
             self.slot_of = _longer(self.slot_of, changes.n_filters, -1)
             self._interface = _longer(self._interface, changes.n_filters, 0)
             self._there = _longer(self._there, changes.n_filters, False)
-        if not changes.kind.any():
+        if not np.count_nonzero(changes.kind):  # all are moves; `any` takes four times as long for one
             return Effects(self._moves(changes.target, changes.area))
         only_moves = self._only_move(changes)
         effects = Effects(self._moves(changes.target[only_moves], changes.area[only_moves]))
@@ -172,9 +172,7 @@ class Residents:
     def _moves(self, target: Array, area: Array) -> Array:
         """Steps that move filters, whose slots KEEP all else."""
         steps = np.empty((len(target), STEP_WORDS), np.uint64)
-        wrong = np.zeros(1, bool)
-        in_stretches(len(target), _fill_moves, target, area, self.slot_of, self.levels, steps, steps.view(np.float64), wrong)
-        if wrong[0]:
+        if any(in_stretches(len(target), _fill_moves, target, area, self.slot_of, self.levels, steps)):
             slots = np.append(self.slot_of, -1)[np.minimum(target, len(self.slot_of))]
             raise EngineError(f"filter {target[slots < 0][0]} cannot move: it is not there, or has no area")
         return steps
@@ -307,16 +305,16 @@ def _fill_moves(
     slot_of: Array,
     levels: Array,
     steps: Array,
-    floats: Array,
-    wrong: Array,
-) -> None:
-    """Steps of moves, which KEEP keys; `floats` are the steps as f64, and `wrong` is set when a filter has no slot."""
+) -> bool:
+    """Steps of moves, which KEEP keys.  Returns whether a filter has no slot."""
+    floats, wrong = steps.view(np.float64), False
     for i in stretch_of(len(target), stretch, n_stretches):
         slot = slot_of[target[i]] if target[i] < len(slot_of) else -1
         if slot < 0:
-            wrong[0] = True
+            wrong = True
         else:
             x, y, r = area[i, 0], area[i, 1], area[i, 2]
             steps[i, 0] = np.uint64(slot) | KEEP
             floats[i, 1], floats[i, 2], floats[i, 3] = x, y, r
             levels[level_of(x, y, r)] = True
+    return wrong

@@ -24,7 +24,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numba
 import numpy as np
@@ -33,6 +33,8 @@ from mpi_match.arrays import Array
 from mpi_match.engines.kernel_cache import jit
 
 DIGIT_BITS = 10
+T = TypeVar("T")
+
 ROW = np.dtype(np.uint32)
 """Numbers of rows; `MAX_ROWS` of them at most."""
 MAX_ROWS = 2**32 - 1
@@ -42,16 +44,15 @@ LEAST_ROWS = 4096
 
 def stretches_of(n: int) -> int:
     """Into how many stretches n rows are divided: one for each thread, but none for a few rows only."""
-    return min(numba.get_num_threads(), 1 + n // LEAST_ROWS)
+    return min(numba.get_num_threads(), 1 + n // LEAST_ROWS) if n >= LEAST_ROWS else 1  # to ask Numba takes a microsecond
 
 
-def in_stretches(n: int, kernel: Callable[..., None], *arguments: Any) -> None:
-    """Work on n rows by all threads: call `kernel(stretch, n_stretches, *arguments)` for each stretch."""
+def in_stretches(n: int, kernel: Callable[..., T], *arguments: Any) -> list[T]:
+    """Work on n rows by all threads: call `kernel(stretch, n_stretches, *arguments)` for each stretch; what they return."""
     n_stretches = stretches_of(n)
     if n_stretches == 1:
-        kernel(0, 1, *arguments)
-    else:
-        list(_threads().map(lambda stretch: kernel(stretch, n_stretches, *arguments), range(n_stretches)))
+        return [kernel(0, 1, *arguments)]
+    return list(_threads().map(lambda stretch: kernel(stretch, n_stretches, *arguments), range(n_stretches)))
 
 
 @cache

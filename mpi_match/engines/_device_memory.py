@@ -231,7 +231,7 @@ class Stream:
         if simulated:
             to.memory[: source.size] = source.reshape(-1)
         elif source.size:
-            call(driver.cuMemcpyHtoDAsync, to.pointer, source.ctypes.data, source.nbytes, self.handle)
+            call(driver.cuMemcpyHtoDAsync, to.pointer, address_of(source), source.nbytes, self.handle)
 
     def copy_out(self, to: Array, source: DeviceArray) -> None:
         """Device to host: the start of `source` to all of `to` (contiguous)."""
@@ -239,7 +239,7 @@ class Stream:
         if simulated:
             to.reshape(-1)[:] = source.memory[: to.size]
         elif to.size:
-            call(driver.cuMemcpyDtoHAsync, to.ctypes.data, source.pointer, to.nbytes, self.handle)
+            call(driver.cuMemcpyDtoHAsync, address_of(to), source.pointer, to.nbytes, self.handle)
 
     def copy_within(self, to: DeviceArray, source: DeviceArray) -> None:
         """Device to device: all of `source` to the start of `to`, of the same type."""
@@ -266,6 +266,11 @@ class Stream:
         """Let what comes next on this stream wait for a mark on another."""
         if not simulated:
             call(driver.cuStreamWaitEvent, self.handle, mark.handle, 0)
+
+
+def address_of(array: Array) -> int:
+    """Where a contiguous array of at least one byte begins.  `array.ctypes.data` takes twice as long, a microsecond."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(array.data)) if array.flags.writeable else int(array.ctypes.data)
 
 
 def _check_copy(device: DeviceArray, host: Array) -> None:

@@ -22,5 +22,5 @@ export NUMBA_NUM_THREADS=${NUMBA_NUM_THREADS:-$((threads > 0 ? threads : 1))}
 
 mpi_find
 mpi_flags local
-mpi_match_run
+mpi_match_run local
 mpi_start "$mpirun" "${mpi_args[@]}" -n $((workers + 1)) "${rank_command[@]}" "$@"

@@ -4,7 +4,7 @@
 #   project, python     the tree, and the interpreter that has mpi_match installed
 #   mpi_find            sets mpirun (a path) and mpi_flavour (openmpi | mpich)
 #   mpi_flags WHERE     sets mpi_args, the launcher's flags; WHERE is `local` or `hosts`
-#   mpi_match_run       sets rank_command, what each rank runs
+#   mpi_match_run WHERE sets rank_command, what each rank runs; WHERE is `local` or `hosts`
 #   mpi_start ...       becomes the launcher
 #
 # To override: MPI_MATCH_PYTHON (interpreter), MPIRUN (launcher), MPIRUN_FLAGS (more flags for it, split at spaces).
@@ -100,10 +100,15 @@ mpi_flags() {
 
 # `python -m mpi4py` aborts every rank on an unhandled exception; plain `python` would leave the others waiting for ever.
 # Compiled kernels are cached per host: ranks of different hosts must not write one cache on a shared home directory.
+# Those of one host take turns at it, with whatever else runs there: what another command has compiled is not compiled again.
 mpi_match_run() {
-    # shellcheck disable=SC2016  # expanded by the rank, on its own host
-    local per_host='export NUMBA_CACHE_DIR="${NUMBA_CACHE_DIR:-$HOME/.cache/mpi-match/$(uname -n)}"; exec "$@"'
-    rank_command=(bash -c "$per_host" rank "$python" -m mpi4py -m mpi_match run)
+    local where=$1
+    rank_command=("$python" -m mpi4py -m mpi_match run)
+    if [[ $where == hosts ]]; then
+        # shellcheck disable=SC2016  # expanded by the rank, on its own host
+        local per_host='export NUMBA_CACHE_DIR="${NUMBA_CACHE_DIR:-$HOME/.cache/mpi-match/$(uname -n)}"; exec "$@"'
+        rank_command=(bash -c "$per_host" rank "${rank_command[@]}")
+    fi
 }
 
 # Open MPI keeps its files in $TMPDIR/ompi.PID, and does not start where one that was killed has left them under the same number.

@@ -56,5 +56,5 @@ mpi_flags hosts
 if [[ $mpi_flavour == openmpi ]] && ((ranks > slots)); then
     mpi_args+=(--oversubscribe)
 fi
-mpi_match_run
+mpi_match_run hosts
 mpi_start "$mpirun" --hostfile "$hostfile" "${mpi_args[@]}" -n "$ranks" "${rank_command[@]}" "$@"

@@ -1,11 +1,12 @@
-"""The scripts of launch/: what is left over from an earlier launcher does not keep the next one from starting."""
+"""The scripts of launch/: what an earlier launcher has left does not matter to the next; where ranks keep compiled code."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
-from mpirun import MPIRUN, TESTS, execute, needs_mpirun
+from mpirun import MPIRUN, OPEN_MPI, TESTS, execute, needs_mpirun
 
 pytestmark = [pytest.mark.mpi, needs_mpirun]
 LEFT_BEHIND = 'mkdir "$TMPDIR/ompi.$$" && touch "$TMPDIR/ompi.$$/pmix.$(uname -n).tool" && exec "$@"'
@@ -25,3 +26,19 @@ def test_a_launcher_keeps_the_tmpdir_that_it_is_given(tmp_path: Path) -> None:
     script = [str(TESTS.parent / "launch" / "local.sh"), "1", "--help"]
     done = execute(script, TMPDIR=str(tmp_path), MPIRUN=str(MPIRUN))
     assert (done.returncode, done.stderr, list(tmp_path.iterdir())) == (0, "", [])
+
+
+def test_ranks_use_what_others_have_compiled_on_one_host_and_have_a_cache_for_each_of_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    python, hostfile = tmp_path / "python", tmp_path / "hosts"
+    python.write_text('#!/bin/sh\necho "${NUMBA_CACHE_DIR-the user\'s}"\n')
+    python.chmod(0o755)
+    hostfile.write_text("localhost slots=1\n" if OPEN_MPI else "localhost:1\n")
+    own = {"MPI_MATCH_PYTHON": str(python), "MPIRUN": str(MPIRUN), "HOME": str(tmp_path)}
+    launch = TESTS.parent / "launch"
+    here = execute([str(launch / "local.sh"), "1", "--help"], **own)
+    hosts = execute([str(launch / "mpirun.sh"), str(hostfile), "--help"], **own)
+    assert (here.returncode, here.stdout) == (0, "the user's\n" * 2), here.stderr
+    assert (hosts.returncode, hosts.stdout) == (0, f"{tmp_path}/.cache/mpi-match/{os.uname().nodename}\n"), hosts.stderr

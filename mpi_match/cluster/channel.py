@@ -218,19 +218,19 @@ class Traffic:
                 then()  # MPI has not seen the arrays
             return
         letter = _WORDS.pack(*words)
-        if sum([array.nbytes for array in body]) <= INLINE_BYTES:
+        is_short = sum([array.nbytes for array in body]) <= INLINE_BYTES
+        if is_short:
             letter = b"".join([letter, *[array.tobytes() for array in body]])
-            body = ()
-            if then is not None:
-                then()  # the letter is a copy
         try:
             request = self._comm.Isend([letter, MPI.BYTE], to, Tag.LETTER)
             if not request.Test():  # a letter usually is gone at once
                 self._peer(to).add(request, _Transfer(letter, 1, None))
         except MPI.Exception as error:
             self._lose(to, error)
-        if body:
+        if not is_short:
             self._start(to, body, _cut(body), then, lambda piece: self._comm.Isend([piece, MPI.BYTE], to, Tag.BODY))
+        elif then is not None:
+            then()  # the letter is a copy
 
     def read(self, body: Sequence[Array], source: int, then: Callable[[], None]) -> None:
         """Fill contiguous arrays, of exactly the sizes that were sent, with the body that follows the last letter."""

@@ -123,7 +123,6 @@ def test_memory_that_cannot_be_pinned_is_refused_and_not_held(monkeypatch: pytes
     assert not regions.holds(memory)
 
 
-@pytest.mark.usefixtures("two_gpus")
 def test_copies_begin_where_arrays_do() -> None:
     table, fixed = np.zeros((10, 3)), np.frombuffer(bytes(64), np.uint32)
     for array in (table, table[3], table[4:7], table.reshape(-1)[5:].view(np.uint8), fixed, fixed[3:]):
@@ -131,6 +130,7 @@ def test_copies_begin_where_arrays_do() -> None:
     assert _device_memory.address_of(table[1]) == table.ctypes.data + 24
 
 
+@pytest.mark.usefixtures("two_gpus")
 def test_ranks_take_gpus_in_turn_and_an_argument_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _cuda.open_gpu().info.index == 0
     monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_RANK", "3")

@@ -91,6 +91,10 @@ class Vocabulary:
 
     def segment(self, type_: Type) -> tuple[Array, Array]:
         """First and last code of a type on every name, i64[n_names] each; `Type.ANY` is the whole code space."""
+        return self._segments[type_]
+
+    @cached_property
+    def _segments(self) -> dict[Type, tuple[Array, Array]]:
         first_string, last_string = 2 * self.n_numbers + 2, 2 * (self.n_numbers + self.n_strings) + 2
         zero = np.zeros_like(first_string)
         return {
@@ -98,7 +102,7 @@ class Vocabulary:
             Type.STRING: (first_string, last_string),
             Type.BOOLEAN: (last_string + 1, last_string + 2),
             Type.ANY: (zero, last_string + 2),
-        }[type_]
+        }
 
     @cached_property
     def shift(self) -> int:

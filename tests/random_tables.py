@@ -6,6 +6,7 @@ way that an engine may depend on: how many constraints a name has, how long filt
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -94,3 +95,9 @@ def random_subscriptions(
         location = rng.integers(-20, 20, 2).tolist() if rng.random() < 0.8 else None
         events.append(make_event(attributes, location))
     return filters, events
+
+
+@cache
+def shaped(shape: str) -> tuple[list[Filter], list[Event]]:
+    """The filters and events of a shape as every engine gets them, made once; nobody is to change them."""
+    return random_subscriptions(len(shape), **SHAPES[shape])

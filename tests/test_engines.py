@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from cases import CASES, event_of, filters_of
 from hypothesis import given
-from random_tables import SHAPES, random_subscriptions
+from random_tables import SHAPES, shaped
 from strategies import subscriptions_and_events
 
 from mpi_match import engines
@@ -105,7 +105,7 @@ def test_more_events_than_any_block(name: str) -> None:
 @every_engine
 @pytest.mark.parametrize("shape", SHAPES)
 def test_random_tables(name: str, shape: str) -> None:
-    filters, events = random_subscriptions(seed=len(shape), **SHAPES[shape])
+    filters, events = shaped(shape)
     table = Table.from_filters(filters)
     batch = encode(events, table)
     engine = open_engine(name, table)

@@ -39,7 +39,7 @@ from bench.survival import record, write
 from mpi_match.journal_file import journal_of
 from mpi_match.run_manifest import COMPLETE, read_manifest
 
-N_FILTERS = 400
+N_FILTERS = 600
 BATCHES = (7, 40, 600)
 """The answers of the largest are so long that they go past the journal (`output.LONG_BYTES`)."""
 LONGEST_S = 1.5

@@ -30,7 +30,7 @@ from mpi_match.event_table import save_events
 from mpi_match.events import Events
 from mpi_match.table import Table
 
-N_FILTERS, N_EVENTS, BATCH = 200, 3000, 25
+N_FILTERS, N_EVENTS, BATCH = 300, 3000, 25
 """About ten milliseconds a batch for the slowest engine, 120 batches."""
 BEGUN = re.compile(r"\d+ workers?: |engine \S+ on ")
 """What the master says when matching begins, or a run of one process."""

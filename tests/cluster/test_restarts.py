@@ -230,7 +230,7 @@ def test_a_killed_run_of_one_process_leaves_no_trace_in_the_answers(tmp_path: Pa
 @pytest.mark.mpi
 @needs_mpirun
 def test_supervise_sees_a_run_through_whose_master_is_killed(tmp_path: Path) -> None:
-    files, output = Files.make(tmp_path, N_EVENTS, n_filters=400), tmp_path / "matches.h5"
+    files, output = Files.make(tmp_path, N_EVENTS, n_filters=600), tmp_path / "matches.h5"
     command = launch(3, *files.arguments(output), "--batch", 1, python=RANKS)
     supervised = [sys.executable, "-m", "mpi_match", "supervise", "--max-restarts", "5", "--", *command]
     with subprocess.Popen(supervised, env=environment(), stderr=subprocess.PIPE, text=True) as process:
@@ -250,7 +250,7 @@ def test_supervise_sees_a_run_through_whose_master_is_killed(tmp_path: Path) -> 
 @needs_mpirun
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_supervisor_ends_its_run_and_keeps_the_answers(number: int, tmp_path: Path) -> None:
-    files, output = Files.make(tmp_path, N_EVENTS, n_filters=400), tmp_path / "matches.h5"
+    files, output = Files.make(tmp_path, N_EVENTS, n_filters=600), tmp_path / "matches.h5"
     command = launch(3, *files.arguments(output), "--batch", 1, python=RANKS)
     supervised = [sys.executable, "-m", "mpi_match", "supervise", "--", *command]
     with subprocess.Popen(supervised, env=environment(), stderr=subprocess.PIPE, text=True) as process:

@@ -17,6 +17,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,6 +78,7 @@ def imports_of(source: str, module: str = "") -> set[Import]:
     return set(visit(ast.parse(source), lazy=False))
 
 
+@cache
 def modules() -> dict[str, set[Import]]:
     """Imports of every module of the project, by its dotted name."""
     found = {}
@@ -86,9 +88,6 @@ def modules() -> dict[str, set[Import]]:
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
             found[name] = imports_of(path.read_text(encoding="utf-8"), name)
     return found
-
-
-MODULES = modules()
 
 
 def layer_of(module: str) -> str | None:
@@ -108,7 +107,7 @@ def layer_of(module: str) -> str | None:
 
 def importers_of(name: str) -> set[str]:
     """Modules that import `name` or anything in it."""
-    return {m for m, found in MODULES.items() if any(i.name == name or i.name.startswith(name + ".") for i in found)}
+    return {m for m, found in modules().items() if any(i.name == name or i.name.startswith(name + ".") for i in found)}
 
 
 def test_imports_are_read() -> None:
@@ -130,21 +129,21 @@ class P:
     eager, lazy = ({i.name for i in found if i.lazy is late} for late in (False, True))
     assert eager == {"a.b", "c", "e", "e.f", "e.g", "pkg.sub", "pkg.sub.h", "pkg.sub.i", "pkg.sub.i.j", "q"}
     assert lazy == {"k", "l", "n", "n.o"}
-    assert {"mpi_match.model", "mpi_match.engines.counting", "mpi_match.cluster.master", "spark_prep.job"} <= set(MODULES)
-    assert {name for name in DATA if f"mpi_match.{name}" not in MODULES} == set(), "a layer names a module that is gone"
+    assert {"mpi_match.model", "mpi_match.engines.counting", "mpi_match.cluster.master", "spark_prep.job"} <= set(modules())
+    assert {name for name in DATA if f"mpi_match.{name}" not in modules()} == set(), "a layer names a module that is gone"
 
 
 @pytest.mark.parametrize("layer", MAY_IMPORT)
 def test_layers(layer: str) -> None:
     wrong = {
         f"{module} imports {item.name}"
-        for module, found in MODULES.items()
+        for module, found in modules().items()
         if layer_of(module) == layer
         for item in found
         if layer_of(item.name) not in (None, *MAY_IMPORT[layer])
     }
     assert wrong == set()
-    assert any(layer_of(module) == layer for module in MODULES)
+    assert any(layer_of(module) == layer for module in modules())
 
 
 def test_doors() -> None:
@@ -169,7 +168,7 @@ def test_engines_and_data_know_no_mpi() -> None:
 
 
 def test_master_and_worker_are_strangers() -> None:
-    master, worker = MODULES["mpi_match.cluster.master"], MODULES["mpi_match.cluster.worker"]
+    master, worker = modules()["mpi_match.cluster.master"], modules()["mpi_match.cluster.worker"]
     assert not any(item.name.startswith("mpi_match.cluster.worker") for item in master)
     assert not any(item.name.startswith("mpi_match.cluster.master") for item in worker)
 
@@ -178,7 +177,7 @@ def test_master_and_worker_are_strangers() -> None:
 def test_the_dispatcher_is_pure(module: str) -> None:
     """No MPI, no clock, no files, no threads: state in, decisions out."""
     allowed = {"__future__", "collections", "dataclasses", "enum", "typing", "mpi_match"}
-    found = {item.name for item in MODULES[f"mpi_match.cluster.{module}"]}
+    found = {item.name for item in modules()[f"mpi_match.cluster.{module}"]}
     assert {name.split(".")[0] for name in found} <= allowed
     assert not {name for name in found if layer_of(name) in ("engines", "cli", "tools")}
 

@@ -90,9 +90,6 @@ cuda: Any = _numba_cuda
 """Numba's CUDA for the bodies of kernels (`cuda.blockIdx`, `cuda.shared`, `cuda.atomic`); to a type checker it is made of
 stubs."""
 
-_ANY_GPU = (8, 0)
-"""For Numba's half of a compilation all compute capabilities from (6, 0) on are one: those before had no atomic doubles."""
-
 
 def open_gpu(device: int | None = None) -> Gpu:
     """Choose a GPU and make it this thread's: number `device` of the visible ones, or the local rank modulo how many
@@ -190,19 +187,13 @@ class Kernel:
 
     def ptx(self, compute_capability: tuple[int, int]) -> str:
         """The kernel's assembly for a GPU that need not be there.  Needs the compiler's libraries."""
-        return str(self._library.get_asm_str(cc=compute_capability))
+        from numba.cuda import dispatcher
 
-    @cached_property
-    def _library(self) -> Any:
-        """The kernel and what it calls, up to where GPUs part: the assembly of each is made of this."""
-        from numba.cuda import compiler, dispatcher
-
-        numbas_half: Any = vars(compiler)["_compile_pyfunc_with_fixup"]  # `compile_ptx` would do it again for each GPU
-        absent = SimpleNamespace(compute_capability=_ANY_GPU)
+        absent = SimpleNamespace(compute_capability=compute_capability)
         # Numba asks the current GPU, which there may not be, for what it compiles the functions that a kernel calls
         with mock.patch.object(dispatcher, "get_current_device", return_value=absent):
-            library, _ = numbas_half(self.function, self._types, device=False, abi="numba", cc=_ANY_GPU)
-        return library
+            text, _ = cuda.compile_ptx(self.function, self._types, cc=compute_capability)
+        return str(text)
 
 
 def kernel(signature: str, max_registers: int | None = None) -> Callable[[Callable[..., None]], Kernel]:

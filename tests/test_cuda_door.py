@@ -252,12 +252,13 @@ def test_kernels_of_clcb_compile_and_their_doubles_are_not_fused(kernel: _cuda.K
             keyed_kernel.match_kernel(width, packed, kind)
             for width, packed, kind in ((8, "uint32", 0), (64, "uint64", 1), (8, "uint32", 2))
         ),
-        *keyed_answers.answer_kernels(True, "uint8"),
-        *(kernel for ids in ("uint8", "uint16", "uint32") for kernel in keyed_answers.answer_kernels(False, ids)),
+        *(keyed_answers.count_kernel(is_mask) for is_mask in (True, False)),
+        keyed_answers.write_kernel(True, "uint8"),
+        *(keyed_answers.write_kernel(False, ids) for ids in ("uint8", "uint16", "uint32")),
         keyed_answers.scan_kernel,
     ],
-    ids=["8 u32 masks", "64 u64 lists", "8 u32 filters", "count masks", "write masks"]
-    + [f"{what} lists {ids}" for ids in ("u8", "u16", "u32") for what in ("count", "write")]
+    ids=["8 u32 masks", "64 u64 lists", "8 u32 filters", "count masks", "count lists", "write masks"]
+    + [f"write lists {ids}" for ids in ("u8", "u16", "u32")]
     + ["scan"],
 )
 def test_kernels_of_keyed_compile(kernel: _cuda.Kernel) -> None:

@@ -30,12 +30,11 @@ def count_dtype(is_mask: bool) -> np.dtype[Any]:
 
 
 @lru_cache
-def answer_kernels(is_mask: bool, ids: str) -> tuple[Kernel, Kernel]:
-    """The kernels that count each group's answers and write them end to end, from masks or slots, as `ids` ("uint8")."""
-    counts = count_dtype(is_mask).name
+def count_kernel(is_mask: bool) -> Kernel:
+    """The kernel that counts each group's answers, in masks or in slots."""
 
-    @kernel(f"void(uint64[::1], {counts}[::1], uint64[::1], int64)")
-    def count_kernel(found_of: Any, counts: Any, sums: Any, n_events: Any) -> None:
+    @kernel(f"void(uint64[::1], {count_dtype(is_mask).name}[::1], uint64[::1], int64)")
+    def count_answers(found_of: Any, counts: Any, sums: Any, n_events: Any) -> None:
         """Count of answers of each event, and their sum for each group of BLOCK events.
 
         Launch: a block per group, a thread per event.
@@ -53,8 +52,15 @@ def answer_kernels(is_mask: bool, ids: str) -> tuple[Kernel, Kernel]:
         if cuda.threadIdx.x == 0:
             sums[cuda.blockIdx.x] = total[0]
 
-    @kernel(f"void(uint64[::1], {counts}[::1], uint64[::1], uint32[::1], {ids}[::1], int64, int64)")
-    def write_kernel(found_of: Any, counts: Any, starts: Any, slots: Any, ids: Any, n_events: Any, room: Any) -> None:
+    return count_answers
+
+
+@lru_cache
+def write_kernel(is_mask: bool, id_type: str) -> Kernel:
+    """The kernel that writes answers end to end, from masks or slots, as ids of a type ("uint8")."""
+
+    @kernel(f"void(uint64[::1], {count_dtype(is_mask).name}[::1], uint64[::1], uint32[::1], {id_type}[::1], int64, int64)")
+    def write_answers(found_of: Any, counts: Any, starts: Any, slots: Any, ids: Any, n_events: Any, room: Any) -> None:
         """Write every event's ids behind those of the events before it.
 
         starts   u64[groups + 1]: first answer of each group (`scan_kernel`);  slots u32[n * room]: what `match_kernel` found
@@ -86,7 +92,7 @@ def answer_kernels(is_mask: bool, ids: str) -> tuple[Kernel, Kernel]:
             for i in range(np.int64(counts[event])):
                 ids[at + i] = slots[event * room + i]
 
-    return count_kernel, write_kernel
+    return write_answers
 
 
 @kernel("void(uint64[::1], int64)")

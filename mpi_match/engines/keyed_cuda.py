@@ -30,11 +30,12 @@ from mpi_match.changes import Changes
 from mpi_match.engines import EngineError, check_batch, check_changes
 from mpi_match.engines._cuda import WARP, DeviceArray, DeviceBuffer, Gpu, Kernel, Mark, PinnedBuffer, PinnedPool, open_gpu
 from mpi_match.engines.keyed import Keyed, consolidated
-from mpi_match.engines.keyed_answers import BLOCK, SCAN_THREADS, answer_kernels, count_dtype, scan_kernel
+from mpi_match.engines.keyed_answers import BLOCK, SCAN_THREADS, count_dtype, count_kernel, scan_kernel, write_kernel
 from mpi_match.engines.keyed_cuda_answers import Answers
-from mpi_match.engines.keyed_cuda_grid import GridOnGpu, copy
+from mpi_match.engines.keyed_cuda_grid import GridOnGpu
 from mpi_match.engines.keyed_grid_kernel import grid_kernel
 from mpi_match.engines.keyed_kernel import FILTER_IDS, INTERFACES, MASKS, WIDEST, WIDTHS, match_kernel
+from mpi_match.engines.keyed_order import copy
 from mpi_match.engines.keyed_wide_kernel import WIDE_WIDTHS, wide_kernel
 from mpi_match.matches import Matches, id_dtype
 from mpi_match.table import Table
@@ -142,7 +143,8 @@ class KeyedCuda:
             trie_kernel(*variant) if self._has_trie else None,
             is_wide,
             None if self._grid is None else grid_kernel(*variant),
-            *answer_kernels(kind == MASKS, answers.id_dtype.name),
+            count_kernel(kind == MASKS),
+            write_kernel(kind == MASKS, answers.id_dtype.name),
             n_ids,
         )
         free, waiting, at = [*self._lanes], deque[tuple[_Lane, EventBatch]](), 0

@@ -14,25 +14,10 @@ from mpi_match.engines.keyed_answers import BLOCK
 from mpi_match.engines.keyed_grid import BLOCK_WORDS, SLOT_WORDS, n_blocks
 from mpi_match.engines.keyed_grid_kernel import enter_kernel, mark_kernel, note_kernel, step_kernel
 from mpi_match.engines.keyed_live import Effects, Residents
-from mpi_match.engines.keyed_order import in_stretches
+from mpi_match.engines.keyed_order import copy
 
 MOST_WAITING = 2**20
 """Steps that may wait for the next batch."""
-LONG_BYTES = 2**25
-
-
-def copy(to: Array, source: Array) -> None:
-    """Copy a one-dimensional array into another of its length; a long one by all threads, since one alone neither reads nor
-    first touches memory as fast as a GPU asks for it."""
-    if source.nbytes < LONG_BYTES:
-        to[:] = source
-    else:
-        in_stretches(len(source), _copy_stretch, to, source)
-
-
-def _copy_stretch(stretch: int, n_stretches: int, to: Array, source: Array) -> None:
-    rows = slice(stretch * len(source) // n_stretches, (stretch + 1) * len(source) // n_stretches)
-    to[rows] = source[rows]
 
 
 class GridOnGpu:

@@ -40,6 +40,8 @@ ROW = np.dtype(np.uint32)
 MAX_ROWS = 2**32 - 1
 LEAST_ROWS = 4096
 """Fewer are not worth another thread."""
+LONG_BYTES = 2**25
+"""A copy of fewer is one thread's."""
 
 
 def stretches_of(n: int) -> int:
@@ -58,6 +60,20 @@ def in_stretches(n: int, kernel: Callable[..., T], *arguments: Any) -> list[T]:
 @cache
 def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(len(os.sched_getaffinity(0)), "keyed-index")
+
+
+def copy(to: Array, source: Array) -> None:
+    """Copy a one-dimensional array into another of its length; a long one by all threads, since one alone neither reads nor
+    first touches memory as fast as a GPU asks for it."""
+    if source.nbytes < LONG_BYTES:
+        to[:] = source
+    else:
+        in_stretches(len(source), _copy_stretch, to, source)
+
+
+def _copy_stretch(stretch: int, n_stretches: int, to: Array, source: Array) -> None:
+    rows = slice(stretch * len(source) // n_stretches, (stretch + 1) * len(source) // n_stretches)
+    to[rows] = source[rows]
 
 
 @jit

@@ -39,6 +39,8 @@ from mpi_match.rows import ChangeRow
 from mpi_match.table import Table
 from mpi_match.vocabulary import Vocabulary
 
+_NO_AREA = (np.nan, np.nan, np.nan)
+
 
 class Refusal(NamedTuple):
     """A row that was not done: its place among those given, and why."""
@@ -132,14 +134,31 @@ class LiveTable:
         assert changes is not None, "the vocabulary has the operands of all filters that are there"
         return changes
 
+    def filter(self, filter_id: int) -> Filter | None:
+        """A filter as it is now; None where there is none with this id."""
+        if filter_id in self._came:
+            return self._came[filter_id]
+        if filter_id >= self._origin.n_filters or filter_id in self._gone:
+            return None
+        item = self._origin.filter(filter_id)
+        return item._replace(area=self._moved.get(filter_id, item.area))
+
     def filters(self) -> Iterator[tuple[int, Filter]]:
         """Every filter there is now, with its id; ids ascend."""
         for filter_id in range(self.register.n_filters):
-            if filter_id in self._came:
-                yield filter_id, self._came[filter_id]
-            elif filter_id < self._origin.n_filters and filter_id not in self._gone:
-                item = self._origin.filter(filter_id)
-                yield filter_id, item._replace(area=self._moved.get(filter_id, item.area))
+            item = self.filter(filter_id)
+            if item is not None:
+                yield filter_id, item
+
+    def areas(self) -> Array:
+        """f64[n_filters, 3]: x, y and radius of every filter's area now, by id; NaN where it has none or is not there."""
+        found = np.full((self.register.n_filters, 3), np.nan)
+        found[self._origin.area_filter] = self._origin.filters.area
+        found[list(self._gone)] = np.nan
+        came = {filter_id: item.area or _NO_AREA for filter_id, item in self._came.items()}
+        for areas in (self._moved, came):
+            found[list(areas)] = np.array([*areas.values()], np.float64).reshape(-1, 3)
+        return found
 
 
 def added_filters(steps: Iterable[Step]) -> Table | None:

@@ -59,6 +59,8 @@ def test_a_live_table_is_what_changes_made_of_it(reuse_ids: bool, found: list[Fi
         register = live.register
         assert all(register.labels[register.interface_of(i)] == item.interface for i, item in there.items())
         assert all(i < register.n_filters for i in there)
+        areas = [item.area if (item := there.get(i)) else None for i in range(register.n_filters)]
+        assert np.array_equal(live.areas(), [each or (np.nan,) * 3 for each in areas] or np.empty((0, 3)), equal_nan=True)
 
 
 @given(found=subscriptions(max_filters=5, max_constraints=3), rows=st.lists(change_rows(), max_size=8), data=st.data())

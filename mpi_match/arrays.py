@@ -52,6 +52,14 @@ def sums(items: Array, offsets: Array) -> Array:
     return running[offsets[1:]] - running[offsets[:-1]]
 
 
+def places_in(ascending: Array, integers: int | tuple[int, ...]) -> Array:
+    """Where integers that the array's type can hold stand in it, or would: before all that are not less.
+
+    `np.searchsorted` alone converts the whole array, unless it is of the type that NumPy gives to what is looked for.
+    """
+    return np.asarray(np.searchsorted(ascending, np.array(integers, ascending.dtype)))
+
+
 _UNSIGNED = tuple((2 ** (8 * dtype.itemsize), dtype) for dtype in map(np.dtype, (np.uint8, np.uint16, np.uint32)))
 
 

@@ -13,8 +13,7 @@ Nothing here is shared with engines or with `live_table`: changes are read off t
 
 from __future__ import annotations
 
-import numpy as np
-
+from mpi_match.arrays import places_in
 from mpi_match.change_stream import ChangeStream
 from mpi_match.changes import Change, Changes
 from mpi_match.model import Area, Event, Filter, matches
@@ -98,6 +97,6 @@ class Replay:
 
     def on(self, interface: int) -> list[int]:
         """The filters on an interface now."""
-        first, last = np.searchsorted(self._table.filters.interface, [interface, interface + 1])
+        first, last = places_in(self._table.filters.interface, (interface, interface + 1))
         own = [i for i in range(int(first), int(last)) if i not in self._gone]
         return [*own, *(i for i, (owner, _) in self._came.items() if owner == interface)]

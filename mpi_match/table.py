@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mpi_match.arrays import Array, ArraySource, offsets_of, take_ranges
+from mpi_match.arrays import Array, ArraySource, offsets_of, places_in, take_ranges
 from mpi_match.constraints import FILTER_ID, Constraints, encode
 from mpi_match.draft import Draft
 from mpi_match.filter_columns import FilterColumns
@@ -229,14 +229,14 @@ class Table:
         found = [
             self.constraints.decode(int(row), self.vocabulary) for row in rows[offsets[filter_id] : offsets[filter_id + 1]]
         ]
-        at = int(np.searchsorted(self.filters.area_filter, filter_id))
+        at = int(places_in(self.filters.area_filter, filter_id))
         has_area = at < len(self.filters.area_filter) and self.filters.area_filter[at] == filter_id
         circle = Area(*self.filters.area[at].tolist()) if has_area else None
         return Filter(self.label(int(self.filters.interface[filter_id])), tuple(found), circle, self.filter_name(filter_id))
 
     def filter_name(self, filter_id: int) -> str | None:
         """The id that a subscriber gave a filter, if it did."""
-        at = int(np.searchsorted(self.filters.id_filter, filter_id))
+        at = int(places_in(self.filters.id_filter, filter_id))
         named = at < len(self.filters.id_filter) and self.filters.id_filter[at] == filter_id
         return self.filters.ids[at].decode() if named else None
 

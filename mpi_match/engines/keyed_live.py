@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays import Array, places_in
 from mpi_match.changes import Change, Changes
 from mpi_match.engines import EngineError
 from mpi_match.engines.kernel_cache import jit
@@ -48,7 +48,6 @@ from mpi_match.table import Table
 SPARE = 0.25
 """Slots that a live engine has to spare, and takes more of when it runs out, as a share of those in use."""
 LEAST_SPARE = 1024
-_NO_AREA = np.full((1, 3), np.nan)
 
 
 @dataclass
@@ -146,11 +145,9 @@ class Residents:
                 if added is None:
                     raise EngineError(f"filter {target} is added, but the changes hold no filters")
                 steps.append(self._add(target, int(changes.row[i]), int(changes.interface[i]), added, effects))
-            elif kind == Change.REMOVE:
-                steps += self._remove(target, effects)
             else:
-                for filter_id in self._filters_of(target):
-                    steps += self._remove(filter_id, effects)
+                leaving = [target] if kind == Change.REMOVE else self._filters_of(target)
+                steps.append(self._remove(leaving, effects))
         effects.steps = np.concatenate(steps)
         return effects
 
@@ -223,7 +220,13 @@ class Residents:
         at = np.array([slot])
         return steps_of(at, self._key[at], area, self._place[at], self._filter[at])
 
-    def _remove(self, filter_id: int, effects: Effects) -> list[Array]:
+    def _remove(self, filters: list[int], effects: Effects) -> Array:
+        slots = [slot for slot in (self._leave(filter_id, effects) for filter_id in filters) if slot >= 0]
+        at = np.array(slots, np.int64)
+        return steps_of(at, self._key[at], np.full((len(at), 3), np.nan), self._place[at], self._filter[at])
+
+    def _leave(self, filter_id: int, effects: Effects) -> int:
+        """Note that a filter is gone; the slot that it had, or -1."""
         if filter_id >= len(self._there) or not self._there[filter_id]:
             raise EngineError(f"filter {filter_id} is removed, but is not there")
         self._there[filter_id] = False
@@ -236,17 +239,16 @@ class Residents:
         if slot < 0:
             offsets, words = self._entries
             effects.marks.append(words[offsets[filter_id] : offsets[filter_id + 1]] + 2)
-            return []
+            return slot
         self.slot_of[filter_id] = -1
         self._free_slots.append(slot)
         self._free_words.setdefault(int(self._size[slot]), []).append(int(self._place[slot]))
         self._place[slot] = 0
-        at = np.array([slot])
-        return [steps_of(at, self._key[at], _NO_AREA, self._place[at], self._filter[at])]
+        return slot
 
     def _filters_of(self, interface: int) -> list[int]:
         """The filters of an interface that are there."""
-        first, end = np.searchsorted(self._of_interface, (interface, interface + 1)).tolist()
+        first, end = places_in(self._of_interface, (interface, interface + 1)).tolist()
         there = self._there[first:end] & (self._interface[first:end] == interface)
         return sorted({*(np.flatnonzero(there) + first).tolist(), *self._added.get(interface, ())})
 

@@ -28,6 +28,7 @@ _MAGIC = 0x3148435441422D4D  # "M-BATCH1" in memory, read as one little-endian w
 _HEADER = struct.Struct("<8Q")
 WIRE_EXTRA_BYTES = _HEADER.size + 4 + 2 * 7
 """What a wire form has, at most, beside four bytes for each event, its attributes and its locations."""
+_PADDING = [bytes(n) for n in range(8)]
 _OFFSET: np.dtype[Any] = np.dtype(np.uint32)
 _LOCATION: np.dtype[Any] = np.dtype(np.float64)
 _ATTRIBUTE: dict[int, np.dtype[Any]] = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
@@ -78,18 +79,22 @@ class EventBatch:
 
     def to_wire(self, buffer: Array | None = None) -> Array:
         """Copy the batch into the start of `buffer` u8 (or a new one); returns the part that was filled, u8[wire_bytes]."""
-        size = self.wire_bytes
-        if buffer is None:
-            buffer = np.empty(size, np.uint8)
-        memory, attributes, location = buffer.data, self.attributes, self.location
-        sizes = (len(self.offsets) - 1, len(attributes), attributes.itemsize, location is not None)
-        widest = vars(self).get("widest")
-        _HEADER.pack_into(memory, 0, _MAGIC, *sizes, self.fingerprint, widest is not None, widest or 0)
-        at = _HEADER.size
-        for section in (self.offsets, attributes) if location is None else (self.offsets, attributes, location):
+        offsets, attributes, location, widest = self.offsets, self.attributes, self.location, vars(self).get("widest")
+        sizes = (len(offsets) - 1, len(attributes), attributes.itemsize, location is not None)
+        header = _HEADER.pack(_MAGIC, *sizes, self.fingerprint, widest is not None, widest or 0)
+        sections = (offsets, attributes) if location is None else (offsets, attributes, location)
+        if buffer is None:  # half as long for an event alone as to fill arrays
+            wire = bytearray(header)
+            for section in sections:
+                wire += section.data
+                wire += _PADDING[-section.nbytes % 8]
+            return np.frombuffer(wire, np.uint8)
+        memory, at = buffer.data, len(header)
+        memory[:at] = header
+        for section in sections:
             np.ndarray(section.shape, section.dtype, memory, at)[...] = section
             at += _padded(section.nbytes)
-        return buffer[:size]
+        return buffer[:at]
 
     @classmethod
     def from_wire(cls, wire: Array) -> EventBatch:

@@ -222,7 +222,7 @@ class Traffic:
         if is_short:
             letter = b"".join([letter, *[array.tobytes() for array in body]])
         try:
-            request = self._comm.Isend([letter, MPI.BYTE], to, Tag.LETTER)
+            request = self._comm.Isend(letter, to, Tag.LETTER)  # bytes as they are: a list with their type takes longer
             if not request.Test():  # a letter usually is gone at once
                 self._peer(to).add(request, _Transfer(letter, 1, None))
         except MPI.Exception as error:

@@ -104,20 +104,28 @@ class Orders:
         """When (`time.perf_counter`) an order went, asked once, when its answer is there; None the next time."""
         return self._sent_at.pop((worker, batch, attempt), None)
 
-    def _read(self, batch: int) -> tuple[Array, Array]:
-        """Wire form of a batch, and the buffer it lies in; runs in the feed's thread."""
+    def _read(self, batch: int) -> tuple[Array, Array | None]:
+        """Wire form of a batch, and the buffer it lies in; runs in the feed's thread.
+
+        That of a short one is a copy for itself.  An answer that comes meanwhile is heard in between.
+        """
+        if not self._short:
+            events = self._job.events.batch(*self._job.extent(batch))
+            buffer = self._wires.take(events.wire_bytes)
+            return events.to_wire(buffer), buffer
+        self._traffic.poll()
         events = self._job.events.batch(*self._job.extent(batch))
-        if self._short:
-            self._traffic.poll()
-        buffer = self._wires.take(events.wire_bytes)
-        return events.to_wire(buffer), buffer
+        self._traffic.poll()
+        return events.to_wire(), None
 
     def _send(self, worker: int, batch: int, attempt: int, wire: Array, given_back: Callable[[], None]) -> None:
         self._sent_at[worker, batch, attempt] = time.perf_counter()
-        afresh = self._job.is_past(batch, self._known.get(worker))
-        if afresh:
-            del self._known[worker]
-        changes = self._changes_for(worker, batch)
+        afresh, changes = False, _NOTHING
+        if self._job.options.changes is not None:
+            afresh = self._job.is_past(batch, self._known.get(worker))
+            if afresh:
+                del self._known[worker]
+            changes = self._changes_for(worker, batch)
         order = Order(Do.MATCH_AFRESH if afresh else Do.MATCH, batch, attempt, len(changes), len(wire))
         self._traffic.write(order, [changes, wire], worker, given_back)
         # What follows the worker need not wait for.
@@ -137,8 +145,6 @@ class Orders:
 
         It is told of all changes, each once and in order, and from the beginning when it has to open its engine afresh.
         """
-        if self._job.options.changes is None:
-            return _NOTHING
         changes = self._job.changes_for(batch, self._known.get(worker))
         _, self._known[worker] = self._job.extent(batch)
         return _NOTHING if changes is None else changes.to_wire()

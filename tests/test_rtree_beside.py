@@ -51,4 +51,4 @@ def test_a_wrong_answer_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rtree_beside, "MOVED_ONE_BY_ONE", 2000)
     scenario = rtree_beside.SCENARIOS["clcb-area-1"].scaled(10_000)
     with pytest.raises(SystemExit, match=r"WRONG ANSWER: keyed: event \d+ after some moves"):
-        list(rtree_beside.point(scenario, ["keyed"], 300))
+        list(rtree_beside.point(scenario, ["keyed"], 300, 1000))

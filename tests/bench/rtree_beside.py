@@ -2,7 +2,8 @@
 update times against the number of interfaces, places uniform and in towns, answers checked in the same run.
 
     python tests/bench/rtree_beside.py [--scenarios clcb clcb-zipf] [--interfaces 10000 ... 250000] [--events 1000]
-                                       [--engines keyed_cuda,clcb,keyed] [-o records.jsonl] [--plot figure.svg]
+                                       [--engines keyed_cuda,clcb,keyed] [--at-once 20000]
+                                       [-o records.jsonl] [--plot figure.svg]
     python tests/bench/rtree_beside.py --drawn tests/bench/records/h200-areas.jsonl --plot tests/bench/rtree_beside.svg
 
 The R*-tree is that of libspatialindex (PyPI `rtree`; extra `bench`), with its own defaults, loaded in bulk.  It holds the
@@ -251,8 +252,9 @@ def check(when: str, table: Table, batch: EventBatch, answers: dict[str, Matches
             raise SystemExit(f"WRONG ANSWER: {', '.join(names)}: event {event} {when}")
 
 
-def point(scenario: Scenario, engines: list[str], n_events: int) -> Iterator[dict[str, Any]]:
-    """All measurements for a scenario with its number of interfaces; no line comes before all answers are checked.
+def point(scenario: Scenario, engines: list[str], n_events: int, n_at_once: int) -> Iterator[dict[str, Any]]:
+    """All measurements for a scenario with its number of interfaces, `n_at_once` of which move in one call; no line comes
+    before all answers are checked.
 
     What cannot be measured here is taken off `engines`.
     """
@@ -275,7 +277,7 @@ def point(scenario: Scenario, engines: list[str], n_events: int) -> Iterator[dic
         times, answers[name] = matching(contender, batch)
         results[name] |= times
     check("before the moves", table, batch, answers)
-    few, *many = scenario.moves(MOVED_ONE_BY_ONE), *(scenario.moves(MOVED_AT_ONCE, seed) for seed in (3, 4))
+    few, *many = scenario.moves(MOVED_ONE_BY_ONE), *(scenario.moves(n_at_once, seed) for seed in (3, 4))
     for name, contender in contenders.items():
         results[name] |= moving(contender, few, batch[:1])
     table = moved(table, few)
@@ -372,6 +374,7 @@ def main() -> None:
     parser.add_argument("--interfaces", nargs="+", type=int, default=INTERFACES)
     parser.add_argument("--events", type=int, default=1000)
     parser.add_argument("--engines", nargs="+", default=["clcb", "keyed", "keyed_cuda"], help="apart by spaces or commas")
+    parser.add_argument("--at-once", type=int, default=MOVED_AT_ONCE, help="interfaces that move in one call")
     parser.add_argument("--drawn", type=Path, nargs="+", help="measure nothing: draw the records in these files")
     parser.add_argument("--plot", type=Path)
     parser.add_argument("-o", "--output", type=Path)
@@ -382,13 +385,13 @@ def main() -> None:
         where = {"machine": machine(), "versions": versions(), "commit": commit(), "command": command()}
         records, engines = [], ["rtree", *(name for words in options.engines for name in words.split(","))]
         list(
-            point(SCENARIOS[options.scenarios[0]].scaled(1000), engines, 50)
+            point(SCENARIOS[options.scenarios[0]].scaled(1000), engines, 50, 1000)
         )  # what is compiled at first use is compiled now
         for name in options.scenarios:
             for n_interfaces in options.interfaces:
                 each = SCENARIOS[name].n_filters // SCENARIOS[name].n_interfaces
                 scenario = SCENARIOS[name].scaled(n_interfaces * each)
-                for record in point(scenario, engines, options.events):
+                for record in point(scenario, engines, options.events, options.at_once):
                     records.append({**record, **where, "date": datetime.now(UTC).isoformat(timespec="seconds")})
                     line = json.dumps(records[-1])
                     sys.stdout.write(line + "\n")

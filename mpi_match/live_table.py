@@ -39,8 +39,6 @@ from mpi_match.rows import ChangeRow
 from mpi_match.table import Table
 from mpi_match.vocabulary import Vocabulary
 
-_NO_AREA = (np.nan, np.nan, np.nan)
-
 
 class Refusal(NamedTuple):
     """A row that was not done: its place among those given, and why."""
@@ -61,8 +59,11 @@ class LiveTable:
         self._expected = list(expected)
         self.register = Register(table, reuse=reuse_ids)
         self._came: dict[int, Filter] = {}
-        self._moved: dict[int, Area] = {}  # filters of the table, not where they were
-        self._gone: set[int] = set()  # filters of the table
+        # of the table's filters: where those are that have areas, as arrays, because in the end all may have moved
+        self._area = np.full((table.n_filters if table.has_areas else 0, 3), np.nan)
+        self._area[table.area_filter] = table.filters.area
+        self._moved = np.zeros(len(self._area), np.bool_)
+        self._gone: set[int] = set()
         self.table = table
         self._renew_vocabulary()
 
@@ -94,7 +95,7 @@ class LiveTable:
                 if step.target in self._came:
                     self._came[step.target] = self._came[step.target]._replace(area=step.area)
                 elif step.area is not None:
-                    self._moved[step.target] = step.area
+                    self._area[step.target], self._moved[step.target] = step.area, True
             case Change.ADD:
                 if step.filter is not None:
                     self._came[step.target] = step.filter
@@ -107,7 +108,8 @@ class LiveTable:
     def _remove(self, filter_id: int) -> None:
         if self._came.pop(filter_id, None) is None:
             self._gone.add(filter_id)
-            self._moved.pop(filter_id, None)
+            if filter_id < len(self._area):
+                self._area[filter_id], self._moved[filter_id] = np.nan, False
 
     def _changes(self, steps: Sequence[Step]) -> Changes | None:
         added = added_filters(steps)
@@ -127,7 +129,7 @@ class LiveTable:
     def since(self) -> Changes:
         """The changes from `table` to now: what an engine that was just opened must be told."""
         steps = [Step(Change.REMOVE, filter_id) for filter_id in sorted(self._gone)]
-        steps += [Step(Change.MOVE, filter_id, circle) for filter_id, circle in sorted(self._moved.items())]
+        steps += [Step(Change.MOVE, i, Area(*self._area[i].tolist())) for i in np.flatnonzero(self._moved).tolist()]
         for filter_id, item in sorted(self._came.items()):
             steps.append(Step(Change.ADD, filter_id, interface=self.register.interface_of(filter_id), filter=item))
         changes = self._changes(steps)
@@ -141,7 +143,8 @@ class LiveTable:
         if filter_id >= self._origin.n_filters or filter_id in self._gone:
             return None
         item = self._origin.filter(filter_id)
-        return item._replace(area=self._moved.get(filter_id, item.area))
+        has_moved = filter_id < len(self._moved) and self._moved[filter_id]
+        return item._replace(area=Area(*self._area[filter_id].tolist())) if has_moved else item
 
     def filters(self) -> Iterator[tuple[int, Filter]]:
         """Every filter there is now, with its id; ids ascend."""
@@ -153,11 +156,9 @@ class LiveTable:
     def areas(self) -> Array:
         """f64[n_filters, 3]: x, y and radius of every filter's area now, by id; NaN where it has none or is not there."""
         found = np.full((self.register.n_filters, 3), np.nan)
-        found[self._origin.area_filter] = self._origin.filters.area
-        found[list(self._gone)] = np.nan
-        came = {filter_id: item.area or _NO_AREA for filter_id, item in self._came.items()}
-        for areas in (self._moved, came):
-            found[list(areas)] = np.array([*areas.values()], np.float64).reshape(-1, 3)
+        found[: len(self._area)] = self._area
+        for filter_id, item in self._came.items():
+            found[filter_id] = item.area or np.nan
         return found
 
 

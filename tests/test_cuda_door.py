@@ -26,6 +26,7 @@ from mpi_match.engines import (
     keyed_grid_kernel,
     keyed_kernel,
     keyed_wide_kernel,
+    mailbox,
     open_engine,
 )
 from mpi_match.engines.ccm_kernel import ccm_kernel
@@ -289,6 +290,12 @@ def test_kernels_of_the_grid_compile(kernel: _cuda.Kernel) -> None:
 def test_the_kernel_for_wide_events_compiles(width: int, packed: str, kind: int) -> None:
     for compute_capability in ((8, 0), (9, 0)):
         assert "atom" in compiled(keyed_wide_kernel.wide_kernel(width, packed, kind), compute_capability)
+
+
+@pytest.mark.parametrize("kernel", [mailbox.fetch_kernel, mailbox.deliver_kernel], ids=lambda kernel: kernel.name)
+def test_kernels_of_the_mailbox_compile_and_the_count_comes_last(kernel: _cuda.Kernel) -> None:
+    for compute_capability in ((8, 0), (9, 0)):
+        assert ("membar.sys" in compiled(kernel, compute_capability)) == (kernel is mailbox.deliver_kernel)
 
 
 def test_intrinsics_of_a_warp_compile() -> None:

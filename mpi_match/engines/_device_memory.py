@@ -40,6 +40,11 @@ class DeviceArray:
         self.pointer, self.size, self.dtype, self.owner = pointer, size, dtype, owner
         self.memory = memory  # the simulator's stand-in for device memory
 
+    @classmethod
+    def of_pinned(cls, array: Array) -> DeviceArray:
+        """Pinned host memory as kernels see it: where it lies, over the bus."""
+        return cls(0 if simulated else address_of(array), array.size, array.dtype, array, array)
+
     @property
     def n_bytes(self) -> int:
         return self.size * self.dtype.itemsize

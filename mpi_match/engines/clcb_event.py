@@ -1,15 +1,15 @@
 """One event at a time, as CLCB was published: one stream, one wait for each event, and a reset for every four of them.
 
-    pinned words    header | offsets | location | attributes | 0        a few hundred bytes, by the host
-         | copy in
-    [zero]          counters and interfaces, before run 0 only
+    mailbox         header | offsets | location | attributes | 0        a few hundred bytes, by the host
+         | fetch
     Loc, Cont       on each shelf
     Zip
-         | copy out
-    pinned answer   how many ids, and the first of them
+         | deliver
+    mailbox         how many ids, and the first of them
+    [zero]          counters and interfaces, behind the last run of a word: no event waits for it that comes later
 
 A CUDA graph is captured for each run of a word and they are repeated in turn: what is left for Python per event is to write
-the attributes, give a graph to the driver, wait, and read the answer.
+the attributes, give a graph to the driver, wait, and read the answer (`mailbox`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
-from mpi_match.engines._cuda import Gpu, Graph, Stream, pinned
+from mpi_match.engines._cuda import Gpu, Graph, Stream
 from mpi_match.engines.ccm_kernel import ANSWER, ATTRIBUTES, CAPACITY, FILTERS, LOCATIONS, OFFSETS
 from mpi_match.engines.clcb_kernel import FOUND, HEADER_WORDS, N_INTERFACES, RUNS_LOG, counter_words, zip_kernel
 from mpi_match.engines.clcb_shelf import Shelf, spread
+from mpi_match.engines.mailbox import Mailbox
 from mpi_match.matches import Matches, id_dtype
 
 FIRST_IDS = 511
@@ -40,6 +40,11 @@ class Runs:
         self.interfaces = gpu.buffer(np.uint32).array(max(n_interfaces, 1))
         self._next = 0
 
+    @property
+    def n(self) -> int:
+        """How many there are in a word."""
+        return 1 << self.log
+
     def zero(self, stream: Stream) -> None:
         """Make the words ready for run 0."""
         for words in (*self.counters, self.interfaces):
@@ -52,7 +57,7 @@ class Runs:
     def take(self) -> int:
         """The run of the next event."""
         run = self._next
-        self._next = (run + 1) % (1 << self.log)
+        self._next = (run + 1) % self.n
         return run
 
 
@@ -67,59 +72,50 @@ class OneEvent:
         capacity = sum(shelf.n_filters for shelf in shelves) if answer == FILTERS else n_ids
         offsets = HEADER_WORDS
         locations, attributes, found = offsets + 2, offsets + 4, offsets + 4 + n_attributes
-        self._events = events = pinned(found + 1, np.int64)
+        self._mailbox = mailbox = Mailbox(gpu, found, capacity, FIRST_IDS)
+        events = mailbox.words
         events[[ANSWER, OFFSETS, LOCATIONS, ATTRIBUTES]] = answer, offsets, locations, attributes
         events[[CAPACITY, FOUND, N_INTERFACES, RUNS_LOG]] = capacity, found, runs.n_interfaces, runs.log
-        self._end = offsets + 1
+        self._end = events[offsets + 1 : offsets + 2].data
         self._location = events[locations:attributes].view(np.float64)
         self._location[:] = np.nan
-        self._attributes = events[attributes:found]
-        self._out = pinned(1 + min(FIRST_IDS, capacity), np.int64)
-        on_device = gpu.buffer(np.int64).array(found + 1 + capacity)
-        self._found = on_device.part(found, found + 1 + capacity)
+        self._attributes = events[attributes:]
 
         launches = [
-            shelf.launches(on_device, counters, runs.interfaces, n_attributes, 1)
+            shelf.launches(mailbox.on_device, counters, runs.interfaces, n_attributes, 1)
             for shelf, counters in zip(shelves, runs.counters, strict=True)
         ]
-        zip_ = spread(zip_kernel, gpu, runs.n_interfaces, (on_device, runs.interfaces, 0, 1, 0))
+        zip_ = spread(zip_kernel, gpu, runs.n_interfaces, (mailbox.on_device, runs.interfaces, 0, 1, 0))
 
         def graph(run: int) -> Graph:
             def record() -> None:
-                stream.copy_in(on_device, events)
-                if run == 0:
-                    runs.zero(stream)
+                mailbox.fetch(stream)
                 for launch in launches:
                     launch(0, 1, run)
                 if answer != FILTERS:
                     zip_.set(4, run)
                     zip_(stream)
-                stream.copy_out(self._out, self._found)
+                mailbox.deliver(stream)
+                if run == runs.n - 1:
+                    runs.zero(stream)
 
             return Graph(stream, record)
 
         # recording runs a graph once, for an event without attributes, which spoils its run: from here on run 0 is next
-        self._graphs = [graph(run) for run in range(1 << runs.log)]
+        runs.zero(stream)
+        self._graphs = [graph(run) for run in range(runs.n)]
         runs.start()
 
     def match(self, batch: EventBatch) -> Matches:
         """The answer for a batch of one event."""
         attributes = batch.attributes
-        self._events[self._end] = len(attributes)
+        self._end[0] = len(attributes)
         self._attributes[: len(attributes)] = attributes
         self._location[:] = np.nan if batch.location is None else batch.location[0]
+        self._mailbox.expect()
         self._graphs[self._runs.take()].launch()
-        self._stream.synchronize()
-        n_found = int(self._out[0])
-        found = self._out[1:] if n_found < len(self._out) else self._fetch(n_found)
-        ids = found[:n_found].astype(self._id_dtype)
-        if n_found > 1:
+        found = self._mailbox.receive(self._stream)
+        ids = found.astype(self._id_dtype)
+        if len(ids) > 1:
             ids.sort()
-        return Matches(np.array([n_found], self._count_dtype), ids, self._n_ids)
-
-    def _fetch(self, n_found: int) -> Array:
-        """All ids, where the copy out has not brought them."""
-        found = np.empty(n_found, np.int64)
-        self._stream.copy_out(found, self._found.part(1, 1 + n_found))
-        self._stream.synchronize()
-        return found
+        return Matches(np.array([len(ids)], self._count_dtype), ids, self._n_ids)

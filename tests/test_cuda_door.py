@@ -216,6 +216,26 @@ def test_a_launch_gives_numba_s_words_for_its_arguments(recorder: Recorder) -> N
     ]
 
 
+def test_only_urgent_streams_go_before_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def create(flags: int, priority: int) -> tuple[int, int]:
+        made.append(priority)
+        return 0, 55
+
+    fake = SimpleNamespace(
+        CUstream=int,
+        CUstream_flags=SimpleNamespace(CU_STREAM_NON_BLOCKING=1),
+        cuCtxGetStreamPriorityRange=lambda: (0, 0, -5),
+        cuStreamCreateWithPriority=create,
+        cuStreamDestroy=lambda handle: (0,),
+        cuStreamSynchronize=lambda handle: (0,),
+    )
+    monkeypatch.setattr(_device_memory, "driver", fake)
+    assert _device_memory.Stream().handle == _device_memory.Stream(urgent=True).handle == 55
+    assert made == [0, -5]
+
+
 def test_a_graph_runs_once_is_captured_and_repeated(recorder: Recorder) -> None:
     stream = SimpleNamespace(handle=55, synchronize=lambda: recorder.calls.append(("synchronize",)))
     graph = _cuda.Graph(stream, lambda: recorder.calls.append(("work",)))  # type: ignore[arg-type]

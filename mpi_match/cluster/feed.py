@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -91,6 +91,13 @@ class _Done(Generic[T]):
         if self._error is not None:
             raise self._error
         return self._found
+
+
+class Expected(NamedTuple, Generic[T]):
+    """What is here, or will be: `get` waits for it, once, from any thread; `is_here` tells whether it need not wait."""
+
+    get: Callable[[], T]
+    is_here: Callable[[], bool] = lambda: True
 
 
 class Buffers:

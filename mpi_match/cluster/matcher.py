@@ -1,7 +1,13 @@
 """An engine that batches are put to and answers got from, in one of two ways.
 
 Matcher        in a thread of its own, so that a worker receives batch k + 1 and sends answer k - 1 while batch k is matched.
-               MPI moves large messages only while someone calls it, and the main thread does that all the time.
+               MPI moves large messages only while someone calls it, and the main thread does that all the time.  A batch
+               that is there is begun before those before it are ended, so that a GPU has always something to match:
+
+                   batch k      begin ─────────────── end │ answer
+                   batch k + 1          begin ────────────────────── end │ answer
+
+               No batch waits for its end longer than another takes to begin: where none is there, the oldest is ended.
 ShortMatcher   in the thread that gets the answer.  To wake another thread and be woken by it takes longer than to match a
                few events, and their messages need nobody to move them.
 
@@ -14,7 +20,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections import deque
-from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, Queue, SimpleQueue
 from typing import NamedTuple
 
@@ -24,25 +30,32 @@ from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
 from mpi_match.change_stream import StampedChanges
 from mpi_match.cluster.changing import match_changing
+from mpi_match.cluster.feed import Expected
 from mpi_match.cluster.holdings import Holdings
 from mpi_match.cluster.parcel import unpacked
 from mpi_match.cluster.patience import pause
-from mpi_match.engines import Engine
+from mpi_match.engines import Engine, Pending, begin
+from mpi_match.matches import Matches
 from mpi_match.vocabulary import Vocabulary
 
 
 class Received(NamedTuple):
     """A batch to be matched: its number and the attempt that it is, whether it is for an engine opened afresh, the wire form
-    of its changes (empty: none), what its events are got with (called once, in the engine's thread), and the buffer that it
-    was received into, if any.
+    of its changes (empty: none), its events (got once, in the engine's thread), and the buffer that it was received into, if
+    any.
     """
 
     batch: int
     attempt: int
     afresh: bool
     changes: Array
-    events: Callable[[], EventBatch]
+    events: Expected[EventBatch]
     buffer: Array | None
+
+    @property
+    def alters(self) -> bool:
+        """Is the engine another one, or knows of more changes, when it has been matched?"""
+        return self.afresh or len(self.changes) > 0
 
 
 class Parcel(NamedTuple):
@@ -70,6 +83,10 @@ class Matched(NamedTuple):
     ids: Array
     error: Exception | None = None
     written: Written | None = None
+
+
+MOST_BEGUN = 3
+"""Batches that are begun at a time: one for each lane of a GPU, should a batch have events for one lane only."""
 
 
 class Matcher:
@@ -109,7 +126,7 @@ class Matcher:
             return None
 
     def stop(self, timeout_s: float) -> None:
-        """Drop what is queued and end the thread, if the batch that it matches ends within the time."""
+        """Drop what is queued and end the thread, if the batches that it has begun end within the time."""
         self._dropping = True
         self._work.put(None)
         self._thread.join(timeout_s)
@@ -121,13 +138,37 @@ class Matcher:
             self._opened.put(error)
             return
         self._opened.put(bench.engine)
-        while (work := self._work.get()) is not None:
+        begun: deque[Matched | _Begun] = deque()
+        while (work := self._next(begun)) is not None:
             if self._dropping:
                 continue
+            while begun and not _may_begin(work):
+                self._end(begun)
             if isinstance(work, Parcel):
                 bench.load(work)
             else:
-                self._done.put(bench.match(work))
+                begun.append(bench.begin(work))
+        while begun:
+            self._end(begun)
+
+    def _next(self, begun: deque[Matched | _Begun]) -> Received | Parcel | None:
+        """What was put next; batches that were begun are ended while there is nothing, or while they are too many."""
+        while begun:
+            if isinstance(begun[0], _Begun) and len(begun) < MOST_BEGUN:
+                with suppress(Empty):
+                    return self._work.get_nowait()
+            self._end(begun)
+        return self._work.get()
+
+    def _end(self, begun: deque[Matched | _Begun]) -> None:
+        """Give the oldest its answer."""
+        oldest = begun.popleft()
+        self._done.put(oldest if isinstance(oldest, Matched) else oldest.end())
+
+
+def _may_begin(work: Received | Parcel) -> bool:
+    """May it begin while others are matched: neither alters the engine under them nor has them wait for its events?"""
+    return isinstance(work, Received) and not work.alters and work.events.is_here()
 
 
 class ShortMatcher:
@@ -181,17 +222,26 @@ class _Bench:
                 self._open_again()
             if self._broken is not None:
                 raise self._broken
-            events = received.events()
+            events = received.events.get()
             changes = None
             if len(received.changes):  # a copy: engines keep added filters, the buffer is used again
                 changes = StampedChanges.from_wire(received.changes.copy(), self._vocabulary)
             found = match_changing(self.engine, events, changes, filters=self._filters)
-            return Matched(received, found.counts, np.ascontiguousarray(found.ids))
+            return _answer(received, found)
         except Exception as error:
-            if received.afresh or len(received.changes):
+            if received.alters:
                 self._broken = error
-            nothing = np.empty(0, np.uint8)
-            return Matched(received, nothing, nothing, error)
+            return _failed(received, error)
+
+    def begin(self, received: Received) -> Matched | _Begun:
+        """The same, or what will be the answer; one that alters the engine is matched when those before it are ended."""
+        if received.alters or self._broken is not None:
+            return self.match(received)
+        try:
+            begun = begin(self.engine, received.events.get(), filters=self._filters)
+        except Exception as error:
+            return _failed(received, error)
+        return _answer(received, begun) if isinstance(begun, Matches) else _Begun(received, begun)
 
     def load(self, parcel: Parcel) -> None:
         """Have a part of the table, and an engine for what there is then; batches fail if that cannot be."""
@@ -207,3 +257,26 @@ class _Bench:
         gc.unfreeze()
         gc.collect()
         self.engine = self._holdings.open()
+
+
+class _Begun(NamedTuple):
+    """A batch that an engine has begun."""
+
+    received: Received
+    pending: Pending
+
+    def end(self) -> Matched:
+        """Its answer, or what was raised instead."""
+        try:
+            return _answer(self.received, self.pending.end())
+        except Exception as error:
+            return _failed(self.received, error)
+
+
+def _answer(received: Received, found: Matches) -> Matched:
+    return Matched(received, found.counts, np.ascontiguousarray(found.ids))
+
+
+def _failed(received: Received, error: Exception) -> Matched:
+    nothing = np.empty(0, np.uint8)
+    return Matched(received, nothing, nothing, error)

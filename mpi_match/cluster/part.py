@@ -13,7 +13,7 @@ between, and is the one place where numbers are converted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy as np
 from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
 from mpi_match.changes import Change, Changes
-from mpi_match.engines import Engine
+from mpi_match.engines import Engine, Pending, begin
 from mpi_match.matches import Matches
 
 
@@ -114,10 +114,20 @@ class PartEngine:
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
-        found = self._engine.match(batch, filters=filters)
+        return self._everybodys(self._engine.match(batch, filters=filters), filters, self._n_filters)
+
+    def begin(self, batch: EventBatch, *, filters: bool = False) -> Matches | Pending:
+        """See `engines.begin`."""
+        begun, n_filters = begin(self._engine, batch, filters=filters), self._n_filters
+        if isinstance(begun, Matches):
+            return self._everybodys(begun, filters, n_filters)
+        return _PendingPart(begun, lambda found: self._everybodys(found, filters, n_filters))
+
+    def _everybodys(self, found: Matches, filters: bool, n_filters: int) -> Matches:
+        """Own answers in everybody's numbers, of which there were so many."""
         if not filters:
             return found
-        return Matches.from_counts(found.counts, self._part.to_global(found.ids), self._n_filters)
+        return Matches.from_counts(found.counts, self._part.to_global(found.ids), n_filters)
 
     def update(self, changes: Changes) -> None:
         """See `Engine.update`: of the changes those that concern the part."""
@@ -128,3 +138,14 @@ class PartEngine:
     def nbytes(self) -> int:
         """See `Engine.nbytes`."""
         return self._engine.nbytes
+
+
+class _PendingPart(NamedTuple):
+    """A batch begun by the engine of a part, and what makes its answer everybody's."""
+
+    begun: Pending
+    convert: Callable[[Matches], Matches]
+
+    def end(self) -> Matches:
+        """See `Pending.end`."""
+        return self.convert(self.begun.end())

@@ -11,7 +11,7 @@ table) is done in threads as soon as the order is there, while the engine matche
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -23,6 +23,7 @@ from mpi_match.batch import EventBatch
 from mpi_match.cluster import ClusterError, RunOptions
 from mpi_match.cluster.event_copy import EventCopy, share_events
 from mpi_match.cluster.extents import Extents
+from mpi_match.cluster.feed import Expected
 from mpi_match.cluster.job import Job
 from mpi_match.cluster.topology import Topology
 from mpi_match.event_table import EventTable
@@ -38,11 +39,8 @@ class Source(Protocol):
         """Arrays that batches lie in, and that stay as they are; none where batches are made when they are asked for."""
         ...
 
-    def expect(self, batch: int) -> Callable[[], EventBatch]:
-        """What gets the events of a batch that will be matched soon: once, from any thread.
-
-        It raises StorageError when they are damaged.
-        """
+    def expect(self, batch: int) -> Expected[EventBatch]:
+        """The events of a batch that will be matched soon; to get them raises StorageError when they are damaged."""
         ...
 
 
@@ -53,9 +51,9 @@ class SharedSource:
         self._copy = copy
         self.memory: Sequence[Array] = [copy.memory]
 
-    def expect(self, batch: int) -> Callable[[], EventBatch]:
+    def expect(self, batch: int) -> Expected[EventBatch]:
         """See `Source.expect`."""
-        return partial(EventBatch.from_wire, self._copy.wire(batch))
+        return Expected(partial(EventBatch.from_wire, self._copy.wire(batch)))
 
 
 class Offer(NamedTuple):
@@ -87,12 +85,13 @@ class FileSource:
         """See `Source.memory`."""
         return self._events.mapped
 
-    def expect(self, batch: int) -> Callable[[], EventBatch]:
+    def expect(self, batch: int) -> Expected[EventBatch]:
         """See `Source.expect`."""
         extent = self._extents.of(batch)
         if self._executor is None:
-            return partial(self._events.batch, *extent)
-        return self._executor.submit(self._events.batch, *extent).result
+            return Expected(partial(self._events.batch, *extent))
+        reading = self._executor.submit(self._events.batch, *extent)
+        return Expected(reading.result, reading.done)
 
 
 def offer_events(topology: Topology, job: Job) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -27,7 +26,7 @@ from mpi_match.cluster import ClusterError
 from mpi_match.cluster.channel import Answer, Do, Order, Said, Traffic, inline_body, words_of
 from mpi_match.cluster.consensus import Ended, Failure
 from mpi_match.cluster.farewell import rank_was_lost
-from mpi_match.cluster.feed import Buffers, InOrder
+from mpi_match.cluster.feed import Buffers, Expected, InOrder
 from mpi_match.cluster.interruption import Noted
 from mpi_match.cluster.matcher import Matched, Matcher, Parcel, Received, ShortMatcher
 from mpi_match.cluster.patience import Backoff, Silence
@@ -147,9 +146,9 @@ class Worker:
         self._traffic.read([changes, wire], MASTER, lambda: self._take(turn, received))
         return True
 
-    def _events(self, batch: int, wire: Array) -> Callable[[], EventBatch]:
-        """What gets a batch's events: from their wire form, which may still be on its way, or from the source."""
-        return partial(EventBatch.from_wire, wire) if self._source is None else self._source.expect(batch)
+    def _events(self, batch: int, wire: Array) -> Expected[EventBatch]:
+        """A batch's events: from their wire form, which is here before anybody gets them, or from the source."""
+        return Expected(partial(EventBatch.from_wire, wire)) if self._source is None else self._source.expect(batch)
 
     def _take(self, turn: int, received: Received | Parcel) -> None:
         """A batch, or a part, is here whole: to the matcher, with those that waited for it, unless it has to wait itself."""

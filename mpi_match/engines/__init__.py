@@ -62,7 +62,7 @@ class Engine(Protocol):
         ...
 
     def update(self, changes: Changes) -> None:
-        """Let changes take effect: every later `match` sees them, in order.
+        """Let changes take effect: every later `match` sees them, in order, and no batch that was begun before.
 
         Raises EngineError when the engine was not opened `live`, or the added filters are encoded with another vocabulary.
         """
@@ -72,6 +72,28 @@ class Engine(Protocol):
     def nbytes(self) -> int:
         """Bytes that the engine holds besides the table."""
         ...
+
+
+class Pending(Protocol):
+    """A batch that an engine has begun to match; its memory stays as it is until the end."""
+
+    def end(self) -> Matches:
+        """Its answer, once.  Raises what `match` would have raised."""
+        ...
+
+
+def begin(engine: Engine, batch: EventBatch, *, filters: bool = False) -> Matches | Pending:
+    """Begin to match a batch, or match it: what an engine can only answer at once is answered here.
+
+    So one on a GPU goes on with the next batch while the answer of this one is fetched, if that is begun before this one is
+    ended.  It has a method `begin` like this function; the others have none.  Batches may be ended in any order, in the
+    thread in which they were begun.  Each is matched as if there were no other: with the changes from before its beginning
+    only, and one that fails does so at its own end.  Raises EngineError like `Engine.match`.
+    """
+    if (own := getattr(engine, "begin", None)) is None:
+        return engine.match(batch, filters=filters)
+    begun: Matches | Pending = own(batch, filters=filters)
+    return begun
 
 
 def pin(engine: Engine, memory: Sequence[Array]) -> None:

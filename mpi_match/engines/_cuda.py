@@ -138,9 +138,9 @@ class Gpu:
         stream.synchronize()
         return device
 
-    def stream(self) -> Stream:
-        """A new stream."""
-        return Stream()
+    def stream(self, *, urgent: bool = False) -> Stream:
+        """A new stream; `urgent`: whose kernels go before those of others."""
+        return Stream(urgent=urgent)
 
 
 class Kernel:

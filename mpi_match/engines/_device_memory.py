@@ -220,13 +220,18 @@ def _bounds(array: Array) -> tuple[int, int]:
 
 
 class Stream:
-    """Work in order.  Copies are asynchronous when the host array is pinned."""
+    """Work in order.  Copies are asynchronous when the host array is pinned.
 
-    def __init__(self) -> None:
+    The blocks of `urgent` kernels come before those of others that have not begun.  Without that, kernels get the GPU in the
+    order in which they could have begun, each when all blocks of the one before have.
+    """
+
+    def __init__(self, *, urgent: bool = False) -> None:
         self.handle = 0
         if not simulated:
             flags = int(driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
-            self.handle = int(call(driver.cuStreamCreate, flags))
+            priority = call(driver.cuCtxGetStreamPriorityRange)[1] if urgent else 0
+            self.handle = int(call(driver.cuStreamCreateWithPriority, flags, priority))
             weakref.finalize(self, driver.cuStreamDestroy, self.handle).atexit = False
             self._synchronize = partial(driver.cuStreamSynchronize, driver.CUstream(self.handle))
 

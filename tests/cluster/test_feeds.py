@@ -15,6 +15,7 @@ from mpi_match.answer_parts import Parts, PartWriter, write_index
 from mpi_match.batch import EventBatch
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.extents import Extents
+from mpi_match.cluster.feed import Expected
 from mpi_match.cluster.holdings import Holdings
 from mpi_match.cluster.matcher import Matched, Matcher, Received, ShortMatcher
 from mpi_match.cluster.memory_left import left_bytes
@@ -151,7 +152,7 @@ class Engine:
 
 def batch_of(number: int, n_events: int = 5) -> Received:
     events = EventBatch(np.zeros(n_events + 1, np.uint32), np.zeros(0, np.uint32), None, 0)
-    return Received(number, 0, False, np.empty(0, np.uint8), lambda: events, None)
+    return Received(number, 0, False, np.empty(0, np.uint8), Expected(lambda: events), None)
 
 
 def written(way: type[Matcher | ShortMatcher], numbers: list[int], *parts: PartWriter) -> dict[int, Matched]:

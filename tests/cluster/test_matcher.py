@@ -11,6 +11,7 @@ from run_inputs import plain_events
 from mpi_match.batch import EventBatch
 from mpi_match.change_log import ChangeLog
 from mpi_match.changes import Change
+from mpi_match.cluster.feed import Expected
 from mpi_match.cluster.holdings import Holdings
 from mpi_match.cluster.matcher import Matched, Matcher, Received, ShortMatcher
 from mpi_match.cluster.part import Part
@@ -30,7 +31,8 @@ def test_looking_for_an_answer_ends_in_time() -> None:
     """Workers look for some microseconds at a time; one look that waits for an answer would leave MPI without a driver."""
     table, nothing = Table.from_filters([]), np.empty(0, np.uint8)
     matcher = Matcher(whole(table, "counting"), table.vocabulary, filters=False)
-    answer = Matched(Received(0, 0, False, nothing, lambda: EventBatch(nothing, nothing, None, 0), None), nothing, nothing)
+    events = Expected(lambda: EventBatch(nothing, nothing, None, 0))
+    answer = Matched(Received(0, 0, False, nothing, events, None), nothing, nothing)
 
     def look() -> None:
         for _ in range(100_000):  # SimpleQueue waits for ever once in some ten thousand times
@@ -53,7 +55,7 @@ def test_an_added_filter_outlives_the_buffer_that_it_came_in() -> None:
     matcher.engine()
     answers = []
     for told in (changes, np.empty(0, np.uint8)):
-        matcher.put(Received(0, 0, False, told, lambda: EventBatch.from_wire(events), None))
+        matcher.put(Received(0, 0, False, told, Expected(lambda: EventBatch.from_wire(events)), None))
         matched = matcher.get()
         assert matched is not None
         assert matched.error is None

@@ -79,7 +79,9 @@ def _tiny_shapes():
         keyed_answers,
         keyed_cuda,
         keyed_cuda_answers,
+        keyed_cuda_batches,
         keyed_cuda_grid,
+        keyed_cuda_lanes,
         keyed_grid_kernel,
         keyed_wide_kernel,
     )
@@ -103,15 +105,17 @@ def _tiny_shapes():
     patch.setattr(clcb_batch, "PASS_EVENTS", 11)
     patch.setattr(clcb_batch, "FIRST_PAIRS", 1)
     patch.setattr(clcb_event, "FIRST_IDS", 1)
-    for module in (keyed_answers, keyed_cuda, keyed_cuda_grid, keyed_grid_kernel, keyed_wide_kernel):
+    for module in (keyed_answers, keyed_cuda_lanes, keyed_cuda_grid, keyed_grid_kernel, keyed_wide_kernel):
         patch.setattr(module, "BLOCK", 4)
-    for module in (keyed_answers, keyed_cuda):
+    for module in (keyed_answers, keyed_cuda_lanes):
         patch.setattr(module, "SCAN_THREADS", 4)
     patch.setattr(keyed_cuda, "FEW_EVENTS", 1)
-    patch.setattr(keyed_cuda, "SLICE_EVENTS", 6)
-    patch.setattr(keyed_cuda, "ROOM", 1)
-    patch.setattr(keyed_cuda, "LONG_SLICE_BYTES", 16)
-    patch.setattr(keyed_cuda, "LONG_SLICE_EVENTS", 2)
+    for module in (keyed_cuda, keyed_cuda_batches):
+        patch.setattr(module, "SLICE_EVENTS", 6)
+        patch.setattr(module, "FIRST_EVENTS", 6)
+    patch.setattr(keyed_cuda_batches, "ROOM", 1)
+    patch.setattr(keyed_cuda_batches, "LONG_SLICE_BYTES", 16)
+    patch.setattr(keyed_cuda_batches, "LONG_SLICE_EVENTS", 2)
     patch.setattr(keyed_cuda, "POOL_BYTES", 100)
     patch.setattr(keyed_cuda_answers, "LEAST_BYTES", 4)
     yield

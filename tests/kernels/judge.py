@@ -10,10 +10,14 @@ KINDS = ("mask", "list", "filters")
 
 def answers(engine, table, batch, answer):
     """What the engine says, as labels of interfaces or as filters."""
-    matches = engine.match(batch, filters=answer == "filters")
+    return in_words(engine.match(batch, filters=answer == "filters"), table, answer)
+
+
+def in_words(matches, table, answer):
+    """An engine's answer, so."""
     if answer != "filters":
         return matches.labels(table.labels)
-    return [[table.filter(int(i)) for i in matches[event]] for event in range(batch.n_events)]
+    return [[table.filter(int(i)) for i in matches[event]] for event in range(matches.n_events)]
 
 
 def expected(table, events, answer):

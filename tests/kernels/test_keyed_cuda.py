@@ -10,7 +10,7 @@ from judge import KINDS, answers, expected
 from strategies import subscriptions_and_events
 
 from mpi_match.batch import EventBatch
-from mpi_match.engines import EngineError, keyed_assembly, keyed_cuda, open_engine, pin
+from mpi_match.engines import EngineError, keyed_assembly, keyed_cuda, keyed_cuda_lanes, open_engine, pin
 from mpi_match.engines._cuda import PinnedPool
 from mpi_match.engines.keyed import consolidated
 from mpi_match.engines.keyed_index import DENSE, N_FEATURES
@@ -95,8 +95,8 @@ def test_events_in_pinned_memory_are_copied_from_there(refused, monkeypatch, cap
         "events are copied once more on their way to the GPU: CUDA_ERROR_NOT_SUPPORTED"
     ] * refused
     copied = []
-    copy = keyed_cuda.copy
-    monkeypatch.setattr(keyed_cuda, "copy", lambda to, source: copied.append(source) or copy(to, source))
+    copy = keyed_cuda_lanes.copy
+    monkeypatch.setattr(keyed_cuda_lanes, "copy", lambda to, source: copied.append(source) or copy(to, source))
     found = [labels for batch in batches for labels in engine.match(batch).labels(table.labels)]
     assert found == expected(table, events, "mask")
     assert any(np.shares_memory(source, memory) for source in copied) == refused

@@ -1,0 +1,230 @@
+"""Several batches in flight on `keyed_cuda`: whatever is begun and ended in between, each is answered as if alone."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from cases import CASES, event_of, filters_of
+from judge import KINDS, expected, in_words
+from late_streams import LateStreams
+
+from mpi_match.changes import Change, Changes
+from mpi_match.engines import EngineError, keyed_cuda, keyed_cuda_batches, keyed_cuda_lanes, open_engine
+from mpi_match.engines.keyed_cuda_batches import N_LANES, Clock
+from mpi_match.events import Events
+from mpi_match.matches import Matches
+from mpi_match.model import make_event, make_filter
+from mpi_match.table import Table
+
+SLICE = 6
+"""Events of a slice (`conftest`), or fewer."""
+WIDE = make_event({f"n{i}": i % 4 for i in range(25)})
+PLACELESS = [f for case in CASES[::8] for f in filters_of(case) if f.area is None]
+FILTERS = [f._replace(interface=str(i % 40)) for i, f in enumerate(PLACELESS)]
+FILTERS += [make_filter(str(i % 9), [[f"n{i % 25}", "=", i % 25 % 4]]) for i in range(40)]
+EVENTS = [event_of(case) for case in CASES[::9]] + [make_event({"n1": 1}), make_event({"n7": 3, "n8": 0})]
+AREAS = [make_filter(f"in {i % 7}", [["n1", ">=", i % 3]], (i % 5, 0, 2)) for i in range(20)]
+
+
+def ended(begun):
+    return begun if isinstance(begun, Matches) else begun.end()
+
+
+def all_lanes_are_free(engine):
+    batches = engine._batches
+    return len(batches._free) == N_LANES and not batches._started and not batches._waiting
+
+
+class Spy:
+    """Which batches' slices came to a lane (`starts 1`) and left it (`retires 1`); slices named in `fails` fail there.
+
+    A batch is named by the value of "n1" in its first event.
+    """
+
+    def __init__(self, monkeypatch, fails=(), error=EngineError):
+        self.log, self._fails, self._error = [], fails, error
+        self._name_of = {}
+        lane = keyed_cuda_lanes.Lane
+        start, finish = lane.start, lane.finish
+
+        def noted_start(lane, part, plan, room):
+            self._name_of[lane] = self.batch_of(part)
+            self._note(f"starts {self._name_of[lane]}")
+            start(lane, part, plan, room)
+
+        def noted_finish(lane, plan, answers):
+            self._note(f"retires {self._name_of[lane]}")
+            finish(lane, plan, answers)
+
+        monkeypatch.setattr(lane, "start", noted_start)
+        monkeypatch.setattr(lane, "finish", noted_finish)
+
+    def name(self, batch):
+        self._batches = [*getattr(self, "_batches", []), batch]
+        return batch
+
+    def batch_of(self, part):
+        """Its number: a slice shares the memory of its batch."""
+        (number,) = [i for i, batch in enumerate(self._batches) if np.shares_memory(batch.offsets[:-1], part.offsets[:-1])]
+        return number
+
+    def _note(self, what):
+        self.log.append(what)
+        if (what, self.log.count(what)) in self._fails:
+            raise self._error(what)
+
+
+def encoded(table, events):
+    return Events.of(events).encode(table.vocabulary)
+
+
+@pytest.mark.parametrize("areas", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_batches_of_every_kind_begun_and_ended_in_any_order(seed, areas, monkeypatch):
+    """Masks, lists and filters; empty, narrow and wide; of one slice and of more than there are lanes; with more answers
+    than there is room for, at first and later; every second time on streams that are late."""
+    rng = np.random.default_rng(seed)
+    table = Table.from_filters(FILTERS + AREAS if areas else FILTERS)
+    if seed % 2:
+        LateStreams(monkeypatch, seed)
+    engine = open_engine("keyed_cuda", table)
+    in_flight, left = [], [*KINDS, *KINDS]
+    rng.shuffle(left)
+    while left or in_flight:
+        if left and len(in_flight) < 4 and rng.random() < 0.7:
+            answer, n = left.pop(), int(rng.choice([0, 1, SLICE, 3 * SLICE, (N_LANES + 1) * SLICE]))
+            events = [EVENTS[i] for i in rng.integers(len(EVENTS), size=n)]
+            if n and rng.random() < 0.3:
+                events[-1] = WIDE
+            monkeypatch.setattr(keyed_cuda, "FEW_INTERFACES", 0 if answer == "list" else 64)
+            in_flight.append((answer, events, engine.begin(encoded(table, events), filters=answer == "filters")))
+        elif in_flight:
+            answer, events, begun = in_flight.pop(int(rng.integers(len(in_flight))))
+            assert in_words(ended(begun), table, answer) == expected(table, events, answer)
+    assert all_lanes_are_free(engine)
+
+
+def test_a_lane_that_is_free_takes_the_next_slice_of_whichever_batch(monkeypatch):
+    table = Table.from_filters(FILTERS)
+    engine, spy = open_engine("keyed_cuda", table), Spy(monkeypatch)
+    events = [make_event({"n1": 1})] * (2 * SLICE)
+    begun = [engine.begin(spy.name(encoded(table, events))) for _ in range(3)]
+    assert spy.log == ["starts 0", "starts 0", "starts 1"]
+    for each in begun:
+        spy.log.append("ends")
+        each.end()
+    assert spy.log[3:] == [
+        *["ends", "retires 0", "starts 1", "retires 0", "starts 2"],
+        *["ends", "retires 1", "starts 2", "retires 1"],
+        *["ends", "retires 2", "retires 2"],
+    ]
+
+
+def test_the_gpu_begins_with_a_short_slice(monkeypatch):
+    monkeypatch.setattr(keyed_cuda_batches, "FIRST_EVENTS", 2)
+    table = Table.from_filters(FILTERS)
+    engine, spy = open_engine("keyed_cuda", table), Spy(monkeypatch)
+    batches = [EVENTS[: 2 + SLICE], EVENTS[:SLICE]]
+    begun = [engine.begin(spy.name(encoded(table, events))) for events in batches]
+    assert spy.log == ["starts 0", "starts 0", "starts 1"]
+    assert [in_words(each.end(), table, "mask") for each in begun] == [expected(table, events, "mask") for events in batches]
+
+
+@pytest.mark.parametrize("answer", KINDS)
+@pytest.mark.parametrize(
+    "fails", [("starts 1", 1), ("starts 1", 2), ("starts 1", 4), ("retires 1", 1), ("retires 1", 2), ("retires 1", 4)]
+)
+def test_one_that_fails_among_several_fails_alone(answer, fails, monkeypatch):
+    """While it begins or while an earlier one ends, with slices started and not; also when its answers did not fit."""
+    monkeypatch.setattr(keyed_cuda, "FEW_INTERFACES", 0 if answer == "list" else 64)
+    table = Table.from_filters(FILTERS)
+    engine, spy = open_engine("keyed_cuda", table), Spy(monkeypatch, [fails])
+    events = [EVENTS[i % len(EVENTS)] for i in range((N_LANES + 1) * SLICE)]
+    pieces = [events[:SLICE], events, events[::-1], []]
+    begun = [engine.begin(spy.name(encoded(table, piece)), filters=answer == "filters") for piece in pieces]
+    for number, (piece, each) in enumerate(zip(pieces, begun, strict=True)):
+        if number != 1:
+            assert in_words(ended(each), table, answer) == expected(table, piece, answer)
+            continue
+        with pytest.raises(EngineError, match=fails[0]):
+            each.end()
+        assert each.n_started == 0, "its memory may be another's now"
+    assert all_lanes_are_free(engine)
+    failed_at = [i for i, what in enumerate(spy.log) if what == fails[0]][fails[1] - 1]
+    assert "starts 1" not in spy.log[failed_at + 1 :]
+    again = engine.match(spy.name(encoded(table, events)), filters=answer == "filters")
+    assert in_words(again, table, answer) == expected(table, events, answer)
+
+
+@pytest.mark.parametrize("where", ["starts 0", "retires 0"])
+def test_who_interrupts_a_match_may_match_again(where, monkeypatch):
+    table = Table.from_filters(FILTERS)
+    engine, spy = open_engine("keyed_cuda", table), Spy(monkeypatch, [(where, 2)], KeyboardInterrupt)
+    events = [EVENTS[i % len(EVENTS)] for i in range(5 * SLICE)]
+    with pytest.raises(KeyboardInterrupt):
+        engine.match(spy.name(encoded(table, events)))
+    assert all_lanes_are_free(engine)
+    assert in_words(engine.match(spy.name(encoded(table, events))), table, "mask") == expected(table, events, "mask")
+
+
+def test_a_batch_sees_the_changes_from_before_its_beginning():
+    """Also those of its slices that are not started when the change comes; nor is an id that comes then an answer."""
+    filters = [make_filter("a", [["n1", ">=", 0]], (0, 0, 5)), make_filter("b", [["n1", "=", 1]])]
+    table = Table.from_filters(filters)
+    engine = open_engine("keyed_cuda", table, live=True)
+    batch = encoded(table, [make_event({"n1": 1}, (0, 0))] * ((N_LANES + 2) * SLICE))
+    answers = []
+    for n_filters, removed in ((2, 0), (300, 1), (300, None)):
+        answers.append(engine.begin(batch, filters=True))
+        if removed is not None:
+            kind, target = np.full(1, Change.REMOVE, np.uint8), np.full(1, removed, np.uint32)
+            nothing = np.empty((0, 3)), np.empty(0, np.uint32), None
+            engine.update(Changes.of(kind, target, *nothing, n_filters=n_filters, n_interfaces=2))
+    found = [each.end() for each in answers]
+    assert [each.n_ids for each in found] == [2, 2, 300]
+    assert [sorted({tuple(each[i]) for i in range(len(batch))}) for each in found] == [[(0, 1)], [(1,)], [()]]
+
+
+def test_the_kernels_time_is_that_of_every_slice_once(monkeypatch):
+    """The simulator runs one kernel after the other, so here it is a sum: also of those whose answers did not fit."""
+    table = Table.from_filters(FILTERS)
+    engine = open_engine("keyed_cuda", table)
+    spans, start = [], keyed_cuda_lanes.Lane.start
+
+    def timed(lane, *what):
+        start(lane, *what)
+        spans.append(lane.ended.seconds_since(lane.began))
+
+    monkeypatch.setattr(keyed_cuda_lanes.Lane, "start", timed)
+    before = engine.kernel_s
+    events = [EVENTS[i % len(EVENTS)] for i in range(3 * SLICE)]
+    begun = [engine.begin(encoded(table, events), filters=i % 2 == 1) for i in range(4)]
+    for each in begun:
+        each.end()
+    assert len(spans) > 12, "some did not fit"
+    assert engine.kernel_s - before == pytest.approx(sum(spans))
+
+
+class At:
+    """A mark at a time."""
+
+    def __init__(self, at_s):
+        self.at_s = at_s
+
+    def seconds_since(self, start):
+        return self.at_s - start.at_s
+
+
+def test_the_clock_counts_time_in_which_several_lanes_match_once():
+    lanes = [SimpleNamespace(began=At(0.0), ended=At(0.0)) for _ in range(3)]
+    clock, counted = Clock(At(0.0)), []
+    spans = [(1, 3), (2, 5), (3, 4), (7, 8), (7.5, 9), (8, 8.5), (20, 21)]  # apart, one in another, one after the other
+    for i, (began, end) in enumerate(spans):
+        lane = lanes[i % 3]
+        lane.began.at_s, lane.ended.at_s = began, end  # as a lane makes its marks again
+        clock.add(lane)
+        clock.add(lane)
+        counted.append(clock.busy_s)
+    assert counted == [2, 4, 4, 5, 6, 6, 7]

@@ -257,6 +257,12 @@ def loc_kernel(
     ys = cuda.shared.array(MOST_AT_ONCE, np.float64)
     queued = cuda.shared.array(_ALL_QUEUED, np.int64)
     lengths = cuda.shared.array(_N_WARPS, np.int32)
+    bloom = cuda.local.array(LOC_AHEAD, np.int64)
+    stride = np.int64(cuda.gridDim.x * cuda.blockDim.x)
+    start = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
+    last = max(n_filters - 1, 0)
+    for k in range(LOC_AHEAD):  # before the events: what they are is known only after several loads, one after the other
+        bloom[k] = filters[min(start + k * stride, last)]
     event = np.int64(cuda.threadIdx.x)
     while event < n_events:
         blooms[event] = _bloom_of(words, events, first + event)
@@ -269,21 +275,23 @@ def loc_kernel(
     cuda.syncthreads()
     queue = (queued[warp * _MOST_QUEUED : (warp + 1) * _MOST_QUEUED], lengths, warp)
     about = ((filters, rows, words), areas, events, counters, interfaces, (xs, ys), (n_filters, first, run))
-    bloom = cuda.local.array(LOC_AHEAD, np.int64)
-    stride = np.int64(cuda.gridDim.x * cuda.blockDim.x)
-    start = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
+    only = ~blooms[0] if n_events == 1 else np.int64(0)
     while start - lane() < n_filters:
         for k in range(LOC_AHEAD):
-            bloom[k] = filters[min(start + k * stride, n_filters - 1)]
-        for k in range(LOC_AHEAD):
-            filter_id, passed = start + k * stride, np.int64(0)
-            for i in range(n_events):
-                if filter_id < n_filters and not bloom[k] & ~blooms[i]:
-                    passed |= np.int64(1) << i
+            filter_id = start + k * stride
+            if filter_id >= n_filters or bloom[k] & only:
+                continue
+            passed = np.int64(n_events == 1)
+            if n_events > 1:
+                for i in range(n_events):
+                    if not bloom[k] & ~blooms[i]:
+                        passed |= np.int64(1) << i
             if passed:
                 put(passed << 32 | filter_id, queue)
-        _drain(np.int64(WARP), queue, np.int64(0), about)
         start += LOC_AHEAD * stride
+        for k in range(LOC_AHEAD):
+            bloom[k] = filters[min(start + k * stride, last)]
+        _drain(np.int64(WARP), queue, np.int64(0), about)
     _drain(np.int64(1), queue, np.int64(0), about)
 
 

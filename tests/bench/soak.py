@@ -33,6 +33,7 @@ The record is one JSON line:
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import sys
 import time
@@ -265,6 +266,8 @@ class Soak:
         self.samples: list[Sample] = []
         for which in range(ROUNDS_BEFORE):
             self._round(which)
+        gc.collect()  # as a worker does, so that nobody looks for garbage among millions of ids again
+        gc.freeze()
 
     def run(self, seconds: float, every: float, judge_every: float) -> None:
         """Go round for so long, not counting the time of the judge; note sizes and judge at these intervals."""

@@ -27,7 +27,7 @@ def run_main(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
 
 
 def test_a_short_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    run_main(monkeypatch, "--bound", "0.5", "--scenario", "clcb-area-1")
+    run_main(monkeypatch, "--bound", "0.5", "--scenario", "clcb-area-1", "--minutes", "0.03")
     record = json.loads(capsys.readouterr().out)
     counts = record["counts"]
     assert record["engine"] == "keyed"

@@ -52,6 +52,24 @@ def sums(items: Array, offsets: Array) -> Array:
     return running[offsets[1:]] - running[offsets[:-1]]
 
 
+ROOM = 4
+"""How many times as long as it need be an array with room is."""
+
+
+def with_room(array: Array, n: int) -> Array:
+    """The array with zeros behind it, for `n` items at least and some times as many to come.
+
+    Memory that nobody has written to is not taken: an array that is to grow is as long from the beginning as it may become,
+    and need not be copied then, which takes as long as to match thousands of events.
+    """
+    try:
+        longer = np.zeros(ROOM * n, array.dtype)
+    except MemoryError:  # where the system promises no more than it has
+        longer = np.zeros(n + n // 4 + 1, array.dtype)
+    longer[: len(array)] = array
+    return longer
+
+
 def places_in(ascending: Array, integers: int | tuple[int, ...]) -> Array:
     """Where integers that the array's type can hold stand in it, or would: before all that are not less.
 

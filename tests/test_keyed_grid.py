@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -11,14 +13,18 @@ from hypothesis import strategies as st
 from live_machine import run_machine
 from random_tables import SHAPES, random_subscriptions
 
+from mpi_match import arrays
 from mpi_match.changes import Change, Changes
-from mpi_match.engines import EngineError, keyed_live, open_engine
-from mpi_match.engines.keyed import consolidated
+from mpi_match.engines import EngineError, keyed_grid, keyed_growth, keyed_live, open_engine
+from mpi_match.engines.keyed import Keyed, consolidated
 from mpi_match.engines.keyed_grid import (
     BLOCK_WORDS,
     EVERYWHERE,
+    KEEP,
     LOW,
     N_GROUPS,
+    SLOT_WORDS,
+    STEP_WORDS,
     Grid,
     cell_of,
     entry_of,
@@ -29,9 +35,12 @@ from mpi_match.engines.keyed_grid import (
     step_of,
     steps_of,
 )
+from mpi_match.engines.keyed_growth import Growth
 from mpi_match.engines.keyed_index import CODES
 from mpi_match.events import Events
-from mpi_match.model import Area, Op, inside, make_event, make_filter
+from mpi_match.live_table import LiveTable
+from mpi_match.model import Area, Op, covers, inside, make_event, make_filter
+from mpi_match.rows import ChangeRow
 from mpi_match.table import Table
 
 COORDINATES = (
@@ -122,16 +131,85 @@ def test_moves_leave_nothing_behind() -> None:
     fresh.apply(last)
     assert np.array_equal(np.sort(entries_in(moved)), np.sort(entries_in(fresh)))
     assert len(entries_in(moved)) >= n
-    moved.grow(2 * n)
-    assert np.array_equal(np.sort(entries_in(moved)), np.sort(entries_in(fresh)))
     moved.apply(steps_of(slots, keys, np.full((n, 3), np.nan), np.zeros(n), slots))
     assert len(entries_in(moved)) == 0
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_grid_that_is_made_while_steps_go_on_is_the_one_that_they_make(seed: int) -> None:
+    """Moves, and filters that go and come to the same slots and to new ones, before, while and after slots are copied."""
+    n, rng = 400, np.random.default_rng(seed)
+    stripes = np.array([1, 2, 3], np.uint8)
+    grid, fresh = Grid(n, stripes), Grid(3 * n, stripes)
+    state = np.empty((2 * n, STEP_WORDS), np.uint64)
+
+    def steps(slots: np.ndarray, n_there: int) -> np.ndarray:
+        k = len(slots)
+        circles = np.column_stack([rng.integers(0, 3, (k, 2)) / 4, 10 ** rng.uniform(-2, 0, k)])
+        made = steps_of(slots, rng.integers(0, 3, k), circles, rng.integers(0, 4, k) > 0, slots)
+        moves = (rng.random(k) < 0.5) & (slots < n_there)
+        made[moves, 0] |= KEEP
+        for step, is_move in zip(made, moves, strict=True):
+            slot = int(step[0] & LOW)
+            state[slot, : 4 if is_move else STEP_WORDS] = step[: 4 if is_move else STEP_WORDS]
+            state[slot, 0] = slot
+        return made
+
+    grid.apply(steps(np.arange(n), 0))
+    growth = Growth(grid, 2 * n)
+    n_slots = n
+    for i in range(60):
+        more = min(2 * n, n_slots + 3)
+        made = steps(np.append(rng.integers(0, n_slots, 20), np.arange(n_slots, more)), n_slots)
+        n_slots = more
+        grid.hold(n_slots)
+        grid.apply(made)
+        growth.note(made, n_slots)
+        if i % 20 == seed:
+            time.sleep(0.001)
+    grown = growth.finish()
+    fresh.hold(n_slots)
+    fresh.apply(state[:n_slots])
+    assert growth.is_done
+    assert grown.n_blocks == 2 * grid.n_blocks
+    for each in (grid, grown):
+        assert np.array_equal(np.sort(entries_in(each)), np.sort(entries_in(fresh)))
+        assert np.array_equal(each.slots[: SLOT_WORDS * n_slots], fresh.slots[: SLOT_WORDS * n_slots])
+
+
 def test_an_engine_that_grows_at_every_filter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed_live, "SPARE", 0.0)
-    monkeypatch.setattr(keyed_live, "LEAST_SPARE", 1)
+    """Its arrays by one, and its grid to twice the blocks again and again, from two blocks up."""
+    monkeypatch.setattr(arrays, "ROOM", 1)
+    monkeypatch.setattr(keyed_live, "LEAST_ROOM", 1)
+    monkeypatch.setattr(keyed_grid, "LEAST_BLOCKS_LOG", 1)
     run_machine("keyed", 10, 20)
+
+
+def test_a_grid_is_made_larger_beside_matching(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is made, nobody waits for it; when it is done, the next change brings it into use."""
+    may_end = threading.Event()
+    enter_all = keyed_growth.enter_all
+    monkeypatch.setattr(keyed_growth, "enter_all", lambda *arrays: (may_end.wait(), enter_all(*arrays)))
+    filters = [make_filter(f"i{i % 9}", [["x", ">=", i % 5]], [i % 7, i % 3, 2], str(i)) for i in range(40)]
+    may_end.set()
+    live = LiveTable(Table.from_filters(filters[:8]), expected=filters)
+    engine = Keyed(live.table, live=True)
+    may_end.clear()
+    batch = Events.of(events := [make_event({"x": i % 6}, (i % 7, i % 3)) for i in range(20)]).encode(live.vocabulary)
+
+    def add(first: int, last: int) -> int:
+        changes = live.apply([ChangeRow(Change.ADD, filters=(item,)) for item in filters[first:last]], [])
+        assert changes is not None
+        engine.update(changes)
+        found, labels = engine.match(batch), live.register.labels
+        assert [sorted(labels[i] for i in each) for each in found] == [covers(filters[:last], event) for event in events]
+        return engine._grid.n_blocks
+
+    assert add(8, 11) == add(11, 12) == 16, "it is being made"
+    may_end.set()
+    assert engine._growth is not None
+    engine._growth._thread.join()
+    assert add(12, 13) == 32
 
 
 def changes_of(kind: Change, target: int, area: tuple[float, float, float] = (math.nan,) * 3) -> Changes:

@@ -26,6 +26,7 @@ from mpi_match.engines.keyed_assembly import build_index
 from mpi_match.engines.keyed_bound import Bound
 from mpi_match.engines.keyed_filing import feature_weights
 from mpi_match.engines.keyed_grid import Grid, n_threes
+from mpi_match.engines.keyed_growth import Growth, ready, roomy
 from mpi_match.engines.keyed_index import KeyedIndex
 from mpi_match.engines.keyed_live import Residents
 from mpi_match.engines.keyed_rows import FilterRows
@@ -80,10 +81,13 @@ class Keyed:
         self._threads = max(1, min(threads or len(os.sched_getaffinity(0)), _MOST_THREADS))
         self.device = f"cpu, {self._threads} thread{'s' if self._threads > 1 else ''}"
         self.index, self.residents = built or consolidated(table, live=live)
-        self._grid = Grid(self.residents.capacity, self.residents.stripes)
+        self._grid = Grid(self.residents.n_slots, self.residents.stripes)
+        self._growth: Growth | None = None
+        if live:
+            ready(self._grid)
         self._grid.apply(self.residents.first_steps(table.filters.area))
         self._n_filters, self._n_interfaces = table.n_filters, table.n_interfaces
-        self._seen = np.full((self._threads, table.n_interfaces), -1, np.int64)
+        self._seen = np.zeros((self._threads, table.n_interfaces), np.int64)
         absent = np.iinfo(self.index.words.dtype).max  # more than any packed attribute
         self._by_name = np.full((self._threads, self.index.n_virtual + 1), absent, self.index.words.dtype)
         self._widest = -1
@@ -91,7 +95,7 @@ class Keyed:
         self._places, self._ids = np.array((0, ROOM * BLOCK_EVENTS)), np.empty(ROOM * BLOCK_EVENTS, np.uint32)
         self._counts = np.empty(BLOCK_EVENTS, np.int64)
         self._bound: Bound | None = None
-        self._serial = 0
+        self._serial = 1  # of the next event; 0 is that of no event
 
     def update(self, changes: Changes) -> None:
         """See `Engine.update`."""
@@ -100,12 +104,14 @@ class Keyed:
         effects = self.residents.update(changes)
         for words in effects.marks:
             self.index.words[words] = 1
-        if self.residents.capacity > len(self._grid.keys):
-            self._grid.grow(self.residents.capacity)
+        n_slots = self.residents.n_slots
+        self._grid, self._growth = roomy(self._grid, self._growth, n_slots)
         self._grid.apply(effects.steps)
+        if self._growth is not None:
+            self._growth.note(effects.steps, n_slots)
         self._n_filters, self._n_interfaces = changes.n_filters, changes.n_interfaces
         if changes.n_interfaces > self._seen.shape[1]:
-            self._seen = np.full((self._threads, 2 * changes.n_interfaces), -1, np.int64)
+            self._seen = np.zeros((self._threads, 2 * changes.n_interfaces), np.int64)
 
     @property
     def nbytes(self) -> int:

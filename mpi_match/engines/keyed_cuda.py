@@ -62,7 +62,7 @@ class KeyedCuda:
         self._grid: GridOnGpu | None = None
         self._cpu: Keyed | None = None
         if live or not self._residents.is_empty:
-            self._grid = GridOnGpu(self._gpu, self._residents, table.filters.area, lists)
+            self._grid = GridOnGpu(self._gpu, self._residents, table.filters.area, lists, live=live)
         else:
             self._cpu = Keyed(table, threads=threads, built=(self._host_index, self._residents))
         self._pool = PinnedPool(POOL_BYTES)

@@ -18,19 +18,27 @@ from mpi_match.engines.keyed_order import copy
 
 MOST_WAITING = 2**20
 """Steps that may wait for the next batch."""
+LEAST_SPARE = 1024
+"""Filters, and words, that there is room for at least beyond those that are there; else a quarter of them."""
 
 
 class GridOnGpu:
-    """The grid of one table: its arrays as a kernel takes them."""
+    """The grid of one table: its arrays as a kernel takes them, with room to spare if the table is `live`."""
 
-    def __init__(self, gpu: Gpu, residents: Residents, area: Array, lists: DeviceArray) -> None:
+    _blocks: DeviceArray
+    _slots: DeviceArray
+    _keys: DeviceArray
+    _last: DeviceArray
+
+    def __init__(self, gpu: Gpu, residents: Residents, area: Array, lists: DeviceArray, *, live: bool) -> None:
         self._gpu, self._residents, self._stream = gpu, residents, gpu.stream()
         self._lists = lists.viewed(np.uint32)
         self._words_of_list = lists.dtype.itemsize // 4
         self._staging, self._steps, self._marks = PinnedBuffer(np.uint64), gpu.buffer(np.uint64), gpu.buffer(np.int64)
         self._stripes = gpu.upload(residents.stripes)
-        self._words = gpu.upload(residents.words)
-        self._take_slots()
+        n_slots, n_words = residents.n_slots, residents.n_words
+        self._words = gpu.upload(residents.words[: _with_spare(n_words) if live else n_words])
+        self._take_slots(_with_spare(n_slots) if live else max(n_slots, 1))
         self._waiting: list[Effects] = []
         self._n_waiting = 0
         self._send(Effects(residents.first_steps(area)))
@@ -64,22 +72,27 @@ class GridOnGpu:
     def _grow(self) -> None:
         """Make room where the books have more of it by now."""
         residents, stream = self._residents, self._stream
-        if len(residents.words) > self._words.size:
-            self._words = self._gpu.upload(residents.words)
-        if residents.capacity > self._keys.size:
-            n, slots, keys = self._keys.size, self._slots, self._keys
-            self._take_slots()
+        if residents.n_words > self._words.size:
+            words = self._words
+            self._words = self._gpu.buffer(words.dtype).array(_with_spare(residents.n_words))
+            stream.copy_within(self._words.part(0, words.size), words)
+        if residents.n_slots > self._keys.size:
+            n, blocks, slots, keys = self._keys.size, self._blocks, self._slots, self._keys
+            self._take_slots(_with_spare(residents.n_slots))
             stream.copy_within(self._slots.part(0, slots.size), slots)
             stream.copy_within(self._keys.part(0, n), keys)
-            views = [self._slots.viewed(np.uint32), self._slots.viewed(np.float64)]
-            enter_kernel.bind((-(-n // BLOCK),), BLOCK, [self._blocks, *views, self._keys, self._stripes, n])(stream)
+            if self._blocks.size == blocks.size:
+                self._blocks = blocks  # with all that is entered there
+            else:
+                views = [self._slots.viewed(np.uint32), self._slots.viewed(np.float64)]
+                enter_kernel.bind((-(-n // BLOCK),), BLOCK, [self._blocks, *views, self._keys, self._stripes, n])(stream)
             stream.synchronize()
 
-    def _take_slots(self) -> None:
-        """Empty arrays for the slots that there are."""
-        n = max(self._residents.capacity, 1)
+    def _take_slots(self, n: int) -> None:
+        """Empty arrays for n slots."""
         self._blocks = self._gpu.buffer(np.uint64).array(BLOCK_WORDS * n_blocks(n))
-        self._slots, self._keys = self._gpu.buffer(np.uint64).array(SLOT_WORDS * n), self._gpu.buffer(np.uint64).array(n)
+        self._slots = self._gpu.buffer(np.uint64).array(SLOT_WORDS * n)
+        self._keys = self._gpu.buffer(np.uint64).array(n)
         self._last = self._gpu.buffer(np.uint32).array(n)
         for array in (self._blocks, self._slots, self._keys, self._last):
             self._stream.zero(array)
@@ -110,3 +123,7 @@ class GridOnGpu:
         self._n_levels = len(levels)
         self._levels = self._gpu.upload(levels)
         stream.synchronize()
+
+
+def _with_spare(n: int) -> int:
+    return n + max(n // 4, LEAST_SPARE)

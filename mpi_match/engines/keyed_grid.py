@@ -50,7 +50,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays import Array, with_room
 from mpi_match.engines.kernel_cache import jit
 from mpi_match.engines.keyed_index import hash_of
 
@@ -60,6 +60,9 @@ N_LEVELS = 2048
 KEEP = np.uint64(1 << 32)
 """Flag of a step whose slot keeps its key, place and filter: it only moves."""
 BLOCK_WORDS = 8
+BLOCKS_A_FILTER = 4 * 2.5 / (BLOCK_WORDS - 1)
+"""Blocks for each filter, at least: room for two and a half times its entries, where it touches four cells."""
+LEAST_BLOCKS_LOG = 4
 SLOT_WORDS = 4
 STEP_WORDS = 6
 PLACE, FILTER = 6, 7
@@ -206,7 +209,7 @@ group_of, n_threes = _on_cpu.group_of, _on_cpu.n_threes
 
 
 class Grid:
-    """The hash table in the memory of the CPU, with room for `n_slots` filters.
+    """The hash table in the memory of the CPU, for `n_slots` filters; `blocks`: how many there are at least.
 
     blocks    u64[8 B]  B a power of two
     slots     u64[4 S]  see the module
@@ -216,33 +219,40 @@ class Grid:
               of its stripes
     """
 
-    def __init__(self, n_slots: int, stripes: Array) -> None:
-        self.blocks = np.zeros(BLOCK_WORDS * n_blocks(n_slots), np.uint64)
-        self.slots = np.zeros(SLOT_WORDS * n_slots, np.uint64)
-        self.keys = np.zeros(n_slots, np.uint64)
-        self.stripes = stripes
+    def __init__(self, n_slots: int, stripes: Array, blocks: int = 0) -> None:
+        self.blocks = np.zeros(BLOCK_WORDS * max(n_blocks(n_slots), blocks), np.uint64)
+        self.slots, self.keys, self.stripes = np.zeros(0, np.uint64), np.zeros(0, np.uint64), stripes
+        self.hold(n_slots)
+
+    @property
+    def n_blocks(self) -> int:
+        """How many blocks there are."""
+        return len(self.blocks) // BLOCK_WORDS
+
+    @property
+    def room(self) -> int:
+        """For so many filters they are enough; more can be entered, and are looked for longer."""
+        return int(self.n_blocks / BLOCKS_A_FILTER)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        return self.blocks.nbytes + self.slots.nbytes + self.keys.nbytes + self.stripes.nbytes
+        """Bytes of all arrays, as far as they are in use."""
+        return self.blocks.nbytes + 8 * (SLOT_WORDS + 1) * self.n_slots + self.stripes.nbytes
+
+    def hold(self, n_slots: int) -> None:
+        """Have slots for so many filters."""
+        if n_slots > len(self.keys):
+            self.slots, self.keys = with_room(self.slots, SLOT_WORDS * n_slots), with_room(self.keys, n_slots)
+        self.n_slots = n_slots
 
     def apply(self, steps: Array) -> None:
         """Let slots change, one after the other: `steps` u64[n, 6], see `steps_of`."""
         apply(steps, self.blocks, self.slots, self.keys, self.stripes)
 
-    def grow(self, n_slots: int) -> None:
-        """Make room for so many filters: every filter is entered again, into larger arrays."""
-        old = self.slots, self.keys
-        self.slots, self.keys = np.zeros(SLOT_WORDS * n_slots, np.uint64), np.zeros(n_slots, np.uint64)
-        self.slots[: len(old[0])], self.keys[: len(old[1])] = old
-        self.blocks = np.zeros(BLOCK_WORDS * n_blocks(n_slots), np.uint64)
-        enter_all(self.blocks, self.slots, self.keys, self.stripes)
-
 
 def n_blocks(n_slots: int) -> int:
-    """Blocks for so many filters, a fifth to two fifths full where all touch four cells: full ones cost more than memory."""
-    return 1 << max(4, int(n_slots * 4 * 2.5 / (BLOCK_WORDS - 1)).bit_length())
+    """Blocks for so many filters, a fifth to two fifths full of them: full ones cost more than memory."""
+    return 1 << max(LEAST_BLOCKS_LOG, int(n_slots * BLOCKS_A_FILTER).bit_length())
 
 
 def steps_of(slot: Array, key: Array, area: Array, place: Array, filter_id: Array) -> Array:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mpi_match.arrays import Array, places_in
+from mpi_match.arrays import Array, places_in, with_room
 from mpi_match.changes import Change, Changes
 from mpi_match.engines import EngineError
 from mpi_match.engines.kernel_cache import jit
@@ -45,9 +45,8 @@ from mpi_match.engines.keyed_order import in_stretches, stretch_of
 from mpi_match.engines.keyed_rows import FilterRows
 from mpi_match.table import Table
 
-SPARE = 0.25
-"""Slots that a live engine has to spare, and takes more of when it runs out, as a share of those in use."""
-LEAST_SPARE = 1024
+LEAST_ROOM = 1024
+"""Filters, and words of their checks, that a live engine has room for at least."""
 
 
 @dataclass
@@ -69,26 +68,28 @@ class Effects:
 class Residents:
     """The books of one table, which changes if it is `live`.
 
-    words     packed     checks of the filters in the grid, each at its place
+    words     packed     checks of the filters in the grid, each at its place; `n_words` of them are in use
     stripes   see `keyed_grid.Grid`
     levels    bool[N]    levels that are, or once were, in use
     n_slots   slots that have been given out
-    capacity  slots there are
+
+    Arrays that grow have room behind what is in use (`arrays.with_room`).
     """
 
     def __init__(self, table: Table, rows: FilterRows, weight: Array, index: KeyedIndex, *, live: bool) -> None:
         filters, area = np.flatnonzero(~without_area(table)), table.filters.area
-        self.n_slots = self.capacity = len(filters)
+        self.n_slots, self._n_filters = len(filters), table.n_filters
         self._anchors = Anchors(weight[: rows.n_features], float(np.mean(table.filters.size)) if table.n_filters else 0.0)
         self._place, self.words = checks_of(table, rows, filters)
+        self.n_words = len(self.words)
         self._key = self._anchors.keys_of(filters, rows, groups=True)
         self._has_groups = self._anchors.are_groups(self._key)
         self._filter = filters.astype(np.uint32)
         self.levels = np.zeros(N_LEVELS, bool)
         _note_levels(area, self.levels)
         self.stripes = self._anchors.stripes_of(self._key, area, groups=self._has_groups)
-        self.slot_of = np.full(table.n_filters, -1, np.int32)
-        self.slot_of[filters] = np.arange(self.n_slots)
+        self._slot_after = np.zeros(table.n_filters, np.uint32)  # 1 + the slot of each filter; 0: it has none
+        self._slot_after[filters] = 1 + np.arange(self.n_slots)
         if live:
             self._open(table, index)
 
@@ -104,9 +105,10 @@ class Residents:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the books."""
-        books = (self.words, self.stripes, self.levels, self.slot_of, self._place, self._key, self._filter)
-        return sum(array.nbytes for array in books)
+        """Bytes of the books that are in use."""
+        of_slots = sum(array.itemsize for array in (self._place, self._key, self._filter)) * self.n_slots
+        of_filters = self._slot_after.itemsize * self._n_filters
+        return self.words.itemsize * self.n_words + self.stripes.nbytes + self.levels.nbytes + of_slots + of_filters
 
     # Changes
 
@@ -114,23 +116,22 @@ class Residents:
         """Be ready for changes."""
         self._entries = index.entries(table.n_filters)
         self._of_interface = table.filters.interface  # ascending: the filters of an interface in the table are a range
-        self._interface = table.filters.interface.copy()
-        self._there = np.ones(table.n_filters, bool)
+        self._interface, self._there = table.filters.interface, np.ones(table.n_filters, bool)
         self._added: dict[int, set[int]] = {}
         self._free_slots: list[int] = []
         self._free_words: dict[int, list[int]] = {}
-        self._n_words = max(len(self.words), 1)  # place 0 is nowhere
+        self.n_words = max(len(self.words), 1)  # place 0 is nowhere
         self._size = np.zeros(self.n_slots, np.uint8)
         self._size[:] = np.floor(np.log2(lengths(self._place, self.words))) if self.n_slots else 0
-        self._reserve_slots(0)
-        self._reserve_words(0)
+        self._have_filters(max(table.n_filters, LEAST_ROOM))
+        self._have_slots(max(self.n_slots, LEAST_ROOM))
+        self._have_words(max(self.n_words, LEAST_ROOM))
 
     def update(self, changes: Changes) -> Effects:
         """Enter changes into the books.  Raises EngineError for one of a filter or interface that is not there."""
-        if changes.n_filters > len(self._there):
-            self.slot_of = _longer(self.slot_of, changes.n_filters, -1)
-            self._interface = _longer(self._interface, changes.n_filters, 0)
-            self._there = _longer(self._there, changes.n_filters, False)
+        self._n_filters = max(changes.n_filters, self._n_filters)
+        if self._n_filters > len(self._there):
+            self._have_filters(self._n_filters)
         if not np.count_nonzero(changes.kind):  # all are moves; `any` takes four times as long for one
             return Effects(self._moves(changes.target, changes.area))
         only_moves = self._only_move(changes)
@@ -169,9 +170,9 @@ class Residents:
     def _moves(self, target: Array, area: Array) -> Array:
         """Steps that move filters, whose slots KEEP all else."""
         steps = np.empty((len(target), STEP_WORDS), np.uint64)
-        if any(in_stretches(len(target), _fill_moves, target, area, self.slot_of, self.levels, steps)):
-            slots = np.append(self.slot_of, -1)[np.minimum(target, len(self.slot_of))]
-            raise EngineError(f"filter {target[slots < 0][0]} cannot move: it is not there, or has no area")
+        if any(in_stretches(len(target), _fill_moves, target, area, self._slot_after, self.levels, steps)):
+            without = [i for i in target.tolist() if i >= len(self._slot_after) or not self._slot_after[i]]
+            raise EngineError(f"filter {without[0]} cannot move: it is not there, or has no area")
         return steps
 
     def _spelled_out(self, steps: Array) -> Array:
@@ -215,7 +216,7 @@ class Residents:
         _note_levels(area, self.levels)
         self._place[slot], self._key[slot] = place, added.keys[row]
         self._filter[slot], self._size[slot] = filter_id, size
-        self.slot_of[filter_id], self._interface[filter_id], self._there[filter_id] = slot, interface, True
+        self._slot_after[filter_id], self._interface[filter_id], self._there[filter_id] = slot + 1, interface, True
         self._added.setdefault(interface, set()).add(filter_id)
         at = np.array([slot])
         return steps_of(at, self._key[at], area, self._place[at], self._filter[at])
@@ -235,12 +236,12 @@ class Residents:
             self._added[interface].discard(filter_id)
             if not self._added[interface]:
                 del self._added[interface]
-        slot = int(self.slot_of[filter_id])
+        slot = int(self._slot_after[filter_id]) - 1
         if slot < 0:
             offsets, words = self._entries
             effects.marks.append(words[offsets[filter_id] : offsets[filter_id + 1]] + 2)
             return slot
-        self.slot_of[filter_id] = -1
+        self._slot_after[filter_id] = 0
         self._free_slots.append(slot)
         self._free_words.setdefault(int(self._size[slot]), []).append(int(self._place[slot]))
         self._place[slot] = 0
@@ -255,40 +256,34 @@ class Residents:
     def _take_slot(self) -> int:
         if self._free_slots:
             return self._free_slots.pop()
-        if self.n_slots == self.capacity:
-            self._reserve_slots(1)
         self.n_slots += 1
+        if self.n_slots > len(self._place):
+            self._have_slots(self.n_slots)
         return self.n_slots - 1
-
-    def _reserve_slots(self, n: int) -> None:
-        self.capacity = self.n_slots + n + max(int(SPARE * self.n_slots), LEAST_SPARE)
-        self._place, self._key = _longer(self._place, self.capacity, 0), _longer(self._key, self.capacity, 0)
-        self._filter, self._size = _longer(self._filter, self.capacity, 0), _longer(self._size, self.capacity, 0)
-        self.capacity = len(self._place)
 
     def _take_words(self, size: int) -> int:
         """2^size words."""
         if self._free_words.get(size):
             return self._free_words[size].pop()
-        place, self._n_words = self._n_words, self._n_words + (1 << size)
-        self._reserve_words(0)
+        place, end = self.n_words, self.n_words + (1 << size)
+        if end >= 2**31:
+            raise EngineError("the filters in the grid have 2^31 words of checks or more; compile the table again")
+        if end > len(self.words):
+            self._have_words(end)
+        self.n_words = end
         return place
 
-    def _reserve_words(self, n: int) -> None:
-        if self._n_words + n >= 2**31:
-            raise EngineError("the filters in the grid have 2^31 words of checks or more; compile the table again")
-        spare = max(int(SPARE * self._n_words), LEAST_SPARE * 16)
-        if self._n_words + n > len(self.words) - LEAST_SPARE:
-            self.words = _longer(self.words, self._n_words + n + spare, 0)
+    def _have_filters(self, n: int) -> None:
+        """Have room for so many filters; likewise below."""
+        self._slot_after, self._interface = with_room(self._slot_after, n), with_room(self._interface, n)
+        self._there = with_room(self._there, n)
 
+    def _have_slots(self, n: int) -> None:
+        self._place, self._key = with_room(self._place, n), with_room(self._key, n)
+        self._filter, self._size = with_room(self._filter, n), with_room(self._size, n)
 
-def _longer(array: Array, n: int, fill: int | bool) -> Array:
-    """The array with room for n items, and some to spare where it has to be made longer."""
-    if n <= len(array):
-        return array
-    grown = np.full(max(n, len(array) + int(SPARE * len(array))), fill, array.dtype)
-    grown[: len(array)] = array
-    return grown
+    def _have_words(self, n: int) -> None:
+        self.words = with_room(self.words, n)
 
 
 @jit
@@ -304,14 +299,14 @@ def _fill_moves(
     n_stretches: int,
     target: Array,
     area: Array,
-    slot_of: Array,
+    slot_after: Array,
     levels: Array,
     steps: Array,
 ) -> bool:
     """Steps of moves, which KEEP keys.  Returns whether a filter has no slot."""
     floats, wrong = steps.view(np.float64), False
     for i in stretch_of(len(target), stretch, n_stretches):
-        slot = slot_of[target[i]] if target[i] < len(slot_of) else -1
+        slot = np.int64(slot_after[target[i]]) - 1 if target[i] < len(slot_after) else -1
         if slot < 0:
             wrong = True
         else:

@@ -82,6 +82,7 @@ def _tiny_shapes():
         keyed_cuda_batches,
         keyed_cuda_grid,
         keyed_cuda_lanes,
+        keyed_grid,
         keyed_grid_kernel,
         keyed_wide_kernel,
     )
@@ -109,6 +110,8 @@ def _tiny_shapes():
         patch.setattr(module, "BLOCK", 4)
     for module in (keyed_answers, keyed_cuda_lanes):
         patch.setattr(module, "SCAN_THREADS", 4)
+    patch.setattr(keyed_cuda_grid, "LEAST_SPARE", 1)
+    patch.setattr(keyed_grid, "LEAST_BLOCKS_LOG", 1)
     patch.setattr(keyed_cuda, "FEW_EVENTS", 1)
     for module in (keyed_cuda, keyed_cuda_batches):
         patch.setattr(module, "SLICE_EVENTS", 6)

@@ -48,7 +48,7 @@ def test_memory_that_grows_ends_it(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         run_main(monkeypatch, "--engine", "reference", "--batch-events", "20")
     record = json.loads(capsys.readouterr().out)
     assert not record["flat"]
-    assert record["memory"]["resident"]["risen"] > 0.02 >= record["memory"]["engine"]["risen"]
+    assert record["memory"]["resident"]["risen"] > 0.1
 
 
 def test_flatness_is_that_of_the_line() -> None:

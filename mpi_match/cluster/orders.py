@@ -109,14 +109,14 @@ class Orders:
 
         That of a short one is a copy for itself.  An answer that comes meanwhile is heard in between.
         """
-        if not self._short:
-            events = self._job.events.batch(*self._job.extent(batch))
-            buffer = self._wires.take(events.wire_bytes)
-            return events.to_wire(buffer), buffer
-        self._traffic.poll()
+        if self._short:
+            self._traffic.poll()
         events = self._job.events.batch(*self._job.extent(batch))
-        self._traffic.poll()
-        return events.to_wire(), None
+        if self._short:
+            self._traffic.poll()
+            return events.to_wire(), None
+        buffer = self._wires.take(events.wire_bytes)
+        return events.to_wire(buffer), buffer
 
     def _send(self, worker: int, batch: int, attempt: int, wire: Array, given_back: Callable[[], None]) -> None:
         self._sent_at[worker, batch, attempt] = time.perf_counter()

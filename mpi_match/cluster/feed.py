@@ -140,9 +140,6 @@ class InOrder(Generic[T]):
 
     def end(self, number: int, result: T) -> list[T]:
         """It has ended, with a result; those results whose turn it is now."""
-        if not self._ended and self._begun[0] == number:
-            self._begun.popleft()
-            return [result]
         self._ended[number] = result
         found = []
         while self._begun and self._begun[0] in self._ended:

@@ -25,11 +25,6 @@ LEAST_SPARE = 1024
 class GridOnGpu:
     """The grid of one table: its arrays as a kernel takes them, with room to spare if the table is `live`."""
 
-    _blocks: DeviceArray
-    _slots: DeviceArray
-    _keys: DeviceArray
-    _last: DeviceArray
-
     def __init__(self, gpu: Gpu, residents: Residents, area: Array, lists: DeviceArray, *, live: bool) -> None:
         self._gpu, self._residents, self._stream = gpu, residents, gpu.stream()
         self._lists = lists.viewed(np.uint32)
@@ -39,6 +34,7 @@ class GridOnGpu:
         n_slots, n_words = residents.n_slots, residents.n_words
         self._words = gpu.upload(residents.words[: _with_spare(n_words) if live else n_words])
         self._take_slots(_with_spare(n_slots) if live else max(n_slots, 1))
+        self._take_blocks()
         self._waiting: list[Effects] = []
         self._n_waiting = 0
         self._send(Effects(residents.first_steps(area)))
@@ -77,25 +73,28 @@ class GridOnGpu:
             self._words = self._gpu.buffer(words.dtype).array(_with_spare(residents.n_words))
             stream.copy_within(self._words.part(0, words.size), words)
         if residents.n_slots > self._keys.size:
-            n, blocks, slots, keys = self._keys.size, self._blocks, self._slots, self._keys
+            n, slots, keys = self._keys.size, self._slots, self._keys
             self._take_slots(_with_spare(residents.n_slots))
             stream.copy_within(self._slots.part(0, slots.size), slots)
             stream.copy_within(self._keys.part(0, n), keys)
-            if self._blocks.size == blocks.size:
-                self._blocks = blocks  # with all that is entered there
-            else:
+            if n_blocks(self._keys.size) > n_blocks(n):
+                self._take_blocks()
                 views = [self._slots.viewed(np.uint32), self._slots.viewed(np.float64)]
                 enter_kernel.bind((-(-n // BLOCK),), BLOCK, [self._blocks, *views, self._keys, self._stripes, n])(stream)
             stream.synchronize()
 
     def _take_slots(self, n: int) -> None:
         """Empty arrays for n slots."""
-        self._blocks = self._gpu.buffer(np.uint64).array(BLOCK_WORDS * n_blocks(n))
         self._slots = self._gpu.buffer(np.uint64).array(SLOT_WORDS * n)
         self._keys = self._gpu.buffer(np.uint64).array(n)
         self._last = self._gpu.buffer(np.uint32).array(n)
-        for array in (self._blocks, self._slots, self._keys, self._last):
+        for array in (self._slots, self._keys, self._last):
             self._stream.zero(array)
+
+    def _take_blocks(self) -> None:
+        """Empty blocks, as many as the slots want."""
+        self._blocks = self._gpu.buffer(np.uint64).array(BLOCK_WORDS * n_blocks(self._keys.size))
+        self._stream.zero(self._blocks)
 
     def _send(self, effects: Effects) -> None:
         residents, stream = self._residents, self._stream

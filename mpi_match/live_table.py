@@ -58,12 +58,12 @@ class LiveTable:
         self._origin = table
         self._expected = list(expected)
         self.register = Register(table, reuse=reuse_ids)
-        self._came: dict[int, Filter] = {}
+        self._came: list[Filter | None] = [None] * table.n_filters  # by id: a filter that is not the table's
         # of the table's filters: where those are that have areas, as arrays, because in the end all may have moved
         self._area = np.full((table.n_filters if table.has_areas else 0, 3), np.nan)
         self._area[table.area_filter] = table.filters.area
         self._moved = np.zeros(len(self._area), np.bool_)
-        self._gone: set[int] = set()
+        self._gone = np.zeros(table.n_filters, np.bool_)
         self.table = table
         self._renew_vocabulary()
 
@@ -92,13 +92,15 @@ class LiveTable:
     def _take(self, step: Step) -> None:
         match step.kind:
             case Change.MOVE:
-                if step.target in self._came:
-                    self._came[step.target] = self._came[step.target]._replace(area=step.area)
+                came = self._came[step.target]
+                if came is not None:
+                    self._came[step.target] = came._replace(area=step.area)
                 elif step.area is not None:
                     self._area[step.target], self._moved[step.target] = step.area, True
             case Change.ADD:
-                if step.filter is not None:
-                    self._came[step.target] = step.filter
+                if step.target == len(self._came):
+                    self._came.append(None)
+                self._came[step.target] = step.filter
             case Change.REMOVE:
                 self._remove(step.target)
             case Change.REMOVE_INTERFACE:
@@ -106,10 +108,12 @@ class LiveTable:
                     self._remove(filter_id)
 
     def _remove(self, filter_id: int) -> None:
-        if self._came.pop(filter_id, None) is None:
-            self._gone.add(filter_id)
-            if filter_id < len(self._area):
-                self._area[filter_id], self._moved[filter_id] = np.nan, False
+        if self._came[filter_id] is not None:
+            self._came[filter_id] = None
+            return
+        self._gone[filter_id] = True
+        if filter_id < len(self._area):
+            self._area[filter_id], self._moved[filter_id] = np.nan, False
 
     def _changes(self, steps: Sequence[Step]) -> Changes | None:
         added = added_filters(steps)
@@ -121,16 +125,20 @@ class LiveTable:
             added = recoding.table(added)
         return Changes.of(*columns_of(steps), added, self.register.n_filters, self.register.n_interfaces)
 
+    def _those_that_came(self) -> Iterator[tuple[int, Filter]]:
+        """The filters that are not the table's, with their ids; ids ascend."""
+        return ((filter_id, item) for filter_id, item in enumerate(self._came) if item is not None)
+
     def _renew_vocabulary(self) -> None:
-        needed = Table.from_draft_in_order(Draft.of([*self._expected, *self._came.values()]))
+        needed = Table.from_draft_in_order(Draft.of([*self._expected, *(item for _, item in self._those_that_came())]))
         _, recoding, _ = join(self._origin.vocabulary, needed.vocabulary)
         self.table = recoding.table(self._origin)
 
     def since(self) -> Changes:
         """The changes from `table` to now: what an engine that was just opened must be told."""
-        steps = [Step(Change.REMOVE, filter_id) for filter_id in sorted(self._gone)]
+        steps = [Step(Change.REMOVE, filter_id) for filter_id in np.flatnonzero(self._gone).tolist()]
         steps += [Step(Change.MOVE, i, Area(*self._area[i].tolist())) for i in np.flatnonzero(self._moved).tolist()]
-        for filter_id, item in sorted(self._came.items()):
+        for filter_id, item in self._those_that_came():
             steps.append(Step(Change.ADD, filter_id, interface=self.register.interface_of(filter_id), filter=item))
         changes = self._changes(steps)
         assert changes is not None, "the vocabulary has the operands of all filters that are there"
@@ -138,9 +146,11 @@ class LiveTable:
 
     def filter(self, filter_id: int) -> Filter | None:
         """A filter as it is now; None where there is none with this id."""
-        if filter_id in self._came:
+        if filter_id >= len(self._came):
+            return None
+        if self._came[filter_id] is not None:
             return self._came[filter_id]
-        if filter_id >= self._origin.n_filters or filter_id in self._gone:
+        if filter_id >= self._origin.n_filters or self._gone[filter_id]:
             return None
         item = self._origin.filter(filter_id)
         has_moved = filter_id < len(self._moved) and self._moved[filter_id]
@@ -157,7 +167,7 @@ class LiveTable:
         """f64[n_filters, 3]: x, y and radius of every filter's area now, by id; NaN where it has none or is not there."""
         found = np.full((self.register.n_filters, 3), np.nan)
         found[: len(self._area)] = self._area
-        for filter_id, item in self._came.items():
+        for filter_id, item in self._those_that_came():
             found[filter_id] = item.area or np.nan
         return found
 

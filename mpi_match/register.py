@@ -28,6 +28,7 @@ import numpy as np
 
 from mpi_match.changes import Change
 from mpi_match.model import Area, Filter, ModelError
+from mpi_match.parted_dict import PartedDict
 from mpi_match.rows import ChangeRow
 from mpi_match.table import FILTER_ID, Table
 
@@ -60,15 +61,17 @@ class Register:
         filters = table.filters
         self._reuse = reuse
         self.labels: list[str] = [label.decode() for label in table.labels]
-        self._interface_ids = {label: i for i, label in enumerate(self.labels)}
+        self._interface_ids = PartedDict[int]()
+        for i, label in enumerate(self.labels):
+            self._interface_ids.of(label)[label] = i
         self._n_there = array("q", np.bincount(filters.interface, minlength=table.n_interfaces).tolist())
         self._first = np.searchsorted(filters.interface, np.arange(table.n_interfaces + 1))  # the table's own filters
-        self._joined: dict[int, set[int]] = {}  # interface -> filters that came later
+        self._joined: list[set[int] | None] = [None] * table.n_interfaces  # filters that came later, of each interface
         self._there = bytearray(b"\1") * table.n_filters
         self._has_area = bytearray(table.n_filters)
         self._interface = array("I", filters.interface.tolist())
-        self._name: dict[int, str] = {}  # filter -> id, where it has one
-        self._named: dict[str, list[int]] = {}  # id -> filters
+        self._name: list[str | None] = [None] * table.n_filters  # the id of each filter, where it has one
+        self._named = PartedDict[list[int]]()  # id -> filters
         self._free_filters: list[int] = []
         self._free_interfaces: dict[int, None] = {}  # a set that keeps its order
         for filter_id in filters.area_filter.tolist():
@@ -98,7 +101,7 @@ class Register:
         if interface + 1 < len(self._first):
             first, last = int(self._first[interface]), int(self._first[interface + 1])
             own = (f for f in range(first, last) if self._there[f] and self._interface[f] == interface)
-        return sorted({*own, *self._joined.get(interface, ())})
+        return sorted({*own, *(self._joined[interface] or ())})
 
     def apply(self, row: ChangeRow) -> list[Step]:
         """What a row does, in order.  Raises ModelError when it cannot be done; nothing is done then."""
@@ -112,9 +115,10 @@ class Register:
         return self._remove_interface(row.target)
 
     def _find(self, name: str) -> list[int]:
-        if name not in self._named:
+        found = self._named.of(name).get(name)
+        if found is None:
             raise ModelError(f"no filter has the id {name!r}")
-        return self._named[name]
+        return found
 
     def _movable(self, name: str) -> list[int]:
         found = self._find(name)
@@ -124,7 +128,7 @@ class Register:
 
     def _add(self, filters: Sequence[Filter]) -> list[Step]:
         for item in filters:
-            if item.id is not None and item.id in self._named:
+            if item.id is not None and item.id in self._named.of(item.id):
                 raise ModelError(f"a filter with the id {item.id!r} is there already; remove it first, or give another id")
         if self.n_filters + len(filters) > MOST_FILTERS:
             raise ModelError(f"there are no more than {MOST_FILTERS:,} filter ids")
@@ -143,31 +147,36 @@ class Register:
             self._there.append(0)
             self._has_area.append(0)
             self._interface.append(0)
+            self._name.append(None)
         self._there[filter_id] = 1
         self._has_area[filter_id] = item.area is not None
         self._interface[filter_id] = interface
         self._n_there[interface] += 1
-        self._joined.setdefault(interface, set()).add(filter_id)
+        joined = self._joined[interface]
+        if joined is None:
+            joined = self._joined[interface] = set()
+        joined.add(filter_id)
         if item.id is not None:
             self._give_name(filter_id, item.id)
         return filter_id
 
     def _give_name(self, filter_id: int, name: str) -> None:
         self._name[filter_id] = name
-        self._named.setdefault(name, []).append(filter_id)
+        self._named.of(name).setdefault(name, []).append(filter_id)
 
     def _interface_id(self, label: str) -> int:
-        found = self._interface_ids.get(label)
+        found = self._interface_ids.of(label).get(label)
         if found is None:
             if self._free_interfaces:
                 found, _ = self._free_interfaces.popitem()
-                self._interface_ids.pop(self.labels[found], None)
+                self._interface_ids.of(self.labels[found]).pop(self.labels[found], None)
                 self.labels[found] = label
             else:
                 found = len(self.labels)
                 self.labels.append(label)
                 self._n_there.append(0)
-            self._interface_ids[label] = found
+                self._joined.append(None)
+            self._interface_ids.of(label)[label] = found
         elif self._reuse and not self._n_there[found]:
             self._free_interfaces.pop(found)
         return found
@@ -178,16 +187,18 @@ class Register:
             interface = self._interface[filter_id]
             self._there[filter_id] = 0
             self._n_there[interface] -= 1
-            joined = self._joined.get(interface)
+            joined = self._joined[interface]
             if joined is not None:
                 joined.discard(filter_id)
                 if not joined:
-                    del self._joined[interface]
-            name = self._name.pop(filter_id, None)
+                    self._joined[interface] = None
+            name = self._name[filter_id]
             if name is not None:
-                self._named[name].remove(filter_id)
-                if not self._named[name]:
-                    del self._named[name]
+                self._name[filter_id] = None
+                named = self._named.of(name)
+                named[name].remove(filter_id)
+                if not named[name]:
+                    del named[name]
             if self._reuse:
                 self._free_filters.append(filter_id)
                 if not self._n_there[interface]:
@@ -195,7 +206,7 @@ class Register:
         return gone
 
     def _remove_interface(self, label: str) -> list[Step]:
-        interface = self._interface_ids.get(label)
+        interface = self._interface_ids.of(label).get(label)
         if interface is None or not self._n_there[interface]:
             raise ModelError(f"no filter is on an interface {label!r}")
         left = self._remove(self.members(interface))

@@ -406,7 +406,10 @@ def test_ids_are_given_again_and_memory_is_bounded(table: Table) -> None:
             engine.update(changes)
     assert (live.register.n_filters, live.register.n_interfaces) == (4, 3)
     assert live.vocabulary is table.vocabulary
-    assert len(live.register._named) + len(live.register._joined) + len(live._came) == 2
+    register = live.register
+    assert [sum(map(len, names._parts)) for names in (register._named, register._interface_ids)] == [2, 3]
+    assert not any(register._joined)
+    assert live._came == [None] * 4
 
 
 def test_the_vocabulary_forgets_what_nobody_asks_for_any_more(table: Table) -> None:

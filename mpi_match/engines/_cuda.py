@@ -21,7 +21,6 @@ that code which is right for every width of a warp is tested, and the intrinsics
 
 from __future__ import annotations
 
-import ctypes
 import weakref
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
@@ -41,6 +40,7 @@ from mpi_match.engines._device_memory import (
     PinnedBuffer,
     PinnedPool,
     PinnedRegions,
+    Rows,
     Stream,
     pinned,
 )
@@ -66,6 +66,7 @@ __all__ = [
     "PinnedBuffer",
     "PinnedPool",
     "PinnedRegions",
+    "Rows",
     "Stream",
     "add",
     "atomic_add",
@@ -164,13 +165,13 @@ class Kernel:
         return normalize_signature(self.signature)[0]
 
     @cached_property
-    def _handles(self) -> dict[int, int]:
+    def _handles(self) -> dict[int, Any]:
         return {}
 
-    def _handle(self) -> int:
+    def _handle(self) -> Any:
         """The driver's handle of the compiled kernel on the current GPU."""
-        index = int(cuda.get_current_device().id)
-        if index not in self._handles:
+        context = int(call(driver.cuCtxGetCurrent))
+        if context not in self._handles:
             try:
                 compiled = self._dispatcher.compile(self._types)
             except (ImportError, OSError, RuntimeError) as error:
@@ -178,8 +179,8 @@ class Kernel:
                 raise EngineError(
                     f"the kernel {self.name} does not compile here: {reason}; is mpi-match[gpu] installed?"
                 ) from error
-            self._handles[index] = int(compiled._codelibrary.get_cufunc().handle)
-        return self._handles[index]
+            self._handles[context] = driver.CUfunction(int(compiled._codelibrary.get_cufunc().handle))
+        return self._handles[context]
 
     def bind(self, grid: Sequence[int], block: int, args: Sequence[DeviceArray | int]) -> Launch:
         """Arguments and shape of a launch, made ready once: `grid` one to three extents in blocks, `block` threads."""
@@ -222,9 +223,9 @@ class Launch:
                 words += [0, 0, arg.size, arg.dtype.itemsize, arg.pointer, arg.size, arg.dtype.itemsize]
             else:
                 words.append(arg)
-        self._words = (ctypes.c_int64 * len(words))(*words)
-        first = ctypes.addressof(self._words)
-        self._pointers = (ctypes.c_void_p * len(words))(*(first + 8 * i for i in range(len(words))))
+        self._words = np.array(words, np.int64)
+        first = self._words.ctypes.data
+        self._pointers = np.arange(first, first + self._words.nbytes, 8)  # the driver wants the address of each
         self.resize(grid)
 
     def resize(self, grid: Sequence[int]) -> None:
@@ -232,8 +233,7 @@ class Launch:
         x, y, z = (*grid, 1, 1)[:3]
         self._grid = (x, y, z)
         if not simulated:
-            function = driver.CUfunction(self._kernel._handle())
-            parameters = ctypes.addressof(self._pointers)
+            function, parameters = self._kernel._handle(), self._pointers.ctypes.data
             self._call = lambda stream: driver.cuLaunchKernel(function, x, y, z, self._block, 1, 1, 0, stream, parameters, 0)
 
     def set(self, index: int, value: int) -> None:

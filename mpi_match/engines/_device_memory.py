@@ -4,6 +4,7 @@
     PinnedBuffer   host memory that copies run from at full speed   .array(n) -> NumPy array
     PinnedPool     the same for what is given away                  .take(n, type) -> NumPy array, back when nobody has it
     PinnedRegions  memory that others made, pinned where it lies    .hold(array), .holds(array)
+    Rows           device memory of which a few bytes at a time change
     Stream         copies, launches and waiting, in order
     Mark           a point in a stream, to wait for and to measure between
 
@@ -156,8 +157,8 @@ class PinnedPool:
         n_bytes = size * np.dtype(dtype).itemsize
         while self._returned:
             self._free.append(self._returned.popleft())
-        fitting = [i for i, memory in enumerate(self._free) if len(memory) >= n_bytes]
-        memory = self._free.pop(fitting[-1]) if fitting else self._grow(n_bytes)
+        fitting = [(len(memory), i) for i, memory in enumerate(self._free) if len(memory) >= n_bytes]
+        memory = self._free.pop(min(fitting)[1]) if fitting else self._grow(n_bytes)
         if memory is None:
             return None
         array = np.frombuffer(memory.data, dtype, size)
@@ -173,6 +174,37 @@ class PinnedPool:
         memory = pinned(min(n_bytes + n_bytes // 8, n_bytes_left), np.uint8)
         self._n_bytes += len(memory)
         return memory
+
+
+class Rows:
+    """A device array as rows of `width` items, which are overwritten one at a time.
+
+    For so few bytes `Stream.copy_in` takes as long to find out where from and where to as the driver takes to copy.  Here
+    that is known: rows go by way of pinned places that are taken in turn, `n_under_way` of them.
+    """
+
+    def __init__(self, stream: Stream, array: DeviceArray, width: int, n_under_way: int) -> None:
+        self._stream, self._array, self._width = stream, array, width
+        self._places, self._next = pinned(n_under_way * width, array.dtype).reshape(n_under_way, width), 0
+        self._row_bytes = width * array.dtype.itemsize
+        if not simulated:
+            self._from, self._handle = address_of(self._places), driver.CUstream(stream.handle)
+
+    def put(self, row: int, values: Array) -> None:
+        """Overwrite a row, behind all work given to the stream so far; `values` may be changed at once."""
+        place = self._next
+        if place == len(self._places):
+            self._stream.synchronize()
+            place = 0
+        self._next = place + 1
+        self._places[place] = values
+        if simulated:
+            self._array.memory[row * self._width : (row + 1) * self._width] = values
+            return
+        n = self._row_bytes
+        (error,) = driver.cuMemcpyHtoDAsync(self._array.pointer + row * n, self._from + place * n, n, self._handle)
+        if error != 0:
+            raise RuntimeError(f"copy of {n} bytes to row {row}: {error!r}")
 
 
 class PinnedRegions:

@@ -69,8 +69,8 @@ class Books:
 
     def update(self, changes: Changes) -> bool:
         """Let changes take effect, in order.  Are the shelves others now, or the bounds of ids?"""
-        if len(changes) == 1 and changes.kind[0] == Change.MOVE:
-            number = int(self._where[changes.target[0]])
+        if len(changes) == 1 and changes.kind.item(0) == Change.MOVE:  # NumPy takes 4 us to compare its own with an enum
+            number = self._where.item(changes.target.item(0))
             at = 0 if len(self.shelves) == 1 else int(np.searchsorted(self._first, number, side="right")) - 1
             self.shelves[at].move_one(number - int(self._first[at]), changes.area[0])
             return False

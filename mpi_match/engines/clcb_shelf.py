@@ -30,7 +30,7 @@ import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.engines import EngineError
-from mpi_match.engines._cuda import WARP, DeviceArray, Gpu, Kernel, Launch, PinnedBuffer, Stream, cuda, kernel, pinned
+from mpi_match.engines._cuda import WARP, DeviceArray, Gpu, Kernel, Launch, PinnedBuffer, Rows, Stream, cuda, kernel
 from mpi_match.engines.ccm_kernel import MAX_ATTRIBUTES
 from mpi_match.engines.ccm_rows import ccm_rows
 from mpi_match.engines.clcb_kernel import AHEAD, BLOCK, BLOOM_BITS, cont_kernel, loc_kernel
@@ -45,7 +45,7 @@ EVERYWHERE, NOWHERE = (0, 0, np.inf), (np.nan, np.nan, np.nan)
 """The areas of a filter that has none, and of one that is not there any more."""
 FEW_MOVES = 8
 """Up to so many moves are a copy each."""
-RING = 1024
+MOVES_UNDER_WAY = 1024
 """Moves whose copies may be under way."""
 
 
@@ -83,7 +83,7 @@ class Shelf:
         self._filters, self._areas = gpu.upload(filters), gpu.upload(areas)
         self._rows, self._words = gpu.upload(base.rows), gpu.upload(base.words)
         self._gpu, self._stream = gpu, stream
-        self._ring, self._at = list(pinned(3 * RING, np.float64).reshape(-1, 3)), 0
+        self._circles = Rows(stream, self._areas, 3, MOVES_UNDER_WAY)
         self._stamps: DeviceArray | None = None
         self._next_stamp = 1
         self._moves = [(PinnedBuffer(dtype), gpu.buffer(dtype)) for dtype in (np.uint32, np.float64)]
@@ -137,13 +137,7 @@ class Shelf:
 
     def move_one(self, filter_id: int, circle: Array) -> None:
         """Let a filter have a new circle f64[3]: the constant-time update of the paper."""
-        if self._at == RING:
-            self._stream.synchronize()
-            self._at = 0
-        ring = self._ring[self._at]
-        self._at += 1
-        ring[:] = circle
-        self._stream.copy_in(self._areas.part(3 * filter_id, 3 * filter_id + 3), ring)
+        self._circles.put(filter_id, circle)
 
     def _move_many(self, filters: Array, circles: Array) -> None:
         if self._stamps is None:

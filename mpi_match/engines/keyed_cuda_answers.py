@@ -6,7 +6,9 @@
            ids of the batch   ◄┴────────────────────────────┴──   pinned: the GPU writes them where they stay
 
 A page-locked array that leaves with the answer saves the host from touching every id: at a kilobyte for each event, copying
-them into fresh memory took longer than matching.  Where there is none to be had, ids go by way of a lane's own.
+them into fresh memory took longer than matching.  Where there is none to be had, ids go by way of a lane's own.  Counts are
+copied in any case, but to memory of the same kind: what is used again has its pages, and fresh memory, a megabyte for each
+batch, would get them one by one while other threads of the process wait for theirs.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from mpi_match.engines.keyed_order import copy
 from mpi_match.matches import Matches, id_dtype
 
 LEAST_BYTES = 2**16
-"""Ids that take less are copied: an array of their own would cost more than that."""
+"""What takes less is copied to ordinary memory: an array of its own in the pool would cost more than that."""
 
 
 class Answers:
@@ -27,9 +29,9 @@ class Answers:
 
     def __init__(self, n_events: int, n_ids: int, pool: PinnedPool) -> None:
         self.id_dtype = id_dtype(n_ids)
-        self._counts, self._ids = np.empty(n_events, id_dtype(n_ids + 1)), np.empty(0, self.id_dtype)
         self._n_ids, self._n_events, self._n_found, self._pool = n_ids, 0, 0, pool
-        self._is_pinned = False
+        self._counts, _ = self._array(n_events, id_dtype(n_ids + 1))
+        self._ids, self._is_pinned = np.empty(0, self.id_dtype), False
 
     def take(self, counts: Array, ids: DeviceArray, stream: Stream, by_way: PinnedBuffer) -> None:
         """The answers of the next events: counts, which are copied, and ids of the same type, still on the GPU.
@@ -55,12 +57,14 @@ class Answers:
     def _grow(self, end: int) -> None:
         """Room for `end` ids, as many for each of the events to come as for those up to here, and some more."""
         size = end + end * (len(self._counts) - self._n_events) * 9 // (8 * self._n_events)
-        grown = self._pool.take(size, self.id_dtype) if size * self.id_dtype.itemsize >= LEAST_BYTES else None
-        self._is_pinned = grown is not None
-        if grown is None:
-            grown = np.empty(size, self.id_dtype)
+        grown, self._is_pinned = self._array(size, self.id_dtype)
         copy(grown[: self._n_found], self._ids[: self._n_found])
         self._ids = grown
+
+    def _array(self, size: int, dtype: np.dtype) -> tuple[Array, bool]:
+        """An array, and whether it is pinned."""
+        taken = self._pool.take(size, dtype) if size * dtype.itemsize >= LEAST_BYTES else None
+        return (np.empty(size, dtype), False) if taken is None else (taken, True)
 
     def matches(self) -> Matches:
         """All of them."""

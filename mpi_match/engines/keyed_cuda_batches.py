@@ -31,7 +31,7 @@ from mpi_match.engines.keyed_kernel import MASKS
 from mpi_match.matches import Matches
 
 N_LANES = 3
-SLICE_EVENTS, SLICE_ATTRIBUTES = 2**20, 2**22
+SLICE_EVENTS, SLICE_ATTRIBUTES = 2**20, 2**23
 """Most events of a slice and, about, attributes: so many that what Python has to do for a slice, a few tenths of a
 millisecond, does not count.  In slices of a quarter of that, batches of a million events took an H200 half as long again."""
 FIRST_EVENTS = 2**18
@@ -130,8 +130,12 @@ class Begun:
         self._error: BaseException | None = None
 
     def next_slice(self, room: int, most: int) -> EventBatch:
-        """Its next events, at most so many, which are in a slice now, with so many slots each."""
-        size = min(self._longest, most) if self.plan.kind == MASKS else min(self._longest, most, _room_for_events(room))
+        """Its next events, at most so many, which are in a slice now, with so many slots each.
+
+        What is left is cut evenly: a short rest would cost as much of Python's time as a long slice.
+        """
+        most = min(self._longest, most) if self.plan.kind == MASKS else min(self._longest, most, _room_for_events(room))
+        size = -(-self.n_left // -(-self.n_left // most))
         first = len(self._batch) - self.n_left
         part = self._batch[first : first + size]
         self.n_left -= len(part)
@@ -186,7 +190,7 @@ class _Slice(NamedTuple):
 
 
 def _slice_events(batch: EventBatch) -> int:
-    """Events of a slice."""
+    """Most events of a slice."""
     narrow = SLICE_ATTRIBUTES * len(batch) // max(len(batch.attributes), 1)
     return min(SLICE_EVENTS, max(narrow, SLICE_EVENTS // 16))
 

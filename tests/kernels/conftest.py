@@ -99,7 +99,7 @@ def _tiny_shapes():
     patch.setattr(clcb_shelf, "BLOCK", 2)
     patch.setattr(clcb_shelf, "BLOCKS_PER_MULTIPROCESSOR", 1)
     patch.setattr(clcb_shelf, "FEW_MOVES", 2)
-    patch.setattr(clcb_shelf, "RING", 3)
+    patch.setattr(clcb_shelf, "MOVES_UNDER_WAY", 3)
     patch.setattr(clcb_live, "SMALL", 2)
     patch.setattr(clcb_live, "GROWTH", 2)
     patch.setattr(clcb_batch, "COUNTER_BYTES", 200)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import bisect
 import os
-import zlib
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 import numpy as np
+from isal.isal_zlib import crc32
 
 from mpi_match.arrays import Array, are_bounds, offsets_of
 from mpi_match.batch import EventBatch
@@ -87,11 +87,11 @@ def _block_checksums(batch: EventBatch, starts: Array) -> Array:
 def _checksum(offsets: Array, attributes: Array, location: Array | None, block: tuple[int, int, int, int]) -> int:
     """CRC-32 of one block of the encoded columns: its n + 1 offsets, its attributes, its locations."""
     start, stop, first, last = block
-    crc = zlib.crc32(np.ascontiguousarray(offsets[start : stop + 1]).view(np.uint8).data)
+    crc = crc32(np.ascontiguousarray(offsets[start : stop + 1]).view(np.uint8).data)
     if last > first:
-        crc = zlib.crc32(np.ascontiguousarray(attributes[first:last]).view(np.uint8).data, crc)
+        crc = crc32(np.ascontiguousarray(attributes[first:last]).view(np.uint8).data, crc)
     if location is not None and stop > start:
-        crc = zlib.crc32(np.ascontiguousarray(location[start:stop]).view(np.uint8).reshape(-1).data, crc)
+        crc = crc32(np.ascontiguousarray(location[start:stop]).view(np.uint8).reshape(-1).data, crc)
     return crc
 
 

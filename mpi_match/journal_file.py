@@ -22,7 +22,6 @@ import json
 import mmap
 import os
 import struct
-import zlib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
@@ -31,6 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from isal.isal_zlib import crc32
 
 from mpi_match.arrays import Array, smallest_unsigned
 from mpi_match.storage import Place, StorageError
@@ -130,7 +130,7 @@ class Record(NamedTuple):
 def head_bytes(identity: Identity) -> bytes:
     """The head of a journal."""
     text = json.dumps(asdict(identity)).encode()
-    return MAGIC + _HEAD.pack(VERSION, len(text), zlib.crc32(text)) + text
+    return MAGIC + _HEAD.pack(VERSION, len(text), crc32(text)) + text
 
 
 def is_bare(path: Path, identity: Identity) -> bool:
@@ -143,9 +143,9 @@ def is_bare(path: Path, identity: Identity) -> bool:
 def record_bytes(kind: Kind, events: Stretch, n_ids: int, body: Sequence[Bytes]) -> list[Bytes]:
     """A record, in pieces; the body of answers are the counts of the events and the ids."""
     head = _RECORD.pack(0, kind, events.start, events.n_events, n_ids)[4:]
-    crc = zlib.crc32(head)
+    crc = crc32(head)
     for piece in body:
-        crc = zlib.crc32(piece, crc)
+        crc = crc32(piece, crc)
     return [struct.pack("<I", crc) + head, *body]
 
 
@@ -220,7 +220,7 @@ class JournalFile:
         if version != VERSION:
             raise StorageError(f"{self.path}: journal version found {version}, expected {VERSION}; remove it to begin anew")
         text = self._bytes[_IDENTITY_AT : _IDENTITY_AT + length]
-        if not length or zlib.crc32(text) != crc:  # zeros have the checksum of nothing
+        if not length or crc32(text) != crc:  # zeros have the checksum of nothing
             raise StorageError(f"{self.path}: its head is damaged; remove it to begin anew")
         return Identity(**json.loads(bytes(text))), _IDENTITY_AT + length
 
@@ -233,7 +233,7 @@ class JournalFile:
             return None
         record = Record(Kind(kind), Stretch(start, start + n_events), n_ids, at + _RECORD.size)
         end = record.at + self._n_bytes(record)
-        if end > len(self._bytes) or zlib.crc32(self._bytes[at + 4 : end]) != crc:
+        if end > len(self._bytes) or crc32(self._bytes[at + 4 : end]) != crc:
             return None
         if record.kind == Kind.SET_ASIDE:
             return record
@@ -248,7 +248,7 @@ class JournalFile:
             if sum(map(len, pieces)) != size:
                 return False
             for piece in pieces:
-                crc = zlib.crc32(piece, crc)
+                crc = crc32(piece, crc)
             if crc != after:
                 return False
         self.files.add(number)

@@ -10,11 +10,11 @@ what lies there, and nobody copies an event.  The memory does not change any mor
 from __future__ import annotations
 
 import array
-import zlib
 from collections.abc import Generator
 from contextlib import closing
 
 import numpy as np
+from isal.isal_zlib import crc32
 
 from mpi_match.arrays import Array
 from mpi_match.batch import WIRE_EXTRA_BYTES
@@ -77,7 +77,7 @@ def _fill(leaders: Circle, on_host: HostMemory, job: Job | None) -> tuple[bytes,
             for wire in wires:
                 on_host.append(wire)
                 sizes.append(len(wire))
-                crc = zlib.crc32(wire.data, crc) if several else 0
+                crc = crc32(wire.data, crc) if several else 0
         except Exception as caught:
             error = caught
             if job is None:

@@ -1,7 +1,7 @@
 """The next batches, ready before they are asked for.
 
 Reading a batch is three things: bringing its pages in from the file, checking their CRC, copying them (or, when the
-events were compiled for another table, encoding them).  NumPy and zlib do all of that without Python's lock, so threads
+events were compiled for another table, encoding them).  NumPy and ISA-L do all of that without Python's lock, so threads
 do it while the main thread talks: a few of them, because one core reads, checks and copies 70 million events a second and
 a GPU matches ten times as many.  Short batches are read without a thread, in less time than to wake one.
 

@@ -9,11 +9,11 @@ is sent part by part, each to the workers that have it, so the master never has 
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
+from isal.isal_zlib import crc32
 
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.division import Division
@@ -64,7 +64,7 @@ def share_table(topology: Topology, table: Table | None) -> Table | None:
             for place, (_, array) in zip(places, table.arrays(), strict=True):
                 memory[place.at : place.at + place.n_bytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         leaders.copy(memory)
-    crc = ranks.agree("checking the table", lambda: zlib.crc32(memory.data) if leaders is not None else None)
+    crc = ranks.agree("checking the table", lambda: crc32(memory.data) if leaders is not None else None)
     expected = ranks.tell(crc)
 
     def compare() -> None:

@@ -6,10 +6,10 @@ in file    chunk 0    chunk 1    chunk 2    -           full chunks, each writte
 
 from __future__ import annotations
 
-import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from isal.isal_zlib import crc32
 
 from mpi_match.arrays import Array
 from mpi_match.storage.seal import bytes_of
@@ -57,7 +57,7 @@ class Column:
     def append(self, values: Array) -> None:
         """Add values at the end."""
         values = np.ascontiguousarray(values, self.dtype)
-        crc, at = zlib.crc32(bytes_of(values), self.crc), 0
+        crc, at = crc32(bytes_of(values), self.crc), 0
         while at < len(values):
             if self._n_pending == 0 and len(values) - at >= self._rows:
                 self._write(values[at : at + self._rows], self._rows)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
+from isal.isal_zlib import crc32
 
 from mpi_match.arrays import Array
 from mpi_match.storage.seal import (
@@ -177,7 +177,7 @@ class Reader:
                 dataset.read_direct(piece, np.s_[at : at + len(piece)] if piece.ndim else None)
         except DAMAGE as error:
             raise StorageError(f"{self.path}: {name!r} is damaged: {reason_of(error)}; make the file again") from error
-        return zlib.crc32(bytes_of(piece), crc)
+        return crc32(bytes_of(piece), crc)
 
     def _compare_crc(self, name: str, dataset: Any, found: int) -> None:
         try:

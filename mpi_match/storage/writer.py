@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -14,6 +13,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+from isal.isal_zlib import crc32
 
 from mpi_match.arrays import Array
 from mpi_match.storage.column import CHUNK_BYTES, Column
@@ -84,7 +84,7 @@ class Writer:
             layout = {"chunks": (rows, *values.shape[1:]), "fletcher32": True}
         with self._reported():
             self._file.create_dataset(name, data=values, **layout)
-            self._seal(name, zlib.crc32(bytes_of(values)))
+            self._seal(name, crc32(bytes_of(values)))
 
     def column(self, name: str, dtype: np.dtype[Any]) -> Column:
         """A dataset that grows: `append` arrays to it until the writer closes."""

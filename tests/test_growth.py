@@ -1,0 +1,38 @@
+"""The bench of growth adds what it says, has answers judged, and fails where matching stood still for too long."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from bench import growth
+
+SHORT = ["growth.py", "--filters", "400", "--scenario", "clcb-area-1", "--more", "0.5", "--at-once", "10"]
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "LEAST", 100)
+    monkeypatch.setattr(growth, "CONTENTS", 50)
+
+
+def test_filters_come(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", SHORT)
+    growth.main()
+    record = json.loads(capsys.readouterr().out)
+    assert (record["n_filters"], record["came"]) == (400, 200)
+    assert record["answers_judged"] > 0
+    assert max(each["ms"] for each in record["worst"]) == pytest.approx(record["update_ms"]["max"], abs=0.01)
+
+
+def test_standing_still_for_too_long_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [*SHORT, "--engine", "reference", "--bound", "0.0001"])
+    with pytest.raises(SystemExit, match="matching stood still"):
+        growth.main()
+
+
+def test_a_wrong_answer_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", SHORT)
+    monkeypatch.setattr("bench.soak.covers", lambda filters, event: {"somebody"})
+    with pytest.raises(SystemExit, match="WRONG ANSWER"):
+        growth.main()

@@ -18,6 +18,7 @@ Who makes them: `live_table` from rows, for one process; `change_log` from a fil
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -112,3 +113,13 @@ class Changes:
             n_filters=self.n_filters,
             n_interfaces=self.n_interfaces,
         )
+
+
+def runs(kind: Array) -> Iterator[tuple[int, slice]]:
+    """Changes of one kind that follow each other: which kind, and where."""
+    ends = np.append(np.flatnonzero(np.diff(kind)) + 1, len(kind)).tolist()
+    start = 0
+    for end in ends:
+        if end > start:
+            yield int(kind[start]), slice(start, end)
+        start = end

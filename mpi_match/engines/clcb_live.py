@@ -21,7 +21,7 @@ those until they are on a shelf.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match.arrays import Array, offsets_of, owners, take_ranges
-from mpi_match.changes import Change, Changes
+from mpi_match.changes import Change, Changes, runs
 from mpi_match.constraints import CODE, FILTER_ID, Constraints
 from mpi_match.engines.clcb_shelf import EVERYWHERE, NOWHERE, Shelf
 from mpi_match.model import LISTS
@@ -80,7 +80,7 @@ class Books:
             more = max(self.n_filters, len(self._where) * 9 // 8) - len(self._where)
             self._where = np.append(self._where, np.full(more, _GONE))
         coming = _Coming(changes, int(self._first[-1]))
-        for kind, run in _runs(changes.kind):
+        for kind, run in runs(changes.kind):
             target = changes.target[run].astype(np.int64)
             if kind == Change.MOVE:
                 self._place(self._where[target], changes.area[run], coming)
@@ -165,16 +165,6 @@ class _Coming:
         table = self._added.take(self._row[there])
         table = replace(table, filters=replace(table.filters, interface=self.interface[there]))
         return Stand(_with_areas(table, self.area[there]), self.ids[there])
-
-
-def _runs(kind: Array) -> Iterator[tuple[int, slice]]:
-    """Changes of one kind that follow each other."""
-    ends = np.append(np.flatnonzero(np.diff(kind)) + 1, len(kind)).tolist()
-    start = 0
-    for end in ends:
-        if end > start:
-            yield int(kind[start]), slice(start, end)
-        start = end
 
 
 def _with_areas(table: Table, areas: Array) -> Table:

@@ -15,6 +15,7 @@ import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.engines import EngineError
+from mpi_match.engines.kernel_cache import jit
 from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS, fill_lists
 from mpi_match.engines.keyed_rows import FilterRows
 from mpi_match.table import Table
@@ -22,10 +23,13 @@ from mpi_match.table import Table
 
 @dataclass(frozen=True)
 class Added:
-    """The filters that changes bring: where their checks are in `words`, their keys and areas (NaN for none)."""
+    """The filters that changes bring: where their checks are in `words`, how many words those are together with the operand
+    lists that they refer to, their keys and areas (NaN for none).
+    """
 
     places: Array
     words: Array
+    lengths: Array
     keys: Array
     areas: Array
 
@@ -35,34 +39,48 @@ class Added:
         places, words = checks_of(table, rows, np.arange(table.n_filters))
         areas = np.full((table.n_filters, 3), np.nan)
         areas[table.filters.area_filter] = table.filters.area
-        return cls(places, words, keys, areas)
+        return cls(places, words, _whole_lengths(places, words), keys, areas)
 
-    def checks(self, row: int, interface: int) -> Array:
-        """A filter's words, and behind them the operand lists that it refers to; references count from the first word."""
-        at = int(self.places[row])
-        own = self.words[at : at - 1 + int(self.words[at - 1])].copy()
-        own[0] = interface
-        lists, end = [own], len(own)
-        for place in references(own):
-            listed = int(own[place])
-            first = listed >> 1
-            lists.append(self.words[first : first + 1 + int(self.words[first])])
-            own[place] = end << 1 | listed & 1
-            end += len(lists[-1])
-        return np.concatenate(lists)
-
-    @staticmethod
-    def relocate(checks: Array, place: int) -> None:
-        """Let the references of a filter whose words begin at `place` count from the first of all words."""
-        for at in references(checks):
-            checks[at] = (place << 1) + int(checks[at])
+    def enter(self, rows: Array, interfaces: Array, to: Array, words: Array) -> None:
+        """Write the checks of the filters of some rows, on these interfaces, to their places `to` in the books' `words`."""
+        _enter(self.places[rows].astype(np.int64), self.words, interfaces, to, words)
 
 
-def references(words: Array) -> range:
-    """Where a filter's words refer to operand lists."""
-    counts = int(words[1])
+@jit
+def _references(words: Array, at: int) -> range:
+    """Which of the words of a filter at some place refer to operand lists."""
+    counts = np.int64(words[at + 1])
     n_pairs, n_sets = (counts & MAX_CHECKS) + (counts >> COUNT_BITS & MAX_CHECKS), counts >> 2 * COUNT_BITS
     return range(HEADER + 2 * n_pairs + 1, HEADER + 2 * (n_pairs + n_sets), 2)
+
+
+@jit
+def _whole_lengths(places: Array, words: Array) -> Array:
+    """Words of each filter's checks, i64, and of the operand lists that they refer to."""
+    found = np.empty(len(places), np.int64)
+    for i in range(len(places)):
+        at = np.int64(places[i])
+        found[i] = np.int64(words[at - 1]) - 1
+        for reference in _references(words, at):
+            found[i] += 1 + np.int64(words[np.int64(words[at + reference]) >> 1])
+    return found
+
+
+@jit
+def _enter(places: Array, words: Array, interfaces: Array, to: Array, books: Array) -> None:
+    """Copy the checks at `places` of `words` to the places `to` of `books`, and their operand lists behind each."""
+    for i in range(len(places)):
+        at, start = places[i], to[i]
+        end = start + np.int64(words[at - 1]) - 1
+        books[start:end] = words[at : at + end - start]
+        books[start] = interfaces[i]
+        for reference in _references(words, at):
+            listed = np.int64(words[at + reference])
+            first = listed >> 1
+            n = 1 + np.int64(words[first])
+            books[end : end + n] = words[first : first + n]
+            books[start + reference] = end << 1 | listed & 1
+            end += n
 
 
 def checks_of(table: Table, rows: FilterRows, filters: Array) -> tuple[Array, Array]:

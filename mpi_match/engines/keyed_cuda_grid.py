@@ -12,7 +12,7 @@ from mpi_match.arrays import Array
 from mpi_match.engines._cuda import DeviceArray, Gpu, PinnedBuffer
 from mpi_match.engines.keyed_answers import BLOCK
 from mpi_match.engines.keyed_grid import BLOCK_WORDS, SLOT_WORDS, n_blocks
-from mpi_match.engines.keyed_grid_kernel import enter_kernel, mark_kernel, note_kernel, step_kernel
+from mpi_match.engines.keyed_grid_kernel import enter_kernel, mark_kernel, note_kernel, put_kernel, step_kernel
 from mpi_match.engines.keyed_live import Effects, Residents
 from mpi_match.engines.keyed_order import copy
 
@@ -30,6 +30,7 @@ class GridOnGpu:
         self._lists = lists.viewed(np.uint32)
         self._words_of_list = lists.dtype.itemsize // 4
         self._staging, self._steps, self._marks = PinnedBuffer(np.uint64), gpu.buffer(np.uint64), gpu.buffer(np.int64)
+        self._written, self._values = gpu.buffer(np.int64), gpu.buffer(np.uint32)
         self._stripes = gpu.upload(residents.stripes)
         n_slots, n_words = residents.n_slots, residents.n_words
         self._words = gpu.upload(residents.words[: _with_spare(n_words) if live else n_words])
@@ -98,8 +99,14 @@ class GridOnGpu:
 
     def _send(self, effects: Effects) -> None:
         residents, stream = self._residents, self._stream
-        for first, end in effects.words:
-            stream.copy_in(self._words.part(first, end), residents.words[first:end])
+        if effects.words:
+            written = np.concatenate(effects.words)
+            n, n_each = len(written) * self._words_of_list, self._words_of_list
+            where, values = self._written.array(len(written)), self._values.array(n)
+            stream.copy_in(where, written)
+            stream.copy_in(values, residents.words[written].view(np.uint32))
+            into = self._words.viewed(np.uint32)
+            put_kernel.bind((-(-n // BLOCK),), BLOCK, [where, values, into, n, n_each])(stream)
         for anchor in effects.anchors:
             stream.copy_in(self._stripes.part(anchor, anchor + 1), residents.stripes[anchor : anchor + 1])
         if effects.marks:

@@ -67,6 +67,17 @@ def mark_kernel(marks: Any, words: Any, n: Any) -> None:
         words[marks[number]] = 1
 
 
+@kernel("void(int64[::1], uint32[::1], uint32[::1], int64, int64)")
+def put_kernel(where: Any, values: Any, words: Any, n: Any, n_each: Any) -> None:
+    """Write `values` u32[n] to `words` u32, whose items, of `n_each` words, stand at `where` i64[n / n_each].
+
+    Launch: one thread per word.
+    """
+    number = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    if number < n:
+        words[where[number // n_each] * n_each + number % n_each] = values[number]
+
+
 @kernel("void(uint64[::1], uint32[::1], int64)")
 def note_kernel(steps: Any, last: Any, n: Any) -> None:
     """Note at each slot the last of the changes `steps` u64[n, 6] that is about it.

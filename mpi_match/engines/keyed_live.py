@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mpi_match.arrays import Array, places_in, with_room
-from mpi_match.changes import Change, Changes
+from mpi_match.arrays import Array, places_in, take_ranges, with_room
+from mpi_match.changes import Change, Changes, runs
 from mpi_match.engines import EngineError
 from mpi_match.engines.kernel_cache import jit
 from mpi_match.engines.keyed_anchors import Anchors
@@ -55,13 +55,13 @@ class Effects:
 
     marks    i64      words of the trie's lists that become 1
     steps    u64[n, 6] of the grid, see `keyed_grid.steps_of`; a slot that only moves KEEPs its key
-    words    runs of the grid's words that were written: (first, end)
+    words    i64      words of the grid that were written
     anchors  features that became anchors
     """
 
     steps: Array
     marks: list[Array] = field(default_factory=list)
-    words: list[tuple[int, int]] = field(default_factory=list)
+    words: list[Array] = field(default_factory=list)
     anchors: list[int] = field(default_factory=list)
 
 
@@ -138,17 +138,20 @@ class Residents:
         effects = Effects(self._moves(changes.target[only_moves], changes.area[only_moves]))
         added = None if changes.added is None else self._added_by(changes.added)
         steps = [effects.steps]
-        for i in np.flatnonzero(~only_moves).tolist():
-            kind, target = int(changes.kind[i]), int(changes.target[i])
+        others = np.flatnonzero(~only_moves)
+        for kind, run in runs(changes.kind[others]):
+            at = others[run]
+            target = changes.target[at]
             if kind == Change.MOVE:
-                steps.append(self._spelled_out(self._moves(changes.target[i : i + 1], changes.area[i : i + 1])))
-            elif kind == Change.ADD:
-                if added is None:
-                    raise EngineError(f"filter {target} is added, but the changes hold no filters")
-                steps.append(self._add(target, int(changes.row[i]), int(changes.interface[i]), added, effects))
+                steps.append(self._spelled_out(self._moves(target, changes.area[at])))
+            elif kind == Change.REMOVE:
+                steps.append(self._remove(target.tolist(), effects))
+            elif kind == Change.REMOVE_INTERFACE:
+                steps += [self._remove(self._filters_of(interface), effects) for interface in target.tolist()]
+            elif added is None:
+                raise EngineError(f"filter {target[0]} is added, but the changes hold no filters")
             else:
-                leaving = [target] if kind == Change.REMOVE else self._filters_of(target)
-                steps.append(self._remove(leaving, effects))
+                steps.append(self._add(target, changes.row[at], changes.interface[at], added, effects))
         effects.steps = np.concatenate(steps)
         return effects
 
@@ -198,28 +201,28 @@ class Residents:
             [anchor for effects in waiting for anchor in effects.anchors],
         )
 
-    def _add(self, filter_id: int, row: int, interface: int, added: Added, effects: Effects) -> Array:
-        if self._there[filter_id]:
-            raise EngineError(f"filter {filter_id} is added, but is there already")
-        slot = self._take_slot()
-        checks = added.checks(row, interface)
-        size = (len(checks) - 1).bit_length()
-        place = self._take_words(size)
-        self.words[place : place + len(checks)] = checks
-        added.relocate(self.words[place : place + len(checks)], place)
-        effects.words.append((place, place + len(checks)))
-        anchor = int(added.keys[row] & LOW)
-        if not self.stripes[anchor]:
-            self.stripes[anchor] = 1
-            effects.anchors.append(anchor)
-        area = added.areas[row : row + 1]
-        _note_levels(area, self.levels)
-        self._place[slot], self._key[slot] = place, added.keys[row]
-        self._filter[slot], self._size[slot] = filter_id, size
-        self._slot_after[filter_id], self._interface[filter_id], self._there[filter_id] = slot + 1, interface, True
-        self._added.setdefault(interface, set()).add(filter_id)
-        at = np.array([slot])
-        return steps_of(at, self._key[at], area, self._place[at], self._filter[at])
+    def _add(self, target: Array, row: Array, interface: Array, added: Added, effects: Effects) -> Array:
+        """Enter the filters of some rows of `added`; the steps."""
+        for filter_id, its_interface in zip(target.tolist(), interface.tolist(), strict=True):
+            if self._there[filter_id]:
+                raise EngineError(f"filter {filter_id} is added, but is there already")
+            self._there[filter_id] = True
+            self._added.setdefault(its_interface, set()).add(filter_id)
+        lengths = added.lengths[row]
+        sizes = np.ceil(np.log2(lengths)).astype(np.int64)
+        slots = np.array([self._take_slot() for _ in range(len(row))])
+        places = np.array([self._take_words(size) for size in sizes.tolist()])
+        added.enter(row, interface, places, self.words)
+        effects.words.append(take_ranges(places, lengths))
+        keys, areas = added.keys[row], added.areas[row]
+        anchors = (keys & LOW).astype(np.int64)
+        new = np.unique(anchors[self.stripes[anchors] == 0])
+        self.stripes[new] = 1
+        effects.anchors += new.tolist()
+        _note_levels(areas, self.levels)
+        self._place[slots], self._key[slots], self._filter[slots], self._size[slots] = places, keys, target, sizes
+        self._slot_after[target], self._interface[target] = slots + 1, interface
+        return steps_of(slots, keys, areas, places, target)
 
     def _remove(self, filters: list[int], effects: Effects) -> Array:
         slots = [slot for slot in (self._leave(filter_id, effects) for filter_id in filters) if slot >= 0]

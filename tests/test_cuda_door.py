@@ -297,7 +297,7 @@ def test_kernels_of_keyed_compile(kernel: _cuda.Kernel) -> None:
         *(keyed_grid_kernel.mark_kernel, keyed_grid_kernel.put_kernel, keyed_grid_kernel.note_kernel),
         *(keyed_grid_kernel.step_kernel, keyed_grid_kernel.enter_kernel),
     ],
-    ids=["8 u32 masks", "64 u64 lists", "8 u32 filters", "mark", "note", "step", "enter"],
+    ids=["8 u32 masks", "64 u64 lists", "8 u32 filters", "mark", "put", "note", "step", "enter"],
 )
 def test_kernels_of_the_grid_compile(kernel: _cuda.Kernel) -> None:
     """Where they fuse, a factor is a power of two; the distance itself is not fused."""

@@ -186,14 +186,15 @@ class Rows:
     def __init__(self, stream: Stream, array: DeviceArray, width: int, n_under_way: int) -> None:
         self._stream, self._array, self._width = stream, array, width
         self._places, self._next = pinned(n_under_way * width, array.dtype).reshape(n_under_way, width), 0
-        self._row_bytes = width * array.dtype.itemsize
+        self._n_places, self._row_bytes = n_under_way, width * array.dtype.itemsize
         if not simulated:
-            self._from, self._handle = address_of(self._places), driver.CUstream(stream.handle)
+            self._from, self._to, self._handle = address_of(self._places), array.pointer, driver.CUstream(stream.handle)
+            self._copy = driver.cuMemcpyHtoDAsync
 
     def put(self, row: int, values: Array) -> None:
         """Overwrite a row, behind all work given to the stream so far; `values` may be changed at once."""
         place = self._next
-        if place == len(self._places):
+        if place == self._n_places:
             self._stream.synchronize()
             place = 0
         self._next = place + 1
@@ -202,8 +203,8 @@ class Rows:
             self._array.memory[row * self._width : (row + 1) * self._width] = values
             return
         n = self._row_bytes
-        (error,) = driver.cuMemcpyHtoDAsync(self._array.pointer + row * n, self._from + place * n, n, self._handle)
-        if error != 0:
+        (error,) = self._copy(self._to + row * n, self._from + place * n, n, self._handle)
+        if error:
             raise RuntimeError(f"copy of {n} bytes to row {row}: {error!r}")
 
 

@@ -40,6 +40,7 @@ GROWTH = 8
 SMALL = 4096
 """... and has more filters than this."""
 _GONE = -1
+_MOVE = int(Change.MOVE)  # NumPy takes four microseconds to compare an item with an enum
 
 
 class Stand(NamedTuple):
@@ -69,10 +70,12 @@ class Books:
 
     def update(self, changes: Changes) -> bool:
         """Let changes take effect, in order.  Are the shelves others now, or the bounds of ids?"""
-        if len(changes) == 1 and changes.kind.item(0) == Change.MOVE:  # NumPy takes 4 us to compare its own with an enum
-            number = self._where.item(changes.target.item(0))
-            at = 0 if len(self.shelves) == 1 else int(np.searchsorted(self._first, number, side="right")) - 1
-            self.shelves[at].move_one(number - int(self._first[at]), changes.area[0])
+        if changes.kind.size == 1 and changes.kind.item(0) == _MOVE:  # one move: some microseconds, so each counts
+            number, shelf = self._where.item(changes.target.item(0)), self.shelves[0]
+            if number >= shelf.n_filters:
+                at = int(np.searchsorted(self._first, number, side="right")) - 1
+                number, shelf = number - int(self._first[at]), self.shelves[at]
+            shelf.circles.put(number, changes.area)
             return False
         bounds = self.n_filters, self.n_interfaces
         self.n_filters, self.n_interfaces = changes.n_filters, changes.n_interfaces

@@ -70,7 +70,8 @@ class Shelf:
     """The filters of a table on the GPU.
 
     `table` has the interface of each of its filters, whatever its labels say, and the areas that they began with; `ids` are
-    those of the filters.  `runs_log`: counts are so narrow that 2^n of them fit a word.
+    those of the filters.  `runs_log`: counts are so narrow that 2^n of them fit a word.  `circles.put(filter, circle)` moves
+    one: the constant-time update of the paper.
     """
 
     def __init__(self, gpu: Gpu, stream: Stream, table: Table, ids: Array) -> None:
@@ -83,7 +84,7 @@ class Shelf:
         self._filters, self._areas = gpu.upload(filters), gpu.upload(areas)
         self._rows, self._words = gpu.upload(base.rows), gpu.upload(base.words)
         self._gpu, self._stream = gpu, stream
-        self._circles = Rows(stream, self._areas, 3, MOVES_UNDER_WAY)
+        self.circles = Rows(stream, self._areas, 3, MOVES_UNDER_WAY)
         self._stamps: DeviceArray | None = None
         self._next_stamp = 1
         self._moves = [(PinnedBuffer(dtype), gpu.buffer(dtype)) for dtype in (np.uint32, np.float64)]
@@ -133,11 +134,7 @@ class Shelf:
             self._move_many(filters, circles)
             return
         for filter_id, circle in zip(filters.tolist(), circles, strict=True):
-            self.move_one(filter_id, circle)
-
-    def move_one(self, filter_id: int, circle: Array) -> None:
-        """Let a filter have a new circle f64[3]: the constant-time update of the paper."""
-        self._circles.put(filter_id, circle)
+            self.circles.put(filter_id, circle)
 
     def _move_many(self, filters: Array, circles: Array) -> None:
         if self._stamps is None:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
 from mpi_match.arrays import Array
-from mpi_match.engines.kernel_cache import parallel_jit
+from mpi_match.engines.kernel_cache import jit
 from mpi_match.engines.keyed_grid import LOW, MAX_STRIPES, N_GROUPS, group_of, name_bit, occupancy
+from mpi_match.engines.keyed_order import in_stretches, stretch_of
 from mpi_match.engines.keyed_rows import KIND, LO, NAME, FilterRows, feature_of
 
 ENTRIES_PER_STRIPE = 4
@@ -37,7 +37,8 @@ class Anchors:
     def keys_of(self, filters: Array, rows: FilterRows, *, groups: bool) -> Array:
         """u64: the keys of some filters of `rows`, whose anchors may be groups or not."""
         keys = np.empty(len(filters), np.uint64)
-        _fill_keys(filters, rows.offsets, rows.records, rows.first_feature, self.weight, self.width, groups, keys)
+        of_rows = rows.offsets, rows.records, rows.first_feature
+        in_stretches(len(filters), _fill_keys, filters, *of_rows, self.weight, self.width, groups, keys)
         return keys
 
     def are_groups(self, keys: Array) -> bool:
@@ -60,8 +61,10 @@ class Anchors:
         return stripes
 
 
-@parallel_jit
+@jit
 def _fill_keys(
+    stretch: int,
+    n_stretches: int,
     filters: Array,
     offsets: Array,
     records: Array,
@@ -76,7 +79,7 @@ def _fill_keys(
     That is its feature of least weight or, if `groups` may be anchors, the three of its names of least weight, where an
     event of `width` attributes has those half as often.
     """
-    for i in numba.prange(len(filters)):
+    for i in stretch_of(len(filters), stretch, n_stretches):
         rarest, names = np.int64(len(weight)), np.uint64(0)
         a, b, c = np.int64(-1), np.int64(-1), np.int64(-1)  # those names, the rarest first
         for row in range(offsets[filters[i]], offsets[filters[i] + 1]):

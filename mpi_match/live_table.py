@@ -5,8 +5,9 @@
     changes = live.apply(rows, refused)       `rows.ChangeRow`s: done, or refused with the reason
     engine.update(changes)
 
-Three things are kept: the table as it was, never touched; the `register` of who is there; and the filters that came since,
-as objects.  From these follow all filters there are now (`filters`, what the naive matcher judges by) and the changes from
+Three things are kept: the table as it was, never touched; the `register` of who is there; and the filters that came since.
+Those are kept as bytes, because millions of objects would have Python's garbage collector stop everything for half a second
+now and then.  From these follow all filters there are now (`filters`, what the naive matcher judges by) and the changes from
 the table to now, in one go (`since`), however many there were between.
 
 An added filter may ask for what the vocabulary has no operand for.  Then codes mean something else from here on
@@ -22,6 +23,7 @@ for ever.
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -32,7 +34,7 @@ from mpi_match.changes import Change, Changes
 from mpi_match.constraints import FILTER_ID
 from mpi_match.draft import Draft
 from mpi_match.filter_columns import INTERFACE_ID
-from mpi_match.model import Area, Filter, ModelError
+from mpi_match.model import Area, Constraint, Filter, ModelError, Op, Type
 from mpi_match.recoding import join
 from mpi_match.register import Register, Step
 from mpi_match.rows import ChangeRow
@@ -58,7 +60,7 @@ class LiveTable:
         self._origin = table
         self._expected = list(expected)
         self.register = Register(table, reuse=reuse_ids)
-        self._came: list[Filter | None] = [None] * table.n_filters  # by id: a filter that is not the table's
+        self._came: list[bytes | None] = [None] * table.n_filters  # by id: a filter that is not the table's, `_packed`
         # of the table's filters: where those are that have areas, as arrays, because in the end all may have moved
         self._area = np.full((table.n_filters if table.has_areas else 0, 3), np.nan)
         self._area[table.area_filter] = table.filters.area
@@ -94,13 +96,13 @@ class LiveTable:
             case Change.MOVE:
                 came = self._came[step.target]
                 if came is not None:
-                    self._came[step.target] = came._replace(area=step.area)
+                    self._came[step.target] = _packed(_unpacked(came)._replace(area=step.area))
                 elif step.area is not None:
                     self._area[step.target], self._moved[step.target] = step.area, True
             case Change.ADD:
                 if step.target == len(self._came):
                     self._came.append(None)
-                self._came[step.target] = step.filter
+                self._came[step.target] = None if step.filter is None else _packed(step.filter)
             case Change.REMOVE:
                 self._remove(step.target)
             case Change.REMOVE_INTERFACE:
@@ -127,7 +129,7 @@ class LiveTable:
 
     def _those_that_came(self) -> Iterator[tuple[int, Filter]]:
         """The filters that are not the table's, with their ids; ids ascend."""
-        return ((filter_id, item) for filter_id, item in enumerate(self._came) if item is not None)
+        return ((filter_id, _unpacked(came)) for filter_id, came in enumerate(self._came) if came is not None)
 
     def _renew_vocabulary(self) -> None:
         needed = Table.from_draft_in_order(Draft.of([*self._expected, *(item for _, item in self._those_that_came())]))
@@ -148,8 +150,8 @@ class LiveTable:
         """A filter as it is now; None where there is none with this id."""
         if filter_id >= len(self._came):
             return None
-        if self._came[filter_id] is not None:
-            return self._came[filter_id]
+        if (came := self._came[filter_id]) is not None:
+            return _unpacked(came)
         if filter_id >= self._origin.n_filters or self._gone[filter_id]:
             return None
         item = self._origin.filter(filter_id)
@@ -187,3 +189,16 @@ def columns_of(steps: Sequence[Step]) -> tuple[Array, Array, Array, Array]:
         np.array(moves, np.float64).reshape(-1, 3),
         np.array([step.interface for step in steps if step.kind is Change.ADD], INTERFACE_ID),
     )
+
+
+def _packed(item: Filter) -> bytes:
+    """A filter as bytes, for this process."""
+    constraints = [(c.name, int(c.type), int(c.op), c.operand) for c in item.constraints]
+    return marshal.dumps((item.interface, constraints, item.area and tuple(item.area), item.id))
+
+
+def _unpacked(packed: bytes) -> Filter:
+    """The filter that `_packed` made them of."""
+    interface, constraints, area, name = marshal.loads(packed)
+    found = tuple(Constraint(of, Type(type_), Op(op), operand) for of, type_, op, operand in constraints)
+    return Filter(interface, found, area and Area(*area), name)

@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mpi_match.chains import Chains
 from mpi_match.changes import Change
 from mpi_match.model import Area, Filter, ModelError
 from mpi_match.parted_dict import PartedDict
@@ -66,12 +67,12 @@ class Register:
             self._interface_ids.of(label)[label] = i
         self._n_there = array("q", np.bincount(filters.interface, minlength=table.n_interfaces).tolist())
         self._first = np.searchsorted(filters.interface, np.arange(table.n_interfaces + 1))  # the table's own filters
-        self._joined: list[set[int] | None] = [None] * table.n_interfaces  # filters that came later, of each interface
+        self._joined = Chains(table.n_interfaces, table.n_filters)  # interface -> filters that came later
         self._there = bytearray(b"\1") * table.n_filters
         self._has_area = bytearray(table.n_filters)
         self._interface = array("I", filters.interface.tolist())
         self._name: list[str | None] = [None] * table.n_filters  # the id of each filter, where it has one
-        self._named = PartedDict[list[int]]()  # id -> filters
+        self._named = PartedDict[int | tuple[int, ...]]()  # id -> its filter, or several
         self._free_filters: list[int] = []
         self._free_interfaces: dict[int, None] = {}  # a set that keeps its order
         for filter_id in filters.area_filter.tolist():
@@ -100,8 +101,8 @@ class Register:
         own: Iterable[int] = ()
         if interface + 1 < len(self._first):
             first, last = int(self._first[interface]), int(self._first[interface + 1])
-            own = (f for f in range(first, last) if self._there[f] and self._interface[f] == interface)
-        return sorted({*own, *(self._joined[interface] or ())})
+            own = (f for f in range(first, last) if self._there[f] and f not in self._joined)
+        return sorted([*own, *self._joined.of(interface)])
 
     def apply(self, row: ChangeRow) -> list[Step]:
         """What a row does, in order.  Raises ModelError when it cannot be done; nothing is done then."""
@@ -114,13 +115,13 @@ class Register:
                 return [Step(Change.REMOVE, filter_id) for filter_id in self._remove(self._find(row.target))]
         return self._remove_interface(row.target)
 
-    def _find(self, name: str) -> list[int]:
+    def _find(self, name: str) -> tuple[int, ...]:
         found = self._named.of(name).get(name)
         if found is None:
             raise ModelError(f"no filter has the id {name!r}")
-        return found
+        return found if isinstance(found, tuple) else (found,)
 
-    def _movable(self, name: str) -> list[int]:
+    def _movable(self, name: str) -> tuple[int, ...]:
         found = self._find(name)
         if not all(self._has_area[filter_id] for filter_id in found):
             raise ModelError(f"the filter with the id {name!r} has no area that could move")
@@ -148,21 +149,20 @@ class Register:
             self._has_area.append(0)
             self._interface.append(0)
             self._name.append(None)
+            self._joined.have(self.n_interfaces, self.n_filters)
         self._there[filter_id] = 1
         self._has_area[filter_id] = item.area is not None
         self._interface[filter_id] = interface
         self._n_there[interface] += 1
-        joined = self._joined[interface]
-        if joined is None:
-            joined = self._joined[interface] = set()
-        joined.add(filter_id)
+        self._joined.add(interface, filter_id)
         if item.id is not None:
             self._give_name(filter_id, item.id)
         return filter_id
 
     def _give_name(self, filter_id: int, name: str) -> None:
         self._name[filter_id] = name
-        self._named.of(name).setdefault(name, []).append(filter_id)
+        names = self._named.of(name)
+        names[name] = filter_id if name not in names else (*self._find(name), filter_id)
 
     def _interface_id(self, label: str) -> int:
         found = self._interface_ids.of(label).get(label)
@@ -175,30 +175,27 @@ class Register:
                 found = len(self.labels)
                 self.labels.append(label)
                 self._n_there.append(0)
-                self._joined.append(None)
+                self._joined.have(self.n_interfaces, self.n_filters)
             self._interface_ids.of(label)[label] = found
         elif self._reuse and not self._n_there[found]:
             self._free_interfaces.pop(found)
         return found
 
-    def _remove(self, found: list[int]) -> list[int]:
-        gone = list(found)
+    def _remove(self, gone: Sequence[int]) -> Sequence[int]:
         for filter_id in gone:
             interface = self._interface[filter_id]
             self._there[filter_id] = 0
             self._n_there[interface] -= 1
-            joined = self._joined[interface]
-            if joined is not None:
-                joined.discard(filter_id)
-                if not joined:
-                    self._joined[interface] = None
+            if filter_id in self._joined:
+                self._joined.remove(interface, filter_id)
             name = self._name[filter_id]
             if name is not None:
                 self._name[filter_id] = None
-                named = self._named.of(name)
-                named[name].remove(filter_id)
-                if not named[name]:
-                    del named[name]
+                left, names = tuple(each for each in self._find(name) if each != filter_id), self._named.of(name)
+                if left:
+                    names[name] = left
+                else:
+                    del names[name]
             if self._reuse:
                 self._free_filters.append(filter_id)
                 if not self._n_there[interface]:

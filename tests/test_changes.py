@@ -408,7 +408,7 @@ def test_ids_are_given_again_and_memory_is_bounded(table: Table) -> None:
     assert live.vocabulary is table.vocabulary
     register = live.register
     assert [sum(map(len, names._parts)) for names in (register._named, register._interface_ids)] == [2, 3]
-    assert not any(register._joined)
+    assert not any(list(register._joined.of(interface)) for interface in range(3))
     assert live._came == [None] * 4
 
 

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mpi_match.arrays import Array, places_in, take_ranges, with_room
+from mpi_match.chains import Chains
 from mpi_match.changes import Change, Changes, runs
 from mpi_match.engines import EngineError
 from mpi_match.engines.kernel_cache import jit
@@ -117,7 +118,7 @@ class Residents:
         self._entries = index.entries(table.n_filters)
         self._of_interface = table.filters.interface  # ascending: the filters of an interface in the table are a range
         self._interface, self._there = table.filters.interface, np.ones(table.n_filters, bool)
-        self._added: dict[int, set[int]] = {}
+        self._added = Chains(table.n_interfaces, table.n_filters)  # interface -> filters that came later
         self._free_slots: list[int] = []
         self._free_words: dict[int, list[int]] = {}
         self.n_words = max(len(self.words), 1)  # place 0 is nowhere
@@ -134,6 +135,7 @@ class Residents:
             self._have_filters(self._n_filters)
         if not np.count_nonzero(changes.kind):  # all are moves; `any` takes four times as long for one
             return Effects(self._moves(changes.target, changes.area))
+        self._added.have(changes.n_interfaces, self._n_filters)
         only_moves = self._only_move(changes)
         effects = Effects(self._moves(changes.target[only_moves], changes.area[only_moves]))
         added = None if changes.added is None else self._added_by(changes.added)
@@ -207,7 +209,7 @@ class Residents:
             if self._there[filter_id]:
                 raise EngineError(f"filter {filter_id} is added, but is there already")
             self._there[filter_id] = True
-            self._added.setdefault(its_interface, set()).add(filter_id)
+            self._added.add(its_interface, filter_id)
         lengths = added.lengths[row]
         sizes = np.ceil(np.log2(lengths)).astype(np.int64)
         slots = np.array([self._take_slot() for _ in range(len(row))])
@@ -234,11 +236,8 @@ class Residents:
         if filter_id >= len(self._there) or not self._there[filter_id]:
             raise EngineError(f"filter {filter_id} is removed, but is not there")
         self._there[filter_id] = False
-        interface = int(self._interface[filter_id])
-        if filter_id in self._added.get(interface, ()):
-            self._added[interface].discard(filter_id)
-            if not self._added[interface]:
-                del self._added[interface]
+        if filter_id in self._added:
+            self._added.remove(int(self._interface[filter_id]), filter_id)
         slot = int(self._slot_after[filter_id]) - 1
         if slot < 0:
             offsets, words = self._entries
@@ -254,7 +253,7 @@ class Residents:
         """The filters of an interface that are there."""
         first, end = places_in(self._of_interface, (interface, interface + 1)).tolist()
         there = self._there[first:end] & (self._interface[first:end] == interface)
-        return sorted({*(np.flatnonzero(there) + first).tolist(), *self._added.get(interface, ())})
+        return sorted({*(np.flatnonzero(there) + first).tolist(), *self._added.of(interface)})
 
     def _take_slot(self) -> int:
         if self._free_slots:

@@ -39,7 +39,20 @@ DATA = {
         "event_table",
         "filter_columns",
     ),
-    *("events", "journal_file", "live_table", "matches", "model", "plain_rows", "program", "recoding", "register", "rows"),
+    *(
+        "chains",
+        "events",
+        "journal_file",
+        "live_table",
+        "matches",
+        "model",
+        "parted_dict",
+        "plain_rows",
+        "program",
+        "recoding",
+        "register",
+        "rows",
+    ),
     *("large_table", "run_manifest", "standing", "storage", "strings", "table", "table_arrays", "table_check", "vocabulary"),
 }
 MAY_IMPORT = {

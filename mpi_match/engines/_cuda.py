@@ -233,8 +233,9 @@ class Launch:
         x, y, z = (*grid, 1, 1)[:3]
         self._grid = (x, y, z)
         if not simulated:
-            function, parameters = self._kernel._handle(), self._pointers.ctypes.data
-            self._call = lambda stream: driver.cuLaunchKernel(function, x, y, z, self._block, 1, 1, 0, stream, parameters, 0)
+            # no function that refers to `self`: only the garbage collector would find a launch that refers to itself
+            self._parameters = self._pointers.ctypes.data
+            self._call = partial(driver.cuLaunchKernel, self._kernel._handle(), x, y, z, self._block, 1, 1, 0)
 
     def set(self, index: int, value: int) -> None:
         """Change the integer argument `index`."""
@@ -252,7 +253,7 @@ class Launch:
                 *(FakeCUDAArray(a.memory) if isinstance(a, DeviceArray) else a for a in self._args)
             )
             return
-        (error,) = self._call(stream.handle)
+        (error,) = self._call(stream.handle, self._parameters, 0)
         if error != 0:
             raise RuntimeError(f"launch of {self._kernel.name} with grid {self._grid} and block {self._block}: {error!r}")
 

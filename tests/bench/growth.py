@@ -1,6 +1,6 @@
 """Filters come to a live table until its engine has to grow: how long matching stands still meanwhile.
 
-    python tests/bench/growth.py [--engine keyed_cuda] [--scenario clcb] [--filters 2500000] [--more 0.25] [--at-once 100]
+    python tests/bench/growth.py [--engine keyed_cuda] [--scenario clcb] [--filters 2500000] [--more 0.5] [--at-once 100]
                                  [--bound MS] [-o records.jsonl]
 
 Filters like those of the table, at random places, are added so many at once, until there are more by the share `--more`;
@@ -100,7 +100,7 @@ def main() -> None:
     parser.add_argument("--engine", default="keyed", help="one that takes changes")
     parser.add_argument("--scenario", default="clcb", choices=sorted(n for n, s in SCENARIOS.items() if s.area))
     parser.add_argument("--filters", type=int, default=2_500_000)
-    parser.add_argument("--more", type=float, default=0.25, help="filters that come, as a share of those that are there")
+    parser.add_argument("--more", type=float, default=0.5, help="filters that come, as a share of those that are there")
     parser.add_argument("--at-once", type=int, default=100)
     parser.add_argument("--bound", type=float, help="milliseconds that no update and no event may take")
     parser.add_argument("-o", "--output", type=Path)

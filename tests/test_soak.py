@@ -9,7 +9,9 @@ from itertools import count
 import numpy as np
 import pytest
 from bench import soak
-from bench.soak import MIB, Crowd, Soak, flatness
+from bench.crowd import Crowd, identified
+from bench.live_judge import JUDGED
+from bench.soak import MIB, Soak, flatness
 
 from mpi_match.changes import Change
 from mpi_match.live_table import Refusal
@@ -34,7 +36,7 @@ def test_a_short_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert record["flat"]
     assert counts["rows"] * 201 == counts["events"] * 20 > 0  # in each round 200 events, and one alone
     assert all(counts[kind.name.lower()] > 0 for kind in Change)
-    assert record["checked"]["naive"] >= 2 * soak.JUDGED
+    assert record["checked"]["naive"] >= 2 * JUDGED
     assert record["checked"]["answers"] > 0
     assert all(worst["max"] >= worst["p99"] >= worst["p50"] > 0 for worst in record["pauses_ms"].values())
     assert max(record["over_time"]["filter_ids"]) <= 500  # given again, however many new ids there were
@@ -77,7 +79,7 @@ def test_a_refusal_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_about_half_of_the_guests_are_away_in_the_end() -> None:
-    table = soak.identified(Table.from_draft(CROWDED.draft()))
+    table = identified(Table.from_draft(CROWDED.draft()))
     crowd = Crowd(table, CROWDED, 0)
     assert crowd.n_there == 600
     rows = list(crowd.rows(20_000))

@@ -11,12 +11,13 @@
 #   one-event    one event at a time to a worker and back                                    1
 #   hard         250 answers an event, by master and by the workers                          2
 #   areas        an R*-tree on the CPU beside clcb, keyed and keyed_cuda                     4
-#   soak         changes without end at 2.5 M filters: memory and pauses                     5
+#   soak         changes without end at 2.5 M filters, and filters that come: memory, pauses 14
 #   scaling      1, 2, 4, ... workers, a GPU each, as many as there are                      2 for each number
 #
 # Needs an environment with the project and MPI (`make env`); MPIRUN_FLAGS are for mpirun.  Times are those of an H200 with 16
 # cores.  DIRECTORY gets a file of records for each stage and the workloads, which are used again.  A stage that fails is
-# said at the end, and the others are done.  `results_rows.py DIRECTORY/*.jsonl` makes the README's rows.
+# said at the end, and the others are done.  With a DIRECTORY under /dev/shm `scaling` is that of GPUs and not of a disk.
+# `results_rows.py DIRECTORY/*.jsonl` makes the README's rows.
 set -uo pipefail
 
 if (($# == 0)); then
@@ -104,7 +105,9 @@ stage_areas() {
 }
 
 stage_soak() {
-    try "$python" "$here/soak.py" --engine keyed_cuda --scenario clcb --filters 2500000 --minutes 4 -o "$to/soak.jsonl"
+    try "$python" "$here/soak.py" --engine keyed_cuda --scenario clcb --filters 2500000 --batch-events 2500 --minutes 10 \
+        -o "$to/soak.jsonl"
+    try "$python" "$here/growth.py" --engine keyed_cuda -o "$to/growth.jsonl"
 }
 
 stage_scaling() {
@@ -115,7 +118,7 @@ stage_scaling() {
     done
     make_workloads ccm:$((8 * million))
     for feed in shared file master; do
-        run scaling ccm $((8 * million)) --times 24 --workers $all --feed $feed --results local --batch $million \
+        run scaling ccm $((8 * million)) --times 96 --workers $all --feed $feed --results local --batch $million \
             --repetitions 2 --sample 10
     done
     try "$python" -m mpi_match bench ccm --scaling $all --events $((16 * million)) --batch 262144 --feed shared --results local \

@@ -11,7 +11,7 @@ after every such update an event is matched.  One JSON line:
     worst                 the five longest updates: after how many filters had come, and milliseconds
     filter_us             an added filter, by all updates together
 
-Half way and in the end answers are judged by the naive matcher (see `soak`).  With `--bound`, the bench fails when an update
+Half way and in the end answers are judged (`live_judge`).  With `--bound`, the bench fails when an update
 or an event took longer.
 """
 
@@ -29,8 +29,10 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+from bench.crowd import identified
 from bench.end_to_end import keep
-from bench.soak import identified, judge, spread
+from bench.live_judge import judge
+from bench.soak import spread
 
 from mpi_match.changes import Change
 from mpi_match.engines import open_engine

@@ -5,20 +5,12 @@
 
 Round after round, a batch of events is matched, then as many changes as `--changes` says, a share of the batch's events, are
 entered into a `LiveTable` and told to the engine in one call, and one event is matched alone, as one would that came just
-then.  A tenth of all interfaces are guests:
+then.  What changes is the `crowd`.
 
-    90 %   a filter, of a guest or not, moves to a place drawn like the first
-     8 %   a filter of a guest leaves, or one that left comes back, with a new id, to a guest that is there
-     2 %   a guest leaves with all its filters, or one that left comes back; every second time with a label never seen before
+Now and then a sample of events, those with answers first, is judged (`live_judge`).  The clock of the soak stands still
+meanwhile; it starts after some rounds in which everything is compiled.  The arrays that the judge takes are larger than all
+changes: what it gave back goes back to the system (`malloc_trim`), else some tens of MiB stay after one sample or another.
 
-Whether one comes or goes is drawn in proportion to how many are there and away, so about half of them always are; but ids
-and labels are new ones without end, which is what a leak feeds on.  No change may be refused.
-
-Now and then a sample of events, those with answers first, is judged by `model.covers` on the filters that are there then:
-on those without an area or with one near an event, and on some drawn at random; the others are too far away by any
-arithmetic.  The clock of the soak stands still meanwhile; it starts after some rounds in which everything is compiled.
-The arrays that the judge takes are larger than all changes: what it gave back goes back to the system (`malloc_trim`), else
-some tens of MiB stay after this sample or that one, as it happens.
 Also judged is memory: resident (VmRSS) and `engine.nbytes`, both noted every few seconds.  After a warm-up, the first half,
 a straight line is fitted; if it rises by more than `--bound`, a share of what there was after the warm-up, the soak has
 failed (exit 1), as it has with a wrong answer.  The warm-up is long because dictionaries are: what leaves one keeps its
@@ -40,184 +32,36 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import numpy as np
+from bench.crowd import Crowd, identified
+from bench.live_judge import JUDGED, judge
 
 from mpi_match.arrays import Array
-from mpi_match.batch import EventBatch
 from mpi_match.changes import Change, Changes
-from mpi_match.engines import Engine, open_engine
-from mpi_match.events import Events
+from mpi_match.engines import open_engine
 from mpi_match.live_table import LiveTable, Refusal
 from mpi_match.machine import command, commit, machine, versions
-from mpi_match.model import Area, Event, Filter, covers
-from mpi_match.places import Places, radius_of
-from mpi_match.rows import ChangeRow
-from mpi_match.strings import Strings
-from mpi_match.table import FILTER_ID, Table
+from mpi_match.table import Table
 from mpi_match.workloads import SCENARIOS, Scenario
 
-GUESTS, MOVES, SINGLES = 0.1, 0.9, 0.08
-"""Interfaces that come and go, of all; changes that are moves, and that are one filter of a guest, of all."""
 WARM_UP = 0.5
 ROUNDS_BEFORE = 3
 BATCHES = 16
 """Batches of different events, which come in turn."""
-JUDGED, FILTERS_AT_ONCE = 8, 4096
-NEAR, DRAWN = 1.01, 2000
-"""An event so many radiuses from a filter's centre, along an axis, may be in its area; filters judged besides."""
 MIB = 2**20
-
-Item = TypeVar("Item")
-
-
-class Crowd:
-    """Who is there and who is away, and what they do next.
-
-    A filter's id is `CONTENT.TIMES`: what it asks for is that of filter number CONTENT of the table, and the id is new each
-    time.
-    """
-
-    def __init__(self, table: Table, scenario: Scenario, seed: int) -> None:
-        self._table, self._rng = table, np.random.default_rng(seed)
-        self._places, self._radius = Places(scenario.place_exponent), radius_of(scenario.area)
-        n_guests = max(int(GUESTS * table.n_interfaces), 1)
-        bounds = np.searchsorted(table.filters.interface, np.arange(n_guests + 1))
-        self._residents = [id_of(i) for i in range(int(bounds[-1]), table.n_filters)]
-        self._filters = {table.label(i): [id_of(f) for f in range(*bounds[i : i + 2])] for i in range(n_guests)}
-        self._here = list(self._filters)
-        self._n_here = int(bounds[-1])
-        self._away: list[int] = []
-        self._guests_away: list[tuple[str, list[int]]] = []
-        self._times = 0
-
-    @property
-    def n_there(self) -> int:
-        """Filters that are there."""
-        return len(self._residents) + self._n_here
-
-    def rows(self, n: int) -> Iterator[ChangeRow]:
-        """The next n changes, in order."""
-        areas = self._places.draw(self._rng, n).tolist()
-        for what, (x, y), draw in zip(self._rng.random(n).tolist(), areas, self._rng.random((n, 3)).tolist(), strict=True):
-            area, row = Area(x, y, self._radius), None
-            if what >= MOVES + SINGLES:
-                row = self._guest(area, *draw)
-            elif what >= MOVES:
-                row = self._single(area, *draw)
-            yield row or self._move(area, *draw)
-
-    def _move(self, area: Area, who: float, which: float, one: float) -> ChangeRow:
-        found = self._of_a_guest(which) if who < GUESTS or not self._residents else self._residents
-        return ChangeRow(Change.MOVE, found[int(one * len(found))] if found else self._residents[0], area)
-
-    def _of_a_guest(self, which: float) -> list[str]:
-        return self._filters[self._here[int(which * len(self._here))]] if self._here else []
-
-    def _single(self, area: Area, coming: float, which: float, one: float) -> ChangeRow | None:
-        """A filter of a guest leaves or comes; None where nobody is there to do it."""
-        if not self._here:
-            return None
-        label = self._here[int(which * len(self._here))]
-        if coming * (self._n_here + len(self._away)) < len(self._away):
-            item = self._filter(taken(self._away, one), label, area)
-            self._n_here += 1
-            return ChangeRow(Change.ADD, filters=(item,))
-        found = self._filters[label]
-        if not found:
-            return None
-        leaving = taken(found, one)
-        self._away.append(content_of(leaving))
-        self._n_here -= 1
-        return ChangeRow(Change.REMOVE, leaving)
-
-    def _guest(self, area: Area, coming: float, which: float, one: float) -> ChangeRow | None:
-        """A guest leaves or comes; None where the one drawn has no filter that could leave."""
-        if coming * (len(self._here) + len(self._guests_away)) < len(self._guests_away):
-            label, contents = taken(self._guests_away, which)
-            if one < 0.5:
-                label = f"guest-{self._times}"
-            self._here.append(label)
-            self._filters[label] = []
-            self._n_here += len(contents)
-            return ChangeRow(Change.ADD, filters=tuple([self._filter(content, label, area) for content in contents]))
-        label = self._here[int(which * len(self._here))]
-        if not self._filters[label]:
-            return None
-        taken(self._here, which)
-        leaving = self._filters.pop(label)
-        self._guests_away.append((label, [content_of(each) for each in leaving]))
-        self._n_here -= len(leaving)
-        return ChangeRow(Change.REMOVE_INTERFACE, label)
-
-    def _filter(self, content: int, label: str, area: Area) -> Filter:
-        self._times += 1
-        item = self._table.filter(content)._replace(interface=label, area=area, id=id_of(content, self._times))
-        self._filters[label].append(id_of(content, self._times))
-        return item
-
-
-def id_of(content: int, times: int = 0) -> str:
-    return f"{content}.{times}"
-
-
-def content_of(name: str) -> int:
-    return int(name.partition(".")[0])
-
-
-def taken(items: list[Item], which: float) -> Item:
-    """The item at this share of a list, which the last one replaces."""
-    at = int(which * len(items))
-    items[at], items[-1] = items[-1], items[at]
-    return items.pop()
-
-
-def identified(table: Table) -> Table:
-    """The table, every filter with the id of its number."""
-    names = Strings.of(id_of(i).encode() for i in range(table.n_filters))
-    return replace(table, filters=replace(table.filters, id_filter=np.arange(table.n_filters, dtype=FILTER_ID), ids=names))
 
 
 def resident() -> int:
     """Bytes of this process in memory (VmRSS)."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
-
-
-def may_match(live: LiveTable, events: list[Event], rng: np.random.Generator) -> Array:
-    """Filters that the naive matcher has to look at for some events, and a few that it need not; ascending."""
-    areas = live.areas()
-    found = np.zeros(len(areas), np.bool_)
-    found[rng.integers(0, len(areas), DRAWN)] = True
-    for event in events:
-        apart = np.abs(areas[:, :2] - (event.location or (np.nan, np.nan))).max(axis=1)
-        found |= ~(apart > NEAR * areas[:, 2])  # also where there is no area, or no place
-    return np.flatnonzero(found)
-
-
-def judge(live: LiveTable, engine: Engine, events: Events, batch: EventBatch, rng: np.random.Generator) -> int:
-    """How many answers were compared with the naive matcher's on the filters that are there.  Stops at a wrong one."""
-    few = np.argsort(engine.match(batch).counts == 0, kind="stable")[:JUDGED].tolist()
-    answers = engine.match(EventBatch.concat([batch[i : i + 1] for i in few]))
-    asked: list[tuple[Event, set[str]]] = [(events.event(i), set()) for i in few]
-    there = (live.filter(i) for i in may_match(live, [event for event, _ in asked], rng).tolist())
-    filters = (item for item in there if item is not None)
-    while chunk := list(islice(filters, FILTERS_AT_ONCE)):
-        for event, expected in asked:
-            expected.update(covers(chunk, event))
-    for at, (event, expected) in enumerate(asked):
-        found = {live.register.labels[i] for i in answers[at].tolist()}
-        if found != expected:
-            raise SystemExit(f"WRONG ANSWER: {event}: {sorted(found)[:20]}, expected {sorted(expected)[:20]}")
-    return sum(len(expected) for _, expected in asked)
 
 
 def give_back() -> None:

@@ -210,12 +210,12 @@ class Residents:
                 raise EngineError(f"filter {filter_id} is added, but is there already")
             self._there[filter_id] = True
             self._added.add(its_interface, filter_id)
-        lengths = added.lengths[row]
-        sizes = np.ceil(np.log2(lengths)).astype(np.int64)
+        n_words = added.lengths[row]
+        sizes = np.ceil(np.log2(n_words)).astype(np.int64)
         slots = np.array([self._take_slot() for _ in range(len(row))])
         places = np.array([self._take_words(size) for size in sizes.tolist()])
         added.enter(row, interface, places, self.words)
-        effects.words.append(take_ranges(places, lengths))
+        effects.words.append(take_ranges(places, n_words))
         keys, areas = added.keys[row], added.areas[row]
         anchors = (keys & LOW).astype(np.int64)
         new = np.unique(anchors[self.stripes[anchors] == 0])

@@ -10,22 +10,29 @@ stands still meanwhile; it does not look into arrays.  Numbers are kept one high
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator
+
+import numpy as np
+
+from mpi_match.arrays import with_room
 
 
 class Chains:
     """A number is in the chain of one owner at most."""
 
     def __init__(self, n_owners: int, n_numbers: int) -> None:
-        self._first, self._before, self._behind, self._is_in = array("I"), array("I"), array("I"), bytearray()
+        # as views, whose items Python has in half the time of an array's
+        self._first, self._before, self._behind = (np.zeros(0, np.uint32).data for _ in range(3))
+        self._is_in = np.zeros(0, np.uint8).data
         self.have(n_owners, n_numbers)
 
     def have(self, n_owners: int, n_numbers: int) -> None:
         """Be ready for owners and numbers below these."""
-        for chain, n in ((self._first, n_owners), (self._before, n_numbers), (self._behind, n_numbers)):
-            chain.frombytes(bytes(max(n - len(chain), 0) * chain.itemsize))
-        self._is_in += bytes(max(n_numbers - len(self._is_in), 0))
+        if n_owners > len(self._first):
+            self._first = _longer(self._first, n_owners)
+        if n_numbers > len(self._is_in):
+            self._before, self._behind = _longer(self._before, n_numbers), _longer(self._behind, n_numbers)
+            self._is_in = _longer(self._is_in, n_numbers)
 
     def __contains__(self, number: int) -> bool:
         """Is a number in any chain?"""
@@ -56,3 +63,7 @@ class Chains:
             self._before[behind - 1] = before
         else:
             self._first[owner] = before
+
+
+def _longer(view: memoryview, n: int) -> memoryview:
+    return with_room(np.asarray(view), n).data

@@ -32,6 +32,8 @@ the answer is, for every event, the set of interfaces it must be delivered to.
                      run_manifest    how the last run ended
     flat arrays      arrays          lists of lists
                      strings         byte strings
+                     chains          lists that grow and shrink, when there are millions
+                     parted_dict     a dictionary of millions
                      storage         the only door to HDF5; FORMAT.md has the files in words
     engines          engines         one interface, many ways to the same answers
     the cluster      cluster         master, workers, and who gets which batch

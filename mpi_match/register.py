@@ -149,11 +149,11 @@ class Register:
             self._has_area.append(0)
             self._interface.append(0)
             self._name.append(None)
-            self._joined.have(self.n_interfaces, self.n_filters)
         self._there[filter_id] = 1
         self._has_area[filter_id] = item.area is not None
         self._interface[filter_id] = interface
         self._n_there[interface] += 1
+        self._joined.have(self.n_interfaces, self.n_filters)
         self._joined.add(interface, filter_id)
         if item.id is not None:
             self._give_name(filter_id, item.id)
@@ -175,7 +175,6 @@ class Register:
                 found = len(self.labels)
                 self.labels.append(label)
                 self._n_there.append(0)
-                self._joined.have(self.n_interfaces, self.n_filters)
             self._interface_ids.of(label)[label] = found
         elif self._reuse and not self._n_there[found]:
             self._free_interfaces.pop(found)

@@ -294,10 +294,10 @@ def test_kernels_of_keyed_compile(kernel: _cuda.Kernel) -> None:
             keyed_grid_kernel.grid_kernel(width, packed, kind)
             for width, packed, kind in ((8, "uint32", 0), (64, "uint64", 1), (8, "uint32", 2))
         ),
-        *(keyed_grid_kernel.mark_kernel, keyed_grid_kernel.put_kernel, keyed_grid_kernel.note_kernel),
+        *(keyed_grid_kernel.put_kernel, keyed_grid_kernel.note_kernel),
         *(keyed_grid_kernel.step_kernel, keyed_grid_kernel.enter_kernel),
     ],
-    ids=["8 u32 masks", "64 u64 lists", "8 u32 filters", "mark", "put", "note", "step", "enter"],
+    ids=["8 u32 masks", "64 u64 lists", "8 u32 filters", "put", "note", "step", "enter"],
 )
 def test_kernels_of_the_grid_compile(kernel: _cuda.Kernel) -> None:
     """Where they fuse, a factor is a power of two; the distance itself is not fused."""

@@ -12,7 +12,7 @@ from mpi_match.arrays import Array
 from mpi_match.engines._cuda import DeviceArray, Gpu, PinnedBuffer
 from mpi_match.engines.keyed_answers import BLOCK
 from mpi_match.engines.keyed_grid import BLOCK_WORDS, SLOT_WORDS, n_blocks
-from mpi_match.engines.keyed_grid_kernel import enter_kernel, mark_kernel, note_kernel, put_kernel, step_kernel
+from mpi_match.engines.keyed_grid_kernel import enter_kernel, note_kernel, put_kernel, step_kernel
 from mpi_match.engines.keyed_live import Effects, Residents
 from mpi_match.engines.keyed_order import copy
 
@@ -27,10 +27,9 @@ class GridOnGpu:
 
     def __init__(self, gpu: Gpu, residents: Residents, area: Array, lists: DeviceArray, *, live: bool) -> None:
         self._gpu, self._residents, self._stream = gpu, residents, gpu.stream()
-        self._lists = lists.viewed(np.uint32)
-        self._words_of_list = lists.dtype.itemsize // 4
-        self._staging, self._steps, self._marks = PinnedBuffer(np.uint64), gpu.buffer(np.uint64), gpu.buffer(np.int64)
-        self._written, self._values = gpu.buffer(np.int64), gpu.buffer(np.uint32)
+        self._lists = lists
+        self._staging, self._steps = PinnedBuffer(np.uint64), gpu.buffer(np.uint64)
+        self._where, self._values = gpu.buffer(np.int64), gpu.buffer(np.uint32)
         self._stripes = gpu.upload(residents.stripes)
         n_slots, n_words = residents.n_slots, residents.n_words
         self._words = gpu.upload(residents.words[: _with_spare(n_words) if live else n_words])
@@ -101,19 +100,12 @@ class GridOnGpu:
         residents, stream = self._residents, self._stream
         if effects.words:
             written = np.concatenate(effects.words)
-            n, n_each = len(written) * self._words_of_list, self._words_of_list
-            where, values = self._written.array(len(written)), self._values.array(n)
-            stream.copy_in(where, written)
-            stream.copy_in(values, residents.words[written].view(np.uint32))
-            into = self._words.viewed(np.uint32)
-            put_kernel.bind((-(-n // BLOCK),), BLOCK, [where, values, into, n, n_each])(stream)
+            self._put(self._words, written, residents.words[written])
         for anchor in effects.anchors:
             stream.copy_in(self._stripes.part(anchor, anchor + 1), residents.stripes[anchor : anchor + 1])
         if effects.marks:
-            marks = np.concatenate(effects.marks) * self._words_of_list
-            where = self._marks.array(len(marks))
-            stream.copy_in(where, marks)
-            mark_kernel.bind((-(-len(marks) // BLOCK),), BLOCK, [where, self._lists, len(marks)])(stream)
+            marks = np.concatenate(effects.marks)
+            self._put(self._lists, marks, np.ones(len(marks), self._lists.dtype))
         n = len(effects.steps)
         if n:
             host, steps = self._staging.array(effects.steps.size), self._steps.array(effects.steps.size)
@@ -129,6 +121,16 @@ class GridOnGpu:
         self._n_levels = len(levels)
         self._levels = self._gpu.upload(levels)
         stream.synchronize()
+
+    def _put(self, into: DeviceArray, where: Array, values: Array) -> None:
+        """Overwrite items of an array, at the places `where` i64[n], with `values` of its type."""
+        n = values.nbytes // 4
+        places, words = self._where.array(len(where)), self._values.array(n)
+        self._stream.copy_in(places, where)
+        self._stream.copy_in(words, values.view(np.uint32))
+        put_kernel.bind((-(-n // BLOCK),), BLOCK, [places, words, into.viewed(np.uint32), n, into.dtype.itemsize // 4])(
+            self._stream
+        )
 
 
 def _with_spare(n: int) -> int:

@@ -59,14 +59,6 @@ _name_bit, _group_of, _n_threes = _on_gpu.name_bit, _on_gpu.group_of, _on_gpu.n_
 _ONE, _32 = np.uint64(1), np.uint64(32)
 
 
-@kernel("void(int64[::1], uint32[::1], int64)")
-def mark_kernel(marks: Any, words: Any, n: Any) -> None:
-    """Set the words (u32) at `marks` i64[n] to 1.  Launch: one thread for each."""
-    number = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
-    if number < n:
-        words[marks[number]] = 1
-
-
 @kernel("void(int64[::1], uint32[::1], uint32[::1], int64, int64)")
 def put_kernel(where: Any, values: Any, words: Any, n: Any, n_each: Any) -> None:
     """Write `values` u32[n] to `words` u32, whose items, of `n_each` words, stand at `where` i64[n / n_each].

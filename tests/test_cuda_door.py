@@ -20,6 +20,7 @@ from mpi_match.engines import (
     _cuda,
     _device_memory,
     _driver,
+    _intrinsics,
     clcb_kernel,
     clcb_shelf,
     keyed_answers,
@@ -326,10 +327,10 @@ def test_intrinsics_of_a_warp_compile() -> None:
 @_cuda.kernel("void(int64[::1])")
 def warp_kernel(values: Any) -> None:
     """Every lane learns what the others hold."""
-    lane = _cuda.lane()
-    mask = _cuda.ballot(values[lane] > 0)
-    _cuda.sync_warp()
-    values[lane] = _cuda.shuffle(values[lane], mask & 31)
+    lane = _intrinsics.lane()
+    mask = _intrinsics.ballot(values[lane] > 0)
+    _intrinsics.sync_warp()
+    values[lane] = _intrinsics.shuffle(values[lane], mask & 31)
 
 
 @pytest.mark.parametrize(

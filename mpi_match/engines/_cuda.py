@@ -1,5 +1,5 @@
 """The only door to Numba's CUDA: kernels, launches that do not cost Python's time, graphs; and with it the GPU engines'
-way to devices (`_driver`) and memory (`_device_memory`).
+way to devices (`_driver`) and memory (`_device_memory`, `_pinned_memory`).
 
 Numba compiles the kernels, and its simulator runs them where there is no GPU.  Everything on the way of an event
 (copies, launches, graphs, waiting) calls the driver through `cuda.bindings`, because Numba's own launch costs 30 µs
@@ -15,8 +15,7 @@ for an array (of which the pointer and the length matter) and one for an integer
 words.
 
 Nothing here touches a GPU before `open_gpu`.  Under the simulator (`NUMBA_ENABLE_CUDASIM=1`) device memory is NumPy
-arrays, a launch runs the kernel's Python, a graph repeats what was recorded, and a warp is one lane wide: `WARP` is 1, so
-that code which is right for every width of a warp is tested, and the intrinsics have one-line twins.
+arrays, a launch runs the kernel's Python, and a graph repeats what was recorded.
 """
 
 from __future__ import annotations
@@ -35,16 +34,12 @@ from mpi_match.engines import EngineError
 from mpi_match.engines._device_memory import (
     DeviceArray,
     DeviceBuffer,
-    HeldMemory,
     Mark,
-    PinnedBuffer,
-    PinnedPool,
-    PinnedRegions,
     Rows,
     Stream,
-    pinned,
 )
-from mpi_match.engines._driver import GpuInfo, call, driver, driver_versions, local_rank, simulated, visible_gpus
+from mpi_match.engines._driver import GpuInfo, HeldMemory, call, driver, driver_versions, local_rank, simulated, visible_gpus
+from mpi_match.engines._pinned_memory import PinnedBuffer, PinnedPool, PinnedRegions, pinned
 from mpi_match.engines.kernel_cache import cached
 
 try:
@@ -54,7 +49,6 @@ except ImportError as _error:
     raise EngineError(f"GPU engines need numba-cuda ({_error}); install mpi-match[gpu], or use --engine keyed") from None
 
 __all__ = [
-    "WARP",
     "DeviceArray",
     "DeviceBuffer",
     "Gpu",
@@ -68,22 +62,14 @@ __all__ = [
     "PinnedRegions",
     "Rows",
     "Stream",
-    "add",
-    "atomic_add",
-    "ballot",
     "cuda",
     "device_function",
-    "double_of",
     "driver_versions",
     "kernel",
-    "lane",
     "local_rank",
-    "multiply",
     "open_gpu",
     "pinned",
-    "shuffle",
     "simulated",
-    "sync_warp",
     "visible_gpus",
 ]
 
@@ -291,88 +277,3 @@ class Graph:
         (error,) = self._launch()
         if error != 0:
             raise RuntimeError(f"cuGraphLaunch: {error!r}")
-
-
-if simulated:
-    WARP = 1
-    """Lanes of a warp."""
-
-    def lane() -> int:
-        """This thread's number in its warp."""
-        return 0
-
-    def ballot(predicate: Any) -> int:
-        """Bits of the lanes whose predicate holds."""
-        return int(bool(predicate))
-
-    def shuffle(value: Any, source: int) -> Any:
-        """The value of lane `source`."""
-        return value
-
-    def sync_warp() -> None:
-        """Wait for the other lanes."""
-
-    def atomic_add(array: Any, index: Any, value: Any) -> Any:
-        """Add to an item of an array that other threads add to; returns what it was.
-
-        The simulator gives `cuda.atomic` only to functions of the kernel's own module.
-        """
-        from numba.cuda.simulator.kernelapi import FakeCUDAAtomic
-
-        return FakeCUDAAtomic().add(array, index, value)
-
-    def popcount(bits: Any) -> Any:
-        """Number of bits set in an unsigned integer."""
-        return np.int64(int(bits).bit_count())
-
-    def multiply(a: float, b: float) -> Any:
-        """`a * b` rounded once: never fused with an addition."""
-        return np.float64(a) * np.float64(b)
-
-    def add(a: float, b: float) -> Any:
-        """`a + b` rounded once: never fused with a multiplication."""
-        return np.float64(a) + np.float64(b)
-
-    def double_of(bits: int) -> Any:
-        """The IEEE double with these 64 bits."""
-        return np.int64(bits).view(np.float64)
-
-else:
-    WARP = 32
-    _ALL_LANES = 0xFFFFFFFF
-
-    @device_function
-    def lane() -> int:
-        return cuda.laneid
-
-    @device_function
-    def ballot(predicate: Any) -> Any:
-        return np.int64(np.uint32(cuda.ballot_sync(_ALL_LANES, predicate)))
-
-    @device_function
-    def shuffle(value: Any, source: int) -> Any:
-        return cuda.shfl_sync(_ALL_LANES, value, source)
-
-    @device_function
-    def sync_warp() -> None:
-        cuda.syncwarp()
-
-    @device_function
-    def atomic_add(array: Any, index: Any, value: Any) -> Any:
-        return cuda.atomic.add(array, index, value)
-
-    @device_function
-    def popcount(bits: Any) -> Any:
-        return np.int64(cuda.popc(bits))
-
-    @device_function
-    def multiply(a: float, b: float) -> Any:
-        return cuda.libdevice.dmul_rn(a, b)
-
-    @device_function
-    def add(a: float, b: float) -> Any:
-        return cuda.libdevice.dadd_rn(a, b)
-
-    @device_function
-    def double_of(bits: int) -> Any:
-        return cuda.libdevice.longlong_as_double(bits)

@@ -10,6 +10,7 @@ place, `call`. Under Numba's CUDA simulator (`NUMBA_ENABLE_CUDASIM=1`) there is 
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -39,6 +40,15 @@ def call(function: Callable[..., Any], *args: Any) -> Any:
         text = reason.decode() if reason else "unknown error"
         raise RuntimeError(f"{function.__name__}: {text} ({error!r})")
     return values[0] if len(values) == 1 else values
+
+
+class HeldMemory:
+    """Gives memory back when the last array that uses it is gone.  At the process's end the driver does that itself."""
+
+    def __init__(self, pointer: int, n_bytes: int, free: Callable[[int], Any] | None) -> None:
+        self.n_bytes = n_bytes
+        if free is not None:
+            weakref.finalize(self, free, pointer).atexit = False
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from mpi_match.engines import EngineError
-from mpi_match.engines._cuda import DeviceArray, Gpu, Stream, add, cuda, device_function, double_of, kernel, multiply
+from mpi_match.engines._cuda import DeviceArray, Gpu, Stream, cuda, device_function, kernel
+from mpi_match.engines._intrinsics import add, double_of, multiply
 from mpi_match.engines.ccm_rows import (
     ANSWER_WORDS,
     AREAS,

@@ -37,7 +37,8 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.engines._cuda import WARP, add, ballot, cuda, device_function, double_of, kernel, lane, multiply
+from mpi_match.engines._cuda import cuda, device_function, kernel
+from mpi_match.engines._intrinsics import WARP, add, ballot, double_of, lane, multiply
 from mpi_match.engines.ccm_kernel import (
     ANSWER,
     ATTRIBUTES,

@@ -30,7 +30,8 @@ import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.engines import EngineError
-from mpi_match.engines._cuda import WARP, DeviceArray, Gpu, Kernel, Launch, PinnedBuffer, Rows, Stream, cuda, kernel
+from mpi_match.engines._cuda import DeviceArray, Gpu, Kernel, Launch, PinnedBuffer, Rows, Stream, cuda, kernel
+from mpi_match.engines._intrinsics import WARP
 from mpi_match.engines.ccm_kernel import MAX_ATTRIBUTES
 from mpi_match.engines.ccm_rows import ccm_rows
 from mpi_match.engines.clcb_kernel import AHEAD, BLOCK, BLOOM_BITS, cont_kernel, loc_kernel

@@ -23,7 +23,8 @@ import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
-from mpi_match.engines._cuda import WARP, DeviceArray, DeviceBuffer, Gpu, Kernel, Mark, PinnedBuffer
+from mpi_match.engines._cuda import DeviceArray, DeviceBuffer, Gpu, Kernel, Mark, PinnedBuffer
+from mpi_match.engines._intrinsics import WARP
 from mpi_match.engines.keyed_answers import BLOCK, SCAN_THREADS, count_dtype, scan_kernel
 from mpi_match.engines.keyed_cuda_answers import Answers
 from mpi_match.engines.keyed_cuda_grid import GridOnGpu

@@ -21,19 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.engines._cuda import (
-    WARP,
-    Kernel,
-    add,
-    ballot,
-    cuda,
-    device_function,
-    kernel,
-    lane,
-    multiply,
-    shuffle,
-    sync_warp,
-)
+from mpi_match.engines._cuda import Kernel, cuda, device_function, kernel
+from mpi_match.engines._intrinsics import WARP, add, ballot, lane, multiply, shuffle, sync_warp
 from mpi_match.engines.keyed_answers import BLOCK
 from mpi_match.engines.keyed_grid import (
     BLOCK_WORDS,

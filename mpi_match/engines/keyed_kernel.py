@@ -27,7 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.engines._cuda import Kernel, cuda, device_function, kernel, popcount
+from mpi_match.engines._cuda import Kernel, cuda, device_function, kernel
+from mpi_match.engines._intrinsics import popcount
 from mpi_match.engines.keyed_filing import NONE
 from mpi_match.engines.keyed_index import (
     BITS,

@@ -25,18 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.engines._cuda import (
-    WARP,
-    Kernel,
-    ballot,
-    cuda,
-    device_function,
-    kernel,
-    lane,
-    popcount,
-    shuffle,
-    sync_warp,
-)
+from mpi_match.engines._cuda import Kernel, cuda, device_function, kernel
+from mpi_match.engines._intrinsics import WARP, ballot, lane, popcount, shuffle, sync_warp
 from mpi_match.engines.keyed_answers import BLOCK
 from mpi_match.engines.keyed_filing import NONE
 from mpi_match.engines.keyed_index import (

@@ -1,0 +1,97 @@
+"""What kernels say that Python has no words for: lanes of a warp, and arithmetic that is rounded as it is written.
+
+Under the simulator a warp is one lane wide: `WARP` is 1, so that code which is right for every width of a warp is tested,
+and each of these has a one-line twin.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpi_match.engines._cuda import cuda, device_function, simulated
+
+if simulated:
+    WARP = 1
+    """Lanes of a warp."""
+
+    def lane() -> int:
+        """This thread's number in its warp."""
+        return 0
+
+    def ballot(predicate: Any) -> int:
+        """Bits of the lanes whose predicate holds."""
+        return int(bool(predicate))
+
+    def shuffle(value: Any, source: int) -> Any:
+        """The value of lane `source`."""
+        return value
+
+    def sync_warp() -> None:
+        """Wait for the other lanes."""
+
+    def atomic_add(array: Any, index: Any, value: Any) -> Any:
+        """Add to an item of an array that other threads add to; returns what it was.
+
+        The simulator gives `cuda.atomic` only to functions of the kernel's own module.
+        """
+        from numba.cuda.simulator.kernelapi import FakeCUDAAtomic
+
+        return FakeCUDAAtomic().add(array, index, value)
+
+    def popcount(bits: Any) -> Any:
+        """Number of bits set in an unsigned integer."""
+        return np.int64(int(bits).bit_count())
+
+    def multiply(a: float, b: float) -> Any:
+        """`a * b` rounded once: never fused with an addition."""
+        return np.float64(a) * np.float64(b)
+
+    def add(a: float, b: float) -> Any:
+        """`a + b` rounded once: never fused with a multiplication."""
+        return np.float64(a) + np.float64(b)
+
+    def double_of(bits: int) -> Any:
+        """The IEEE double with these 64 bits."""
+        return np.int64(bits).view(np.float64)
+
+else:
+    WARP = 32
+    _ALL_LANES = 0xFFFFFFFF
+
+    @device_function
+    def lane() -> int:
+        return cuda.laneid
+
+    @device_function
+    def ballot(predicate: Any) -> Any:
+        return np.int64(np.uint32(cuda.ballot_sync(_ALL_LANES, predicate)))
+
+    @device_function
+    def shuffle(value: Any, source: int) -> Any:
+        return cuda.shfl_sync(_ALL_LANES, value, source)
+
+    @device_function
+    def sync_warp() -> None:
+        cuda.syncwarp()
+
+    @device_function
+    def atomic_add(array: Any, index: Any, value: Any) -> Any:
+        return cuda.atomic.add(array, index, value)
+
+    @device_function
+    def popcount(bits: Any) -> Any:
+        return np.int64(cuda.popc(bits))
+
+    @device_function
+    def multiply(a: float, b: float) -> Any:
+        return cuda.libdevice.dmul_rn(a, b)
+
+    @device_function
+    def add(a: float, b: float) -> Any:
+        return cuda.libdevice.dadd_rn(a, b)
+
+    @device_function
+    def double_of(bits: int) -> Any:
+        return cuda.libdevice.longlong_as_double(bits)

@@ -17,15 +17,10 @@ from mpi_match import arrays
 from mpi_match.changes import Change, Changes
 from mpi_match.engines import EngineError, keyed_grid, keyed_growth, keyed_live, open_engine
 from mpi_match.engines.keyed import Keyed, consolidated
-from mpi_match.engines.keyed_grid import (
-    BLOCK_WORDS,
+from mpi_match.engines.keyed_cells import (
     EVERYWHERE,
-    KEEP,
     LOW,
     N_GROUPS,
-    SLOT_WORDS,
-    STEP_WORDS,
-    Grid,
     cell_of,
     entry_of,
     may_hold,
@@ -33,8 +28,8 @@ from mpi_match.engines.keyed_grid import (
     scale_of,
     span_of,
     step_of,
-    steps_of,
 )
+from mpi_match.engines.keyed_grid import BLOCK_WORDS, KEEP, SLOT_WORDS, STEP_WORDS, Grid, steps_of
 from mpi_match.engines.keyed_growth import Growth
 from mpi_match.engines.keyed_index import CODES
 from mpi_match.events import Events

@@ -24,8 +24,9 @@ from mpi_match.changes import Changes
 from mpi_match.engines import check_batch, check_changes
 from mpi_match.engines.keyed_assembly import build_index
 from mpi_match.engines.keyed_bound import Bound
+from mpi_match.engines.keyed_cells import n_threes
 from mpi_match.engines.keyed_filing import feature_weights
-from mpi_match.engines.keyed_grid import Grid, n_threes
+from mpi_match.engines.keyed_grid import Grid
 from mpi_match.engines.keyed_growth import Growth, ready, roomy
 from mpi_match.engines.keyed_index import KeyedIndex
 from mpi_match.engines.keyed_live import Residents

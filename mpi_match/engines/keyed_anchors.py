@@ -16,7 +16,8 @@ import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.engines.kernel_cache import jit
-from mpi_match.engines.keyed_grid import LOW, MAX_STRIPES, N_GROUPS, group_of, name_bit, occupancy
+from mpi_match.engines.keyed_cells import LOW, N_GROUPS, group_of, name_bit
+from mpi_match.engines.keyed_grid import MAX_STRIPES, occupancy
 from mpi_match.engines.keyed_order import in_stretches, stretch_of
 from mpi_match.engines.keyed_rows import KIND, LO, NAME, FilterRows, feature_of
 

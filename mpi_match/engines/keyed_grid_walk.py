@@ -11,14 +11,10 @@ from typing import Any
 import numpy as np
 
 from mpi_match.engines.kernel_cache import inlined
-from mpi_match.engines.keyed_grid import (
-    BLOCK_WORDS,
+from mpi_match.engines.keyed_cells import (
     EVERYWHERE,
-    FILTER,
     MIDDLE,
     N_GROUPS,
-    PLACE,
-    SLOT_WORDS,
     cell_of,
     group_of,
     hash_of_cell,
@@ -29,6 +25,7 @@ from mpi_match.engines.keyed_grid import (
     scale_of,
     step_of,
 )
+from mpi_match.engines.keyed_grid import BLOCK_WORDS, FILTER, PLACE, SLOT_WORDS
 from mpi_match.engines.keyed_index import CODES, N_VIRTUAL, SHIFT
 from mpi_match.engines.keyed_verify import verify
 

@@ -32,15 +32,9 @@ from mpi_match.engines import EngineError
 from mpi_match.engines.kernel_cache import jit
 from mpi_match.engines.keyed_anchors import Anchors
 from mpi_match.engines.keyed_assembly import without_area
+from mpi_match.engines.keyed_cells import LOW, N_LEVELS, level_of
 from mpi_match.engines.keyed_checks import Added, checks_of, lengths
-from mpi_match.engines.keyed_grid import (
-    KEEP,
-    LOW,
-    N_LEVELS,
-    STEP_WORDS,
-    level_of,
-    steps_of,
-)
+from mpi_match.engines.keyed_grid import KEEP, STEP_WORDS, steps_of
 from mpi_match.engines.keyed_index import KeyedIndex
 from mpi_match.engines.keyed_order import in_stretches, stretch_of
 from mpi_match.engines.keyed_rows import FilterRows

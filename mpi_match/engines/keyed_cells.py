@@ -1,0 +1,158 @@
+"""From a circle, a point, a name to numbers of the grid: levels, cells, steps within a cell, homes in the table.
+
+`keyed_grid` has the picture.  Each of these functions is written once, in `scalars`, and compiled for the CPU here and for
+GPUs in `keyed_grid_kernel`: both must come to the same number, whatever a compiler fuses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numba
+import numpy as np
+
+from mpi_match.engines.keyed_index import hash_of
+
+EVERYWHERE = 2047
+"""Level of what has no area, or one too large to have cells."""
+N_LEVELS = 2048
+LOW = np.uint64(0xFFFFFFFF)
+N_GROUPS = 2**12
+"""Anchors that are three names together: all of them are asked for where an event has more threes of names than that."""
+
+_BIAS = 1000
+_ORIGIN = 2**51
+_FAR = 1e15
+_2_40, _2_46 = 2.0**-40, 2.0**-46
+_STEPS = 128.0
+MIDDLE = 128
+_WIDEST = 255
+
+
+def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:
+    """The functions from numbers to numbers, compiled with the decorator `compiled`."""
+    hashed = compiled(hash_of)
+
+    @compiled
+    def reach_of(x: Any, y: Any, r: Any) -> Any:
+        """A radius that what rounding does to `(px-x)² + (py-y)² <= r²` in doubles cannot exceed.
+
+        Factors are powers of two, here and below: the same number comes out whether or not a compiler fuses operations.
+        """
+        return r + _2_40 * r + _2_46 * (abs(x) + abs(y)) + 1e-150
+
+    @compiled
+    def level_of(x: Any, y: Any, r: Any) -> Any:
+        """Level of a circle: its cells are 2^(level - 1000) wide, at least 2 and less than 4 times its reach.
+
+        Where the square of a radius is infinite, points of any distance are inside.
+        """
+        reach = reach_of(x, y, r)
+        if r < 0.0 or not reach < 1e150:
+            return EVERYWHERE
+        return math.frexp(2.0 * reach)[1] + _BIAS
+
+    @compiled
+    def scale_of(level: Any) -> Any:
+        """Cells per unit of length, a power of two, so that multiplying with it is exact."""
+        return math.ldexp(1.0, int(_BIAS - level))
+
+    @compiled
+    def cell_of(value: Any, scale: Any) -> Any:
+        """Number of the column (or row) of cells that a coordinate is in; -1 for one where no circle of the level can be."""
+        scaled = value * scale
+        if abs(scaled) < _FAR:
+            return np.int64(math.floor(scaled)) + _ORIGIN
+        return np.int64(-1)
+
+    @compiled
+    def step_of(value: Any, scale: Any, cell: Any) -> Any:
+        """A coordinate in 128ths of a cell's side, counted from half a side before the cell; at most 255."""
+        offset = value * scale - np.float64(cell - _ORIGIN) + 0.5
+        return min(max(np.int64(offset * _STEPS), np.int64(0)), np.int64(_WIDEST))
+
+    @compiled
+    def name_bit(name: Any) -> Any:
+        """The bit of a name in the Bloom filters, u64."""
+        return np.uint64(1) << (hashed(np.uint64(name)) >> np.uint64(61))
+
+    @compiled
+    def group_of(a: Any, b: Any, c: Any) -> Any:
+        """The group of three names, which ascend."""
+        return np.int64(
+            hashed(np.uint64(a) << np.uint64(42) ^ np.uint64(b) << np.uint64(21) ^ np.uint64(c)) >> np.uint64(52)
+        )
+
+    @compiled
+    def n_threes(n: Any) -> Any:
+        """How many groups are looked into for an event of `n` attributes."""
+        return min(n * (n - 1) * (n - 2) // 6, N_GROUPS)
+
+    @compiled
+    def hash_of_cell(level: Any, column: Any, row: Any) -> Any:
+        """Hash of a cell, u64."""
+        mixed = hashed(np.uint64(column))
+        mixed = hashed(mixed ^ np.uint64(row))
+        return hashed(mixed ^ np.uint64(level))
+
+    @compiled
+    def home_of(cell: Any, anchor: Any, stripe: Any, mask: Any) -> Any:
+        """Home block of the key of a cell (its hash) and an anchor."""
+        return np.int64(hashed(cell ^ (np.uint64(anchor) << np.uint64(12) | np.uint64(stripe))) & mask)
+
+    @compiled
+    def span_of(x: Any, y: Any, r: Any) -> Any:
+        """The cells that a circle touches: `(level, scale, first column, first row, columns, rows)`."""
+        level = level_of(x, y, r)
+        if level == EVERYWHERE:
+            return np.int64(level), 0.0, np.int64(0), np.int64(0), np.int64(1), np.int64(1)
+        scale, reach = scale_of(level), reach_of(x, y, r)
+        column, row = cell_of(x - reach, scale), cell_of(y - reach, scale)
+        columns, rows = cell_of(x + reach, scale) - column + 1, cell_of(y + reach, scale) - row + 1
+        return np.int64(level), scale, column, row, columns, rows
+
+    @compiled
+    def entry_of(slot: Any, names: Any, x: Any, y: Any, r: Any, scale: Any, column: Any, row: Any) -> Any:
+        """The entry of a circle in one of its cells; `names` u64 is the Bloom filter."""
+        if scale == 0.0:
+            near = _WIDEST << 16 | MIDDLE << 8 | MIDDLE
+        else:
+            wide = min(np.int64(reach_of(x, y, r) * scale * _STEPS) + 3, np.int64(_WIDEST))
+            near = wide << 16 | step_of(y, scale, row) << 8 | step_of(x, scale, column)
+        return np.uint64(slot + 1) << np.uint64(32) | names << np.uint64(24) | np.uint64(near)
+
+    @compiled
+    def may_hold(entry: Any, x: Any, y: Any, absent: Any) -> Any:
+        """May the filter of an entry match an event at a point, given in steps of the cell?
+
+        `absent` has the bits of the Bloom filter that none of the event's names has.
+        """
+        near = np.int64(entry & LOW)
+        dx, dy, r = (near & 255) - x, (near >> 8 & 255) - y, near >> 16 & 255
+        return (near >> 24 & absent) == 0 and dx * dx + dy * dy <= r * r
+
+    return SimpleNamespace(
+        reach_of=reach_of,
+        level_of=level_of,
+        scale_of=scale_of,
+        cell_of=cell_of,
+        step_of=step_of,
+        name_bit=name_bit,
+        group_of=group_of,
+        n_threes=n_threes,
+        hash_of_cell=hash_of_cell,
+        home_of=home_of,
+        span_of=span_of,
+        entry_of=entry_of,
+        may_hold=may_hold,
+    )
+
+
+_on_cpu = scalars(numba.njit)
+level_of, scale_of, cell_of, step_of = _on_cpu.level_of, _on_cpu.scale_of, _on_cpu.cell_of, _on_cpu.step_of
+hash_of_cell, home_of, may_hold, name_bit = _on_cpu.hash_of_cell, _on_cpu.home_of, _on_cpu.may_hold, _on_cpu.name_bit
+span_of, entry_of = _on_cpu.span_of, _on_cpu.entry_of
+group_of, n_threes = _on_cpu.group_of, _on_cpu.n_threes

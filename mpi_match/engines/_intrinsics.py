@@ -36,9 +36,7 @@ if simulated:
 
         The simulator gives `cuda.atomic` only to functions of the kernel's own module.
         """
-        from numba.cuda.simulator.kernelapi import FakeCUDAAtomic
-
-        return FakeCUDAAtomic().add(array, index, value)
+        return cuda.simulator.kernelapi.FakeCUDAAtomic().add(array, index, value)
 
     def popcount(bits: Any) -> Any:
         """Number of bits set in an unsigned integer."""

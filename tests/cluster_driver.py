@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from interrupting import terminated_before, waiting_at
 
 from mpi_match import engines
 from mpi_match.arrays import offsets_of
@@ -312,6 +313,10 @@ def main(arguments: list[str]) -> int:
     if "master_stops" in given:
         del given["master_stops"], numbers["master_stops"]
         given["watch"] = lambda _: os.kill(os.getpid(), signal.SIGSTOP)
+    if "interrupted_at" in numbers:
+        del given["interrupted_at"]
+        line = numbers.pop("interrupted_at")
+        given["watch"] = lambda _: terminated_before(waiting_at(line))
     if "changes" in given:
         given["changes"] = Path(given["changes"])
     try:

@@ -9,10 +9,10 @@ from dataclasses import replace
 from mpi_match.cluster import RunOptions, RunSummary
 from mpi_match.cluster.changing import match_changing
 from mpi_match.cluster.feed import ReadAhead
-from mpi_match.cluster.interruption import terminate_as_interrupt
+from mpi_match.cluster.interruption import held, terminate_as_interrupt
 from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.write_behind import WriteBehind
-from mpi_match.engines import open_engine
+from mpi_match.engines import Engine, open_engine
 from mpi_match.matches import Matches
 
 log = logging.getLogger(__name__)
@@ -35,22 +35,30 @@ def run_alone(options: RunOptions) -> RunSummary:
         )
         log.info("engine %s on %s", engine.name, engine.device)
         opened = Opened(engine.name, engine.device, engine.gpu, socket.gethostname())
-        with (
-            job.watched({ALONE: opened}),
-            ReadAhead(lambda batch: job.events.batch(*job.extent(batch)), 0 if options.short_batches else None) as feed,
-            WriteBehind[tuple[int, Matches]](
-                lambda found: job.write(found[0], found[1].counts, found[1].ids), threaded=not options.short_batches
-            ) as answers,
-        ):
+        with job.watched({ALONE: opened}):
             job.begin()
-            known = None
-            for batch in range(job.n_batches):
-                feed.want(range(batch, min(batch + 1 + AHEAD, job.n_batches)))
-                events, changes = feed.take(batch), job.changes_for(batch, known)
-                _, known = job.extent(batch)
-                job.standing.sent(ALONE, batch, events.wire_bytes)
-                found = match_changing(engine, events, changes, filters=options.filters)
-                job.standing.answered(ALONE, batch, len(events))
-                answers.put((batch, found))
-            answers.finish()
+            _match(job, engine)
             return job.finish([opened])
+
+
+def _match(job: Job, engine: Engine) -> None:
+    """Match all events and write the answers; interruptions are heeded between what is read and what is written."""
+    options, known = job.options, None
+    n_threads = 0 if options.short_batches else None
+    with (
+        held() as interruptions,
+        ReadAhead(lambda batch: job.events.batch(*job.extent(batch)), n_threads) as feed,
+        WriteBehind[tuple[int, Matches]](
+            lambda found: job.write(found[0], found[1].counts, found[1].ids), threaded=not options.short_batches
+        ) as answers,
+    ):
+        for batch in range(job.n_batches):
+            feed.want(range(batch, min(batch + 1 + AHEAD, job.n_batches)))
+            events, changes = feed.take(batch), job.changes_for(batch, known)
+            _, known = job.extent(batch)
+            job.standing.sent(ALONE, batch, events.wire_bytes)
+            with interruptions.heeded():
+                found = match_changing(engine, events, changes, filters=options.filters)
+            job.standing.answered(ALONE, batch, len(events))
+            answers.put((batch, found))
+        answers.finish()

@@ -30,6 +30,7 @@ from mpi_match.cluster.consensus import Ended, Failure, exit_code_of
 from mpi_match.cluster.deadlines import Deadlines
 from mpi_match.cluster.dispatch import Dispatcher
 from mpi_match.cluster.instructions import Drop, Emit, GiveUp, Instruction, Load, Quarantine, Send
+from mpi_match.cluster.interruption import Interruptions, held
 from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.launcher import survives_deaths
 from mpi_match.cluster.orders import Orders
@@ -88,10 +89,12 @@ class Master:
         """Match all events, after `meet`.  Raises Ended after the workers have left."""
         opening_s = max(each.opening_s for each in opened)
         try:
-            with Orders(self._job, self._traffic, self._dispatcher, self._deadlines, opening_s) as self._orders, self._turns:
-                self._job.begin()
-                self._match()
-                self._turns.finish()
+            with held() as interruptions:
+                self._orders = Orders(self._job, self._traffic, self._dispatcher, self._deadlines, opening_s)
+                with self._orders, self._turns:
+                    self._job.begin()
+                    self._match(interruptions)
+                    self._turns.finish()
             summary = self._job.finish(opened, self._round_trips)
         except KeyboardInterrupt as error:
             self._job.leave(error)  # the journal first: mpirun kills half a second after it has asked
@@ -103,12 +106,13 @@ class Master:
         self._dismiss(Order(Do.END))
         return summary
 
-    def _match(self) -> None:
+    def _match(self, interruptions: Interruptions) -> None:
         backoff, arrived = self._backoff, self._arrivals.waiting
         for worker, why in self._absent.items():
             self._lose(worker, why)
         self._obey(self._dispatcher.start())
         while not self._dispatcher.finished:
+            interruptions.let_through()
             busy = self._traffic.poll(backoff.looks)
             for _ in range(len(arrived)):  # and not those that come meanwhile, without end
                 self._obey(self._take(arrived.popleft()))

@@ -16,9 +16,8 @@ from bench.worker_kills import measure
 from clock import Clock
 from mpirun import DRIVER, FLAGS, MPIRUN, OPEN_MPI, TIMEOUT_S, ULFM, execute, has_ulfm, needs_mpirun, said
 
-from mpi_match.cluster import interruption, patience
+from mpi_match.cluster import patience
 from mpi_match.cluster.attendance import absent_of
-from mpi_match.cluster.interruption import interrupts_noted, terminate_as_interrupt
 from mpi_match.cluster.launcher import survives_deaths
 from mpi_match.cluster.patience import Silence
 from mpi_match.matches import MatchesFile
@@ -220,7 +219,7 @@ def test_an_interrupted_run_ends_within_seconds(flags: tuple[str, ...], files: F
         assert wait_until_gone([*pids.values()]) < SOON_S
         assert run.wait(TIMEOUT_S)
         assert run.process.returncode != 0
-        assert sum("interrupted" in line for _, line in run.said) == 1, run.said
+        assert sum("interrupted" in line for _, line in run.said) == 1, "\n".join(line for _, line in run.said)
         assert not run.output.exists()
 
 
@@ -338,38 +337,6 @@ def test_silence_is_what_one_could_have_heard(monkeypatch: pytest.MonkeyPatch) -
     silence.broken()
     now[0] = 1000.5
     assert silence.seconds() == 0.5
-
-
-def test_an_interruption_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launcher sends SIGTERM, a terminal SIGINT, both within a moment; who asks again later means it."""
-    with terminate_as_interrupt():
-        with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
-            signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGTERM)
-        later = time.monotonic() + interruption.AGAIN_S + 1
-        monkeypatch.setattr(interruption.time, "monotonic", lambda: later)
-        with pytest.raises(KeyboardInterrupt, match="SIGINT"):
-            signal.raise_signal(signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_a_worker_takes_note_of_interruptions() -> None:
-    with interrupts_noted() as noted:
-        assert noted.seconds() is None
-        signal.raise_signal(signal.SIGTERM)
-        asked_s = noted.seconds()
-    assert asked_s is not None
-    assert 0 <= asked_s < TIMEOUT_S
-
-
-def test_what_is_ignored_stays_ignored() -> None:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with terminate_as_interrupt():
-            signal.raise_signal(signal.SIGINT)
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(("value", "expected"), [("1", True), ("true", True), ("0", False), (None, False)])

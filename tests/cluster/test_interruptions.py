@@ -1,0 +1,157 @@
+"""SIGTERM and Ctrl-C end a run in one line, wherever they meet it, and its answers so far are kept."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from interrupting import line_without_lock, lines_of_waiting, terminated_before, waiting_at
+from mpirun import DRIVER, FLAGS, MPIRUN, TIMEOUT_S, ULFM, execute, has_ulfm, needs_mpirun, said
+from run_inputs import Inputs
+
+from mpi_match.cluster import RunOptions, interruption, run
+from mpi_match.cluster.interruption import held, interrupts_noted, terminate_as_interrupt
+
+
+def test_an_interruption_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher sends SIGTERM, a terminal SIGINT, both within a moment; who asks again later means it."""
+    with terminate_as_interrupt():
+        with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+        later = time.monotonic() + interruption.AGAIN_S + 1
+        monkeypatch.setattr(interruption.time, "monotonic", lambda: later)
+        with pytest.raises(KeyboardInterrupt, match="SIGINT"):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_it_is_the_same_one_for_the_blocks_around() -> None:
+    with terminate_as_interrupt():
+        with pytest.raises(KeyboardInterrupt), terminate_as_interrupt():
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)  # in time
+    with pytest.raises(KeyboardInterrupt), terminate_as_interrupt():  # another run
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_where_they_are_held_interruptions_wait() -> None:
+    reached = []
+
+    def hold() -> None:
+        with held() as interruptions:
+            interruptions.let_through()
+            with held():
+                signal.raise_signal(signal.SIGTERM)
+                reached.append("inside")
+            reached.append("between")
+            interruptions.let_through()
+            reached.append("never")
+
+    with terminate_as_interrupt():
+        with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+            hold()
+        signal.raise_signal(signal.SIGTERM)  # the same one
+        with held() as interruptions:
+            interruptions.let_through()
+    assert reached == ["inside", "between"]
+
+
+def test_where_they_are_heeded_they_come_at_once() -> None:
+    def heed() -> None:
+        with held() as interruptions, interruptions.heeded():
+            signal.raise_signal(signal.SIGTERM)
+            raise AssertionError
+
+    with terminate_as_interrupt(), pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+        heed()
+
+
+def test_those_that_wait_come_at_the_end() -> None:
+    def hold(error: Exception | None) -> None:
+        with held():
+            signal.raise_signal(signal.SIGINT)
+            if error is not None:
+                raise error
+
+    with terminate_as_interrupt(), pytest.raises(KeyboardInterrupt, match="SIGINT"):
+        hold(None)
+    with terminate_as_interrupt(), pytest.raises(ZeroDivisionError):  # ends the run as well
+        hold(ZeroDivisionError())
+    with pytest.raises(KeyboardInterrupt):  # nobody waits for them
+        hold(None)
+
+
+def test_a_thread_holds_nothing() -> None:
+    """Signals are the main thread's."""
+
+    def hold() -> None:
+        with held() as interruptions:
+            interruptions.let_through()
+            begun.set()
+            over.wait()
+
+    begun, over = threading.Event(), threading.Event()
+    with terminate_as_interrupt():
+        thread = threading.Thread(target=hold)
+        thread.start()
+        begun.wait()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        over.set()
+        thread.join()
+
+
+def test_a_worker_takes_note_of_interruptions() -> None:
+    with interrupts_noted() as noted:
+        assert noted.seconds() is None
+        signal.raise_signal(signal.SIGTERM)
+        asked_s = noted.seconds()
+    assert asked_s is not None
+    assert 0 <= asked_s < TIMEOUT_S
+
+
+def test_what_is_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with terminate_as_interrupt():
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_run_ends_as_one_that_is_interrupted_wherever_it_waits(inputs: Inputs, expected: bytes, tmp_path: Path) -> None:
+    """Before any line of `Condition.wait`, three of which end in another error if the signal is heeded there."""
+    options = RunOptions(inputs.table, inputs.events, tmp_path / "matches.h5", engine="counting", batch=100)
+    threads, ended = threading.active_count(), 0
+    for line in lines_of_waiting():
+        with suppress(KeyboardInterrupt):
+            run(replace(options, watch=lambda _, line=line: terminated_before(waiting_at(line))))
+            options.output.unlink()  # nobody came there, or when all was done
+            continue
+        ended += 1
+        assert threading.active_count() == threads
+    assert ended > 10
+    run(replace(options, resume=True))
+    assert options.output.read_bytes() == expected
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_a_master_that_is_interrupted_between_two_locks_says_so(inputs: Inputs, tmp_path: Path) -> None:
+    ulfm = ULFM if has_ulfm() else ()
+    output = tmp_path / "matches.h5"
+    rank = (sys.executable, "-m", "mpi4py", DRIVER)
+    what = (inputs.table, inputs.events, output, "engine=slow", "batch=100", f"interrupted_at={line_without_lock()}")
+    done = execute([str(each) for each in (MPIRUN, *FLAGS, *ulfm, "-n", 3, *rank, *what)])
+    assert done.returncode != 0
+    assert "interrupted" in said(done).splitlines()
+    assert "Traceback" not in done.stderr
+    assert not output.exists()

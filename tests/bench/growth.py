@@ -8,7 +8,7 @@ after every such update an event is matched.  One JSON line:
 
     update_ms, event_ms   an update, and the event right behind it: at the middle, in the tail, at worst
     table_ms              what Python's books on names took (`LiveTable.apply`), which are not the engine's
-    worst                 the five longest updates: after how many filters had come, and milliseconds
+    worst                 the five longest updates: after how many filters had come, and whose time they took (`pauses`)
     filter_us             an added filter, by all updates together
 
 Half way and in the end answers are judged (`live_judge`).  With `--bound`, the bench fails when an update
@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from bench.crowd import identified
 from bench.end_to_end import keep
 from bench.live_judge import judge
-from bench.soak import spread
+from bench.pauses import Pauses
 
 from mpi_match.changes import Change
 from mpi_match.engines import open_engine
@@ -59,40 +58,38 @@ def growing(scenario: Scenario, engine_name: str, more: float, at_once: int) -> 
     rng = np.random.default_rng(7)
     contents = [table.filter(i) for i in range(CONTENTS)]
     places, radius = Places(scenario.place_exponent), radius_of(scenario.area)
-    clock = time.perf_counter
     n_calls = max(round(more * table.n_filters / at_once), 2)
-    times = np.zeros((n_calls, 4))
     judged = 0
     engine.match(batch[:1])
     gc.collect()  # as a worker does, so that nobody looks for garbage among millions of ids
     gc.freeze()
-    for call in range(n_calls):
-        rows = []
-        for i, (x, y) in enumerate(places.draw(rng, at_once).tolist(), call * at_once):
-            item = contents[i % CONTENTS]._replace(area=Area(x, y, radius), id=f"came-{i}")
-            rows.append(ChangeRow(Change.ADD, filters=(item,)))
-        event = batch[call % EVENTS : call % EVENTS + 1]
-        times[call, 0] = clock()
-        changes = live.apply(rows, [])
-        times[call, 1] = clock()
-        assert changes is not None, "the contents are the table's, so its vocabulary has what they ask for"
-        engine.update(changes)
-        times[call, 2] = clock()
-        engine.match(event)
-        times[call, 3] = clock()
-        if call in (n_calls // 2, n_calls - 1):
-            judged += judge(live, engine, events, batch, rng)
-    took = np.diff(times, axis=1)
-    worst = np.argsort(-took[:, 1])[:5]
+    with Pauses("table", "update", "event") as pauses:
+        for call in range(n_calls):
+            rows = []
+            for i, (x, y) in enumerate(places.draw(rng, at_once).tolist(), call * at_once):
+                item = contents[i % CONTENTS]._replace(area=Area(x, y, radius), id=f"came-{i}")
+                rows.append(ChangeRow(Change.ADD, filters=(item,)))
+            event = batch[call % EVENTS : call % EVENTS + 1]
+            pauses.start()
+            changes = live.apply(rows, [])
+            pauses.stop()
+            assert changes is not None, "the contents are the table's, so its vocabulary has what they ask for"
+            engine.update(changes)
+            pauses.stop()
+            engine.match(event)
+            pauses.stop()
+            pauses.keep(call * at_once)
+            if call in (n_calls // 2, n_calls - 1):
+                judged += judge(live, engine, events, batch, rng)
     return {
         "engine": engine.name,
         "device": engine.device,
         "n_filters": table.n_filters,
         "came": n_calls * at_once,
         "at_once": at_once,
-        **{f"{what}_ms": spread(took[:, i].tolist()) for i, what in enumerate(("table", "update", "event"))},
-        "worst": [{"after": int(i * at_once), "ms": round(float(took[i, 1]) * 1e3, 2)} for i in sorted(worst.tolist())],
-        "filter_us": round(float(took[:, 1].sum()) / (n_calls * at_once) * 1e6, 2),
+        **{f"{what}_ms": pauses.spread(what) for what in ("table", "update", "event")},
+        "worst": pauses.longest("update"),
+        "filter_us": round(pauses.total_ms("update") / (n_calls * at_once) * 1e3, 2),
         "answers_judged": judged,
     }
 

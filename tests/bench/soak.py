@@ -20,7 +20,8 @@ new ids.
 The record is one JSON line:
 
     memory        for both: MiB after the warm-up and at the end, the most, MiB per hour, what the line rose by as a share
-    pauses_ms     p50, p99 and the longest of: entering the changes into the table, `engine.update`, the event alone, a batch
+    pauses_ms     entering the changes into the table, `engine.update`, the event alone, a batch; p50, tail, the longest
+    worst         the longest updates, at which second, and whose time they took (`pauses`)
     over_time     minutes, MiB resident and of the engine, filters that are there; how many ids they and interfaces ever had
 """
 
@@ -42,6 +43,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import numpy as np
 from bench.crowd import Crowd, identified
 from bench.live_judge import JUDGED, judge
+from bench.pauses import Pauses
 
 from mpi_match.arrays import Array
 from mpi_match.changes import Change, Changes
@@ -55,6 +57,8 @@ WARM_UP = 0.5
 ROUNDS_BEFORE = 3
 BATCHES = 16
 """Batches of different events, which come in turn."""
+PARTS = ("batch", "table", "update", "event")
+"""Of a round."""
 MIB = 2**20
 
 
@@ -96,13 +100,6 @@ def flatness(seconds: Array, sizes: Array) -> dict[str, float]:
     }
 
 
-def spread(seconds: list[float]) -> dict[str, float]:
-    """Milliseconds at the middle, in the tail, and at worst."""
-    return {f"p{p}": round(float(np.percentile(seconds, p)) * 1e3, 3) for p in (50, 99)} | {
-        "max": round(max(seconds) * 1e3, 3)
-    }
-
-
 class Soak:
     """The table, the engine and the crowd; `run` goes round."""
 
@@ -114,7 +111,7 @@ class Soak:
         self._events = [scenario.event_range(i * batch_events, (i + 1) * batch_events) for i in range(BATCHES)]
         self._batches = [events.encode(table.vocabulary) for events in self._events]
         self._n_changes = round(changes * batch_events)
-        self.pauses: dict[str, list[float]] = {"table": [], "update": [], "event": [], "batch": []}
+        self.pauses = Pauses(*PARTS)
         self.counts = dict.fromkeys(("events", "matches", "rows", *(kind.name.lower() for kind in Change)), 0)
         self.judged = {"events": 0, "answers": 0}
         self.samples: list[Sample] = []
@@ -130,6 +127,7 @@ class Soak:
         while spent < seconds:
             self._count(*self._round(turn % BATCHES))
             spent += time.perf_counter() - start
+            self.pauses.keep(round(spent, 1))
             if spent >= noted + every or spent >= seconds:
                 noted = spent
                 self._note(spent)
@@ -141,28 +139,25 @@ class Soak:
                 give_back()
             turn, start = turn + 1, time.perf_counter()
 
-    def _round(self, which: int) -> tuple[list[float], int, Changes]:
-        """Seconds of the four parts, matches of the batch, and what changed."""
+    def _round(self, which: int) -> tuple[int, Changes]:
+        """Matches of the batch, and what changed."""
         batch = self._batches[which]
         rows = list(self._crowd.rows(self._n_changes))
         refused: list[Refusal] = []
-        clock = time.perf_counter
-        times = [clock()]
+        self.pauses.start()
         answers = self.engine.match(batch)
-        times.append(clock())
+        self.pauses.stop()
         changes = self.live.apply(rows, refused)
-        times.append(clock())
+        self.pauses.stop()
         if refused or changes is None:
             raise SystemExit(f"{rows[refused[0].place]}: {refused[0].reason}" if refused else "the vocabulary was too small")
         self.engine.update(changes)
-        times.append(clock())
+        self.pauses.stop()
         self.engine.match(batch[:1])
-        times.append(clock())
-        return np.diff(times).tolist(), answers.n_matches, changes
+        self.pauses.stop()
+        return answers.n_matches, changes
 
-    def _count(self, times: list[float], matches: int, changes: Changes) -> None:
-        for what, seconds in zip(("batch", "table", "update", "event"), times, strict=True):
-            self.pauses[what].append(seconds)
+    def _count(self, matches: int, changes: Changes) -> None:
         self.counts["events"] += len(self._batches[0]) + 1
         self.counts["matches"] += matches
         self.counts["rows"] += self._n_changes
@@ -208,7 +203,8 @@ def main() -> None:
     where = {"machine": machine(), "versions": versions(), "commit": commit(), "command": command()}
     scenario = SCENARIOS[options.scenario].scaled(options.filters)
     soak = Soak(scenario, options.engine, options.batch_events, options.changes)
-    soak.run(options.minutes * 60, options.note_every, options.judge_every)
+    with soak.pauses:
+        soak.run(options.minutes * 60, options.note_every, options.judge_every)
     seconds, memory = soak.samples[-1].seconds, soak.memory()
     flat = all(size["risen"] <= options.bound for size in memory.values())
     record = {
@@ -225,7 +221,8 @@ def main() -> None:
         "events_per_s": round(soak.counts["events"] / seconds),
         "changes_per_s": round(soak.counts["rows"] / seconds),
         "counts": soak.counts,
-        "pauses_ms": {what: spread(each) for what, each in soak.pauses.items()},
+        "pauses_ms": {part: soak.pauses.spread(part) for part in PARTS},
+        "worst": soak.pauses.longest("update"),
         "checked": {"naive": soak.judged["events"], "answers": soak.judged["answers"]},
         "over_time": soak.over_time(),
         **where,

@@ -1,0 +1,99 @@
+"""How long matching stands still, and whose time that is.
+
+A process stands still for what it computes, and for what the machine does with others meanwhile: its clock goes on while its
+processor time does not.  So of the longest pauses both are noted, and what the system counted for the thread:
+
+    ms            by the clock
+    cpu_ms        of this thread: what is missing it slept, waited for a device or other threads, or was kept waiting
+    collector_ms  of Python's collector of garbage
+    faults        pages that the thread touched for the first time
+    preempted     how often it was taken off its core
+"""
+
+from __future__ import annotations
+
+import gc
+import heapq
+import resource
+import time
+from array import array
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+LONGEST = 5
+
+
+class Moment(NamedTuple):
+    """What the clocks and counters say: milliseconds, and numbers."""
+
+    ms: float
+    cpu_ms: float
+    collector_ms: float
+    faults: int
+    preempted: int
+
+
+class Pauses:
+    """Takes the times of parts that follow each other, round after round: a context manager.
+
+    `start` begins a round, `stop` ends a part of it, in the order of `parts`; `keep` counts the round, and `at` says which
+    one it was.  Of all rounds the times are kept, of the longest all that is known.
+    """
+
+    def __init__(self, *parts: str) -> None:
+        self._ms = {part: array("d") for part in parts}
+        self._longest: dict[str, list[tuple[float, float, Moment]]] = {part: [] for part in parts}
+        self._round: list[Moment] = []
+        self._collecting_since = self._collector_ms = 0.0
+
+    def __enter__(self) -> Pauses:
+        gc.callbacks.append(self._collects)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        gc.callbacks.remove(self._collects)
+
+    def start(self) -> None:
+        """A round begins."""
+        self._round = [self._now()]
+
+    def stop(self) -> None:
+        """A part of it is over."""
+        self._round.append(self._now())
+
+    def keep(self, at: float) -> None:
+        """The round is over, and counts."""
+        for part, (begin, end) in zip(self._ms, pairwise(self._round), strict=True):
+            spent = Moment(*(after - before for before, after in zip(begin, end, strict=True)))
+            self._ms[part].append(spent.ms)
+            heapq.heappush(self._longest[part], (spent.ms, at, spent))
+            if len(self._longest[part]) > LONGEST:
+                heapq.heappop(self._longest[part])
+
+    def _now(self) -> Moment:
+        used = resource.getrusage(resource.RUSAGE_THREAD)
+        clocks = time.perf_counter() * 1e3, time.thread_time() * 1e3, self._collector_ms
+        return Moment(*clocks, used.ru_minflt + used.ru_majflt, used.ru_nivcsw)
+
+    def _collects(self, phase: str, info: dict[str, int]) -> None:
+        now = time.perf_counter() * 1e3
+        if phase == "start":
+            self._collecting_since = now
+        else:
+            self._collector_ms += now - self._collecting_since
+
+    def total_ms(self, part: str) -> float:
+        """All rounds together."""
+        return sum(self._ms[part])
+
+    def spread(self, part: str) -> dict[str, float]:
+        """Milliseconds at the middle, in the tail, and at worst."""
+        tail = {f"p{p:g}": round(float(np.percentile(self._ms[part], p)), 3) for p in (50, 99, 99.9)}
+        return tail | {"max": round(max(self._ms[part]), 3)}
+
+    def longest(self, part: str) -> list[dict[str, Any]]:
+        """The longest rounds of a part, in their order."""
+        found = sorted(self._longest[part], key=lambda each: each[1])
+        return [{"at": at} | {what: round(n, 2) for what, n in spent._asdict().items()} for _, at, spent in found]

@@ -173,16 +173,18 @@ class Recorder:
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
-        self.CUfunction = int
-        self.CUstream = int
         self.CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2)
         self.n_words = 0
 
-    def cuLaunchKernel(self, *arguments: Any) -> tuple[int]:
+    def cuLaunchKernel(self, *arguments: Any) -> int:
         *shape, parameters, _ = arguments
         pointers = (ctypes.c_void_p * self.n_words).from_address(parameters)
         self.calls.append(("launch", shape, [ctypes.c_int64.from_address(p).value for p in pointers]))
-        return (0,)
+        return 0
+
+    def cuGraphLaunch(self, *arguments: Any) -> int:
+        self.calls.append(("cuGraphLaunch", *arguments))
+        return 0
 
     def __getattr__(self, name: str) -> Any:
         def call(*arguments: Any) -> tuple[int, ...]:
@@ -206,10 +208,11 @@ def test_a_launch_gives_numba_s_words_for_its_arguments(recorder: Recorder) -> N
     first = _cuda.DeviceArray(0x1000, 5, np.dtype(np.uint32), None)
     second = _cuda.DeviceArray(0x2000, 3, np.dtype(np.float64), None)
     launch = _cuda.Kernel(lambda a, n, b: None, "void()").bind((4, 2), 128, [first, 9, second])
-    launch(SimpleNamespace(handle=55))  # type: ignore[arg-type]
+    stream: Any = SimpleNamespace(handle=55, intake=recorder)
+    launch(stream)
     launch.set(1, -1)
     launch.resize((1,))
-    launch(SimpleNamespace(handle=55))  # type: ignore[arg-type]
+    launch(stream)
     arrays = [0, 0, 5, 4, 0x1000, 5, 4], [0, 0, 3, 8, 0x2000, 3, 8]
     assert recorder.calls == [
         ("launch", [1234, 4, 2, 1, 128, 1, 1, 0, 55], [*arrays[0], 9, *arrays[1]]),
@@ -238,8 +241,8 @@ def test_only_urgent_streams_go_before_others(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_graph_runs_once_is_captured_and_repeated(recorder: Recorder) -> None:
-    stream = SimpleNamespace(handle=55, synchronize=lambda: recorder.calls.append(("synchronize",)))
-    graph = _cuda.Graph(stream, lambda: recorder.calls.append(("work",)))  # type: ignore[arg-type]
+    stream: Any = SimpleNamespace(handle=55, intake=recorder, synchronize=lambda: recorder.calls.append(("synchronize",)))
+    graph = _cuda.Graph(stream, lambda: recorder.calls.append(("work",)))
     graph.launch()
     graph.launch()
     assert [call[0] for call in recorder.calls] == [

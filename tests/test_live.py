@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import Phase
 from live_machine import REFUSAL, run_machine
@@ -81,3 +84,46 @@ def test_the_machine_finds_a_ghost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Reference, "update", forgetful)
     with pytest.raises(AssertionError):
         run_machine("reference", 100, STEPS, phases=(Phase.generate,), report_multiple_bugs=False)
+
+
+NOTHING_NEW = """
+import gc
+from numba.core.dispatcher import Dispatcher
+from mpi_match.changes import Change
+from mpi_match.engines import open_engine
+from mpi_match.events import Events
+from mpi_match.live_table import LiveTable
+from mpi_match.model import Area, make_event, make_filter
+from mpi_match.rows import ChangeRow
+from mpi_match.table import Table
+
+def compiled():
+    return sum(len(each.overloads) for each in gc.get_objects() if isinstance(each, Dispatcher))
+
+filters = [
+    make_filter(f"i{i % 3}", [["x", ">", i], ["y", "=", "a"]], [i, 0, 1] if i % 2 else None)._replace(id=f"f{i}")
+    for i in range(9)
+]
+live = LiveTable(Table.from_filters(filters))
+engine = open_engine("keyed", live.table, live=True)
+event = Events.of([make_event({"x": 4, "y": "a"}, (3, 0))]).encode(live.table.vocabulary)
+before = compiled()
+for row in (
+    ChangeRow(Change.MOVE, target="f3", area=Area(3.0, 0.0, 2.0)),
+    ChangeRow(Change.ADD, filters=(filters[1]._replace(id="f9"),)),
+    ChangeRow(Change.REMOVE, target="f2"),
+    ChangeRow(Change.REMOVE, target="f9"),
+    ChangeRow(Change.REMOVE_INTERFACE, target="i1"),
+):
+    refused = []
+    engine.update(live.apply([row], refused))
+    engine.match(event)
+    assert not refused
+print(before > 20, compiled() - before)
+"""
+
+
+def test_the_first_changes_wait_for_no_compiler() -> None:
+    """In a process of its own, where nothing was compiled before."""
+    done = subprocess.run([sys.executable, "-c", NOTHING_NEW], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["True", "0"], done.stderr

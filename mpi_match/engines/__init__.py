@@ -121,7 +121,16 @@ def open_engine(
     if name not in ENGINES:
         raise EngineError(f"unknown engine {name!r}; there are: {', '.join((*ENGINES, 'auto'))}")
     module = importlib.import_module(f"mpi_match.engines.{name}")
-    engine: Engine = module.ENGINE(table, device=device, threads=threads, live=live)
+
+    def open_(table: Table) -> Engine:
+        opened: Engine = module.ENGINE(table, device=device, threads=threads, live=live)
+        return opened
+
+    engine = open_(table)
+    if live:
+        from mpi_match.engines.rehearsal import rehearse
+
+        rehearse(name, open_, table)
     return engine
 
 

@@ -38,7 +38,17 @@ from mpi_match.engines._device_memory import (
     Rows,
     Stream,
 )
-from mpi_match.engines._driver import GpuInfo, HeldMemory, call, driver, driver_versions, local_rank, simulated, visible_gpus
+from mpi_match.engines._driver import (
+    GpuInfo,
+    HeldMemory,
+    call,
+    driver,
+    driver_versions,
+    local_rank,
+    simulated,
+    visible_gpus,
+    words_of,
+)
 from mpi_match.engines._pinned_memory import PinnedBuffer, PinnedPool, PinnedRegions, pinned
 from mpi_match.engines.kernel_cache import cached
 
@@ -125,9 +135,9 @@ class Gpu:
         stream.synchronize()
         return device
 
-    def stream(self, *, urgent: bool = False) -> Stream:
-        """A new stream; `urgent`: whose kernels go before those of others."""
-        return Stream(urgent=urgent)
+    def stream(self, *, urgent: bool = False, keeps_lock: bool = False) -> Stream:
+        """A new stream; `urgent`: whose kernels go before those of others; `keeps_lock`: see `Stream`."""
+        return Stream(urgent=urgent, keeps_lock=keeps_lock)
 
 
 class Kernel:
@@ -151,10 +161,10 @@ class Kernel:
         return normalize_signature(self.signature)[0]
 
     @cached_property
-    def _handles(self) -> dict[int, Any]:
+    def _handles(self) -> dict[int, int]:
         return {}
 
-    def _handle(self) -> Any:
+    def _handle(self) -> int:
         """The driver's handle of the compiled kernel on the current GPU."""
         context = int(call(driver.cuCtxGetCurrent))
         if context not in self._handles:
@@ -165,7 +175,7 @@ class Kernel:
                 raise EngineError(
                     f"the kernel {self.name} does not compile here: {reason}; is mpi-match[gpu] installed?"
                 ) from error
-            self._handles[context] = driver.CUfunction(int(compiled._codelibrary.get_cufunc().handle))
+            self._handles[context] = int(compiled._codelibrary.get_cufunc().handle)
         return self._handles[context]
 
     def bind(self, grid: Sequence[int], block: int, args: Sequence[DeviceArray | int]) -> Launch:
@@ -219,9 +229,8 @@ class Launch:
         x, y, z = (*grid, 1, 1)[:3]
         self._grid = (x, y, z)
         if not simulated:
-            # no function that refers to `self`: only the garbage collector would find a launch that refers to itself
+            self._shape = (self._kernel._handle(), x, y, z, self._block, 1, 1, 0)
             self._parameters = self._pointers.ctypes.data
-            self._call = partial(driver.cuLaunchKernel, self._kernel._handle(), x, y, z, self._block, 1, 1, 0)
 
     def set(self, index: int, value: int) -> None:
         """Change the integer argument `index`."""
@@ -239,9 +248,10 @@ class Launch:
                 *(FakeCUDAArray(a.memory) if isinstance(a, DeviceArray) else a for a in self._args)
             )
             return
-        (error,) = self._call(stream.handle, self._parameters, 0)
-        if error != 0:
-            raise RuntimeError(f"launch of {self._kernel.name} with grid {self._grid} and block {self._block}: {error!r}")
+        error = stream.intake.cuLaunchKernel(*self._shape, stream.handle, self._parameters, None)
+        if error:
+            shape = f"grid {self._grid} and block {self._block}"
+            raise RuntimeError(f"launch of {self._kernel.name} with {shape}: {words_of(error)}")
 
 
 class Graph:
@@ -267,13 +277,13 @@ class Graph:
         call(driver.cuGraphDestroy, captured)
         weakref.finalize(self, driver.cuGraphExecDestroy, executable).atexit = False
         self._keep = record  # the arguments and buffers that the graph refers to
-        self._launch = partial(driver.cuGraphLaunch, executable, driver.CUstream(stream.handle))
+        self._launch = partial(stream.intake.cuGraphLaunch, int(executable), stream.handle)
 
     def launch(self) -> None:
         """Give the recorded work to the stream again."""
         if simulated:
             self._again()
             return
-        (error,) = self._launch()
-        if error != 0:
-            raise RuntimeError(f"cuGraphLaunch: {error!r}")
+        error = self._launch()
+        if error:
+            raise RuntimeError(f"launch of a graph: {words_of(error)}")

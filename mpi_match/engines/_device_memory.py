@@ -21,7 +21,7 @@ import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.engines import EngineError
-from mpi_match.engines._driver import HeldMemory, call, driver, simulated
+from mpi_match.engines._driver import HeldMemory, Intake, call, driver, simulated, words_of
 from mpi_match.engines._pinned_memory import pinned
 
 
@@ -104,8 +104,8 @@ class Rows:
         self._places, self._next = pinned(n_under_way * width, array.dtype).reshape(n_under_way, width), 0
         self._n_places, self._row_bytes = n_under_way, width * array.dtype.itemsize
         if not simulated:
-            self._from, self._to, self._handle = address_of(self._places), array.pointer, driver.CUstream(stream.handle)
-            self._copy = driver.cuMemcpyHtoDAsync
+            self._from, self._to = address_of(self._places), array.pointer
+            self._copy, self._handle = stream.intake.cuMemcpyHtoDAsync, stream.handle
 
     def put(self, row: int, values: Array) -> None:
         """Overwrite a row, behind all work given to the stream so far; `values` may be changed at once."""
@@ -119,9 +119,9 @@ class Rows:
             self._array.memory[row * self._width : (row + 1) * self._width] = values
             return
         n = self._row_bytes
-        (error,) = self._copy(self._to + row * n, self._from + place * n, n, self._handle)
+        error = self._copy(self._to + row * n, self._from + place * n, n, self._handle)
         if error:
-            raise RuntimeError(f"copy of {n} bytes to row {row}: {error!r}")
+            raise RuntimeError(f"copy of {n} bytes to row {row}: {words_of(error)}")
 
 
 class Stream:
@@ -129,10 +129,13 @@ class Stream:
 
     The blocks of `urgent` kernels come before those of others that have not begun.  Without that, kernels get the GPU in the
     order in which they could have begun, each when all blocks of the one before have.
+
+    `keeps_lock` says how work is given to it (see `Intake`): it never has a thousand pieces waiting, and copies only from
+    and to pinned memory.
     """
 
-    def __init__(self, *, urgent: bool = False) -> None:
-        self.handle = 0
+    def __init__(self, *, urgent: bool = False, keeps_lock: bool = False) -> None:
+        self.handle, self.intake = 0, _INTAKES[keeps_lock]
         if not simulated:
             flags = int(driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
             priority = call(driver.cuCtxGetStreamPriorityRange)[1] if urgent else 0
@@ -146,7 +149,7 @@ class Stream:
         if simulated:
             to.memory[: source.size] = source.reshape(-1)
         elif source.size:
-            call(driver.cuMemcpyHtoDAsync, to.pointer, address_of(source), source.nbytes, self.handle)
+            _taken(self.intake.cuMemcpyHtoDAsync(to.pointer, address_of(source), source.nbytes, self.handle), "copy in")
 
     def copy_out(self, to: Array, source: DeviceArray) -> None:
         """Device to host: the start of `source` to all of `to` (contiguous)."""
@@ -154,33 +157,42 @@ class Stream:
         if simulated:
             to.reshape(-1)[:] = source.memory[: to.size]
         elif to.size:
-            call(driver.cuMemcpyDtoHAsync, address_of(to), source.pointer, to.nbytes, self.handle)
+            _taken(self.intake.cuMemcpyDtoHAsync(address_of(to), source.pointer, to.nbytes, self.handle), "copy out")
 
     def copy_within(self, to: DeviceArray, source: DeviceArray) -> None:
         """Device to device: all of `source` to the start of `to`, of the same type."""
         if simulated:
             to.memory[: source.size] = source.memory
         elif source.size:
-            call(driver.cuMemcpyDtoDAsync, to.pointer, source.pointer, source.n_bytes, self.handle)
+            _taken(self.intake.cuMemcpyDtoDAsync(to.pointer, source.pointer, source.n_bytes, self.handle), "copy within")
 
     def zero(self, array: DeviceArray) -> None:
         """Fill with zero bytes."""
         if simulated:
             array.memory[:] = 0
         elif array.size:
-            call(driver.cuMemsetD8Async, array.pointer, 0, array.n_bytes, self.handle)
+            _taken(self.intake.cuMemsetD8Async(array.pointer, 0, array.n_bytes, self.handle), "zero")
 
     def synchronize(self) -> None:
         """Wait for all work given so far."""
         if not simulated:
             (error,) = self._synchronize()
             if error != 0:
-                raise RuntimeError(f"the GPU failed: {error!r}")
+                raise RuntimeError(f"the GPU failed: {words_of(error)}")
 
     def wait(self, mark: Mark) -> None:
         """Let what comes next on this stream wait for a mark on another."""
         if not simulated:
-            call(driver.cuStreamWaitEvent, self.handle, mark.handle, 0)
+            _taken(self.intake.cuStreamWaitEvent(self.handle, mark.handle, 0), "wait")
+
+
+_INTAKES = {keeps_lock: Intake(keeps_lock=keeps_lock) for keeps_lock in (False, True)}
+
+
+def _taken(error: int, what: str) -> None:
+    """Raise RuntimeError if the driver has not taken the work."""
+    if error:
+        raise RuntimeError(f"{what}: {words_of(error)}")
 
 
 def address_of(array: Array) -> int:
@@ -208,7 +220,7 @@ class Mark:
         if simulated:
             self._at_s = time.perf_counter()
         else:
-            call(driver.cuEventRecord, self.handle, stream.handle)
+            _taken(stream.intake.cuEventRecord(self.handle, stream.handle), "record")
         return self
 
     def synchronize(self) -> None:
@@ -220,4 +232,6 @@ class Mark:
         """Device time from another mark to this one, both passed."""
         if simulated:
             return self._at_s - start._at_s
-        return float(call(driver.cuEventElapsedTime, start.handle, self.handle)) / 1e3
+        ms = ctypes.c_float()
+        _taken(_INTAKES[True].cuEventElapsedTime(ctypes.addressof(ms), start.handle, self.handle), "elapsed time")
+        return ms.value / 1e3

@@ -3,15 +3,18 @@
     choice of a GPU   --gpu-map or an argument, else the local rank modulo the number of visible GPUs
     local rank        what mpirun says, else what Slurm says: never a mixture
 
-Nothing happens to a GPU here: counting and naming them makes no context.  What the driver answers is checked in one
-place, `call`. Under Numba's CUDA simulator (`NUMBA_ENABLE_CUDASIM=1`) there is one pretended GPU.
+Nothing happens to a GPU here: counting and naming them makes no context.  Most of the driver is called through
+`cuda.bindings`, by `call`; what gives work to a GPU, batch after batch, through `Intake`.  Under Numba's CUDA simulator
+(`NUMBA_ENABLE_CUDASIM=1`) there is one pretended GPU.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -32,14 +35,60 @@ LOCAL_RANK_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_
 SLURM_LOCALID is 0 for every rank, and what mpirun itself set is right."""
 
 
+def words_of(error: Any) -> str:
+    """What the driver calls an error."""
+    reason = b""
+    with suppress(ValueError):  # one that the bindings do not know
+        reason = driver.cuGetErrorString(driver.CUresult(int(error)))[1]
+    return f"{reason.decode() if reason else 'unknown error'} ({int(error)})"
+
+
 def call(function: Callable[..., Any], *args: Any) -> Any:
     """A driver call: its result, or RuntimeError with the driver's own words."""
     error, *values = function(*args)
     if error != 0:
-        reason = driver.cuGetErrorString(error)[1]
-        text = reason.decode() if reason else "unknown error"
-        raise RuntimeError(f"{function.__name__}: {text} ({error!r})")
+        raise RuntimeError(f"{function.__name__}: {words_of(error)}")
     return values[0] if len(values) == 1 else values
+
+
+class Intake:
+    """The driver calls that give work to a GPU, which take microseconds: `intake.cuEventRecord(mark, stream)` and so on, as
+    in C, each with the error that it returns.
+
+    `keeps_lock`: with Python's lock held.  Letting it go costs nothing while nobody else wants it.  But a worker's other
+    threads write and talk, one of them takes it every time, and to get it back takes as long as ten such calls, of which a
+    slice has fifteen.  Only a call that may wait for the GPU has to let it go: a copy from memory that is not pinned, or
+    work for a stream with a thousand pieces waiting.
+    """
+
+    _LIBRARY = "libcuda.so.1"
+
+    def __init__(self, *, keeps_lock: bool) -> None:
+        self._loader = ctypes.PyDLL if keeps_lock else ctypes.CDLL
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        if name not in _INTAKE:
+            raise AttributeError(name)
+        symbol, *types = _INTAKE[name]
+        function = getattr(self._loader(self._LIBRARY), symbol)
+        function.argtypes, function.restype = types, ctypes.c_int
+        setattr(self, name, function)  # the next time it is found without this
+        return function
+
+
+_ADDRESS, _HANDLE, _SIZE, _COUNT = ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint
+_INTAKE: dict[str, tuple[Any, ...]] = {
+    "cuLaunchKernel": ("cuLaunchKernel", _HANDLE, *[_COUNT] * 7, _HANDLE, _HANDLE, _HANDLE),
+    "cuGraphLaunch": ("cuGraphLaunch", _HANDLE, _HANDLE),
+    "cuMemcpyHtoDAsync": ("cuMemcpyHtoDAsync_v2", _ADDRESS, _HANDLE, _SIZE, _HANDLE),
+    "cuMemcpyDtoHAsync": ("cuMemcpyDtoHAsync_v2", _HANDLE, _ADDRESS, _SIZE, _HANDLE),
+    "cuMemcpyDtoDAsync": ("cuMemcpyDtoDAsync_v2", _ADDRESS, _ADDRESS, _SIZE, _HANDLE),
+    "cuMemsetD8Async": ("cuMemsetD8Async", _ADDRESS, ctypes.c_ubyte, _SIZE, _HANDLE),
+    "cuEventRecord": ("cuEventRecord", _HANDLE, _HANDLE),
+    "cuEventElapsedTime": ("cuEventElapsedTime", _HANDLE, _HANDLE, _HANDLE),
+    "cuStreamWaitEvent": ("cuStreamWaitEvent", _HANDLE, _HANDLE, _COUNT),
+}
+"""Name in the library, and the types of the arguments."""
 
 
 class HeldMemory:

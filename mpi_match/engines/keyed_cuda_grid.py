@@ -37,6 +37,7 @@ class GridOnGpu:
         self._take_blocks()
         self._waiting: list[Effects] = []
         self._n_waiting = 0
+        self._send_levels()
         self._send(Effects(residents.first_steps(area)))
 
     @property
@@ -117,10 +118,13 @@ class GridOnGpu:
             step_kernel.bind(n_groups, BLOCK, [steps, self._last, self._blocks, *slots, self._keys, self._stripes, n])(
                 stream
             )
-        levels = np.flatnonzero(residents.levels)
-        self._n_levels = len(levels)
-        self._levels = self._gpu.upload(levels)
+        if residents.levels.sum() > self._n_levels:  # none ever goes
+            self._send_levels()
         stream.synchronize()
+
+    def _send_levels(self) -> None:
+        levels = np.flatnonzero(self._residents.levels)
+        self._n_levels, self._levels = len(levels), self._gpu.upload(levels)
 
     def _put(self, into: DeviceArray, where: Array, values: Array) -> None:
         """Overwrite items of an array, at the places `where` i64[n], with `values` of its type."""

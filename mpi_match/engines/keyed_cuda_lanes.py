@@ -58,7 +58,8 @@ class Lane:
     """
 
     def __init__(self, gpu: Gpu, packed: np.dtype) -> None:
-        self._stream, self._urgent, self._regions = gpu.stream(), gpu.stream(urgent=True), gpu.pinned_regions
+        self._stream, self._urgent = gpu.stream(keeps_lock=True), gpu.stream(urgent=True, keeps_lock=True)
+        self._regions = gpu.pinned_regions
         inputs = {"offsets": np.dtype(np.uint32), "attributes": packed, "location": np.dtype(np.float64)}
         self._staged = {name: _both(gpu, dtype) for name, dtype in inputs.items()}
         self._found, self._sums, self._slots = gpu.buffer(np.uint64), gpu.buffer(np.uint64), gpu.buffer(np.uint32)

@@ -190,7 +190,10 @@ class Job:
         self._output.set_aside(Stretch(*self.extent(batch)))
 
     def finish(self, opened: Sequence[Opened], round_trips: RoundTrips | None = None) -> RunSummary:
-        """Put the output in its place, sum up, and say that the run is complete."""
+        """Put the output in its place, sum up, and say that the run is complete.
+
+        The clock stops when the answers are in their place: what they have taken the place of is removed behind that.
+        """
         self._output.finish()
         self.standing.end()
         wall_s = time.perf_counter() - self._started

@@ -132,10 +132,6 @@ class LocalOutput:
             )
         if not self._finished:
             self._write_index()
-        try:
-            remove_parts(self.path, but=named_by(self.path))
-        except StorageError as error:
-            raise ClusterError(str(error), INCOMPLETE_CODE) from error
 
     def _write_index(self) -> None:
         for name, size in self._sizes.items():
@@ -150,7 +146,13 @@ class LocalOutput:
         self._finished = True
 
     def attest(self, took: Mapping[str, Any]) -> None:
-        """Say that the answers are complete: the last thing that a run does.  `took` is what it took."""
+        """Remove the parts of the index whose place this one has taken, and say that the answers are complete: the last thing
+        that a run does.  `took` is what it took.
+        """
+        try:
+            remove_parts(self.path, but=named_by(self.path))
+        except StorageError as error:
+            raise ClusterError(str(error), INCOMPLETE_CODE) from error
         self._say(COMPLETE, matches=self.n_matches, digest=self.digest, run=took)
 
     def _say(self, state: str, **more: Any) -> None:

@@ -81,7 +81,7 @@ class Output:
         self._file, self._kept = ExitStack(), ExitStack()
         self._earlier: JournalFile | None = None
         self._without: list[Stretch] = []
-        self._finished = False
+        self._finished = self._is_new = False
         self.unanswered: list[Stretch] = []
         self.n_answered = self.n_resumed = self.n_matches = 0
         self.digest = ""
@@ -200,14 +200,17 @@ class Output:
                 self._journal.unfollow(synced=False)  # closing the file does that
             self._file.close()
         self.digest, self.n_matches = self._writer.digest, self._writer.n_matches
-        self._finished = True
-        with self._reported():
-            remove_parts(self.path)  # of the index whose place the file has taken
-            if self._journal is not None:
-                self._journal.remove()
+        self._finished = self._is_new = True
 
     def attest(self, took: Mapping[str, Any]) -> None:
-        """Say that the answers are complete: the last thing that a run does.  `took` is what it took."""
+        """Remove the journal, and the parts of an index whose place the file has taken, and say that the answers are
+        complete: the last thing that a run does.  `took` is what it took.
+        """
+        if self._is_new:
+            with self._reported():
+                remove_parts(self.path)
+                if self._journal is not None:
+                    self._journal.remove()
         self._say(COMPLETE, matches=self.n_matches, digest=self.digest, run=took)
 
     def _say(self, state: str, **more: Any) -> None:

@@ -142,6 +142,7 @@ def test_parts_go_with_the_index_that_names_them(path: Path) -> None:
         output.write(0, *answers(Stretch(0, N_EVENTS)))
         check(path)
         output.finish()
+        output.attest({})
     check(path)
     assert not parts_directory(path).exists()
 

@@ -32,6 +32,11 @@ class EventCopy:
     def __init__(self, memory: Array, starts: Array) -> None:
         self.memory, self.starts = memory, starts
 
+    @property
+    def n_batches(self) -> int:
+        """How many batches there are."""
+        return len(self.starts) - 1
+
     def wire(self, batch: int) -> Array:
         """The wire form of a batch, as it lies there."""
         return self.memory[self.starts[batch] : self.starts[batch + 1]]

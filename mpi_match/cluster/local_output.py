@@ -146,8 +146,8 @@ class LocalOutput:
         self._finished = True
 
     def attest(self, took: Mapping[str, Any]) -> None:
-        """Remove the parts of the index whose place this one has taken, and say that the answers are complete: the last thing
-        that a run does.  `took` is what it took.
+        """Remove the parts of the index whose place this one has taken, and say that the answers are complete: the last
+        thing that a run does.  `took` is what it took.
         """
         try:
             remove_parts(self.path, but=named_by(self.path))

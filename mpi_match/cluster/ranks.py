@@ -39,7 +39,7 @@ from mpi_match.cluster.shares import device_share, shared_gpu
 from mpi_match.cluster.sources import offer_events, open_source
 from mpi_match.cluster.table_copy import receive_part, send_parts
 from mpi_match.cluster.topology import Topology
-from mpi_match.engines import Engine, open_engine, pin
+from mpi_match.engines import Engine, open_engine, pin, warm_up
 from mpi_match.table import Table
 
 log = logging.getLogger(__name__)
@@ -157,7 +157,9 @@ def _serve(options: RunOptions, topology: Topology, roll: Roll, interrupted: Not
     def open_table(table: Table) -> Engine:
         device = device_share(topology.number, os.environ, gpu_map)
         engine = open_engine(options.engine, table, device, threads, live=live)
-        pin(engine, [] if source is None else source.memory)
+        if source is not None:
+            pin(engine, source.memory)
+            warm_up(engine, source.first, filters=options.filters)
         return engine
 
     holdings = Holdings(part, table, open_table)

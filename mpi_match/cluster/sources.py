@@ -39,6 +39,10 @@ class Source(Protocol):
         """Arrays that batches lie in, and that stay as they are; none where batches are made when they are asked for."""
         ...
 
+    def first(self) -> EventBatch | None:
+        """The first batch, if there are any.  Raises StorageError when it is damaged."""
+        ...
+
     def expect(self, batch: int) -> Expected[EventBatch]:
         """The events of a batch that will be matched soon; to get them raises StorageError when they are damaged."""
         ...
@@ -50,6 +54,10 @@ class SharedSource:
     def __init__(self, copy: EventCopy) -> None:
         self._copy = copy
         self.memory: Sequence[Array] = [copy.memory]
+
+    def first(self) -> EventBatch | None:
+        """See `Source.first`."""
+        return self.expect(0).get() if self._copy.n_batches else None
 
     def expect(self, batch: int) -> Expected[EventBatch]:
         """See `Source.expect`."""
@@ -84,6 +92,10 @@ class FileSource:
     def memory(self) -> Sequence[Array]:
         """See `Source.memory`."""
         return self._events.mapped
+
+    def first(self) -> EventBatch | None:
+        """See `Source.first`."""
+        return self.expect(0).get() if self._extents.n_batches else None
 
     def expect(self, batch: int) -> Expected[EventBatch]:
         """See `Source.expect`."""

@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from mpi_match.arrays import Array
@@ -104,6 +105,18 @@ def pin(engine: Engine, memory: Sequence[Array]) -> None:
     if (hold := getattr(engine, "pin", None)) is not None:
         for each in memory:
             hold(each)
+
+
+def warm_up(engine: Engine, example: Callable[[], EventBatch | None], *, filters: bool = False) -> None:
+    """Have an engine match a batch like those that will come, if there is an example, so that the first of them waits for
+    nothing.
+
+    One on a GPU loads its kernels then and takes memory for such batches.  It has a method `warm_up(batch, filters=...)`;
+    the others have none, and then nobody asks for the example.  What matching it raises, matching it again will.
+    """
+    if (own := getattr(engine, "warm_up", None)) is not None and (batch := example()) is not None:
+        with suppress(EngineError):
+            own(batch, filters=filters)
 
 
 def open_engine(

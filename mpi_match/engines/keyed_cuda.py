@@ -106,6 +106,11 @@ class KeyedCuda:
         except EngineError as refusal:
             log.debug("events are copied once more on their way to the GPU: %s", refusal)
 
+    def warm_up(self, batch: EventBatch, *, filters: bool = False) -> None:
+        """See `engines.warm_up`: as many batches as are under way at a time, and all their answers, are there at once."""
+        begun = [self.begin(batch, filters=filters) for _ in range(N_LANES + 1)]
+        _ = [each if isinstance(each, Matches) else each.end() for each in begun]
+
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
         begun = self.begin(batch, filters=filters)

@@ -10,7 +10,15 @@ from judge import KINDS, answers, expected
 from strategies import subscriptions_and_events
 
 from mpi_match.batch import EventBatch
-from mpi_match.engines import EngineError, keyed_assembly, keyed_cuda, keyed_cuda_lanes, open_engine, pin
+from mpi_match.engines import (
+    EngineError,
+    keyed_assembly,
+    keyed_cuda,
+    keyed_cuda_lanes,
+    open_engine,
+    pin,
+    warm_up,
+)
 from mpi_match.engines._cuda import PinnedPool
 from mpi_match.engines.keyed import consolidated
 from mpi_match.engines.keyed_index import DENSE, N_FEATURES
@@ -102,6 +110,36 @@ def test_events_in_pinned_memory_are_copied_from_there(refused, monkeypatch, cap
     assert any(np.shares_memory(source, memory) for source in copied) == refused
     assert engine.match(elsewhere).labels(table.labels) == found
     assert any(np.shares_memory(source, elsewhere.attributes) for source in copied)
+
+
+def test_what_is_warmed_up_takes_no_more_memory(monkeypatch):
+    """Of as many batches at a time as lanes can begin, however long their answers stay."""
+    monkeypatch.setattr(keyed_cuda, "FEW_INTERFACES", 0)
+    monkeypatch.setattr(keyed_cuda, "POOL_BYTES", 2**20)
+    table = Table.from_filters([make_filter(str(i), [["x", ">", i]]) for i in range(6)])
+    events = [make_event({"x": x % 8}) for x in range(15)]
+    batch = Events.of(events).encode(table.vocabulary)
+    engine = open_engine("keyed_cuda", table)
+    taken, grow = [], PinnedPool._grow
+    monkeypatch.setattr(PinnedPool, "_grow", lambda self, n_bytes: taken.append(n_bytes) or grow(self, n_bytes))
+    warm_up(engine, lambda: batch)
+    assert taken
+    del taken[:]
+    begun = [engine.begin(batch) for _ in range(keyed_cuda.N_LANES)]
+    found = [each.end() for each in begun]
+    assert not taken
+    assert all(each.labels(table.labels) == expected(table, events, "list") for each in found)
+
+
+def test_warming_up_is_left_to_engines_that_can_and_fails_for_none():
+    table = Table.from_filters([make_filter("i", [["x", ">", 1]])])
+    asked = []
+    warm_up(open_engine("counting", table), lambda: asked.append("never"))
+    assert not asked
+    engine = open_engine("keyed_cuda", table)
+    warm_up(engine, lambda: None)
+    other = Table.from_filters([make_filter("i", [["y", ">", 1]])])
+    warm_up(engine, lambda: Events.of([make_event({"y": 2})]).encode(other.vocabulary))  # the run will say what is wrong
 
 
 def test_wide_events(answer, monkeypatch):

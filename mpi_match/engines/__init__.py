@@ -140,7 +140,7 @@ def open_engine(
         return opened
 
     engine = open_(table)
-    if live:
+    if live and getattr(engine, "compiles", False):
         from mpi_match.engines.rehearsal import rehearse
 
         rehearse(name, open_, table)

@@ -53,6 +53,7 @@ class Clcb:
     time of all batches so far (single events are not timed: that would take longer than they do)."""
 
     name = "clcb"
+    compiles = True
 
     def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
         self._gpu = open_gpu(device)

@@ -67,6 +67,7 @@ class Keyed:
     """The index of one table and the threads that walk it."""
 
     name = "keyed"
+    compiles = True
     gpu = None
 
     def __init__(

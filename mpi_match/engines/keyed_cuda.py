@@ -49,6 +49,7 @@ class KeyedCuda:
     """
 
     name = "keyed_cuda"
+    compiles = True
 
     def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
         self._gpu = open_gpu(device)

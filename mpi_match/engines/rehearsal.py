@@ -3,7 +3,8 @@
 An engine's code for changes is compiled when it is first used, or loaded if it ever was on this machine: seconds, or some
 milliseconds, in which nothing would be matched.  So a process that opens an engine for a table that will change opens
 another for two filters, moves, adds and removes filters of that, and drops it.  What is compiled depends on the engine and
-on the type of the attributes, not on what the table holds.
+on the type of the attributes, not on what the table holds.  Engines that have something compiled say so by an attribute
+`compiles`.
 """
 
 from __future__ import annotations

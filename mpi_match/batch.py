@@ -57,6 +57,12 @@ class EventBatch:
         return len(self.attributes) if self.n_events == 1 else int(np.diff(self.offsets).max(initial=0))
 
     @property
+    def columns(self) -> list[Array]:
+        """The arrays, one-dimensional."""
+        columns = [self.offsets, self.attributes, *([] if self.location is None else [self.location])]
+        return [column.reshape(-1) for column in columns]
+
+    @property
     def bounds(self) -> Array:
         """i64[n + 1]: bounds of the events in `attributes`, starting at 0."""
         return (self.offsets - self.offsets[:1]).astype(np.int64)

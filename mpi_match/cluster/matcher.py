@@ -34,7 +34,7 @@ from mpi_match.cluster.feed import Expected
 from mpi_match.cluster.holdings import Holdings
 from mpi_match.cluster.parcel import unpacked
 from mpi_match.cluster.patience import pause
-from mpi_match.engines import Engine, Pending, begin
+from mpi_match.engines import MOST_BEGUN, Engine, Pending, begin
 from mpi_match.matches import Matches
 from mpi_match.vocabulary import Vocabulary
 
@@ -83,10 +83,6 @@ class Matched(NamedTuple):
     ids: Array
     error: Exception | None = None
     written: Written | None = None
-
-
-MOST_BEGUN = 3
-"""Batches that are begun at a time: one for each lane of a GPU, should a batch have events for one lane only."""
 
 
 class Matcher:

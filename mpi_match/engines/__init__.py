@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -38,6 +39,9 @@ ENGINES = ("reference", "counting", "keyed", "keyed_cuda", "ccm", "clcb")
 
 AUTO = ("keyed_cuda", "keyed")
 """What `auto` tries, in order."""
+
+MOST_BEGUN = 3
+"""Batches that are begun at a time: one for each lane of a GPU, should a batch have events for one lane only."""
 
 
 class EngineError(Exception):
@@ -95,6 +99,23 @@ def begin(engine: Engine, batch: EventBatch, *, filters: bool = False) -> Matche
         return engine.match(batch, filters=filters)
     begun: Matches | Pending = own(batch, filters=filters)
     return begun
+
+
+def match_all(engine: Engine, batches: Iterable[EventBatch], *, filters: bool = False) -> Iterator[Matches]:
+    """The answers to batches, in order.  Each is begun before those before it are ended, so that a GPU always has one to
+    match; MOST_BEGUN are under way at a time.
+    """
+    begun: deque[Matches | Pending] = deque()
+    for batch in batches:
+        begun.append(begin(engine, batch, filters=filters))
+        while begun and (isinstance(begun[0], Matches) or len(begun) == MOST_BEGUN):
+            yield _ended(begun.popleft())
+    while begun:
+        yield _ended(begun.popleft())
+
+
+def _ended(begun: Matches | Pending) -> Matches:
+    return begun if isinstance(begun, Matches) else begun.end()
 
 
 def pin(engine: Engine, memory: Sequence[Array]) -> None:

@@ -18,7 +18,7 @@ location-aware world nearly all filters are somewhere else:
 
 **Changes**: an area moves with one small copy, in constant time, as in the paper.  Filters are removed the same way; added
 ones get tables of their own, joined now and then (`clcb_live`), and an event that comes meanwhile waits: a second or two
-where millions are joined.
+where millions are joined.  It says so when it is opened for a table that changes.
 
 Where we differ from the paper: operators beyond its own come down to CCM's interval test (`ccm_rows`), and names that must
 be absent are looked at last; rows of a name ascend by filter; counts go down from a filter's size, so that Loc's mark is the
@@ -27,6 +27,7 @@ count; circles are in double precision, rounded at every step like the model's.
 
 from __future__ import annotations
 
+import logging
 import time
 
 from mpi_match.arrays import Array
@@ -41,6 +42,8 @@ from mpi_match.engines.clcb_live import Books
 from mpi_match.engines.clcb_shelf import Shelf
 from mpi_match.matches import Matches
 from mpi_match.table import Table
+
+log = logging.getLogger(__name__)
 
 FEW_EVENTS = 4
 """Batches up to this size go event by event, in the published way."""
@@ -59,6 +62,11 @@ class Clcb:
         self._gpu = open_gpu(device)
         self.device, self.gpu = self._gpu.info.name, self._gpu.info.uuid
         self._table, self._live = table, live
+        if live:
+            log.warning(
+                "clcb makes tables of the filters that are added, and matching waits: for a second or two when millions are "
+                "joined; keyed_cuda takes them in without"
+            )
         self._stream = self._gpu.stream()
         self.kernel_s = 0.0
         start = time.perf_counter()

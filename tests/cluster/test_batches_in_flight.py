@@ -21,7 +21,7 @@ from mpi_match.cluster.feed import Expected
 from mpi_match.cluster.matcher import Matched, Matcher, Parcel, Received
 from mpi_match.cluster.part import Part, PartEngine
 from mpi_match.cluster.sources import FileSource, Offer
-from mpi_match.engines import Pending, begin
+from mpi_match.engines import Pending, begin, match_all
 from mpi_match.event_table import EventTable
 from mpi_match.journal_file import Stretch
 from mpi_match.matches import Matches
@@ -101,6 +101,17 @@ class Opens:
     def _note(self, what: str) -> None:
         if isinstance(self._engine, Begins):
             self._engine.note(what)
+
+
+def test_batches_are_matched_in_order_and_begun_ahead() -> None:
+    engine = Begins(at_once=[4])
+    found = [answers[0].tolist() for answers in match_all(engine, map(batch_of, (1, 2, 3, 4, 5)))]
+    assert found == [[1], [2], [3], [4], [5]]
+    assert engine.log == "begin 1, begin 2, begin 3, end 1, begin 4, end 2, begin 5, end 3, end 5"
+    one_by_one = Begins(at_once=[1, 2])
+    answers = match_all(one_by_one, map(batch_of, (1, 2)))
+    assert next(answers)[0].tolist() == [1]
+    assert one_by_one.log == "begin 1"  # and not the next, which may not be here yet
 
 
 def made(engine: object) -> tuple[Matcher, Opens]:

@@ -196,3 +196,11 @@ def test_only_an_engine_that_was_opened_for_it_takes_changes():
         open_engine("clcb", table).update(nothing)
     with pytest.raises(EngineError, match="another"):
         open_engine("clcb", table, live=True).update(foreign)
+
+
+def test_it_says_that_added_filters_make_matching_wait(caplog):
+    table = Table.from_filters([make_filter("i", [["x", ">", 1]], [0, 0, 1])])
+    open_engine("clcb", table)
+    assert not caplog.records
+    open_engine("clcb", table, live=True)
+    assert "clcb makes tables of the filters that are added, and matching waits" in caplog.records[0].message

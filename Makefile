@@ -25,7 +25,7 @@ demo: env ## Generate a workload, compile it with Spark, match it under mpirun, 
 # The kernels' tests want numba to be imported as the CUDA simulator, so they have processes of their own.
 test test-simulator: export PYTHONDONTWRITEBYTECODE =
 test: env ## Run the tests
-	$(python) -m pytest --numprocesses 4 --dist loadfile --ignore=tests/kernels
+	$(python) -m pytest --numprocesses 3 --dist loadfile --ignore=tests/kernels
 	@if [ -d tests/kernels ]; then $(MAKE) --no-print-directory test-simulator; fi
 
 test-mpi: env ## Run the tests that start ranks with MPI=openmpi5, openmpi4 or mpich (wheels)

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Iterator
 from dataclasses import replace
 
+from mpi_match.batch import EventBatch
 from mpi_match.cluster import RunOptions, RunSummary
 from mpi_match.cluster.changing import match_changing
 from mpi_match.cluster.feed import ReadAhead
-from mpi_match.cluster.interruption import held, terminate_as_interrupt
+from mpi_match.cluster.interruption import Interruptions, held, terminate_as_interrupt
 from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.write_behind import WriteBehind
-from mpi_match.engines import Engine, open_engine
+from mpi_match.engines import Engine, match_all, open_engine
 from mpi_match.matches import Matches
 
 log = logging.getLogger(__name__)
 
 AHEAD = 2
-"""Batches that are read while one is matched."""
+"""Batches that are read while others are matched."""
 ALONE = 0
 """The rank of a process that has no others."""
 
@@ -42,8 +44,8 @@ def run_alone(options: RunOptions) -> RunSummary:
 
 
 def _match(job: Job, engine: Engine) -> None:
-    """Match all events and write the answers; interruptions are heeded between what is read and what is written."""
-    options, known = job.options, None
+    """Match all events and write the answers; interruptions wait while this thread talks to others."""
+    options = job.options
     n_threads = 0 if options.short_batches else None
     with (
         held() as interruptions,
@@ -52,13 +54,29 @@ def _match(job: Job, engine: Engine) -> None:
             lambda found: job.write(found[0], found[1].counts, found[1].ids), threaded=not options.short_batches
         ) as answers,
     ):
-        for batch in range(job.n_batches):
-            feed.want(range(batch, min(batch + 1 + AHEAD, job.n_batches)))
-            events, changes = feed.take(batch), job.changes_for(batch, known)
-            _, known = job.extent(batch)
-            job.standing.sent(ALONE, batch, events.wire_bytes)
-            with interruptions.heeded():
-                found = match_changing(engine, events, changes, filters=options.filters)
-            job.standing.answered(ALONE, batch, len(events))
-            answers.put((batch, found))
+        with interruptions.heeded():
+            for batch, found in enumerate(_answers(job, engine, _batches(job, feed, interruptions))):
+                job.standing.answered(ALONE, batch, len(found))
+                with interruptions.held():
+                    answers.put((batch, found))
         answers.finish()
+
+
+def _batches(job: Job, feed: ReadAhead[EventBatch], interruptions: Interruptions) -> Iterator[EventBatch]:
+    for batch in range(job.n_batches):
+        with interruptions.held():
+            feed.want(range(batch, min(batch + 1 + AHEAD, job.n_batches)))
+            events = feed.take(batch)
+        job.standing.sent(ALONE, batch, events.wire_bytes)
+        yield events
+
+
+def _answers(job: Job, engine: Engine, batches: Iterator[EventBatch]) -> Iterator[Matches]:
+    filters, known = job.options.filters, None
+    if job.options.changes is None:
+        yield from match_all(engine, batches, filters=filters)
+        return
+    for batch, events in enumerate(batches):
+        changes = job.changes_for(batch, known)
+        _, known = job.extent(batch)
+        yield match_changing(engine, events, changes, filters=filters)

@@ -257,6 +257,22 @@ def _late_by(seconds: float, method: Callable[[Any], Any]) -> Callable[[Any], An
     return later
 
 
+def _interrupt_master(place: str) -> None:
+    """Have rank 0 get SIGTERM at a place of the way to its first batch."""
+    from mpi_match.cluster import ranks
+
+    launch = found_in(os.environ)
+    name = {"set-up": "_refuse_shared_gpu", "greeting": "_log_engines"}[place]
+    before = getattr(ranks, name)
+
+    def interrupted(*arguments: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        before(*arguments)
+
+    if launch is not None and launch.rank == 0:
+        setattr(ranks, name, interrupted)
+
+
 def main(arguments: list[str]) -> int:
     for engine in (
         Broken,
@@ -313,6 +329,8 @@ def main(arguments: list[str]) -> int:
     if "master_stops" in given:
         del given["master_stops"], numbers["master_stops"]
         given["watch"] = lambda _: os.kill(os.getpid(), signal.SIGSTOP)
+    if "interrupted_in" in given:
+        _interrupt_master(given.pop("interrupted_in"))
     if "interrupted_at" in numbers:
         del given["interrupted_at"]
         line = numbers.pop("interrupted_at")

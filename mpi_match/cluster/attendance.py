@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Set
+from collections.abc import Callable, Collection, Set
 from typing import TYPE_CHECKING
 
 from mpi_match.cluster.farewell import rank_was_lost
@@ -33,7 +33,9 @@ HASTY_FAREWELL_S = 1.0
 """The same when the master was interrupted, and who did that may soon kill it."""
 
 
-def absent_of(workers: Collection[int], traffic: Traffic, ready: Set[int]) -> dict[int, str]:
+def absent_of(
+    workers: Collection[int], traffic: Traffic, ready: Set[int], let_interruptions_through: Callable[[], None]
+) -> dict[int, str]:
     """Wait until all workers are `ready`, or lost; those that are neither when nothing has come for MEETING_S, and why they
     are not waited for any longer, in words.
 
@@ -41,6 +43,7 @@ def absent_of(workers: Collection[int], traffic: Traffic, ready: Set[int]) -> di
     """
     backoff, silence = Backoff(), Silence()
     while absent := set(workers) - ready - traffic.lost.keys():
+        let_interruptions_through()
         if traffic.poll():
             silence.broken()
         elif silence.seconds() > MEETING_S:

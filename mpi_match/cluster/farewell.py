@@ -10,7 +10,8 @@ that has crashed, and ends the job, unless it was told to let jobs survive their
 where "might be" are all runs under ULFM: a worker can die after the master has said that all is well.
 
 MPI_Abort ends a job in which somebody waits for what never comes.  Under ULFM it ends the caller alone, and nobody is told:
-the others go on waiting.  A process that just ends is noticed, by all.
+the others go on waiting.  So they do for a process that ends with another exit code than 0 (Open MPI 5.0).  One that ends
+with 0, or by a signal, is noticed by all: so who leaves others waiting there ends by a signal.
 
 mpi4py finalises by itself unless it is told otherwise before it is loaded; `before_mpi` does.  A program that has loaded it
 earlier finalises in its own way.
@@ -59,12 +60,15 @@ def finalize() -> None:
             signal.alarm(0)
 
 
-def abort(code: int) -> None:
-    """End the job, now, as other ranks wait for this one."""
+def abort(code: int, *, awaited: bool = True) -> None:
+    """End the job, now; or, where a job survives that, this rank, and if it is `awaited`, so that all others know."""
     if not survives_deaths(os.environ):
         from mpi4py import MPI
 
         MPI.COMM_WORLD.Abort(code)
+    elif awaited:
+        _flush()
+        os.kill(os.getpid(), signal.SIGKILL)
     _end(code)
 
 
@@ -84,7 +88,11 @@ def _ends_at_once() -> bool:
 
 
 def _end(code: int) -> None:
+    _flush()
+    os._exit(code)
+
+
+def _flush() -> None:
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)

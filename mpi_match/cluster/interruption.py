@@ -113,6 +113,10 @@ def terminate_as_interrupt() -> Iterator[None]:
         _interruptions = None
 
 
+class EverybodyKnows(KeyboardInterrupt):
+    """A run was interrupted, and all of its ranks have been told."""
+
+
 @contextmanager
 def held() -> Iterator[Interruptions]:
     """Within the block interruptions wait for its end, unless it says before that they may come."""

@@ -30,7 +30,7 @@ from mpi_match.cluster.consensus import Ended, Failure, exit_code_of
 from mpi_match.cluster.deadlines import Deadlines
 from mpi_match.cluster.dispatch import Dispatcher
 from mpi_match.cluster.instructions import Drop, Emit, GiveUp, Instruction, Load, Quarantine, Send
-from mpi_match.cluster.interruption import Interruptions, held
+from mpi_match.cluster.interruption import EverybodyKnows, Interruptions, held
 from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.launcher import survives_deaths
 from mpi_match.cluster.orders import Orders
@@ -77,13 +77,13 @@ class Master:
         self._next_look = 0.0
         self._next_sign = time.monotonic() + SIGN_OF_LIFE_S
 
-    def meet(self) -> None:
+    def meet(self, interruptions: Interruptions) -> None:
         """Wait until all workers have left the last common step: in a collective call who dies or stops holds up others.
 
         The run begins without those that have not after a while.
         """
         self._arrivals.listen(self._workers)
-        self._absent = absent_of(self._workers, self._traffic, self._arrivals.ready)
+        self._absent = absent_of(self._workers, self._traffic, self._arrivals.ready, interruptions.let_through)
 
     def run(self, opened: Sequence[Opened]) -> RunSummary:
         """Match all events, after `meet`.  Raises Ended after the workers have left."""
@@ -95,11 +95,12 @@ class Master:
                     self._job.begin()
                     self._match(interruptions)
                     self._turns.finish()
-            summary = self._job.finish(opened, self._round_trips)
+                with interruptions.heeded():
+                    summary = self._job.finish(opened, self._round_trips)
         except KeyboardInterrupt as error:
             self._job.leave(error)  # the journal first: mpirun kills half a second after it has asked
             self._dismiss(Order(Do.ABANDON, INTERRUPTED), HASTY_FAREWELL_S)
-            raise
+            raise EverybodyKnows from error
         except Exception as error:
             self._dismiss(Order(Do.ABANDON, exit_code_of(error)))
             raise Ended(error) from error

@@ -28,7 +28,7 @@ from mpi_match.cluster.channel import dead_ranks
 from mpi_match.cluster.consensus import Circle, Ended
 from mpi_match.cluster.farewell import abort, finalize, rank_was_lost
 from mpi_match.cluster.holdings import Holdings
-from mpi_match.cluster.interruption import Noted, interrupts_noted, terminate_as_interrupt
+from mpi_match.cluster.interruption import EverybodyKnows, Noted, held, interrupts_noted, terminate_as_interrupt
 from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.launcher import Launch, singleton_refusal
 from mpi_match.cluster.matcher import Matcher, ShortMatcher
@@ -70,10 +70,10 @@ def run_ranks(options: RunOptions, launch: Launch) -> RunSummary | None:
         roll.close()
         _leave_in_peace(after_another=world.rank != 0)
         raise ended.error from ended.error.__cause__
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         if world.rank == 0:
             log.error("interrupted")
-        abort(INTERRUPTED)
+        abort(INTERRUPTED, awaited=not isinstance(error, EverybodyKnows))
     except StandsStill as error:
         rank_was_lost()
         _leave_in_peace(after_another=not str(error))
@@ -126,14 +126,19 @@ def _lead(options: RunOptions, topology: Topology, roll: Roll) -> RunSummary:
         watched = job.watched(dict(enumerate(opened, 1)))
         ranks.agree("opening what watches the run", lambda: stack.enter_context(watched))
         master = Master(ranks.comm, job, Backoff(tireless=options.short_batches and topology.own_core))
-        master.meet()
-        roll.close()
-        workers = "; ".join(f"{each.engine} on {each.device}" for each in opened)
-        # Different engines (`auto` where not every worker has a GPU) give the right answers, but are perhaps not meant.
-        level = logging.WARNING if len({each.engine for each in opened}) > 1 else logging.INFO
-        log.log(level, "%d workers: %s", len(opened), workers)
-        gc.freeze()
-        return master.run(opened)
+        with held() as interruptions:  # workers that are ready wait for the master's word, also for that of an interruption
+            master.meet(interruptions)
+            roll.close()
+            _log_engines(opened)
+            gc.freeze()
+            return master.run(opened)
+
+
+def _log_engines(opened: Sequence[Opened]) -> None:
+    workers = "; ".join(f"{each.engine} on {each.device}" for each in opened)
+    # Different engines (`auto` where not every worker has a GPU) give the right answers, but are perhaps not meant.
+    level = logging.WARNING if len({each.engine for each in opened}) > 1 else logging.INFO
+    log.log(level, "%d workers: %s", len(opened), workers)
 
 
 def _refuse_shared_gpu(options: RunOptions, opened: Sequence[Opened]) -> None:

@@ -13,6 +13,7 @@ master's signs of life, which are seconds apart, and its patience.
 
 from __future__ import annotations
 
+import os
 import pickle
 import time
 from functools import partial
@@ -25,9 +26,10 @@ from mpi_match.batch import EventBatch
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.channel import Answer, Do, Order, Said, Traffic, inline_body, words_of
 from mpi_match.cluster.consensus import Ended, Failure
-from mpi_match.cluster.farewell import rank_was_lost
+from mpi_match.cluster.farewell import abort, rank_was_lost
 from mpi_match.cluster.feed import Buffers, Expected, InOrder
 from mpi_match.cluster.interruption import Noted
+from mpi_match.cluster.launcher import survives_deaths
 from mpi_match.cluster.matcher import Matched, Matcher, Parcel, Received, ShortMatcher
 from mpi_match.cluster.patience import Backoff, Silence
 from mpi_match.cluster.sources import Source
@@ -43,6 +45,8 @@ SILENCE_S = 600.0
 unless it waits for a disk."""
 GRACE_S = 5.0
 """How long a worker that is asked to end waits for the master, who was perhaps asked as well, to say how."""
+INTERRUPTED = 130
+"""Exit code of a rank that was asked to end."""
 LAST_WORD_S = 10.0
 """How long a worker that has to leave waits without anything moving for what is still under way, its last word as well."""
 
@@ -109,8 +113,10 @@ class Worker:
     def _see_to_master(self) -> None:
         asked_s = self._interrupted.seconds()
         if asked_s is not None and asked_s > GRACE_S:
+            if survives_deaths(os.environ):
+                abort(INTERRUPTED)  # the master goes on without it
             rank_was_lost()  # this one
-            raise Ended(ClusterError(f"rank {self._rank} was interrupted", 130, quiet=True))
+            raise Ended(ClusterError(f"rank {self._rank} was interrupted", INTERRUPTED, quiet=True))
         gone = self._traffic.lost.get(MASTER)
         if gone is None and self._silence.seconds() > SILENCE_S:
             gone = f"nothing was heard of it for {SILENCE_S:.0f} s"

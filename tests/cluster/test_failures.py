@@ -322,7 +322,7 @@ def test_workers_have_half_a_minute_after_the_last_one_to_get_ready(
     monkeypatch.setattr(patience.time, "monotonic", clock)
     monkeypatch.setattr(patience.time, "sleep", lambda _: None)
     traffic, began = Quiet(clock, ready, lost), clock.now
-    found = absent_of([1, 2, 3], traffic, traffic.ready)  # type: ignore[arg-type]
+    found = absent_of([1, 2, 3], traffic, traffic.ready, lambda: None)  # type: ignore[arg-type]
     assert found == dict.fromkeys(absent, "it was not ready 30 s after the others")
     assert after_s <= clock.now - began <= after_s + 0.5
 

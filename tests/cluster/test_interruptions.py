@@ -155,3 +155,18 @@ def test_a_master_that_is_interrupted_between_two_locks_says_so(inputs: Inputs, 
     assert "interrupted" in said(done).splitlines()
     assert "Traceback" not in done.stderr
     assert not output.exists()
+
+
+@pytest.mark.mpi
+@needs_mpirun
+@pytest.mark.parametrize("place", ["set-up", "greeting"])
+def test_workers_do_not_wait_for_a_master_that_is_interrupted_before_the_first_batch(
+    place: str, ulfm: tuple[str, ...], inputs: Inputs, tmp_path: Path
+) -> None:
+    """ULFM tells nobody of a rank that ends with an exit code."""
+    what = (inputs.table, inputs.events, tmp_path / "matches.h5", "engine=null", f"interrupted_in={place}")
+    command = (MPIRUN, *FLAGS, *ulfm, "-n", 3, sys.executable, "-m", "mpi4py", DRIVER, *what)
+    done = execute([str(each) for each in command])  # within its time
+    assert done.returncode != 0
+    assert said(done).splitlines().count("interrupted") == 1
+    assert "Traceback" not in done.stderr

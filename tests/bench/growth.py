@@ -8,7 +8,7 @@ after every such update an event is matched.  One JSON line:
 
     update_ms, event_ms   an update, and the event right behind it: at the middle, in the tail, at worst
     table_ms              what Python's books on names took (`LiveTable.apply`), which are not the engine's
-    worst                 the five longest updates: after how many filters had come, and whose time they took (`pauses`)
+    worst                 the five longest of each: after how many filters had come, and whose time they took (`pauses`)
     filter_us             an added filter, by all updates together
 
 Half way and in the end answers are judged (`live_judge`).  With `--bound`, the bench fails when an update
@@ -44,6 +44,8 @@ from mpi_match.workloads import SCENARIOS, Places, Scenario, radius_of
 CONTENTS = 2000
 """Filters of the table whose contents those that come have, in turn."""
 EVENTS = 1000
+PARTS = ("table", "update", "event")
+"""What is timed in each round."""
 LEAST = 20_000
 """Filters of the table that comes first."""
 
@@ -63,7 +65,7 @@ def growing(scenario: Scenario, engine_name: str, more: float, at_once: int) -> 
     engine.match(batch[:1])
     gc.collect()  # as a worker does, so that nobody looks for garbage among millions of ids
     gc.freeze()
-    with Pauses("table", "update", "event") as pauses:
+    with Pauses(*PARTS) as pauses:
         for call in range(n_calls):
             rows = []
             for i, (x, y) in enumerate(places.draw(rng, at_once).tolist(), call * at_once):
@@ -87,8 +89,8 @@ def growing(scenario: Scenario, engine_name: str, more: float, at_once: int) -> 
         "n_filters": table.n_filters,
         "came": n_calls * at_once,
         "at_once": at_once,
-        **{f"{what}_ms": pauses.spread(what) for what in ("table", "update", "event")},
-        "worst": pauses.longest("update"),
+        **{f"{part}_ms": pauses.spread(part) for part in PARTS},
+        "worst": {part: pauses.longest(part) for part in PARTS},
         "filter_us": round(pauses.total_ms("update") / (n_calls * at_once) * 1e3, 2),
         "answers_judged": judged,
     }

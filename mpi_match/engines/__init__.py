@@ -160,12 +160,11 @@ def open_engine(
         opened: Engine = module.ENGINE(table, device=device, threads=threads, live=live)
         return opened
 
-    engine = open_(table)
-    if live and getattr(engine, "compiles", False):
+    if live and getattr(module.ENGINE, "compiles", False):
         from mpi_match.engines.rehearsal import rehearse
 
-        rehearse(name, open_, table)
-    return engine
+        rehearse(name, open_, table)  # before the table's own engine, which may leave no room for another
+    return open_(table)
 
 
 def _open_auto(table: Table, device: int | None, threads: int | None, live: bool) -> Engine:

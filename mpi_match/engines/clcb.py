@@ -33,7 +33,7 @@ import time
 from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
-from mpi_match.engines import check_batch, check_changes
+from mpi_match.engines import check_batch, check_changes, clcb_live
 from mpi_match.engines._cuda import open_gpu
 from mpi_match.engines.ccm_kernel import FILTERS, INTERFACES
 from mpi_match.engines.clcb_batch import ManyEvents
@@ -62,7 +62,7 @@ class Clcb:
         self._gpu = open_gpu(device)
         self.device, self.gpu = self._gpu.info.name, self._gpu.info.uuid
         self._table, self._live = table, live
-        if live:
+        if live and table.n_filters > clcb_live.SMALL:
             log.warning(
                 "clcb makes tables of the filters that are added, and matching waits: for a second or two when millions are "
                 "joined; keyed_cuda takes them in without"

@@ -199,8 +199,10 @@ def test_only_an_engine_that_was_opened_for_it_takes_changes():
 
 
 def test_it_says_that_added_filters_make_matching_wait(caplog):
-    table = Table.from_filters([make_filter("i", [["x", ">", 1]], [0, 0, 1])])
-    open_engine("clcb", table)
+    filters = [make_filter("i", [["x", ">", i]], [0, 0, 1]) for i in range(3)]
+    open_engine("clcb", Table.from_filters(filters))
+    open_engine("clcb", Table.from_filters(filters[:1]), live=True)  # so few that nobody waits
     assert not caplog.records
-    open_engine("clcb", table, live=True)
-    assert "clcb makes tables of the filters that are added, and matching waits" in caplog.records[0].message
+    open_engine("clcb", Table.from_filters(filters), live=True)
+    (record,) = caplog.records
+    assert "clcb makes tables of the filters that are added, and matching waits" in record.message

@@ -121,8 +121,7 @@ class _Encoded:
     @property
     def columns(self) -> list[Array]:
         """The mapped columns, one-dimensional."""
-        columns = [self._offsets, self._attributes, *([] if self._location is None else [self._location])]
-        return [column.reshape(-1) for column in columns]
+        return EventBatch(self._offsets, self._attributes, self._location, self._fingerprint).columns
 
     def batch(self, start: int, stop: int) -> EventBatch:
         for block in range(start // BLOCK_EVENTS, -(-stop // BLOCK_EVENTS)):

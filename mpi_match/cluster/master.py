@@ -30,7 +30,7 @@ from mpi_match.cluster.consensus import Ended, Failure, exit_code_of
 from mpi_match.cluster.deadlines import Deadlines
 from mpi_match.cluster.dispatch import Dispatcher
 from mpi_match.cluster.instructions import Drop, Emit, GiveUp, Instruction, Load, Quarantine, Send
-from mpi_match.cluster.interruption import EverybodyKnows, Interruptions, held
+from mpi_match.cluster.interruption import INTERRUPTED, EverybodyKnows, Interruptions, held
 from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.launcher import survives_deaths
 from mpi_match.cluster.orders import Orders
@@ -40,8 +40,8 @@ from mpi_match.cluster.turns import Turns
 
 log = logging.getLogger(__name__)
 
-BAD_INPUT, INTERRUPTED = 3, 130
-"""Exit codes: of what no other worker would do better, and of a run that was asked to end."""
+BAD_INPUT = 3
+"""Exit code of what no other worker would do better."""
 LOOK_S = 5e-3
 """How often to look for what goes wrong, and to write short answers: not between any two of them, which may be some
 microseconds apart."""

@@ -28,7 +28,14 @@ from mpi_match.cluster.channel import dead_ranks
 from mpi_match.cluster.consensus import Circle, Ended
 from mpi_match.cluster.farewell import abort, finalize, rank_was_lost
 from mpi_match.cluster.holdings import Holdings
-from mpi_match.cluster.interruption import EverybodyKnows, Noted, held, interrupts_noted, terminate_as_interrupt
+from mpi_match.cluster.interruption import (
+    INTERRUPTED,
+    EverybodyKnows,
+    Noted,
+    held,
+    interrupts_noted,
+    terminate_as_interrupt,
+)
 from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.launcher import Launch, singleton_refusal
 from mpi_match.cluster.matcher import Matcher, ShortMatcher
@@ -44,7 +51,6 @@ from mpi_match.table import Table
 
 log = logging.getLogger(__name__)
 
-INTERRUPTED = 130
 LAST_WORD_S = 2.0
 """What the ranks of a failed run give the one that says why."""
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from mpi_match.cluster.interruption import INTERRUPTED
+
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 30.0
 """Between two starts: at once after a run that got on; twice as long each time after one that did not."""
 FRUITLESS = 3
 """Starts in a row that answered nothing."""
-INCOMPLETE, INTERRUPTED = 4, 130
+INCOMPLETE = 4
 _HOPELESS = {2: "wrong usage", 3: "bad input", 5: "the environment lacks something"}
 
 

@@ -28,7 +28,7 @@ from mpi_match.cluster.channel import Answer, Do, Order, Said, Traffic, inline_b
 from mpi_match.cluster.consensus import Ended, Failure
 from mpi_match.cluster.farewell import abort, rank_was_lost
 from mpi_match.cluster.feed import Buffers, Expected, InOrder
-from mpi_match.cluster.interruption import Noted
+from mpi_match.cluster.interruption import INTERRUPTED, Noted
 from mpi_match.cluster.launcher import survives_deaths
 from mpi_match.cluster.matcher import Matched, Matcher, Parcel, Received, ShortMatcher
 from mpi_match.cluster.patience import Backoff, Silence
@@ -45,8 +45,6 @@ SILENCE_S = 600.0
 unless it waits for a disk."""
 GRACE_S = 5.0
 """How long a worker that is asked to end waits for the master, who was perhaps asked as well, to say how."""
-INTERRUPTED = 130
-"""Exit code of a rank that was asked to end."""
 LAST_WORD_S = 10.0
 """How long a worker that has to leave waits without anything moving for what is still under way, its last word as well."""
 

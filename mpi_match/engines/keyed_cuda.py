@@ -19,7 +19,7 @@ import numpy as np
 from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
-from mpi_match.engines import EngineError, Pending, check_batch, check_changes
+from mpi_match.engines import EngineError, Pending, check_batch, check_changes, match_all
 from mpi_match.engines._cuda import PinnedPool, open_gpu
 from mpi_match.engines.keyed import Keyed, consolidated
 from mpi_match.engines.keyed_answers import count_kernel, write_kernel
@@ -49,6 +49,7 @@ class KeyedCuda:
     """
 
     name = "keyed_cuda"
+    gpu: str | None
     compiles = True
 
     def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
@@ -108,9 +109,8 @@ class KeyedCuda:
             log.debug("events are copied once more on their way to the GPU: %s", refusal)
 
     def warm_up(self, batch: EventBatch, *, filters: bool = False) -> None:
-        """See `engines.warm_up`: as many batches as are under way at a time, and all their answers, are there at once."""
-        begun = [self.begin(batch, filters=filters) for _ in range(N_LANES + 1)]
-        _ = [each if isinstance(each, Matches) else each.end() for each in begun]
+        """See `engines.warm_up`: one batch more than are under way at a time, whose answers are all kept until the end."""
+        _ = list(match_all(self, [batch] * (N_LANES + 1), filters=filters))
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""

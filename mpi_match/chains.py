@@ -6,15 +6,28 @@
 
 Millions of sets would do as well, but Python's garbage collector looks at each of them again and again, and everything
 stands still meanwhile; it does not look into arrays.  Numbers are kept one higher, so that 0 is nobody.
+
+How a number comes and goes is said once, by functions of the links: for whoever has one change at a time, and to be compiled
+for whoever has hundreds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mpi_match.arrays import with_room
+
+
+class Links(NamedTuple):
+    """u32 for each owner, u32 for each number twice, and u8 for each number: whether it is in a chain.  Arrays, or views."""
+
+    first: Any
+    before: Any
+    behind: Any
+    is_in: Any
 
 
 class Chains:
@@ -22,48 +35,63 @@ class Chains:
 
     def __init__(self, n_owners: int, n_numbers: int) -> None:
         # as views, whose items Python has in half the time of an array's
-        self._first, self._before, self._behind = (np.zeros(0, np.uint32).data for _ in range(3))
-        self._is_in = np.zeros(0, np.uint8).data
+        self._links = Links(*(np.zeros(0, dtype).data for dtype in (np.uint32, np.uint32, np.uint32, np.uint8)))
         self.have(n_owners, n_numbers)
 
     def have(self, n_owners: int, n_numbers: int) -> None:
         """Be ready for owners and numbers below these."""
-        if n_owners > len(self._first):
-            self._first = _longer(self._first, n_owners)
-        if n_numbers > len(self._is_in):
-            self._before, self._behind = _longer(self._before, n_numbers), _longer(self._behind, n_numbers)
-            self._is_in = _longer(self._is_in, n_numbers)
+        first, *of_numbers = self._links
+        if n_owners > len(first):
+            first = _longer(first, n_owners)
+        if n_numbers > len(self._links.is_in):
+            of_numbers = [_longer(view, n_numbers) for view in of_numbers]
+        self._links = Links(first, *of_numbers)
+
+    @property
+    def arrays(self) -> Links:
+        """The links as arrays; they are others once there is more room."""
+        return Links(*map(np.asarray, self._links))
 
     def __contains__(self, number: int) -> bool:
         """Is a number in any chain?"""
-        return bool(self._is_in[number])
+        return bool(self._links.is_in[number])
 
     def of(self, owner: int) -> Iterator[int]:
         """The numbers of an owner, the last that came first."""
-        number = self._first[owner]
+        number = self._links.first[owner]
         while number:
             yield number - 1
-            number = self._before[number - 1]
+            number = self._links.before[number - 1]
 
     def add(self, owner: int, number: int) -> None:
         """Let a number that is in no chain come to an owner."""
-        last = self._first[owner]
-        self._before[number], self._behind[number], self._is_in[number] = last, 0, 1
-        if last:
-            self._behind[last - 1] = number + 1
-        self._first[owner] = number + 1
+        come(self._links, owner, number)
 
     def remove(self, owner: int, number: int) -> None:
         """Let a number go that is in the chain of an owner."""
-        before, behind = self._before[number], self._behind[number]
-        self._is_in[number] = 0
-        if before:
-            self._behind[before - 1] = behind
-        if behind:
-            self._before[behind - 1] = before
-        else:
-            self._first[owner] = before
+        go(self._links, owner, number)
 
 
-def _longer(view: memoryview, n: int) -> memoryview:
+def come(links: Links, owner: int, number: int) -> None:
+    """Let a number that is in no chain come to an owner."""
+    last = links.first[owner]
+    links.before[number], links.behind[number], links.is_in[number] = last, 0, 1
+    if last:
+        links.behind[last - 1] = number + 1
+    links.first[owner] = number + 1
+
+
+def go(links: Links, owner: int, number: int) -> None:
+    """Let a number go that is in the chain of an owner."""
+    before, behind = links.before[number], links.behind[number]
+    links.is_in[number] = 0
+    if before:
+        links.behind[before - 1] = behind
+    if behind:
+        links.before[behind - 1] = before
+    else:
+        links.first[owner] = before
+
+
+def _longer(view: Any, n: int) -> Any:
     return with_room(np.asarray(view), n).data

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -226,6 +227,13 @@ def test_changes_that_cannot_be_made_are_refused() -> None:
         engine.update(changes_of(Change.MOVE, without, (0.0, 0.0, 1.0)))
     with pytest.raises(EngineError, match="filter 2 cannot move"):
         engine.update(changes_of(Change.MOVE, 2, (0.0, 0.0, 1.0)))
+    with pytest.raises(EngineError, match="filter 2 is added, but is not among the filters that the changes hold"):
+        engine.update(changes_of(Change.ADD, 2))
+    brought = replace(changes_of(Change.ADD, without), row=np.zeros(1, np.int32), added=table)
+    with pytest.raises(EngineError, match=f"filter {without} is added, but is there already"):
+        engine.update(brought)
+    with pytest.raises(EngineError, match="filter 9999 is added, but the changes have fewer ids"):
+        engine.update(replace(brought, target=np.array([9999], np.uint32)))
     engine.update(changes_of(Change.REMOVE, without))
     with pytest.raises(EngineError, match=f"filter {without} is removed, but is not there"):
         engine.update(changes_of(Change.REMOVE, without))

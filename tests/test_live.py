@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import Phase
 from live_machine import REFUSAL, run_machine
@@ -15,7 +16,7 @@ from mpi_match.changes import Change
 from mpi_match.engines import EngineError, open_engine
 from mpi_match.events import Events
 from mpi_match.live_table import LiveTable, Refusal
-from mpi_match.model import covers, make_filter
+from mpi_match.model import Area, Filter, covers, make_filter, matches
 from mpi_match.rows import ChangeRow
 from mpi_match.table import Table
 
@@ -61,6 +62,47 @@ def test_filters_of_many_names_come_and_go(name: str) -> None:
     answers, labels = engine.match(batch), live.register.labels
     for i, event in enumerate(events):
         assert sorted((labels[each] for each in answers[i].tolist()), key=str.encode) == covers(left, event)
+
+
+def crowd(rng: np.random.Generator, contents: list[Filter], n: int) -> list[ChangeRow]:
+    """Changes of few names and labels, so that most are about what those before them have left; some cannot be done."""
+    rows = []
+    for kind in rng.choice(list(Change), n, p=[0.3, 0.4, 0.22, 0.08]).tolist():
+        name, label = str(rng.integers(60)), f"i{rng.integers(12)}"
+        if kind == Change.ADD:
+            item = contents[rng.integers(len(contents))]
+            rows.append(ChangeRow(Change.ADD, filters=(item._replace(id=name, interface=label),)))
+        elif kind == Change.REMOVE_INTERFACE:
+            rows.append(ChangeRow(Change.REMOVE_INTERFACE, label))
+        else:
+            area = Area(*rng.integers(0, 9, 2).astype(float).tolist(), 2.0) if kind == Change.MOVE else None
+            rows.append(ChangeRow(Change(kind), name, area))
+    return rows
+
+
+@every_engine
+@pytest.mark.parametrize("seed", range(3))
+def test_many_changes_at_once_are_what_they_are_one_by_one(name: str, seed: int) -> None:
+    """Filters that come, move and leave in one call, and whose ids, slots and words are given to others in it."""
+    if refuses(name):
+        return
+    contents, events = random_subscriptions(seed, n_filters=80, n_events=40, **SHAPES["areas and three names"])
+    at_first = [item._replace(id=str(i), interface=f"i{i % 12}") for i, item in enumerate(contents[:30])]
+    live, rng = LiveTable(Table.from_filters(at_first), expected=contents), np.random.default_rng(seed)
+    at_once, one_by_one = (open_engine(name, live.table, live=True) for _ in range(2))
+    batch = Events.of(events).encode(live.vocabulary)
+    for n in (400, 30):
+        changes = live.apply(crowd(rng, contents, n), [])
+        assert changes is not None
+        assert n / 4 < len(changes) < n, "some can be done and some cannot"
+        at_once.update(changes)
+        for i in range(len(changes)):
+            one_by_one.update(changes[i : i + 1])
+        filters = dict(live.filters())
+        found = [engine.match(batch, filters=True) for engine in (at_once, one_by_one)]
+        for i, event in enumerate(events):
+            expected = [each for each, item in filters.items() if matches(item, event)]
+            assert [answers[i].tolist() for answers in found] == [expected, expected]
 
 
 def test_some_engines_take_changes_and_some_do_not() -> None:

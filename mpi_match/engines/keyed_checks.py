@@ -9,7 +9,7 @@ refer to operand lists that all share; an added filter brings its own, right beh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,7 @@ from mpi_match.engines.keyed_rows import FilterRows
 from mpi_match.table import Table
 
 
-@dataclass(frozen=True)
-class Added:
+class Added(NamedTuple):
     """The filters that changes bring: where their checks are in `words`, how many words those are together with the operand
     lists that they refer to, their keys and areas (NaN for none).
     """
@@ -41,9 +40,11 @@ class Added:
         areas[table.filters.area_filter] = table.filters.area
         return cls(places, words, _whole_lengths(places, words), keys, areas)
 
-    def enter(self, rows: Array, interfaces: Array, to: Array, words: Array) -> None:
-        """Write the checks of the filters of some rows, on these interfaces, to their places `to` in the books' `words`."""
-        _enter(self.places[rows].astype(np.int64), self.words, interfaces, to, words)
+    @classmethod
+    def none(cls, packed: np.dtype[Any]) -> Added:
+        """No filters, in a table of this packed type."""
+        places, lengths, keys = (np.zeros(0, dtype) for dtype in (np.uint32, np.int64, np.uint64))
+        return cls(places, np.zeros(0, packed), lengths, keys, np.zeros((0, 3)))
 
 
 @jit
@@ -67,20 +68,18 @@ def _whole_lengths(places: Array, words: Array) -> Array:
 
 
 @jit
-def _enter(places: Array, words: Array, interfaces: Array, to: Array, books: Array) -> None:
-    """Copy the checks at `places` of `words` to the places `to` of `books`, and their operand lists behind each."""
-    for i in range(len(places)):
-        at, start = places[i], to[i]
-        end = start + np.int64(words[at - 1]) - 1
-        books[start:end] = words[at : at + end - start]
-        books[start] = interfaces[i]
-        for reference in _references(words, at):
-            listed = np.int64(words[at + reference])
-            first = listed >> 1
-            n = 1 + np.int64(words[first])
-            books[end : end + n] = words[first : first + n]
-            books[start + reference] = end << 1 | listed & 1
-            end += n
+def enter_checks(at: Any, words: Array, interface: Any, to: Any, books: Array) -> None:
+    """Copy the checks at a place of `words` to a place of `books`, for an interface, and their operand lists behind them."""
+    end = to + np.int64(words[at - 1]) - 1
+    books[to:end] = words[at : at + end - to]
+    books[to] = interface
+    for reference in _references(words, at):
+        listed = np.int64(words[at + reference])
+        first = listed >> 1
+        n = 1 + np.int64(words[first])
+        books[end : end + n] = words[first : first + n]
+        books[to + reference] = end << 1 | listed & 1
+        end += n
 
 
 def checks_of(table: Table, rows: FilterRows, filters: Array) -> tuple[Array, Array]:

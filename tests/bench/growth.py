@@ -8,6 +8,7 @@ after every such update an event is matched.  One JSON line:
 
     update_ms, event_ms   an update, and the event right behind it: at the middle, in the tail, at worst
     table_ms              what Python's books on names took (`LiveTable.apply`), which are not the engine's
+    same_ms               work that is always the same (`pauses`)
     worst                 the five longest of each: after how many filters had come, and whose time they took (`pauses`)
     filter_us             an added filter, by all updates together
 
@@ -89,8 +90,8 @@ def growing(scenario: Scenario, engine_name: str, more: float, at_once: int) -> 
         "n_filters": table.n_filters,
         "came": n_calls * at_once,
         "at_once": at_once,
-        **{f"{part}_ms": pauses.spread(part) for part in PARTS},
-        "worst": {part: pauses.longest(part) for part in PARTS},
+        **{f"{part}_ms": pauses.spread(part) for part in pauses.parts},
+        "worst": {part: pauses.longest(part) for part in pauses.parts},
         "filter_us": round(pauses.total_ms("update") / (n_calls * at_once) * 1e3, 2),
         "answers_judged": judged,
     }

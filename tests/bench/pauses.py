@@ -8,6 +8,11 @@ processor time does not.  So of the longest pauses both are noted, and what the 
     collector_ms  of Python's collector of garbage
     faults        pages that the thread touched for the first time
     preempted     how often it was taken off its core
+    round_ms      all parts of the round that it was in
+
+A machine that is one of several on a host is slow now and then without being told: its processor time goes on as well.  So
+each round ends with work that is always the same, SAME, some thousand reads all over memory and a sum.  When that takes
+several times as long, in the middle of a round or at worst, so does everything.
 """
 
 from __future__ import annotations
@@ -17,12 +22,14 @@ import heapq
 import resource
 import time
 from array import array
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 LONGEST = 5
+SAME = "same"
+READS, READ_FROM = 4096, 2**23
+"""Items that are read, of as many, eight bytes each."""
 
 
 class Moment(NamedTuple):
@@ -39,14 +46,17 @@ class Pauses:
     """Takes the times of parts that follow each other, round after round: a context manager.
 
     `start` begins a round, `stop` ends a part of it, in the order of `parts`; `keep` counts the round, and `at` says which
-    one it was.  Of all rounds the times are kept, of the longest all that is known.
+    one it was.  Of all rounds the times are kept, of the longest all that is known.  `parts` are those, and SAME.
     """
 
     def __init__(self, *parts: str) -> None:
-        self._ms = {part: array("d") for part in parts}
-        self._longest: dict[str, list[tuple[float, float, Moment]]] = {part: [] for part in parts}
-        self._round: list[Moment] = []
+        self.parts = (*parts, SAME)
+        self._ms = {part: array("d") for part in self.parts}
+        self._longest: dict[str, list[tuple[float, float, Moment, list[Moment]]]] = {part: [] for part in self.parts}
+        self._spent: list[Moment] = []
+        self._memory, self._places = np.ones(READ_FROM), np.random.default_rng(0).integers(0, READ_FROM, READS)
         self._collecting_since = self._collector_ms = 0.0
+        self._since = self._now()
 
     def __enter__(self) -> Pauses:
         gc.callbacks.append(self._collects)
@@ -57,18 +67,23 @@ class Pauses:
 
     def start(self) -> None:
         """A round begins."""
-        self._round = [self._now()]
+        self._spent = []
+        self._since = self._now()
 
     def stop(self) -> None:
         """A part of it is over."""
-        self._round.append(self._now())
+        now = self._now()
+        self._spent.append(Moment(*(after - before for before, after in zip(self._since, now, strict=True))))
+        self._since = now
 
     def keep(self, at: float) -> None:
         """The round is over, and counts."""
-        for part, (begin, end) in zip(self._ms, pairwise(self._round), strict=True):
-            spent = Moment(*(after - before for before, after in zip(begin, end, strict=True)))
-            self._ms[part].append(spent.ms)
-            heapq.heappush(self._longest[part], (spent.ms, at, spent))
+        self._since = self._now()
+        assert self._memory[self._places].sum() == READS
+        self.stop()
+        for part, each in zip(self.parts, self._spent, strict=True):
+            self._ms[part].append(each.ms)
+            heapq.heappush(self._longest[part], (each.ms, at, each, self._spent))
             if len(self._longest[part]) > LONGEST:
                 heapq.heappop(self._longest[part])
 
@@ -96,4 +111,9 @@ class Pauses:
     def longest(self, part: str) -> list[dict[str, Any]]:
         """The longest rounds of a part, in their order."""
         found = sorted(self._longest[part], key=lambda each: each[1])
-        return [{"at": at} | {what: round(n, 2) for what, n in spent._asdict().items()} for _, at, spent in found]
+        return [
+            {"at": at}
+            | {what: round(n, 2) for what, n in spent._asdict().items()}
+            | {"round_ms": {name: round(each.ms, 2) for name, each in zip(self.parts, of_round, strict=True)}}
+            for _, at, spent, of_round in found
+        ]

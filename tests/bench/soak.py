@@ -20,7 +20,8 @@ new ids.
 The record is one JSON line:
 
     memory        for both: MiB after the warm-up and at the end, the most, MiB per hour, what the line rose by as a share
-    pauses_ms     entering the changes into the table, `engine.update`, the event alone, a batch; p50, tail, the longest
+    pauses_ms     entering the changes into the table, `engine.update`, the event alone, a batch, and what is always the same
+                  (`pauses`); p50, tail, the longest
     worst         the longest of each, at which second, and whose time they took (`pauses`)
     over_time     minutes, MiB resident and of the engine, filters that are there; how many ids they and interfaces ever had
 """
@@ -221,8 +222,8 @@ def main() -> None:
         "events_per_s": round(soak.counts["events"] / seconds),
         "changes_per_s": round(soak.counts["rows"] / seconds),
         "counts": soak.counts,
-        "pauses_ms": {part: soak.pauses.spread(part) for part in PARTS},
-        "worst": {part: soak.pauses.longest(part) for part in PARTS},
+        "pauses_ms": {part: soak.pauses.spread(part) for part in soak.pauses.parts},
+        "worst": {part: soak.pauses.longest(part) for part in soak.pauses.parts},
         "checked": {"naive": soak.judged["events"], "answers": soak.judged["answers"]},
         "over_time": soak.over_time(),
         **where,

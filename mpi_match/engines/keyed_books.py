@@ -1,0 +1,324 @@
+"""The books of `keyed`'s grid, as compiled code enters changes into them: one after the other, whatever their kinds.
+
+Changes come mixed, and each may be about what the one before it has left: a filter that was just added moves, its interface
+leaves, its slot is another's.
+
+    change                filter 7    filter 12   interface 5    slot 3         words at 96    step
+                          slot 3                                 filter 7       filter 7
+    MOVE 7                                                                                     3: the new circle
+    REMOVE 7              is gone                                free           free           3: place 0
+    ADD 12 to 5                       slot 3      has 12         filter 12      filter 12      3: circle, place 96, filter 12
+    REMOVE_INTERFACE 5                is gone     has nobody     free           free           3: place 0
+
+One by one nothing has to be known of who depends on whom, and each takes the time of a few reads from memory.  Before, they
+were divided into runs of one kind, NumPy had a dozen calls to make for each, and 250 changes were some twenty runs.
+
+What is free is a chain through itself, so that no list of it has to grow: of slots `filter`, of places of 2^k words the
+first word says which became free before.
+
+Everything has room for whatever may come (`keyed_live` sees to that), so nothing grows on the way.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mpi_match import chains
+from mpi_match.arrays import Array
+from mpi_match.changes import Change
+from mpi_match.engines.kernel_cache import inlined, jit
+from mpi_match.engines.keyed_cells import LOW, level_of
+from mpi_match.engines.keyed_checks import Added, enter_checks
+from mpi_match.engines.keyed_grid import KEEP, STEP_WORDS
+from mpi_match.engines.keyed_order import stretch_of
+
+MOST_WORDS = 2**31
+"""Of the checks: a step has 32 bits for a place, and a reference to an operand list one bit less."""
+SLOTS, WORDS, FREE_SLOT, FREE_PLACES = range(4)
+"""Of the counters: how many slots and words were given out, and what became free last: 1 + a slot (0: none is free), and for
+each k the place of 2^k words (0: none is)."""
+N_COUNTERS = FREE_PLACES + 32
+
+STEPS, MARKS, WRITTEN, ANCHORS = range(4)
+"""Of the counts of `Entered`."""
+
+DONE, CANNOT_MOVE, NOT_GIVEN, IS_THERE, IS_NOT_THERE, NO_ROOM = range(6)
+WRONG = {
+    CANNOT_MOVE: "cannot move: it is not there, or has no area",
+    NOT_GIVEN: "is added, but the changes have fewer ids of filters or of interfaces",
+    IS_THERE: "is added, but is there already",
+    IS_NOT_THERE: "is removed, but is not there",
+    NO_ROOM: "has no room: the filters in the grid have 2^31 words of checks or more; compile the table again",
+}
+"""What became of a change."""
+
+_NOWHERE = np.full(3, np.nan)
+_MOVE, _ADD, _REMOVE = int(Change.MOVE), int(Change.ADD), int(Change.REMOVE)
+_come, _go = inlined(chains.come), inlined(chains.go)
+
+
+class Filters(NamedTuple):
+    """By filter id: 1 + its slot, or 0 (u32); its interface (u32); whether it is there (bool)."""
+
+    slot_after: Array
+    interface: Array
+    there: Array
+
+
+class Slots(NamedTuple):
+    """By slot: place of its words, or 0 (u32); key (u64, see `keyed_anchors`); filter (u32); k of its 2^k words (u8)."""
+
+    place: Array
+    key: Array
+    filter: Array
+    size: Array
+
+
+class Origin(NamedTuple):
+    """Of the table as it was, i64: the first filter of each interface, and their number; `KeyedIndex.entries`."""
+
+    bounds: Array
+    offsets: Array
+    entries: Array
+
+
+class Books(NamedTuple):
+    """All that changes are entered into.
+
+    came      interface -> filters that came later
+    words     packed  the checks, see `keyed_checks`
+    stripes   u8      see `keyed_grid.Grid`
+    levels    bool    which are, or were, in use
+    counters  i64     see above
+    """
+
+    filters: Filters
+    slots: Slots
+    came: chains.Links
+    origin: Origin
+    words: Array
+    stripes: Array
+    levels: Array
+    counters: Array
+
+
+class Entered(NamedTuple):
+    """What entering changes leaves to do, so many of each as `counts` says: see `keyed_live.Effects`.
+
+    `floats` are the words of the steps, which are circles for three.
+    """
+
+    steps: Array
+    marks: Array
+    words: Array
+    anchors: Array
+    counts: Array
+    floats: Array
+
+
+@jit
+def enter_changes(kind: Array, target: Array, area: Array, row: Array, interface: Array, added: Added, books: Books) -> Any:
+    """Enter changes (columns of `Changes`; ADDs refer to rows of `added`).
+
+    Returns what is left to do, what became of them (DONE, or why one could not be entered), and how many were entered.
+    """
+    entered = _room_for(kind, target, row, added, books)
+    for i in range(len(kind)):
+        filter_id, outcome = np.int64(target[i]), DONE
+        if kind[i] == _MOVE:
+            outcome = _move(filter_id, area[i], books, entered)
+        elif kind[i] == _ADD:
+            outcome = _add(filter_id, row[i], interface[i], added, books, entered)
+        elif kind[i] == _REMOVE:
+            outcome = _remove(filter_id, books, entered)
+        else:
+            _remove_interface(filter_id, books, entered)
+        if outcome != DONE:
+            return entered, outcome, i
+    return entered, DONE, len(kind)
+
+
+@inlined
+def _room_for(kind: Array, target: Array, row: Array, added: Added, books: Books) -> Entered:
+    """Room for all that changes can leave to do.
+
+    A filter leaves once for each time that it came, and what came is there or is added; a filter of the trie leaves once.
+    """
+    origin, n_words, n_added, n_leaving, n_marks = books.origin, 0, 0, 0, 0
+    for i in range(len(kind)):
+        number = np.int64(target[i])
+        if kind[i] == _ADD:
+            n_words += added.lengths[row[i]]
+            n_added += 1
+        elif kind[i] == _REMOVE and number + 1 < len(origin.offsets):
+            n_marks += origin.offsets[number + 1] - origin.offsets[number]
+        elif kind[i] != _MOVE and kind[i] != _REMOVE:
+            first, end = _range_of(number, origin)
+            n_marks += origin.offsets[end] - origin.offsets[first]
+            n_leaving += end - first
+            later = _last_of(number, books)
+            while later > 0:
+                n_leaving += 1
+                later = np.int64(books.came.before[later - 1])
+    n_steps = len(kind) + n_added + min(n_leaving, len(books.filters.there))
+    steps = np.empty((n_steps, STEP_WORDS), np.uint64)
+    return Entered(
+        steps,
+        np.empty(min(n_marks, len(origin.entries)), np.int64),
+        np.empty(n_words, np.int64),
+        np.empty(n_added, np.int64),
+        np.zeros(ANCHORS + 1, np.int64),
+        steps.view(np.float64),
+    )
+
+
+@inlined
+def _range_of(interface: Any, origin: Origin) -> Any:
+    """The table's filters of an interface."""
+    if interface + 1 < len(origin.bounds):
+        return origin.bounds[interface], origin.bounds[interface + 1]
+    return 0, 0
+
+
+@inlined
+def _move(filter_id: Any, circle: Array, books: Books, entered: Entered) -> Any:
+    slot_after = books.filters.slot_after
+    slot = np.int64(slot_after[filter_id]) - 1 if filter_id < len(slot_after) else -1
+    if slot < 0:
+        return CANNOT_MOVE
+    _step(slot, circle, books, entered)
+    return DONE
+
+
+@inlined
+def _add(filter_id: Any, row: Any, interface: Any, added: Added, books: Books, entered: Entered) -> Any:
+    filters, slots, stripes = books.filters, books.slots, books.stripes
+    if filter_id >= len(filters.there) or interface >= len(books.came.first):
+        return NOT_GIVEN
+    if filters.there[filter_id]:
+        return IS_THERE
+    n_words, size = added.lengths[row], 0
+    while 1 << size < n_words:
+        size += 1
+    place = _take_place(size, books.words, books.counters)
+    if not place:
+        return NO_ROOM
+    enter_checks(np.int64(added.places[row]), added.words, interface, place, books.words)
+    for word in range(n_words):
+        entered.words[entered.counts[WRITTEN] + word] = place + word
+    entered.counts[WRITTEN] += n_words
+    slot, key = _take_slot(slots, books.counters), added.keys[row]
+    slots.place[slot], slots.key[slot], slots.filter[slot], slots.size[slot] = place, key, filter_id, size
+    filters.slot_after[filter_id], filters.interface[filter_id], filters.there[filter_id] = slot + 1, interface, True
+    _come(books.came, interface, filter_id)
+    anchor = np.int64(key & LOW)
+    if not stripes[anchor]:
+        stripes[anchor] = 1
+        entered.anchors[entered.counts[ANCHORS]] = anchor
+        entered.counts[ANCHORS] += 1
+    _step(slot, added.areas[row], books, entered)
+    return DONE
+
+
+@inlined
+def _remove(filter_id: Any, books: Books, entered: Entered) -> Any:
+    filters, slots, origin, counters = books.filters, books.slots, books.origin, books.counters
+    if filter_id >= len(filters.there) or not filters.there[filter_id]:
+        return IS_NOT_THERE
+    filters.there[filter_id] = False
+    if books.came.is_in[filter_id]:
+        _go(books.came, filters.interface[filter_id], filter_id)
+    slot = np.int64(filters.slot_after[filter_id]) - 1
+    if slot < 0:
+        for entry in range(origin.offsets[filter_id], origin.offsets[filter_id + 1]):
+            entered.marks[entered.counts[MARKS]] = origin.entries[entry] + 2
+            entered.counts[MARKS] += 1
+        return DONE
+    filters.slot_after[filter_id] = 0
+    place, free = np.int64(slots.place[slot]), FREE_PLACES + slots.size[slot]
+    books.words[place], counters[free] = counters[free], place
+    slots.place[slot] = 0
+    _step(slot, _NOWHERE, books, entered)
+    slots.filter[slot], counters[FREE_SLOT] = counters[FREE_SLOT], slot + 1
+    return DONE
+
+
+@inlined
+def _remove_interface(interface: Any, books: Books, entered: Entered) -> None:
+    first, end = _range_of(interface, books.origin)
+    for filter_id in range(first, end):
+        if books.filters.there[filter_id] and not books.came.is_in[filter_id]:
+            _remove(filter_id, books, entered)
+    while _last_of(interface, books) > 0:
+        _remove(_last_of(interface, books) - 1, books, entered)
+
+
+@inlined
+def _last_of(interface: Any, books: Books) -> Any:
+    """1 + the filter that came to an interface last, or 0."""
+    return np.int64(books.came.first[interface]) if interface < len(books.came.first) else np.int64(0)
+
+
+@inlined
+def _take_slot(slots: Slots, counters: Array) -> Any:
+    slot = counters[FREE_SLOT] - 1
+    if slot < 0:
+        slot = counters[SLOTS]
+        counters[SLOTS] += 1
+    else:
+        counters[FREE_SLOT] = slots.filter[slot]
+    return slot
+
+
+@inlined
+def _take_place(size: Any, words: Array, counters: Array) -> Any:
+    """A place of 2^size words; 0 if there is none."""
+    place = counters[FREE_PLACES + size]
+    if place:
+        counters[FREE_PLACES + size] = words[place]
+        return place
+    place = counters[WORDS]
+    if place + (1 << size) >= MOST_WORDS:
+        return 0
+    counters[WORDS] += 1 << size
+    return place
+
+
+@inlined
+def _step(slot: Any, circle: Array, books: Books, entered: Entered) -> None:
+    """What becomes of a slot, in full (`keyed_grid.steps_of`)."""
+    n, slots, floats = entered.counts[STEPS], books.slots, entered.floats
+    for axis in range(3):
+        floats[n, 1 + axis] = -1.0 if np.isnan(circle[axis]) else circle[axis]
+    if slots.place[slot]:
+        books.levels[level_of(floats[n, 1], floats[n, 2], floats[n, 3])] = True
+    entered.steps[n, 0] = slot
+    entered.steps[n, 4] = np.uint64(slots.place[slot]) | np.uint64(slots.filter[slot]) << np.uint64(32)
+    entered.steps[n, 5] = slots.key[slot]
+    entered.counts[STEPS] += 1
+
+
+@jit
+def enter_moves(
+    stretch: int,
+    n_stretches: int,
+    target: Array,
+    area: Array,
+    slot_after: Array,
+    levels: Array,
+    steps: Array,
+) -> bool:
+    """Steps of moves and nothing else, whose slots KEEP what they are.  Returns whether a filter has no slot."""
+    floats, wrong = steps.view(np.float64), False
+    for i in stretch_of(len(target), stretch, n_stretches):
+        slot = np.int64(slot_after[target[i]]) - 1 if target[i] < len(slot_after) else -1
+        if slot < 0:
+            wrong = True
+        else:
+            x, y, r = area[i, 0], area[i, 1], area[i, 2]
+            steps[i, 0] = np.uint64(slot) | KEEP
+            floats[i, 1], floats[i, 2], floats[i, 3] = x, y, r
+            levels[level_of(x, y, r)] = True
+    return wrong

@@ -5,7 +5,7 @@
 #
 # Stages, in this order when none is named:
 #   tests        every engine and kernel on the GPU, against the naive matcher               about 3 minutes
-#   engines      `mpi-match bench`: all rows of the table of engines                         4
+#   engines      `mpi-match bench`: all rows of the table of engines                         7
 #   published    CCM and CLCB one event at a time, as they were published                    1
 #   end-to-end   event table on disk to matches.h5 through mpirun, with and without journal  8
 #   one-event    one event at a time to a worker and back                                    1
@@ -60,7 +60,7 @@ stage_tests() {
 }
 
 stage_engines() {
-    local size=(--events $((2 * million)) --batch $million --repetitions 5 --check 20)
+    local size=(--events $((8 * million)) --batch $million --repetitions 5 --check 20)
     bench engines ccm ccm-strings ccm-zipf1 ccm-zipf2 ccm-10-names ccm-wide many-interfaces ccm-large clcb "${size[@]}"
     bench engines clcb-large --events $million --batch $million --repetitions 5 --check 10
     bench engines debs2009 --events 131072 --batch 131072 --repetitions 5 --check 4

@@ -1,4 +1,4 @@
-"""A rank of the tests in `tests/cluster`: calls `cluster.run` as the command line does, with engines made for the test.
+"""A rank of the tests in `tests/cluster`: calls `cluster.run` as the command line does, also with `odd_engines`.
 
     python -m mpi4py cluster_driver.py TABLE EVENTS OUTPUT key=value ...
 
@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import signal
-import socket
 import sys
 import time
 import types
@@ -20,233 +19,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from interrupting import terminated_before, waiting_at
+from odd_engines import ODD_ENGINES
 
 from mpi_match import engines
-from mpi_match.arrays import offsets_of
-from mpi_match.batch import EventBatch
 from mpi_match.cluster import ClusterError, RunOptions, run
 from mpi_match.cluster.launcher import found_in
 from mpi_match.engines import EngineError
-from mpi_match.engines.counting import Counting
-from mpi_match.engines.reference import Reference
 from mpi_match.exits import end_all_ranks
-from mpi_match.matches import Matches, id_dtype
 from mpi_match.storage import StorageError
-from mpi_match.table import Table
-
-
-class Null:
-    """Answers every event with as many ids as it has attributes, at once: what is left is the way there and back."""
-
-    name = "null"
-    device = "nothing"
-    gpu: str | None = None
-    nbytes = 0
-
-    def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
-        self._n_ids = table.n_interfaces
-
-    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
-        n = batch.n_events // 2
-        offsets = offsets_of(np.repeat((1, 0), (n, batch.n_events - n)))
-        return Matches.from_offsets(offsets, np.zeros(n, id_dtype(self._n_ids)), self._n_ids)
-
-
-class Failing(Null):
-    """Fails on the tenth batch that it gets."""
-
-    name = "failing"
-    n_matched = 0
-
-    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
-        self.n_matched += 1
-        if self.n_matched == 10:
-            raise ZeroDivisionError("an engine's mistake")
-        return super().match(batch, filters=filters)
-
-
-class FailingLater(Counting):
-    """Answers rightly, and fails from the tenth batch on."""
-
-    name = "failing_later"
-    n_matched = 0
-
-    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
-        self.n_matched += 1
-        if self.n_matched >= 10:
-            raise ZeroDivisionError("an engine's mistake")
-        return super().match(batch, filters=filters)
-
-
-class Broken(Failing):
-    """Fails from the tenth batch on."""
-
-    name = "broken"
-
-    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
-        self.n_matched = min(self.n_matched, 9)
-        return super().match(batch, filters=filters)
-
-
-class Picky(Null):
-    """Fails on the batch that has event 150, on every rank: see `plain_events`."""
-
-    name = "picky"
-
-    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
-        if batch.offsets[0] <= 150 < batch.offsets[-1]:
-            raise ZeroDivisionError("I do not like event 150")
-        return super().match(batch, filters=filters)
-
-
-class _StandsStill:
-    """An engine that on rank 1 stands still at its third batch, longer than the test's deadline."""
-
-    n_matched = 0
-
-    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
-        self.n_matched += 1
-        launch = found_in(os.environ)
-        if launch is not None and launch.rank == 1 and self.n_matched == 3:
-            time.sleep(8)
-        found: Matches = super().match(batch, filters=filters)  # type: ignore[misc]  # that of the engine beside it
-        return found
-
-
-class Pausing(_StandsStill, Null):
-    """No engine, but for standing still."""
-
-    name = "pausing"
-
-
-class PausingReference(_StandsStill, Reference):
-    """The reference, but for standing still."""
-
-    name = "pausing_reference"
-
-
-class Silent(Null):
-    """Never answers."""
-
-    name = "silent"
-
-    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
-        time.sleep(3600)
-        return super().match(batch, filters=filters)
-
-
-class Refusing(Null):
-    """Cannot be opened."""
-
-    name = "refusing"
-
-    def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
-        raise EngineError("this table is not for me; use reference")
-
-
-class Dying(Null):
-    """Kills its process when it is opened on rank 2."""
-
-    name = "dying"
-
-    def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
-        super().__init__(table)
-        launch = found_in(os.environ)
-        if launch is not None and launch.rank == 2:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-class DyingLater(Reference):
-    """Kills its process at its third batch on rank 2."""
-
-    name = "dying_later"
-    n_matched = 0
-
-    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
-        self.n_matched += 1
-        launch = found_in(os.environ)
-        if launch is not None and launch.rank == 2 and self.n_matched == 3:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().match(batch, filters=filters)
-
-
-class Stuck(Null):
-    """Stops its process when it is opened on rank 2."""
-
-    name = "stuck"
-
-    def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
-        super().__init__(table)
-        launch = found_in(os.environ)
-        if launch is not None and launch.rank == 2:
-            os.kill(os.getpid(), signal.SIGSTOP)
-
-
-class OneGpu(Null):
-    """On the same GPU in every rank."""
-
-    name = "one_gpu"
-    gpu = "GPU-0"
-
-
-class Slow(Null):
-    """Takes its time."""
-
-    name = "slow"
-
-    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
-        time.sleep(0.2)
-        return super().match(batch, filters=filters)
-
-
-class Growing(Null):
-    """Answers an event with more ids, the later it is published: see `plain_events`."""
-
-    name = "growing"
-
-    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
-        each = int(batch.offsets[0]) // 1000 % self._n_ids + 1
-        offsets = offsets_of(np.full(batch.n_events, each))
-        return Matches.from_offsets(
-            offsets, np.tile(np.arange(each), batch.n_events).astype(id_dtype(self._n_ids)), self._n_ids
-        )
-
-
-class Weighing(Null):
-    """Says how large its table is."""
-
-    name = "weighing"
-
-    def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
-        super().__init__(table)
-        self.device = f"{table.nbytes} bytes"
-
-
-class Whereabouts(Null):
-    """Says where the table lies."""
-
-    name = "whereabouts"
-
-    def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
-        super().__init__(table)
-        lo = table.constraints.lo
-        maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
-        bounds = [[int(end, 16) for end in line[0].split("-")] for line in maps]
-        (line,) = [line for line, (first, last) in zip(maps, bounds, strict=True) if first <= lo.ctypes.data < last]
-        access = "writable" if lo.flags.writeable or "w" in line[1] else "read-only"
-        self.device = f"{access} memory {line[4]} {line[5]} of {socket.gethostname()}"
-
-
-class Numbered(Null):
-    """Says which GPU it was to take, of which it sees."""
-
-    name = "numbered"
-
-    def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
-        super().__init__(table)
-        self.device = f"{socket.gethostname()} GPU {device} of {os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}"
 
 
 def _late_by(seconds: float, method: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -274,26 +55,7 @@ def _interrupt_master(place: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    for engine in (
-        Broken,
-        Dying,
-        DyingLater,
-        Failing,
-        FailingLater,
-        Growing,
-        Null,
-        Numbered,
-        OneGpu,
-        Pausing,
-        PausingReference,
-        Picky,
-        Refusing,
-        Silent,
-        Slow,
-        Stuck,
-        Weighing,
-        Whereabouts,
-    ):
+    for engine in ODD_ENGINES:
         module = types.ModuleType(f"mpi_match.engines.{engine.name}")
         module.ENGINE = engine  # type: ignore[attr-defined]
         sys.modules[module.__name__] = module

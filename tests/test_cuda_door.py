@@ -1,4 +1,4 @@
-"""`engines/_cuda.py` and the GPU engines without a GPU: choice of device, errors, launches, and kernels as PTX."""
+"""`engines/_cuda.py` and the GPU engines without a GPU: choice of device, errors, memory, launches."""
 
 from __future__ import annotations
 
@@ -15,28 +15,11 @@ import numpy as np
 import pytest
 
 from mpi_match import engines
-from mpi_match.engines import (
-    EngineError,
-    _cuda,
-    _device_memory,
-    _driver,
-    _intrinsics,
-    clcb_kernel,
-    clcb_shelf,
-    keyed_answers,
-    keyed_grid_kernel,
-    keyed_kernel,
-    keyed_wide_kernel,
-    mailbox,
-    open_engine,
-)
-from mpi_match.engines.ccm_kernel import ccm_kernel
+from mpi_match.engines import EngineError, _cuda, _device_memory, _driver, open_engine
 from mpi_match.events import Events
 from mpi_match.model import covers, make_event, make_filter
 from mpi_match.table import Table
 
-MOVE_KERNELS = (clcb_shelf.stamp_kernel, clcb_shelf.place_kernel)
-CLCB_KERNELS = (clcb_kernel.loc_kernel, clcb_kernel.cont_kernel, clcb_kernel.zip_kernel, *MOVE_KERNELS)
 GPUS = [_cuda.GpuInfo(i, "a GPU", f"GPU-{i}", (9, 0), 132, 50 << 20, 139 << 30) for i in range(2)]
 TABLE = Table.from_filters([make_filter("a", [["x", "=", 1]])])
 
@@ -252,90 +235,6 @@ def test_a_graph_runs_once_is_captured_and_repeated(recorder: Recorder) -> None:
     assert recorder.calls[-1] == ("cuGraphLaunch", 77, 55)
 
 
-@pytest.mark.parametrize("compute_capability", [(8, 0), (9, 0)], ids=["sm_80", "sm_90"])
-def test_ccm_compiles_and_its_doubles_are_not_fused(compute_capability: tuple[int, int]) -> None:
-    ptx = compiled(ccm_kernel, compute_capability)
-    assert f".target sm_{compute_capability[0]}{compute_capability[1]}" in ptx
-    assert "mul.rn.f64" in ptx
-    assert "fma.rn.f64" not in ptx
-    assert "f32" not in ptx
-
-
-@pytest.mark.parametrize("kernel", CLCB_KERNELS, ids=[kernel.name for kernel in CLCB_KERNELS])
-def test_kernels_of_clcb_compile_and_their_doubles_are_not_fused(kernel: _cuda.Kernel) -> None:
-    for compute_capability in ((8, 0), (9, 0)):
-        ptx = compiled(kernel, compute_capability)
-        assert "fma.rn.f64" not in ptx
-        assert "f32" not in ptx
-        assert ("mul.rn.f64" in ptx) == (kernel is not clcb_kernel.zip_kernel and kernel not in MOVE_KERNELS)
-
-
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        *(
-            keyed_kernel.match_kernel(width, packed, kind)
-            for width, packed, kind in ((8, "uint32", 0), (64, "uint64", 1), (8, "uint32", 2))
-        ),
-        *(keyed_answers.count_kernel(is_mask) for is_mask in (True, False)),
-        keyed_answers.write_kernel(True, "uint8"),
-        *(keyed_answers.write_kernel(False, ids) for ids in ("uint8", "uint16", "uint32")),
-        keyed_answers.scan_kernel,
-    ],
-    ids=["8 u32 masks", "64 u64 lists", "8 u32 filters", "count masks", "count lists", "write masks"]
-    + [f"write lists {ids}" for ids in ("u8", "u16", "u32")]
-    + ["scan"],
-)
-def test_kernels_of_keyed_compile(kernel: _cuda.Kernel) -> None:
-    for compute_capability in ((8, 0), (9, 0)):
-        assert "fma.rn.f64" not in compiled(kernel, compute_capability)
-
-
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        *(
-            keyed_grid_kernel.grid_kernel(width, packed, kind)
-            for width, packed, kind in ((8, "uint32", 0), (64, "uint64", 1), (8, "uint32", 2))
-        ),
-        *(keyed_grid_kernel.put_kernel, keyed_grid_kernel.note_kernel),
-        *(keyed_grid_kernel.step_kernel, keyed_grid_kernel.enter_kernel),
-    ],
-    ids=["8 u32 masks", "64 u64 lists", "8 u32 filters", "put", "note", "step", "enter"],
-)
-def test_kernels_of_the_grid_compile(kernel: _cuda.Kernel) -> None:
-    """Where they fuse, a factor is a power of two; the distance itself is not fused."""
-    for compute_capability in ((8, 0), (9, 0)):
-        ptx = compiled(kernel, compute_capability)
-        assert ("mul.rn.f64" in ptx) == (kernel.name == "grid_kernel_")
-
-
-@pytest.mark.parametrize(("width", "packed", "kind"), [(64, "uint32", 0), (256, "uint64", 1), (64, "uint32", 2)])
-def test_the_kernel_for_wide_events_compiles(width: int, packed: str, kind: int) -> None:
-    for compute_capability in ((8, 0), (9, 0)):
-        assert "atom" in compiled(keyed_wide_kernel.wide_kernel(width, packed, kind), compute_capability)
-
-
-@pytest.mark.parametrize("kernel", [mailbox.fetch_kernel, mailbox.deliver_kernel], ids=lambda kernel: kernel.name)
-def test_kernels_of_the_mailbox_compile_and_the_count_comes_last(kernel: _cuda.Kernel) -> None:
-    for compute_capability in ((8, 0), (9, 0)):
-        assert ("membar.sys" in compiled(kernel, compute_capability)) == (kernel is mailbox.deliver_kernel)
-
-
-def test_intrinsics_of_a_warp_compile() -> None:
-    ptx = compiled(warp_kernel, (9, 0))
-    assert all(word in ptx for word in ("vote.sync.ballot", "shfl.sync.idx", "bar.warp.sync", "%laneid"))
-
-
-@_cuda.kernel("void(int64[::1])")
-def warp_kernel(values: Any) -> None:
-    """Every lane learns what the others hold."""
-    lane = _intrinsics.lane()
-    mask = _intrinsics.ballot(values[lane] > 0)
-    _intrinsics.sync_warp()
-    values[lane] = _intrinsics.shuffle(values[lane], mask & 31)
-
-
 @pytest.mark.parametrize(
     "name", ["reference", "keyed", *(pytest.param(n, marks=pytest.mark.gpu) for n in ("ccm", "clcb", "keyed_cuda"))]
 )
@@ -349,13 +248,3 @@ def test_distances_are_rounded_at_every_step(name: str) -> None:
     answers = open_engine(name, table).match(Events.of(events).encode(table.vocabulary))
     assert answers.labels(table.labels) == [covers(filters, event) for event in events]
     assert answers.labels(table.labels)[:4] == [["0", "2", "3"], ["0", "1", "2", "3"], [], ["2"]]
-
-
-def compiled(kernel: _cuda.Kernel, compute_capability: tuple[int, int]) -> str:
-    """The kernel's PTX; skips, saying so, where numba-cuda has no compiler (its extras cu12 and cu13 bring one)."""
-    try:
-        return kernel.ptx(compute_capability)
-    except Exception as error:
-        if type(error).__name__ not in ("DynamicLibNotFoundError", "NvvmSupportError"):
-            raise
-        pytest.skip(f"no CUDA compiler, install mpi-match[gpu]: {str(error).splitlines()[0]}")

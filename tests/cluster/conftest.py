@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from live_machine import Naive
 from mpirun import ULFM, alone, execute, has_ulfm, said
 from random_tables import random_subscriptions
 from run_inputs import Changing, Inputs
+from small_outputs import note_where, run
 
 from mpi_match.change_log import ChangeLog
 from mpi_match.changes import Change
@@ -101,3 +104,22 @@ def ulfm() -> tuple[str, ...]:
     if not has_ulfm():
         pytest.skip("this MPI has no fault tolerance (ULFM): Open MPI 5 has")
     return ULFM
+
+
+@pytest.fixture(params=["copied", "noted"])
+def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers are copied to the journal, as short ones are, or it is noted there where they are."""
+    if request.param == "noted":
+        note_where(monkeypatch)
+
+
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    note_where(monkeypatch)
+
+
+@pytest.fixture
+def undisturbed(tmp_path: Path) -> bytes:
+    """The file of a run that was left alone."""
+    run(tmp_path / "undisturbed.h5", 60)
+    return (tmp_path / "undisturbed.h5").read_bytes()

@@ -107,7 +107,7 @@ class Books(NamedTuple):
 class Entered(NamedTuple):
     """What entering changes leaves to do, so many of each as `counts` says: see `keyed_live.Effects`.
 
-    `floats` are the words of the steps, which are circles for three.
+    `floats` are the steps as f64, for their words 1 to 3 are a circle.
     """
 
     steps: Array
@@ -146,7 +146,8 @@ def _room_for(kind: Array, target: Array, row: Array, added: Added, books: Books
 
     A filter leaves once for each time that it came, and what came is there or is added; a filter of the trie leaves once.
     """
-    origin, n_words, n_added, n_leaving, n_marks = books.origin, 0, 0, 0, 0
+    origin, n_there = books.origin, len(books.filters.there)
+    n_words, n_added, n_leaving, n_marks = 0, 0, 0, 0
     for i in range(len(kind)):
         number = np.int64(target[i])
         if kind[i] == _ADD:
@@ -159,10 +160,10 @@ def _room_for(kind: Array, target: Array, row: Array, added: Added, books: Books
             n_marks += origin.offsets[end] - origin.offsets[first]
             n_leaving += end - first
             later = _last_of(number, books)
-            while later > 0:
+            while later > 0 and n_leaving < n_there:
                 n_leaving += 1
                 later = np.int64(books.came.before[later - 1])
-    n_steps = len(kind) + n_added + min(n_leaving, len(books.filters.there))
+    n_steps = len(kind) + n_added + min(n_leaving, n_there)
     steps = np.empty((n_steps, STEP_WORDS), np.uint64)
     return Entered(
         steps,

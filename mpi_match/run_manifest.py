@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from mpi_match.journal_file import Identity
-from mpi_match.storage import StorageError, temporary_of, whole_file
+from mpi_match.storage import StorageError, sync_directory, temporary_of, whole_file
 
 COMPLETE, INCOMPLETE = "complete", "incomplete"
 
@@ -59,7 +59,7 @@ def write_manifest(output: Path, content: Mapping[str, Any]) -> None:
             handle.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
             handle.flush()
             os.fsync(handle.fileno())
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
     except OSError as error:
         raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
 
@@ -71,11 +71,3 @@ def read_manifest(output: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, ValueError):  # it is no JSON, or no text
         return None
     return found if isinstance(found, dict) else None
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -25,7 +25,7 @@ from mpi_match.cluster.output import INCOMPLETE_CODE, there_already
 from mpi_match.journal_file import Identity, Stretch, is_bare, journal_of
 from mpi_match.matches import KIND_OF_FILE
 from mpi_match.run_manifest import COMPLETE, INCOMPLETE, take_back, tell
-from mpi_match.storage import StorageError, check_output, parts_directory, remove_half_written
+from mpi_match.storage import StorageError, check_output, parts_directory, remove_half_written, sync_directory
 from mpi_match.strings import Strings
 
 log = logging.getLogger(__name__)
@@ -150,6 +150,7 @@ class LocalOutput:
         thing that a run does.  `took` is what it took.
         """
         try:
+            sync_directory(self.path.parent)
             remove_parts(self.path, but=named_by(self.path))
         except StorageError as error:
             raise ClusterError(str(error), INCOMPLETE_CODE) from error

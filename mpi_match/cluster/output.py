@@ -32,7 +32,7 @@ from mpi_match.cluster.journal import Journal
 from mpi_match.journal_file import Identity, JournalFile, Record, Stretch, file_of, journal_of
 from mpi_match.matches import KIND_OF_FILE, MatchesWriter
 from mpi_match.run_manifest import COMPLETE, INCOMPLETE, take_back, tell
-from mpi_match.storage import Reader, StorageError, check_output, parts_directory, remove_half_written
+from mpi_match.storage import Reader, StorageError, check_output, parts_directory, remove_half_written, sync_directory
 from mpi_match.strings import Strings
 
 log = logging.getLogger(__name__)
@@ -97,6 +97,7 @@ class Output:
                 log.warning("%s holds the answers already; there is nothing left to do", self.path)
                 self.n_answered = self.n_resumed = self.identity.n_events
                 self._finished = True
+                sync_directory(self.path.parent)
                 if self._journal is not None:
                     self._journal.remove()
             else:
@@ -208,6 +209,7 @@ class Output:
         """
         if self._is_new:
             with self._reported():
+                sync_directory(self.path.parent)  # or the disk may forget the file, and not that the others went
                 remove_parts(self.path)
                 if self._journal is not None:
                     self._journal.remove()

@@ -22,7 +22,7 @@ are shifted by the running total when joined.
 from mpi_match.storage.column import Column, Place
 from mpi_match.storage.reader import Reader, hdf5_versions, kind_of_file
 from mpi_match.storage.seal import FORMAT_VERSION, MAGIC, Part, StorageError, parts_directory
-from mpi_match.storage.whole_file import check_output, remove_half_written, temporary_of, whole_file
+from mpi_match.storage.whole_file import check_output, remove_half_written, sync_directory, temporary_of, whole_file
 from mpi_match.storage.writer import Writer, write_index
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "kind_of_file",
     "parts_directory",
     "remove_half_written",
+    "sync_directory",
     "temporary_of",
     "whole_file",
     "write_index",

@@ -54,6 +54,21 @@ def whole_file(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def sync_directory(path: Path) -> None:
+    """Have the disk take the names in a directory, for a host that loses its power may lose a renaming.
+
+    Raises StorageError.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
+
+
 def remove_half_written(path: Path) -> None:
     """Remove what writers of `path` have left that were killed; nobody else may be writing it."""
     mine = temporary_of(path)

@@ -20,12 +20,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
+from small_outputs import answers
 
 import mpi_match
 from mpi_match.answer_parts import Parts, PartWriter, parts_beside
-from mpi_match.arrays import Array
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster import journal as journal_module
 from mpi_match.cluster import output as output_module
@@ -50,13 +49,6 @@ Safe = Callable[[int], None]
 """To be called with the number of events whose answers the disk has."""
 State = dict[str, bytes]
 Run = Callable[[Path, int, Safe], None]
-
-
-def answers(start: int, stop: int) -> tuple[Array, Array]:
-    """Event e has e % 4 ids, from e on: counts and ids in the types that 300 ids have."""
-    counts = np.arange(start, stop) % 4
-    ids = [event + k for event, count in zip(range(start, stop), counts, strict=True) for k in range(count)]
-    return counts.astype(np.uint16), np.array(ids, np.uint16)
 
 
 def journalled(path: Path, size: int, safe: Safe) -> None:

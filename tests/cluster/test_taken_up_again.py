@@ -113,6 +113,27 @@ def test_what_is_complete_is_not_done_again(tmp_path: Path, undisturbed: bytes) 
     assert run(path, 10, resume=False) == 0
 
 
+def test_the_journal_goes_when_the_disk_has_the_name_of_the_file(
+    tmp_path: Path, undisturbed: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, there = tmp_path / "matches.h5", list[bool]()
+
+    def refuse(directory: Path) -> None:
+        there.append(directory == tmp_path and path.exists() and journal_of(path).exists())
+        raise StorageError(f"{directory}: cannot be written: Input/output error")
+
+    monkeypatch.setattr(output_module, "sync_directory", refuse)
+    for error in (ClusterError, StorageError):  # at its end, and at the beginning of one that finds all done
+        with pytest.raises(error, match="Input/output error"):
+            run(path, 10)
+        assert journal_of(path).exists()
+    assert there == [True, True]
+    monkeypatch.undo()
+    assert run(path, 10) == N_EVENTS
+    assert not journal_of(path).exists()
+    assert path.read_bytes() == undisturbed
+
+
 def test_a_run_that_begins_takes_the_word_of_the_last_one_back(tmp_path: Path, undisturbed: bytes) -> None:
     path = tmp_path / "undisturbed.h5"
     with Output(path, IDENTITY, Strings.of(()), resume=False, journalled=True):

@@ -33,7 +33,7 @@ the answer is, for every event, the set of interfaces it must be delivered to.
     flat arrays      arrays          lists of lists
                      strings         byte strings
                      chains          lists that grow and shrink, when there are millions
-                     parted_dict     a dictionary of millions
+                     parted          a dictionary and a list of millions
                      storage         the only door to HDF5; FORMAT.md has the files in words
     engines          engines         one interface, many ways to the same answers
     the cluster      cluster         master, workers, and who gets which batch

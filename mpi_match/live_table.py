@@ -35,6 +35,7 @@ from mpi_match.constraints import FILTER_ID
 from mpi_match.draft import Draft
 from mpi_match.filter_columns import INTERFACE_ID
 from mpi_match.model import Area, Constraint, Filter, ModelError, Op, Type
+from mpi_match.parted import PartedList
 from mpi_match.recoding import join
 from mpi_match.register import Register, Step
 from mpi_match.rows import ChangeRow
@@ -60,7 +61,7 @@ class LiveTable:
         self._origin = table
         self._expected = list(expected)
         self.register = Register(table, reuse=reuse_ids)
-        self._came: list[bytes | None] = [None] * table.n_filters  # by id: a filter that is not the table's, `_packed`
+        self._came = PartedList[bytes](table.n_filters)  # by id: a filter that is not the table's, `_packed`
         # of the table's filters: where those are that have areas, as arrays, because in the end all may have moved
         self._area = np.full((table.n_filters if table.has_areas else 0, 3), np.nan)
         self._area[table.area_filter] = table.filters.area
@@ -100,8 +101,7 @@ class LiveTable:
                 elif step.area is not None:
                     self._area[step.target], self._moved[step.target] = step.area, True
             case Change.ADD:
-                if step.target == len(self._came):
-                    self._came.append(None)
+                self._came.have(step.target + 1)
                 self._came[step.target] = None if step.filter is None else _packed(step.filter)
             case Change.REMOVE:
                 self._remove(step.target)

@@ -26,14 +26,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mpi_match.arrays import with_room
 from mpi_match.chains import Chains
 from mpi_match.changes import Change
 from mpi_match.model import Area, Filter, ModelError
-from mpi_match.parted_dict import PartedDict
+from mpi_match.parted import PartedDict, PartedList
 from mpi_match.rows import ChangeRow
 from mpi_match.table import FILTER_ID, Table
 
 MOST_FILTERS = int(np.iinfo(FILTER_ID).max)
+LEAST_ROOM = 1024
+"""Filters that there is room for at least."""
 
 
 class Step(NamedTuple):
@@ -68,10 +71,12 @@ class Register:
         self._n_there = array("q", np.bincount(filters.interface, minlength=table.n_interfaces).tolist())
         self._first = np.searchsorted(filters.interface, np.arange(table.n_interfaces + 1))  # the table's own filters
         self._joined = Chains(table.n_interfaces, table.n_filters)  # interface -> filters that came later
-        self._there = bytearray(b"\1") * table.n_filters
-        self._has_area = bytearray(table.n_filters)
-        self._interface = array("I", filters.interface.tolist())
-        self._name: list[str | None] = [None] * table.n_filters  # the id of each filter, where it has one
+        self._n_filters, n = table.n_filters, max(table.n_filters, LEAST_ROOM)
+        # as views, as in `chains`
+        self._there = with_room(np.ones(table.n_filters, np.uint8), n).data
+        self._has_area = with_room(np.zeros(table.n_filters, np.uint8), n).data
+        self._interface = with_room(filters.interface.astype(np.uint32), n).data
+        self._name = PartedList[str](table.n_filters)  # the id of each filter, where it has one
         self._named = PartedDict[int | tuple[int, ...]]()  # id -> its filter, or several
         self._free_filters: list[int] = []
         self._free_interfaces: dict[int, None] = {}  # a set that keeps its order
@@ -85,7 +90,7 @@ class Register:
     @property
     def n_filters(self) -> int:
         """Filter ids are less than this."""
-        return len(self._there)
+        return self._n_filters
 
     @property
     def n_interfaces(self) -> int:
@@ -144,11 +149,9 @@ class Register:
         if self._free_filters:
             filter_id = self._free_filters.pop()
         else:
-            filter_id = len(self._there)
-            self._there.append(0)
-            self._has_area.append(0)
-            self._interface.append(0)
-            self._name.append(None)
+            filter_id = self._n_filters
+            self._n_filters += 1
+            self._have_filters()
         self._there[filter_id] = 1
         self._has_area[filter_id] = item.area is not None
         self._interface[filter_id] = interface
@@ -158,6 +161,14 @@ class Register:
         if item.id is not None:
             self._give_name(filter_id, item.id)
         return filter_id
+
+    def _have_filters(self) -> None:
+        """Have room for all of them."""
+        n = self._n_filters
+        self._name.have(n)
+        if n > len(self._there):
+            columns = (with_room(np.asarray(view), n).data for view in (self._there, self._has_area, self._interface))
+            self._there, self._has_area, self._interface = columns
 
     def _give_name(self, filter_id: int, name: str) -> None:
         self._name[filter_id] = name

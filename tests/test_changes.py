@@ -409,7 +409,7 @@ def test_ids_are_given_again_and_memory_is_bounded(table: Table) -> None:
     register = live.register
     assert [sum(map(len, names._parts)) for names in (register._named, register._interface_ids)] == [2, 3]
     assert not any(list(register._joined.of(interface)) for interface in range(3))
-    assert live._came == [None] * 4
+    assert list(live._came) == [None] * 4
 
 
 def test_the_vocabulary_forgets_what_nobody_asks_for_any_more(table: Table) -> None:

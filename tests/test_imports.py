@@ -46,7 +46,7 @@ DATA = {
         "live_table",
         "matches",
         "model",
-        "parted_dict",
+        "parted",
         "plain_rows",
         "program",
         "recoding",

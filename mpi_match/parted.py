@@ -1,9 +1,10 @@
-"""Millions of Python's objects, in parts, so that nothing is ever made anew all at once.
+"""Millions of strings, in parts, so that nothing is ever made anew all at once.
 
 Python's own dictionary is copied into a larger one when keys have come and gone for a while.  With 2.5 million keys that
 takes 0.2 seconds, in which nothing else happens, and twice the memory.  A part takes a tenth of a millisecond, and parts
 fill up at different times, because how many keys are in each is chance.  A list is copied into a longer one each time that
-it has grown by an eighth, in ten milliseconds; a list of parts only gets another part.
+it has grown by an eighth, in ten milliseconds; a list of parts only gets another part.  Those are NumPy's, into which
+Python's collector of garbage does not look.
 
 Numbers are better off in arrays, which have room behind them for nothing (`arrays.with_room`).
 """
@@ -13,6 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Generic, TypeVar
+
+import numpy as np
+
+from mpi_match.arrays import Array
 
 N_PARTS = 1021
 """A prime: keys of one part still differ in the bits by which its dictionary tells them apart."""
@@ -36,21 +41,22 @@ class PartedList(Generic[Item]):
     """A list of items, each None at first; `have` makes it longer."""
 
     def __init__(self, n: int) -> None:
-        self._parts: list[list[Item | None]] = []
+        self._parts: list[Array] = []
         self._n = 0
         self.have(n)
 
     def have(self, n: int) -> None:
         """Be so long at least."""
         while len(self._parts) << PART_BITS < n:
-            self._parts.append([None] * (1 << PART_BITS))
+            self._parts.append(np.empty(1 << PART_BITS, np.object_))  # of None
         self._n = max(n, self._n)
 
     def __len__(self) -> int:
         return self._n
 
     def __getitem__(self, i: int) -> Item | None:
-        return self._parts[i >> PART_BITS][i & ((1 << PART_BITS) - 1)]
+        found: Item | None = self._parts[i >> PART_BITS][i & ((1 << PART_BITS) - 1)]
+        return found
 
     def __setitem__(self, i: int, item: Item | None) -> None:
         self._parts[i >> PART_BITS][i & ((1 << PART_BITS) - 1)] = item

@@ -104,8 +104,8 @@ class Keyed:
         check_changes(self.name, self._live, self._table, changes)
         self._bound = None
         effects = self.residents.update(changes)
-        for words in effects.marks:
-            self.index.words[words] = 1
+        if len(effects.marks):
+            self.index.words[effects.marks] = 1
         n_slots = self.residents.n_slots
         self._grid, self._growth = roomy(self._grid, self._growth, n_slots)
         self._grid.apply(effects.steps)

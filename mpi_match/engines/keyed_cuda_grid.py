@@ -99,14 +99,12 @@ class GridOnGpu:
 
     def _send(self, effects: Effects) -> None:
         residents, stream = self._residents, self._stream
-        if effects.words:
-            written = np.concatenate(effects.words)
-            self._put(self._words, written, residents.words[written])
-        for anchor in effects.anchors:
+        if len(effects.words):
+            self._put(self._words, effects.words, residents.words[effects.words])
+        for anchor in effects.anchors.tolist():
             stream.copy_in(self._stripes.part(anchor, anchor + 1), residents.stripes[anchor : anchor + 1])
-        if effects.marks:
-            marks = np.concatenate(effects.marks)
-            self._put(self._lists, marks, np.ones(len(marks), self._lists.dtype))
+        if len(effects.marks):
+            self._put(self._lists, effects.marks, np.ones(len(effects.marks), self._lists.dtype))
         n = len(effects.steps)
         if n:
             host, steps = self._staging.array(effects.steps.size), self._steps.array(effects.steps.size)

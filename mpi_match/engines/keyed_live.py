@@ -21,7 +21,6 @@ use for them, so that no event looks into groups in vain.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -60,19 +59,22 @@ LEAST_ROOM = 1024
 """Filters, and words of their checks, that a live engine has room for at least."""
 
 
+_NONE = np.zeros(0, np.int64)
+
+
 class Effects(NamedTuple):
     """What changes leave to do.
 
-    marks    i64      words of the trie's lists that become 1
     steps    u64[n, 6] of the grid, see `keyed_grid.steps_of`; a slot that only moves KEEPs its key
-    words    i64      words of the grid that were written
-    anchors  features that became anchors
+    marks    i64  words of the trie's lists that become 1
+    words    i64  words of the grid that were written
+    anchors  i64  features that became anchors
     """
 
     steps: Array
-    marks: Sequence[Array] = ()
-    words: Sequence[Array] = ()
-    anchors: Sequence[int] = ()
+    marks: Array = _NONE
+    words: Array = _NONE
+    anchors: Array = _NONE
 
 
 class Residents:
@@ -188,8 +190,7 @@ class Residents:
         entered, outcome, n = enter_changes(*map(np.array, columns), added, books)  # copies: of one type, so compiled once
         if outcome != DONE:
             raise EngineError(f"filter {changes.target[n]} {WRONG[outcome]}")
-        steps, marks, words, anchors = (some[:k] for some, k in zip(entered, entered.counts.tolist(), strict=False))
-        return Effects(steps, [marks], [words], anchors.tolist())
+        return Effects(*(some[:k] for some, k in zip(entered, entered.counts.tolist(), strict=False)))
 
     def _added_by(self, table: Table | None) -> Added:
         """The filters of a table that changes bring."""
@@ -206,12 +207,8 @@ class Residents:
         moves = (steps[:, 0] & KEEP) != 0
         if not moves.all():
             steps[moves] = self._spelled_out(steps[moves])
-        return Effects(
-            steps,
-            [words for effects in waiting for words in effects.marks],
-            [words for effects in waiting for words in effects.words],
-            [anchor for effects in waiting for anchor in effects.anchors],
-        )
+        _, *others = zip(*waiting, strict=True)
+        return Effects(steps, *(np.concatenate([_NONE, *(some for some in each if len(some))]) for each in others))
 
     def _spelled_out(self, steps: Array) -> Array:
         """Steps that say what their slots' anchors, places and filters are, instead of to KEEP them."""

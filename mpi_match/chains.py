@@ -42,10 +42,9 @@ class Chains:
         """Be ready for owners and numbers below these."""
         first, *of_numbers = self._links
         if n_owners > len(first):
-            first = _longer(first, n_owners)
+            self._links = Links(_longer(first, n_owners), *of_numbers)
         if n_numbers > len(self._links.is_in):
-            of_numbers = [_longer(view, n_numbers) for view in of_numbers]
-        self._links = Links(first, *of_numbers)
+            self._links = Links(self._links.first, *(_longer(view, n_numbers) for view in of_numbers))
 
     @property
     def arrays(self) -> Links:

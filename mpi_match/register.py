@@ -35,8 +35,6 @@ from mpi_match.rows import ChangeRow
 from mpi_match.table import FILTER_ID, Table
 
 MOST_FILTERS = int(np.iinfo(FILTER_ID).max)
-LEAST_ROOM = 1024
-"""Filters that there is room for at least."""
 
 
 class Step(NamedTuple):
@@ -71,12 +69,12 @@ class Register:
         self._n_there = array("q", np.bincount(filters.interface, minlength=table.n_interfaces).tolist())
         self._first = np.searchsorted(filters.interface, np.arange(table.n_interfaces + 1))  # the table's own filters
         self._joined = Chains(table.n_interfaces, table.n_filters)  # interface -> filters that came later
-        self._n_filters, n = table.n_filters, max(table.n_filters, LEAST_ROOM)
+        self._n_filters = n = table.n_filters
         # as views, as in `chains`
-        self._there = with_room(np.ones(table.n_filters, np.uint8), n).data
-        self._has_area = with_room(np.zeros(table.n_filters, np.uint8), n).data
+        self._there = with_room(np.ones(n, np.uint8), n).data
+        self._has_area = with_room(np.zeros(n, np.uint8), n).data
         self._interface = with_room(filters.interface.astype(np.uint32), n).data
-        self._name = PartedList[str](table.n_filters)  # the id of each filter, where it has one
+        self._name = PartedList[str](n)  # the id of each filter, where it has one
         self._named = PartedDict[int | tuple[int, ...]]()  # id -> its filter, or several
         self._free_filters: list[int] = []
         self._free_interfaces: dict[int, None] = {}  # a set that keeps its order

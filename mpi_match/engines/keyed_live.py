@@ -51,14 +51,12 @@ from mpi_match.engines.keyed_cells import LOW, N_LEVELS, level_of
 from mpi_match.engines.keyed_checks import Added, checks_of, lengths
 from mpi_match.engines.keyed_grid import KEEP, STEP_WORDS, steps_of
 from mpi_match.engines.keyed_index import KeyedIndex
-from mpi_match.engines.keyed_order import in_stretches
+from mpi_match.engines.keyed_order import find_bounds, in_stretches
 from mpi_match.engines.keyed_rows import FilterRows
 from mpi_match.table import Table
 
 LEAST_ROOM = 1024
 """Filters, and words of their checks, that a live engine has room for at least."""
-
-
 _NONE = np.zeros(0, np.int64)
 
 
@@ -131,8 +129,8 @@ class Residents:
     @property
     def nbytes(self) -> int:
         """Bytes of the books that are in use."""
-        of_slots = sum(array.itemsize for array in self._slots) * self.n_slots
-        of_filters = sum(array.itemsize for array in self._filters) * self._n_filters
+        of_slots = sum(array[: self.n_slots].nbytes for array in self._slots)
+        of_filters = sum(array[: self._n_filters].nbytes for array in self._filters)
         return self.words.itemsize * self.n_words + self.stripes.nbytes + self.levels.nbytes + of_slots + of_filters
 
     # Changes
@@ -140,7 +138,8 @@ class Residents:
     def _open(self, table: Table, index: KeyedIndex) -> None:
         """Be ready for changes."""
         n, filters, slots = table.n_filters, self._filters, self._slots
-        bounds = np.searchsorted(table.filters.interface, np.arange(table.n_interfaces + 1, dtype=np.uint32))
+        bounds = np.empty(table.n_interfaces + 1, np.int64)
+        find_bounds(table.filters.interface, bounds)
         self._origin = Origin(bounds, *index.entries(n))
         self._came = Chains(table.n_interfaces, n)  # interface -> filters that came later
         sizes = np.floor(np.log2(lengths(slots.place, self.words))).astype(np.uint8)
@@ -212,11 +211,8 @@ class Residents:
 
     def _spelled_out(self, steps: Array) -> Array:
         """Steps that say what their slots' anchors, places and filters are, instead of to KEEP them."""
-        slots = (steps[:, 0] & LOW).astype(np.int64)
-        steps[:, 0] = slots
-        steps[:, 4] = self._slots.place[slots] | self._slots.filter[slots].astype(np.uint64) << np.uint64(32)
-        steps[:, 5] = self._slots.key[slots]
-        return steps
+        at, slots = (steps[:, 0] & LOW).astype(np.int64), self._slots
+        return steps_of(at, slots.key[at], steps[:, 1:4].view(np.float64), slots.place[at], slots.filter[at])
 
     def _have(self, n_filters: int, n_slots: int, n_words: int) -> None:
         """Have room for so many."""

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from bench import rtree_beside
+from bench import rtree_beside, rtree_figure
 from bench.who_gets_it import description_in
 
 BENCH = Path(__file__).resolve().parent / "bench"
@@ -35,12 +35,12 @@ def test_each_point_is_measured_checked_and_drawn(tmp_path: Path) -> None:
 
 
 def test_the_figure_on_the_readme_shows_its_records(tmp_path: Path) -> None:
-    records = rtree_beside.records_in(BENCH / "records" / "h200-areas.jsonl")
+    records = rtree_figure.records_in(BENCH / "records" / "h200-areas.jsonl")
     assert {record["engine"] for record in records} == {"rtree", "keyed", "keyed_cuda", "clcb"}
-    assert description_in(FIGURE) == rtree_beside.described(records)
+    assert description_in(FIGURE) == rtree_figure.described(records)
     matplotlib = pytest.importorskip("matplotlib", reason="the figure needs matplotlib (extra `plot`)")
     drawn = tmp_path / "figure.svg"
-    rtree_beside.draw(records, drawn)
+    rtree_figure.draw(records, drawn)
     if f"Matplotlib v{matplotlib.__version__}," not in FIGURE.read_text(encoding="utf-8"):
         pytest.skip(f"drawn by another version than {matplotlib.__version__}, which may draw it in other bytes")
     assert drawn.read_bytes() == FIGURE.read_bytes()

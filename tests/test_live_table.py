@@ -1,0 +1,131 @@
+"""A live table is what changes have made of it; what cannot be done is refused, and nothing grows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from live_machine import Naive, change_rows
+from small_changes import row, small_table
+from strategies import events, subscriptions
+
+from mpi_match.changes import Change
+from mpi_match.engines import open_engine
+from mpi_match.events import Events
+from mpi_match.live_table import LiveTable, Refusal
+from mpi_match.model import Event, Filter, covers, make_filter
+from mpi_match.rows import ChangeRow
+from mpi_match.table import Table
+
+
+@pytest.fixture
+def table() -> Table:
+    return small_table()
+
+
+def in_any_order(found: Sequence[Filter]) -> list[str]:
+    """Filters as texts, sorted; the constraints of a filter have no order."""
+    return sorted(str(item._replace(constraints=tuple(sorted(item.constraints, key=str)))) + str(item.id) for item in found)
+
+
+@pytest.mark.parametrize("reuse_ids", [True, False])
+@given(found=subscriptions(max_filters=6, max_constraints=3), rows=st.lists(change_rows(), max_size=12))
+def test_a_live_table_is_what_changes_made_of_it(reuse_ids: bool, found: list[Filter], rows: list[ChangeRow]) -> None:
+    naive, live = Naive(found), LiveTable(Table.from_filters(found), reuse_ids=reuse_ids)
+    for change in rows:
+        refused: list[Refusal] = []
+        live.apply([change], refused)
+        assert (refused == []) == naive.apply(change)
+        there = dict(live.filters())
+        assert in_any_order(list(there.values())) == in_any_order(naive.filters)
+        register = live.register
+        assert all(register.labels[register.interface_of(i)] == item.interface for i, item in there.items())
+        assert all(i < register.n_filters for i in there)
+        areas = [item.area if (item := there.get(i)) else None for i in range(register.n_filters)]
+        assert np.array_equal(live.areas(), [each or (np.nan,) * 3 for each in areas] or np.empty((0, 3)), equal_nan=True)
+
+
+@given(found=subscriptions(max_filters=5, max_constraints=3), rows=st.lists(change_rows(), max_size=8), data=st.data())
+def test_engines_are_told_one_by_one_or_all_at_once(found: list[Filter], rows: list[ChangeRow], data: st.DataObject) -> None:
+    live = LiveTable(Table.from_filters(found))
+    told = open_engine("reference", live.table, live=True)
+    for change in rows:
+        changes = live.apply([change], [])
+        if changes is None:
+            told = open_engine("reference", live.table, live=True)
+            changes = live.since()
+        told.update(changes)
+    there = [item for _, item in live.filters()]
+    judged = data.draw(st.lists(events(aimed_at=there), max_size=4))
+    anew = open_engine("reference", live.table, live=True)
+    anew.update(live.since())
+    batch = Events.of(judged).encode(live.vocabulary)
+    for engine in (told, anew):
+        answers = engine.match(batch)
+        assert [[live.register.labels[i] for i in answers[e]] for e in range(len(judged))] == [
+            sorted(covers(there, event), key=live.register.labels.index) for event in judged
+        ]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"remove": "nobody"}', "no filter has the id 'nobody'"),
+        ('{"move": "nobody", "area": [0, 0, 1]}', "no filter has the id 'nobody'"),
+        ('{"move": "cold", "area": [0, 0, 1]}', "the filter with the id 'cold' has no area that could move"),
+        ('{"add": {"interface": "z", "constraints": [], "id": "walk"}}', "the id 'walk' is there already"),
+        ('{"remove_interface": "z"}', "no filter is on an interface 'z'"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_and_the_rest_is_done(table: Table, text: str, reason: str) -> None:
+    live, refused = LiveTable(table), []
+    changes = live.apply([row('{"remove_interface": "desk"}') if "cold" not in text else row(text), row(text)], refused)
+    assert [item.place for item in refused] == ([1] if "cold" not in text else [0, 1])
+    assert reason in refused[-1].reason
+    assert changes is not None
+    assert len(changes) == ("cold" not in text)
+
+
+def test_ids_are_given_again_and_memory_is_bounded(table: Table) -> None:
+    live, engine = LiveTable(table), None
+    engine = open_engine("reference", live.table, live=True)
+    for i in range(300):
+        text = f'{{"add": {{"interface": "guest-{i}", "constraints": [["temp", "<", 20]], "id": "g{i}"}}}}'
+        for change in (row(text), row(f'{{"remove": "g{i}"}}')):
+            changes = live.apply([change], [])
+            assert changes is not None
+            engine.update(changes)
+    assert (live.register.n_filters, live.register.n_interfaces) == (4, 3)
+    assert live.vocabulary is table.vocabulary
+    register = live.register
+    assert [sum(map(len, names._parts)) for names in (register._named, register._interface_ids)] == [2, 3]
+    assert not any(list(register._joined.of(interface)) for interface in range(3))
+    assert list(live._came) == [None] * 4
+
+
+def test_the_vocabulary_forgets_what_nobody_asks_for_any_more(table: Table) -> None:
+    live = LiveTable(table)
+    for i in range(50):
+        text = f'{{"add": {{"interface": "guest", "constraints": [["temp", "<", {i}.5]], "id": "g"}}}}'
+        assert live.apply([row(text)], []) is None
+        assert len(live.vocabulary.numbers) == len(table.vocabulary.numbers) + 1
+        assert live.apply([row('{"remove": "g"}')], []) is not None
+
+
+def test_expected_operands_are_there_from_the_beginning(table: Table) -> None:
+    later = make_filter("guest", [["temp", "<", 0.5], ["new", "suffix", "x"]])
+    live = LiveTable(table, expected=[later])
+    assert list(live.table.iter_filters()) == list(table.iter_filters())
+    assert live.apply([ChangeRow(Change.ADD, filters=(later,))], []) is not None
+
+
+@given(subscriptions(max_filters=6), st.lists(events(), max_size=3))
+def test_a_live_reference_without_changes_is_the_reference(found: list[Filter], judged: list[Event]) -> None:
+    table = Table.from_filters(found)
+    batch = Events.of(judged).encode(table.vocabulary)
+    for answer in (False, True):
+        fixed, live = (open_engine("reference", table, live=live).match(batch, filters=answer) for live in (False, True))
+        assert fixed == live

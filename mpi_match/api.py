@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mpi_match.batch import EventBatch
-from mpi_match.columns import events_of_columns
+from mpi_match.columns import Frame, columns_of_frame, events_of_columns
 from mpi_match.draft import DraftBuilder
 from mpi_match.engines import open_engine
 from mpi_match.events import Events
@@ -71,7 +71,7 @@ def load_table(path: PathLike) -> Table:
 
 
 def make_events(
-    events: PathLike | Mapping[str, Any] | Iterable[Mapping[str, Any] | Event],
+    events: PathLike | Mapping[str, Any] | Frame | Iterable[Mapping[str, Any] | Event],
     *,
     location: str | tuple[str, str] | None = None,
     id: str | None = None,
@@ -80,8 +80,8 @@ def make_events(
     """Events as raw columns, not yet bound to a table.
 
     `events`: dicts (nested ones flatten to dotted names, None means absent), events of `make_event`, the path of a JSON
-    lines file, or a dict of columns of equal length (see `mpi_match.columns`; NaN is a number, None and masked entries are
-    absent).
+    lines file, a dict of columns of equal length, or a data frame of pandas, polars or Arrow (see `mpi_match.columns`; NaN
+    is a number; null, None and masked entries are absent).
     `location`: the two attributes that hold x and y, `("x", "y")` or `"x,y"`.  `id`: the attribute that holds the event's
     id.
     `rejects`: bad events are appended to it; without it the first one raises ModelError.  Columns are good or bad as a
@@ -94,12 +94,14 @@ def make_events(
     form = EventForm.of(location, id) if isinstance(location, str) else EventForm(location, id)
     if isinstance(events, Mapping):
         return events_of_columns(events, form)
+    if isinstance(events, Frame):
+        return events_of_columns(columns_of_frame(events), form)
     return Events.of(_converted(events, lambda row: _event_of(row, form), "event", rejects))
 
 
 def make_batch(
     table: Table,
-    events: PathLike | Mapping[str, Any] | Iterable[Mapping[str, Any] | Event] | Events,
+    events: PathLike | Mapping[str, Any] | Frame | Iterable[Mapping[str, Any] | Event] | Events,
     *,
     location: str | tuple[str, str] | None = None,
     id: str | None = None,
@@ -118,7 +120,7 @@ def make_batch(
 
 def match(
     table: Table,
-    events: PathLike | Mapping[str, Any] | Iterable[Mapping[str, Any] | Event] | Events | EventBatch,
+    events: PathLike | Mapping[str, Any] | Frame | Iterable[Mapping[str, Any] | Event] | Events | EventBatch,
     *,
     engine: str = "auto",
     filters: bool = False,

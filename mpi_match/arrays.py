@@ -5,7 +5,8 @@ A list of lists is kept as `offsets` i64[n + 1] and the items end to end; list i
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import operator
+from typing import Any, Protocol, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,14 @@ def offsets_of(lengths: Array) -> Array:
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
+
+
+def place_of(i: SupportsIndex, n: int, what: str) -> int:
+    """Where item `i` of `n` is, from the end if `i` is negative.  Raises IndexError, naming it as `what`."""
+    at = operator.index(i)
+    if not -n <= at < n:
+        raise IndexError(f"{what} {at} of {n}")
+    return at % n
 
 
 def are_bounds(offsets: Array, total: int) -> bool:

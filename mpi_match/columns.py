@@ -8,24 +8,51 @@ What an entry means depends on the column alone, never on its neighbours:
     boolean arrays                booleans
     string arrays (NumPy U, T)    strings
     masked arrays                 as their data; masked entries are absent
-    lists and object arrays       each entry by its own type; None is absent
+    Arrow, polars and pandas      as their data; null is absent.  pandas' own types (`Int64`, `string`, `category`, Arrow's)
+                                  have nulls, NumPy's have none
+    lists and object arrays       each entry by its own type; None, pandas' NA and NaT, and NumPy's `masked` are absent
 
-pandas writes NaN where a value is missing, also in columns of strings.  Say what is meant:
-`frame["city"].where(frame["city"].notna(), None).to_list()` makes those absent.  A data frame itself is `dict(frame)`.
+Dates and durations are refused, whatever library they come from: send strings, or numbers in some unit.
+
+In columns of NumPy's types pandas writes NaN where a value is missing, also in columns of strings.  Say what is meant:
+`frame.convert_dtypes()` makes those absent, and so does `frame["city"].where(frame["city"].notna(), None)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from mpi_match.arrays import Array, offsets_of
 from mpi_match.events import Events
-from mpi_match.model import MAX_EXACT_INTEGER, ModelError, Type, check_name, label, value_of
+from mpi_match.model import MAX_EXACT_INTEGER, ModelError, Type, check_name, is_null, label, value_of
 from mpi_match.rows import EventForm
 from mpi_match.strings import Strings
+
+_NULLS = (("is_null", "drop_null"), ("is_null", "drop_nulls"), ("isna", "dropna"))
+"""What Arrow, polars and pandas call the questions which entries are null, and what the others are."""
+
+
+@runtime_checkable
+class Frame(Protocol):
+    """A data frame of pandas, polars or Arrow: columns by their names."""
+
+    @property
+    def columns(self) -> Any:
+        """The names of the columns (of an Arrow table, the columns, whose names are `column_names`)."""
+        ...
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
+
+def columns_of_frame(frame: Frame) -> dict[str, Any]:
+    """The columns of a data frame by their names.  Raises ModelError when two have one name."""
+    names = list(getattr(frame, "column_names", frame.columns))
+    if len(set(names)) < len(names):
+        raise ModelError(f"two columns have the name {next(name for i, name in enumerate(names) if name in names[:i])!r}")
+    return {name: frame[name] for name in names}
 
 
 class Column(NamedTuple):
@@ -69,7 +96,7 @@ def events_of_columns(columns: Mapping[str, Any], form: EventForm) -> Events:
         names=Strings.of(name.encode() for name in names),
         strings=Strings.of(text.encode() for text in strings),
         location=None if form.location is None else _locations(form.location, dict(zip(names, made, strict=True))),
-        ids=None if form.id is None else Strings.of(_id(raw) for raw in _entries(columns[form.id])),
+        ids=None if form.id is None else _ids(form.id, columns[form.id]),
     )
 
 
@@ -89,37 +116,65 @@ def _named(name: str, values: Any, strings: dict[str, int]) -> Column:
 
 def _column(values: Any, strings: dict[str, int]) -> Column:
     if isinstance(values, (list, tuple)):
-        return _column_of_objects(values, strings)
-    array = np.ma.asarray(values) if isinstance(values, np.ma.MaskedArray) else np.asarray(values)
+        return _column_of_objects(values, range(len(values)), strings)
+    null, array = _without_nulls(values)
+    place = np.arange(len(array)) if null is None else np.flatnonzero(~null)
+    found = _column_of_numbers(array) if array.dtype.kind in "biuf" else _column_of_objects(array.tolist(), place, strings)
+    if null is None:
+        return found
+    column = Column(*(np.zeros(len(null), field.dtype) for field in found))
+    for whole, part in zip(column, found, strict=True):
+        whole[place] = part
+    return column
+
+
+def _without_nulls(values: Any) -> tuple[Array | None, Array]:
+    """Which entries of an array or a column of a data frame are null, bool[n] (None where no entry can be), and the others.
+
+    Nulls go before the column becomes an array of NumPy, which has no nulls and would make numbers of them.
+    """
+    null: Array | None = None
+    if isinstance(values, np.ma.MaskedArray) and values.ndim == 1:
+        null, values = np.ma.getmaskarray(values), values.compressed()
+    elif not isinstance(getattr(values, "dtype", None), np.dtype):  # in pandas' columns of NumPy's types NaN is a number
+        for ask, drop in _NULLS:
+            if hasattr(values, ask) and hasattr(values, drop):
+                null, values = np.asarray(getattr(values, ask)(), bool), getattr(values, drop)()
+                break
+    array = np.asarray(values)
     if array.ndim != 1:
         raise ModelError(f"a column has one dimension, found {array.ndim}")
-    if array.dtype.kind not in "biuf":
-        return _column_of_objects(_entries(array), strings)
-    present = ~np.ma.getmaskarray(array)
-    number = np.where(present, np.ma.getdata(array), 0)
-    if array.dtype.kind in "iu" and len(number):
-        beyond = number[(number > MAX_EXACT_INTEGER) | (number < -MAX_EXACT_INTEGER)]
+    if array.dtype.kind in "mM":  # NumPy would give some of them as integers, counted in whatever unit they have
+        raise ModelError(f"dates and durations ({array.dtype}) are no values; send strings, or numbers in some unit")
+    return null, array
+
+
+def _column_of_numbers(array: Array) -> Column:
+    """Of numbers and booleans, none of them null."""
+    if array.dtype.kind in "iu":
+        beyond = array[(array > MAX_EXACT_INTEGER) | (array < -MAX_EXACT_INTEGER)]
         if len(beyond):
             value_of(int(beyond[0]))  # raises, in the words of the model
-    double = number.astype(np.float64)
+    double = array.astype(np.float64)
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
-        for wider in number[(double != number) & (number == number)]:
+        for wider in array[(double != array) & (array == array)]:
             value_of(wider)  # raises likewise
-    type_ = Type.BOOLEAN if array.dtype.kind == "b" else Type.NUMBER
     n = len(array)
-    return Column(present, np.full(n, type_, np.uint8), double + 0.0, np.zeros(n, np.uint32))
+    type_ = Type.BOOLEAN if array.dtype.kind == "b" else Type.NUMBER
+    return Column(np.ones(n, bool), np.full(n, type_, np.uint8), double + 0.0, np.zeros(n, np.uint32))
 
 
-def _column_of_objects(values: list[Any] | tuple[Any, ...], strings: dict[str, int]) -> Column:
+def _column_of_objects(values: Sequence[Any], places: Sequence[int] | Array, strings: dict[str, int]) -> Column:
+    """Of entries that each have a type of their own; `places` are their numbers in the whole column, for errors."""
     n = len(values)
     column = Column(np.zeros(n, bool), np.zeros(n, np.uint8), np.zeros(n), np.zeros(n, np.uint32))
     for i, raw in enumerate(values):
-        if raw is None:
+        if is_null(raw):
             continue
         try:
             type_, value = value_of(raw)
         except ModelError as error:
-            raise ModelError(f"entry {i}: {error}") from None
+            raise ModelError(f"entry {places[i]}: {error}") from None
         column.present[i], column.type[i] = True, type_
         if type_ is Type.STRING:
             column.string[i] = strings.setdefault(value, len(strings))  # type: ignore[arg-type]
@@ -128,14 +183,20 @@ def _column_of_objects(values: list[Any] | tuple[Any, ...], strings: dict[str, i
     return column
 
 
-def _entries(values: Any) -> list[Any]:
-    """Entries of a column as Python objects; masked ones are None."""
-    found: list[Any] = values.tolist() if hasattr(values, "tolist") else list(values)
-    return found
-
-
-def _id(raw: Any) -> bytes:
-    return b"" if raw is None else label(raw, "id").encode()
+def _ids(name: str, values: Any) -> Strings:
+    """The ids in a column; empty where there is none."""
+    entries: Iterable[Any] = values
+    if not isinstance(values, (list, tuple)):
+        null, array = _without_nulls(values)
+        rest = iter(array.tolist())
+        entries = rest if null is None else (None if absent else next(rest) for absent in null.tolist())
+    ids = []
+    for i, raw in enumerate(entries):
+        try:
+            ids.append(b"" if is_null(raw) else label(raw, "id").encode())
+        except ModelError as error:
+            raise ModelError(f"column {name!r}: entry {i}: {error}") from None
+    return Strings.of(ids)
 
 
 def _locations(names: tuple[str, str], made: dict[str, Column]) -> Array | None:

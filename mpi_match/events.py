@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpi_match.arrays import Array, offsets_of, take_ranges
+from mpi_match.arrays import Array, offsets_of, place_of, take_ranges
 from mpi_match.batch import EventBatch
 from mpi_match.model import Event, Type
 from mpi_match.strings import Strings
@@ -77,7 +77,8 @@ class Events:
         )
 
     def event(self, i: int) -> Event:
-        """One event as an object of the model."""
+        """One event as an object of the model, counted from the end if `i` is negative.  Raises IndexError."""
+        i = place_of(i, self.n_events, "event")
         values: dict[str, float | str | bool] = {}
         for k in range(int(self.offsets[i]), int(self.offsets[i + 1])):
             match Type(int(self.type[k])):
@@ -94,7 +95,9 @@ class Events:
 
     def __getitem__(self, events: slice) -> Events:
         """Events `start` to `stop`, sharing names and strings."""
-        start, stop, _ = events.indices(self.n_events)
+        start, stop, step = events.indices(self.n_events)
+        if step != 1:
+            raise ValueError("events can only be sliced into consecutive ones")
         first, last = int(self.offsets[start]), int(self.offsets[max(start, stop)])
         return Events(
             offsets=self.offsets[start : max(start, stop) + 1] - first,

@@ -27,6 +27,7 @@ from typing import Any
 
 from mpi_match.api import PathLike, make_batch, make_table
 from mpi_match.batch import EventBatch
+from mpi_match.columns import Frame
 from mpi_match.engines import Engine, open_engine
 from mpi_match.events import Events
 from mpi_match.live_table import LiveTable, Refusal
@@ -103,7 +104,7 @@ class LiveMatcher:
 
     def batch(
         self,
-        events: PathLike | Mapping[str, Any] | Iterable[Mapping[str, Any] | Event] | Events,
+        events: PathLike | Mapping[str, Any] | Frame | Iterable[Mapping[str, Any] | Event] | Events,
         *,
         location: str | tuple[str, str] | None = None,
     ) -> EventBatch:
@@ -112,7 +113,7 @@ class LiveMatcher:
 
     def match(
         self,
-        events: PathLike | Mapping[str, Any] | Iterable[Mapping[str, Any] | Event] | Events | EventBatch,
+        events: PathLike | Mapping[str, Any] | Frame | Iterable[Mapping[str, Any] | Event] | Events | EventBatch,
         *,
         location: str | tuple[str, str] | None = None,
     ) -> list[list[str]]:

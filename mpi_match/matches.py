@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 
-from mpi_match.arrays import Array, offsets_of, owners, smallest_unsigned
+from mpi_match.arrays import Array, offsets_of, owners, place_of, smallest_unsigned, take_ranges
 from mpi_match.journal_file import refuse_incomplete
 from mpi_match.storage import Column, Reader, StorageError, Writer
 from mpi_match.strings import Strings
@@ -76,9 +76,26 @@ class Matches:
     def __len__(self) -> int:
         return self.n_events
 
-    def __getitem__(self, event: int) -> Array:
-        """Sorted ids of one event."""
-        return self.ids[self.offsets[event] : self.offsets[event + 1]]
+    @overload
+    def __getitem__(self, event: SupportsIndex) -> Array: ...
+
+    @overload
+    def __getitem__(self, event: slice) -> Matches: ...
+
+    def __getitem__(self, event: SupportsIndex | slice) -> Array | Matches:
+        """Sorted ids of one event, counted from the end if negative; the answers of a slice of the events.
+
+        Raises IndexError for an event that is not there.
+        """
+        if not isinstance(event, slice):
+            i = place_of(event, self.n_events, "event")
+            return self.ids[self.offsets[i] : self.offsets[i + 1]]
+        start, stop, step = event.indices(self.n_events)
+        if step == 1:  # shares this one's memory
+            ids = self.ids[self.offsets[start] : self.offsets[max(start, stop)]]
+        else:
+            ids = self.ids[take_ranges(self.offsets[:-1][event], self.counts[event])]
+        return Matches(self.counts[event], ids, self.n_ids)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Matches):

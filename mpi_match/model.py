@@ -109,6 +109,17 @@ Operand = Value | tuple[Value, ...] | None
 """One value; two for `between`, at least one for `in` and `not in`; None for `exists` and `absent`."""
 
 
+_NULLS = {"NoneType", "NAType", "NaTType", "MaskedConstant"}
+
+
+def is_null(raw: object) -> bool:
+    """Is this a null of Python, pandas (NA, NaT) or NumPy (masked)?  Where attributes are read a null is an absence.
+
+    NaN is none: it is a number.
+    """
+    return type(raw).__name__ in _NULLS
+
+
 def value_of(raw: object) -> tuple[Type, Value]:
     """Type and canonical form of a Python value: `(Type.NUMBER, float)`, `(Type.STRING, str)`, `(Type.BOOLEAN, bool)`.
 
@@ -127,12 +138,13 @@ def value_of(raw: object) -> tuple[Type, Value]:
         return Type.NUMBER, raw + 0.0  # type: ignore[operator]  # -0.0 + 0.0 is 0.0
     if kind is bool or kind.__name__ == "bool":  # numpy's bool has the same name
         return Type.BOOLEAN, bool(raw)
-    if isinstance(raw, numbers.Integral):
+    is_duration = kind.__name__ == "timedelta64"  # which NumPy counts among the integers
+    if isinstance(raw, numbers.Integral) and not is_duration:
         if not -MAX_EXACT_INTEGER <= int(raw) <= MAX_EXACT_INTEGER:
             shown = raw if abs(int(raw)) < 2**128 else f"of {int(raw).bit_length():,} bits"
             raise ModelError(f"the integer {shown} is beyond 2^53 and has no exact double; send it as a string")
         return Type.NUMBER, float(raw)
-    if isinstance(raw, numbers.Real):
+    if isinstance(raw, numbers.Real) and not is_duration:
         return Type.NUMBER, _exact_double(raw) + 0.0
     if isinstance(raw, str):
         return value_of(str(raw))
@@ -312,7 +324,7 @@ def label(raw: object, what: str) -> str:
     if type(raw) is str:
         value_of(raw)
         return raw
-    if isinstance(raw, numbers.Integral) and not isinstance(raw, bool):
+    if isinstance(raw, numbers.Integral) and type(raw).__name__ not in ("bool", "timedelta64"):
         return str(int(raw))
     raise ModelError(f"{what} must be a string or an integer, found {_describe(raw)}")
 

@@ -34,6 +34,7 @@ from mpi_match.model import (
     ModelError,
     area,
     check_name,
+    is_null,
     label,
     make_event,
     make_filter,
@@ -233,7 +234,7 @@ def _flatten(row: dict[str, Any], prefix: str, found: dict[str, Any]) -> None:
         name = prefix + check_name(key) if prefix else key
         if isinstance(value, dict):
             _flatten(value, check_name(name) + ".", found)
-        elif value is not None:
+        elif not is_null(value):
             if name in found:
                 raise ModelError(f"the name {name!r} stands twice once nested objects are flattened")
             found[name] = value

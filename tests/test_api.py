@@ -184,6 +184,120 @@ def test_columns_mean_what_their_rows_mean(found):
         assert repr(by_column.event(i)) == repr(by_row.event(i))
 
 
+PRESENCE = [
+    {"interface": "absent", "constraints": [["x", "absent"]]},
+    {"interface": "there", "constraints": [["x", "exists"]]},
+]
+
+
+def columns_with_nulls():
+    """Columns whose second entry is null, by name, with the value of the first and the third."""
+    pandas, arrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    for value, types in {
+        1.5: ("Float64", "double[pyarrow]", "category"),
+        7: ("Int64", "UInt8", "int64[pyarrow]", "category"),
+        "a": ("string", "string[pyarrow]", "category"),
+        True: ("boolean", "bool[pyarrow]"),
+    }.items():
+        for dtype in types:
+            yield f"pandas {value!r} {dtype}", pandas.Series([value, None, value], dtype=dtype), value
+        yield f"pandas array {value!r}", pandas.array([value, None, value], dtype=types[0]), value
+        yield f"Arrow {value!r}", arrow.array([value, None, value]), value
+        yield f"Arrow chunks {value!r}", arrow.chunked_array([[value, None], [value]]), value
+        yield f"Arrow dictionary {value!r}", arrow.array([value, None, value]).dictionary_encode(), value
+        yield f"masked {value!r}", np.ma.array([value] * 3, mask=[False, True, False]), value
+        for null in (None, pandas.NA, pandas.NaT, np.ma.masked):
+            yield f"list {value!r} {null!r}", [value, null, value], value
+    yield "pandas index", pandas.Index([7, None, 7], dtype="Int64"), 7
+    yield "strings of NumPy", np.array(["a", None, "a"], np.dtypes.StringDType(na_object=None)), "a"
+
+
+def columns_of_polars_with_nulls():
+    polars = pytest.importorskip("polars", reason="polars is one of the extra 'dev'")
+    for value in (1.5, 7, "a", True):
+        yield f"polars {value!r}", polars.Series([value, None, value]), value
+    yield "polars categories", polars.Series(["a", None, "a"], dtype=polars.Categorical), "a"
+
+
+@pytest.mark.parametrize("source", [columns_with_nulls, columns_of_polars_with_nulls])
+def test_null_is_absent_in_columns_of_every_library(source):
+    """NumPy has no null: made an array of NumPy's, such a column has NaN in its place, which `exists`."""
+    table = api.make_table(PRESENCE)
+    for name, column, value in source():
+        events = api.make_events({"x": column})
+        assert [dict(events.event(i).attributes) for i in range(3)] == [{"x": value}, {}, {"x": value}], name
+        assert type(events.event(0).attributes["x"]) is (float if value == 7 else type(value)), name
+        found = api.match(table, events, engine="counting").labels(table.labels)
+        assert found == [["there"], ["absent"], ["there"]], name
+
+
+def test_nan_beside_nulls_is_a_number():
+    arrow, pandas, polars = (pytest.importorskip(name) for name in ("pyarrow", "pandas", "polars"))
+    column = arrow.array([math.nan, None])
+    for each in (column, column.to_pandas(types_mapper=pandas.ArrowDtype), polars.Series([math.nan, None])):
+        events = api.make_events({"x": each})
+        assert math.isnan(events.event(0).attributes["x"])
+        assert events.event(1).attributes == {}
+
+
+def test_integers_beside_nulls_are_not_rounded():
+    arrow = pytest.importorskip("pyarrow")
+    with pytest.raises(mpi_match.ModelError, match=r"column 'a': the integer 9007199254740993 is beyond 2\^53"):
+        api.make_events({"a": arrow.array([None, 2**53 + 1])})
+    with pytest.raises(mpi_match.ModelError, match=r"column 'a': entry 2: a value must be .* found bytes b'x'"):
+        api.make_events({"a": arrow.array([None, None, b"x"])})
+
+
+@pytest.mark.parametrize(
+    "dates",
+    [
+        np.array(["1970-01-02"], "M8[ns]"),
+        np.array([5], "m8[ns]"),
+        np.ma.array(np.array([5], "m8[s]"), mask=[False]),
+        [np.timedelta64(5, "s")],
+    ],
+)
+def test_dates_and_durations_are_not_taken_for_integers(dates):
+    with pytest.raises(mpi_match.ModelError, match=r"column 'a': (dates and durations|entry 0: a value must be a number)"):
+        api.make_events({"a": dates})
+
+
+@pytest.mark.parametrize("library", ["pandas", "pyarrow", "polars"])
+def test_a_data_frame_is_its_columns(library):
+    arrow = pytest.importorskip("pyarrow")
+    table = arrow.table({"temp": [31, None, 12], "city": ["Milan", "Rome", None], "n": [7, None, 9], "x": [0.5, 1, None]})
+    frame = table
+    if library == "pandas":
+        frame = table.to_pandas(types_mapper=pytest.importorskip("pandas").ArrowDtype)
+    elif library == "polars":
+        frame = pytest.importorskip("polars").from_arrow(table)
+    events = api.make_events(frame, id="n")
+    assert [events.event(i) for i in range(3)] == [
+        make_event({"temp": 31, "city": "Milan", "x": 0.5}, None, 7),
+        make_event({"city": "Rome", "x": 1}),
+        make_event({"temp": 12}, None, 9),
+    ]
+
+
+def test_two_columns_of_one_name_are_refused():
+    arrow = pytest.importorskip("pyarrow")
+    with pytest.raises(mpi_match.ModelError, match="two columns have the name 'a'"):
+        api.make_events(arrow.table([[1], [2]], ["a", "a"]))
+
+
+def test_nulls_in_rows_are_absent():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": pandas.array([1, None], "Int64"), "when": [pandas.NaT, pandas.NaT]})
+    events = api.make_events(frame.to_dict("records"))
+    assert [events.event(i).attributes for i in range(2)] == [{"x": 1}, {}]
+
+
+@pytest.mark.parametrize("ids", [[1.0], [True], [[1, 2]], np.array([1.0])])
+def test_ids_in_columns_are_strings_or_integers(ids):
+    with pytest.raises(mpi_match.ModelError, match="column 'n': entry 0: id must be a string or an integer"):
+        api.make_events({"n": ids}, id="n")
+
+
 def test_a_numeric_column_is_not_looped_over(monkeypatch):
     monkeypatch.setattr(columns, "_column_of_objects", None)
     events = api.make_events({"a": np.arange(1000), "b": np.ones(1000, bool)})

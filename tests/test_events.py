@@ -212,3 +212,14 @@ def test_no_events() -> None:
     batch = flat.encode(Table.from_filters([make_filter("i", [["x", ">", 1]])]).vocabulary)
     assert (len(flat), len(batch), len(batch.attributes)) == (0, 0, 0)
     assert_equal(EventBatch.from_wire(batch.to_wire()), batch)
+
+
+def test_events_are_counted_from_the_end_too_and_what_is_not_there_is_an_index_error() -> None:
+    published = [make_event({"x": i}) for i in range(3)]
+    kept = Events.of(published)
+    assert [kept.event(i) for i in (-3, -2, -1)] == published
+    for i in (3, -4):
+        with pytest.raises(IndexError, match=f"event {i} of 3"):
+            kept.event(i)
+    with pytest.raises(ValueError, match="consecutive"):
+        kept[::2]

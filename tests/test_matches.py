@@ -43,6 +43,22 @@ def test_joined_slices_are_the_whole(found: list[list[int]], data: st.DataObject
     assert Matches.concat([Matches.of(found[a:b], 7) for a, b in pairwise(bounds)]) == Matches.of(found, 7)
 
 
+def test_answers_are_a_sequence() -> None:
+    """As lists are: from the end, in slices, by any integer; and what is not there is an IndexError, which ends a loop."""
+    matches = Matches.of(LISTS, 7)
+    assert [ids.tolist() for ids in matches] == LISTS
+    assert [matches[i].tolist() for i in range(-6, 0)] == LISTS
+    assert matches[np.int64(3)].tolist() == matches[np.uint8(3)].tolist() == LISTS[3]
+    for i in (6, -7, 10**30):
+        with pytest.raises(IndexError, match=f"event {i} of 6"):
+            matches[i]
+    bounds = (None, -7, -6, -2, 0, 1, 4, 6, 9)
+    for at in (slice(a, b, step) for a in bounds for b in bounds for step in (None, 1, 2, -1, -3)):
+        assert matches[at] == Matches.of(LISTS[at], 7)
+        assert matches[at].labels(LABELS) == matches.labels(LABELS)[at]
+    assert (matches[2:4].ids.dtype, matches[2:4].n_ids) == (matches.ids.dtype, 7)
+
+
 def test_answers_differ_when_anything_does() -> None:
     matches = Matches.of(LISTS, 7)
     assert matches != Matches.of([*LISTS[:-1], [1]], 7)

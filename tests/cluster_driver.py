@@ -81,13 +81,13 @@ def main(arguments: list[str]) -> int:
         del given["silence"]
         worker.SILENCE_S = float(numbers.pop("silence"))
     if "meeting" in numbers:
-        from mpi_match.cluster import attendance, worker
+        from mpi_match.cluster import roll, worker
 
         del given["meeting"]
-        attendance.MEETING_S = float(numbers.pop("meeting"))
+        roll.MEETING_S = float(numbers.pop("meeting"))
         launch = found_in(os.environ)
         if launch is not None and launch.rank == 1:
-            worker.Worker.serve = _late_by(3 * attendance.MEETING_S, worker.Worker.serve)  # type: ignore[method-assign]
+            worker.Worker.serve = _late_by(3 * roll.MEETING_S, worker.Worker.serve)  # type: ignore[method-assign]
     if "master_stops" in given:
         del given["master_stops"], numbers["master_stops"]
         given["watch"] = lambda _: os.kill(os.getpid(), signal.SIGSTOP)

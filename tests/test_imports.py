@@ -186,7 +186,7 @@ def test_master_and_worker_are_strangers() -> None:
     assert not any(item.name.startswith("mpi_match.cluster.master") for item in worker)
 
 
-@pytest.mark.parametrize("module", ["dispatch", "groups", "instructions", "lanes", "regrouping"])
+@pytest.mark.parametrize("module", ["dispatch", "groups", "instructions", "regrouping"])
 def test_the_dispatcher_is_pure(module: str) -> None:
     """No MPI, no clock, no files, no threads: state in, decisions out."""
     allowed = {"__future__", "collections", "dataclasses", "enum", "typing", "mpi_match"}

@@ -5,30 +5,24 @@
 
     dispatch       who gets which batch: pure state, no MPI, no clock
     instructions   all that it can say
-    groups         which workers answer together, and what they hold
-    lanes          where batches wait until a group takes them
+    groups         which workers answer together, what they hold, and where the other batches wait
     placement      which filters a worker has: groups, and a table divided by work
     work           how much work a filter is
-    division       the table of a run and its parts
-    parcel         a part as bytes that are sent
-    holdings       the parts that a worker has
     regrouping     what becomes of a group that has lost a member
-    part           a member's part: its own numbers of filters, and everybody's
+    part           a member's part: its own numbers of filters, everybody's, and the part as bytes
     union          answers of a group's members as one
     launcher       what the environment says about how this process was started
     job            the files of a run, opened and checked before anything else
     extents        which events are in which batch
     output         the answers on their way to the file; a run taken up again
     journal        answers that are safe before the file is whole
-    answers_file   the file while it is written, and what of it the journal does not know yet
     local_output   the same where workers write the answers
-    written_here   answers that a worker writes itself
-    memory_left    how much memory may still be taken
     feed           the next batches, read and checked ahead of time
-    write_behind   answers, written while the next ones come
-    changing       a batch that changes fall into
-    matcher        an engine, in a thread of its own where that pays
-    round_trips    how long batches take to the workers and back
+    turns          answers whose turn it is, written while the next ones come
+    messages       what the parts of a worker, and of the master, hand to each other
+    matcher        a worker's engine, in a thread of its own where that pays
+    deadlines      how long batches take, and how long the master waits for a worker
+    protocol       what master and workers say to each other
     shares         a host's cores and GPUs, divided among its workers
     patience       how a rank waits
     interruption   SIGTERM is Ctrl-C
@@ -39,20 +33,16 @@
     hostfile       files of hosts, and the same without some
 
     ranks          a run of many, or the reason why it is none
-    roll           who has come how far in set-up, and who stands still
+    roll           who has come how far in set-up, who stands still, and who has left
     consensus      steps that succeed on all ranks or fail on all, with one line of text
     topology       which ranks share a host
-    host_memory    memory that the ranks of a host share
-    own_parts      the workers' parts of the output
-    event_copy     the events from the master's file into one copy per host
-    table_copy     the table, or its parts, from the master's memory into one copy per host
+    host_memory    memory that the ranks of a host share, and how much may still be taken
+    written_here   answers that a worker writes itself, into its parts of the output
+    table_copy     the table or its parts, and the events, from the master into one copy per host
     sources        events that a worker has from elsewhere than the master
-    deadlines      how long the master waits for a worker
-    channel        what master and workers say to each other
-    attendance     who has come, and who has left
+    channel        how messages travel
     orders         what goes to the workers
     arrivals       what comes from them
-    turns          answers whose turn it is, on their way to the file
     master, worker
 
 Importing those from `ranks` on starts MPI; nothing does that before a run has found that it was launched as several

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from mpi_match.batch import EventBatch
 from mpi_match.cluster import RunOptions, RunSummary
-from mpi_match.cluster.changing import match_changing
 from mpi_match.cluster.feed import ReadAhead
 from mpi_match.cluster.interruption import Interruptions, held, terminate_as_interrupt
 from mpi_match.cluster.job import Job, Opened
-from mpi_match.cluster.write_behind import WriteBehind
+from mpi_match.cluster.matcher import match_changing
+from mpi_match.cluster.turns import WriteBehind
 from mpi_match.engines import Engine, match_all, open_engine
 from mpi_match.matches import Matches
 

@@ -15,24 +15,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-import numpy as np
-
 from mpi_match.arrays import Array
-from mpi_match.cluster.channel import Answer, Said, Traffic, inline_body, words_of
+from mpi_match.cluster.channel import Traffic
 from mpi_match.cluster.consensus import Failure
 from mpi_match.cluster.feed import Buffers
+from mpi_match.cluster.messages import WRITTEN, Body
+from mpi_match.cluster.protocol import Answer, Said, inline_body, words_of
 from mpi_match.matches import id_dtype
-
-WRITTEN = np.dtype(np.int64)
-"""Type of the three numbers that come with the word that answers are written."""
-
-
-class Body(NamedTuple):
-    """What came with a letter, u8: of an answer the counts and the ids.  `buffer` is to be given back, unless it is None."""
-
-    first: Array
-    second: Array
-    buffer: Array | None
 
 
 class Arrival(NamedTuple):

@@ -8,8 +8,8 @@ events can be tried in a test, and the master is left with doing what it is told
     answered(worker 1, 0, 0)  ─► [Send(worker 1, batch 9), Emit(batch 0), Emit(batch 1)]
     lost(worker 2)            ─► [Send(worker 1, batch 8, attempt 1), ...]
 
-Batches wait in `lanes`, and `groups` of workers take them from there, each the next when it has answered one.  What goes
-wrong with a worker goes wrong with its group:
+Batches wait in lanes, and groups of workers take them from there (`groups`), each the next when it has answered one.  What
+goes wrong with a worker goes wrong with its group:
 
     lost      it is dead, and its group is out; the batches that it held go to others
     overdue   it is silent; its batches are given to others too, and it gets no new ones until it answers again
@@ -36,9 +36,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mpi_match.cluster.groups import Batch, Group, Trial
+from mpi_match.cluster.groups import Batch, Group, Lanes, Trial
 from mpi_match.cluster.instructions import Drop, Emit, GiveUp, Instruction, Load, Quarantine, Send
-from mpi_match.cluster.lanes import Lanes
 from mpi_match.cluster.regrouping import Room, Spares, any_room
 
 MOST_VICTIMS = 3

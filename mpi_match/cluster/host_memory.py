@@ -6,7 +6,8 @@
 It has no name in any file system (memfd), so it is gone with the last process that has it mapped, however that ends, and no
 limit of /dev/shm applies.  It is not an MPI window either, which would be lost with the first rank that dies.
 
-What cannot be had is refused before it is taken: a process that takes more than there is would not be told, but killed.
+Linux does not refuse memory that is not there: it gives it, and kills a process when it is used.  So what cannot be had is
+refused here before it is taken.
 """
 
 from __future__ import annotations
@@ -19,13 +20,45 @@ import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.memory_left import left_bytes
 from mpi_match.cluster.topology import Topology
 
+_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+_V2 = ("memory.max", "memory.current")
 SPARE_BYTES = 2**28
 """What is left to everybody else."""
 STEP_BYTES = 2**26
 """What is reserved at a time where nobody said how much it will be."""
+
+
+def left_bytes(root: Path = Path("/")) -> int:
+    """Bytes that this process may still take: what the kernel says is available, or what its cgroup leaves, if that is less.
+
+    Files that are only cached count as available.
+    """
+    lines = (root / "proc/meminfo").read_text().splitlines()
+    (available,) = (1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    found = [available]
+    for line in (root / "proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers in ("", "memory"):
+            base = root / "sys/fs/cgroup" / controllers
+            names = _V1 if controllers else _V2
+            # In a container the process's own cgroup may be what it sees as the topmost.
+            left = [_left_of(group, *names) for group in (base / path.lstrip("/"), base)]
+            found += [n_bytes for n_bytes in left if n_bytes is not None][:1]
+    return min(found)
+
+
+def _left_of(group: Path, limit_name: str, used_name: str) -> int | None:
+    """What a cgroup leaves; None where it sets no limit or is not to be seen."""
+    try:
+        limit, used = ((group / name).read_text().strip() for name in (limit_name, used_name))
+        words = [line.split() for line in (group / "memory.stat").read_text().splitlines()]
+    except OSError:
+        return None
+    if limit == "max":
+        return None
+    return int(limit) - int(used) + sum(int(n) for name, n in words if name in ("active_file", "inactive_file"))
 
 
 class HostMemory:

@@ -22,12 +22,12 @@ from mpi_match.arrays import Array
 from mpi_match.change_log import ChangeLog
 from mpi_match.change_stream import ChangeStream, StampedChanges
 from mpi_match.cluster import RunOptions, RunSummary
-from mpi_match.cluster.division import Division
+from mpi_match.cluster.deadlines import RoundTrips
 from mpi_match.cluster.extents import Extents
 from mpi_match.cluster.local_output import LocalOutput, Places
-from mpi_match.cluster.matcher import Written
+from mpi_match.cluster.messages import Written
 from mpi_match.cluster.output import Output
-from mpi_match.cluster.round_trips import RoundTrips
+from mpi_match.cluster.placement import Division
 from mpi_match.event_table import EventTable
 from mpi_match.journal_file import Identity, Stretch
 from mpi_match.large_table import LargeTable

@@ -5,7 +5,7 @@ HDF5 cannot be trusted before it is closed, so a run that is killed leaves no ha
 
 Answers are written with their neighbours, after SYNC_S at the latest; then a thread has the disk take them.  So a killed
 process loses the answers of the last half second, which are matched again, and whoever has answers for the journal never
-waits for a disk.  Of long answers, which go to the file of matches (`answers_file`), it is written where they are: the disk
+waits for a disk.  Of long answers, which go to the file of matches (`output`), it is written where they are: the disk
 has them before it has that.
 
 A lock on the file keeps two runs from writing one output.
@@ -23,9 +23,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 from mpi_match.arrays import Array
-from mpi_match.cluster.answers_file import AnswersFile
 from mpi_match.journal_file import (
     Bytes,
     Identity,
@@ -51,6 +51,18 @@ GROUP_BYTES = 2**18
 """Answers are collected up to this size before they are written."""
 
 
+class Followed(Protocol):
+    """A file of matches in the making that a journal follows."""
+
+    def take(self) -> list[Placed]:
+        """Where the answers are of which the journal is to be told, once.  Raises StorageError."""
+        ...
+
+    def sync(self) -> None:
+        """Have the disk take what the file has.  Raises StorageError."""
+        ...
+
+
 class Journal:
     """A journal that is being written.
 
@@ -69,7 +81,7 @@ class Journal:
         # Of each answer that is not written yet: first event, the one after its last, number of ids, counts, ids.
         self._waiting: list[tuple[int, int, int, bytes, bytes]] = []
         self._n_waiting = 0
-        self._followed: AnswersFile | None = None
+        self._followed: Followed | None = None
         self._untold: list[Placed] = []
         self._syncing = threading.Lock()
         self._error: StorageError | None = None
@@ -171,7 +183,7 @@ class Journal:
             self.check()
             self._write(Kind.SET_ASIDE, events, 0, [])
 
-    def follow(self, answers: AnswersFile) -> None:
+    def follow(self, answers: Followed) -> None:
         """From now on, note where the answers are that a file gets: it is the one that `number` names."""
         self._followed = answers
 

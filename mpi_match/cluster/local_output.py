@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from mpi_match.answer_parts import SUFFIX, Parts, named_by, parts_beside, remove_parts, write_index
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.matcher import Written
+from mpi_match.cluster.messages import Written
 from mpi_match.cluster.output import INCOMPLETE_CODE, there_already
 from mpi_match.journal_file import Identity, Stretch, is_bare, journal_of
 from mpi_match.matches import KIND_OF_FILE

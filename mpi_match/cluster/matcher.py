@@ -1,4 +1,6 @@
-"""An engine that batches are put to and answers got from, in one of two ways.
+"""The parts of the table that a worker has, an engine for them, and the batches that are put to it.
+
+Answers are got in one of two ways:
 
 Matcher        in a thread of its own, so that a worker receives batch k + 1 and sends answer k - 1 while batch k is matched.
                MPI moves large messages only while someone calls it, and the main thread does that all the time.  A batch
@@ -9,10 +11,20 @@ Matcher        in a thread of its own, so that a worker receives batch k + 1 and
 
                No batch waits for its end longer than another takes to begin: where none is there, the oldest is ended.
 ShortMatcher   in the thread that gets the answer.  To wake another thread and be woken by it takes longer than to match a
-               few events, and their messages need nobody to move them.
+               few events, and their messages need no other thread to move them.
 
 Either way the engine lives in one thread from its first call to its last (a GPU's context belongs to a thread), and never
 sees MPI.
+
+A batch that changes fall into is matched in pieces, up to each event that sees something new:
+
+    events of the batch    0 1 2 3 4 5 6 7 8 9           update a, b │ match 0-3 │ update c │ match 4-9
+    changes                a       c
+                           b
+
+So the size of a batch has nothing to do with when changes take effect, and a worker need not have matched the batches
+before: with each batch it gets all changes that it has not been told of yet, in order, those of other workers' batches
+stamped 0.
 """
 
 from __future__ import annotations
@@ -20,69 +32,63 @@ from __future__ import annotations
 import gc
 import threading
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, Queue, SimpleQueue
 from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
 from mpi_match.change_stream import StampedChanges
-from mpi_match.cluster.changing import match_changing
-from mpi_match.cluster.feed import Expected
-from mpi_match.cluster.holdings import Holdings
-from mpi_match.cluster.parcel import unpacked
+from mpi_match.cluster.messages import Matched, Parcel, Received
+from mpi_match.cluster.part import Part, PartEngine, PartsEngine, unpacked
 from mpi_match.cluster.patience import pause
 from mpi_match.engines import MOST_BEGUN, Engine, Pending, begin
 from mpi_match.matches import Matches
+from mpi_match.table import Table
 from mpi_match.vocabulary import Vocabulary
 
 
-class Received(NamedTuple):
-    """A batch to be matched: its number and the attempt that it is, whether it is for an engine opened afresh, the wire form
-    of its changes (empty: none), its events (got once, in the engine's thread), and the buffer that it was received into, if
-    any.
+class Holdings:
+    """The parts of the table that a worker has: one, until others have died and it is told to load another (`regrouping`).
+
+    `open_table` opens an engine for a table.
     """
 
-    batch: int
-    attempt: int
-    afresh: bool
-    changes: Array
-    events: Expected[EventBatch]
-    buffer: Array | None
+    def __init__(self, part: Part, table: Table, open_table: Callable[[Table], Engine]) -> None:
+        self._tables = {part: table}
+        self._open_table = open_table
 
-    @property
-    def alters(self) -> bool:
-        """Is the engine another one, or knows of more changes, when it has been matched?"""
-        return self.afresh or len(self.changes) > 0
+    def load(self, part: Part, table: Table, *, keep: bool) -> None:
+        """Have another part, besides what there is or instead of it."""
+        if not keep:
+            self._tables.clear()
+        self._tables[part] = table
 
-
-class Parcel(NamedTuple):
-    """A part of the table (`parcel`) that is to be had from now on: besides what there is (`keep`), or instead of it."""
-
-    wire: Array
-    keep: bool
-
-
-class Written(NamedTuple):
-    """Where a rank has written answers itself: in which of its parts of the output, and the size that this has with them."""
-
-    part: int
-    end: int
+    def open(self) -> Engine:
+        """An engine for all of it.  Raises EngineError."""
+        engines = []
+        for part, table in self._tables.items():
+            engine = self._open_table(table)
+            engines.append(engine if part.n_members == 1 else PartEngine(engine, part))
+        return engines[0] if len(engines) == 1 else PartsEngine(engines)
 
 
-class Matched(NamedTuple):
-    """Answer to a batch: counts and ids as they travel, or what the engine raised; the batch's buffer is free again.
-
-    `written`: where this rank has written them itself.
-    """
-
-    received: Received
-    counts: Array
-    ids: Array
-    error: Exception | None = None
-    written: Written | None = None
+def match_changing(engine: Engine, batch: EventBatch, stamped: StampedChanges | None, *, filters: bool) -> Matches:
+    """Tell the engine of changes and match, each event with what it sees; stamps count from the batch's first event."""
+    if stamped is None:
+        return engine.match(batch, filters=filters)
+    if not len(stamped):
+        engine.update(stamped.changes)  # none, but they say how many ids there are
+    found, at = [], 0
+    for first, changes in stamped.runs():
+        if first > at:
+            found.append(engine.match(batch[at:first], filters=filters))
+            at = first
+        engine.update(changes)
+    found.append(engine.match(batch[at:], filters=filters))
+    return Matches.concat(found)
 
 
 class Matcher:

@@ -19,13 +19,14 @@ from types import TracebackType
 import numpy as np
 
 from mpi_match.arrays import Array
-from mpi_match.cluster.channel import Do, Order, Traffic
+from mpi_match.cluster.channel import Traffic
 from mpi_match.cluster.deadlines import Deadlines
 from mpi_match.cluster.dispatch import Dispatcher
 from mpi_match.cluster.feed import READERS, Buffers, ReadAhead
 from mpi_match.cluster.instructions import Load, Send
 from mpi_match.cluster.job import Job
-from mpi_match.cluster.parcel import packed
+from mpi_match.cluster.part import packed
+from mpi_match.cluster.protocol import Do, Order
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,11 @@
                              │                    ▲                                   and the journal goes
                              └── of earlier runs ─┘
 
-Long answers are not written twice: they go to the file alone, and the journal notes where they are in it (`answers_file`).
+Long answers are not written twice: they go to the file alone, and now and then the journal is told where in it they are,
+and gets what is not in it yet, less than a chunk of counts and one of ids:
+
+    appended   ██████████████████████░░░░░░░░░        chunks that are full are in the file, the rest is in memory
+    noted      ███████████|  to be noted  |
 
 Answers come in the order of their events.  What an earlier run has left in the journal goes between them where it belongs,
 so the file is the same bytes as that of a run that nothing has happened to.
@@ -16,23 +20,31 @@ written then, the journal keeps the answers of all others and says which are mis
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from mpi_match.answer_parts import named_by, named_in, parts_beside, remove_parts
 from mpi_match.arrays import Array
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.answers_file import AnswersFile
 from mpi_match.cluster.journal import Journal
-from mpi_match.journal_file import Identity, JournalFile, Record, Stretch, file_of, journal_of
+from mpi_match.journal_file import Identity, JournalFile, Part, Placed, Record, Stretch, file_of, journal_of
 from mpi_match.matches import KIND_OF_FILE, MatchesWriter
 from mpi_match.run_manifest import COMPLETE, INCOMPLETE, take_back, tell
-from mpi_match.storage import Reader, StorageError, check_output, parts_directory, remove_half_written, sync_directory
+from mpi_match.storage import (
+    Column,
+    Reader,
+    StorageError,
+    check_output,
+    parts_directory,
+    remove_half_written,
+    sync_directory,
+)
 from mpi_match.strings import Strings
 
 log = logging.getLogger(__name__)
@@ -40,6 +52,71 @@ log = logging.getLogger(__name__)
 INCOMPLETE_CODE = 4
 LONG_BYTES = 2**14
 """Answers of this size are noted in the journal and not copied there."""
+
+
+class _Mark(NamedTuple):
+    """How far a column is: its rows and their CRC-32."""
+
+    row: int
+    crc: int
+
+
+class _Noted(NamedTuple):
+    """Answers that the journal is to be told of: their events, and both columns before and with them."""
+
+    events: Stretch
+    before: tuple[_Mark, _Mark]
+    after: tuple[_Mark, _Mark]
+
+
+class AnswersFile:
+    """Answers appended to a file in the order of their events, with the `writer` that has been entered.
+
+    They are written by one thread and noted by another.
+    """
+
+    def __init__(self, writer: MatchesWriter) -> None:
+        self._writer = writer
+        self._lock = threading.Lock()
+        self._noted: list[_Noted] = []
+
+    def append(self, counts: Array, ids: Array) -> None:
+        """Answers that the journal knows already, or that nobody asks it for."""
+        with self._lock:
+            self._writer.append_raw(counts, ids)
+
+    def append_noted(self, start: int, counts: Array, ids: Array) -> None:
+        """The answers of the events from `start` on, of which the journal is to be told."""
+        with self._lock:
+            before = self._marks()
+            self._writer.append_raw(counts, ids)
+            events, last = Stretch(start, start + len(counts)), self._noted[-1] if self._noted else None
+            if last is not None and last.events.stop == start and last.after == before:
+                self._noted.pop()
+                events, before = Stretch(last.events.start, events.stop), last.before
+            self._noted.append(_Noted(events, before, self._marks()))
+
+    def _marks(self) -> tuple[_Mark, _Mark]:
+        counts, ids = self._writer.columns
+        return _Mark(counts.n_rows, counts.crc), _Mark(ids.n_rows, ids.crc)
+
+    def take(self) -> list[Placed]:
+        """Where the answers are of which the journal is to be told, once.  Raises StorageError."""
+        with self._lock:
+            placed = [
+                Placed(each.events, each.after[1].row - each.before[1].row, *map(_part, self._writer.columns, *each[1:]))
+                for each in self._noted
+            ]
+            self._noted = []
+            return placed
+
+    def sync(self) -> None:
+        """Have the disk take what the file has.  Raises StorageError."""
+        self._writer.sync()
+
+
+def _part(column: Column, before: _Mark, after: _Mark) -> Part:
+    return Part(column.place(before.row, after.row), before.crc, after.crc)
 
 
 def there_already(path: Path, identity: Identity) -> tuple[str, int] | None:

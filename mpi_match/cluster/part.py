@@ -1,18 +1,23 @@
-"""A member's part of the table: its own numbers of filters, and everybody's.
+"""A member's part of the table: its own numbers of filters, everybody's, and the part as bytes.
 
 A member numbers its filters from 0: those of its range first, then those that come while events are matched.  Filters that
 come are dealt out in turn, the k-th to member k modulo their number, so that every member and the master know without asking
-who has one.
+which has one.
 
     everybody's    0 1 2 3 4 5 6 7     8  9  10  11        a table of 8 among three members, and four that came
     member 1             0 1 2            3                first 3, stop 6
 
 Both numberings ascend together, so a member's answers stay in order.  Engines know nothing of it: `PartEngine` stands
 between, and is the one place where numbers are converted.
+
+As bytes (`packed`) a part is what is sent to a worker that is to load it; a host's ranks share arrays laid out alike:
+
+| size | which part, where which array lies |  array  |  array  | ...
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -23,6 +28,10 @@ from mpi_match.batch import EventBatch
 from mpi_match.changes import Change, Changes
 from mpi_match.engines import Engine, Pending, begin
 from mpi_match.matches import Matches
+from mpi_match.table import Table
+
+ALIGNMENT = 64
+"""Bytes to a multiple of which arrays lie, so that they do not share a cache line."""
 
 
 class Part(NamedTuple):
@@ -149,3 +158,64 @@ class _PendingPart(NamedTuple):
     def end(self) -> Matches:
         """See `Pending.end`."""
         return self.convert(self.begun.end())
+
+
+class Place(NamedTuple):
+    """Where an array lies in the shared memory."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    at: int
+    n_bytes: int
+
+
+class _Views:
+    """The arrays of a table as views of one memory; `Table.from_arrays` reads it like a file."""
+
+    def __init__(self, memory: Array, places: Sequence[Place]) -> None:
+        self._memory = memory
+        self._places = {place.name: place for place in places}
+
+    def array(self, name: str) -> Array:
+        place = self._places[name]
+        return self._memory[place.at : place.at + place.n_bytes].view(place.dtype).reshape(place.shape)
+
+
+def plan(table: Table) -> list[Place]:
+    """Where the arrays of a table lie, one behind the other."""
+    places, at = [], 0
+    for name, array in table.arrays():
+        places.append(Place(name, array.dtype.str, array.shape, at, array.nbytes))
+        at += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+    return places
+
+
+def laid_out(memory: Array, places: Sequence[Place]) -> Table:
+    """The table whose arrays lie in a memory u8, which must stay as it is."""
+    return Table.from_arrays(_Views(memory, places))
+
+
+def packed(part: Part, table: Table) -> Array:
+    """A part and its table as u8."""
+    places = plan(table)
+    words = pickle.dumps((part, places))
+    start = _start(len(words))
+    wire = np.zeros(start + max(place.at + place.n_bytes for place in places), np.uint8)
+    wire[:8] = np.array([len(words)], np.int64).view(np.uint8)
+    wire[8 : 8 + len(words)] = np.frombuffer(words, np.uint8)
+    for place, (_, array) in zip(places, table.arrays(), strict=True):
+        at = start + place.at
+        wire[at : at + place.n_bytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return wire
+
+
+def unpacked(wire: Array) -> tuple[Part, Table]:
+    """What was packed; the table's arrays lie in `wire`."""
+    n_words = int(wire[:8].view(np.int64)[0])
+    part, places = pickle.loads(wire[8 : 8 + n_words].tobytes())
+    return part, laid_out(wire[_start(n_words) :], places)
+
+
+def _start(n_words: int) -> int:
+    return -(-(8 + n_words) // ALIGNMENT) * ALIGNMENT

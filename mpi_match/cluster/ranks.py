@@ -27,7 +27,6 @@ from mpi_match.cluster.alone import run_alone
 from mpi_match.cluster.channel import dead_ranks
 from mpi_match.cluster.consensus import Circle, Ended
 from mpi_match.cluster.farewell import abort, finalize, rank_was_lost
-from mpi_match.cluster.holdings import Holdings
 from mpi_match.cluster.interruption import (
     INTERRUPTED,
     EverybodyKnows,
@@ -38,14 +37,14 @@ from mpi_match.cluster.interruption import (
 )
 from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.launcher import Launch, singleton_refusal
-from mpi_match.cluster.matcher import Matcher, ShortMatcher
-from mpi_match.cluster.own_parts import offer_parts, open_part
+from mpi_match.cluster.matcher import Holdings, Matcher, ShortMatcher
 from mpi_match.cluster.patience import Backoff, sleep_exactly
 from mpi_match.cluster.roll import Died, Roll, StandsStill
 from mpi_match.cluster.shares import device_share, shared_gpu
 from mpi_match.cluster.sources import offer_events, open_source
 from mpi_match.cluster.table_copy import receive_part, send_parts
 from mpi_match.cluster.topology import Topology
+from mpi_match.cluster.written_here import offer_parts, open_part
 from mpi_match.engines import Engine, open_engine, pin, warm_up
 from mpi_match.table import Table
 

@@ -1,7 +1,9 @@
-"""Who has come how far before the first batch, and for how long nothing was heard of somebody.
+"""Which rank has come how far before the first batch, and how long it has been silent; which have come, and which have left.
 
     worker ── "opening the engine" ──► master          when it begins a step
     master ── are you there? ──► worker ── yes ──►     every second, while both wait
+    worker ── ready ──► master                         after the last common step of set-up
+    master ── leave ──► worker ── gone ──► master      a worker's last word
 
 The steps of set-up are collective: a rank that stands still in one (it was stopped, its disk hangs) would hold up all others
 for ever.  Collective calls do not say who is missing, and those that block cannot be left.  So all of them are started
@@ -12,7 +14,10 @@ silent for longer ends the run, in a line that says which step it had begun.
 The master speaks, for all ranks are heard there.  A worker listens for the master alone, and for a little longer, so that
 the master has spoken by then if it can.
 
-With a fault-tolerant MPI the roll also tells at once who has died.
+With a fault-tolerant MPI the roll also tells at once which rank has died.
+
+The first and the last words are no collective calls: the master waits for all workers, and for none for ever.  A run begins
+without workers that do not come, and ends without those that do not leave.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Set
 from contextlib import contextmanager
 from functools import partial
 from typing import Protocol
@@ -30,9 +35,10 @@ import numpy as np
 from mpi4py import MPI
 
 from mpi_match.arrays import Array
-from mpi_match.cluster.channel import Answer, Do, Order, Said, Traffic, inline_body, words_of
-from mpi_match.cluster.farewell import abort
+from mpi_match.cluster.channel import Traffic
+from mpi_match.cluster.farewell import abort, rank_was_lost
 from mpi_match.cluster.patience import Backoff, Silence
+from mpi_match.cluster.protocol import Answer, Do, Order, Said, inline_body, words_of
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +49,14 @@ GRACE_S = 10.0
 """How much longer than the limit a worker waits for the master."""
 MOST_WORDS = 200
 """Letters of a step's name that are told."""
+MEETING_S = 30.0
+"""How long workers may take to leave the last common step, in which they have nothing to do any more."""
+FAREWELL_S = 30.0
+"""How long workers may take to leave before the master leaves without them."""
+LATE_FAREWELL_S = 5.0
+"""The same for workers that have stood still for longer than their deadline, if the job may end without them."""
+HASTY_FAREWELL_S = 1.0
+"""The same when the master was interrupted, and who did that may soon kill it."""
 
 
 class StandsStill(Exception):
@@ -156,3 +170,59 @@ class Roll:
             )
         if silent:
             raise StandsStill(f"nothing was heard of the master for more than {self._limit_s:g} s" * (self._rank == 1))
+
+
+def absent_of(
+    workers: Collection[int], traffic: Traffic, ready: Set[int], let_interruptions_through: Callable[[], None]
+) -> dict[int, str]:
+    """Wait until all workers are `ready`, or lost; those that are neither when nothing has come for MEETING_S, and why they
+    are not waited for any longer, in words.
+
+    `ready` grows while `traffic` is looked at.
+    """
+    backoff, silence = Backoff(), Silence()
+    while absent := set(workers) - ready - traffic.lost.keys():
+        let_interruptions_through()
+        if traffic.poll():
+            silence.broken()
+        elif silence.seconds() > MEETING_S:
+            return dict.fromkeys(sorted(absent), f"it was not ready {MEETING_S:.0f} s after the others")
+        else:
+            backoff.wait()
+    return {}
+
+
+def dismiss(
+    workers: Collection[int],
+    traffic: Traffic,
+    order: Order,
+    *,
+    lost: Set[int],
+    late: Set[int],
+    gone: Set[int],
+    patience_s: float = FAREWELL_S,
+) -> None:
+    """Tell all workers to leave and wait until they have; what still comes in is received and dropped.
+
+    `lost` ones are not waited for, those that are `late` anyway not long, and none for ever: one that does not leave in time
+    is left to find out by itself.  `gone` grows while `traffic` is looked at.
+    """
+    if lost or traffic.lost:
+        rank_was_lost()
+        order = order._replace(attempt=1)
+    for worker in workers:
+        traffic.write(order, [], worker)
+    backoff, began = Backoff(), time.monotonic()
+    while left := [
+        worker
+        for worker in workers
+        if worker not in lost and worker not in traffic.lost and (worker not in gone or traffic.under_way(worker))
+    ]:
+        if traffic.poll():
+            backoff.reset()
+        elif time.monotonic() - began > (min(patience_s, LATE_FAREWELL_S) if late >= set(left) else patience_s):
+            log.warning("rank %s did not leave in time; the run ends without it", ", ".join(map(str, left)))
+            rank_was_lost()
+            return
+        else:
+            backoff.wait()

@@ -1,25 +1,35 @@
-"""The table or its parts, from the master's memory to one copy on every host.
+"""The table or its parts, and the events, from the master to one copy on every host, before the clock starts.
 
     master  ──Bcast over one rank per host──►  leader of host 1: memory file ◄─ mapped read-only by the host's other ranks
                                                leader of host 2: memory file ◄─ ...
 
-No rank but the master needs the file, and a host with eight workers holds the arrays once (`host_memory`).  A table in parts
-is sent part by part, each to the workers that have it, so the master never has more than one.
+No rank but the master needs the files, and a host with eight workers holds the arrays once (`host_memory`).  A table in
+parts is sent part by part, each to the workers that have it, so the master never has more than one.
+
+Events are copied with the feed `shared` alone: as wire forms, batch after batch, end to end.  So a batch of the run is a
+place in memory that every rank has mapped: the master sends its number, a worker makes arrays of what lies there, and no
+event is copied again.  The memory does not change any more, so an engine may have it pinned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import array
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 
 import numpy as np
 from isal.isal_zlib import crc32
 
+from mpi_match.arrays import Array
+from mpi_match.batch import WIRE_EXTRA_BYTES
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.division import Division
+from mpi_match.cluster.consensus import Circle
+from mpi_match.cluster.feed import Buffers, ReadAhead, n_readers
 from mpi_match.cluster.host_memory import HostMemory
-from mpi_match.cluster.parcel import laid_out, plan
-from mpi_match.cluster.part import Part
+from mpi_match.cluster.job import Job
+from mpi_match.cluster.part import Part, laid_out, plan
+from mpi_match.cluster.placement import Division
 from mpi_match.cluster.topology import Topology
 from mpi_match.table import Table
 
@@ -76,3 +86,110 @@ def share_table(topology: Topology, table: Table | None) -> Table | None:
         return None
     memory.flags.writeable = False
     return laid_out(memory, places)
+
+
+class EventCopy:
+    """Wire forms end to end: `memory` u8, read-only; batch b at bytes `starts[b]` to `starts[b + 1]`, i64[n_batches + 1]."""
+
+    def __init__(self, memory: Array, starts: Array) -> None:
+        self.memory, self.starts = memory, starts
+
+    @property
+    def n_batches(self) -> int:
+        """How many batches there are."""
+        return len(self.starts) - 1
+
+    def wire(self, batch: int) -> Array:
+        """The wire form of a batch, as it lies there."""
+        return self.memory[self.starts[batch] : self.starts[batch + 1]]
+
+
+def share_events(topology: Topology, job: Job | None) -> EventCopy:
+    """The events of a run on every host; `job` on rank 0, None elsewhere.
+
+    Raises Ended, when the table is damaged or a host has no room for it.
+    """
+    ranks, leads = topology.ranks, topology.leads_node
+    on_host = HostMemory(topology, "the events", "use --feed file or --feed master, which need none")
+    n_bytes: int = ranks.tell(None if job is None else _expected_bytes(job))
+    ranks.agree("having memory for the events", lambda: on_host.reserve(n_bytes) if leads else None)
+    leaders = topology.leaders
+    sizes, crc = ranks.agree("copying the events", lambda: (None, None) if leaders is None else _fill(leaders, on_host, job))
+    sizes, expected = ranks.tell((sizes, crc))
+
+    def compare() -> None:
+        if crc is not None and crc != expected:
+            raise ClusterError(f"the events were damaged on their way: CRC-32 found {crc:08x}, expected {expected:08x}")
+
+    ranks.agree("comparing the events", compare)
+    starts = np.append(0, np.cumsum(np.frombuffer(sizes, np.int64), dtype=np.int64))
+    return EventCopy(on_host.map(int(starts[-1]), finished=True), starts)
+
+
+def _expected_bytes(job: Job) -> int:
+    """Room that the batches take, roughly; 0 when that is known only when they have been encoded."""
+    encoded = job.events.encoded_bytes
+    return encoded and encoded + WIRE_EXTRA_BYTES * job.n_batches
+
+
+def _fill(leaders: Circle, on_host: HostMemory, job: Job | None) -> tuple[bytes, int]:
+    """Leaders: put the master's batches into memory.  Returns the size of each, as bytes of i64, and the CRC-32 of all.
+
+    A leader that cannot go on receives the rest all the same, because others do, and raises then.
+    """
+    sizes, crc, error = array.array("q"), 0, None
+    several = leaders.size > 1
+    with closing(_received(leaders) if job is None else _sent(leaders, _wires(job))) as wires:
+        try:
+            for wire in wires:
+                on_host.append(wire)
+                sizes.append(len(wire))
+                crc = crc32(wire.data, crc) if several else 0
+        except Exception as caught:
+            error = caught
+            if job is None:
+                for _ in wires:
+                    pass
+    if error is not None:
+        raise error
+    return sizes.tobytes(), crc
+
+
+def _sent(leaders: Circle, wires: Generator[Array]) -> Generator[Array]:
+    """The master's wire forms, each sent to the other leaders before it is given; and the end, however it comes."""
+    try:
+        for wire in wires:
+            leaders.tell(len(wire))
+            if leaders.size > 1:
+                leaders.copy(wire)
+            yield wire
+    finally:
+        leaders.tell(None)
+
+
+def _received(leaders: Circle) -> Generator[Array]:
+    """What the master sends, each until the next is asked for."""
+    buffer = np.empty(0, np.uint8)
+    while (n_bytes := leaders.tell()) is not None:
+        if n_bytes > len(buffer):
+            buffer = np.empty(n_bytes, np.uint8)
+        leaders.copy(buffer[:n_bytes])
+        yield buffer[:n_bytes]
+
+
+def _wires(job: Job) -> Generator[Array]:
+    """The wire form of every batch in turn, read ahead; each is lent until the next is asked for."""
+    buffers, ahead = Buffers(), 2 * n_readers()
+
+    def read(batch: int) -> tuple[Array, Array]:
+        events = job.events.batch(*job.extent(batch))
+        _ = events.widest  # looked for here, once, and told in the wire form
+        buffer = buffers.take(events.wire_bytes)
+        return events.to_wire(buffer), buffer
+
+    with ReadAhead(read, 0 if job.options.short_batches else None) as feed:
+        for batch in range(job.n_batches):
+            feed.want(range(batch, min(batch + 1 + ahead, job.n_batches)))
+            wire, buffer = feed.take(batch)
+            yield wire
+            buffers.give(buffer)

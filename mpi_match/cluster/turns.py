@@ -1,7 +1,11 @@
-"""Answers whose turn it is, on their way to the file.
+"""Answers whose turn it is, on their way to the file: the other end of `feed.ReadAhead`.
 
     long batches    each is put to the answers' thread, which unites what the members of a group have said and writes it
     short ones      are kept until the master has time (`flush`), and those that follow each other are written in one go
+
+Of writing an answer, the checksum, the copies and the system's part are done without Python's lock, so a thread can write as
+fast as the main thread receives.  Only a few answers may wait for it: if the disk is slower than all else, `put` waits, and
+memory stays bounded.
 
 To write an answer takes as long as a short batch on its way there and back, so between two of these nothing is written.
 Where short answers are not a worker's alone, or workers write them, there is no joining them: each is written at once.
@@ -9,14 +13,78 @@ Where short answers are not a worker's alone, or workers write them, there is no
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from queue import Queue
 from types import TracebackType
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from mpi_match.cluster.arrivals import WRITTEN, Arrivals, Body
 from mpi_match.cluster.job import Job
-from mpi_match.cluster.matcher import Written
-from mpi_match.cluster.write_behind import WriteBehind
+from mpi_match.cluster.messages import WRITTEN, Body, Written
+
+if TYPE_CHECKING:
+    from mpi_match.cluster.arrivals import Arrivals  # which loads MPI, and a run of one process has none
+
+T = TypeVar("T")
+
+MOST_WAITING = 8
+
+
+class WriteBehind(Generic[T]):
+    """Calls `write` with what is `put`, in order: in a thread, or, if not `threaded`, at once.
+
+    What `write` raises is raised by a later `put` or by `finish`, and nothing is written after that.  Leaving the block
+    without `finish` drops what waits.
+    """
+
+    def __init__(self, write: Callable[[T], None], *, threaded: bool = True) -> None:
+        self._write = write
+        self._waiting: Queue[T | None] = Queue(MOST_WAITING)
+        self._dropping = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="answers") if threaded else None
+
+    def __enter__(self) -> WriteBehind[T]:
+        if self._thread is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._dropping = True
+        self._end()
+
+    def put(self, item: T) -> None:
+        """Have it written; waits while too much waits already."""
+        self._raise()
+        if self._thread is None:
+            self._write(item)
+        else:
+            self._waiting.put(item)
+
+    def finish(self) -> None:
+        """Wait until all is written."""
+        self._end()
+        self._raise()
+
+    def _end(self) -> None:
+        if self._thread is not None and self._thread.is_alive():
+            self._waiting.put(None)
+            self._thread.join()
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        while (item := self._waiting.get()) is not None:
+            if self._error is None and not self._dropping:
+                try:
+                    self._write(item)
+                except BaseException as error:
+                    self._error = error
+
 
 Parts = dict[int, Body]
 """The answer of a group: what each of its members has said."""

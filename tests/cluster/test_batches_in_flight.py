@@ -18,7 +18,8 @@ from mpi_match.batch import EventBatch
 from mpi_match.cluster import matcher as matchers
 from mpi_match.cluster.extents import Extents
 from mpi_match.cluster.feed import Expected
-from mpi_match.cluster.matcher import Matched, Matcher, Parcel, Received
+from mpi_match.cluster.matcher import Matcher
+from mpi_match.cluster.messages import Matched, Parcel, Received
 from mpi_match.cluster.part import Part, PartEngine
 from mpi_match.cluster.sources import FileSource, Offer
 from mpi_match.engines import Pending, begin, match_all

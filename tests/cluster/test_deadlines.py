@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mpi_match.cluster.deadlines import FIRST_S, LEAST_S, LONGEST_STEP_S, Deadlines
+from mpi_match.cluster.deadlines import FIRST_S, LEAST_S, LONGEST_STEP_S, Deadlines, RoundTrips
 from mpi_match.cluster.dispatch import Dispatcher
 from mpi_match.cluster.instructions import Send
-from mpi_match.cluster.round_trips import RoundTrips
 
 
 class Run:

@@ -40,7 +40,7 @@ from mpi4py import MPI
 from mpi_match.batch import EventBatch
 from mpi_match.cluster import RunOptions, channel, host_memory
 from mpi_match.cluster.consensus import Circle, Ended
-from mpi_match.cluster.event_copy import share_events
+from mpi_match.cluster.table_copy import share_events
 from mpi_match.cluster.job import Job
 from mpi_match.cluster.roll import Roll
 from mpi_match.cluster.topology import Topology

@@ -30,7 +30,7 @@ from mpi_match.cluster import journal as journal_module
 from mpi_match.cluster import output as output_module
 from mpi_match.cluster.extents import Extents
 from mpi_match.cluster.local_output import LocalOutput
-from mpi_match.cluster.matcher import Written
+from mpi_match.cluster.messages import Written
 from mpi_match.cluster.output import Output
 from mpi_match.exits import exit_code_of
 from mpi_match.journal_file import Identity, Stretch, is_bare, journal_of

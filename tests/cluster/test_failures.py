@@ -17,9 +17,9 @@ from clock import Clock
 from mpirun import DRIVER, FLAGS, MPIRUN, OPEN_MPI, TIMEOUT_S, ULFM, execute, has_ulfm, needs_mpirun, said
 
 from mpi_match.cluster import patience
-from mpi_match.cluster.attendance import absent_of
 from mpi_match.cluster.launcher import survives_deaths
 from mpi_match.cluster.patience import Silence
+from mpi_match.cluster.roll import absent_of
 from mpi_match.matches import MatchesFile
 from mpi_match.run_report import read_report
 from mpi_match.storage import parts_directory

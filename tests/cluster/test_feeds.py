@@ -16,9 +16,9 @@ from mpi_match.batch import EventBatch
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.extents import Extents
 from mpi_match.cluster.feed import Expected
-from mpi_match.cluster.holdings import Holdings
-from mpi_match.cluster.matcher import Matched, Matcher, Received, ShortMatcher
-from mpi_match.cluster.memory_left import left_bytes
+from mpi_match.cluster.host_memory import left_bytes
+from mpi_match.cluster.matcher import Holdings, Matcher, ShortMatcher
+from mpi_match.cluster.messages import Matched, Received
 from mpi_match.cluster.part import Part
 from mpi_match.cluster.written_here import WrittenHere
 from mpi_match.journal_file import Identity, JournalFile, Stretch

@@ -13,7 +13,7 @@ from mpi_match.answer_parts import Parts, PartWriter, parts_beside
 from mpi_match.arrays import Array
 from mpi_match.cluster import local_output as local_output_module
 from mpi_match.cluster.local_output import LocalOutput, Places
-from mpi_match.cluster.matcher import Written
+from mpi_match.cluster.messages import Written
 from mpi_match.cluster.output import Output
 from mpi_match.journal_file import Identity, Stretch
 from mpi_match.matches import MatchesFile

@@ -12,8 +12,8 @@ from mpi_match.batch import EventBatch
 from mpi_match.change_log import ChangeLog
 from mpi_match.changes import Change
 from mpi_match.cluster.feed import Expected
-from mpi_match.cluster.holdings import Holdings
-from mpi_match.cluster.matcher import Matched, Matcher, Received, ShortMatcher
+from mpi_match.cluster.matcher import Holdings, Matcher, ShortMatcher
+from mpi_match.cluster.messages import Matched, Received
 from mpi_match.cluster.part import Part
 from mpi_match.engines import open_engine
 from mpi_match.model import make_filter

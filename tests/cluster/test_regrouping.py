@@ -8,10 +8,9 @@ import pytest
 from random_tables import random_subscriptions
 
 from mpi_match.cluster.dispatch import Dispatcher
-from mpi_match.cluster.holdings import Holdings
 from mpi_match.cluster.instructions import Emit, GiveUp, Instruction, Load, Send
-from mpi_match.cluster.parcel import packed, unpacked
-from mpi_match.cluster.part import Part
+from mpi_match.cluster.matcher import Holdings
+from mpi_match.cluster.part import Part, packed, unpacked
 from mpi_match.cluster.regrouping import Spares, any_room
 from mpi_match.engines import Engine, open_engine
 from mpi_match.events import Events

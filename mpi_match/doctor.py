@@ -145,10 +145,10 @@ def _gpu() -> Finding:
 
     needed_for = "the GPU engines"
     try:
-        from mpi_match.engines import _cuda
+        from mpi_match.gpu import kernels as cuda
 
-        driver, newest = _cuda.driver_versions()
-        names = ", ".join(f"{gpu.index}: {gpu.name}, {gpu.memory_bytes >> 30} GiB" for gpu in _cuda.visible_gpus())
+        driver, newest = cuda.driver_versions()
+        names = ", ".join(f"{gpu.index}: {gpu.name}, {gpu.memory_bytes >> 30} GiB" for gpu in cuda.visible_gpus())
     except EngineError as error:
         has_card = Path("/proc/driver/nvidia/version").exists()
         fix = f"{sys.executable} -m pip install '{_requirement('numba-cuda')}'" if has_card else ""

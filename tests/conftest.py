@@ -103,9 +103,9 @@ def why_no_gpu() -> str | None:
     from mpi_match.engines import EngineError
 
     try:
-        from mpi_match.engines import _cuda
+        from mpi_match.gpu import kernels as cuda
 
-        _cuda.visible_gpus()
+        cuda.visible_gpus()
     except EngineError as error:
         return str(error)
     return None

@@ -1,4 +1,4 @@
-"""`engines/_cuda.py` and the GPU engines without a GPU: choice of device, errors, memory, launches."""
+"""`gpu/kernels.py` and the GPU engines without a GPU: choice of device, errors, memory, launches."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ import numpy as np
 import pytest
 
 from mpi_match import engines
-from mpi_match.engines import EngineError, _cuda, _device_memory, _driver, open_engine
+from mpi_match.engines import EngineError, open_engine
 from mpi_match.events import Events
+from mpi_match.gpu import device_memory, driver
+from mpi_match.gpu import kernels as cuda
 from mpi_match.model import covers, make_event, make_filter
 from mpi_match.table import Table
 
-GPUS = [_cuda.GpuInfo(i, "a GPU", f"GPU-{i}", (9, 0), 132, 50 << 20, 139 << 30) for i in range(2)]
+GPUS = [cuda.GpuInfo(i, "a GPU", f"GPU-{i}", (9, 0), 132, 50 << 20, 139 << 30) for i in range(2)]
 TABLE = Table.from_filters([make_filter("a", [["x", "=", 1]])])
 
 
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in _driver.LOCAL_RANK_VARIABLES:
+    for variable in driver.LOCAL_RANK_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr(_cuda, "visible_gpus", lambda: GPUS)
-    monkeypatch.setattr(_cuda.Gpu, "make_current", lambda self: None)
+    monkeypatch.setattr(cuda, "visible_gpus", lambda: GPUS)
+    monkeypatch.setattr(cuda.Gpu, "make_current", lambda self: None)
 
 
 @pytest.fixture
@@ -39,8 +41,8 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(flags: int) -> Any:
         raise RuntimeError("Failed to dlopen libcuda.so.1\nand more")
 
-    _driver._initialise.cache_clear()
-    monkeypatch.setattr(_driver.driver, "cuInit", fail)
+    driver._initialise.cache_clear()
+    monkeypatch.setattr(driver.driver, "cuInit", fail)
 
 
 @pytest.mark.parametrize(
@@ -54,22 +56,22 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_local_rank_is_what_the_innermost_launcher_says(environment: dict[str, str], rank: int | None) -> None:
-    assert _cuda.local_rank(environment) == rank
+    assert cuda.local_rank(environment) == rank
 
 
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """What a driver that pins everything was asked for; it counts pages, as the real one does."""
     asked: list[tuple[int, ...]] = []
-    monkeypatch.setattr(_device_memory.driver, "cuMemHostRegister", lambda *given: asked.append(given) or (0,))
-    monkeypatch.setattr(_device_memory.driver, "cuMemHostUnregister", lambda start: asked.append((start,)) or (0,))
+    monkeypatch.setattr(device_memory.driver, "cuMemHostRegister", lambda *given: asked.append(given) or (0,))
+    monkeypatch.setattr(device_memory.driver, "cuMemHostUnregister", lambda start: asked.append((start,)) or (0,))
     return asked
 
 
 def test_memory_is_pinned_where_it_lies_in_whole_pages(registered: list[tuple[int, ...]]) -> None:
     pages = np.frombuffer(mmap.mmap(-1, 4 * mmap.PAGESIZE), np.uint32)
     first = int(pages.__array_interface__["data"][0])
-    regions = _cuda.PinnedRegions()
+    regions = cuda.PinnedRegions()
     regions.hold(pages[3:1500])  # bytes 12 to 6000: two pages
     portable_and_read_only = 9
     assert registered == [(first, 2 * mmap.PAGESIZE, portable_and_read_only)]
@@ -90,19 +92,19 @@ def test_memory_is_pinned_where_it_lies_in_whole_pages(registered: list[tuple[in
 
 def test_memory_is_pinned_also_by_a_driver_that_does_not_know_of_reading_only(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(_device_memory.driver, "cuMemHostUnregister", lambda start: (0,))
+    monkeypatch.setattr(device_memory.driver, "cuMemHostUnregister", lambda start: (0,))
     monkeypatch.setattr(
-        _device_memory.driver, "cuMemHostRegister", lambda *given: asked.append(given[2]) or (801 if given[2] & 8 else 0,)
+        device_memory.driver, "cuMemHostRegister", lambda *given: asked.append(given[2]) or (801 if given[2] & 8 else 0,)
     )
-    regions, memory = _cuda.PinnedRegions(), np.zeros(2**20, np.uint8)
+    regions, memory = cuda.PinnedRegions(), np.zeros(2**20, np.uint8)
     regions.hold(memory)
     assert asked == [9, 1]
     assert regions.holds(memory)
 
 
 def test_memory_that_cannot_be_pinned_is_refused_and_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_device_memory.driver, "cuMemHostRegister", lambda *given: (801,))
-    regions, memory = _cuda.PinnedRegions(), np.zeros(2**20, np.uint8)
+    monkeypatch.setattr(device_memory.driver, "cuMemHostRegister", lambda *given: (801,))
+    regions, memory = cuda.PinnedRegions(), np.zeros(2**20, np.uint8)
     with pytest.raises(EngineError, match="1 MiB cannot be pinned where they lie: 801"):
         regions.hold(memory)
     assert not regions.holds(memory)
@@ -111,18 +113,18 @@ def test_memory_that_cannot_be_pinned_is_refused_and_not_held(monkeypatch: pytes
 def test_copies_begin_where_arrays_do() -> None:
     table, fixed = np.zeros((10, 3)), np.frombuffer(bytes(64), np.uint32)
     for array in (table, table[3], table[4:7], table.reshape(-1)[5:].view(np.uint8), fixed, fixed[3:]):
-        assert _device_memory.address_of(array) == array.ctypes.data
-    assert _device_memory.address_of(table[1]) == table.ctypes.data + 24
+        assert device_memory.address_of(array) == array.ctypes.data
+    assert device_memory.address_of(table[1]) == table.ctypes.data + 24
 
 
 @pytest.mark.usefixtures("two_gpus")
 def test_ranks_take_gpus_in_turn_and_an_argument_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _cuda.open_gpu().info.index == 0
+    assert cuda.open_gpu().info.index == 0
     monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_RANK", "3")
-    assert _cuda.open_gpu().info.index == 1
-    assert _cuda.open_gpu(0).info.index == 0
+    assert cuda.open_gpu().info.index == 1
+    assert cuda.open_gpu(0).info.index == 0
     with pytest.raises(EngineError, match="no GPU 2: 2 visible"):
-        _cuda.open_gpu(2)
+        cuda.open_gpu(2)
 
 
 @pytest.mark.usefixtures("no_gpu")
@@ -181,16 +183,16 @@ class Recorder:
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     recorder = Recorder()
-    monkeypatch.setattr(_cuda, "driver", recorder)
-    monkeypatch.setattr(_cuda.Kernel, "_handle", lambda self: 1234)
+    monkeypatch.setattr(cuda, "driver", recorder)
+    monkeypatch.setattr(cuda.Kernel, "_handle", lambda self: 1234)
     return recorder
 
 
 def test_a_launch_gives_numba_s_words_for_its_arguments(recorder: Recorder) -> None:
     recorder.n_words = 7 + 1 + 7
-    first = _cuda.DeviceArray(0x1000, 5, np.dtype(np.uint32), None)
-    second = _cuda.DeviceArray(0x2000, 3, np.dtype(np.float64), None)
-    launch = _cuda.Kernel(lambda a, n, b: None, "void()").bind((4, 2), 128, [first, 9, second])
+    first = cuda.DeviceArray(0x1000, 5, np.dtype(np.uint32), None)
+    second = cuda.DeviceArray(0x2000, 3, np.dtype(np.float64), None)
+    launch = cuda.Kernel(lambda a, n, b: None, "void()").bind((4, 2), 128, [first, 9, second])
     stream: Any = SimpleNamespace(handle=55, intake=recorder)
     launch(stream)
     launch.set(1, -1)
@@ -218,14 +220,14 @@ def test_only_urgent_streams_go_before_others(monkeypatch: pytest.MonkeyPatch) -
         cuStreamDestroy=lambda handle: (0,),
         cuStreamSynchronize=lambda handle: (0,),
     )
-    monkeypatch.setattr(_device_memory, "driver", fake)
-    assert _device_memory.Stream().handle == _device_memory.Stream(urgent=True).handle == 55
+    monkeypatch.setattr(device_memory, "driver", fake)
+    assert device_memory.Stream().handle == device_memory.Stream(urgent=True).handle == 55
     assert made == [0, -5]
 
 
 def test_a_graph_runs_once_is_captured_and_repeated(recorder: Recorder) -> None:
     stream: Any = SimpleNamespace(handle=55, intake=recorder, synchronize=lambda: recorder.calls.append(("synchronize",)))
-    graph = _cuda.Graph(stream, lambda: recorder.calls.append(("work",)))
+    graph = cuda.Graph(stream, lambda: recorder.calls.append(("work",)))
     graph.launch()
     graph.launch()
     assert [call[0] for call in recorder.calls] == [

@@ -3,7 +3,7 @@
     cli                 everything
     tools               bench, verify, export, ...: data and engines; MPI is the cluster's business
     cluster             data and engines; the only door to MPI
-    engines             data; `_cuda` is the only door to Numba's CUDA, `_driver` to the driver
+    engines             data; `gpu.kernels` is the only door to Numba's CUDA, `gpu.driver` to the driver
     spark_prep          data; the only door to Spark
     data                one another; `storage` is the only door to HDF5
 
@@ -161,8 +161,8 @@ def test_layers(layer: str) -> None:
 
 def test_doors() -> None:
     assert importers_of("h5py") == {"mpi_match.storage.reader", "mpi_match.storage.writer"}
-    assert importers_of("numba.cuda") == {"mpi_match.engines._cuda"}
-    assert importers_of("cuda") == {"mpi_match.engines._driver"}
+    assert importers_of("numba.cuda") == {"mpi_match.gpu.kernels"}
+    assert importers_of("cuda") == {"mpi_match.gpu.driver"}
     assert {layer_of(module) for module in importers_of("pyspark")} == {"spark_prep"}
     assert {layer_of(module) for module in importers_of("numba")} == {"engines"}
     assert {layer_of(module) for module in importers_of("mpi4py.MPI")} == {"cluster"}

@@ -18,8 +18,9 @@ from typing import IO
 import pytest
 
 from mpi_match import program
-from mpi_match.engines import _cuda, kernel_cache, keyed_walk
+from mpi_match.engines import kernel_cache, keyed_walk
 from mpi_match.engines.ccm_kernel import ccm_kernel
+from mpi_match.gpu import kernels as cuda
 
 PLAIN, OURS = "numba.njit(cache=True)", "kernel_cache.jit"
 DECORATOR = """
@@ -236,6 +237,6 @@ def test_engines_on_both_kinds_of_processor_use_it() -> None:
     assert place is not None
     assert place.name.startswith(program.digest())
     paths = [keyed_walk.match_blocks.stats.cache_path]
-    if not _cuda.simulated:
+    if not cuda.simulated:
         paths.append(ccm_kernel._dispatcher._cache.cache_path)
     assert {Path(path).parent for path in paths} == {place}

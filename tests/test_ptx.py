@@ -6,18 +6,10 @@ from typing import Any
 
 import pytest
 
-from mpi_match.engines import (
-    _cuda,
-    _intrinsics,
-    clcb_kernel,
-    clcb_shelf,
-    keyed_answers,
-    keyed_grid_kernel,
-    keyed_kernel,
-    keyed_wide_kernel,
-    mailbox,
-)
+from mpi_match.engines import clcb_kernel, clcb_shelf, keyed_answers, keyed_grid_kernel, keyed_kernel, keyed_wide_kernel
 from mpi_match.engines.ccm_kernel import ccm_kernel
+from mpi_match.gpu import intrinsics, pinned_mailbox
+from mpi_match.gpu import kernels as cuda
 
 MOVE_KERNELS = (clcb_shelf.stamp_kernel, clcb_shelf.place_kernel)
 CLCB_KERNELS = (clcb_kernel.loc_kernel, clcb_kernel.cont_kernel, clcb_kernel.zip_kernel, *MOVE_KERNELS)
@@ -33,7 +25,7 @@ def test_ccm_compiles_and_its_doubles_are_not_fused(compute_capability: tuple[in
 
 
 @pytest.mark.parametrize("kernel", CLCB_KERNELS, ids=[kernel.name for kernel in CLCB_KERNELS])
-def test_kernels_of_clcb_compile_and_their_doubles_are_not_fused(kernel: _cuda.Kernel) -> None:
+def test_kernels_of_clcb_compile_and_their_doubles_are_not_fused(kernel: cuda.Kernel) -> None:
     for compute_capability in ((8, 0), (9, 0)):
         ptx = compiled(kernel, compute_capability)
         assert "fma.rn.f64" not in ptx
@@ -57,7 +49,7 @@ def test_kernels_of_clcb_compile_and_their_doubles_are_not_fused(kernel: _cuda.K
     + [f"write lists {ids}" for ids in ("u8", "u16", "u32")]
     + ["scan"],
 )
-def test_kernels_of_keyed_compile(kernel: _cuda.Kernel) -> None:
+def test_kernels_of_keyed_compile(kernel: cuda.Kernel) -> None:
     for compute_capability in ((8, 0), (9, 0)):
         assert "fma.rn.f64" not in compiled(kernel, compute_capability)
 
@@ -74,7 +66,7 @@ def test_kernels_of_keyed_compile(kernel: _cuda.Kernel) -> None:
     ],
     ids=["8 u32 masks", "64 u64 lists", "8 u32 filters", "put", "note", "step", "enter"],
 )
-def test_kernels_of_the_grid_compile(kernel: _cuda.Kernel) -> None:
+def test_kernels_of_the_grid_compile(kernel: cuda.Kernel) -> None:
     """Where they fuse, a factor is a power of two; the distance itself is not fused."""
     for compute_capability in ((8, 0), (9, 0)):
         ptx = compiled(kernel, compute_capability)
@@ -87,10 +79,12 @@ def test_the_kernel_for_wide_events_compiles(width: int, packed: str, kind: int)
         assert "atom" in compiled(keyed_wide_kernel.wide_kernel(width, packed, kind), compute_capability)
 
 
-@pytest.mark.parametrize("kernel", [mailbox.fetch_kernel, mailbox.deliver_kernel], ids=lambda kernel: kernel.name)
-def test_kernels_of_the_mailbox_compile_and_the_count_comes_last(kernel: _cuda.Kernel) -> None:
+@pytest.mark.parametrize(
+    "kernel", [pinned_mailbox.fetch_kernel, pinned_mailbox.deliver_kernel], ids=lambda kernel: kernel.name
+)
+def test_kernels_of_the_mailbox_compile_and_the_count_comes_last(kernel: cuda.Kernel) -> None:
     for compute_capability in ((8, 0), (9, 0)):
-        assert ("membar.sys" in compiled(kernel, compute_capability)) == (kernel is mailbox.deliver_kernel)
+        assert ("membar.sys" in compiled(kernel, compute_capability)) == (kernel is pinned_mailbox.deliver_kernel)
 
 
 def test_intrinsics_of_a_warp_compile() -> None:
@@ -98,16 +92,16 @@ def test_intrinsics_of_a_warp_compile() -> None:
     assert all(word in ptx for word in ("vote.sync.ballot", "shfl.sync.idx", "bar.warp.sync", "%laneid"))
 
 
-@_cuda.kernel("void(int64[::1])")
+@cuda.kernel("void(int64[::1])")
 def warp_kernel(values: Any) -> None:
     """Every lane learns what the others hold."""
-    lane = _intrinsics.lane()
-    mask = _intrinsics.ballot(values[lane] > 0)
-    _intrinsics.sync_warp()
-    values[lane] = _intrinsics.shuffle(values[lane], mask & 31)
+    lane = intrinsics.lane()
+    mask = intrinsics.ballot(values[lane] > 0)
+    intrinsics.sync_warp()
+    values[lane] = intrinsics.shuffle(values[lane], mask & 31)
 
 
-def compiled(kernel: _cuda.Kernel, compute_capability: tuple[int, int]) -> str:
+def compiled(kernel: cuda.Kernel, compute_capability: tuple[int, int]) -> str:
     """The kernel's PTX; skips, saying so, where numba-cuda has no compiler (its extras cu12 and cu13 bring one)."""
     try:
         return kernel.ptx(compute_capability)

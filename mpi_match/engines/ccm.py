@@ -35,11 +35,11 @@ import time
 from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
 from mpi_match.engines import check_batch, refuse_changes
-from mpi_match.engines._cuda import open_gpu
 from mpi_match.engines.ccm_batch import ManyEvents
 from mpi_match.engines.ccm_event import OneEvent
 from mpi_match.engines.ccm_kernel import FILTERS, INTERFACES, MASK, OnDevice
 from mpi_match.engines.ccm_rows import ccm_rows
+from mpi_match.gpu.kernels import open_gpu
 from mpi_match.matches import Matches
 from mpi_match.table import Table
 

@@ -18,7 +18,6 @@ import numpy as np
 from mpi_match.arrays import Array, offsets_of
 from mpi_match.batch import EventBatch
 from mpi_match.engines import ccm_kernel
-from mpi_match.engines._cuda import Gpu, Mark, PinnedBuffer, Stream
 from mpi_match.engines.ccm_kernel import (
     ANSWER,
     ANSWERS_SLOT,
@@ -44,6 +43,7 @@ from mpi_match.engines.ccm_kernel import (
 from mpi_match.engines.ccm_kernel import (
     ccm_kernel as kernel,
 )
+from mpi_match.gpu.kernels import Gpu, Mark, PinnedBuffer, Stream
 from mpi_match.matches import Matches, id_dtype
 
 ROWS_PER_THREAD = 8

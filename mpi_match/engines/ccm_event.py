@@ -19,7 +19,6 @@ import numpy as np
 from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
 from mpi_match.engines import ccm_kernel
-from mpi_match.engines._cuda import Gpu, Graph, Stream, pinned
 from mpi_match.engines.ccm_kernel import (
     ANSWER,
     ATTRIBUTES,
@@ -35,6 +34,7 @@ from mpi_match.engines.ccm_kernel import (
 from mpi_match.engines.ccm_kernel import (
     ccm_kernel as kernel,
 )
+from mpi_match.gpu.kernels import Gpu, Graph, Stream, pinned
 from mpi_match.matches import Matches, id_dtype
 
 FIRST_IDS = 127

@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 
 from mpi_match.engines import EngineError
-from mpi_match.engines._cuda import DeviceArray, Gpu, Stream, cuda, device_function, kernel
-from mpi_match.engines._intrinsics import add, double_of, multiply
 from mpi_match.engines.ccm_rows import (
     ANSWER_WORDS,
     AREAS,
@@ -33,6 +31,8 @@ from mpi_match.engines.ccm_rows import (
     SHIFT,
     CcmRows,
 )
+from mpi_match.gpu.intrinsics import add, double_of, multiply
+from mpi_match.gpu.kernels import DeviceArray, Gpu, Stream, cuda, device_function, kernel
 from mpi_match.table import Table
 
 MASK, INTERFACES, FILTERS = 0, 1, 2

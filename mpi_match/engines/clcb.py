@@ -34,12 +34,12 @@ from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
 from mpi_match.engines import check_batch, check_changes, clcb_live
-from mpi_match.engines._cuda import open_gpu
 from mpi_match.engines.ccm_kernel import FILTERS, INTERFACES
 from mpi_match.engines.clcb_batch import ManyEvents
 from mpi_match.engines.clcb_event import OneEvent, Runs
 from mpi_match.engines.clcb_live import Books
 from mpi_match.engines.clcb_shelf import Shelf
+from mpi_match.gpu.kernels import open_gpu
 from mpi_match.matches import Matches
 from mpi_match.table import Table
 

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from mpi_match.batch import EventBatch
-from mpi_match.engines._cuda import Gpu, Mark, PinnedBuffer, Stream
 from mpi_match.engines.ccm_kernel import ANSWER, ATTRIBUTES, CAPACITY, FILTERS, LOCATIONS, OFFSETS
 from mpi_match.engines.clcb_kernel import (
     FOUND,
@@ -29,6 +28,7 @@ from mpi_match.engines.clcb_kernel import (
     zip_kernel,
 )
 from mpi_match.engines.clcb_shelf import Shelf, spread
+from mpi_match.gpu.kernels import Gpu, Mark, PinnedBuffer, Stream
 from mpi_match.matches import Matches, id_dtype
 
 COUNTER_BYTES = 1 << 28

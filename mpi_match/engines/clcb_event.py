@@ -9,7 +9,7 @@
     [zero]          counters and interfaces, behind the last run of a word: no event waits for it that comes later
 
 A CUDA graph is captured for each run of a word and they are repeated in turn: what is left for Python per event is to write
-the attributes, give a graph to the driver, wait, and read the answer (`mailbox`).
+the attributes, give a graph to the driver, wait, and read the answer (`pinned_mailbox`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from mpi_match.batch import EventBatch
-from mpi_match.engines._cuda import Gpu, Graph, Stream
 from mpi_match.engines.ccm_kernel import ANSWER, ATTRIBUTES, CAPACITY, FILTERS, LOCATIONS, OFFSETS
 from mpi_match.engines.clcb_kernel import FOUND, HEADER_WORDS, N_INTERFACES, RUNS_LOG, counter_words, zip_kernel
 from mpi_match.engines.clcb_shelf import Shelf, spread
-from mpi_match.engines.mailbox import Mailbox
+from mpi_match.gpu.kernels import Gpu, Graph, Stream
+from mpi_match.gpu.pinned_mailbox import Mailbox
 from mpi_match.matches import Matches, id_dtype
 
 FIRST_IDS = 511

@@ -37,8 +37,6 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.engines._cuda import cuda, device_function, kernel
-from mpi_match.engines._intrinsics import WARP, add, ballot, double_of, lane, multiply
 from mpi_match.engines.ccm_kernel import (
     ANSWER,
     ATTRIBUTES,
@@ -59,7 +57,9 @@ from mpi_match.engines.ccm_kernel import (
     word_of,
 )
 from mpi_match.engines.ccm_rows import COUNTER_LOG, HAS_REST, SECTION, SHIFT
-from mpi_match.engines.keyed_warp import drainer, put
+from mpi_match.gpu.intrinsics import WARP, add, ballot, double_of, lane, multiply
+from mpi_match.gpu.kernels import cuda, device_function, kernel
+from mpi_match.gpu.warp import drainer, put
 
 FOUND, N_INTERFACES, RUNS_LOG = range(EVENTS_HEADER, EVENTS_HEADER + 3)
 """More words of the header: where the count stands, how many interfaces there are, and 2^n runs share a word."""

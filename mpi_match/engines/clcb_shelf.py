@@ -30,11 +30,11 @@ import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.engines import EngineError
-from mpi_match.engines._cuda import DeviceArray, Gpu, Kernel, Launch, PinnedBuffer, Rows, Stream, cuda, kernel
-from mpi_match.engines._intrinsics import WARP
 from mpi_match.engines.ccm_kernel import MAX_ATTRIBUTES
 from mpi_match.engines.ccm_rows import ccm_rows
 from mpi_match.engines.clcb_kernel import AHEAD, BLOCK, BLOOM_BITS, cont_kernel, loc_kernel
+from mpi_match.gpu.intrinsics import WARP
+from mpi_match.gpu.kernels import DeviceArray, Gpu, Kernel, Launch, PinnedBuffer, Rows, Stream, cuda, kernel
 from mpi_match.model import Op
 from mpi_match.table import Table
 from mpi_match.vocabulary import ATOM_OPS

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.engines._cuda import Kernel, cuda, kernel
-from mpi_match.engines._intrinsics import popcount
+from mpi_match.gpu.intrinsics import popcount
+from mpi_match.gpu.kernels import Kernel, cuda, kernel
 
 BLOCK = 128
 """Threads of a block, and events of a group whose answers are written together."""

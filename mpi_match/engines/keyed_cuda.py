@@ -20,7 +20,6 @@ from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
 from mpi_match.engines import EngineError, Pending, check_batch, check_changes, match_all
-from mpi_match.engines._cuda import PinnedPool, open_gpu
 from mpi_match.engines.keyed import Keyed, consolidated
 from mpi_match.engines.keyed_answers import count_kernel, write_kernel
 from mpi_match.engines.keyed_cuda_answers import Answers
@@ -30,6 +29,7 @@ from mpi_match.engines.keyed_cuda_lanes import Lane, Plan
 from mpi_match.engines.keyed_grid_kernel import grid_kernel
 from mpi_match.engines.keyed_kernel import FILTER_IDS, INTERFACES, MASKS, WIDEST, WIDTHS, match_kernel
 from mpi_match.engines.keyed_wide_kernel import WIDE_WIDTHS, wide_kernel
+from mpi_match.gpu.kernels import PinnedPool, open_gpu
 from mpi_match.matches import Matches, id_dtype
 from mpi_match.table import Table
 

@@ -21,14 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.engines._cuda import Kernel, cuda, device_function, kernel
-from mpi_match.engines._intrinsics import WARP, add, ballot, lane, multiply, shuffle, sync_warp
 from mpi_match.engines.keyed_answers import BLOCK
 from mpi_match.engines.keyed_cells import EVERYWHERE, LOW, MIDDLE, N_GROUPS, scalars
 from mpi_match.engines.keyed_grid import BLOCK_WORDS, FILTER, KEEP, PLACE, SLOT_WORDS, STEP_WORDS
 from mpi_match.engines.keyed_index import CODES, N_VIRTUAL, SHIFT
 from mpi_match.engines.keyed_kernel import INTERFACES, MASKS, MAX_REGISTERS, verify
-from mpi_match.engines.keyed_warp import append, drainer, owner, put, running_sum, tidy
+from mpi_match.gpu.intrinsics import WARP, add, ballot, lane, multiply, shuffle, sync_warp
+from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
+from mpi_match.gpu.warp import append, drainer, owner, put, running_sum, tidy
 
 _on_gpu = scalars(device_function)
 _scale_of, _cell_of, _step_of, _span_of = _on_gpu.scale_of, _on_gpu.cell_of, _on_gpu.step_of, _on_gpu.span_of

@@ -27,8 +27,6 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.engines._cuda import Kernel, cuda, device_function, kernel
-from mpi_match.engines._intrinsics import popcount
 from mpi_match.engines.keyed_filing import NONE
 from mpi_match.engines.keyed_index import (
     BITS,
@@ -52,6 +50,8 @@ from mpi_match.engines.keyed_index import (
     hash_of,
 )
 from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS
+from mpi_match.gpu.intrinsics import popcount
+from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
 
 WIDTHS = (8, 16)
 """Attributes of an event that a thread has room for; the narrowest that holds the widest event of a batch is used.  A warp

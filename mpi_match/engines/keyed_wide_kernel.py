@@ -25,8 +25,6 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.engines._cuda import Kernel, cuda, device_function, kernel
-from mpi_match.engines._intrinsics import WARP, ballot, lane, popcount, shuffle, sync_warp
 from mpi_match.engines.keyed_answers import BLOCK
 from mpi_match.engines.keyed_filing import NONE
 from mpi_match.engines.keyed_index import (
@@ -53,7 +51,9 @@ from mpi_match.engines.keyed_kernel import (
     sparse_children,
     verifier,
 )
-from mpi_match.engines.keyed_warp import append, drainer, length_of, owner, put, running_sum, shorten, sort, tidy
+from mpi_match.gpu.intrinsics import WARP, ballot, lane, popcount, shuffle, sync_warp
+from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
+from mpi_match.gpu.warp import append, drainer, length_of, owner, put, running_sum, shorten, sort, tidy
 
 WIDE_WIDTHS = (64, 256)
 """Attributes of an event that a warp has room for."""

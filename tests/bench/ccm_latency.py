@@ -30,7 +30,7 @@ import numpy as np
 
 from mpi_match.batch import EventBatch
 from mpi_match.engines import ccm, clcb, open_engine
-from mpi_match.engines._cuda import Graph, driver_versions
+from mpi_match.gpu.kernels import Graph, driver_versions
 from mpi_match.matches import Matches
 from mpi_match.table import Table
 from mpi_match.workloads import SCENARIOS

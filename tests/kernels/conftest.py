@@ -45,7 +45,7 @@ def _shared_memory_is_shared():
 
     The module that does so is there twice, under Numba's name and numba-cuda's; the one that the engines use is meant.
     """
-    from mpi_match.engines._cuda import cuda
+    from mpi_match.gpu.kernels import cuda
 
     simulator = import_module(f"{cuda.__name__}.simulator.kernelapi")
     lock = threading.Lock()

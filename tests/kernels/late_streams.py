@@ -12,7 +12,7 @@ from collections import deque
 
 import numpy as np
 
-from mpi_match.engines._cuda import Launch, Mark, Stream
+from mpi_match.gpu.kernels import Launch, Mark, Stream
 
 AT_ONCE = 0.3
 """How likely some work is done when some is given."""

@@ -19,10 +19,10 @@ from mpi_match.engines import (
     pin,
     warm_up,
 )
-from mpi_match.engines._cuda import PinnedPool
 from mpi_match.engines.keyed import consolidated
 from mpi_match.engines.keyed_index import DENSE, N_FEATURES
 from mpi_match.events import Events
+from mpi_match.gpu.kernels import PinnedPool
 from mpi_match.model import make_event, make_filter
 from mpi_match.table import Table
 

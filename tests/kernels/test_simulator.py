@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from mpi_match.engines._cuda import cuda
+from mpi_match.gpu.kernels import cuda
 
 
 def test_threads_that_ask_at_once_get_the_same_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,8 +21,8 @@ import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.engines import EngineError
-from mpi_match.engines._driver import HeldMemory, Intake, call, driver, simulated, words_of
-from mpi_match.engines._pinned_memory import pinned
+from mpi_match.gpu.driver import HeldMemory, Intake, call, driver, simulated, words_of
+from mpi_match.gpu.pinned_memory import pinned
 
 
 class DeviceArray:

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays import Array
-from mpi_match.engines._cuda import DeviceArray, Gpu, Stream, cuda, kernel, pinned
-from mpi_match.engines._intrinsics import WARP
+from mpi_match.gpu.intrinsics import WARP
+from mpi_match.gpu.kernels import DeviceArray, Gpu, Stream, cuda, kernel, pinned
 
 NOT_YET = -1
 """Stands for the count until it is there."""

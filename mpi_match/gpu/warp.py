@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.engines._cuda import device_function
-from mpi_match.engines._intrinsics import WARP, atomic_add, ballot, lane, popcount, shuffle, sync_warp
+from mpi_match.gpu.intrinsics import WARP, atomic_add, ballot, lane, popcount, shuffle, sync_warp
+from mpi_match.gpu.kernels import device_function
 
 _ONE = np.uint64(1)
 

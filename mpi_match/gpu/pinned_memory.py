@@ -21,7 +21,7 @@ import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.engines import EngineError
-from mpi_match.engines._driver import HeldMemory, call, driver, simulated
+from mpi_match.gpu.driver import HeldMemory, call, driver, simulated
 
 
 class PinnedBuffer:

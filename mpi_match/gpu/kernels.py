@@ -1,5 +1,5 @@
 """The only door to Numba's CUDA: kernels, launches that do not cost Python's time, graphs; and with it the GPU engines'
-way to devices (`_driver`) and memory (`_device_memory`, `_pinned_memory`).
+way to devices (`gpu.driver`) and memory (`device_memory`, `pinned_memory`).
 
 Numba compiles the kernels, and its simulator runs them where there is no GPU.  Everything on the way of an event
 (copies, launches, graphs, waiting) calls the driver through `cuda.bindings`, because Numba's own launch costs 30 µs
@@ -31,14 +31,15 @@ import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.engines import EngineError
-from mpi_match.engines._device_memory import (
+from mpi_match.engines.kernel_cache import cached
+from mpi_match.gpu.device_memory import (
     DeviceArray,
     DeviceBuffer,
     Mark,
     Rows,
     Stream,
 )
-from mpi_match.engines._driver import (
+from mpi_match.gpu.driver import (
     GpuInfo,
     HeldMemory,
     call,
@@ -49,8 +50,7 @@ from mpi_match.engines._driver import (
     visible_gpus,
     words_of,
 )
-from mpi_match.engines._pinned_memory import PinnedBuffer, PinnedPool, PinnedRegions, pinned
-from mpi_match.engines.kernel_cache import cached
+from mpi_match.gpu.pinned_memory import PinnedBuffer, PinnedPool, PinnedRegions, pinned
 
 try:
     from numba import cuda as _numba_cuda

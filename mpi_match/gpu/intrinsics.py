@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.engines._cuda import cuda, device_function, simulated
+from mpi_match.gpu.kernels import cuda, device_function, simulated
 
 if simulated:
     WARP = 1

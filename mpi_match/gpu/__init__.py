@@ -1,0 +1,1 @@
+"""NVIDIA GPUs: the driver, kernels and their launches, device and pinned memory."""

@@ -106,11 +106,11 @@ def _hdf5() -> str:
 
 
 def _cores_and_cache() -> str:
-    from mpi_match.engines import kernel_cache
+    from mpi_match.compute import compile_cache
 
     threads = os.environ.get("NUMBA_NUM_THREADS")
     cores = f"{len(os.sched_getaffinity(0))} cores" + (f", NUMBA_NUM_THREADS={threads}" if threads else "")
-    place = kernel_cache.directory()
+    place = compile_cache.directory()
     if place is None:
         return f"{cores}, every process compiles anew: set NUMBA_CACHE_DIR to a directory that can be written"
     return f"{cores}, compiled code in {place.parent}"

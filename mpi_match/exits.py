@@ -176,7 +176,7 @@ def _set_verbosity(ctx: click.Context, option: click.Parameter, count: int) -> N
         logger.handlers = [handler]
         logger.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(count, 2)])
     watched = not count and sys.stderr.isatty()  # who watches is told what takes so long, if there is something to compile
-    logging.getLogger("mpi_match.engines.kernel_cache").setLevel(logging.INFO if watched else logging.NOTSET)
+    logging.getLogger("mpi_match.compute.compile_cache").setLevel(logging.INFO if watched else logging.NOTSET)
 
 
 def run_as_program(commands: click.Command) -> None:

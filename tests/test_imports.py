@@ -169,7 +169,7 @@ def test_doors() -> None:
 
 
 def test_only_one_module_has_compiled_code_cached() -> None:
-    """Numba's cache does not notice when a function that is called changes, elsewhere; `kernel_cache` sees to that."""
+    """Numba's cache does not notice when a function that is called changes, elsewhere; `compile_cache` sees to that."""
     paths = [path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py")]
     calls = [(path, node) for path in paths for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
     assert {path.name for path, call in calls if "cache" in {each.arg for each in call.keywords}} == {"kernel_cache.py"}

@@ -1,4 +1,4 @@
-"""`engines/kernel_cache.py`: compiled code on disk is found again, and never that of other sources.
+"""`compute/compile_cache.py`: compiled code on disk is found again, and never that of other sources.
 
 A package of a few lines, with the real modules for the digest and the cache in it, is run by fresh processes and changed
 between them.
@@ -18,7 +18,8 @@ from typing import IO
 import pytest
 
 from mpi_match import program
-from mpi_match.engines import kernel_cache, keyed_walk
+from mpi_match.compute import compile_cache
+from mpi_match.engines import keyed_walk
 from mpi_match.engines.ccm_kernel import ccm_kernel
 from mpi_match.gpu import kernels as cuda
 
@@ -37,7 +38,7 @@ def ask():
     return answer()
 """
 CALLEE = """
-from mpi_match.engines.kernel_cache import inlined
+from mpi_match.compute.compile_cache import inlined
 
 @inlined
 def answer():
@@ -63,7 +64,7 @@ class Tiny:
     def __init__(self, root: Path, repository: Path) -> None:
         self.root, self.caches = root / "tree", root / "caches"
         (self.root / "mpi_match" / "engines").mkdir(parents=True)
-        for name in ("program.py", "engines/kernel_cache.py"):
+        for name in ("program.py", "compute/compile_cache.py"):
             shutil.copy(repository / "mpi_match" / name, self.root / "mpi_match" / name)
         self.write("__init__", "")
         self.write("engines/__init__", "")
@@ -233,7 +234,7 @@ def test_processes_that_start_at_once(tiny: Tiny) -> None:
 
 
 def test_engines_on_both_kinds_of_processor_use_it() -> None:
-    place = kernel_cache.directory()
+    place = compile_cache.directory()
     assert place is not None
     assert place.name.startswith(program.digest())
     paths = [keyed_walk.match_blocks.stats.cache_path]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mpi_match.arrays import Array
-from mpi_match.engines.keyed_bound import Bound, line, rows, sheets, unowned
+from mpi_match.compute.array_pointers import Bound, line, rows, sheets, unowned
 
 
 @numba.njit

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from random_tables import random_subscriptions
 
 from mpi_match.arrays import offsets_of
-from mpi_match.engines import keyed_order
+from mpi_match.compute import parallel
+from mpi_match.compute.parallel import find_bounds, running_sum, stable_order
 from mpi_match.engines.keyed_assembly import build_index
 from mpi_match.engines.keyed_filing import feature_weights
 from mpi_match.engines.keyed_index import EMPTY, N_SLOTS, SLOTS, KeyedIndex, hash_of
-from mpi_match.engines.keyed_order import find_bounds, running_sum, stable_order
 from mpi_match.engines.keyed_rows import FilterRows
 from mpi_match.table import Table
 from mpi_match.workloads import SCENARIOS
@@ -34,7 +34,7 @@ def built(table: Table) -> KeyedIndex:
 
 @pytest.fixture
 def seven_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed_order, "LEAST_ROWS", 1)
+    monkeypatch.setattr(parallel, "LEAST_ROWS", 1)
     monkeypatch.setattr(numba, "get_num_threads", lambda: 7)
 
 
@@ -43,11 +43,11 @@ def test_the_number_of_threads_does_not_show(
     name: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     table = TABLES[name]()
-    monkeypatch.setattr(keyed_order, "LEAST_ROWS", 2**32)
+    monkeypatch.setattr(parallel, "LEAST_ROWS", 2**32)
     alone = built(table)
     request.getfixturevalue("seven_stretches")
     together = built(table)
-    assert keyed_order.stretches_of(1000) == 7
+    assert parallel.stretches_of(1000) == 7
     assert np.array_equal(alone.table, together.table)
     assert np.array_equal(alone.words, together.words)
 

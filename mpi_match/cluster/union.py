@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mpi_match.arrays import Array
-from mpi_match.engines.kernel_cache import jit
+from mpi_match.compute.compile_cache import jit
 
 
 def unite(parts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:

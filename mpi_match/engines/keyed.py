@@ -21,9 +21,9 @@ import numpy as np
 from mpi_match.arrays import Array, offsets_of, take_ranges
 from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
+from mpi_match.compute.array_pointers import Bound
 from mpi_match.engines import check_batch, check_changes
 from mpi_match.engines.keyed_assembly import build_index
-from mpi_match.engines.keyed_bound import Bound
 from mpi_match.engines.keyed_cells import n_threes
 from mpi_match.engines.keyed_filing import feature_weights
 from mpi_match.engines.keyed_grid import Grid

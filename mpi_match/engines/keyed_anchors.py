@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpi_match.arrays import Array
-from mpi_match.engines.kernel_cache import jit
+from mpi_match.compute.compile_cache import jit
+from mpi_match.compute.parallel import in_stretches, stretch_of
 from mpi_match.engines.keyed_cells import LOW, N_GROUPS, group_of, name_bit
 from mpi_match.engines.keyed_grid import MAX_STRIPES, occupancy
-from mpi_match.engines.keyed_order import in_stretches, stretch_of
 from mpi_match.engines.keyed_rows import KIND, LO, NAME, FilterRows, feature_of
 
 ENTRIES_PER_STRIPE = 4

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_match.arrays import Array
+from mpi_match.compute.parallel import ROW, find_bounds, take, take_rows
 from mpi_match.engines.keyed_filing import NONE, choose_depth, choose_features
 from mpi_match.engines.keyed_index import (
     BITS,
@@ -33,7 +34,6 @@ from mpi_match.engines.keyed_index import (
 )
 from mpi_match.engines.keyed_keys import expand, make_keys, order_of_lists, rank_features
 from mpi_match.engines.keyed_lists import fill_lists
-from mpi_match.engines.keyed_order import ROW, find_bounds, take, take_rows
 from mpi_match.engines.keyed_rows import FilterRows
 from mpi_match.engines.keyed_trie import Trie
 from mpi_match.table import Table

@@ -28,11 +28,11 @@ import numpy as np
 from mpi_match import chains
 from mpi_match.arrays import Array
 from mpi_match.changes import Change
-from mpi_match.engines.kernel_cache import inlined, jit
+from mpi_match.compute.compile_cache import inlined, jit
+from mpi_match.compute.parallel import stretch_of
 from mpi_match.engines.keyed_cells import LOW, level_of
 from mpi_match.engines.keyed_checks import Added, enter_checks
 from mpi_match.engines.keyed_grid import KEEP, STEP_WORDS
-from mpi_match.engines.keyed_order import stretch_of
 
 MOST_WORDS = 2**31
 """Of the checks: a step has 32 bits for a place, and a reference to an operand list one bit less."""

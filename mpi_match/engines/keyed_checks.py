@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpi_match.arrays import Array
+from mpi_match.compute.compile_cache import jit
 from mpi_match.engines import EngineError
-from mpi_match.engines.kernel_cache import jit
 from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS, fill_lists
 from mpi_match.engines.keyed_rows import FilterRows
 from mpi_match.table import Table

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.engines.kernel_cache import inlined
+from mpi_match.compute.compile_cache import inlined
 from mpi_match.engines.keyed_cells import (
     EVERYWHERE,
     MIDDLE,

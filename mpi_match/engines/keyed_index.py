@@ -46,9 +46,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpi_match.arrays import Array
-from mpi_match.engines.kernel_cache import jit
+from mpi_match.compute.compile_cache import jit
+from mpi_match.compute.parallel import find_bounds, stable_order
 from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS
-from mpi_match.engines.keyed_order import find_bounds, stable_order
 
 EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 """Key of a free hash slot; the list of a node that has none."""

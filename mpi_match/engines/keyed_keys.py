@@ -17,10 +17,10 @@ import math
 import numpy as np
 
 from mpi_match.arrays import Array
+from mpi_match.compute.compile_cache import jit
+from mpi_match.compute.parallel import MAX_ROWS, in_stretches, running_sum, stable_order, stretch_of, take
 from mpi_match.engines import EngineError
-from mpi_match.engines.kernel_cache import jit
 from mpi_match.engines.keyed_filing import NONE
-from mpi_match.engines.keyed_order import MAX_ROWS, in_stretches, running_sum, stable_order, stretch_of, take
 from mpi_match.engines.keyed_rows import FilterRows
 
 LIKELIHOOD_BITS = 16

@@ -28,8 +28,9 @@ import numpy as np
 from mpi_match.arrays import Array, with_room
 from mpi_match.chains import Chains
 from mpi_match.changes import Change, Changes
+from mpi_match.compute.compile_cache import jit
+from mpi_match.compute.parallel import find_bounds, in_stretches
 from mpi_match.engines import EngineError
-from mpi_match.engines.kernel_cache import jit
 from mpi_match.engines.keyed_anchors import Anchors
 from mpi_match.engines.keyed_assembly import without_area
 from mpi_match.engines.keyed_books import (
@@ -51,7 +52,6 @@ from mpi_match.engines.keyed_cells import LOW, N_LEVELS, level_of
 from mpi_match.engines.keyed_checks import Added, checks_of, lengths
 from mpi_match.engines.keyed_grid import KEEP, STEP_WORDS, steps_of
 from mpi_match.engines.keyed_index import KeyedIndex
-from mpi_match.engines.keyed_order import find_bounds, in_stretches
 from mpi_match.engines.keyed_rows import FilterRows
 from mpi_match.table import Table
 

@@ -11,11 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpi_match.arrays import Array
-from mpi_match.engines import EngineError
-from mpi_match.engines.kernel_cache import jit
-from mpi_match.engines.keyed_filing import NONE
-from mpi_match.engines.keyed_index import DENSE, EMPTY, SLOTS_PER_WORD, SPARSE_CHILDREN, bit_of, hash_of
-from mpi_match.engines.keyed_order import (
+from mpi_match.compute.compile_cache import jit
+from mpi_match.compute.parallel import (
     MAX_ROWS,
     ROW,
     find_bounds,
@@ -26,6 +23,9 @@ from mpi_match.engines.keyed_order import (
     take,
     take_rows,
 )
+from mpi_match.engines import EngineError
+from mpi_match.engines.keyed_filing import NONE
+from mpi_match.engines.keyed_index import DENSE, EMPTY, SLOTS_PER_WORD, SPARSE_CHILDREN, bit_of, hash_of
 
 _hash_of, _bit_of = jit(hash_of), jit(bit_of)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.engines.kernel_cache import inlined
+from mpi_match.compute.compile_cache import inlined
 from mpi_match.engines.keyed_index import SHIFT
 from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS
 

@@ -27,7 +27,7 @@ An entry also says where the node's list is.  The walk mostly waits for memory, 
 
 A block of events is matched by one compiled function.  A single block is given to it as it is, several are shared out among
 threads by a parallel loop around it: to begin that takes longer than to match an event.  Arrays that stay from one batch to
-the next come as addresses (`keyed_bound`), so that calling takes less than matching too, and have no owners to count.
+the next come as addresses (`array_pointers`), so that calling takes less than matching too, and have no owners to count.
 
 Finding out that an array has none still takes as long as matching when it is done at every call, so the functions here are
 put into each other before they are compiled (`inline="always"`), and pass whole arrays and positions, however many arguments
@@ -41,8 +41,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from mpi_match.engines.kernel_cache import inlined, jit, parallel_jit
-from mpi_match.engines.keyed_bound import line, rows, sheets, unowned
+from mpi_match.compute.array_pointers import line, rows, sheets, unowned
+from mpi_match.compute.compile_cache import inlined, jit, parallel_jit
 from mpi_match.engines.keyed_filing import NONE
 from mpi_match.engines.keyed_grid_walk import enter_anchors, scan_cell
 from mpi_match.engines.keyed_index import (

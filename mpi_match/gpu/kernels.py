@@ -30,8 +30,8 @@ from unittest import mock
 import numpy as np
 
 from mpi_match.arrays import Array
+from mpi_match.compute.compile_cache import cached
 from mpi_match.engines import EngineError
-from mpi_match.engines.kernel_cache import cached
 from mpi_match.gpu.device_memory import (
     DeviceArray,
     DeviceBuffer,
@@ -141,7 +141,7 @@ class Gpu:
 
 
 class Kernel:
-    """A kernel of one signature, compiled at its first `bind` and kept on disk (`kernel_cache`)."""
+    """A kernel of one signature, compiled at its first `bind` and kept on disk (`compile_cache`)."""
 
     def __init__(self, function: Callable[..., None], signature: str, max_registers: int | None = None) -> None:
         self.function = function

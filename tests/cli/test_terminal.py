@@ -39,11 +39,11 @@ def test_that_an_engine_is_compiled_is_said_on_a_terminal(monkeypatch, stream, t
 
     @click.command(cls=exits.Command)
     def command():
-        logging.getLogger("mpi_match.engines.kernel_cache").info("compiling")
+        logging.getLogger("mpi_match.compute.compile_cache").info("compiling")
         logging.getLogger("mpi_match.engines").info("engine keyed_cuda passed over")
 
     command([], standalone_mode=False)
-    assert sys.stderr.getvalue() == "INFO mpi_match.engines.kernel_cache: compiling\n" * times
+    assert sys.stderr.getvalue() == "INFO mpi_match.compute.compile_cache: compiling\n" * times
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(2e-6, "2 µs"), (0.0123, "12.3 ms"), (65.0, "65.00 s")])

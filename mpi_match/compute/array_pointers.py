@@ -28,7 +28,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from mpi_match.arrays import Array
-from mpi_match.engines.kernel_cache import inlined
+from mpi_match.compute.compile_cache import inlined
 
 MOST_DIMENSIONS = 3
 

@@ -30,7 +30,7 @@ import numba
 import numpy as np
 
 from mpi_match.arrays import Array
-from mpi_match.engines.kernel_cache import jit
+from mpi_match.compute.compile_cache import jit
 
 DIGIT_BITS = 10
 T = TypeVar("T")

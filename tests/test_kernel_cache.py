@@ -20,7 +20,7 @@ import pytest
 from mpi_match import program
 from mpi_match.compute import compile_cache
 from mpi_match.engines import keyed_walk
-from mpi_match.engines.ccm_kernel import ccm_kernel
+from mpi_match.engines.ccm.kernel import ccm_kernel
 from mpi_match.gpu import kernels as cuda
 
 PLAIN, OURS = "numba.njit(cache=True)", "kernel_cache.jit"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mpi_match.engines import clcb_kernel, clcb_shelf, keyed_answers, keyed_grid_kernel, keyed_kernel, keyed_wide_kernel
-from mpi_match.engines.ccm_kernel import ccm_kernel
+from mpi_match.engines.ccm.kernel import ccm_kernel
 from mpi_match.gpu import intrinsics, pinned_mailbox
 from mpi_match.gpu import kernels as cuda
 

@@ -20,7 +20,7 @@ location-aware world nearly all filters are somewhere else:
 ones get tables of their own, joined now and then (`clcb_live`), and an event that comes meanwhile waits: a second or two
 where millions are joined.  It says so when it is opened for a table that changes.
 
-Where we differ from the paper: operators beyond its own come down to CCM's interval test (`ccm_rows`), and names that must
+Where we differ from the paper: operators beyond its own come down to CCM's interval test (`ccm.layout`), and names that must
 be absent are looked at last; rows of a name ascend by filter; counts go down from a filter's size, so that Loc's mark is the
 count; circles are in double precision, rounded at every step like the model's.
 """
@@ -34,7 +34,7 @@ from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
 from mpi_match.engines import check_batch, check_changes, clcb_live
-from mpi_match.engines.ccm_kernel import FILTERS, INTERFACES
+from mpi_match.engines.ccm.kernel import FILTERS, INTERFACES
 from mpi_match.engines.clcb_batch import ManyEvents
 from mpi_match.engines.clcb_event import OneEvent, Runs
 from mpi_match.engines.clcb_live import Books

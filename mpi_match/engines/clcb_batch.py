@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mpi_match.batch import EventBatch
-from mpi_match.engines.ccm_kernel import ANSWER, ATTRIBUTES, CAPACITY, FILTERS, LOCATIONS, OFFSETS
+from mpi_match.engines.ccm.kernel import ANSWER, ATTRIBUTES, CAPACITY, FILTERS, LOCATIONS, OFFSETS
 from mpi_match.engines.clcb_kernel import (
     FOUND,
     HEADER_WORDS,

@@ -26,7 +26,7 @@ copy out do:
 
 The count comes in as 0, whatever the last event left there.  The header is CCM's and three words more.
 
-Rows and their test are CCM's (`ccm_rows`, `ccm_kernel`), but the rows of a name ascend by filter: threads beside each other
+Rows and their test are CCM's (`ccm.layout`, `ccm.kernel`), but the rows of a name ascend by filter: threads beside each other
 then look at counters beside each other.  Arithmetic is in signed 64-bit integers throughout, as there.  Arrays that belong
 together are handed down as tuples: `shelf` is (filters, rows, words), see `clcb_shelf`.
 """
@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.engines.ccm_kernel import (
+from mpi_match.engines.ccm.kernel import (
     ANSWER,
     ATTRIBUTES,
     CAPACITY,
@@ -56,7 +56,7 @@ from mpi_match.engines.ccm_kernel import (
     satisfied,
     word_of,
 )
-from mpi_match.engines.ccm_rows import COUNTER_LOG, HAS_REST, SECTION, SHIFT
+from mpi_match.engines.ccm.layout import COUNTER_LOG, HAS_REST, SECTION, SHIFT
 from mpi_match.gpu.intrinsics import WARP, add, ballot, double_of, lane, multiply
 from mpi_match.gpu.kernels import cuda, device_function, kernel
 from mpi_match.gpu.warp import drainer, put

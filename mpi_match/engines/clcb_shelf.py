@@ -5,7 +5,7 @@ numbers, their places in its arrays:
 
     filters   u32 [2 n]   Bloom filter of each one's names, then each one's id
     areas     f64 [3 n]   x, y and radius, or EVERYWHERE, or NOWHERE where there is no filter any more
-    rows, words           CCM's table (`ccm_rows`), without areas
+    rows, words           CCM's table (`ccm.layout`), without areas
 
 The Bloom filter of a name is one bit, the name's number modulo 32: names are numbered densely, so bits are used evenly, and
 up to 32 names have bits of their own.  What must be absent has none; an atom is a name (`vocabulary`).
@@ -30,8 +30,8 @@ import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.engines import EngineError
-from mpi_match.engines.ccm_kernel import MAX_ATTRIBUTES
-from mpi_match.engines.ccm_rows import ccm_rows
+from mpi_match.engines.ccm.kernel import MAX_ATTRIBUTES
+from mpi_match.engines.ccm.layout import ccm_rows
 from mpi_match.engines.clcb_kernel import AHEAD, BLOCK, BLOOM_BITS, cont_kernel, loc_kernel
 from mpi_match.gpu.intrinsics import WARP
 from mpi_match.gpu.kernels import DeviceArray, Gpu, Kernel, Launch, PinnedBuffer, Rows, Stream, cuda, kernel

@@ -67,10 +67,6 @@ def _shared_memory_is_shared():
 @pytest.fixture(scope="session", autouse=True)
 def _tiny_shapes():
     from mpi_match.engines import (
-        ccm,
-        ccm_batch,
-        ccm_event,
-        ccm_kernel,
         clcb,
         clcb_batch,
         clcb_event,
@@ -86,6 +82,10 @@ def _tiny_shapes():
         keyed_grid_kernel,
         keyed_wide_kernel,
     )
+    from mpi_match.engines.ccm import batch as ccm_batch
+    from mpi_match.engines.ccm import engine as ccm
+    from mpi_match.engines.ccm import kernel as ccm_kernel
+    from mpi_match.engines.ccm import single as ccm_event
 
     patch = pytest.MonkeyPatch()
     patch.setattr(ccm_kernel, "BLOCK", 3)

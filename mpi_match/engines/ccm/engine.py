@@ -16,16 +16,16 @@ event uses one copy, its kernel resets the other for the next event.  So a whole
 copy out.
 
 **One event at a time**, the published way (`--batch 1`): the three steps are captured as a CUDA graph, once for each of
-the two copies, and repeated with one driver call per event (`ccm_event`).
+the two copies, and repeated with one driver call per event (`ccm.single`).
 
 **Batches**, ours: the grid has a third axis, z, the event, and each event in flight has counters of its own.  How many
 are in flight is what fits in the GPU's cache; the kernel runs once for each such group, and resets the counters that the
-previous group used (`ccm_batch`).
+previous group used (`ccm.batch`).
 
 The answer is a bit mask per event where there are few interfaces, otherwise a list of (event, id) pairs: the kernel
 counts all that it finds and writes those for which there is room, and a list that was too short is made longer and filled
 again.  Where we differ from the paper: rows are also grouped by type, operators beyond its `= != < > prefix contains`
-come down to the same interval test, counters count down from the filter's size, packed (see `ccm_rows`).
+come down to the same interval test, counters count down from the filter's size, packed (see `ccm.layout`).
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ import time
 from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
 from mpi_match.engines import check_batch, refuse_changes
-from mpi_match.engines.ccm_batch import ManyEvents
-from mpi_match.engines.ccm_event import OneEvent
-from mpi_match.engines.ccm_kernel import FILTERS, INTERFACES, MASK, OnDevice
-from mpi_match.engines.ccm_rows import ccm_rows
+from mpi_match.engines.ccm.batch import ManyEvents
+from mpi_match.engines.ccm.kernel import FILTERS, INTERFACES, MASK, OnDevice
+from mpi_match.engines.ccm.layout import ccm_rows
+from mpi_match.engines.ccm.single import OneEvent
 from mpi_match.gpu.kernels import open_gpu
 from mpi_match.matches import Matches
 from mpi_match.table import Table

@@ -1,6 +1,6 @@
 """The kernel of CCM, and the words that tell it what to do.
 
-A launch has six arrays and a number.  What the table holds is in `rows` and `words` (see `ccm_rows`); what is to be done
+A launch has six arrays and a number.  What the table holds is in `rows` and `words` (see `ccm.layout`); what is to be done
 is in `events`, one array so that one copy brings it:
 
     header      what kind of answer, where the other parts start, room in a list of answers
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from mpi_match.engines import EngineError
-from mpi_match.engines.ccm_rows import (
+from mpi_match.engines.ccm.layout import (
     ANSWER_WORDS,
     AREAS,
     COUNTER_LOG,
@@ -211,8 +211,8 @@ def ccm_kernel(rows: Any, words: Any, events: Any, counts: Any, answers: Any, fo
         rows          e e e  n n n n  s s  b ...    looks at e e e and n n n n
 
     Parameters:
-        rows     i64  packed rows, then areas            written at building, see `ccm_rows`
-        words    u32  everything else about the table    written at building, see `ccm_rows`
+        rows     i64  packed rows, then areas            written at building, see `ccm.layout`
+        words    u32  everything else about the table    written at building, see `ccm.layout`
         events   i64  header, launches, offsets [n + 1], locations (x, y as bits of doubles) [n, 2], packed attributes;
                       written by the host before each event or batch
         counts   u32  [slots, counter_words] what each filter still misses; by the host once, then by this kernel

@@ -18,8 +18,8 @@ import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
-from mpi_match.engines import ccm_kernel
-from mpi_match.engines.ccm_kernel import (
+from mpi_match.engines.ccm import kernel as ccm_kernel
+from mpi_match.engines.ccm.kernel import (
     ANSWER,
     ATTRIBUTES,
     CAPACITY,
@@ -31,7 +31,7 @@ from mpi_match.engines.ccm_kernel import (
     PLAN_WORDS,
     OnDevice,
 )
-from mpi_match.engines.ccm_kernel import (
+from mpi_match.engines.ccm.kernel import (
     ccm_kernel as kernel,
 )
 from mpi_match.gpu.kernels import Gpu, Graph, Stream, pinned

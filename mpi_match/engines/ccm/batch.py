@@ -17,8 +17,8 @@ import numpy as np
 
 from mpi_match.arrays import Array, offsets_of
 from mpi_match.batch import EventBatch
-from mpi_match.engines import ccm_kernel
-from mpi_match.engines.ccm_kernel import (
+from mpi_match.engines.ccm import kernel as ccm_kernel
+from mpi_match.engines.ccm.kernel import (
     ANSWER,
     ANSWERS_SLOT,
     ATTRIBUTES,
@@ -40,7 +40,7 @@ from mpi_match.engines.ccm_kernel import (
     RESET_FOUND,
     OnDevice,
 )
-from mpi_match.engines.ccm_kernel import (
+from mpi_match.engines.ccm.kernel import (
     ccm_kernel as kernel,
 )
 from mpi_match.gpu.kernels import Gpu, Mark, PinnedBuffer, Stream
@@ -129,7 +129,7 @@ class ManyEvents:
         return {MASK: n_events, INTERFACES: 2 * self._slots}.get(self._answer, 0)
 
     def _pack(self, batch: EventBatch, bounds: Array) -> Array:
-        """The words of `events`: see `ccm_kernel`."""
+        """The words of `events`: see `ccm.kernel`."""
         n_events = batch.n_events
         first = np.arange(0, n_events, self._slots)
         offsets = EVENTS_HEADER + len(first) * PLAN_WORDS

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from mpi_match.engines import clcb_kernel, clcb_shelf, keyed_answers, keyed_grid_kernel, keyed_kernel, keyed_wide_kernel
+from mpi_match.engines import keyed_answers, keyed_grid_kernel, keyed_kernel, keyed_wide_kernel
 from mpi_match.engines.ccm.kernel import ccm_kernel
+from mpi_match.engines.clcb import kernels as clcb_kernel
+from mpi_match.engines.clcb import segment
 from mpi_match.gpu import intrinsics, pinned_mailbox
 from mpi_match.gpu import kernels as cuda
 
-MOVE_KERNELS = (clcb_shelf.stamp_kernel, clcb_shelf.place_kernel)
+MOVE_KERNELS = (segment.stamp_kernel, segment.place_kernel)
 CLCB_KERNELS = (clcb_kernel.loc_kernel, clcb_kernel.cont_kernel, clcb_kernel.zip_kernel, *MOVE_KERNELS)
 
 

@@ -161,7 +161,7 @@ def open_engine(
         return opened
 
     if live and getattr(module.ENGINE, "compiles", False):
-        from mpi_match.engines.rehearsal import rehearse
+        from mpi_match.engines.prewarm import rehearse
 
         rehearse(name, open_, table)  # before the table's own engine, which may leave no room for another
     return open_(table)

@@ -67,11 +67,6 @@ def _shared_memory_is_shared():
 @pytest.fixture(scope="session", autouse=True)
 def _tiny_shapes():
     from mpi_match.engines import (
-        clcb,
-        clcb_batch,
-        clcb_event,
-        clcb_live,
-        clcb_shelf,
         keyed_answers,
         keyed_cuda,
         keyed_cuda_answers,
@@ -86,6 +81,10 @@ def _tiny_shapes():
     from mpi_match.engines.ccm import engine as ccm
     from mpi_match.engines.ccm import kernel as ccm_kernel
     from mpi_match.engines.ccm import single as ccm_event
+    from mpi_match.engines.clcb import batch as clcb_batch
+    from mpi_match.engines.clcb import engine as clcb
+    from mpi_match.engines.clcb import segment, updates
+    from mpi_match.engines.clcb import single as clcb_event
 
     patch = pytest.MonkeyPatch()
     patch.setattr(ccm_kernel, "BLOCK", 3)
@@ -96,12 +95,12 @@ def _tiny_shapes():
     patch.setattr(ccm_batch, "FIRST_PAIRS", 1)
     patch.setattr(ccm_event, "FIRST_IDS", 1)
     patch.setattr(clcb, "LEAST_ATTRIBUTES", 1)
-    patch.setattr(clcb_shelf, "BLOCK", 2)
-    patch.setattr(clcb_shelf, "BLOCKS_PER_MULTIPROCESSOR", 1)
-    patch.setattr(clcb_shelf, "FEW_MOVES", 2)
-    patch.setattr(clcb_shelf, "MOVES_UNDER_WAY", 3)
-    patch.setattr(clcb_live, "SMALL", 2)
-    patch.setattr(clcb_live, "GROWTH", 2)
+    patch.setattr(segment, "BLOCK", 2)
+    patch.setattr(segment, "BLOCKS_PER_MULTIPROCESSOR", 1)
+    patch.setattr(segment, "FEW_MOVES", 2)
+    patch.setattr(segment, "MOVES_UNDER_WAY", 3)
+    patch.setattr(updates, "SMALL", 2)
+    patch.setattr(updates, "GROWTH", 2)
     patch.setattr(clcb_batch, "COUNTER_BYTES", 200)
     patch.setattr(clcb_batch, "PASS_EVENTS", 11)
     patch.setattr(clcb_batch, "FIRST_PAIRS", 1)

@@ -15,8 +15,11 @@ from live_machine import run_machine
 from strategies import subscriptions_and_events
 
 from mpi_match.changes import Change, Changes
-from mpi_match.engines import EngineError, clcb, clcb_batch, clcb_shelf, open_engine
-from mpi_match.engines.clcb_live import union
+from mpi_match.engines import EngineError, open_engine
+from mpi_match.engines.clcb import batch as clcb_batch
+from mpi_match.engines.clcb import engine as clcb
+from mpi_match.engines.clcb import segment
+from mpi_match.engines.clcb.updates import union
 from mpi_match.events import Events
 from mpi_match.model import covers, make_event, make_filter
 from mpi_match.table import Table
@@ -99,7 +102,7 @@ def test_counters_are_as_wide_as_the_largest_filter(n_constraints):
 
 def test_more_events_than_a_launch_and_a_pass_take(monkeypatch):
     monkeypatch.setattr(clcb_batch, "COUNTER_BYTES", 1 << 20)
-    monkeypatch.setattr(clcb_shelf, "BLOCKS_PER_MULTIPROCESSOR", 4)
+    monkeypatch.setattr(segment, "BLOCKS_PER_MULTIPROCESSOR", 4)
     filters = [make_filter(str(i % 3), [["a", "=", i % 5]], [i % 4, 0, 1]) for i in range(9)]
     table = Table.from_filters(filters)
     events = [make_event({"a": i % 6}, (i % 7, 0)) for i in range(40)]

@@ -1,6 +1,6 @@
 """A shelf: filters of CLCB on the GPU, with the launches that look at them and the copies that move them.
 
-An engine has one shelf for its table; filters that are added later go to others (`clcb_live`).  Filters of a shelf have
+An engine has one shelf for its table; filters that are added later go to others (`clcb.updates`).  Filters of a shelf have
 numbers, their places in its arrays:
 
     filters   u32 [2 n]   Bloom filter of each one's names, then each one's id
@@ -32,7 +32,7 @@ from mpi_match.arrays import Array
 from mpi_match.engines import EngineError
 from mpi_match.engines.ccm.kernel import MAX_ATTRIBUTES
 from mpi_match.engines.ccm.layout import ccm_rows
-from mpi_match.engines.clcb_kernel import AHEAD, BLOCK, BLOOM_BITS, cont_kernel, loc_kernel
+from mpi_match.engines.clcb.kernels import AHEAD, BLOCK, BLOOM_BITS, cont_kernel, loc_kernel
 from mpi_match.gpu.intrinsics import WARP
 from mpi_match.gpu.kernels import DeviceArray, Gpu, Kernel, Launch, PinnedBuffer, Rows, Stream, cuda, kernel
 from mpi_match.model import Op

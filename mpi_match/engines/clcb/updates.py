@@ -31,7 +31,7 @@ import numpy as np
 from mpi_match.arrays import Array, offsets_of, owners, take_ranges
 from mpi_match.changes import Change, Changes, runs
 from mpi_match.constraints import CODE, FILTER_ID, Constraints
-from mpi_match.engines.clcb_shelf import EVERYWHERE, NOWHERE, Shelf
+from mpi_match.engines.clcb.segment import EVERYWHERE, NOWHERE, Shelf
 from mpi_match.model import LISTS
 from mpi_match.table import Table
 

@@ -14,10 +14,10 @@ location-aware world nearly all filters are somewhere else:
     ids                  1       5
 
 **One event at a time**, the published way (`--batch 1`): one stream, one wait, and counters reset once in four events
-(`clcb_event`).  **Batches**, ours: many events in flight (`clcb_batch`).
+(`clcb.single`).  **Batches**, ours: many events in flight (`clcb.batch`).
 
 **Changes**: an area moves with one small copy, in constant time, as in the paper.  Filters are removed the same way; added
-ones get tables of their own, joined now and then (`clcb_live`), and an event that comes meanwhile waits: a second or two
+ones get tables of their own, joined now and then (`clcb.updates`), and an event that comes meanwhile waits: a second or two
 where millions are joined.  It says so when it is opened for a table that changes.
 
 Where we differ from the paper: operators beyond its own come down to CCM's interval test (`ccm.layout`), and names that must
@@ -33,12 +33,13 @@ import time
 from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
-from mpi_match.engines import check_batch, check_changes, clcb_live
+from mpi_match.engines import check_batch, check_changes
 from mpi_match.engines.ccm.kernel import FILTERS, INTERFACES
-from mpi_match.engines.clcb_batch import ManyEvents
-from mpi_match.engines.clcb_event import OneEvent, Runs
-from mpi_match.engines.clcb_live import Books
-from mpi_match.engines.clcb_shelf import Shelf
+from mpi_match.engines.clcb import updates
+from mpi_match.engines.clcb.batch import ManyEvents
+from mpi_match.engines.clcb.segment import Shelf
+from mpi_match.engines.clcb.single import OneEvent, Runs
+from mpi_match.engines.clcb.updates import Books
 from mpi_match.gpu.kernels import open_gpu
 from mpi_match.matches import Matches
 from mpi_match.table import Table
@@ -62,7 +63,7 @@ class Clcb:
         self._gpu = open_gpu(device)
         self.device, self.gpu = self._gpu.info.name, self._gpu.info.uuid
         self._table, self._live = table, live
-        if live and table.n_filters > clcb_live.SMALL:
+        if live and table.n_filters > updates.SMALL:
             log.warning(
                 "clcb makes tables of the filters that are added, and matching waits: for a second or two when millions are "
                 "joined; keyed_cuda takes them in without"

@@ -18,7 +18,7 @@ import numpy as np
 
 from mpi_match.batch import EventBatch
 from mpi_match.engines.ccm.kernel import ANSWER, ATTRIBUTES, CAPACITY, FILTERS, LOCATIONS, OFFSETS
-from mpi_match.engines.clcb_kernel import (
+from mpi_match.engines.clcb.kernels import (
     FOUND,
     HEADER_WORDS,
     MOST_AT_ONCE,
@@ -27,7 +27,7 @@ from mpi_match.engines.clcb_kernel import (
     counter_words,
     zip_kernel,
 )
-from mpi_match.engines.clcb_shelf import Shelf, spread
+from mpi_match.engines.clcb.segment import Shelf, spread
 from mpi_match.gpu.kernels import Gpu, Mark, PinnedBuffer, Stream
 from mpi_match.matches import Matches, id_dtype
 

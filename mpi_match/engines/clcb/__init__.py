@@ -1,0 +1,1 @@
+"""CLCB: location first, then CCM's rows (Cugola & Margara, Middleware 2012)."""

@@ -16,9 +16,10 @@ from random_tables import SHAPES, random_subscriptions
 
 from mpi_match import arrays
 from mpi_match.changes import Change, Changes
-from mpi_match.engines import EngineError, keyed_grid, keyed_growth, keyed_live, open_engine
-from mpi_match.engines.keyed import Keyed, consolidated
-from mpi_match.engines.keyed_cells import (
+from mpi_match.engines import EngineError, open_engine
+from mpi_match.engines.keyed.cpu import Keyed, consolidated
+from mpi_match.engines.keyed.grid import hash_grid, live_filters, resize
+from mpi_match.engines.keyed.grid.geometry import (
     EVERYWHERE,
     LOW,
     N_GROUPS,
@@ -30,9 +31,9 @@ from mpi_match.engines.keyed_cells import (
     span_of,
     step_of,
 )
-from mpi_match.engines.keyed_grid import BLOCK_WORDS, KEEP, SLOT_WORDS, STEP_WORDS, Grid, steps_of
-from mpi_match.engines.keyed_growth import Growth
-from mpi_match.engines.keyed_index import CODES
+from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, KEEP, SLOT_WORDS, STEP_WORDS, Grid, steps_of
+from mpi_match.engines.keyed.grid.resize import Growth
+from mpi_match.engines.keyed.index.layout import CODES
 from mpi_match.events import Events
 from mpi_match.live_table import LiveTable
 from mpi_match.model import Area, Op, covers, inside, make_event, make_filter
@@ -176,16 +177,16 @@ def test_a_grid_that_is_made_while_steps_go_on_is_the_one_that_they_make(seed: i
 def test_an_engine_that_grows_at_every_filter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its arrays by one, and its grid to twice the blocks again and again, from two blocks up."""
     monkeypatch.setattr(arrays, "ROOM", 1)
-    monkeypatch.setattr(keyed_live, "LEAST_ROOM", 1)
-    monkeypatch.setattr(keyed_grid, "LEAST_BLOCKS_LOG", 1)
+    monkeypatch.setattr(live_filters, "LEAST_ROOM", 1)
+    monkeypatch.setattr(hash_grid, "LEAST_BLOCKS_LOG", 1)
     run_machine("keyed", 10, 20)
 
 
 def test_a_grid_is_made_larger_beside_matching(monkeypatch: pytest.MonkeyPatch) -> None:
     """While it is made, nobody waits for it; when it is done, the next change brings it into use."""
     may_end = threading.Event()
-    enter_all = keyed_growth.enter_all
-    monkeypatch.setattr(keyed_growth, "enter_all", lambda *arrays: (may_end.wait(), enter_all(*arrays)))
+    enter_all = resize.enter_all
+    monkeypatch.setattr(resize, "enter_all", lambda *arrays: (may_end.wait(), enter_all(*arrays)))
     filters = [make_filter(f"i{i % 9}", [["x", ">=", i % 5]], [i % 7, i % 3, 2], str(i)) for i in range(40)]
     may_end.set()
     live = LiveTable(Table.from_filters(filters[:8]), expected=filters)

@@ -12,10 +12,10 @@ from random_tables import random_subscriptions
 from mpi_match.arrays import offsets_of
 from mpi_match.compute import parallel
 from mpi_match.compute.parallel import find_bounds, running_sum, stable_order
-from mpi_match.engines.keyed_assembly import build_index
-from mpi_match.engines.keyed_filing import feature_weights
-from mpi_match.engines.keyed_index import EMPTY, N_SLOTS, SLOTS, KeyedIndex, hash_of
-from mpi_match.engines.keyed_rows import FilterRows
+from mpi_match.engines.keyed.index.build import build_index
+from mpi_match.engines.keyed.index.features import feature_weights
+from mpi_match.engines.keyed.index.filter_rows import FilterRows
+from mpi_match.engines.keyed.index.layout import EMPTY, N_SLOTS, SLOTS, KeyedIndex, hash_of
 from mpi_match.table import Table
 from mpi_match.workloads import SCENARIOS
 

@@ -43,7 +43,7 @@ def test_subscribe_move_unsubscribe_and_match_in_any_order(name: str) -> None:
 
 @every_engine
 def test_filters_of_many_names_come_and_go(name: str) -> None:
-    """Those that are known by several of their names together (`keyed_grid`), in larger numbers than the machine has."""
+    """Those that are known by several of their names together (`hash_grid`), in larger numbers than the machine has."""
     if refuses(name):
         return
     filters, events = random_subscriptions(3, n_filters=900, n_events=60, **SHAPES["areas and three names"])

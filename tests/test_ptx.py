@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from mpi_match.engines import keyed_answers, keyed_grid_kernel, keyed_kernel, keyed_wide_kernel
 from mpi_match.engines.ccm.kernel import ccm_kernel
 from mpi_match.engines.clcb import kernels as clcb_kernel
 from mpi_match.engines.clcb import segment
+from mpi_match.engines.keyed.kernels import compact, trie_thread, trie_warp
+from mpi_match.engines.keyed.kernels import grid as keyed_grid_kernel
 from mpi_match.gpu import intrinsics, pinned_mailbox
 from mpi_match.gpu import kernels as cuda
 
@@ -39,13 +40,13 @@ def test_kernels_of_clcb_compile_and_their_doubles_are_not_fused(kernel: cuda.Ke
     "kernel",
     [
         *(
-            keyed_kernel.match_kernel(width, packed, kind)
+            trie_thread.match_kernel(width, packed, kind)
             for width, packed, kind in ((8, "uint32", 0), (64, "uint64", 1), (8, "uint32", 2))
         ),
-        *(keyed_answers.count_kernel(is_mask) for is_mask in (True, False)),
-        keyed_answers.write_kernel(True, "uint8"),
-        *(keyed_answers.write_kernel(False, ids) for ids in ("uint8", "uint16", "uint32")),
-        keyed_answers.scan_kernel,
+        *(compact.count_kernel(is_mask) for is_mask in (True, False)),
+        compact.write_kernel(True, "uint8"),
+        *(compact.write_kernel(False, ids) for ids in ("uint8", "uint16", "uint32")),
+        compact.scan_kernel,
     ],
     ids=["8 u32 masks", "64 u64 lists", "8 u32 filters", "count masks", "count lists", "write masks"]
     + [f"write lists {ids}" for ids in ("u8", "u16", "u32")]
@@ -78,7 +79,7 @@ def test_kernels_of_the_grid_compile(kernel: cuda.Kernel) -> None:
 @pytest.mark.parametrize(("width", "packed", "kind"), [(64, "uint32", 0), (256, "uint64", 1), (64, "uint32", 2)])
 def test_the_kernel_for_wide_events_compiles(width: int, packed: str, kind: int) -> None:
     for compute_capability in ((8, 0), (9, 0)):
-        assert "atom" in compiled(keyed_wide_kernel.wide_kernel(width, packed, kind), compute_capability)
+        assert "atom" in compiled(trie_warp.wide_kernel(width, packed, kind), compute_capability)
 
 
 @pytest.mark.parametrize(

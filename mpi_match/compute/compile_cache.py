@@ -1,8 +1,8 @@
 """Compiled code on disk, and never that of other sources.
 
 Numba keeps what it compiled, so that only the first process pays for it, and compiles a function again when the file that it
-stands in has changed.  But machine code is made of more than one file: a function of `keyed_walk` has those of
-`keyed_verify` and `keyed_rows` inside.  After an upgrade in place of which only those are new,
+stands in has changed.  But machine code is made of more than one file: a function of `cpu_search` has those of
+`cpu_verify` and `filter_rows` inside.  After an upgrade in place of which only those are new,
 
     keyed_walk.py     as it was      Numba loads its code, which has
     keyed_verify.py   changed        the old checks inside: wrong answers, and nobody is told

@@ -66,17 +66,6 @@ def _shared_memory_is_shared():
 
 @pytest.fixture(scope="session", autouse=True)
 def _tiny_shapes():
-    from mpi_match.engines import (
-        keyed_answers,
-        keyed_cuda,
-        keyed_cuda_answers,
-        keyed_cuda_batches,
-        keyed_cuda_grid,
-        keyed_cuda_lanes,
-        keyed_grid,
-        keyed_grid_kernel,
-        keyed_wide_kernel,
-    )
     from mpi_match.engines.ccm import batch as ccm_batch
     from mpi_match.engines.ccm import engine as ccm
     from mpi_match.engines.ccm import kernel as ccm_kernel
@@ -85,6 +74,11 @@ def _tiny_shapes():
     from mpi_match.engines.clcb import engine as clcb
     from mpi_match.engines.clcb import segment, updates
     from mpi_match.engines.clcb import single as clcb_event
+    from mpi_match.engines.keyed import cuda as keyed_cuda
+    from mpi_match.engines.keyed import cuda_grid, cuda_pipeline, cuda_results, cuda_slot
+    from mpi_match.engines.keyed.grid import hash_grid
+    from mpi_match.engines.keyed.kernels import compact, trie_warp
+    from mpi_match.engines.keyed.kernels import grid as keyed_grid_kernel
 
     patch = pytest.MonkeyPatch()
     patch.setattr(ccm_kernel, "BLOCK", 3)
@@ -105,20 +99,20 @@ def _tiny_shapes():
     patch.setattr(clcb_batch, "PASS_EVENTS", 11)
     patch.setattr(clcb_batch, "FIRST_PAIRS", 1)
     patch.setattr(clcb_event, "FIRST_IDS", 1)
-    for module in (keyed_answers, keyed_cuda_lanes, keyed_cuda_grid, keyed_grid_kernel, keyed_wide_kernel):
+    for module in (compact, cuda_slot, cuda_grid, keyed_grid_kernel, trie_warp):
         patch.setattr(module, "BLOCK", 4)
-    for module in (keyed_answers, keyed_cuda_lanes):
+    for module in (compact, cuda_slot):
         patch.setattr(module, "SCAN_THREADS", 4)
-    patch.setattr(keyed_cuda_grid, "LEAST_SPARE", 1)
-    patch.setattr(keyed_grid, "LEAST_BLOCKS_LOG", 1)
+    patch.setattr(cuda_grid, "LEAST_SPARE", 1)
+    patch.setattr(hash_grid, "LEAST_BLOCKS_LOG", 1)
     patch.setattr(keyed_cuda, "FEW_EVENTS", 1)
-    for module in (keyed_cuda, keyed_cuda_batches):
+    for module in (keyed_cuda, cuda_pipeline):
         patch.setattr(module, "SLICE_EVENTS", 6)
         patch.setattr(module, "FIRST_EVENTS", 6)
-    patch.setattr(keyed_cuda_batches, "ROOM", 1)
-    patch.setattr(keyed_cuda_batches, "LONG_SLICE_BYTES", 16)
-    patch.setattr(keyed_cuda_batches, "LONG_SLICE_EVENTS", 2)
+    patch.setattr(cuda_pipeline, "ROOM", 1)
+    patch.setattr(cuda_pipeline, "LONG_SLICE_BYTES", 16)
+    patch.setattr(cuda_pipeline, "LONG_SLICE_EVENTS", 2)
     patch.setattr(keyed_cuda, "POOL_BYTES", 100)
-    patch.setattr(keyed_cuda_answers, "LEAST_BYTES", 4)
+    patch.setattr(cuda_results, "LEAST_BYTES", 4)
     yield
     patch.undo()

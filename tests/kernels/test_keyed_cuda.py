@@ -10,17 +10,12 @@ from judge import KINDS, answers, expected
 from strategies import subscriptions_and_events
 
 from mpi_match.batch import EventBatch
-from mpi_match.engines import (
-    EngineError,
-    keyed_assembly,
-    keyed_cuda,
-    keyed_cuda_lanes,
-    open_engine,
-    pin,
-    warm_up,
-)
-from mpi_match.engines.keyed import consolidated
-from mpi_match.engines.keyed_index import DENSE, N_FEATURES
+from mpi_match.engines import EngineError, open_engine, pin, warm_up
+from mpi_match.engines.keyed import cuda as keyed_cuda
+from mpi_match.engines.keyed import cuda_slot
+from mpi_match.engines.keyed.cpu import consolidated
+from mpi_match.engines.keyed.index import build
+from mpi_match.engines.keyed.index.layout import DENSE, N_FEATURES
 from mpi_match.events import Events
 from mpi_match.gpu.kernels import PinnedPool
 from mpi_match.model import make_event, make_filter
@@ -103,8 +98,8 @@ def test_events_in_pinned_memory_are_copied_from_there(refused, monkeypatch, cap
         "events are copied once more on their way to the GPU: CUDA_ERROR_NOT_SUPPORTED"
     ] * refused
     copied = []
-    copy = keyed_cuda_lanes.copy
-    monkeypatch.setattr(keyed_cuda_lanes, "copy", lambda to, source: copied.append(source) or copy(to, source))
+    copy = cuda_slot.copy
+    monkeypatch.setattr(cuda_slot, "copy", lambda to, source: copied.append(source) or copy(to, source))
     found = [labels for batch in batches for labels in engine.match(batch).labels(table.labels)]
     assert found == expected(table, events, "mask")
     assert any(np.shares_memory(source, memory) for source in copied) == refused
@@ -144,7 +139,7 @@ def test_warming_up_is_left_to_engines_that_can_and_fails_for_none():
 
 def test_wide_events(answer, monkeypatch):
     """A warp for each event; so many values that most features are sparse, and keys of one to three of them."""
-    monkeypatch.setattr(keyed_assembly, "choose_depth", lambda *_: 3)
+    monkeypatch.setattr(build, "choose_depth", lambda *_: 3)
     rng = np.random.default_rng(7)
     rows = [{f"n{n}": int(rng.integers(8)) for n in rng.choice(40, 25, replace=False)} for _ in range(5)]
     events = [make_event(row) for row in rows]

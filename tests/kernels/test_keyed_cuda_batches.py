@@ -11,8 +11,10 @@ from judge import KINDS, expected, in_words
 from late_streams import LateStreams
 
 from mpi_match.changes import Change, Changes
-from mpi_match.engines import EngineError, keyed_cuda, keyed_cuda_batches, keyed_cuda_lanes, open_engine
-from mpi_match.engines.keyed_cuda_batches import N_LANES, Clock
+from mpi_match.engines import EngineError, open_engine
+from mpi_match.engines.keyed import cuda as keyed_cuda
+from mpi_match.engines.keyed import cuda_pipeline, cuda_slot
+from mpi_match.engines.keyed.cuda_pipeline import N_LANES, Clock
 from mpi_match.events import Events
 from mpi_match.matches import Matches
 from mpi_match.model import make_event, make_filter
@@ -46,7 +48,7 @@ class Spy:
     def __init__(self, monkeypatch, fails=(), error=EngineError):
         self.log, self._fails, self._error = [], fails, error
         self._name_of = {}
-        lane = keyed_cuda_lanes.Lane
+        lane = cuda_slot.Lane
         start, finish = lane.start, lane.finish
 
         def noted_start(lane, part, plan, room):
@@ -123,7 +125,7 @@ def test_a_lane_that_is_free_takes_the_next_slice_of_whichever_batch(monkeypatch
 
 
 def test_the_gpu_begins_with_a_short_slice(monkeypatch):
-    monkeypatch.setattr(keyed_cuda_batches, "FIRST_EVENTS", 2)
+    monkeypatch.setattr(cuda_pipeline, "FIRST_EVENTS", 2)
     table = Table.from_filters(FILTERS)
     engine, spy = open_engine("keyed_cuda", table), Spy(monkeypatch)
     batches = [EVENTS[: 2 + SLICE], EVENTS[:SLICE]]
@@ -191,13 +193,13 @@ def test_the_kernels_time_is_that_of_every_slice_once(monkeypatch):
     """The simulator runs one kernel after the other, so here it is a sum: also of those whose answers did not fit."""
     table = Table.from_filters(FILTERS)
     engine = open_engine("keyed_cuda", table)
-    spans, start = [], keyed_cuda_lanes.Lane.start
+    spans, start = [], cuda_slot.Lane.start
 
     def timed(lane, *what):
         start(lane, *what)
         spans.append(lane.ended.seconds_since(lane.began))
 
-    monkeypatch.setattr(keyed_cuda_lanes.Lane, "start", timed)
+    monkeypatch.setattr(cuda_slot.Lane, "start", timed)
     before = engine.kernel_s
     events = [EVENTS[i % len(EVENTS)] for i in range(3 * SLICE)]
     begun = [engine.begin(encoded(table, events), filters=i % 2 == 1) for i in range(4)]

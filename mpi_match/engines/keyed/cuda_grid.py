@@ -10,10 +10,10 @@ import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.compute.parallel import copy
-from mpi_match.engines.keyed_answers import BLOCK
-from mpi_match.engines.keyed_grid import BLOCK_WORDS, SLOT_WORDS, n_blocks
-from mpi_match.engines.keyed_grid_kernel import enter_kernel, note_kernel, put_kernel, step_kernel
-from mpi_match.engines.keyed_live import Effects, Residents
+from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, SLOT_WORDS, n_blocks
+from mpi_match.engines.keyed.grid.live_filters import Effects, Residents
+from mpi_match.engines.keyed.kernels.compact import BLOCK
+from mpi_match.engines.keyed.kernels.grid import enter_kernel, note_kernel, put_kernel, step_kernel
 from mpi_match.gpu.kernels import DeviceArray, Gpu, PinnedBuffer
 
 MOST_WAITING = 2**20

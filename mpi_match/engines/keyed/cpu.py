@@ -1,4 +1,4 @@
-"""`keyed` on CPU threads: one index of the table, blocks of events for numba's threads to match with it (`keyed_walk`).
+"""`keyed` on CPU threads: one index of the table, blocks of events for numba's threads to match with it (`cpu_search`).
 
 Each block has room for some answers, in one array for all.  What a block found is always *counted*; one that found more than
 fits is matched again with the room it needs:
@@ -23,15 +23,7 @@ from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
 from mpi_match.compute.array_pointers import Bound
 from mpi_match.engines import check_batch, check_changes
-from mpi_match.engines.keyed_assembly import build_index
-from mpi_match.engines.keyed_cells import n_threes
-from mpi_match.engines.keyed_filing import feature_weights
-from mpi_match.engines.keyed_grid import Grid
-from mpi_match.engines.keyed_growth import Growth, ready, roomy
-from mpi_match.engines.keyed_index import KeyedIndex
-from mpi_match.engines.keyed_live import Residents
-from mpi_match.engines.keyed_rows import FilterRows
-from mpi_match.engines.keyed_walk import (
+from mpi_match.engines.keyed.cpu_search import (
     BLOCK_EVENTS,
     BLOCKS,
     BY_NAME,
@@ -52,6 +44,14 @@ from mpi_match.engines.keyed_walk import (
     match_blocks,
     match_one_block,
 )
+from mpi_match.engines.keyed.grid.geometry import n_threes
+from mpi_match.engines.keyed.grid.hash_grid import Grid
+from mpi_match.engines.keyed.grid.live_filters import Residents
+from mpi_match.engines.keyed.grid.resize import Growth, ready, roomy
+from mpi_match.engines.keyed.index.build import build_index
+from mpi_match.engines.keyed.index.features import feature_weights
+from mpi_match.engines.keyed.index.filter_rows import FilterRows
+from mpi_match.engines.keyed.index.layout import KeyedIndex
 from mpi_match.matches import Matches, id_dtype
 from mpi_match.table import Table
 

@@ -1,6 +1,6 @@
 """How `keyed` looks into the grid on a CPU: for each level in use, the blocks of the cell that the event is in.
 
-`keyed_walk` calls these for each event when it has walked the trie; they are put into it before it is compiled, as its own
+`cpu_search` calls these for each event when it has walked the trie; they are put into it before it is compiled, as its own
 functions are.
 """
 
@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from mpi_match.compute.compile_cache import inlined
-from mpi_match.engines.keyed_cells import (
+from mpi_match.engines.keyed.cpu_verify import verify
+from mpi_match.engines.keyed.grid.geometry import (
     EVERYWHERE,
     MIDDLE,
     N_GROUPS,
@@ -25,9 +26,8 @@ from mpi_match.engines.keyed_cells import (
     scale_of,
     step_of,
 )
-from mpi_match.engines.keyed_grid import BLOCK_WORDS, FILTER, PLACE, SLOT_WORDS
-from mpi_match.engines.keyed_index import CODES, N_VIRTUAL, SHIFT
-from mpi_match.engines.keyed_verify import verify
+from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, FILTER, PLACE, SLOT_WORDS
+from mpi_match.engines.keyed.index.layout import CODES, N_VIRTUAL, SHIFT
 
 
 @inlined

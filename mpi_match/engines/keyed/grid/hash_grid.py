@@ -1,6 +1,6 @@
 """The grid of `keyed`: filters with areas, and filters that came after the table, in a hash table that changes in place.
 
-The trie of `keyed_index` is fast because it is packed, so it cannot change; and of areas it knows nothing.  Filters that
+The trie of `index.layout` is fast because it is packed, so it cannot change; and of areas it knows nothing.  Filters that
 have an area, or were added to a live engine, are here instead, each under its **anchor**: the rarest of its features, or
 three of its names together, where fewer events have all of them (or nothing, for a filter that asks for nothing).  The plane
 is cut into square cells, a *level* for every power of two; a circle belongs to the level whose cells are just wider than it,
@@ -29,7 +29,7 @@ the names that the filter asks for, as in CLCB (Cugola & Margara, Middleware 201
 without one of the names, is turned away without a look at the filter.  What remains is verified in full:
 
     slots    x, y, r (f64; r = -1: no area) | place (u32; 0: the filter is gone) | filter id (u32)    32 bytes
-    words    at `place`: interface and checks, as in `keyed_lists`, all of them
+    words    at `place`: interface and checks, as in `postings`, all of them
 
 Three names are a *group*, one of 4,096 by their hash.  Of eight names that are asked for, an event of four has one in two,
 and three given ones once in fourteen times: filters without an equality stand under groups, and are met a seventh as often.
@@ -37,7 +37,7 @@ and three given ones once in fourteen times: filters without an equality stand u
 Nothing relies on the hash table but that every filter stands in the blocks of its keys: an entry found by a wrong key costs
 a look.  A filter's slot stays the same while it lives.
 
-What a number becomes on the way into the table is in `keyed_cells`.
+What a number becomes on the way into the table is in `geometry`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ import numpy as np
 
 from mpi_match.arrays import Array, with_room
 from mpi_match.compute.compile_cache import jit
-from mpi_match.engines.keyed_cells import LOW, entry_of, hash_of_cell, home_of, span_of
+from mpi_match.engines.keyed.grid.geometry import LOW, entry_of, hash_of_cell, home_of, span_of
 
 KEEP = np.uint64(1 << 32)
 """Flag of a step whose slot keeps its key, place and filter: it only moves."""

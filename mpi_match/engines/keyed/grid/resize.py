@@ -17,7 +17,7 @@ import threading
 from collections import deque
 
 from mpi_match.arrays import Array
-from mpi_match.engines.keyed_grid import SLOT_WORDS, Grid, enter_all
+from mpi_match.engines.keyed.grid.hash_grid import SLOT_WORDS, Grid, enter_all
 
 EARLY, FULLEST = 0.9, 1.1
 """The next grid is begun when there are so many times as many filters as this one is for, and waited for when there are so

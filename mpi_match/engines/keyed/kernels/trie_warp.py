@@ -15,7 +15,7 @@ together (`owner`).  Sparse children of the second level are read from FEATURES 
 features, and looked up otherwise.  With 6 million filters of ten constraints and events of 50 attributes (debs2009) a pair
 has 5 of them: a sector of memory instead of 16 probes.
 
-What a node, a list and a key are is told in `keyed_index`; how a list is verified, in `keyed_kernel`.
+What a node, a list and a key are is told in `index.layout`; how a list is verified, in `trie_thread`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.engines.keyed_answers import BLOCK
-from mpi_match.engines.keyed_filing import NONE
-from mpi_match.engines.keyed_index import (
+from mpi_match.engines.keyed.index.features import NONE
+from mpi_match.engines.keyed.index.layout import (
     CODES,
     DENSE,
     EMPTY,
@@ -40,7 +39,8 @@ from mpi_match.engines.keyed_index import (
     ROOT,
     SHIFT,
 )
-from mpi_match.engines.keyed_kernel import (
+from mpi_match.engines.keyed.kernels.compact import BLOCK
+from mpi_match.engines.keyed.kernels.trie_thread import (
     MASKS,
     MAX_REGISTERS,
     dense_children,
@@ -222,7 +222,7 @@ def wide_kernel(width: int, packed: str, kind: int) -> Kernel:
         room: Any,
         n_masked: Any,
     ) -> None:
-        """Match one event per warp; parameters as those of `keyed_kernel`, `found_of` all 0 at the beginning.
+        """Match one event per warp; parameters as those of `trie_thread`, `found_of` all 0 at the beginning.
 
         Launch: one warp per event.  Work: a bit for each pair of the event's sparse features, 32 bytes for each node that
         the event reaches, 4 for each child of the third level, or a bit for each sparse feature, if those are fewer.

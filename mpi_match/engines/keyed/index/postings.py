@@ -4,7 +4,7 @@ A list is one run of words (of the packed type, see `vocabulary`).  Word 0 is it
 
     word 0       interface
     word 1       n_positive | n_negative << 10 | n_sets << 20
-    word 2       0; 1 when the filter has been removed (`keyed_live`)
+    word 2       0; 1 when the filter has been removed (`live_filters`)
     word 3       words from here to the next interface's first filter in this list: where to go on after a match
     then pairs   positive: the event has an attribute in [lo, hi]      = < <= > >= between prefix exists suffix contains
                  negative: it has none there                           absent, and != after a positive check of its type
@@ -24,8 +24,8 @@ from mpi_match.arrays import Array, offsets_of, take_ranges
 from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import in_stretches, running_sum, stretch_of
 from mpi_match.engines import EngineError
-from mpi_match.engines.keyed_filing import NONE
-from mpi_match.engines.keyed_rows import (
+from mpi_match.engines.keyed.index.features import NONE
+from mpi_match.engines.keyed.index.filter_rows import (
     ABSENT,
     HI,
     IN,

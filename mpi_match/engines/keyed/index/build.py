@@ -10,8 +10,10 @@ import numpy as np
 
 from mpi_match.arrays import Array
 from mpi_match.compute.parallel import ROW, find_bounds, take, take_rows
-from mpi_match.engines.keyed_filing import NONE, choose_depth, choose_features
-from mpi_match.engines.keyed_index import (
+from mpi_match.engines.keyed.index.features import NONE, choose_depth, choose_features
+from mpi_match.engines.keyed.index.filter_rows import FilterRows
+from mpi_match.engines.keyed.index.keys import expand, make_keys, order_of_lists, rank_features
+from mpi_match.engines.keyed.index.layout import (
     BITS,
     CODES,
     ENTRIES,
@@ -32,10 +34,8 @@ from mpi_match.engines.keyed_index import (
     SLOTS_PER_WORD,
     KeyedIndex,
 )
-from mpi_match.engines.keyed_keys import expand, make_keys, order_of_lists, rank_features
-from mpi_match.engines.keyed_lists import fill_lists
-from mpi_match.engines.keyed_rows import FilterRows
-from mpi_match.engines.keyed_trie import Trie
+from mpi_match.engines.keyed.index.postings import fill_lists
+from mpi_match.engines.keyed.index.trie import Trie
 from mpi_match.table import Table
 
 

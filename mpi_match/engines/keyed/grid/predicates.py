@@ -1,4 +1,4 @@
-"""What the grid of `keyed` verifies: the checks of one filter after the other, as `keyed_lists` writes them.
+"""What the grid of `keyed` verifies: the checks of one filter after the other, as `postings` writes them.
 
     words    ... | interface, counts, 0, words, checks ... | interface, ...
                    ^ the filter's place
@@ -16,8 +16,8 @@ import numpy as np
 from mpi_match.arrays import Array
 from mpi_match.compute.compile_cache import jit
 from mpi_match.engines import EngineError
-from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS, fill_lists
-from mpi_match.engines.keyed_rows import FilterRows
+from mpi_match.engines.keyed.index.filter_rows import FilterRows
+from mpi_match.engines.keyed.index.postings import COUNT_BITS, HEADER, MAX_CHECKS, fill_lists
 from mpi_match.table import Table
 
 
@@ -83,7 +83,7 @@ def enter_checks(at: Any, words: Array, interface: Any, to: Any, books: Array) -
 
 
 def checks_of(table: Table, rows: FilterRows, filters: Array) -> tuple[Array, Array]:
-    """Place of each filter's checks u32[n], none of which a key implies, and the words (`keyed_lists`)."""
+    """Place of each filter's checks u32[n], none of which a key implies, and the words (`postings`)."""
     no_key = np.empty((len(filters), 0), np.uint32)
     lists, words = fill_lists(
         table, rows, filters, np.full(len(filters), -1), no_key, np.empty(0, np.uint32), np.arange(len(filters) + 1)

@@ -16,7 +16,7 @@ were divided into runs of one kind, NumPy had a dozen calls to make for each, an
 What is free is a chain through itself, so that no list of it has to grow: of slots `filter`, of places of 2^k words the
 first word says which became free before.
 
-Everything has room for whatever may come (`keyed_live` sees to that), so nothing grows on the way.
+Everything has room for whatever may come (`live_filters` sees to that), so nothing grows on the way.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from mpi_match.arrays import Array
 from mpi_match.changes import Change
 from mpi_match.compute.compile_cache import inlined, jit
 from mpi_match.compute.parallel import stretch_of
-from mpi_match.engines.keyed_cells import LOW, level_of
-from mpi_match.engines.keyed_checks import Added, enter_checks
-from mpi_match.engines.keyed_grid import KEEP, STEP_WORDS
+from mpi_match.engines.keyed.grid.geometry import LOW, level_of
+from mpi_match.engines.keyed.grid.hash_grid import KEEP, STEP_WORDS
+from mpi_match.engines.keyed.grid.predicates import Added, enter_checks
 
 MOST_WORDS = 2**31
 """Of the checks: a step has 32 bits for a place, and a reference to an operand list one bit less."""
@@ -68,7 +68,7 @@ class Filters(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """By slot: place of its words, or 0 (u32); key (u64, see `keyed_anchors`); filter (u32); k of its 2^k words (u8)."""
+    """By slot: place of its words, or 0 (u32); key (u64, see `bucket_keys`); filter (u32); k of its 2^k words (u8)."""
 
     place: Array
     key: Array
@@ -88,7 +88,7 @@ class Books(NamedTuple):
     """All that changes are entered into.
 
     came      interface -> filters that came later
-    words     packed  the checks, see `keyed_checks`
+    words     packed  the checks, see `grid.predicates`
     stripes   u8      see `keyed_grid.Grid`
     levels    bool    which are, or were, in use
     counters  i64     see above

@@ -1,6 +1,6 @@
 """The kernel of `keyed` on a GPU: one thread walks the trie with the features of one event.
 
-It does what the CPU does (`keyed_walk`), in a thread's own way:
+It does what the CPU does (`cpu_search`), in a thread's own way:
 
     enter   the event's attributes and sparse features stay in the thread's local memory, which is its share of the cache; a
             check looks for its name among them, which for a few attributes is faster than an array by name
@@ -9,7 +9,7 @@ It does what the CPU does (`keyed_walk`), in a thread's own way:
             device memory; their count is always complete, so a batch whose answers did not fit is matched again
 
 A thread waits for memory most of its time, and what hides that is other threads: so there are many, with few registers each.
-How the answers of all threads come to stand end to end is in `keyed_answers`.
+How the answers of all threads come to stand end to end is in `compact`.
 
 Numba makes doubles of mixed signed and unsigned 64-bit integers, so everything but hashes and masks is `int64` here.  Arrays
 that belong together are handed down as tuples, which on a GPU cost nothing:
@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.engines.keyed_filing import NONE
-from mpi_match.engines.keyed_index import (
+from mpi_match.engines.keyed.index.features import NONE
+from mpi_match.engines.keyed.index.layout import (
     BITS,
     CODES,
     DENSE,
@@ -49,13 +49,13 @@ from mpi_match.engines.keyed_index import (
     bit_of,
     hash_of,
 )
-from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS
+from mpi_match.engines.keyed.index.postings import COUNT_BITS, HEADER, MAX_CHECKS
 from mpi_match.gpu.intrinsics import popcount
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
 
 WIDTHS = (8, 16)
 """Attributes of an event that a thread has room for; the narrowest that holds the widest event of a batch is used.  A warp
-takes wider ones (`keyed_wide_kernel`)."""
+takes wider ones (`trie_warp`)."""
 WIDEST = 4096
 """Where there is no CPU to take a wider event: 50 KB of local memory for each thread that fits the GPU."""
 MAX_REGISTERS = 64
@@ -354,7 +354,7 @@ def match_kernel(width: int, packed: str, kind: int) -> Kernel:
         ids                   u32[n * room], out: sorted answers of event e from e * room, those that fit
         n_masked              number of interfaces when answers are masks (a thread that has them all stops), else 0
 
-        Launch: one thread per event.  Work: 32 bytes for each node of the trie that the event reaches (`keyed_index`).
+        Launch: one thread per event.  Work: 32 bytes for each node of the trie that the event reaches (`index.layout`).
         """
         number = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
         if number >= n_events:

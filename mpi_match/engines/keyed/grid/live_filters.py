@@ -1,7 +1,7 @@
 """Who lives in the grid of `keyed`: the filters with areas; and what becomes of all filters when a table changes.
 
 The filters of the table without an area stand in the trie; all others have a *slot* of the grid.  This module keeps the
-books of both, on the host, for the CPU's grid and a GPU's alike; how changes get into them is in `keyed_books`:
+books of both, on the host, for the CPU's grid and a GPU's alike; how changes get into them is in `apply_changes`:
 
     change              in the books                                    what is left to do: `Effects`
     MOVE                                                                a step: the slot's new circle
@@ -15,7 +15,7 @@ than the most filters there were at a time.  An added filter always goes to the 
 have filed it under several features: a table that has been replaced by and by is matched somewhat slower than when it is
 compiled anew.
 
-The anchors of added filters are chosen as those of the table (`keyed_anchors`): groups only where filters of the table had a
+The anchors of added filters are chosen as those of the table (`bucket_keys`): groups only where filters of the table had a
 use for them, so that no event looks into groups in vain.
 """
 
@@ -31,9 +31,7 @@ from mpi_match.changes import Change, Changes
 from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import find_bounds, in_stretches
 from mpi_match.engines import EngineError
-from mpi_match.engines.keyed_anchors import Anchors
-from mpi_match.engines.keyed_assembly import without_area
-from mpi_match.engines.keyed_books import (
+from mpi_match.engines.keyed.grid.apply_changes import (
     CANNOT_MOVE,
     DONE,
     MOST_WORDS,
@@ -48,11 +46,13 @@ from mpi_match.engines.keyed_books import (
     enter_changes,
     enter_moves,
 )
-from mpi_match.engines.keyed_cells import LOW, N_LEVELS, level_of
-from mpi_match.engines.keyed_checks import Added, checks_of, lengths
-from mpi_match.engines.keyed_grid import KEEP, STEP_WORDS, steps_of
-from mpi_match.engines.keyed_index import KeyedIndex
-from mpi_match.engines.keyed_rows import FilterRows
+from mpi_match.engines.keyed.grid.bucket_keys import Anchors
+from mpi_match.engines.keyed.grid.geometry import LOW, N_LEVELS, level_of
+from mpi_match.engines.keyed.grid.hash_grid import KEEP, STEP_WORDS, steps_of
+from mpi_match.engines.keyed.grid.predicates import Added, checks_of, lengths
+from mpi_match.engines.keyed.index.build import without_area
+from mpi_match.engines.keyed.index.filter_rows import FilterRows
+from mpi_match.engines.keyed.index.layout import KeyedIndex
 from mpi_match.table import Table
 
 LEAST_ROOM = 1024

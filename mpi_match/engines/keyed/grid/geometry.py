@@ -1,7 +1,7 @@
 """From a circle, a point, a name to numbers of the grid: levels, cells, steps within a cell, homes in the table.
 
-`keyed_grid` has the picture.  Each of these functions is written once, in `scalars`, and compiled for the CPU here and for
-GPUs in `keyed_grid_kernel`: both must come to the same number, whatever a compiler fuses.
+`hash_grid` has the picture.  Each of these functions is written once, in `scalars`, and compiled for the CPU here and for
+GPUs in `kernels.grid`: both must come to the same number, whatever a compiler fuses.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from mpi_match.engines.keyed_index import hash_of
+from mpi_match.engines.keyed.index.layout import hash_of
 
 EVERYWHERE = 2047
 """Level of what has no area, or one too large to have cells."""

@@ -1,7 +1,7 @@
 """The trie of an index: nodes numbered, and the ways from a node to its children written down.
 
 All threads do both at once, without locks: each first counts what its stretch has of every kind, and then knows where what
-it makes belongs.  What nodes, slots and bits look like is in `keyed_index`.
+it makes belongs.  What nodes, slots and bits look like is in `index.layout`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from mpi_match.compute.parallel import (
     take_rows,
 )
 from mpi_match.engines import EngineError
-from mpi_match.engines.keyed_filing import NONE
-from mpi_match.engines.keyed_index import DENSE, EMPTY, SLOTS_PER_WORD, SPARSE_CHILDREN, bit_of, hash_of
+from mpi_match.engines.keyed.index.features import NONE
+from mpi_match.engines.keyed.index.layout import DENSE, EMPTY, SLOTS_PER_WORD, SPARSE_CHILDREN, bit_of, hash_of
 
 _hash_of, _bit_of = jit(hash_of), jit(bit_of)
 

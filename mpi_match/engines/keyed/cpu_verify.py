@@ -1,4 +1,4 @@
-"""Does an event satisfy a filter?  The checks of `keyed_lists`, as a CPU makes them: one load and two comparisons each."""
+"""Does an event satisfy a filter?  The checks of `postings`, as a CPU makes them: one load and two comparisons each."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from mpi_match.compute.compile_cache import inlined
-from mpi_match.engines.keyed_index import SHIFT
-from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS
+from mpi_match.engines.keyed.index.layout import SHIFT
+from mpi_match.engines.keyed.index.postings import COUNT_BITS, HEADER, MAX_CHECKS
 
 
 @inlined

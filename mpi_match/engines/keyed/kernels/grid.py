@@ -9,8 +9,8 @@ A change reads and writes its own filter's entries, and no others, so all change
 A word of a block is taken by compare-and-swap, so no two filters get the same one, and which of them gets which does not
 matter.  Nothing is locked and nothing is moved aside.
 
-grid_kernel matches: after `keyed_kernel` has walked the trie, it goes on with what that found, with the keys of the cells
-that the event is in.  `keyed_grid` has the structure.  A warp takes an event, and its lanes first collect candidates, then
+grid_kernel matches: after `trie_thread` has walked the trie, it goes on with what that found, with the keys of the cells
+that the event is in.  `hash_grid` has the structure.  A warp takes an event, and its lanes first collect candidates, then
 judge them: where every thread judges what it finds when it finds it, the other threads of its warp wait.
 """
 
@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.engines.keyed_answers import BLOCK
-from mpi_match.engines.keyed_cells import EVERYWHERE, LOW, MIDDLE, N_GROUPS, scalars
-from mpi_match.engines.keyed_grid import BLOCK_WORDS, FILTER, KEEP, PLACE, SLOT_WORDS, STEP_WORDS
-from mpi_match.engines.keyed_index import CODES, N_VIRTUAL, SHIFT
-from mpi_match.engines.keyed_kernel import INTERFACES, MASKS, MAX_REGISTERS, verify
+from mpi_match.engines.keyed.grid.geometry import EVERYWHERE, LOW, MIDDLE, N_GROUPS, scalars
+from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, FILTER, KEEP, PLACE, SLOT_WORDS, STEP_WORDS
+from mpi_match.engines.keyed.index.layout import CODES, N_VIRTUAL, SHIFT
+from mpi_match.engines.keyed.kernels.compact import BLOCK
+from mpi_match.engines.keyed.kernels.trie_thread import INTERFACES, MASKS, MAX_REGISTERS, verify
 from mpi_match.gpu.intrinsics import WARP, add, ballot, lane, multiply, shuffle, sync_warp
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
 from mpi_match.gpu.warp import append, drainer, owner, put, running_sum, tidy
@@ -243,7 +243,7 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
         blocks, records, circles   the grid's blocks u64, and its slots as u32 and f64;  stripes: its u8
         words                      the checks of its filters
         levels                     i64[n_levels]: levels in use
-        found_of, ids              as in `keyed_kernel`, in (what the trie gave, or 0) and out
+        found_of, ids              as in `trie_thread`, in (what the trie gave, or 0) and out
 
         Launch: one warp per event.  Every lane takes a feature or a group of the event, and one of them nothing, the anchor
         of filters without a feature; then the stripes of all those anchors are dealt out to the lanes.  Slots that may hold

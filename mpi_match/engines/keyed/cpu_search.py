@@ -1,12 +1,12 @@
 """How `keyed` matches on a CPU: walk the trie with an event's features, verify the filters in the lists on the way.
 
-For each event (`keyed_index` has the structure):
+For each event (`index.layout` has the structure):
 
     enter   its attributes go into `by_name`, so that a check is one load and two comparisons; its features become two
             words of bits, for the dense ones, and a short list, for the sparse ones
     walk    depth first over the nodes whose key the event has, with a stack of those that are still to visit
     scan    each node's list: verify what the key does not say
-    cells   look into the grid's blocks for the cells that the event is in (`keyed_grid`)
+    cells   look into the grid's blocks for the cells that the event is in (`hash_grid`)
 
             visit                 scan      then the stack, next one first
             the root                        temp, city, temp=25, city=Milan
@@ -43,9 +43,10 @@ import numpy as np
 
 from mpi_match.compute.array_pointers import line, rows, sheets, unowned
 from mpi_match.compute.compile_cache import inlined, jit, parallel_jit
-from mpi_match.engines.keyed_filing import NONE
-from mpi_match.engines.keyed_grid_walk import enter_anchors, scan_cell
-from mpi_match.engines.keyed_index import (
+from mpi_match.engines.keyed.cpu_grid_search import enter_anchors, scan_cell
+from mpi_match.engines.keyed.cpu_verify import verify
+from mpi_match.engines.keyed.index.features import NONE
+from mpi_match.engines.keyed.index.layout import (
     BITS,
     CODES,
     DENSE,
@@ -66,8 +67,7 @@ from mpi_match.engines.keyed_index import (
     bit_of,
     hash_of,
 )
-from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS
-from mpi_match.engines.keyed_verify import verify
+from mpi_match.engines.keyed.index.postings import COUNT_BITS, HEADER, MAX_CHECKS
 
 BLOCK_EVENTS = 512
 """Events a thread takes at a time."""

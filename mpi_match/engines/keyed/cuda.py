@@ -1,7 +1,7 @@
 """`keyed` on a GPU: the CPU's index in two uploads, one event per thread, and copies that hide behind the matching.
 
-Batches are cut into slices that take turns on the GPU (`keyed_cuda_batches`), so that one is matched while the answers of
-another are fetched (`keyed_cuda_lanes`, `keyed_cuda_answers`): those of one batch, and those of several, if the next one is
+Batches are cut into slices that take turns on the GPU (`cuda_pipeline`), so that one is matched while the answers of
+another are fetched (`cuda_slot`, `cuda_results`): those of one batch, and those of several, if the next one is
 begun before the one before is ended.
 
 Where all filters stand in the trie, the engine keeps its CPU twin on the same index.  The shortest way to a GPU and back
@@ -20,15 +20,15 @@ from mpi_match.arrays import Array
 from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
 from mpi_match.engines import EngineError, Pending, check_batch, check_changes, match_all
-from mpi_match.engines.keyed import Keyed, consolidated
-from mpi_match.engines.keyed_answers import count_kernel, write_kernel
-from mpi_match.engines.keyed_cuda_answers import Answers
-from mpi_match.engines.keyed_cuda_batches import FIRST_EVENTS, N_LANES, SLICE_EVENTS, Batches
-from mpi_match.engines.keyed_cuda_grid import GridOnGpu
-from mpi_match.engines.keyed_cuda_lanes import Lane, Plan
-from mpi_match.engines.keyed_grid_kernel import grid_kernel
-from mpi_match.engines.keyed_kernel import FILTER_IDS, INTERFACES, MASKS, WIDEST, WIDTHS, match_kernel
-from mpi_match.engines.keyed_wide_kernel import WIDE_WIDTHS, wide_kernel
+from mpi_match.engines.keyed.cpu import Keyed, consolidated
+from mpi_match.engines.keyed.cuda_grid import GridOnGpu
+from mpi_match.engines.keyed.cuda_pipeline import FIRST_EVENTS, N_LANES, SLICE_EVENTS, Batches
+from mpi_match.engines.keyed.cuda_results import Answers
+from mpi_match.engines.keyed.cuda_slot import Lane, Plan
+from mpi_match.engines.keyed.kernels.compact import count_kernel, write_kernel
+from mpi_match.engines.keyed.kernels.grid import grid_kernel
+from mpi_match.engines.keyed.kernels.trie_thread import FILTER_IDS, INTERFACES, MASKS, WIDEST, WIDTHS, match_kernel
+from mpi_match.engines.keyed.kernels.trie_warp import WIDE_WIDTHS, wide_kernel
 from mpi_match.gpu.kernels import PinnedPool, open_gpu
 from mpi_match.matches import Matches, id_dtype
 from mpi_match.table import Table

@@ -7,7 +7,7 @@
 
 A filter is filed once, or once for each value of one `in`.  Features in use are numbered from rare to frequent, so that a
 key that ascends begins with its rarest feature.  Rows of one key end up next to each other, which makes the lists, and keys
-that begin alike too, which makes the trie (`keyed_index`).
+that begin alike too, which makes the trie (`index.layout`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from mpi_match.arrays import Array
 from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import MAX_ROWS, in_stretches, running_sum, stable_order, stretch_of, take
 from mpi_match.engines import EngineError
-from mpi_match.engines.keyed_filing import NONE
-from mpi_match.engines.keyed_rows import FilterRows
+from mpi_match.engines.keyed.index.features import NONE
+from mpi_match.engines.keyed.index.filter_rows import FilterRows
 
 LIKELIHOOD_BITS = 16
 """Likelihoods are told apart in so many bits."""

@@ -1,7 +1,7 @@
 """Where filters stand in the grid: under which anchor, and in how many stripes.
 
 A filter has one anchor: its rarest feature or, where fewer events have those, three of its names as one, a group.  Its cells
-and its anchor make its keys in the hash table (`keyed_grid`).  Where many filters of one place share an anchor, their key is
+and its anchor make its keys in the hash table (`hash_grid`).  Where many filters of one place share an anchor, their key is
 spread over stripes, which an event all looks at: as few as keep the chains of blocks short.
 
     the books' key of a filter, u64    its anchor | Bloom filter of its names << 32
@@ -17,9 +17,9 @@ import numpy as np
 from mpi_match.arrays import Array
 from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import in_stretches, stretch_of
-from mpi_match.engines.keyed_cells import LOW, N_GROUPS, group_of, name_bit
-from mpi_match.engines.keyed_grid import MAX_STRIPES, occupancy
-from mpi_match.engines.keyed_rows import KIND, LO, NAME, FilterRows, feature_of
+from mpi_match.engines.keyed.grid.geometry import LOW, N_GROUPS, group_of, name_bit
+from mpi_match.engines.keyed.grid.hash_grid import MAX_STRIPES, occupancy
+from mpi_match.engines.keyed.index.filter_rows import KIND, LO, NAME, FilterRows, feature_of
 
 ENTRIES_PER_STRIPE = 4
 

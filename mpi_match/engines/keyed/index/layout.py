@@ -6,7 +6,7 @@ A *feature* is something an event plainly has or has not:
     name n has the value v     an equality asks for it; an `in` asks for one of several
 
 A filter can match only events that have all its features.  So file it under its few rarest ones, its **key**
-(`keyed_filing`), and for an event look up the combinations of features that it has.  At the defaults of the CCM paper an
+(`index.features`), and for an event look up the combinations of features that it has.  At the defaults of the CCM paper an
 event meets 2.6 filters instead of 40,000 constraints.  The obvious way enumerates all combinations, 64 for four attributes
 and 170,000 for fifty; almost all of them lead nowhere.  The keys are therefore a trie, features ordered from rare to
 frequent:
@@ -33,10 +33,10 @@ right before the dense ones, and each deeper node's last feature in an array, so
 event has features, they can be read instead of looked up.  All ways compare the whole key: what a key says about a filter is
 *known*, and only its other constraints are verified.
 
-The list of a node is one run of memory (`keyed_lists`): a candidate costs one or two cache lines.  Filters without a feature
+The list of a node is one run of memory (`postings`): a candidate costs one or two cache lines.  Filters without a feature
 (empty, or only `absent`) are the list of the root, which every event scans.
 
-Here is what an index looks like; `keyed_assembly` makes one.
+Here is what an index looks like; `index.build` makes one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ import numpy as np
 from mpi_match.arrays import Array
 from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import find_bounds, stable_order
-from mpi_match.engines.keyed_lists import COUNT_BITS, HEADER, MAX_CHECKS
+from mpi_match.engines.keyed.index.postings import COUNT_BITS, HEADER, MAX_CHECKS
 
 EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 """Key of a free hash slot; the list of a node that has none."""

@@ -1,0 +1,1 @@
+"""The index of a fixed table: features, keys, tries, posting lists."""

@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
+from mpi_match.arrays.strings import Strings
 from mpi_match.journal_file import (
     Bytes,
     Identity,
@@ -37,7 +38,6 @@ from mpi_match.journal_file import (
 )
 from mpi_match.matches import KIND_OF_FILE
 from mpi_match.storage import Reader, StorageError, Writer, parts_directory
-from mpi_match.strings import Strings
 
 SUFFIX = ".answers"
 _NAME = re.compile(rf"(\d+)-rank-\d+(?:-\d+)?{re.escape(SUFFIX)}")

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 
 _MAGIC = 0x3148435441422D4D  # "M-BATCH1" in memory, read as one little-endian word
 _HEADER = struct.Struct("<8Q")

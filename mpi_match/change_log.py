@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpi_match.arrays import Array, are_bounds
+from mpi_match.arrays.csr import Array, are_bounds
+from mpi_match.arrays.strings import Strings
 from mpi_match.change_stream import Changeable, ChangeStream, StampedChanges, T
 from mpi_match.changes import Change, Changes
 from mpi_match.constraints import FILTER_ID
@@ -29,7 +30,6 @@ from mpi_match.recoding import join
 from mpi_match.register import Register, Step
 from mpi_match.rows import ChangeRow
 from mpi_match.storage import Reader, StorageError, Writer
-from mpi_match.strings import Strings
 from mpi_match.table import Table
 from mpi_match.table_check import faults
 

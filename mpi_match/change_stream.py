@@ -36,11 +36,11 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
-from mpi_match.arrays import Array, offsets_of, owners
+from mpi_match.arrays.csr import Array, offsets_of, owners
+from mpi_match.arrays.strings import Strings
 from mpi_match.changes import Change, Changes
 from mpi_match.constraints import CODE, FILTER_ID, KIND, Constraints
 from mpi_match.filter_columns import INTERFACE_ID, FilterColumns
-from mpi_match.strings import Strings
 from mpi_match.table import Table
 from mpi_match.vocabulary import Vocabulary
 

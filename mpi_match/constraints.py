@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.arrays import Array, offsets_of, owners, take_ranges
+from mpi_match.arrays.csr import Array, offsets_of, owners, take_ranges
+from mpi_match.arrays.strings import Strings, sort_distinct
 from mpi_match.draft import KIND_SHIFT
 from mpi_match.model import Constraint, Op, Operand, Type
-from mpi_match.strings import Strings, sort_distinct
 from mpi_match.vocabulary import ATOM_OPS, Vocabulary
 
 CODE = np.dtype(np.uint32)

@@ -17,7 +17,7 @@ from functools import cached_property
 
 import numpy as np
 
-from mpi_match.arrays import Array, offsets_of, owners, sums
+from mpi_match.arrays.csr import Array, offsets_of, owners, sums
 from mpi_match.model import Filter, Op, Type
 
 KIND_SHIFT = 4

@@ -16,12 +16,12 @@ from itertools import accumulate
 import numpy as np
 from isal.isal_zlib import crc32
 
-from mpi_match.arrays import Array, are_bounds, offsets_of
+from mpi_match.arrays.csr import Array, are_bounds, offsets_of
+from mpi_match.arrays.strings import Strings
 from mpi_match.batch import EventBatch
 from mpi_match.events import Events
 from mpi_match.model import Event
 from mpi_match.storage import Reader, StorageError, Writer
-from mpi_match.strings import Strings
 from mpi_match.vocabulary import Vocabulary
 
 KIND_OF_FILE = "events"

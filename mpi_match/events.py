@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpi_match.arrays import Array, offsets_of, place_of, take_ranges
+from mpi_match.arrays.csr import Array, offsets_of, place_of, take_ranges
+from mpi_match.arrays.strings import Strings
 from mpi_match.batch import EventBatch
 from mpi_match.model import Event, Type
-from mpi_match.strings import Strings
 from mpi_match.vocabulary import Vocabulary
 
 

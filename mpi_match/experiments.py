@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.batch import EventBatch
 from mpi_match.engines import Engine, match_all, open_engine, pin
 from mpi_match.machine import command, commit, machine, versions

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
+from mpi_match.arrays.strings import Strings
 from mpi_match.constraints import FILTER_ID
-from mpi_match.strings import Strings
 
 INTERFACE_ID = np.dtype(np.uint32)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.change_log import ChangeLog
 from mpi_match.changes import Change
 from mpi_match.event_table import EventTable

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from isal.isal_zlib import crc32
 
-from mpi_match.arrays import Array, smallest_unsigned
+from mpi_match.arrays.csr import Array, smallest_unsigned
 from mpi_match.storage import Place, StorageError
 
 MAGIC = b"mpi-match journal\n"

@@ -25,13 +25,13 @@ from typing import NoReturn
 
 import numpy as np
 
-from mpi_match.arrays import Array, are_bounds, offsets_of, take_ranges
+from mpi_match.arrays.csr import Array, are_bounds, offsets_of, take_ranges
+from mpi_match.arrays.strings import Strings
 from mpi_match.constraints import FILTER_ID, OP_MASK, Constraints
 from mpi_match.filter_columns import FilterColumns
 from mpi_match.model import Op
 from mpi_match.recoding import Recoding
 from mpi_match.storage import Reader, StorageError
-from mpi_match.strings import Strings
 from mpi_match.table import KIND_OF_FILE, Table
 from mpi_match.table_arrays import label_arrays, read_labels, read_vocabulary, vocabulary_arrays
 from mpi_match.table_check import dtype_of, faults

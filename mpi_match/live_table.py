@@ -29,13 +29,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.chunked import PartedList
+from mpi_match.arrays.csr import Array
 from mpi_match.changes import Change, Changes
 from mpi_match.constraints import FILTER_ID
 from mpi_match.draft import Draft
 from mpi_match.filter_columns import INTERFACE_ID
 from mpi_match.model import Area, Constraint, Filter, ModelError, Op, Type
-from mpi_match.parted import PartedList
 from mpi_match.recoding import join
 from mpi_match.register import Register, Step
 from mpi_match.rows import ChangeRow

@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
+from mpi_match.arrays.strings import Strings
 from mpi_match.change_log import ChangeLog
 from mpi_match.change_stream import ChangeStream
 from mpi_match.changes import Changes
@@ -36,7 +37,6 @@ from mpi_match.rows import (
     subscription_filters,
 )
 from mpi_match.storage import check_output
-from mpi_match.strings import Strings
 from mpi_match.table import Table
 
 BLOCK_EVENTS = 2**15

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays import Array, smallest_unsigned
+from mpi_match.arrays.csr import Array, smallest_unsigned
 
 CELLS = 32
 """Cells along each side of the plane."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.draft import KIND_SHIFT, Draft, kind_of
 from mpi_match.events import Events
 from mpi_match.model import LISTS, MAX_EXACT_INTEGER, PRESENCE, ModelError, Op, Type

@@ -30,11 +30,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays import Array, offsets_of, owners
+from mpi_match.arrays.csr import Array, offsets_of, owners
+from mpi_match.arrays.strings import Strings
 from mpi_match.constraints import CODE, Constraints
 from mpi_match.draft import KIND_SHIFT
 from mpi_match.model import LISTS
-from mpi_match.strings import Strings
 from mpi_match.table import Table
 from mpi_match.vocabulary import ATOM_OPS, Vocabulary
 

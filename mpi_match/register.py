@@ -26,11 +26,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays import with_room
-from mpi_match.chains import Chains
+from mpi_match.arrays.chunked import PartedDict, PartedList
+from mpi_match.arrays.csr import with_room
+from mpi_match.arrays.linked_lists import Chains
 from mpi_match.changes import Change
 from mpi_match.model import Area, Filter, ModelError
-from mpi_match.parted import PartedDict, PartedList
 from mpi_match.rows import ChangeRow
 from mpi_match.table import FILTER_ID, Table
 
@@ -70,7 +70,7 @@ class Register:
         self._first = np.searchsorted(filters.interface, np.arange(table.n_interfaces + 1))  # the table's own filters
         self._joined = Chains(table.n_interfaces, table.n_filters)  # interface -> filters that came later
         self._n_filters = n = table.n_filters
-        # as views, as in `chains`
+        # as views, as in `linked_lists`
         self._there = with_room(np.ones(n, np.uint8), n).data
         self._has_area = with_room(np.zeros(n, np.uint8), n).data
         self._interface = with_room(filters.interface.astype(np.uint32), n).data

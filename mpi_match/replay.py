@@ -13,11 +13,11 @@ Nothing here is shared with engines or with `live_table`: changes are read off t
 
 from __future__ import annotations
 
-from mpi_match.arrays import places_in
+from mpi_match.arrays.csr import places_in
+from mpi_match.arrays.strings import Strings
 from mpi_match.change_stream import ChangeStream
 from mpi_match.changes import Change, Changes
 from mpi_match.model import Area, Event, Filter, matches
-from mpi_match.strings import Strings
 from mpi_match.table import Table
 
 

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mpi_match.arrays import Array, ArraySource, offsets_of, places_in, take_ranges
+from mpi_match.arrays.csr import Array, ArraySource, offsets_of, places_in, take_ranges
+from mpi_match.arrays.strings import Strings, sort_distinct
 from mpi_match.constraints import FILTER_ID, Constraints, encode
 from mpi_match.draft import Draft
 from mpi_match.filter_columns import FilterColumns
 from mpi_match.model import Area, Filter, Op, Type
 from mpi_match.storage import Reader, StorageError, Writer
-from mpi_match.strings import Strings, sort_distinct
 from mpi_match.table_arrays import (
     constraint_arrays,
     filter_arrays,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mpi_match.arrays import Array, ArraySource
+from mpi_match.arrays.csr import Array, ArraySource
+from mpi_match.arrays.strings import Strings
 from mpi_match.constraints import Constraints
 from mpi_match.filter_columns import FilterColumns
-from mpi_match.strings import Strings
 from mpi_match.vocabulary import Vocabulary
 
 

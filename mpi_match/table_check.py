@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpi_match.arrays import Array, are_bounds
+from mpi_match.arrays.csr import Array, are_bounds
 from mpi_match.constraints import CODE, FILTER_ID, KIND
 from mpi_match.draft import kind_of
 from mpi_match.model import LISTS, OPS_OF_TYPE

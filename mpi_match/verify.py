@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.change_log import ChangeLog
 from mpi_match.engines import open_engine
 from mpi_match.event_table import EventTable

@@ -36,9 +36,9 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.arrays import Array, offsets_of, owners, smallest_unsigned
+from mpi_match.arrays.csr import Array, offsets_of, owners, smallest_unsigned
+from mpi_match.arrays.strings import Strings
 from mpi_match.model import Op, Type
-from mpi_match.strings import Strings
 
 ATOM_OPS = (Op.SUFFIX, Op.CONTAINS)
 MAX_CLASSES = 2**20

@@ -26,7 +26,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
+from mpi_match.arrays.strings import Strings
 from mpi_match.change_log import ChangeLog
 from mpi_match.changes import Change
 from mpi_match.constraints import encode
@@ -35,7 +36,6 @@ from mpi_match.filter_columns import FilterColumns
 from mpi_match.model import Area, Filter, ModelError
 from mpi_match.register import Register, Step
 from mpi_match.rows import ChangeRow, change_of_row, parse_json
-from mpi_match.strings import Strings
 from mpi_match.table import Table
 from spark_prep import records
 from spark_prep.records import BadRow, ConstraintColumns, areas_of

@@ -22,13 +22,13 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from mpi_match.arrays import Array, offsets_of
+from mpi_match.arrays.csr import Array, offsets_of
+from mpi_match.arrays.strings import Strings
 from mpi_match.event_table import save_events
 from mpi_match.events import Events
 from mpi_match.model import Event, ModelError, Type
 from mpi_match.rows import EventForm, event_of_row, parse_json
 from mpi_match.storage import Reader
-from mpi_match.strings import Strings
 from mpi_match.table import KIND_OF_FILE, load_vocabulary
 from mpi_match.vocabulary import Vocabulary
 from spark_prep.parts import MANIFEST_ARROW, MANIFEST_SCHEMA, PartFiles, Written, partition_id

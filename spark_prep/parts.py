@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.storage import Part, Reader, StorageError, Writer, check_output, parts_directory, write_index
 from spark_prep import SparkPrepError
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from mpi_match.arrays import Array, offsets_of
+from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.draft import KIND_SHIFT, Draft
 from mpi_match.model import Type
 

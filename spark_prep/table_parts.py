@@ -19,9 +19,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from mpi_match.arrays.strings import Strings
 from mpi_match.constraints import FILTER_ID, encode
 from mpi_match.filter_columns import FilterColumns
-from mpi_match.strings import Strings
 from mpi_match.table import Table
 from mpi_match.table_arrays import constraint_arrays, filter_arrays, label_arrays, vocabulary_arrays
 from spark_prep import SparkPrepError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mpi_match.arrays import offsets_of
+from mpi_match.arrays.csr import offsets_of
 from mpi_match.batch import EventBatch
 from mpi_match.cluster.launcher import found_in
 from mpi_match.engines import EngineError

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
+from mpi_match.arrays.strings import Strings
 from mpi_match.events import Events
 from mpi_match.model import Type
-from mpi_match.strings import Strings
 
 KEPT = ["matches.h5.journal", "matches.h5.run.json"]
 """What a run leaves that did not end well, if it had answers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpi_match.chains import Chains
+from mpi_match.arrays.linked_lists import Chains
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9))))

@@ -19,6 +19,7 @@ from small_changes import row, small_table
 from strategies import subscriptions
 
 from mpi_match import local
+from mpi_match.arrays.strings import Strings
 from mpi_match.change_log import ChangeLog
 from mpi_match.change_stream import ChangeStream, StampedChanges
 from mpi_match.changes import Change, Changes
@@ -31,7 +32,6 @@ from mpi_match.matches import Matches, MatchesFile, MatchesWriter
 from mpi_match.model import Filter, ModelError, area, covers, make_event, make_filter
 from mpi_match.rows import ChangeRow, EventForm, change_of_row, event_of_row, subscription_filters
 from mpi_match.storage import Reader, StorageError, Writer
-from mpi_match.strings import Strings
 from mpi_match.table import Table
 from mpi_match.table_check import faults
 from mpi_match.verify import verify

@@ -11,7 +11,7 @@ import pytest
 from test_events import assert_equal, sorted_event
 
 from mpi_match import event_table
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.batch import EventBatch
 from mpi_match.event_table import EventTable, event_counts, save_events
 from mpi_match.events import Events

@@ -9,7 +9,7 @@ import numba
 import numpy as np
 import pytest
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.compute.array_pointers import Bound, line, rows, sheets, unowned
 
 

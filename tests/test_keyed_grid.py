@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from live_machine import run_machine
 from random_tables import SHAPES, random_subscriptions
 
-from mpi_match import arrays
+from mpi_match.arrays import csr
 from mpi_match.changes import Change, Changes
 from mpi_match.engines import EngineError, open_engine
 from mpi_match.engines.keyed.cpu import Keyed, consolidated
@@ -176,7 +176,7 @@ def test_a_grid_that_is_made_while_steps_go_on_is_the_one_that_they_make(seed: i
 
 def test_an_engine_that_grows_at_every_filter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its arrays by one, and its grid to twice the blocks again and again, from two blocks up."""
-    monkeypatch.setattr(arrays, "ROOM", 1)
+    monkeypatch.setattr(csr, "ROOM", 1)
     monkeypatch.setattr(live_filters, "LEAST_ROOM", 1)
     monkeypatch.setattr(hash_grid, "LEAST_BLOCKS_LOG", 1)
     run_machine("keyed", 10, 20)
@@ -186,7 +186,7 @@ def test_a_grid_is_made_larger_beside_matching(monkeypatch: pytest.MonkeyPatch) 
     """While it is made, nobody waits for it; when it is done, the next change brings it into use."""
     may_end = threading.Event()
     enter_all = resize.enter_all
-    monkeypatch.setattr(resize, "enter_all", lambda *arrays: (may_end.wait(), enter_all(*arrays)))
+    monkeypatch.setattr(resize, "enter_all", lambda *arrays: (may_end.wait(), enter_all(*csr)))
     filters = [make_filter(f"i{i % 9}", [["x", ">=", i % 5]], [i % 7, i % 3, 2], str(i)) for i in range(40)]
     may_end.set()
     live = LiveTable(Table.from_filters(filters[:8]), expected=filters)

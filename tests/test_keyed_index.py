@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_tables import random_subscriptions
 
-from mpi_match.arrays import offsets_of
+from mpi_match.arrays.csr import offsets_of
 from mpi_match.compute import parallel
 from mpi_match.compute.parallel import find_bounds, running_sum, stable_order
 from mpi_match.engines.keyed.index.build import build_index

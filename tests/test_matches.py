@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
+from mpi_match.arrays.strings import Strings
 from mpi_match.matches import Matches, MatchesFile, MatchesWriter, id_dtype
 from mpi_match.storage import Reader, StorageError, Writer
-from mpi_match.strings import Strings
 
 LABELS = Strings.of(b"interface-%d" % i for i in range(7))
 LISTS = [[0, 3], [], [6], [1, 2, 3, 4, 5, 6], [], [0]]

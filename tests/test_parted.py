@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpi_match import parted
-from mpi_match.parted import PartedDict, PartedList
+from mpi_match.arrays import chunked
+from mpi_match.arrays.chunked import PartedDict, PartedList
 
 
 @given(
@@ -16,7 +16,7 @@ from mpi_match.parted import PartedDict, PartedList
 )
 def test_a_parted_list_is_a_list_that_grows(n: int, steps: list[tuple[str, int, int | None]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parted, "PART_BITS", 2)
+        patch.setattr(chunked, "PART_BITS", 2)
         items, plain = PartedList[int](n), list[int | None]([None] * n)
         for what, i, item in steps:
             if what == "have":

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpi_match import strings
-from mpi_match.strings import Strings, sort_distinct
+from mpi_match.arrays import strings
+from mpi_match.arrays.strings import Strings, sort_distinct
 
 byte = st.sampled_from(b"\0\1a\xff")
 items = st.lists(st.lists(byte, max_size=18).map(bytes) | st.sampled_from([b"", b"\0" * 8, b"a" * 8, b"a" * 16]), max_size=9)

@@ -12,7 +12,7 @@ import pytest
 from cases import CASES, event_of, filters_of
 
 from mpi_match import vocabulary as vocabulary_module
-from mpi_match.arrays import owners
+from mpi_match.arrays.csr import owners
 from mpi_match.draft import Draft
 from mpi_match.engines import open_engine
 from mpi_match.events import Events

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.cluster.channel import Traffic
 from mpi_match.cluster.consensus import Failure
 from mpi_match.cluster.feed import Buffers

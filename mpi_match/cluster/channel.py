@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from mpi4py import MPI
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.cluster.protocol import INLINE_BYTES, LETTER_BYTES, Answer, Do, Order, Tag, letter_of
 
 PIECE_BYTES = 2**30

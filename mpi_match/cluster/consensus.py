@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from mpi4py import MPI
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.channel import pieces
 from mpi_match.cluster.roll import Roll

@@ -22,7 +22,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.topology import Topology
 

@@ -18,7 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match import change_log, table
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
+from mpi_match.arrays.strings import Strings
 from mpi_match.change_log import ChangeLog
 from mpi_match.change_stream import ChangeStream, StampedChanges
 from mpi_match.cluster import RunOptions, RunSummary
@@ -33,7 +34,6 @@ from mpi_match.journal_file import Identity, Stretch
 from mpi_match.large_table import LargeTable
 from mpi_match.standing import Share, Standing
 from mpi_match.storage import Reader, StorageError
-from mpi_match.strings import Strings
 from mpi_match.table import Table
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.journal_file import (
     Bytes,
     Identity,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.batch import EventBatch
 from mpi_match.cluster.feed import Expected
 

@@ -30,7 +30,8 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from mpi_match.answer_parts import named_by, named_in, parts_beside, remove_parts
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
+from mpi_match.arrays.strings import Strings
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.journal import Journal
 from mpi_match.journal_file import Identity, JournalFile, Part, Placed, Record, Stretch, file_of, journal_of
@@ -45,7 +46,6 @@ from mpi_match.storage import (
     remove_half_written,
     sync_directory,
 )
-from mpi_match.strings import Strings
 
 log = logging.getLogger(__name__)
 

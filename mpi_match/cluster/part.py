@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.batch import EventBatch
 from mpi_match.changes import Change, Changes
 from mpi_match.engines import Engine, Pending, begin

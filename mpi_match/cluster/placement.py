@@ -29,7 +29,7 @@ from types import TracebackType
 
 import numpy as np
 
-from mpi_match.arrays import Array, offsets_of
+from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.cluster import ClusterError, RunOptions
 from mpi_match.cluster.part import Part
 from mpi_match.large_table import LargeTable

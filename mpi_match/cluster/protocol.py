@@ -14,7 +14,7 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 
 LETTER_BYTES = 1024
 """Size of the largest letter: every MPI sends as much at once, without asking the receiver (eager)."""

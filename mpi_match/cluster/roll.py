@@ -34,7 +34,7 @@ from typing import Protocol
 import numpy as np
 from mpi4py import MPI
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.cluster.channel import Traffic
 from mpi_match.cluster.farewell import abort, rank_was_lost
 from mpi_match.cluster.patience import Backoff, Silence

@@ -21,7 +21,7 @@ from functools import partial
 import numpy as np
 from isal.isal_zlib import crc32
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.batch import WIRE_EXTRA_BYTES
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.consensus import Circle

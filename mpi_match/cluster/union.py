@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit
 
 

@@ -28,7 +28,7 @@ import math
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit
 from mpi_match.large_table import LargeTable
 from mpi_match.model import Op

@@ -21,7 +21,7 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.batch import EventBatch
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.channel import Traffic

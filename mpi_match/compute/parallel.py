@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 import numba
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit
 
 DIGIT_BITS = 10

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
 from mpi_match.matches import Matches

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mpi_match.arrays.strings import Strings
 from mpi_match.batch import EventBatch
 from mpi_match.changes import Change, Changes
 from mpi_match.filter_columns import FilterColumns
-from mpi_match.strings import Strings
 from mpi_match.table import Table
 
 if TYPE_CHECKING:

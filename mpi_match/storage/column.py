@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from isal.isal_zlib import crc32
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.storage.seal import bytes_of
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 from isal.isal_zlib import crc32
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.storage.column import CHUNK_BYTES, Column
 from mpi_match.storage.seal import FORMAT_VERSION, MAGIC, Part, StorageError, bytes_of, digest_of, line_of, reason_of
 from mpi_match.storage.whole_file import check_output, temporary_of

@@ -10,7 +10,7 @@ from itertools import islice
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.batch import EventBatch
 from mpi_match.engines import Engine
 from mpi_match.events import Events

@@ -47,7 +47,7 @@ import numba
 import numpy as np
 from bench.rtree_figure import draw, records_in
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.batch import EventBatch
 from mpi_match.changes import Change, Changes
 from mpi_match.engines import EngineError, open_engine

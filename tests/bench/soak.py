@@ -46,7 +46,7 @@ from bench.crowd import Crowd, identified
 from bench.live_judge import JUDGED, judge
 from bench.pauses import Pauses
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.changes import Change, Changes
 from mpi_match.engines import open_engine
 from mpi_match.live_table import LiveTable, Refusal

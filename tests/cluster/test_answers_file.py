@@ -17,12 +17,12 @@ import pytest
 from mpirun import TESTS
 from small_outputs import IDENTITY, N_EVENTS, answers, kept_in, run
 
+from mpi_match.arrays.strings import Strings
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster import journal as journal_module
 from mpi_match.cluster.output import Output
 from mpi_match.journal_file import JournalFile, Kind, journal_of
 from mpi_match.storage import StorageError
-from mpi_match.strings import Strings
 
 
 def test_where_answers_are_in_the_bytes_of_the_format_page(tmp_path: Path, noted: None) -> None:
@@ -157,7 +157,7 @@ from small_outputs import IDENTITY, answers, kept_in
 from mpi_match.storage import column
 from mpi_match.cluster import journal, output
 from mpi_match.cluster.extents import Extents
-from mpi_match.strings import Strings
+from mpi_match.arrays.strings import Strings
 
 column.CHUNK_BYTES, output.LONG_BYTES, journal.SYNC_S = 64, 0, 0.003
 with output.Output(Path(sys.argv[1]), IDENTITY, Strings.of(()), resume=True, journalled=True) as out:

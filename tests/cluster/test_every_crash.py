@@ -25,6 +25,7 @@ from small_outputs import answers
 
 import mpi_match
 from mpi_match.answer_parts import Parts, PartWriter, parts_beside
+from mpi_match.arrays.strings import Strings
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster import journal as journal_module
 from mpi_match.cluster import output as output_module
@@ -37,7 +38,6 @@ from mpi_match.journal_file import Identity, Stretch, is_bare, journal_of
 from mpi_match.matches import MatchesFile
 from mpi_match.run_manifest import read_manifest
 from mpi_match.storage import Column, StorageError, parts_directory
-from mpi_match.strings import Strings
 
 N_EVENTS, N_IDS = 42, 300
 IDENTITY = Identity("filter", N_IDS, N_EVENTS, "a" * 64, "b" * 64, "")

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from mpi_match.answer_parts import Parts, PartWriter, write_index
+from mpi_match.arrays.strings import Strings
 from mpi_match.batch import EventBatch
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.extents import Extents
@@ -24,7 +25,6 @@ from mpi_match.cluster.written_here import WrittenHere
 from mpi_match.journal_file import Identity, JournalFile, Stretch
 from mpi_match.matches import Matches, MatchesFile
 from mpi_match.storage import StorageError, parts_directory
-from mpi_match.strings import Strings
 from mpi_match.table import Table
 
 MIB = 2**20

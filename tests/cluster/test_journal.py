@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_outputs import IDENTITY, N_EVENTS, answers, kept_in
 
+from mpi_match.arrays.strings import Strings
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster import journal as journal_module
 from mpi_match.cluster.extents import Extents
@@ -25,7 +26,6 @@ from mpi_match.cluster.journal import Journal
 from mpi_match.cluster.output import Output
 from mpi_match.journal_file import Identity, JournalFile, Stretch, gaps, head_bytes
 from mpi_match.storage import StorageError
-from mpi_match.strings import Strings
 
 
 def write(path: Path, stretches: list[tuple[int, int]], *, resume: bool = False, identity: Identity = IDENTITY) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from mpi_match.answer_parts import Parts, PartWriter, parts_beside
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
+from mpi_match.arrays.strings import Strings
 from mpi_match.cluster import local_output as local_output_module
 from mpi_match.cluster.local_output import LocalOutput, Places
 from mpi_match.cluster.messages import Written
@@ -19,7 +20,6 @@ from mpi_match.journal_file import Identity, Stretch
 from mpi_match.matches import MatchesFile
 from mpi_match.run_manifest import manifest_of, read_manifest
 from mpi_match.storage import StorageError, parts_directory
-from mpi_match.strings import Strings
 
 N_EVENTS = 60
 IDENTITY = Identity("filter", 300, N_EVENTS, "a" * 64, "b" * 64, "")

@@ -13,12 +13,12 @@ import pytest
 from mpirun import TESTS
 from small_outputs import IDENTITY, answers, run
 
+from mpi_match.arrays.strings import Strings
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.output import Output
 from mpi_match.journal_file import JournalFile, journal_of
 from mpi_match.run_manifest import manifest_of, read_manifest, write_manifest
 from mpi_match.storage import StorageError, temporary_of
-from mpi_match.strings import Strings
 
 
 def test_an_output_that_is_a_directory_is_refused_at_once(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ from pathlib import Path
 from small_outputs import IDENTITY, answers
 from mpi_match.cluster import ClusterError, journal
 from mpi_match.cluster.output import Output
-from mpi_match.strings import Strings
+from mpi_match.arrays.strings import Strings
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 journal.GROUP_BYTES = 0

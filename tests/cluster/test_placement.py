@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from random_tables import SHAPES, random_subscriptions
 
 from mpi_match import large_table
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.batch import EventBatch
 from mpi_match.change_log import ChangeLog
 from mpi_match.changes import Change

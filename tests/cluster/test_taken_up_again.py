@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_outputs import IDENTITY, N_EVENTS, note_where, run
 
+from mpi_match.arrays.strings import Strings
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster import output as output_module
 from mpi_match.cluster.output import Output
@@ -19,7 +20,6 @@ from mpi_match.journal_file import IncompleteError, JournalFile, journal_of
 from mpi_match.matches import MatchesFile
 from mpi_match.run_manifest import manifest_of, read_manifest
 from mpi_match.storage import StorageError
-from mpi_match.strings import Strings
 
 
 @settings(max_examples=25)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_match.arrays import Array, offsets_of
+from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.batch import EventBatch
 from mpi_match.engines.ccm import kernel as ccm_kernel
 from mpi_match.engines.ccm.kernel import (

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpi_match.arrays import Array, offsets_of
+from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.engines import EngineError
 from mpi_match.model import Op, Type
 from mpi_match.table import Table

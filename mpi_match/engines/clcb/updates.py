@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays import Array, offsets_of, owners, take_ranges
+from mpi_match.arrays.csr import Array, offsets_of, owners, take_ranges
 from mpi_match.changes import Change, Changes, runs
 from mpi_match.constraints import CODE, FILTER_ID, Constraints
 from mpi_match.engines.clcb.segment import EVERYWHERE, NOWHERE, Shelf

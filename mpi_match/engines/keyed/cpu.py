@@ -18,7 +18,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from mpi_match.arrays import Array, offsets_of, take_ranges
+from mpi_match.arrays.csr import Array, offsets_of, take_ranges
 from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
 from mpi_match.compute.array_pointers import Bound

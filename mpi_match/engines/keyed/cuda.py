@@ -16,7 +16,7 @@ import logging
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
 from mpi_match.engines import EngineError, Pending, check_batch, check_changes, match_all

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.compute.parallel import copy
 from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, SLOT_WORDS, n_blocks
 from mpi_match.engines.keyed.grid.live_filters import Effects, Residents

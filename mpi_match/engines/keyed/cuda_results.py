@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.compute.parallel import copy
 from mpi_match.gpu.kernels import DeviceArray, PinnedBuffer, PinnedPool, Stream
 from mpi_match.matches import Matches, id_dtype

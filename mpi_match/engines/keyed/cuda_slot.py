@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.batch import EventBatch
 from mpi_match.compute.parallel import copy
 from mpi_match.engines.keyed.cuda_grid import GridOnGpu

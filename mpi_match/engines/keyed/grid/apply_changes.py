@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpi_match import chains
-from mpi_match.arrays import Array
+from mpi_match.arrays import linked_lists
+from mpi_match.arrays.csr import Array
 from mpi_match.changes import Change
 from mpi_match.compute.compile_cache import inlined, jit
 from mpi_match.compute.parallel import stretch_of
@@ -56,7 +56,7 @@ WRONG = {
 
 _NOWHERE = np.full(3, np.nan)
 _MOVE, _ADD, _REMOVE = int(Change.MOVE), int(Change.ADD), int(Change.REMOVE)
-_come, _go = inlined(chains.come), inlined(chains.go)
+_come, _go = inlined(linked_lists.come), inlined(linked_lists.go)
 
 
 class Filters(NamedTuple):
@@ -96,7 +96,7 @@ class Books(NamedTuple):
 
     filters: Filters
     slots: Slots
-    came: chains.Links
+    came: linked_lists.Links
     origin: Origin
     words: Array
     stripes: Array

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import in_stretches, stretch_of
 from mpi_match.engines.keyed.grid.geometry import LOW, N_GROUPS, group_of, name_bit

@@ -46,7 +46,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.arrays import Array, with_room
+from mpi_match.arrays.csr import Array, with_room
 from mpi_match.compute.compile_cache import jit
 from mpi_match.engines.keyed.grid.geometry import LOW, entry_of, hash_of_cell, home_of, span_of
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit
 from mpi_match.engines import EngineError
 from mpi_match.engines.keyed.index.filter_rows import FilterRows

@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.engines.keyed.grid.hash_grid import SLOT_WORDS, Grid, enter_all
 
 EARLY, FULLEST = 0.9, 1.1

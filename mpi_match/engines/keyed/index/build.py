@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.compute.parallel import ROW, find_bounds, take, take_rows
 from mpi_match.engines.keyed.index.features import NONE, choose_depth, choose_features
 from mpi_match.engines.keyed.index.filter_rows import FilterRows

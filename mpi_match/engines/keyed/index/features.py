@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from mpi_match.arrays import Array, owners, sums
+from mpi_match.arrays.csr import Array, owners, sums
 from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import in_stretches, stretch_of
 from mpi_match.engines.keyed.index.filter_rows import (

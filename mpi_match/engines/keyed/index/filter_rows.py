@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.arrays import Array, offsets_of, owners, sums
+from mpi_match.arrays.csr import Array, offsets_of, owners, sums
 from mpi_match.compute.compile_cache import inlined, jit
 from mpi_match.compute.parallel import MAX_ROWS, in_stretches, owner_of, running_sum, stable_order, take_rows
 from mpi_match.engines import EngineError

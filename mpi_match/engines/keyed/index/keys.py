@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import MAX_ROWS, in_stretches, running_sum, stable_order, stretch_of, take
 from mpi_match.engines import EngineError

@@ -45,7 +45,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import find_bounds, stable_order
 from mpi_match.engines.keyed.index.postings import COUNT_BITS, HEADER, MAX_CHECKS

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_match.arrays import Array, offsets_of, take_ranges
+from mpi_match.arrays.csr import Array, offsets_of, take_ranges
 from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import in_stretches, running_sum, stretch_of
 from mpi_match.engines import EngineError

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays import with_room
+from mpi_match.arrays.csr import with_room
 
 
 class Links(NamedTuple):

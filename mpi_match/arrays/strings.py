@@ -15,7 +15,7 @@ from operator import lt
 
 import numpy as np
 
-from mpi_match.arrays import Array, ArraySource, offsets_of, take_ranges
+from mpi_match.arrays.csr import Array, ArraySource, offsets_of, take_ranges
 
 _BLOCK = 2**15
 """Strings compared together: what is computed of them stays in the processor's cache."""

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from mpi_match.arrays import Array
+from mpi_match.arrays.csr import Array
 
 N_PARTS = 1021
 """A prime: keys of one part still differ in the bits by which its dictionary tells them apart."""

@@ -1,0 +1,1 @@
+"""Flat NumPy arrays: lists of lists, byte strings, linked lists, chunked growth."""

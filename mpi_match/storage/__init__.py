@@ -15,14 +15,14 @@ A file may be an **index**: a list of part files (name, rows, digest), written b
 Part k's arrays follow part k-1's; arrays whose name ends in `offsets` are CSR bounds that start at 0 in every part and
 are shifted by the running total when joined.
 
-`seal` is what both sides agree on, `writer` and `reader` are the sides, a `column` is what grows while it is written;
-`whole_file` is how other files are written, too.
+`integrity` is what both sides agree on, `writer` and `reader` are the sides, a `column` is what grows while it is written;
+`atomic_file` is how other files are written, too.
 """
 
+from mpi_match.storage.atomic_file import check_output, remove_half_written, sync_directory, temporary_of, whole_file
 from mpi_match.storage.column import Column, Place
+from mpi_match.storage.integrity import FORMAT_VERSION, MAGIC, Part, StorageError, parts_directory
 from mpi_match.storage.reader import Reader, hdf5_versions, kind_of_file
-from mpi_match.storage.seal import FORMAT_VERSION, MAGIC, Part, StorageError, parts_directory
-from mpi_match.storage.whole_file import check_output, remove_half_written, sync_directory, temporary_of, whole_file
 from mpi_match.storage.writer import Writer, write_index
 
 __all__ = [

@@ -12,7 +12,7 @@ import numpy as np
 from isal.isal_zlib import crc32
 
 from mpi_match.arrays.csr import Array
-from mpi_match.storage.seal import bytes_of
+from mpi_match.storage.integrity import bytes_of
 
 if TYPE_CHECKING:
     from mpi_match.storage.writer import Writer

@@ -16,9 +16,9 @@ import numpy as np
 from isal.isal_zlib import crc32
 
 from mpi_match.arrays.csr import Array
+from mpi_match.storage.atomic_file import check_output, temporary_of
 from mpi_match.storage.column import CHUNK_BYTES, Column
-from mpi_match.storage.seal import FORMAT_VERSION, MAGIC, Part, StorageError, bytes_of, digest_of, line_of, reason_of
-from mpi_match.storage.whole_file import check_output, temporary_of
+from mpi_match.storage.integrity import FORMAT_VERSION, MAGIC, Part, StorageError, bytes_of, digest_of, line_of, reason_of
 
 SYNC_BYTES, MOST_UNSYNCED_BYTES = 2**25, 2**28
 """After how many bytes the disk is asked to take what is written, and how many may wait for it."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mpi_match.storage.seal import StorageError
+from mpi_match.storage.integrity import StorageError
 
 
 def check_output(path: Path, inputs: Iterable[Path] = (), *, streamed: bool = False) -> None:

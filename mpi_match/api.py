@@ -30,13 +30,13 @@ from typing import Any, TypeVar
 
 from mpi_match.batch import EventBatch
 from mpi_match.columns import Frame, columns_of_frame, events_of_columns
-from mpi_match.draft import DraftBuilder
 from mpi_match.engines import open_engine
 from mpi_match.events import Events
 from mpi_match.matches import Matches
 from mpi_match.model import Event, Filter, ModelError
 from mpi_match.rows import EventForm, Reject, event_of_row, read_rows, subscription_filters
-from mpi_match.table import Table
+from mpi_match.table.subscriptions import DraftBuilder
+from mpi_match.table.table import Table
 
 Made = TypeVar("Made")
 PathLike = str | os.PathLike[str]

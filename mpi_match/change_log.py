@@ -22,16 +22,16 @@ from mpi_match.arrays.csr import Array, are_bounds
 from mpi_match.arrays.strings import Strings
 from mpi_match.change_stream import Changeable, ChangeStream, StampedChanges, T
 from mpi_match.changes import Change, Changes
-from mpi_match.constraints import FILTER_ID
-from mpi_match.filter_columns import INTERFACE_ID
 from mpi_match.live_table import Refusal, added_filters, columns_of
 from mpi_match.model import ModelError
-from mpi_match.recoding import join
 from mpi_match.register import Register, Step
 from mpi_match.rows import ChangeRow
 from mpi_match.storage import Reader, StorageError, Writer
-from mpi_match.table import Table
-from mpi_match.table_check import faults
+from mpi_match.table.constraints import FILTER_ID
+from mpi_match.table.filters import INTERFACE_ID
+from mpi_match.table.recode import join
+from mpi_match.table.table import Table
+from mpi_match.table.validate import faults
 
 KIND_OF_FILE = "changes"
 

@@ -39,13 +39,13 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of, owners
 from mpi_match.arrays.strings import Strings
 from mpi_match.changes import Change, Changes
-from mpi_match.constraints import CODE, FILTER_ID, KIND, Constraints
-from mpi_match.filter_columns import INTERFACE_ID, FilterColumns
-from mpi_match.table import Table
-from mpi_match.vocabulary import Vocabulary
+from mpi_match.table.constraints import CODE, FILTER_ID, KIND, Constraints
+from mpi_match.table.filters import INTERFACE_ID, FilterColumns
+from mpi_match.table.table import Table
+from mpi_match.table.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from mpi_match.recoding import Recoding
+    from mpi_match.table.recode import Recoding
 
 _MAGIC = 0x31474E48432D4D4D  # "MM-CHNG1" in memory, read as one little-endian word
 _SECTIONS: tuple[np.dtype[Any], ...] = (

@@ -28,7 +28,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 
 if TYPE_CHECKING:
-    from mpi_match.table import Table
+    from mpi_match.table.table import Table
 
 
 class Change(IntEnum):

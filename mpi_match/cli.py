@@ -258,7 +258,7 @@ def match(
 def inspect(file: Path, rows: int, filter_id: int | None, as_json: bool) -> None:
     """Look into FILE: a constraint table, an event table, a file of matches or changes, or the journal of a run."""
     from mpi_match.glance import filter_row, glance, glance_lines
-    from mpi_match.table import Table
+    from mpi_match.table.table import Table
 
     if filter_id is not None:
         table = Table.load(file)

@@ -22,7 +22,7 @@ from mpi_match.batch import EventBatch
 from mpi_match.events import Events
 from mpi_match.model import Event
 from mpi_match.storage import Reader, StorageError, Writer
-from mpi_match.vocabulary import Vocabulary
+from mpi_match.table.vocabulary import Vocabulary
 
 KIND_OF_FILE = "events"
 BLOCK_EVENTS = 2**16

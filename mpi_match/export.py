@@ -19,7 +19,7 @@ from typing import Any
 from mpi_match.event_table import EventTable
 from mpi_match.matches import MatchesFile
 from mpi_match.storage import StorageError, check_output, whole_file
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 ROWS_OF_GROUP = 2**16
 """Rows of a Parquet row group; only these are in memory as Python objects."""

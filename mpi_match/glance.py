@@ -21,7 +21,7 @@ from mpi_match.journal_file import JournalFile, is_journal, refuse_incomplete
 from mpi_match.matches import MatchesFile
 from mpi_match.model import Event
 from mpi_match.storage import Reader, StorageError, kind_of_file, parts_directory
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 from mpi_match.terminal import table_lines
 
 SHOWN_NAMES = 5

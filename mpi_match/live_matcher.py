@@ -33,7 +33,7 @@ from mpi_match.events import Events
 from mpi_match.live_table import LiveTable, Refusal
 from mpi_match.model import Event, Filter, ModelError
 from mpi_match.rows import ChangeRow, Reject, change_of_row, subscription_filters
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 
 class LiveMatcher:

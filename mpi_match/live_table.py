@@ -11,7 +11,7 @@ now and then.  From these follow all filters there are now (`filters`, what the 
 the table to now, in one go (`since`), however many there were between.
 
 An added filter may ask for what the vocabulary has no operand for.  Then codes mean something else from here on
-(`recoding`), no engine can go on, and `apply` answers None: the engine has to be opened again,
+(`recode`), no engine can go on, and `apply` answers None: the engine has to be opened again,
 
     engine = open_engine("keyed", live.table, live=True)      the same table, the same ids, in a larger vocabulary
     engine.update(live.since())
@@ -32,15 +32,15 @@ import numpy as np
 from mpi_match.arrays.chunked import PartedList
 from mpi_match.arrays.csr import Array
 from mpi_match.changes import Change, Changes
-from mpi_match.constraints import FILTER_ID
-from mpi_match.draft import Draft
-from mpi_match.filter_columns import INTERFACE_ID
 from mpi_match.model import Area, Constraint, Filter, ModelError, Op, Type
-from mpi_match.recoding import join
 from mpi_match.register import Register, Step
 from mpi_match.rows import ChangeRow
-from mpi_match.table import Table
-from mpi_match.vocabulary import Vocabulary
+from mpi_match.table.constraints import FILTER_ID
+from mpi_match.table.filters import INTERFACE_ID
+from mpi_match.table.recode import join
+from mpi_match.table.subscriptions import Draft
+from mpi_match.table.table import Table
+from mpi_match.table.vocabulary import Vocabulary
 
 
 class Refusal(NamedTuple):

@@ -20,7 +20,6 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.change_log import ChangeLog
 from mpi_match.change_stream import ChangeStream
 from mpi_match.changes import Changes
-from mpi_match.draft import DraftBuilder
 from mpi_match.engines import open_engine
 from mpi_match.events import Events
 from mpi_match.live_table import Refusal
@@ -37,7 +36,8 @@ from mpi_match.rows import (
     subscription_filters,
 )
 from mpi_match.storage import check_output
-from mpi_match.table import Table
+from mpi_match.table.subscriptions import DraftBuilder
+from mpi_match.table.table import Table
 
 BLOCK_EVENTS = 2**15
 """Events read, encoded and matched at a time."""

@@ -18,7 +18,7 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.change_stream import ChangeStream
 from mpi_match.changes import Change, Changes
 from mpi_match.model import Area, Event, Filter, matches
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 
 class Replay:

@@ -33,7 +33,7 @@ from mpi_match.matches import MatchesFile
 from mpi_match.model import Event, Filter, matches
 from mpi_match.replay import Replay
 from mpi_match.storage import Reader, StorageError
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 JUDGES = ("auto", "naive", "counting")
 NAIVE_FILTERS = 100_000

@@ -23,8 +23,8 @@ from mpi_match.event_table import KIND_OF_FILE, event_counts, save_events
 from mpi_match.plain_rows import event_rows, subscription_rows
 from mpi_match.rows import EventForm
 from mpi_match.storage import Part, Reader, StorageError, parts_directory, whole_file, write_index
-from mpi_match.table import Table
-from mpi_match.vocabulary import Vocabulary
+from mpi_match.table.table import Table
+from mpi_match.table.vocabulary import Vocabulary
 from mpi_match.workloads import CHUNK_EVENTS, Scenario
 
 FORMATS = ("h5", "jsonl")

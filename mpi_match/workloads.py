@@ -1,6 +1,6 @@
 """The published workloads, as generators: what the field measured itself on, so that our numbers can stand beside theirs.
 
-A `Scenario` is a row of parameters and the paper they come from.  It makes subscriptions (`draft`) and events (`events`)
+A `Scenario` is a row of parameters and the paper they come from.  It makes subscriptions (`subscriptions`) and events (`events`)
 straight as flat columns: a million of either in about half a second, on one core, the same on every machine.
 
     ccm              the default of Margara & Cugola (DEBS 2011), with numbers only: 10 interfaces with 22,500 to 27,500
@@ -72,11 +72,11 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, smallest_unsigned, take_ranges
 from mpi_match.arrays.strings import Strings
-from mpi_match.draft import Draft, kind_of, prefix_bound
 from mpi_match.events import Events
 from mpi_match.model import Op, Type
 from mpi_match.places import Moves, Places, Weighted, radius_of, stepped
 from mpi_match.plain_rows import event_rows, subscription_rows
+from mpi_match.table.subscriptions import Draft, kind_of, prefix_bound
 
 __all__ = ["BLOCK", "CHUNK_EVENTS", "SCENARIOS", "Scenario", "event_rows", "subscription_rows"]
 

@@ -29,8 +29,8 @@ from mpi_match.events import Events
 from mpi_match.model import Event, ModelError, Type
 from mpi_match.rows import EventForm, event_of_row, parse_json
 from mpi_match.storage import Reader
-from mpi_match.table import KIND_OF_FILE, load_vocabulary
-from mpi_match.vocabulary import Vocabulary
+from mpi_match.table.table import KIND_OF_FILE, load_vocabulary
+from mpi_match.table.vocabulary import Vocabulary
 from spark_prep.parts import MANIFEST_ARROW, MANIFEST_SCHEMA, PartFiles, Written, partition_id
 from spark_prep.records import REJECT_ARROW, REJECT_SCHEMA, BadRow
 from spark_prep.sources import PLACE, in_order

@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 from mpi_match.model import ModelError
 from mpi_match.rows import EventForm
 from mpi_match.storage import StorageError, check_output, kind_of_file
-from mpi_match.table import Table, load_vocabulary
+from mpi_match.table.table import Table, load_vocabulary
 from spark_prep import (
     CompileSummary,
     SparkPrepError,

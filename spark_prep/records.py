@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 
 from mpi_match.arrays.csr import Array, offsets_of
-from mpi_match.draft import KIND_SHIFT, Draft
 from mpi_match.model import Type
+from mpi_match.table.subscriptions import KIND_SHIFT, Draft
 
 _CONSTRAINT_SCHEMA = "name: binary, kind: tinyint, numbers: array<double>, strings: array<binary>"
 REJECT_SCHEMA = "reason string, file string, block bigint, position bigint, text string"

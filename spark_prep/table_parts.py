@@ -20,10 +20,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from mpi_match.arrays.strings import Strings
-from mpi_match.constraints import FILTER_ID, encode
-from mpi_match.filter_columns import FilterColumns
-from mpi_match.table import Table
-from mpi_match.table_arrays import constraint_arrays, filter_arrays, label_arrays, vocabulary_arrays
+from mpi_match.table.constraints import FILTER_ID, encode
+from mpi_match.table.filters import FilterColumns
+from mpi_match.table.schema import constraint_arrays, filter_arrays, label_arrays, vocabulary_arrays
+from mpi_match.table.table import Table
 from spark_prep import SparkPrepError
 from spark_prep.parts import PartFiles, Written, partition_id, write_parts
 from spark_prep.records import ConstraintColumns, areas_of

@@ -26,7 +26,7 @@ from mpi_match.live_table import LiveTable, Refusal
 from mpi_match.matches import Matches
 from mpi_match.model import Event, Filter, covers, matches
 from mpi_match.rows import ChangeRow
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 IDS = ("first", "7", "é", "taxi", "")
 LABELS = ("a", "b", "10", "9", "é", "", "new", "newer")

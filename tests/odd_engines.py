@@ -17,7 +17,7 @@ from mpi_match.engines import EngineError
 from mpi_match.engines.counting import Counting
 from mpi_match.engines.reference import Reference
 from mpi_match.matches import Matches, id_dtype
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 
 class Null:

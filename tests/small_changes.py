@@ -6,7 +6,7 @@ import json
 
 from mpi_match.model import make_filter
 from mpi_match.rows import ChangeRow, change_of_row
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 
 def row(text: str, stamped: bool = False) -> ChangeRow:

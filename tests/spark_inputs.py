@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.draft import DraftBuilder
 from mpi_match.event_table import EventTable
 from mpi_match.events import Events
-from mpi_match.table import Table, load_vocabulary
+from mpi_match.table.subscriptions import DraftBuilder
+from mpi_match.table.table import Table, load_vocabulary
 from spark_prep import subscriptions
 
 

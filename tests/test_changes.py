@@ -32,8 +32,8 @@ from mpi_match.matches import Matches, MatchesFile, MatchesWriter
 from mpi_match.model import Filter, ModelError, area, covers, make_event, make_filter
 from mpi_match.rows import ChangeRow, EventForm, change_of_row, event_of_row, subscription_filters
 from mpi_match.storage import Reader, StorageError, Writer
-from mpi_match.table import Table
-from mpi_match.table_check import faults
+from mpi_match.table.table import Table
+from mpi_match.table.validate import faults
 from mpi_match.verify import verify
 
 

@@ -17,7 +17,7 @@ from numba.core.dispatcher import Dispatcher
 from mpi_match import engines
 from mpi_match.events import Events
 from mpi_match.model import make_event, make_filter
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 
 def test_a_function_is_compiled_with_one_set_of_options():

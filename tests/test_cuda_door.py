@@ -20,7 +20,7 @@ from mpi_match.events import Events
 from mpi_match.gpu import device_memory, driver
 from mpi_match.gpu import kernels as cuda
 from mpi_match.model import covers, make_event, make_filter
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 GPUS = [cuda.GpuInfo(i, "a GPU", f"GPU-{i}", (9, 0), 132, 50 << 20, 139 << 30) for i in range(2)]
 TABLE = Table.from_filters([make_filter("a", [["x", "=", 1]])])
@@ -146,7 +146,7 @@ def test_importing_the_package_asks_for_no_gpu() -> None:
     """Neither CUDA's bindings nor Numba's CUDA are loaded by what every process imports."""
     code = (
         "import sys; at_start = set(sys.modules)\n"  # the bindings for CUDA 12 put an empty `cuda` there
-        "import mpi_match.engines, mpi_match.table\n"
+        "import mpi_match.engines, mpi_match.table.table\n"
         "print([m for m in sys.modules if m.startswith(('cuda', 'numba')) and m not in at_start])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

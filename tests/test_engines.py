@@ -24,7 +24,7 @@ from mpi_match.engines import Engine, EngineError, open_engine
 from mpi_match.events import Events
 from mpi_match.matches import Matches
 from mpi_match.model import Event, Filter, covers, make_event, make_filter, matches
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 CPU = ("reference", "counting", "keyed")
 GPU = tuple(name for name in engines.ENGINES if name not in CPU)

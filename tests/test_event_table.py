@@ -17,8 +17,8 @@ from mpi_match.event_table import EventTable, event_counts, save_events
 from mpi_match.events import Events
 from mpi_match.model import Event, make_event, make_filter
 from mpi_match.storage import Part, Reader, StorageError, Writer, parts_directory, write_index
-from mpi_match.table import Table
-from mpi_match.vocabulary import Vocabulary
+from mpi_match.table.table import Table
+from mpi_match.table.vocabulary import Vocabulary
 
 VOCABULARY = Table.from_filters(
     [make_filter("i", [["a", ">", 3], ["b", "=", "x"], ["b", "suffix", "y"], ["flag", "=", True]], [0, 0, 1])]

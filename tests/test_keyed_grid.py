@@ -38,7 +38,7 @@ from mpi_match.events import Events
 from mpi_match.live_table import LiveTable
 from mpi_match.model import Area, Op, covers, inside, make_event, make_filter
 from mpi_match.rows import ChangeRow
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 COORDINATES = (
     st.floats(allow_nan=False, allow_infinity=False) | st.floats(-10, 10) | st.sampled_from((0.0, -0.0, 5e-324, -1.0))

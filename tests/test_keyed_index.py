@@ -16,7 +16,7 @@ from mpi_match.engines.keyed.index.build import build_index
 from mpi_match.engines.keyed.index.features import feature_weights
 from mpi_match.engines.keyed.index.filter_rows import FilterRows
 from mpi_match.engines.keyed.index.layout import EMPTY, N_SLOTS, SLOTS, KeyedIndex, hash_of
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 from mpi_match.workloads import SCENARIOS
 
 TABLES = {

@@ -18,7 +18,7 @@ from mpi_match.events import Events
 from mpi_match.live_table import LiveTable, Refusal
 from mpi_match.model import Area, Filter, covers, make_filter, matches
 from mpi_match.rows import ChangeRow
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 EXAMPLES, STEPS = 12, 20
 
@@ -137,7 +137,7 @@ from mpi_match.events import Events
 from mpi_match.live_table import LiveTable
 from mpi_match.model import Area, make_event, make_filter
 from mpi_match.rows import ChangeRow
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 def compiled():
     return sum(len(each.overloads) for each in gc.get_objects() if isinstance(each, Dispatcher))

@@ -15,7 +15,7 @@ from mpi_match.engines import EngineError
 from mpi_match.live_matcher import LiveMatcher
 from mpi_match.model import Filter, ModelError, covers, make_filter
 from mpi_match.rows import ChangeRow, Reject
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 ROWS = [
     {"interface": "taxi", "constraints": [["seats", ">=", 2]], "area": [0, 0, 5], "id": "t1"},

@@ -18,7 +18,7 @@ from mpi_match.events import Events
 from mpi_match.live_table import LiveTable, Refusal
 from mpi_match.model import Event, Filter, covers, make_filter
 from mpi_match.rows import ChangeRow
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from strategies import events, filters, subscriptions
 from mpi_match.engines import open_engine
 from mpi_match.events import Events
 from mpi_match.model import Event, Filter, covers, make_event, make_filter
-from mpi_match.recoding import join
-from mpi_match.table import Table
-from mpi_match.table_check import faults
+from mpi_match.table.recode import join
+from mpi_match.table.table import Table
+from mpi_match.table.validate import faults
 
 several_filters = st.lists(filters(), max_size=6)
 

@@ -15,7 +15,7 @@ from bench.soak import MIB, Soak, flatness
 
 from mpi_match.changes import Change
 from mpi_match.live_table import Refusal
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 from mpi_match.workloads import SCENARIOS
 
 CROWDED = replace(SCENARIOS["clcb-area-1"], n_filters=600, n_interfaces=60, filter_size=(0, 1))

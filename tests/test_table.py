@@ -18,13 +18,14 @@ from random_tables import SHAPES, random_subscriptions
 from strategies import filters, subscriptions
 from table_cases import content, example_filters
 
-from mpi_match import constraints, draft
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
-from mpi_match.draft import Draft, kind_of
 from mpi_match.model import Filter, Op, Type, make_filter
 from mpi_match.storage import Part, Reader, StorageError, Writer, parts_directory, write_index
-from mpi_match.table import Table, _order_of, load_vocabulary
+from mpi_match.table import constraints
+from mpi_match.table import subscriptions as draft
+from mpi_match.table.subscriptions import Draft, kind_of
+from mpi_match.table.table import Table, _order_of, load_vocabulary
 
 
 def contents(items: Any) -> list[Any]:

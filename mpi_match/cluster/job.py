@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match import change_log, table
+from mpi_match import change_log
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
 from mpi_match.change_log import ChangeLog
@@ -31,10 +31,11 @@ from mpi_match.cluster.output import Output
 from mpi_match.cluster.placement import Division
 from mpi_match.event_table import EventTable
 from mpi_match.journal_file import Identity, Stretch
-from mpi_match.large_table import LargeTable
 from mpi_match.standing import Share, Standing
 from mpi_match.storage import Reader, StorageError
-from mpi_match.table import Table
+from mpi_match.table import table
+from mpi_match.table.range_reader import LargeTable
+from mpi_match.table.table import Table
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from mpi_match.batch import EventBatch
 from mpi_match.changes import Change, Changes
 from mpi_match.engines import Engine, Pending, begin
 from mpi_match.matches import Matches
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 ALIGNMENT = 64
 """Bytes to a multiple of which arrays lie, so that they do not share a cache line."""

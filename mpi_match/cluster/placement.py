@@ -14,7 +14,7 @@ piece is easy: fill the pieces from the left up to a load, and see if there are 
 found by halving.
 
 Where a group is one worker, the table is loaded whole, once, by the master.  Otherwise no process loads it whole: the master
-keeps an outline (`large_table`), and reads a part when it is about to be sent.  So the file is only needed where the master
+keeps an outline (`range_reader`), and reads a part when it is about to be sent.  So the file is only needed where the master
 runs; workers that read their parts themselves would all have to see it.
 
 A worker's limit (`--memory-limit`) is that of the table in its memory, or of its part.  What its engine makes of it comes on
@@ -32,8 +32,8 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.cluster import ClusterError, RunOptions
 from mpi_match.cluster.part import Part
-from mpi_match.large_table import LargeTable
-from mpi_match.table import Table
+from mpi_match.table.range_reader import LargeTable
+from mpi_match.table.table import Table
 
 UNEVEN = 2.0
 """Without another limit, a part takes at most so many times the memory that it would if all were equal."""

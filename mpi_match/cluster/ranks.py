@@ -46,7 +46,7 @@ from mpi_match.cluster.table_copy import receive_part, send_parts
 from mpi_match.cluster.topology import Topology
 from mpi_match.cluster.written_here import offer_parts, open_part
 from mpi_match.engines import Engine, open_engine, pin, warm_up
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 log = logging.getLogger(__name__)
 

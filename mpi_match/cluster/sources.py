@@ -28,7 +28,7 @@ from mpi_match.cluster.table_copy import EventCopy, share_events
 from mpi_match.cluster.topology import Topology
 from mpi_match.event_table import EventTable
 from mpi_match.storage import StorageError
-from mpi_match.vocabulary import Vocabulary
+from mpi_match.table.vocabulary import Vocabulary
 
 
 class Source(Protocol):

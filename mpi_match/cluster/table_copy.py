@@ -31,7 +31,7 @@ from mpi_match.cluster.job import Job
 from mpi_match.cluster.part import Part, laid_out, plan
 from mpi_match.cluster.placement import Division
 from mpi_match.cluster.topology import Topology
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 
 def send_parts(topology: Topology, division: Division) -> None:

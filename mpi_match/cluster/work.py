@@ -30,8 +30,8 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit
-from mpi_match.large_table import LargeTable
 from mpi_match.model import Op
+from mpi_match.table.range_reader import LargeTable
 
 SCANNING = ("ccm", "clcb", "counting", "reference")
 """Engines that look at constraints rather than at filters."""

@@ -30,7 +30,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
 from mpi_match.matches import Matches
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from mpi_match.changes import Changes
 from mpi_match.engines import check_batch, refuse_changes
 from mpi_match.matches import Matches
 from mpi_match.model import Op, Type
-from mpi_match.table import Table
-from mpi_match.vocabulary import ATOM_OPS
+from mpi_match.table.table import Table
+from mpi_match.table.vocabulary import ATOM_OPS
 
 
 class Counting:

@@ -18,8 +18,8 @@ import numpy as np
 from mpi_match.arrays.strings import Strings
 from mpi_match.batch import EventBatch
 from mpi_match.changes import Change, Changes
-from mpi_match.filter_columns import FilterColumns
-from mpi_match.table import Table
+from mpi_match.table.filters import FilterColumns
+from mpi_match.table.table import Table
 
 if TYPE_CHECKING:
     from mpi_match.engines import Engine

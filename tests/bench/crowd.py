@@ -23,7 +23,7 @@ from mpi_match.changes import Change
 from mpi_match.model import Area, Filter
 from mpi_match.places import Places, radius_of
 from mpi_match.rows import ChangeRow
-from mpi_match.table import FILTER_ID, Table
+from mpi_match.table.table import FILTER_ID, Table
 from mpi_match.workloads import Scenario
 
 GUESTS, MOVES, SINGLES = 0.1, 0.9, 0.08

@@ -36,8 +36,8 @@ from mpi_match.machine import command, commit, machine, versions
 from mpi_match.matches import id_dtype
 from mpi_match.run_manifest import read_manifest
 from mpi_match.storage import Part, parts_directory, write_index
-from mpi_match.table import Table
-from mpi_match.vocabulary import Vocabulary
+from mpi_match.table.table import Table
+from mpi_match.table.vocabulary import Vocabulary
 
 PYTHON = [sys.executable, "-m"]
 

@@ -39,7 +39,7 @@ from mpi_match.engines import open_engine
 from mpi_match.live_table import LiveTable
 from mpi_match.model import Area
 from mpi_match.rows import ChangeRow
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 from mpi_match.workloads import SCENARIOS, Places, Scenario, radius_of
 
 CONTENTS = 2000

@@ -55,7 +55,7 @@ from mpi_match.machine import command, commit, machine, versions
 from mpi_match.matches import Matches
 from mpi_match.model import Op, Type
 from mpi_match.places import Moves
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 from mpi_match.workloads import SCENARIOS, Scenario
 
 INTERFACES = (10_000, 25_000, 50_000, 100_000, 250_000)

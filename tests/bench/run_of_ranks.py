@@ -28,7 +28,7 @@ from random_tables import random_subscriptions
 
 from mpi_match.event_table import save_events
 from mpi_match.events import Events
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 N_FILTERS, N_EVENTS, BATCH = 300, 3000, 25
 """About ten milliseconds a batch for the slowest engine, 120 batches."""

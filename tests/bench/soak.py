@@ -51,7 +51,7 @@ from mpi_match.changes import Change, Changes
 from mpi_match.engines import open_engine
 from mpi_match.live_table import LiveTable, Refusal
 from mpi_match.machine import command, commit, machine, versions
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 from mpi_match.workloads import SCENARIOS, Scenario
 
 WARM_UP = 0.5

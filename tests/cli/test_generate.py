@@ -6,7 +6,7 @@ import numpy as np
 from command_line import mpi_match
 
 from mpi_match.event_table import EventTable
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 
 def test_generate_says_what_it_wrote(tmp_path):

@@ -5,7 +5,7 @@ import json
 from command_line import N_EVENTS, N_FILTERS, mpi_match, only_line
 
 from mpi_match.matches import MatchesFile
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 
 def test_inspect_shows_a_table(workload):

@@ -11,7 +11,7 @@ from mpirun import execute, launch, needs_mpirun
 from mpi_match.event_table import EventTable
 from mpi_match.matches import MatchesFile
 from mpi_match.model import covers
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 SUMMARY_KEYS = {"events", "matches", "wall_s", "events_per_s", "engine", "device", "workers", "rejected"}
 

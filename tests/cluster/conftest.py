@@ -21,7 +21,7 @@ from mpi_match.matches import MatchesFile
 from mpi_match.model import Area, covers
 from mpi_match.rows import ChangeRow
 from mpi_match.storage import StorageError
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 from mpi_match.verify import verify
 
 

@@ -24,7 +24,7 @@ from mpi_match.matches import Matches, MatchesFile
 from mpi_match.model import make_filter
 from mpi_match.rows import ChangeRow
 from mpi_match.storage import Reader
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 
 def test_the_changes_make_a_difference(changing: Changing, tmp_path: Path) -> None:

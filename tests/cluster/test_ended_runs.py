@@ -17,7 +17,7 @@ from mpi_match.cluster import FEEDS
 from mpi_match.event_table import BLOCK_EVENTS, save_events
 from mpi_match.journal_file import JournalFile, journal_of
 from mpi_match.storage import Reader, StorageError, Writer
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 
 def answered(output: Path) -> int:

@@ -12,7 +12,7 @@ from run_inputs import Inputs, plain_events
 
 from mpi_match.event_table import save_events
 from mpi_match.journal_file import JournalFile, journal_of
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 
 @pytest.fixture(scope="module")

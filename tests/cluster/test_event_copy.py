@@ -9,7 +9,7 @@ from mpirun import execute, launch, needs_mpirun, said
 from run_inputs import Inputs, leftovers, plain_events
 
 from mpi_match.event_table import save_events
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 
 @pytest.mark.mpi

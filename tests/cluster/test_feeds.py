@@ -25,7 +25,7 @@ from mpi_match.cluster.written_here import WrittenHere
 from mpi_match.journal_file import Identity, JournalFile, Stretch
 from mpi_match.matches import Matches, MatchesFile
 from mpi_match.storage import StorageError, parts_directory
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 MIB = 2**20
 

@@ -18,7 +18,7 @@ from mpi_match.cluster.part import Part
 from mpi_match.engines import open_engine
 from mpi_match.model import make_filter
 from mpi_match.rows import ChangeRow
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 
 def whole(table: Table, engine: str, *, live: bool = False) -> Holdings:

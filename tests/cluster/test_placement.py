@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_tables import SHAPES, random_subscriptions
 
-from mpi_match import large_table
 from mpi_match.arrays.csr import Array
 from mpi_match.batch import EventBatch
 from mpi_match.change_log import ChangeLog
@@ -23,11 +22,12 @@ from mpi_match.cluster.union import unite
 from mpi_match.cluster.work import work_of
 from mpi_match.engines import open_engine
 from mpi_match.events import Events
-from mpi_match.large_table import LargeTable
 from mpi_match.matches import Matches
 from mpi_match.model import Area, make_event, make_filter
 from mpi_match.rows import ChangeRow
-from mpi_match.table import Table
+from mpi_match.table import range_reader
+from mpi_match.table.range_reader import LargeTable
+from mpi_match.table.table import Table
 
 # Groups
 
@@ -266,7 +266,7 @@ def test_a_skewed_table_is_divided_into_parts_of_about_equal_work(tmp_path: Path
     batch = Events.of(published).encode(table.vocabulary)
     with LargeTable(tmp_path / "table.h5") as large:
         by_work = divide(work_of(large, "keyed", filters=True), large.grain_bytes, 4, large.n_bytes)
-        monkeypatch.setattr(large_table, "MOST_GRAINS", 500)
+        monkeypatch.setattr(range_reader, "MOST_GRAINS", 500)
         assert large.grain == 8
         in_grains = divide(work_of(large, "keyed", filters=True), large.grain_bytes, 4, large.n_bytes)
     assert by_work is not None
@@ -312,7 +312,7 @@ def test_work_is_the_same_however_the_file_goes_by(tmp_path: Path, monkeypatch: 
     Table.from_filters(filters).save(tmp_path / "table.h5")
     found = []
     for block in (2**20, 9):
-        monkeypatch.setattr(large_table, "BLOCK", block)
+        monkeypatch.setattr(range_reader, "BLOCK", block)
         with LargeTable(tmp_path / "table.h5") as large:
             found.append(work_of(large, "keyed"))
     assert np.array_equal(*found)

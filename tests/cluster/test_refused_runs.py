@@ -14,7 +14,7 @@ from run_inputs import Inputs, leftovers, plain_events
 
 from mpi_match.cluster import ClusterError, RunOptions
 from mpi_match.event_table import save_events
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 
 def damage(source: Path, path: Path, what: str) -> Path:

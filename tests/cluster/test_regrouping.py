@@ -14,8 +14,8 @@ from mpi_match.cluster.part import Part, packed, unpacked
 from mpi_match.cluster.regrouping import Spares, any_room
 from mpi_match.engines import Engine, open_engine
 from mpi_match.events import Events
-from mpi_match.large_table import LargeTable
-from mpi_match.table import Table
+from mpi_match.table.range_reader import LargeTable
+from mpi_match.table.table import Table
 
 HYBRID = [(1, 2, 3), (4, 5, 6), (7, 8, 9)]
 

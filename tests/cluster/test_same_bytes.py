@@ -16,7 +16,7 @@ from mpi_match.event_table import EventTable, save_events
 from mpi_match.events import Events
 from mpi_match.matches import MatchesFile
 from mpi_match.model import covers, make_filter
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 
 @pytest.mark.mpi

@@ -20,7 +20,7 @@ from mpi_match.model import covers
 from mpi_match.scaling import Plan, scale
 from mpi_match.scaling_report import plot_scaling, scaling_table
 from mpi_match.storage import Reader
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 from mpi_match.workload_files import repeat_events, write_workload
 from mpi_match.workloads import SCENARIOS
 

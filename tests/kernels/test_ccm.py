@@ -14,7 +14,7 @@ from mpi_match.engines.ccm import batch as ccm_batch
 from mpi_match.engines.ccm import engine as ccm
 from mpi_match.events import Events
 from mpi_match.model import make_event, make_filter
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 
 @pytest.fixture(params=KINDS)

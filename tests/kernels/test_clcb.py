@@ -22,7 +22,7 @@ from mpi_match.engines.clcb import segment
 from mpi_match.engines.clcb.updates import union
 from mpi_match.events import Events
 from mpi_match.model import covers, make_event, make_filter
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 answer = pytest.mark.parametrize("answer", ["list", "filters"])
 SLOW = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

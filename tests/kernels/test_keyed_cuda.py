@@ -19,7 +19,7 @@ from mpi_match.engines.keyed.index.layout import DENSE, N_FEATURES
 from mpi_match.events import Events
 from mpi_match.gpu.kernels import PinnedPool
 from mpi_match.model import make_event, make_filter
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 
 @pytest.fixture(params=KINDS)

@@ -18,7 +18,7 @@ from mpi_match.engines.keyed.cuda_pipeline import N_LANES, Clock
 from mpi_match.events import Events
 from mpi_match.matches import Matches
 from mpi_match.model import make_event, make_filter
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 SLICE = 6
 """Events of a slice (`conftest`), or fewer."""

@@ -13,7 +13,7 @@ from random_rows import random_subscription
 from mpi_match.events import Events
 from mpi_match.rows import event_of_row
 from mpi_match.storage import StorageError, parts_directory
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 from spark_prep import SparkPrepError
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")

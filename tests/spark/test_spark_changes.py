@@ -15,7 +15,7 @@ from mpi_match.change_log import ChangeLog
 from mpi_match.live_table import Refusal
 from mpi_match.rows import change_of_row
 from mpi_match.storage import StorageError
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 from spark_prep import SparkPrepError
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")

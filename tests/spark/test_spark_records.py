@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import events, filters
 
-from mpi_match.constraints import encode
-from mpi_match.draft import Draft
 from mpi_match.events import Events
 from mpi_match.model import Event, Filter
-from mpi_match.table import Table
+from mpi_match.table.constraints import encode
+from mpi_match.table.subscriptions import Draft
+from mpi_match.table.table import Table
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")

@@ -33,7 +33,7 @@ from mpi_match.engines.ccm.layout import (
 )
 from mpi_match.gpu.intrinsics import add, double_of, multiply
 from mpi_match.gpu.kernels import DeviceArray, Gpu, Stream, cuda, device_function, kernel
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 MASK, INTERFACES, FILTERS = 0, 1, 2
 """Kinds of answer: bit masks of interfaces, pairs (event, interface), pairs (event, filter)."""

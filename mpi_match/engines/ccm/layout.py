@@ -32,8 +32,8 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.engines import EngineError
 from mpi_match.model import Op, Type
-from mpi_match.table import Table
-from mpi_match.vocabulary import ATOM_OPS
+from mpi_match.table.table import Table
+from mpi_match.table.vocabulary import ATOM_OPS
 
 SET_ROW = 1 << 31
 """Set in the start of a row that stands for a set; codes and sets stay below it."""

@@ -36,8 +36,8 @@ from mpi_match.engines.clcb.kernels import AHEAD, BLOCK, BLOOM_BITS, cont_kernel
 from mpi_match.gpu.intrinsics import WARP
 from mpi_match.gpu.kernels import DeviceArray, Gpu, Kernel, Launch, PinnedBuffer, Rows, Stream, cuda, kernel
 from mpi_match.model import Op
-from mpi_match.table import Table
-from mpi_match.vocabulary import ATOM_OPS
+from mpi_match.table.table import Table
+from mpi_match.table.vocabulary import ATOM_OPS
 
 BLOCKS_PER_MULTIPROCESSOR = 4
 """Blocks of a launch along x and y together, as many as a GPU has under way with `clcb_kernel.MAX_REGISTERS`: each reads

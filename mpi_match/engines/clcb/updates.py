@@ -30,10 +30,10 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, owners, take_ranges
 from mpi_match.changes import Change, Changes, runs
-from mpi_match.constraints import CODE, FILTER_ID, Constraints
 from mpi_match.engines.clcb.segment import EVERYWHERE, NOWHERE, Shelf
 from mpi_match.model import LISTS
-from mpi_match.table import Table
+from mpi_match.table.constraints import CODE, FILTER_ID, Constraints
+from mpi_match.table.table import Table
 
 GROWTH = 8
 """A shelf is joined with the one before it unless that is this many times as large ..."""

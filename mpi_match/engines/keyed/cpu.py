@@ -53,7 +53,7 @@ from mpi_match.engines.keyed.index.features import feature_weights
 from mpi_match.engines.keyed.index.filter_rows import FilterRows
 from mpi_match.engines.keyed.index.layout import KeyedIndex
 from mpi_match.matches import Matches, id_dtype
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 ROOM = 4
 """Answers per event that a block first has room for."""

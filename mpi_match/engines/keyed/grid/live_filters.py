@@ -53,7 +53,7 @@ from mpi_match.engines.keyed.grid.predicates import Added, checks_of, lengths
 from mpi_match.engines.keyed.index.build import without_area
 from mpi_match.engines.keyed.index.filter_rows import FilterRows
 from mpi_match.engines.keyed.index.layout import KeyedIndex
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 LEAST_ROOM = 1024
 """Filters, and words of their checks, that a live engine has room for at least."""

@@ -18,7 +18,7 @@ from mpi_match.compute.compile_cache import jit
 from mpi_match.engines import EngineError
 from mpi_match.engines.keyed.index.filter_rows import FilterRows
 from mpi_match.engines.keyed.index.postings import COUNT_BITS, HEADER, MAX_CHECKS, fill_lists
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 
 class Added(NamedTuple):

@@ -36,7 +36,7 @@ from mpi_match.engines.keyed.index.layout import (
 )
 from mpi_match.engines.keyed.index.postings import fill_lists
 from mpi_match.engines.keyed.index.trie import Trie
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 
 def build_index(table: Table, rows: FilterRows, weight: Array) -> KeyedIndex:

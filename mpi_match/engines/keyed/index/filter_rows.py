@@ -12,7 +12,7 @@ from mpi_match.compute.compile_cache import inlined, jit
 from mpi_match.compute.parallel import MAX_ROWS, in_stretches, owner_of, running_sum, stable_order, take_rows
 from mpi_match.engines import EngineError
 from mpi_match.model import Op, Type
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 EQ, NE, IN, NOT_IN = int(Op.EQ), int(Op.NE), int(Op.IN), int(Op.NOT_IN)
 SUFFIX, CONTAINS, EXISTS, ABSENT = int(Op.SUFFIX), int(Op.CONTAINS), int(Op.EXISTS), int(Op.ABSENT)

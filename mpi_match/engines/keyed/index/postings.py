@@ -39,7 +39,7 @@ from mpi_match.engines.keyed.index.filter_rows import (
     FilterRows,
     feature_of,
 )
-from mpi_match.table import Table
+from mpi_match.table.table import Table
 
 HEADER = 4
 COUNT_BITS = 10

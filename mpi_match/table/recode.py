@@ -32,11 +32,11 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, owners
 from mpi_match.arrays.strings import Strings
-from mpi_match.constraints import CODE, Constraints
-from mpi_match.draft import KIND_SHIFT
 from mpi_match.model import LISTS
-from mpi_match.table import Table
-from mpi_match.vocabulary import ATOM_OPS, Vocabulary
+from mpi_match.table.constraints import CODE, Constraints
+from mpi_match.table.subscriptions import KIND_SHIFT
+from mpi_match.table.table import Table
+from mpi_match.table.vocabulary import ATOM_OPS, Vocabulary
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,9 +24,9 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, owners, take_ranges
 from mpi_match.arrays.strings import Strings, sort_distinct
-from mpi_match.draft import KIND_SHIFT
 from mpi_match.model import Constraint, Op, Operand, Type
-from mpi_match.vocabulary import ATOM_OPS, Vocabulary
+from mpi_match.table.subscriptions import KIND_SHIFT
+from mpi_match.table.vocabulary import ATOM_OPS, Vocabulary
 
 CODE = np.dtype(np.uint32)
 FILTER_ID = np.dtype(np.uint32)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array, are_bounds
-from mpi_match.constraints import CODE, FILTER_ID, KIND
-from mpi_match.draft import kind_of
 from mpi_match.model import LISTS, OPS_OF_TYPE
-from mpi_match.vocabulary import ATOM_OPS
+from mpi_match.table.constraints import CODE, FILTER_ID, KIND
+from mpi_match.table.subscriptions import kind_of
+from mpi_match.table.vocabulary import ATOM_OPS
 
 if TYPE_CHECKING:
-    from mpi_match.table import Table
+    from mpi_match.table.table import Table
 
 _OTHER_DTYPES: dict[str, np.dtype[Any]] = {
     "constraints/kind": KIND,

@@ -22,12 +22,11 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, ArraySource, offsets_of, places_in, take_ranges
 from mpi_match.arrays.strings import Strings, sort_distinct
-from mpi_match.constraints import FILTER_ID, Constraints, encode
-from mpi_match.draft import Draft
-from mpi_match.filter_columns import FilterColumns
 from mpi_match.model import Area, Filter, Op, Type
 from mpi_match.storage import Reader, StorageError, Writer
-from mpi_match.table_arrays import (
+from mpi_match.table.constraints import FILTER_ID, Constraints, encode
+from mpi_match.table.filters import FilterColumns
+from mpi_match.table.schema import (
     constraint_arrays,
     filter_arrays,
     label_arrays,
@@ -37,11 +36,12 @@ from mpi_match.table_arrays import (
     read_vocabulary,
     vocabulary_arrays,
 )
-from mpi_match.table_check import faults
-from mpi_match.vocabulary import Vocabulary
+from mpi_match.table.subscriptions import Draft
+from mpi_match.table.validate import faults
+from mpi_match.table.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from mpi_match.recoding import Recoding
+    from mpi_match.table.recode import Recoding
 
 KIND_OF_FILE = "table"
 
@@ -171,7 +171,7 @@ class Table:
 
     @classmethod
     def from_arrays(cls, reader: ArraySource) -> Table:
-        """Assemble a table from its arrays (`table_arrays`)."""
+        """Assemble a table from its arrays (`schema`)."""
         return cls(
             read_vocabulary(reader),
             read_constraints(reader),

@@ -27,15 +27,15 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, are_bounds, offsets_of, take_ranges
 from mpi_match.arrays.strings import Strings
-from mpi_match.constraints import FILTER_ID, OP_MASK, Constraints
-from mpi_match.filter_columns import FilterColumns
 from mpi_match.model import Op
-from mpi_match.recoding import Recoding
 from mpi_match.storage import Reader, StorageError
-from mpi_match.table import KIND_OF_FILE, Table
-from mpi_match.table_arrays import label_arrays, read_labels, read_vocabulary, vocabulary_arrays
-from mpi_match.table_check import dtype_of, faults
-from mpi_match.vocabulary import Vocabulary
+from mpi_match.table.constraints import FILTER_ID, OP_MASK, Constraints
+from mpi_match.table.filters import FilterColumns
+from mpi_match.table.recode import Recoding
+from mpi_match.table.schema import label_arrays, read_labels, read_vocabulary, vocabulary_arrays
+from mpi_match.table.table import KIND_OF_FILE, Table
+from mpi_match.table.validate import dtype_of, faults
+from mpi_match.table.vocabulary import Vocabulary
 
 BLOCK = 2**20
 """Rows that go by at a time."""

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from mpi_match.arrays.csr import Array, ArraySource
 from mpi_match.arrays.strings import Strings
-from mpi_match.constraints import Constraints
-from mpi_match.filter_columns import FilterColumns
-from mpi_match.vocabulary import Vocabulary
+from mpi_match.table.constraints import Constraints
+from mpi_match.table.filters import FilterColumns
+from mpi_match.table.vocabulary import Vocabulary
 
 
 def vocabulary_arrays(v: Vocabulary) -> Iterator[tuple[str, Array]]:

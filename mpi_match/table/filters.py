@@ -8,7 +8,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
-from mpi_match.constraints import FILTER_ID
+from mpi_match.table.constraints import FILTER_ID
 
 INTERFACE_ID = np.dtype(np.uint32)
 

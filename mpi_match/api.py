@@ -28,10 +28,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mpi_match.batch import EventBatch
 from mpi_match.columns import Frame, columns_of_frame, events_of_columns
 from mpi_match.engines import open_engine
-from mpi_match.events import Events
+from mpi_match.events.batch import EventBatch
+from mpi_match.events.events import Events
 from mpi_match.matches import Matches
 from mpi_match.model import Event, Filter, ModelError
 from mpi_match.rows import EventForm, Reject, event_of_row, read_rows, subscription_filters

@@ -27,7 +27,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.arrays.strings import Strings
-from mpi_match.events import Events
+from mpi_match.events.events import Events
 from mpi_match.model import MAX_EXACT_INTEGER, ModelError, Type, check_name, is_null, label, value_of
 from mpi_match.rows import EventForm
 

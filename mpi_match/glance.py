@@ -16,7 +16,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.change_log import ChangeLog
 from mpi_match.changes import Change
-from mpi_match.event_table import EventTable
+from mpi_match.events.event_table import EventTable
 from mpi_match.journal_file import JournalFile, is_journal, refuse_incomplete
 from mpi_match.matches import MatchesFile
 from mpi_match.model import Event

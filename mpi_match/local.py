@@ -21,7 +21,7 @@ from mpi_match.change_log import ChangeLog
 from mpi_match.change_stream import ChangeStream
 from mpi_match.changes import Changes
 from mpi_match.engines import open_engine
-from mpi_match.events import Events
+from mpi_match.events.events import Events
 from mpi_match.live_table import Refusal
 from mpi_match.matches import MatchesWriter
 from mpi_match.model import ModelError

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.events import Events
+from mpi_match.events.events import Events
 from mpi_match.model import LISTS, MAX_EXACT_INTEGER, PRESENCE, ModelError, Op, Type
 from mpi_match.rows import EventForm
 from mpi_match.table.subscriptions import KIND_SHIFT, Draft, kind_of

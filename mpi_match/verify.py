@@ -27,8 +27,8 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.change_log import ChangeLog
 from mpi_match.engines import open_engine
-from mpi_match.event_table import EventTable
-from mpi_match.events import Events
+from mpi_match.events.event_table import EventTable
+from mpi_match.events.events import Events
 from mpi_match.matches import MatchesFile
 from mpi_match.model import Event, Filter, matches
 from mpi_match.replay import Replay

@@ -72,7 +72,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, smallest_unsigned, take_ranges
 from mpi_match.arrays.strings import Strings
-from mpi_match.events import Events
+from mpi_match.events.events import Events
 from mpi_match.model import Op, Type
 from mpi_match.places import Moves, Places, Weighted, radius_of, stepped
 from mpi_match.plain_rows import event_rows, subscription_rows

@@ -24,8 +24,8 @@ from pyspark.sql import DataFrame
 
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.arrays.strings import Strings
-from mpi_match.event_table import save_events
-from mpi_match.events import Events
+from mpi_match.events.event_table import save_events
+from mpi_match.events.events import Events
 from mpi_match.model import Event, ModelError, Type
 from mpi_match.rows import EventForm, event_of_row, parse_json
 from mpi_match.storage import Reader

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from mpi_match.arrays.csr import offsets_of
-from mpi_match.batch import EventBatch
 from mpi_match.cluster.launcher import found_in
 from mpi_match.engines import EngineError
 from mpi_match.engines.counting import Counting
 from mpi_match.engines.reference import Reference
+from mpi_match.events.batch import EventBatch
 from mpi_match.matches import Matches, id_dtype
 from mpi_match.table.table import Table
 

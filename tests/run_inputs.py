@@ -10,7 +10,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
-from mpi_match.events import Events
+from mpi_match.events.events import Events
 from mpi_match.model import Type
 
 KEPT = ["matches.h5.journal", "matches.h5.run.json"]

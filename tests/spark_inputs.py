@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.event_table import EventTable
-from mpi_match.events import Events
+from mpi_match.events.event_table import EventTable
+from mpi_match.events.events import Events
 from mpi_match.table.subscriptions import DraftBuilder
 from mpi_match.table.table import Table, load_vocabulary
 from spark_prep import subscriptions

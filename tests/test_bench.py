@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from mpi_match import experiments, report
-from mpi_match.batch import EventBatch
 from mpi_match.engines import open_engine
+from mpi_match.events.batch import EventBatch
 from mpi_match.experiments import WrongAnswer, bench, compare
 from mpi_match.machine import command, commit, machine, versions
 from mpi_match.matches import Matches

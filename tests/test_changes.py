@@ -24,8 +24,8 @@ from mpi_match.change_log import ChangeLog
 from mpi_match.change_stream import ChangeStream, StampedChanges
 from mpi_match.changes import Change, Changes
 from mpi_match.engines import EngineError, open_engine
-from mpi_match.event_table import save_events
-from mpi_match.events import Events
+from mpi_match.events.event_table import save_events
+from mpi_match.events.events import Events
 from mpi_match.glance import glance, glance_lines
 from mpi_match.live_table import Refusal
 from mpi_match.matches import Matches, MatchesFile, MatchesWriter

@@ -15,7 +15,7 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 from mpi_match import engines
-from mpi_match.events import Events
+from mpi_match.events.events import Events
 from mpi_match.model import make_event, make_filter
 from mpi_match.table.table import Table
 

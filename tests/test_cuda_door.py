@@ -16,7 +16,7 @@ import pytest
 
 from mpi_match import engines
 from mpi_match.engines import EngineError, open_engine
-from mpi_match.events import Events
+from mpi_match.events.events import Events
 from mpi_match.gpu import device_memory, driver
 from mpi_match.gpu import kernels as cuda
 from mpi_match.model import covers, make_event, make_filter

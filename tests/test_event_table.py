@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from test_events import assert_equal, sorted_event
 
-from mpi_match import event_table
 from mpi_match.arrays.csr import Array
-from mpi_match.batch import EventBatch
-from mpi_match.event_table import EventTable, event_counts, save_events
-from mpi_match.events import Events
+from mpi_match.events import event_table
+from mpi_match.events.batch import EventBatch
+from mpi_match.events.event_table import EventTable, event_counts, save_events
+from mpi_match.events.events import Events
 from mpi_match.model import Event, make_event, make_filter
 from mpi_match.storage import Part, Reader, StorageError, Writer, parts_directory, write_index
 from mpi_match.table.table import Table

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import events, subscriptions_and_events
 
-from mpi_match.batch import EventBatch
-from mpi_match.events import Events
+from mpi_match.events.batch import EventBatch
+from mpi_match.events.events import Events
 from mpi_match.model import LISTS, Constraint, Event, Filter, Op, make_event, make_filter, satisfies
 from mpi_match.table import vocabulary
 from mpi_match.table.table import Table

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from strategies import filters
 from table_cases import content, example_filters
 
-from mpi_match.events import Events
+from mpi_match.events.events import Events
 from mpi_match.model import Filter, Op, Type, make_event, matches
 from mpi_match.storage import FORMAT_VERSION, Reader
 from mpi_match.table.subscriptions import Draft

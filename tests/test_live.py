@@ -14,7 +14,7 @@ from test_engines import every_engine
 
 from mpi_match.changes import Change
 from mpi_match.engines import EngineError, open_engine
-from mpi_match.events import Events
+from mpi_match.events.events import Events
 from mpi_match.live_table import LiveTable, Refusal
 from mpi_match.model import Area, Filter, covers, make_filter, matches
 from mpi_match.rows import ChangeRow
@@ -133,7 +133,7 @@ import gc
 from numba.core.dispatcher import Dispatcher
 from mpi_match.changes import Change
 from mpi_match.engines import open_engine
-from mpi_match.events import Events
+from mpi_match.events.events import Events
 from mpi_match.live_table import LiveTable
 from mpi_match.model import Area, make_event, make_filter
 from mpi_match.rows import ChangeRow

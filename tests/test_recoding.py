@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from strategies import events, filters, subscriptions
 
 from mpi_match.engines import open_engine
-from mpi_match.events import Events
+from mpi_match.events.events import Events
 from mpi_match.model import Event, Filter, covers, make_event, make_filter
 from mpi_match.table.recode import join
 from mpi_match.table.table import Table

@@ -13,7 +13,7 @@ from cases import CASES, event_of, filters_of
 
 from mpi_match.arrays.csr import owners
 from mpi_match.engines import open_engine
-from mpi_match.events import Events
+from mpi_match.events.events import Events
 from mpi_match.model import Op, Type, covers, make_event
 from mpi_match.places import CELLS, stepped
 from mpi_match.plain_rows import event_rows, subscription_rows

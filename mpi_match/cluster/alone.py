@@ -7,7 +7,6 @@ import socket
 from collections.abc import Iterator
 from dataclasses import replace
 
-from mpi_match.batch import EventBatch
 from mpi_match.cluster import RunOptions, RunSummary
 from mpi_match.cluster.feed import ReadAhead
 from mpi_match.cluster.interruption import Interruptions, held, terminate_as_interrupt
@@ -15,6 +14,7 @@ from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.matcher import match_changing
 from mpi_match.cluster.turns import WriteBehind
 from mpi_match.engines import Engine, match_all, open_engine
+from mpi_match.events.batch import EventBatch
 from mpi_match.matches import Matches
 
 log = logging.getLogger(__name__)

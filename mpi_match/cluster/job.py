@@ -29,7 +29,7 @@ from mpi_match.cluster.local_output import LocalOutput, Places
 from mpi_match.cluster.messages import Written
 from mpi_match.cluster.output import Output
 from mpi_match.cluster.placement import Division
-from mpi_match.event_table import EventTable
+from mpi_match.events.event_table import EventTable
 from mpi_match.journal_file import Identity, Stretch
 from mpi_match.standing import Share, Standing
 from mpi_match.storage import Reader, StorageError

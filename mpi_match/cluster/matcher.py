@@ -39,12 +39,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match.batch import EventBatch
 from mpi_match.change_stream import StampedChanges
 from mpi_match.cluster.messages import Matched, Parcel, Received
 from mpi_match.cluster.part import Part, PartEngine, PartsEngine, unpacked
 from mpi_match.cluster.patience import pause
 from mpi_match.engines import MOST_BEGUN, Engine, Pending, begin
+from mpi_match.events.batch import EventBatch
 from mpi_match.matches import Matches
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary

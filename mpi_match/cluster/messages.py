@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.batch import EventBatch
 from mpi_match.cluster.feed import Expected
+from mpi_match.events.batch import EventBatch
 
 WRITTEN = np.dtype(np.int64)
 """Type of the three numbers that come with the word that answers are written."""

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from mpi_match.arrays.csr import Array
-from mpi_match.batch import EventBatch
 from mpi_match.cluster import ClusterError, RunOptions
 from mpi_match.cluster.extents import Extents
 from mpi_match.cluster.feed import Expected
 from mpi_match.cluster.job import Job
 from mpi_match.cluster.table_copy import EventCopy, share_events
 from mpi_match.cluster.topology import Topology
-from mpi_match.event_table import EventTable
+from mpi_match.events.batch import EventBatch
+from mpi_match.events.event_table import EventTable
 from mpi_match.storage import StorageError
 from mpi_match.table.vocabulary import Vocabulary
 

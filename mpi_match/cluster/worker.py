@@ -22,7 +22,6 @@ import numpy as np
 from mpi4py import MPI
 
 from mpi_match.arrays.csr import Array
-from mpi_match.batch import EventBatch
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.channel import Traffic
 from mpi_match.cluster.consensus import Ended, Failure
@@ -36,6 +35,7 @@ from mpi_match.cluster.patience import Backoff, Silence
 from mpi_match.cluster.protocol import Answer, Do, Order, Said, inline_body, words_of
 from mpi_match.cluster.sources import Source
 from mpi_match.cluster.written_here import WrittenHere
+from mpi_match.events.batch import EventBatch
 
 MASTER = 0
 PATIENCE_S = 5.0

@@ -16,9 +16,9 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
 from mpi_match.engines import check_batch, refuse_changes
+from mpi_match.events.batch import EventBatch
 from mpi_match.matches import Matches
 from mpi_match.model import Op, Type
 from mpi_match.table.table import Table

@@ -28,10 +28,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 
-from mpi_match.batch import EventBatch
 from mpi_match.engines import open_engine
 from mpi_match.engines.ccm import engine as ccm
 from mpi_match.engines.clcb import engine as clcb
+from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Graph, driver_versions
 from mpi_match.matches import Matches
 from mpi_match.table.table import Table

@@ -30,8 +30,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from mpi_match.cluster import FEEDS, RESULTS
-from mpi_match.event_table import EventTable, event_counts, save_events
-from mpi_match.events import Events
+from mpi_match.events.event_table import EventTable, event_counts, save_events
+from mpi_match.events.events import Events
 from mpi_match.machine import command, commit, machine, versions
 from mpi_match.matches import id_dtype
 from mpi_match.run_manifest import read_manifest

@@ -11,9 +11,9 @@ from itertools import islice
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.batch import EventBatch
 from mpi_match.engines import Engine
-from mpi_match.events import Events
+from mpi_match.events.batch import EventBatch
+from mpi_match.events.events import Events
 from mpi_match.live_table import LiveTable
 from mpi_match.model import Event, covers
 

@@ -26,8 +26,8 @@ from typing import IO
 from mpirun import FLAGS, MPIRUN, ULFM, environment, launchers_directory
 from random_tables import random_subscriptions
 
-from mpi_match.event_table import save_events
-from mpi_match.events import Events
+from mpi_match.events.event_table import save_events
+from mpi_match.events.events import Events
 from mpi_match.table.table import Table
 
 N_FILTERS, N_EVENTS, BATCH = 300, 3000, 25

@@ -20,7 +20,7 @@ def test_export_writes_json_lines_to_standard_output(workload):
 
 def test_export_adds_ids_and_writes_parquet(rows, tmp_path):
     from mpi_match import api
-    from mpi_match.event_table import save_events
+    from mpi_match.events.event_table import save_events
 
     mpi_match("match", *rows, "--id", "n")
     made = api.make_events(tmp_path / "events.jsonl", id="n", rejects=[])

@@ -5,7 +5,7 @@ import json
 import numpy as np
 from command_line import mpi_match
 
-from mpi_match.event_table import EventTable
+from mpi_match.events.event_table import EventTable
 from mpi_match.table.table import Table
 
 

@@ -31,7 +31,7 @@ def test_inspect_shows_one_filter(workload):
 
 def test_inspect_shows_events_with_ids_and_locations(tmp_path):
     from mpi_match import api
-    from mpi_match.event_table import save_events
+    from mpi_match.events.event_table import save_events
 
     events = api.make_events([{"x": 1, "y": 2.5, "n": "e1"}, {"x": 2}], id="n")
     located = api.make_events([{"x": 1, "y": 2.5, "n": "e1"}], id="n", location="x,y")

@@ -14,8 +14,8 @@ from small_outputs import note_where, run
 
 from mpi_match.change_log import ChangeLog
 from mpi_match.changes import Change
-from mpi_match.event_table import save_events
-from mpi_match.events import Events
+from mpi_match.events.event_table import save_events
+from mpi_match.events.events import Events
 from mpi_match.live_table import Refusal
 from mpi_match.matches import MatchesFile
 from mpi_match.model import Area, covers

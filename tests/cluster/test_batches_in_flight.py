@@ -14,7 +14,6 @@ import pytest
 from mpirun import TIMEOUT_S
 from run_inputs import Inputs
 
-from mpi_match.batch import EventBatch
 from mpi_match.cluster import matcher as matchers
 from mpi_match.cluster.extents import Extents
 from mpi_match.cluster.feed import Expected
@@ -23,7 +22,8 @@ from mpi_match.cluster.messages import Matched, Parcel, Received
 from mpi_match.cluster.part import Part, PartEngine
 from mpi_match.cluster.sources import FileSource, Offer
 from mpi_match.engines import Pending, begin, match_all
-from mpi_match.event_table import EventTable
+from mpi_match.events.batch import EventBatch
+from mpi_match.events.event_table import EventTable
 from mpi_match.journal_file import Stretch
 from mpi_match.matches import Matches
 from mpi_match.table.table import Table

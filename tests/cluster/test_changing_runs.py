@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from mpirun import alone, execute, launch, needs_mpirun, said
 from run_inputs import Changing, Inputs, leftovers, plain_events
 
-from mpi_match.batch import EventBatch
 from mpi_match.change_log import ChangeLog
 from mpi_match.change_stream import StampedChanges
 from mpi_match.changes import Change, Changes
 from mpi_match.cluster.journal import Journal
 from mpi_match.cluster.matcher import match_changing
-from mpi_match.event_table import save_events
+from mpi_match.events.batch import EventBatch
+from mpi_match.events.event_table import save_events
 from mpi_match.journal_file import Identity, journal_of
 from mpi_match.matches import Matches, MatchesFile
 from mpi_match.model import make_filter

@@ -8,7 +8,7 @@ import pytest
 from mpirun import execute, launch, needs_mpirun, said
 from run_inputs import Inputs, leftovers, plain_events
 
-from mpi_match.event_table import save_events
+from mpi_match.events.event_table import save_events
 from mpi_match.table.table import Table
 
 
@@ -37,7 +37,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from mpi4py import MPI
-from mpi_match.batch import EventBatch
+from mpi_match.events.batch import EventBatch
 from mpi_match.cluster import RunOptions, channel, host_memory
 from mpi_match.cluster.consensus import Circle, Ended
 from mpi_match.cluster.table_copy import share_events

@@ -13,7 +13,6 @@ import pytest
 
 from mpi_match.answer_parts import Parts, PartWriter, write_index
 from mpi_match.arrays.strings import Strings
-from mpi_match.batch import EventBatch
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.extents import Extents
 from mpi_match.cluster.feed import Expected
@@ -22,6 +21,7 @@ from mpi_match.cluster.matcher import Holdings, Matcher, ShortMatcher
 from mpi_match.cluster.messages import Matched, Received
 from mpi_match.cluster.part import Part
 from mpi_match.cluster.written_here import WrittenHere
+from mpi_match.events.batch import EventBatch
 from mpi_match.journal_file import Identity, JournalFile, Stretch
 from mpi_match.matches import Matches, MatchesFile
 from mpi_match.storage import StorageError, parts_directory

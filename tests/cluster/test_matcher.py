@@ -8,7 +8,6 @@ import numpy as np
 from mpirun import TIMEOUT_S
 from run_inputs import plain_events
 
-from mpi_match.batch import EventBatch
 from mpi_match.change_log import ChangeLog
 from mpi_match.changes import Change
 from mpi_match.cluster.feed import Expected
@@ -16,6 +15,7 @@ from mpi_match.cluster.matcher import Holdings, Matcher, ShortMatcher
 from mpi_match.cluster.messages import Matched, Received
 from mpi_match.cluster.part import Part
 from mpi_match.engines import open_engine
+from mpi_match.events.batch import EventBatch
 from mpi_match.model import make_filter
 from mpi_match.rows import ChangeRow
 from mpi_match.table.table import Table

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from random_tables import SHAPES, random_subscriptions
 
 from mpi_match.arrays.csr import Array
-from mpi_match.batch import EventBatch
 from mpi_match.change_log import ChangeLog
 from mpi_match.changes import Change
 from mpi_match.cluster import ClusterError
@@ -21,7 +20,8 @@ from mpi_match.cluster.placement import UNEVEN, divide, fewest_parts, groups_of
 from mpi_match.cluster.union import unite
 from mpi_match.cluster.work import work_of
 from mpi_match.engines import open_engine
-from mpi_match.events import Events
+from mpi_match.events.batch import EventBatch
+from mpi_match.events.events import Events
 from mpi_match.matches import Matches
 from mpi_match.model import Area, make_event, make_filter
 from mpi_match.rows import ChangeRow

@@ -13,7 +13,7 @@ from mpirun import DRIVER, FLAGS, MPIRUN, TESTS, alone, execute, launch, needs_m
 from run_inputs import Inputs, leftovers, plain_events
 
 from mpi_match.cluster import ClusterError, RunOptions
-from mpi_match.event_table import save_events
+from mpi_match.events.event_table import save_events
 from mpi_match.table.table import Table
 
 

@@ -13,7 +13,7 @@ from mpi_match.cluster.matcher import Holdings
 from mpi_match.cluster.part import Part, packed, unpacked
 from mpi_match.cluster.regrouping import Spares, any_room
 from mpi_match.engines import Engine, open_engine
-from mpi_match.events import Events
+from mpi_match.events.events import Events
 from mpi_match.table.range_reader import LargeTable
 from mpi_match.table.table import Table
 

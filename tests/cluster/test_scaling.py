@@ -13,7 +13,7 @@ import pytest
 from mpirun import environment, execute, needs_mpirun
 
 from mpi_match import mpirun, scaling
-from mpi_match.event_table import EventTable
+from mpi_match.events.event_table import EventTable
 from mpi_match.experiments import WrongAnswer
 from mpi_match.matches import Matches, MatchesWriter
 from mpi_match.model import covers

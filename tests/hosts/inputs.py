@@ -10,8 +10,8 @@ from random_tables import random_subscriptions
 
 from mpi_match.cluster import RunOptions
 from mpi_match.cluster.alone import run_alone
-from mpi_match.event_table import save_events
-from mpi_match.events import Events
+from mpi_match.events.event_table import save_events
+from mpi_match.events.events import Events
 from mpi_match.journal_file import journal_of
 from mpi_match.table.table import Table
 

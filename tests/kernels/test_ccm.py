@@ -12,7 +12,7 @@ from strategies import subscriptions_and_events
 from mpi_match.engines import open_engine
 from mpi_match.engines.ccm import batch as ccm_batch
 from mpi_match.engines.ccm import engine as ccm
-from mpi_match.events import Events
+from mpi_match.events.events import Events
 from mpi_match.model import make_event, make_filter
 from mpi_match.table.table import Table
 

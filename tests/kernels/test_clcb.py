@@ -20,7 +20,7 @@ from mpi_match.engines.clcb import batch as clcb_batch
 from mpi_match.engines.clcb import engine as clcb
 from mpi_match.engines.clcb import segment
 from mpi_match.engines.clcb.updates import union
-from mpi_match.events import Events
+from mpi_match.events.events import Events
 from mpi_match.model import covers, make_event, make_filter
 from mpi_match.table.table import Table
 

@@ -9,14 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from judge import KINDS, answers, expected
 from strategies import subscriptions_and_events
 
-from mpi_match.batch import EventBatch
 from mpi_match.engines import EngineError, open_engine, pin, warm_up
 from mpi_match.engines.keyed import cuda as keyed_cuda
 from mpi_match.engines.keyed import cuda_slot
 from mpi_match.engines.keyed.cpu import consolidated
 from mpi_match.engines.keyed.index import build
 from mpi_match.engines.keyed.index.layout import DENSE, N_FEATURES
-from mpi_match.events import Events
+from mpi_match.events.batch import EventBatch
+from mpi_match.events.events import Events
 from mpi_match.gpu.kernels import PinnedPool
 from mpi_match.model import make_event, make_filter
 from mpi_match.table.table import Table

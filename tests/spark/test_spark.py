@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from random_rows import random_subscription
 
-from mpi_match.events import Events
+from mpi_match.events.events import Events
 from mpi_match.rows import event_of_row
 from mpi_match.storage import StorageError, parts_directory
 from mpi_match.table.table import Table

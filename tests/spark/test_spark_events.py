@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from random_rows import random_event
 
-from mpi_match.events import Events
+from mpi_match.events.events import Events
 from mpi_match.model import ModelError
 from mpi_match.rows import EventForm, event_of_row
 from spark_prep import SparkPrepError

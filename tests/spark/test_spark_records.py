@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import events, filters
 
-from mpi_match.events import Events
+from mpi_match.events.events import Events
 from mpi_match.model import Event, Filter
 from mpi_match.table.constraints import encode
 from mpi_match.table.subscriptions import Draft

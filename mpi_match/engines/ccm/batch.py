@@ -16,7 +16,6 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of
-from mpi_match.batch import EventBatch
 from mpi_match.engines.ccm import kernel as ccm_kernel
 from mpi_match.engines.ccm.kernel import (
     ANSWER,
@@ -43,6 +42,7 @@ from mpi_match.engines.ccm.kernel import (
 from mpi_match.engines.ccm.kernel import (
     ccm_kernel as kernel,
 )
+from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Gpu, Mark, PinnedBuffer, Stream
 from mpi_match.matches import Matches, id_dtype
 

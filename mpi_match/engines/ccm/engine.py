@@ -32,13 +32,13 @@ from __future__ import annotations
 
 import time
 
-from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
 from mpi_match.engines import check_batch, refuse_changes
 from mpi_match.engines.ccm.batch import ManyEvents
 from mpi_match.engines.ccm.kernel import FILTERS, INTERFACES, MASK, OnDevice
 from mpi_match.engines.ccm.layout import ccm_rows
 from mpi_match.engines.ccm.single import OneEvent
+from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import open_gpu
 from mpi_match.matches import Matches
 from mpi_match.table.table import Table

@@ -17,7 +17,6 @@ from functools import lru_cache
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.batch import EventBatch
 from mpi_match.engines.ccm import kernel as ccm_kernel
 from mpi_match.engines.ccm.kernel import (
     ANSWER,
@@ -34,6 +33,7 @@ from mpi_match.engines.ccm.kernel import (
 from mpi_match.engines.ccm.kernel import (
     ccm_kernel as kernel,
 )
+from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Gpu, Graph, Stream, pinned
 from mpi_match.matches import Matches, id_dtype
 

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mpi_match.batch import EventBatch
 from mpi_match.engines.ccm.kernel import ANSWER, ATTRIBUTES, CAPACITY, FILTERS, LOCATIONS, OFFSETS
 from mpi_match.engines.clcb.kernels import (
     FOUND,
@@ -28,6 +27,7 @@ from mpi_match.engines.clcb.kernels import (
     zip_kernel,
 )
 from mpi_match.engines.clcb.segment import Shelf, spread
+from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Gpu, Mark, PinnedBuffer, Stream
 from mpi_match.matches import Matches, id_dtype
 

@@ -31,7 +31,6 @@ import logging
 import time
 
 from mpi_match.arrays.csr import Array
-from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
 from mpi_match.engines import check_batch, check_changes
 from mpi_match.engines.ccm.kernel import FILTERS, INTERFACES
@@ -40,6 +39,7 @@ from mpi_match.engines.clcb.batch import ManyEvents
 from mpi_match.engines.clcb.segment import Shelf
 from mpi_match.engines.clcb.single import OneEvent, Runs
 from mpi_match.engines.clcb.updates import Books
+from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import open_gpu
 from mpi_match.matches import Matches
 from mpi_match.table.table import Table

@@ -18,10 +18,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mpi_match.batch import EventBatch
 from mpi_match.engines.ccm.kernel import ANSWER, ATTRIBUTES, CAPACITY, FILTERS, LOCATIONS, OFFSETS
 from mpi_match.engines.clcb.kernels import FOUND, HEADER_WORDS, N_INTERFACES, RUNS_LOG, counter_words, zip_kernel
 from mpi_match.engines.clcb.segment import Shelf, spread
+from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Gpu, Graph, Stream
 from mpi_match.gpu.pinned_mailbox import Mailbox
 from mpi_match.matches import Matches, id_dtype

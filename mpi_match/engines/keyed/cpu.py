@@ -19,7 +19,6 @@ import numba
 import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, take_ranges
-from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
 from mpi_match.compute.array_pointers import Bound
 from mpi_match.engines import check_batch, check_changes
@@ -52,6 +51,7 @@ from mpi_match.engines.keyed.index.build import build_index
 from mpi_match.engines.keyed.index.features import feature_weights
 from mpi_match.engines.keyed.index.filter_rows import FilterRows
 from mpi_match.engines.keyed.index.layout import KeyedIndex
+from mpi_match.events.batch import EventBatch
 from mpi_match.matches import Matches, id_dtype
 from mpi_match.table.table import Table
 

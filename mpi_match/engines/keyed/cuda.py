@@ -17,7 +17,6 @@ import logging
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.batch import EventBatch
 from mpi_match.changes import Changes
 from mpi_match.engines import EngineError, Pending, check_batch, check_changes, match_all
 from mpi_match.engines.keyed.cpu import Keyed, consolidated
@@ -29,6 +28,7 @@ from mpi_match.engines.keyed.kernels.compact import count_kernel, write_kernel
 from mpi_match.engines.keyed.kernels.grid import grid_kernel
 from mpi_match.engines.keyed.kernels.trie_thread import FILTER_IDS, INTERFACES, MASKS, WIDEST, WIDTHS, match_kernel
 from mpi_match.engines.keyed.kernels.trie_warp import WIDE_WIDTHS, wide_kernel
+from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import PinnedPool, open_gpu
 from mpi_match.matches import Matches, id_dtype
 from mpi_match.table.table import Table

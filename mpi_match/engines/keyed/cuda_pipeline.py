@@ -23,10 +23,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mpi_match.batch import EventBatch
 from mpi_match.engines.keyed.cuda_results import Answers
 from mpi_match.engines.keyed.cuda_slot import Lane, Plan
 from mpi_match.engines.keyed.kernels.trie_thread import MASKS
+from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Mark
 from mpi_match.matches import Matches
 

@@ -22,12 +22,12 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.batch import EventBatch
 from mpi_match.compute.parallel import copy
 from mpi_match.engines.keyed.cuda_grid import GridOnGpu
 from mpi_match.engines.keyed.cuda_results import Answers
 from mpi_match.engines.keyed.kernels.compact import BLOCK, SCAN_THREADS, count_dtype, scan_kernel
 from mpi_match.engines.keyed.kernels.trie_thread import MASKS
+from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.intrinsics import WARP
 from mpi_match.gpu.kernels import DeviceArray, DeviceBuffer, Gpu, Kernel, Mark, PinnedBuffer
 

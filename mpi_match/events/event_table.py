@@ -18,8 +18,8 @@ from isal.isal_zlib import crc32
 
 from mpi_match.arrays.csr import Array, are_bounds, offsets_of
 from mpi_match.arrays.strings import Strings
-from mpi_match.batch import EventBatch
-from mpi_match.events import Events
+from mpi_match.events.batch import EventBatch
+from mpi_match.events.events import Events
 from mpi_match.model import Event
 from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.table.vocabulary import Vocabulary

@@ -9,7 +9,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, place_of, take_ranges
 from mpi_match.arrays.strings import Strings
-from mpi_match.batch import EventBatch
+from mpi_match.events.batch import EventBatch
 from mpi_match.model import Event, Type
 from mpi_match.table.vocabulary import Vocabulary
 

@@ -1,0 +1,1 @@
+"""Events as they were published, encoded in batches, and in event tables."""

@@ -13,7 +13,7 @@
     >>> answers.ids, answers.offsets           # the same as arrays: event i has ids[offsets[i]:offsets[i + 1]]
     (array([0, 1, 0], dtype=uint8), array([0, 2, 3, 3]))
 
-Subscriptions and events come as plain dicts (the rows of `mpi_match.rows`), as checked objects (`make_filter`,
+Subscriptions and events come as plain dicts (the rows of `mpi_match.ingest.rows`), as checked objects (`make_filter`,
 `make_event`), from JSON lines files, and events also as columns.  A table is built once and serves any number of batches; a
 batch belongs to the table that it was made for.  Whatever has no meaning raises ModelError with the place where it stands,
 or goes to a list of `Reject` when one is given.
@@ -28,13 +28,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mpi_match.columns import Frame, columns_of_frame, events_of_columns
 from mpi_match.engines import open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
+from mpi_match.ingest.columns import Frame, columns_of_frame, events_of_columns
+from mpi_match.ingest.rows import EventForm, Reject, event_of_row, read_rows, subscription_filters
 from mpi_match.matches import Matches
 from mpi_match.model import Event, Filter, ModelError
-from mpi_match.rows import EventForm, Reject, event_of_row, read_rows, subscription_filters
 from mpi_match.table.subscriptions import DraftBuilder
 from mpi_match.table.table import Table
 
@@ -80,7 +80,7 @@ def make_events(
     """Events as raw columns, not yet bound to a table.
 
     `events`: dicts (nested ones flatten to dotted names, None means absent), events of `make_event`, the path of a JSON
-    lines file, a dict of columns of equal length, or a data frame of pandas, polars or Arrow (see `mpi_match.columns`; NaN
+    lines file, a dict of columns of equal length, or a data frame of pandas, polars or Arrow (see `mpi_match.ingest.columns`; NaN
     is a number; null, None and masked entries are absent).
     `location`: the two attributes that hold x and y, `("x", "y")` or `"x,y"`.  `id`: the attribute that holds the event's
     id.

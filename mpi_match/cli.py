@@ -226,8 +226,8 @@ def match(
 
         {"city": "Milan", "temp": 31, "position": {"x": 9.1, "y": 45.4}}
     """
+    from mpi_match.ingest.rows import EventForm
     from mpi_match.local import match_rows
-    from mpi_match.rows import EventForm
 
     form = EventForm.of(location, id_)
     summary = match_rows(

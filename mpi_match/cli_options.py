@@ -157,8 +157,8 @@ strict_option = click.option(
 
 
 def _check_location(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    from mpi_match.ingest.rows import EventForm
     from mpi_match.model import ModelError
-    from mpi_match.rows import EventForm
 
     try:
         EventForm.of(value, None)

@@ -22,10 +22,7 @@ from mpi_match.change_stream import ChangeStream
 from mpi_match.changes import Changes
 from mpi_match.engines import open_engine
 from mpi_match.events.events import Events
-from mpi_match.live_table import Refusal
-from mpi_match.matches import MatchesWriter
-from mpi_match.model import ModelError
-from mpi_match.rows import (
+from mpi_match.ingest.rows import (
     EventForm,
     Reject,
     change_of_row,
@@ -35,6 +32,9 @@ from mpi_match.rows import (
     read_rows,
     subscription_filters,
 )
+from mpi_match.live_table import Refusal
+from mpi_match.matches import MatchesWriter
+from mpi_match.model import ModelError
 from mpi_match.storage import check_output
 from mpi_match.table.subscriptions import DraftBuilder
 from mpi_match.table.table import Table

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from mpi_match.events.event_table import KIND_OF_FILE, event_counts, save_events
-from mpi_match.plain_rows import event_rows, subscription_rows
-from mpi_match.rows import EventForm
+from mpi_match.ingest.format import event_rows, subscription_rows
+from mpi_match.ingest.rows import EventForm
 from mpi_match.storage import Part, Reader, StorageError, parts_directory, whole_file, write_index
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary

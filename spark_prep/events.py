@@ -26,8 +26,8 @@ from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.arrays.strings import Strings
 from mpi_match.events.event_table import save_events
 from mpi_match.events.events import Events
+from mpi_match.ingest.rows import EventForm, event_of_row, parse_json
 from mpi_match.model import Event, ModelError, Type
-from mpi_match.rows import EventForm, event_of_row, parse_json
 from mpi_match.storage import Reader
 from mpi_match.table.table import KIND_OF_FILE, load_vocabulary
 from mpi_match.table.vocabulary import Vocabulary

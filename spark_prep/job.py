@@ -24,8 +24,8 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from mpi_match.ingest.rows import EventForm
 from mpi_match.model import ModelError
-from mpi_match.rows import EventForm
 from mpi_match.storage import StorageError, check_output, kind_of_file
 from mpi_match.table.table import Table, load_vocabulary
 from spark_prep import (

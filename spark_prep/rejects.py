@@ -15,7 +15,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from mpi_match.rows import Reject
+from mpi_match.ingest.rows import Reject
 from spark_prep import SparkPrepError
 from spark_prep.sources import Source, path_of
 

@@ -32,8 +32,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from mpi_match.ingest.rows import parse_json, subscription_filters
 from mpi_match.model import Filter, ModelError
-from mpi_match.rows import parse_json, subscription_filters
 from mpi_match.table.subscriptions import DraftBuilder
 from spark_prep import SparkPrepError, predicates
 from spark_prep.records import SCHEMA, BadRow, bad_records, filter_records

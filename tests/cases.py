@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mpi_match import model
+from mpi_match.ingest.rows import subscription_filters
 from mpi_match.model import Event, Filter
-from mpi_match.rows import subscription_filters
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "cases.json").read_text(encoding="utf-8"))
 

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mpi_match
-from mpi_match import api, columns
+from mpi_match import api
+from mpi_match.ingest import columns
+from mpi_match.ingest.rows import EventForm, event_of_row
 from mpi_match.model import Type, covers, make_event, make_filter
-from mpi_match.rows import EventForm, event_of_row
 
 ROWS = [
     {"interface": "hot", "constraints": [["temp", ">", 30]]},

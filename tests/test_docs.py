@@ -30,8 +30,8 @@ from mpi_match.changes import Change
 from mpi_match.cli import commands
 from mpi_match.engines import ENGINES
 from mpi_match.exits import Group
+from mpi_match.ingest.rows import change_of_row, subscription_filters
 from mpi_match.model import OPS_OF_TYPE
-from mpi_match.rows import change_of_row, subscription_filters
 from spark_prep.predicates import parse
 
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -35,9 +35,9 @@ from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, KEEP, SLOT_WORDS
 from mpi_match.engines.keyed.grid.resize import Growth
 from mpi_match.engines.keyed.index.layout import CODES
 from mpi_match.events.events import Events
+from mpi_match.ingest.rows import ChangeRow
 from mpi_match.live_table import LiveTable
 from mpi_match.model import Area, Op, covers, inside, make_event, make_filter
-from mpi_match.rows import ChangeRow
 from mpi_match.table.table import Table
 
 COORDINATES = (

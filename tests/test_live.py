@@ -15,9 +15,9 @@ from test_engines import every_engine
 from mpi_match.changes import Change
 from mpi_match.engines import EngineError, open_engine
 from mpi_match.events.events import Events
+from mpi_match.ingest.rows import ChangeRow
 from mpi_match.live_table import LiveTable, Refusal
 from mpi_match.model import Area, Filter, covers, make_filter, matches
-from mpi_match.rows import ChangeRow
 from mpi_match.table.table import Table
 
 EXAMPLES, STEPS = 12, 20
@@ -136,7 +136,7 @@ from mpi_match.engines import open_engine
 from mpi_match.events.events import Events
 from mpi_match.live_table import LiveTable
 from mpi_match.model import Area, make_event, make_filter
-from mpi_match.rows import ChangeRow
+from mpi_match.ingest.rows import ChangeRow
 from mpi_match.table.table import Table
 
 def compiled():

@@ -12,9 +12,9 @@ from strategies import events, subscriptions
 
 from mpi_match import live_matcher
 from mpi_match.engines import EngineError
+from mpi_match.ingest.rows import ChangeRow, Reject
 from mpi_match.live_matcher import LiveMatcher
 from mpi_match.model import Filter, ModelError, covers, make_filter
-from mpi_match.rows import ChangeRow, Reject
 from mpi_match.table.table import Table
 
 ROWS = [

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from mpi_match import api, model, rows
+from mpi_match import api, model
 from mpi_match.cli import commands
+from mpi_match.ingest import rows
 from mpi_match.storage import StorageError, check_output, whole_file
 
 SUBSCRIPTION, EVENT = '{"interface": "desk", "constraints": [["temp", ">", 30]]}\n', '{"temp": 31}\n'

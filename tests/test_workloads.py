@@ -14,10 +14,10 @@ from cases import CASES, event_of, filters_of
 from mpi_match.arrays.csr import owners
 from mpi_match.engines import open_engine
 from mpi_match.events.events import Events
+from mpi_match.ingest.format import event_rows, subscription_rows
+from mpi_match.ingest.rows import EventForm, event_of_row, parse_json, subscription_filters
 from mpi_match.model import Op, Type, covers, make_event
 from mpi_match.places import CELLS, stepped
-from mpi_match.plain_rows import event_rows, subscription_rows
-from mpi_match.rows import EventForm, event_of_row, parse_json, subscription_filters
 from mpi_match.table import vocabulary as vocabulary_module
 from mpi_match.table.subscriptions import Draft
 from mpi_match.table.table import Table

@@ -20,9 +20,9 @@ import numpy as np
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.changes import Change
+from mpi_match.ingest.rows import ChangeRow
 from mpi_match.model import Area, Filter
 from mpi_match.places import Places, radius_of
-from mpi_match.rows import ChangeRow
 from mpi_match.table.table import FILTER_ID, Table
 from mpi_match.workloads import Scenario
 

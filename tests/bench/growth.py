@@ -36,9 +36,9 @@ from bench.pauses import Pauses
 
 from mpi_match.changes import Change
 from mpi_match.engines import open_engine
+from mpi_match.ingest.rows import ChangeRow
 from mpi_match.live_table import LiveTable
 from mpi_match.model import Area
-from mpi_match.rows import ChangeRow
 from mpi_match.table.table import Table
 from mpi_match.workloads import SCENARIOS, Places, Scenario, radius_of
 

@@ -16,10 +16,10 @@ from mpi_match.change_log import ChangeLog
 from mpi_match.changes import Change
 from mpi_match.events.event_table import save_events
 from mpi_match.events.events import Events
+from mpi_match.ingest.rows import ChangeRow
 from mpi_match.live_table import Refusal
 from mpi_match.matches import MatchesFile
 from mpi_match.model import Area, covers
-from mpi_match.rows import ChangeRow
 from mpi_match.storage import StorageError
 from mpi_match.table.table import Table
 from mpi_match.verify import verify

@@ -16,8 +16,8 @@ from mpi_match.cluster.messages import Matched, Received
 from mpi_match.cluster.part import Part
 from mpi_match.engines import open_engine
 from mpi_match.events.batch import EventBatch
+from mpi_match.ingest.rows import ChangeRow
 from mpi_match.model import make_filter
-from mpi_match.rows import ChangeRow
 from mpi_match.table.table import Table
 
 

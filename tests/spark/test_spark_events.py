@@ -11,8 +11,8 @@ import pytest
 from random_rows import random_event
 
 from mpi_match.events.events import Events
+from mpi_match.ingest.rows import EventForm, event_of_row
 from mpi_match.model import ModelError
-from mpi_match.rows import EventForm, event_of_row
 from spark_prep import SparkPrepError
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")

@@ -13,8 +13,8 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.events.events import Events
+from mpi_match.ingest.rows import EventForm
 from mpi_match.model import LISTS, MAX_EXACT_INTEGER, PRESENCE, ModelError, Op, Type
-from mpi_match.rows import EventForm
 from mpi_match.table.subscriptions import KIND_SHIFT, Draft, kind_of
 
 

@@ -28,8 +28,8 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.arrays.strings import Strings
 from mpi_match.events.events import Events
+from mpi_match.ingest.rows import EventForm
 from mpi_match.model import MAX_EXACT_INTEGER, ModelError, Type, check_name, is_null, label, value_of
-from mpi_match.rows import EventForm
 
 _NULLS = (("is_null", "drop_null"), ("is_null", "drop_nulls"), ("isna", "dropna"))
 """What Arrow, polars and pandas call the questions which entries are null, and what the others are."""

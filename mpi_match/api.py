@@ -33,7 +33,7 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
 from mpi_match.ingest.columns import Frame, columns_of_frame, events_of_columns
 from mpi_match.ingest.rows import EventForm, Reject, event_of_row, read_rows, subscription_filters
-from mpi_match.matches import Matches
+from mpi_match.matches.matches import Matches
 from mpi_match.model import Event, Filter, ModelError
 from mpi_match.table.subscriptions import DraftBuilder
 from mpi_match.table.table import Table

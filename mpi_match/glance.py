@@ -18,7 +18,7 @@ from mpi_match.change_log import ChangeLog
 from mpi_match.changes import Change
 from mpi_match.events.event_table import EventTable
 from mpi_match.journal_file import JournalFile, is_journal, refuse_incomplete
-from mpi_match.matches import MatchesFile
+from mpi_match.matches.matches import MatchesFile
 from mpi_match.model import Event
 from mpi_match.storage import Reader, StorageError, kind_of_file, parts_directory
 from mpi_match.table.table import Table

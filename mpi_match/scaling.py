@@ -33,7 +33,7 @@ import mpi_match
 from mpi_match import mpirun
 from mpi_match.experiments import WrongAnswer
 from mpi_match.machine import command, commit, machine, versions
-from mpi_match.matches import Matches, MatchesFile
+from mpi_match.matches.matches import Matches, MatchesFile
 from mpi_match.mpirun import LaunchError
 from mpi_match.verify import verify
 from mpi_match.workload_files import repeat_events, write_workload

@@ -29,7 +29,7 @@ from mpi_match.change_log import ChangeLog
 from mpi_match.engines import open_engine
 from mpi_match.events.event_table import EventTable
 from mpi_match.events.events import Events
-from mpi_match.matches import MatchesFile
+from mpi_match.matches.matches import MatchesFile
 from mpi_match.model import Event, Filter, matches
 from mpi_match.replay import Replay
 from mpi_match.storage import Reader, StorageError

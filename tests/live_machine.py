@@ -24,7 +24,7 @@ from mpi_match.engines import Engine, open_engine
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import ChangeRow
 from mpi_match.live_table import LiveTable, Refusal
-from mpi_match.matches import Matches
+from mpi_match.matches.matches import Matches
 from mpi_match.model import Event, Filter, covers, matches
 from mpi_match.table.table import Table
 

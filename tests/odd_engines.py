@@ -16,7 +16,7 @@ from mpi_match.engines import EngineError
 from mpi_match.engines.counting import Counting
 from mpi_match.engines.reference import Reference
 from mpi_match.events.batch import EventBatch
-from mpi_match.matches import Matches, id_dtype
+from mpi_match.matches.matches import Matches, id_dtype
 from mpi_match.table.table import Table
 
 

@@ -17,7 +17,7 @@ from mpi_match.engines import open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.experiments import WrongAnswer, bench, compare
 from mpi_match.machine import command, commit, machine, versions
-from mpi_match.matches import Matches
+from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
 from mpi_match.workloads import SCENARIOS
 

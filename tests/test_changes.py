@@ -29,7 +29,7 @@ from mpi_match.events.events import Events
 from mpi_match.glance import glance, glance_lines
 from mpi_match.ingest.rows import ChangeRow, EventForm, change_of_row, event_of_row, subscription_filters
 from mpi_match.live_table import Refusal
-from mpi_match.matches import Matches, MatchesFile, MatchesWriter
+from mpi_match.matches.matches import Matches, MatchesFile, MatchesWriter
 from mpi_match.model import Filter, ModelError, area, covers, make_event, make_filter
 from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.table.table import Table

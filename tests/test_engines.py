@@ -22,7 +22,7 @@ from mpi_match import engines
 from mpi_match.engines import Engine, EngineError, open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
-from mpi_match.matches import Matches
+from mpi_match.matches.matches import Matches
 from mpi_match.model import Event, Filter, covers, make_event, make_filter, matches
 from mpi_match.table.table import Table
 

@@ -212,7 +212,7 @@ HEAVY = ("h5py", "mpi4py.MPI", "numba", "numba.cuda", "pyarrow", "pyspark")
         ("mpi_match.api", ("h5py",)),
         ("mpi_match.table.table", ("h5py",)),
         ("mpi_match.events.event_table", ("h5py",)),
-        ("mpi_match.matches", ("h5py",)),
+        ("mpi_match.matches.matches", ("h5py",)),
         ("mpi_match.engines.counting", ("h5py",)),
         ("spark_prep", ()),
     ],

@@ -15,7 +15,7 @@ from mpi_match.cluster.matcher import match_changing
 from mpi_match.cluster.turns import WriteBehind
 from mpi_match.engines import Engine, match_all, open_engine
 from mpi_match.events.batch import EventBatch
-from mpi_match.matches import Matches
+from mpi_match.matches.matches import Matches
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from mpi_match.cluster.consensus import Failure
 from mpi_match.cluster.feed import Buffers
 from mpi_match.cluster.messages import WRITTEN, Body
 from mpi_match.cluster.protocol import Answer, Said, inline_body, words_of
-from mpi_match.matches import id_dtype
+from mpi_match.matches.matches import id_dtype
 
 
 class Arrival(NamedTuple):

@@ -1,6 +1,6 @@
 """The output of a run whose workers write their answers themselves: the master's part of it.
 
-    worker   answers ──► its part of the output (`answer_parts`), on disk ──► "written": a few words to the master
+    worker   answers ──► its part of the output (`part_index`), on disk ──► "written": a few words to the master
     master   which events are answered, and in the end the index that makes one file of the parts
 
 No answer passes the master, so the way back is as wide as the workers' disks together.  The parts are the journal as well:
@@ -18,13 +18,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from mpi_match.answer_parts import SUFFIX, Parts, named_by, parts_beside, remove_parts, write_index
 from mpi_match.arrays.strings import Strings
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.messages import Written
 from mpi_match.cluster.output import INCOMPLETE_CODE, there_already
 from mpi_match.journal_file import Identity, Stretch, is_bare, journal_of
-from mpi_match.matches import KIND_OF_FILE
+from mpi_match.matches.matches import KIND_OF_FILE
+from mpi_match.matches.part_index import SUFFIX, Parts, named_by, parts_beside, remove_parts, write_index
 from mpi_match.run_manifest import COMPLETE, INCOMPLETE, take_back, tell
 from mpi_match.storage import StorageError, check_output, parts_directory, remove_half_written, sync_directory
 

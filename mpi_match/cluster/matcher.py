@@ -45,7 +45,7 @@ from mpi_match.cluster.part import Part, PartEngine, PartsEngine, unpacked
 from mpi_match.cluster.patience import pause
 from mpi_match.engines import MOST_BEGUN, Engine, Pending, begin
 from mpi_match.events.batch import EventBatch
-from mpi_match.matches import Matches
+from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 

@@ -27,7 +27,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.changes import Change, Changes
 from mpi_match.engines import Engine, Pending, begin
 from mpi_match.events.batch import EventBatch
-from mpi_match.matches import Matches
+from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
 
 ALIGNMENT = 64

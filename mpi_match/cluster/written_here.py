@@ -24,7 +24,6 @@ from contextlib import ExitStack
 from queue import Empty, PriorityQueue, Queue
 from typing import NamedTuple
 
-from mpi_match.answer_parts import PartWriter
 from mpi_match.cluster import ClusterError, RunOptions
 from mpi_match.cluster.extents import Extents
 from mpi_match.cluster.job import Job
@@ -35,6 +34,7 @@ from mpi_match.cluster.output import INCOMPLETE_CODE
 from mpi_match.cluster.topology import Topology
 from mpi_match.engines import Engine
 from mpi_match.journal_file import Stretch
+from mpi_match.matches.part_index import PartWriter
 from mpi_match.storage import StorageError
 
 LOOK_S = 0.1

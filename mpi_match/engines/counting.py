@@ -19,7 +19,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.changes import Changes
 from mpi_match.engines import check_batch, refuse_changes
 from mpi_match.events.batch import EventBatch
-from mpi_match.matches import Matches
+from mpi_match.matches.matches import Matches
 from mpi_match.model import Op, Type
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import ATOM_OPS

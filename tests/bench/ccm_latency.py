@@ -33,7 +33,7 @@ from mpi_match.engines.ccm import engine as ccm
 from mpi_match.engines.clcb import engine as clcb
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Graph, driver_versions
-from mpi_match.matches import Matches
+from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
 from mpi_match.workloads import SCENARIOS
 

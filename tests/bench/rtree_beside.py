@@ -52,7 +52,7 @@ from mpi_match.changes import Change, Changes
 from mpi_match.engines import EngineError, open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.machine import command, commit, machine, versions
-from mpi_match.matches import Matches
+from mpi_match.matches.matches import Matches
 from mpi_match.model import Op, Type
 from mpi_match.places import Moves
 from mpi_match.table.table import Table

@@ -18,7 +18,7 @@ from mpi_match.events.event_table import save_events
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import ChangeRow
 from mpi_match.live_table import Refusal
-from mpi_match.matches import MatchesFile
+from mpi_match.matches.matches import MatchesFile
 from mpi_match.model import Area, covers
 from mpi_match.storage import StorageError
 from mpi_match.table.table import Table

@@ -21,7 +21,7 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import save_events
 from mpi_match.ingest.rows import ChangeRow
 from mpi_match.journal_file import Identity, journal_of
-from mpi_match.matches import Matches, MatchesFile
+from mpi_match.matches.matches import Matches, MatchesFile
 from mpi_match.model import make_filter
 from mpi_match.storage import Reader
 from mpi_match.table.table import Table

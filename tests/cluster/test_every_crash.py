@@ -24,7 +24,6 @@ import pytest
 from small_outputs import answers
 
 import mpi_match
-from mpi_match.answer_parts import Parts, PartWriter, parts_beside
 from mpi_match.arrays.strings import Strings
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster import journal as journal_module
@@ -35,7 +34,8 @@ from mpi_match.cluster.messages import Written
 from mpi_match.cluster.output import Output
 from mpi_match.exits import exit_code_of
 from mpi_match.journal_file import Identity, Stretch, is_bare, journal_of
-from mpi_match.matches import MatchesFile
+from mpi_match.matches.matches import MatchesFile
+from mpi_match.matches.part_index import Parts, PartWriter, parts_beside
 from mpi_match.run_manifest import read_manifest
 from mpi_match.storage import Column, StorageError, parts_directory
 

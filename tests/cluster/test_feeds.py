@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mpi_match.answer_parts import Parts, PartWriter, write_index
 from mpi_match.arrays.strings import Strings
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.extents import Extents
@@ -23,7 +22,8 @@ from mpi_match.cluster.part import Part
 from mpi_match.cluster.written_here import WrittenHere
 from mpi_match.events.batch import EventBatch
 from mpi_match.journal_file import Identity, JournalFile, Stretch
-from mpi_match.matches import Matches, MatchesFile
+from mpi_match.matches.matches import Matches, MatchesFile
+from mpi_match.matches.part_index import Parts, PartWriter, write_index
 from mpi_match.storage import StorageError, parts_directory
 from mpi_match.table.table import Table
 

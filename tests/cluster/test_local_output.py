@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mpi_match.answer_parts import Parts, PartWriter, parts_beside
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
 from mpi_match.cluster import local_output as local_output_module
@@ -17,7 +16,8 @@ from mpi_match.cluster.local_output import LocalOutput, Places
 from mpi_match.cluster.messages import Written
 from mpi_match.cluster.output import Output
 from mpi_match.journal_file import Identity, Stretch
-from mpi_match.matches import MatchesFile
+from mpi_match.matches.matches import MatchesFile
+from mpi_match.matches.part_index import Parts, PartWriter, parts_beside
 from mpi_match.run_manifest import manifest_of, read_manifest
 from mpi_match.storage import StorageError, parts_directory
 

@@ -11,11 +11,11 @@ import pytest
 from mpirun import DRIVER, FLAGS, MPIRUN, execute, launch, needs_mpirun, said
 from run_inputs import Inputs
 
-from mpi_match.answer_parts import Parts
 from mpi_match.export import export
 from mpi_match.glance import glance
 from mpi_match.journal_file import Identity
-from mpi_match.matches import MatchesFile, MatchesWriter
+from mpi_match.matches.matches import MatchesFile, MatchesWriter
+from mpi_match.matches.part_index import Parts
 from mpi_match.storage import parts_directory
 from mpi_match.verify import verify
 

@@ -23,7 +23,7 @@ from mpi_match.engines import open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import ChangeRow
-from mpi_match.matches import Matches
+from mpi_match.matches.matches import Matches
 from mpi_match.model import Area, make_event, make_filter
 from mpi_match.table import range_reader
 from mpi_match.table.range_reader import LargeTable

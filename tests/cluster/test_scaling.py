@@ -15,7 +15,7 @@ from mpirun import environment, execute, needs_mpirun
 from mpi_match import mpirun, scaling
 from mpi_match.events.event_table import EventTable
 from mpi_match.experiments import WrongAnswer
-from mpi_match.matches import Matches, MatchesWriter
+from mpi_match.matches.matches import Matches, MatchesWriter
 from mpi_match.model import covers
 from mpi_match.scaling import Plan, scale
 from mpi_match.scaling_report import plot_scaling, scaling_table

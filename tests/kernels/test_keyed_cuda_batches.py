@@ -16,7 +16,7 @@ from mpi_match.engines.keyed import cuda as keyed_cuda
 from mpi_match.engines.keyed import cuda_pipeline, cuda_slot
 from mpi_match.engines.keyed.cuda_pipeline import N_LANES, Clock
 from mpi_match.events.events import Events
-from mpi_match.matches import Matches
+from mpi_match.matches.matches import Matches
 from mpi_match.model import make_event, make_filter
 from mpi_match.table.table import Table
 

@@ -44,7 +44,7 @@ from mpi_match.engines.ccm.kernel import (
 )
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Gpu, Mark, PinnedBuffer, Stream
-from mpi_match.matches import Matches, id_dtype
+from mpi_match.matches.matches import Matches, id_dtype
 
 ROWS_PER_THREAD = 8
 """Rows of the longest run that a thread walks."""

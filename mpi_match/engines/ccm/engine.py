@@ -40,7 +40,7 @@ from mpi_match.engines.ccm.layout import ccm_rows
 from mpi_match.engines.ccm.single import OneEvent
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import open_gpu
-from mpi_match.matches import Matches
+from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
 
 FEW_EVENTS = 4

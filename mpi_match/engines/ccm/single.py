@@ -35,7 +35,7 @@ from mpi_match.engines.ccm.kernel import (
 )
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Gpu, Graph, Stream, pinned
-from mpi_match.matches import Matches, id_dtype
+from mpi_match.matches.matches import Matches, id_dtype
 
 FIRST_IDS = 127
 """Ids that the copy out of an event brings; where there are more, a second copy fetches all."""

@@ -29,7 +29,7 @@ from mpi_match.engines.clcb.kernels import (
 from mpi_match.engines.clcb.segment import Shelf, spread
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Gpu, Mark, PinnedBuffer, Stream
-from mpi_match.matches import Matches, id_dtype
+from mpi_match.matches.matches import Matches, id_dtype
 
 COUNTER_BYTES = 1 << 28
 """Bytes of counters, at most (but for one word of each filter): with 10 M filters, 24 events at a time."""

@@ -41,7 +41,7 @@ from mpi_match.engines.clcb.single import OneEvent, Runs
 from mpi_match.engines.clcb.updates import Books
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import open_gpu
-from mpi_match.matches import Matches
+from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
 
 log = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from mpi_match.engines.clcb.segment import Shelf, spread
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Gpu, Graph, Stream
 from mpi_match.gpu.pinned_mailbox import Mailbox
-from mpi_match.matches import Matches, id_dtype
+from mpi_match.matches.matches import Matches, id_dtype
 
 FIRST_IDS = 511
 """Ids that the copy out of an event brings; where there are more, a second copy fetches all."""

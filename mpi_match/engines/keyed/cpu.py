@@ -52,7 +52,7 @@ from mpi_match.engines.keyed.index.features import feature_weights
 from mpi_match.engines.keyed.index.filter_rows import FilterRows
 from mpi_match.engines.keyed.index.layout import KeyedIndex
 from mpi_match.events.batch import EventBatch
-from mpi_match.matches import Matches, id_dtype
+from mpi_match.matches.matches import Matches, id_dtype
 from mpi_match.table.table import Table
 
 ROOM = 4

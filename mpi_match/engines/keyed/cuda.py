@@ -30,7 +30,7 @@ from mpi_match.engines.keyed.kernels.trie_thread import FILTER_IDS, INTERFACES, 
 from mpi_match.engines.keyed.kernels.trie_warp import WIDE_WIDTHS, wide_kernel
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import PinnedPool, open_gpu
-from mpi_match.matches import Matches, id_dtype
+from mpi_match.matches.matches import Matches, id_dtype
 from mpi_match.table.table import Table
 
 log = logging.getLogger(__name__)

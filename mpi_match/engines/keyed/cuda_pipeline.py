@@ -28,7 +28,7 @@ from mpi_match.engines.keyed.cuda_slot import Lane, Plan
 from mpi_match.engines.keyed.kernels.trie_thread import MASKS
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Mark
-from mpi_match.matches import Matches
+from mpi_match.matches.matches import Matches
 
 N_LANES = 3
 SLICE_EVENTS, SLICE_ATTRIBUTES = 2**20, 2**23

@@ -18,7 +18,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.parallel import copy
 from mpi_match.gpu.kernels import DeviceArray, PinnedBuffer, PinnedPool, Stream
-from mpi_match.matches import Matches, id_dtype
+from mpi_match.matches.matches import Matches, id_dtype
 
 LEAST_BYTES = 2**16
 """What takes less is copied to ordinary memory: an array of its own in the pool would cost more than that."""

@@ -220,7 +220,7 @@ def _answers_in(reader: Reader) -> tuple[Array, Array]:
     """Counts and ids of a file, or of the parts that it is the index of."""
     if "matches/counts" in reader:
         return reader.array("matches/counts"), reader.array("matches/ids")
-    from mpi_match.answer_parts import read_parts  # which has the types of counts and ids from here
+    from mpi_match.matches.part_index import read_parts  # which has the types of counts and ids from here
 
     return read_parts(reader)
 

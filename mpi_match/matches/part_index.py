@@ -36,7 +36,7 @@ from mpi_match.journal_file import (
     record_bytes,
     write_at,
 )
-from mpi_match.matches import KIND_OF_FILE
+from mpi_match.matches.matches import KIND_OF_FILE
 from mpi_match.storage import Reader, StorageError, Writer, parts_directory
 
 SUFFIX = ".answers"

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.change_log import ChangeLog
-from mpi_match.changes import Change
+from mpi_match.changes.changes import Change
+from mpi_match.changes.log import ChangeLog
 from mpi_match.events.event_table import EventTable
 from mpi_match.journal_file import JournalFile, is_journal, refuse_incomplete
 from mpi_match.matches.matches import MatchesFile

@@ -26,12 +26,12 @@ from itertools import pairwise
 from typing import Any
 
 from mpi_match.api import PathLike, make_batch, make_table
+from mpi_match.changes.live_table import LiveTable, Refusal
 from mpi_match.engines import Engine, open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
 from mpi_match.ingest.columns import Frame
 from mpi_match.ingest.rows import ChangeRow, Reject, change_of_row, subscription_filters
-from mpi_match.live_table import LiveTable, Refusal
 from mpi_match.model import Event, Filter, ModelError
 from mpi_match.table.table import Table
 

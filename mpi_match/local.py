@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from mpi_match.arrays.strings import Strings
-from mpi_match.change_log import ChangeLog
-from mpi_match.change_stream import ChangeStream
-from mpi_match.changes import Changes
+from mpi_match.changes.changes import Changes
+from mpi_match.changes.live_table import Refusal
+from mpi_match.changes.log import ChangeLog
+from mpi_match.changes.stream import ChangeStream
 from mpi_match.engines import open_engine
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import (
@@ -32,7 +33,6 @@ from mpi_match.ingest.rows import (
     read_rows,
     subscription_filters,
 )
-from mpi_match.live_table import Refusal
 from mpi_match.matches.matches import MatchesWriter
 from mpi_match.model import ModelError
 from mpi_match.storage import check_output

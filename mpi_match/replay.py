@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from mpi_match.arrays.csr import places_in
 from mpi_match.arrays.strings import Strings
-from mpi_match.change_stream import ChangeStream
-from mpi_match.changes import Change, Changes
+from mpi_match.changes.changes import Change, Changes
+from mpi_match.changes.stream import ChangeStream
 from mpi_match.model import Area, Event, Filter, matches
 from mpi_match.table.table import Table
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.change_log import ChangeLog
+from mpi_match.changes.log import ChangeLog
 from mpi_match.engines import open_engine
 from mpi_match.events.event_table import EventTable
 from mpi_match.events.events import Events

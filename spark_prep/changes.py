@@ -2,7 +2,7 @@
 
 Whether a change can be done depends on all before it: an id must be there to move, and must not be there to be added.  So
 Spark does what needs no order, reading and parsing, and puts the parsed changes into the order in which they take effect;
-the driver then walks along them once, with a register of who is there (`mpi_match.register`), and encodes what came.
+the driver then walks along them once, with a register of who is there (`mpi_match.changes.registry`), and encodes what came.
 
     rows --parse--> records --in order--> driver: what is done, under which ids --> a `ChangeLog`; and what cannot be done
 
@@ -28,11 +28,11 @@ from pyspark.sql import functions as F
 
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
-from mpi_match.change_log import ChangeLog
-from mpi_match.changes import Change
+from mpi_match.changes.changes import Change
+from mpi_match.changes.log import ChangeLog
+from mpi_match.changes.registry import Register, Step
 from mpi_match.ingest.rows import ChangeRow, change_of_row, parse_json
 from mpi_match.model import Area, Filter, ModelError
-from mpi_match.register import Register, Step
 from mpi_match.table.constraints import encode
 from mpi_match.table.filters import FilterColumns
 from mpi_match.table.subscriptions import DraftBuilder

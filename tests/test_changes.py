@@ -20,15 +20,15 @@ from strategies import subscriptions
 
 from mpi_match import local
 from mpi_match.arrays.strings import Strings
-from mpi_match.change_log import ChangeLog
-from mpi_match.change_stream import ChangeStream, StampedChanges
-from mpi_match.changes import Change, Changes
+from mpi_match.changes.changes import Change, Changes
+from mpi_match.changes.live_table import Refusal
+from mpi_match.changes.log import ChangeLog
+from mpi_match.changes.stream import ChangeStream, StampedChanges
 from mpi_match.engines import EngineError, open_engine
 from mpi_match.events.event_table import save_events
 from mpi_match.events.events import Events
 from mpi_match.glance import glance, glance_lines
 from mpi_match.ingest.rows import ChangeRow, EventForm, change_of_row, event_of_row, subscription_filters
-from mpi_match.live_table import Refusal
 from mpi_match.matches.matches import Matches, MatchesFile, MatchesWriter
 from mpi_match.model import Filter, ModelError, area, covers, make_event, make_filter
 from mpi_match.storage import Reader, StorageError, Writer

@@ -26,7 +26,7 @@ from bench.results_rows import command_of, records_in, row_of, run_row_of, runs_
 from mpirun import TIMEOUT_S
 
 from mpi_match import doctor
-from mpi_match.changes import Change
+from mpi_match.changes.changes import Change
 from mpi_match.cli import commands
 from mpi_match.engines import ENGINES
 from mpi_match.exits import Group

@@ -12,11 +12,11 @@ from live_machine import REFUSAL, run_machine
 from random_tables import SHAPES, random_subscriptions
 from test_engines import every_engine
 
-from mpi_match.changes import Change
+from mpi_match.changes.changes import Change
+from mpi_match.changes.live_table import LiveTable, Refusal
 from mpi_match.engines import EngineError, open_engine
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import ChangeRow
-from mpi_match.live_table import LiveTable, Refusal
 from mpi_match.model import Area, Filter, covers, make_filter, matches
 from mpi_match.table.table import Table
 
@@ -131,10 +131,10 @@ def test_the_machine_finds_a_ghost(monkeypatch: pytest.MonkeyPatch) -> None:
 NOTHING_NEW = """
 import gc
 from numba.core.dispatcher import Dispatcher
-from mpi_match.changes import Change
+from mpi_match.changes.changes import Change
 from mpi_match.engines import open_engine
 from mpi_match.events.events import Events
-from mpi_match.live_table import LiveTable
+from mpi_match.changes.live_table import LiveTable
 from mpi_match.model import Area, make_event, make_filter
 from mpi_match.ingest.rows import ChangeRow
 from mpi_match.table.table import Table

@@ -95,7 +95,7 @@ class RunOptions:
     """What a run does.
 
     table, events, output   files; on the master's host, no other rank opens them (but the events, with feed `file`)
-    changes                 file of changes that take effect between events (`change_log`); None: the table stays as it is
+    changes                 file of changes that take effect between events (`changes.log`); None: the table stays as it is
     engine                  a name of `engines.ENGINES`, or "auto"
     batch                   events per batch
     schedule, placement, feed, results   see SCHEDULES, PLACEMENTS, FEEDS, RESULTS

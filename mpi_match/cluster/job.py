@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match import change_log
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
-from mpi_match.change_log import ChangeLog
-from mpi_match.change_stream import ChangeStream, StampedChanges
+from mpi_match.changes import log as change_log
+from mpi_match.changes.log import ChangeLog
+from mpi_match.changes.stream import ChangeStream, StampedChanges
 from mpi_match.cluster import RunOptions, RunSummary
 from mpi_match.cluster.deadlines import RoundTrips
 from mpi_match.cluster.extents import Extents

@@ -39,7 +39,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match.change_stream import StampedChanges
+from mpi_match.changes.stream import StampedChanges
 from mpi_match.cluster.messages import Matched, Parcel, Received
 from mpi_match.cluster.part import Part, PartEngine, PartsEngine, unpacked
 from mpi_match.cluster.patience import pause

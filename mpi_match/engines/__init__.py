@@ -27,7 +27,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from mpi_match.arrays.csr import Array
-from mpi_match.changes import Changes
+from mpi_match.changes.changes import Changes
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table

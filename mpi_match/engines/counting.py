@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.changes import Changes
+from mpi_match.changes.changes import Changes
 from mpi_match.engines import check_batch, refuse_changes
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches

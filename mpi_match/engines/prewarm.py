@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mpi_match.arrays.strings import Strings
-from mpi_match.changes import Change, Changes
+from mpi_match.changes.changes import Change, Changes
 from mpi_match.events.batch import EventBatch
 from mpi_match.table.filters import FilterColumns
 from mpi_match.table.table import Table

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match.changes import Change, Changes
+from mpi_match.changes.changes import Change, Changes
 from mpi_match.engines import check_batch, check_changes
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches

@@ -19,7 +19,7 @@ from typing import TypeVar
 import numpy as np
 
 from mpi_match.arrays.strings import Strings
-from mpi_match.changes import Change
+from mpi_match.changes.changes import Change
 from mpi_match.ingest.rows import ChangeRow
 from mpi_match.model import Area, Filter
 from mpi_match.places import Places, radius_of

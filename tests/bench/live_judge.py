@@ -11,10 +11,10 @@ from itertools import islice
 import numpy as np
 
 from mpi_match.arrays.csr import Array
+from mpi_match.changes.live_table import LiveTable
 from mpi_match.engines import Engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
-from mpi_match.live_table import LiveTable
 from mpi_match.model import Event, covers
 
 JUDGED, FILTERS_AT_ONCE = 8, 4096

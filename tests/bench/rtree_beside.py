@@ -48,7 +48,7 @@ import numpy as np
 from bench.rtree_figure import draw, records_in
 
 from mpi_match.arrays.csr import Array
-from mpi_match.changes import Change, Changes
+from mpi_match.changes.changes import Change, Changes
 from mpi_match.engines import EngineError, open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.machine import command, commit, machine, versions

@@ -12,12 +12,12 @@ from random_tables import random_subscriptions
 from run_inputs import Changing, Inputs
 from small_outputs import note_where, run
 
-from mpi_match.change_log import ChangeLog
-from mpi_match.changes import Change
+from mpi_match.changes.changes import Change
+from mpi_match.changes.live_table import Refusal
+from mpi_match.changes.log import ChangeLog
 from mpi_match.events.event_table import save_events
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import ChangeRow
-from mpi_match.live_table import Refusal
 from mpi_match.matches.matches import MatchesFile
 from mpi_match.model import Area, covers
 from mpi_match.storage import StorageError

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from mpirun import alone, execute, launch, needs_mpirun, said
 from run_inputs import Changing, Inputs, leftovers, plain_events
 
-from mpi_match.change_log import ChangeLog
-from mpi_match.change_stream import StampedChanges
-from mpi_match.changes import Change, Changes
+from mpi_match.changes.changes import Change, Changes
+from mpi_match.changes.log import ChangeLog
+from mpi_match.changes.stream import StampedChanges
 from mpi_match.cluster.journal import Journal
 from mpi_match.cluster.matcher import match_changing
 from mpi_match.events.batch import EventBatch

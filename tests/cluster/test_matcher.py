@@ -8,8 +8,8 @@ import numpy as np
 from mpirun import TIMEOUT_S
 from run_inputs import plain_events
 
-from mpi_match.change_log import ChangeLog
-from mpi_match.changes import Change
+from mpi_match.changes.changes import Change
+from mpi_match.changes.log import ChangeLog
 from mpi_match.cluster.feed import Expected
 from mpi_match.cluster.matcher import Holdings, Matcher, ShortMatcher
 from mpi_match.cluster.messages import Matched, Received

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from random_tables import SHAPES, random_subscriptions
 
 from mpi_match.arrays.csr import Array
-from mpi_match.change_log import ChangeLog
-from mpi_match.changes import Change
+from mpi_match.changes.changes import Change
+from mpi_match.changes.log import ChangeLog
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.part import Part, PartEngine
 from mpi_match.cluster.placement import UNEVEN, divide, fewest_parts, groups_of

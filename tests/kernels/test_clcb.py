@@ -14,7 +14,7 @@ from judge import answers, expected
 from live_machine import run_machine
 from strategies import subscriptions_and_events
 
-from mpi_match.changes import Change, Changes
+from mpi_match.changes.changes import Change, Changes
 from mpi_match.engines import EngineError, open_engine
 from mpi_match.engines.clcb import batch as clcb_batch
 from mpi_match.engines.clcb import engine as clcb

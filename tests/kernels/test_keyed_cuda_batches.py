@@ -10,7 +10,7 @@ from cases import CASES, event_of, filters_of
 from judge import KINDS, expected, in_words
 from late_streams import LateStreams
 
-from mpi_match.changes import Change, Changes
+from mpi_match.changes.changes import Change, Changes
 from mpi_match.engines import EngineError, open_engine
 from mpi_match.engines.keyed import cuda as keyed_cuda
 from mpi_match.engines.keyed import cuda_pipeline, cuda_slot

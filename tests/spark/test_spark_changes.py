@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from random_rows import random_subscription
 
-from mpi_match.change_log import ChangeLog
+from mpi_match.changes.live_table import Refusal
+from mpi_match.changes.log import ChangeLog
 from mpi_match.ingest.rows import change_of_row
-from mpi_match.live_table import Refusal
 from mpi_match.storage import StorageError
 from mpi_match.table.table import Table
 from spark_prep import SparkPrepError

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import time
 
-from mpi_match.changes import Changes
+from mpi_match.changes.changes import Changes
 from mpi_match.engines import check_batch, refuse_changes
 from mpi_match.engines.ccm.batch import ManyEvents
 from mpi_match.engines.ccm.kernel import FILTERS, INTERFACES, MASK, OnDevice

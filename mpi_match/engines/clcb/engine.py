@@ -31,7 +31,7 @@ import logging
 import time
 
 from mpi_match.arrays.csr import Array
-from mpi_match.changes import Changes
+from mpi_match.changes.changes import Changes
 from mpi_match.engines import check_batch, check_changes
 from mpi_match.engines.ccm.kernel import FILTERS, INTERFACES
 from mpi_match.engines.clcb import updates

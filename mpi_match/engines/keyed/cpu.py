@@ -19,7 +19,7 @@ import numba
 import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, take_ranges
-from mpi_match.changes import Changes
+from mpi_match.changes.changes import Changes
 from mpi_match.compute.array_pointers import Bound
 from mpi_match.engines import check_batch, check_changes
 from mpi_match.engines.keyed.cpu_search import (

@@ -17,7 +17,7 @@ import logging
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.changes import Changes
+from mpi_match.changes.changes import Changes
 from mpi_match.engines import EngineError, Pending, check_batch, check_changes, match_all
 from mpi_match.engines.keyed.cpu import Keyed, consolidated
 from mpi_match.engines.keyed.cuda_grid import GridOnGpu

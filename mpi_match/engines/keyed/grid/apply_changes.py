@@ -27,7 +27,7 @@ import numpy as np
 
 from mpi_match.arrays import linked_lists
 from mpi_match.arrays.csr import Array
-from mpi_match.changes import Change
+from mpi_match.changes.changes import Change
 from mpi_match.compute.compile_cache import inlined, jit
 from mpi_match.compute.parallel import stretch_of
 from mpi_match.engines.keyed.grid.geometry import LOW, level_of

@@ -27,7 +27,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, with_room
 from mpi_match.arrays.linked_lists import Chains
-from mpi_match.changes import Change, Changes
+from mpi_match.changes.changes import Change, Changes
 from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import find_bounds, in_stretches
 from mpi_match.engines import EngineError

@@ -13,7 +13,7 @@ Ids are given by whoever makes the changes, not by engines: a table's filters an
 next, and an id whose filter was removed may be given again.  An added filter is encoded with the vocabulary of the engine's
 table, so what it compares with has to be an operand there already.
 
-Who makes them: `live_table` from rows, for one process; `change_log` from a file, for a run.
+Who makes them: `live_table` from rows, for one process; `changes.log` from a file, for a run.
 """
 
 from __future__ import annotations

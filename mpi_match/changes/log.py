@@ -3,7 +3,7 @@
 A log is compiled for one table, whose filters and interfaces its ids name; what comes gets the ids that follow, in the order
 in which it comes.  The filters that are added are a table of their own, with a vocabulary of their own, so a log is as large
 as the changes and not as the table.  Only when a run brings both together are they joined (`ChangeLog.stream`, and from
-there on `change_stream`).
+there on `changes.stream`).
 
     log = ChangeLog.of(table, rows, refused)      rows in any order of their stamps; those that cannot be done are refused
     log.save(path)
@@ -20,12 +20,12 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, are_bounds
 from mpi_match.arrays.strings import Strings
-from mpi_match.change_stream import Changeable, ChangeStream, StampedChanges, T
-from mpi_match.changes import Change, Changes
+from mpi_match.changes.changes import Change, Changes
+from mpi_match.changes.live_table import Refusal, added_filters, columns_of
+from mpi_match.changes.registry import Register, Step
+from mpi_match.changes.stream import Changeable, ChangeStream, StampedChanges, T
 from mpi_match.ingest.rows import ChangeRow
-from mpi_match.live_table import Refusal, added_filters, columns_of
 from mpi_match.model import ModelError
-from mpi_match.register import Register, Step
 from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.table.constraints import FILTER_ID
 from mpi_match.table.filters import INTERFACE_ID

@@ -5,7 +5,7 @@
     changes = live.apply(rows, refused)       `rows.ChangeRow`s: done, or refused with the reason
     engine.update(changes)
 
-Three things are kept: the table as it was, never touched; the `register` of who is there; and the filters that came since.
+Three things are kept: the table as it was, never touched; the `registry` of who is there; and the filters that came since.
 Those are kept as bytes, because millions of objects would have Python's garbage collector stop everything for half a second
 now and then.  From these follow all filters there are now (`filters`, what the naive matcher judges by) and the changes from
 the table to now, in one go (`since`), however many there were between.
@@ -31,10 +31,10 @@ import numpy as np
 
 from mpi_match.arrays.chunked import PartedList
 from mpi_match.arrays.csr import Array
-from mpi_match.changes import Change, Changes
+from mpi_match.changes.changes import Change, Changes
+from mpi_match.changes.registry import Register, Step
 from mpi_match.ingest.rows import ChangeRow
 from mpi_match.model import Area, Constraint, Filter, ModelError, Op, Type
-from mpi_match.register import Register, Step
 from mpi_match.table.constraints import FILTER_ID
 from mpi_match.table.filters import INTERFACE_ID
 from mpi_match.table.recode import join
@@ -53,7 +53,7 @@ class Refusal(NamedTuple):
 class LiveTable:
     """A table and what became of it.
 
-    `table` is the table it began as, in the present vocabulary; filter and interface ids are those of `register`.  With
+    `table` is the table it began as, in the present vocabulary; filter and interface ids are those of `registry`.  With
     `reuse_ids`, ids that became free are given again.
     """
 

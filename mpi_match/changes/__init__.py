@@ -1,0 +1,1 @@
+"""Changes of a table: areas that move, filters that come and go."""

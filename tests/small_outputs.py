@@ -12,7 +12,7 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.cluster import output as output_module
 from mpi_match.cluster.extents import Extents
 from mpi_match.cluster.output import Output
-from mpi_match.journal_file import Identity, JournalFile, Kind, Stretch
+from mpi_match.journal.reader import Identity, JournalFile, Kind, Stretch
 
 N_EVENTS, N_IDS = 60, 300
 IDENTITY = Identity("filter", N_IDS, N_EVENTS, "a" * 64, "b" * 64, "")

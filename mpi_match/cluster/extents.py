@@ -13,7 +13,7 @@ import bisect
 from collections.abc import Sequence
 from itertools import accumulate
 
-from mpi_match.journal_file import Stretch
+from mpi_match.journal.reader import Stretch
 
 
 class Extents:

@@ -1,7 +1,7 @@
 """The journal of a run: answers that are safe long before the file of answers is whole.
 
 HDF5 cannot be trusted before it is closed, so a run that is killed leaves no half a file of matches.  It leaves its journal
-(`journal_file`), from which another run goes on.
+(`reader`), from which another run goes on.
 
 Answers are written with their neighbours, after SYNC_S at the latest; then a thread has the disk take them.  So a killed
 process loses the answers of the last half second, which are matched again, and whoever has answers for the journal never
@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Protocol
 
 from mpi_match.arrays.csr import Array
-from mpi_match.journal_file import (
+from mpi_match.journal.reader import (
     Bytes,
     Identity,
     JournalFile,

@@ -22,10 +22,10 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.messages import Written
 from mpi_match.cluster.output import INCOMPLETE_CODE, there_already
-from mpi_match.journal_file import Identity, Stretch, is_bare, journal_of
+from mpi_match.journal.manifest import COMPLETE, INCOMPLETE, take_back, tell
+from mpi_match.journal.reader import Identity, Stretch, is_bare, journal_of
 from mpi_match.matches.matches import KIND_OF_FILE
 from mpi_match.matches.part_index import SUFFIX, Parts, named_by, parts_beside, remove_parts, write_index
-from mpi_match.run_manifest import COMPLETE, INCOMPLETE, take_back, tell
 from mpi_match.storage import StorageError, check_output, parts_directory, remove_half_written, sync_directory
 
 log = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ from mpi_match.cluster.messages import Matched, Parcel, Received, Written
 from mpi_match.cluster.output import INCOMPLETE_CODE
 from mpi_match.cluster.topology import Topology
 from mpi_match.engines import Engine
-from mpi_match.journal_file import Stretch
+from mpi_match.journal.reader import Stretch
 from mpi_match.matches.part_index import PartWriter
 from mpi_match.storage import StorageError
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, owners, place_of, smallest_unsigned, take_ranges
 from mpi_match.arrays.strings import Strings
-from mpi_match.journal_file import refuse_incomplete
+from mpi_match.journal.reader import refuse_incomplete
 from mpi_match.storage import Column, Reader, StorageError, Writer
 
 KIND_OF_FILE = "matches"

@@ -1,7 +1,7 @@
 """Answers that the workers of a run have written themselves: parts from each, and an index that reads as one file.
 
     matches.h5                             kind `matches`: labels and counts of all, names and sizes of the parts
-    matches.h5.parts/1-rank-1.answers      answers of batches 0, 3, 6, ...     in the form of a journal (`journal_file`)
+    matches.h5.parts/1-rank-1.answers      answers of batches 0, 3, 6, ...     in the form of a journal (`reader`)
     matches.h5.parts/1-rank-1-1.answers    answers of batches 4, 5, ...        of the same worker, written at the same time
     matches.h5.parts/1-rank-2.answers      answers of batches 1, 2, 7, ...
 
@@ -24,7 +24,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
-from mpi_match.journal_file import (
+from mpi_match.journal.reader import (
     Bytes,
     Identity,
     JournalFile,

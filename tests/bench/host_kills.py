@@ -45,7 +45,7 @@ from hosts.inputs import SLOWLY, Inputs, wait_for_answers
 from hosts.namespaces import fresh_environment
 from mpirun import OPEN_MPI
 
-from mpi_match.run_manifest import COMPLETE, read_manifest
+from mpi_match.journal.manifest import COMPLETE, read_manifest
 
 N_EVENTS, BATCH = 600, 4
 """A fifth of a second for each batch: half a minute for one worker."""

@@ -36,8 +36,8 @@ sys.path[:0] = [str(TESTS.parent), str(TESTS)]
 from bench.run_of_ranks import Files, Run, is_running
 from bench.survival import record, write
 
-from mpi_match.journal_file import journal_of
-from mpi_match.run_manifest import COMPLETE, read_manifest
+from mpi_match.journal.manifest import COMPLETE, read_manifest
+from mpi_match.journal.reader import journal_of
 
 N_FILTERS = 600
 BATCHES = (7, 40, 600)

@@ -24,7 +24,7 @@ from mpi_match.cluster.sources import FileSource, Offer
 from mpi_match.engines import Pending, begin, match_all
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
-from mpi_match.journal_file import Stretch
+from mpi_match.journal.reader import Stretch
 from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
 

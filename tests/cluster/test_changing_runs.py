@@ -20,7 +20,7 @@ from mpi_match.cluster.matcher import match_changing
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import save_events
 from mpi_match.ingest.rows import ChangeRow
-from mpi_match.journal_file import Identity, journal_of
+from mpi_match.journal.reader import Identity, journal_of
 from mpi_match.matches.matches import Matches, MatchesFile
 from mpi_match.model import make_filter
 from mpi_match.storage import Reader

@@ -15,7 +15,7 @@ from run_inputs import KEPT, Inputs, leftovers, plain_events
 
 from mpi_match.cluster import FEEDS
 from mpi_match.events.event_table import BLOCK_EVENTS, save_events
-from mpi_match.journal_file import JournalFile, journal_of
+from mpi_match.journal.reader import JournalFile, journal_of
 from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.table.table import Table
 

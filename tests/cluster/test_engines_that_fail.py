@@ -11,7 +11,7 @@ from mpirun import alone, execute, launch, needs_mpirun, said
 from run_inputs import Inputs, plain_events
 
 from mpi_match.events.event_table import save_events
-from mpi_match.journal_file import JournalFile, journal_of
+from mpi_match.journal.reader import JournalFile, journal_of
 from mpi_match.table.table import Table
 
 

@@ -33,10 +33,10 @@ from mpi_match.cluster.local_output import LocalOutput
 from mpi_match.cluster.messages import Written
 from mpi_match.cluster.output import Output
 from mpi_match.exits import exit_code_of
-from mpi_match.journal_file import Identity, Stretch, is_bare, journal_of
+from mpi_match.journal.manifest import read_manifest
+from mpi_match.journal.reader import Identity, Stretch, is_bare, journal_of
 from mpi_match.matches.matches import MatchesFile
 from mpi_match.matches.part_index import Parts, PartWriter, parts_beside
-from mpi_match.run_manifest import read_manifest
 from mpi_match.storage import Column, StorageError, parts_directory
 
 N_EVENTS, N_IDS = 42, 300

@@ -21,7 +21,7 @@ from mpi_match.cluster.messages import Matched, Received
 from mpi_match.cluster.part import Part
 from mpi_match.cluster.written_here import WrittenHere
 from mpi_match.events.batch import EventBatch
-from mpi_match.journal_file import Identity, JournalFile, Stretch
+from mpi_match.journal.reader import Identity, JournalFile, Stretch
 from mpi_match.matches.matches import Matches, MatchesFile
 from mpi_match.matches.part_index import Parts, PartWriter, write_index
 from mpi_match.storage import StorageError, parts_directory

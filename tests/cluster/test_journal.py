@@ -24,7 +24,7 @@ from mpi_match.cluster import journal as journal_module
 from mpi_match.cluster.extents import Extents
 from mpi_match.cluster.journal import Journal
 from mpi_match.cluster.output import Output
-from mpi_match.journal_file import Identity, JournalFile, Stretch, gaps, head_bytes
+from mpi_match.journal.reader import Identity, JournalFile, Stretch, gaps, head_bytes
 from mpi_match.storage import StorageError
 
 

@@ -15,10 +15,10 @@ from mpi_match.cluster import local_output as local_output_module
 from mpi_match.cluster.local_output import LocalOutput, Places
 from mpi_match.cluster.messages import Written
 from mpi_match.cluster.output import Output
-from mpi_match.journal_file import Identity, Stretch
+from mpi_match.journal.manifest import manifest_of, read_manifest
+from mpi_match.journal.reader import Identity, Stretch
 from mpi_match.matches.matches import MatchesFile
 from mpi_match.matches.part_index import Parts, PartWriter, parts_beside
-from mpi_match.run_manifest import manifest_of, read_manifest
 from mpi_match.storage import StorageError, parts_directory
 
 N_EVENTS = 60

@@ -13,7 +13,7 @@ from run_inputs import Inputs
 
 from mpi_match.export import export
 from mpi_match.glance import glance
-from mpi_match.journal_file import Identity
+from mpi_match.journal.reader import Identity
 from mpi_match.matches.matches import MatchesFile, MatchesWriter
 from mpi_match.matches.part_index import Parts
 from mpi_match.storage import parts_directory

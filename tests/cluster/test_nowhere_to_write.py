@@ -16,8 +16,8 @@ from small_outputs import IDENTITY, answers, run
 from mpi_match.arrays.strings import Strings
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.output import Output
-from mpi_match.journal_file import JournalFile, journal_of
-from mpi_match.run_manifest import manifest_of, read_manifest, write_manifest
+from mpi_match.journal.manifest import manifest_of, read_manifest, write_manifest
+from mpi_match.journal.reader import JournalFile, journal_of
 from mpi_match.storage import StorageError, temporary_of
 
 

@@ -20,8 +20,8 @@ from mpi_match.cluster import ClusterError
 from mpi_match.cluster.hostfile import Host, hosts_of, n_ranks, without
 from mpi_match.cluster.restarts import Again, Done, GiveUp, HowItEnded, Restarts
 from mpi_match.cluster.supervisor import Supervisor, output_of, with_at_most
-from mpi_match.journal_file import journal_of
-from mpi_match.run_manifest import read_manifest, write_manifest
+from mpi_match.journal.manifest import read_manifest, write_manifest
+from mpi_match.journal.reader import journal_of
 
 RANKS = ("-m", "mpi4py", "-m", "mpi_match")
 N_EVENTS = 2000

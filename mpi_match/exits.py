@@ -40,7 +40,7 @@ _CODES = (
     ("mpi_match.engines", "EngineError", ENVIRONMENT),
     ("mpi_match.cluster", "ClusterError", FAILURE),
     ("mpi_match.experiments", "WrongAnswer", FAILURE),
-    ("mpi_match.mpirun", "LaunchError", ENVIRONMENT),
+    ("mpi_match.environment.mpi_launcher", "LaunchError", ENVIRONMENT),
     ("mpi_match.export", "ExportError", ENVIRONMENT),
     ("spark_prep", "SparkUnavailableError", ENVIRONMENT),
     ("spark_prep", "SparkPrepError", BAD_INPUT),

@@ -35,8 +35,8 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.engines import Engine, match_all, open_engine, pin
+from mpi_match.environment.machine import command, commit, machine, versions
 from mpi_match.events.batch import EventBatch
-from mpi_match.machine import command, commit, machine, versions
 from mpi_match.matches.matches import Matches
 from mpi_match.model import covers
 from mpi_match.table.table import Table

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from mpi_match.machine import resident_bytes
+from mpi_match.environment.machine import resident_bytes
 from mpi_match.screen import Screen
 from mpi_match.standing import Share, Standing
 from mpi_match.terminal import byte_size, clock_time, plural, rate

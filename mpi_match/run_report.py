@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from mpi_match.machine import command, commit, machine, resident_bytes, versions
+from mpi_match.environment.machine import command, commit, machine, resident_bytes, versions
 from mpi_match.standing import Standing
 from mpi_match.storage import StorageError
 

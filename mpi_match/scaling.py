@@ -30,11 +30,11 @@ from pathlib import Path
 from typing import Any
 
 import mpi_match
-from mpi_match import mpirun
+from mpi_match.environment import mpi_launcher
+from mpi_match.environment.machine import command, commit, machine, versions
+from mpi_match.environment.mpi_launcher import LaunchError
 from mpi_match.experiments import WrongAnswer
-from mpi_match.machine import command, commit, machine, versions
 from mpi_match.matches.matches import Matches, MatchesFile
-from mpi_match.mpirun import LaunchError
 from mpi_match.verify import verify
 from mpi_match.workload_files import repeat_events, write_workload
 from mpi_match.workloads import SCENARIOS
@@ -75,7 +75,7 @@ def launched(plan: Plan, workers: int, table: Path, events: Path, output: Path) 
     """Run one master and so many workers; the run's summary.  Raises LaunchError."""
     files = ["--table", str(table), "--events", str(events), "-o", str(output)]
     how = ["--batch", str(plan.batch), "--threads", str(plan.threads_each), *plan.how]
-    words = mpirun.command(workers + 1, plan.flags, ["run", *files, *how, "--json"])
+    words = mpi_launcher.command(workers + 1, plan.flags, ["run", *files, *how, "--json"])
     here = {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
     done = subprocess.run(words, env={**os.environ, **here}, capture_output=True, text=True, check=False)
     summary = next((line for line in done.stdout.splitlines() if line.startswith("{")), None)
@@ -97,7 +97,7 @@ def scale(plan: Plan, directory: Path, run: Run = launched) -> list[dict[str, An
     `versions`, `commit`, `command`, `date`.  Raises WrongAnswer, LaunchError, StorageError, OSError.
     """
     made = {
-        "mpi": mpirun.version(),
+        "mpi": mpi_launcher.version(),
         "machine": machine(),
         "versions": versions(),
         "commit": commit(),

@@ -14,9 +14,9 @@ import pytest
 
 from mpi_match import experiments, report
 from mpi_match.engines import open_engine
+from mpi_match.environment.machine import command, commit, machine, versions
 from mpi_match.events.batch import EventBatch
 from mpi_match.experiments import WrongAnswer, bench, compare
-from mpi_match.machine import command, commit, machine, versions
 from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
 from mpi_match.workloads import SCENARIOS

@@ -17,10 +17,10 @@ from typing import IO
 
 import pytest
 
-from mpi_match import program
 from mpi_match.compute import compile_cache
 from mpi_match.engines.ccm.kernel import ccm_kernel
 from mpi_match.engines.keyed import cpu_search
+from mpi_match.environment import source_digest
 from mpi_match.gpu import kernels as cuda
 
 PLAIN, OURS = "numba.njit(cache=True)", "kernel_cache.jit"
@@ -236,7 +236,7 @@ def test_processes_that_start_at_once(tiny: Tiny) -> None:
 def test_engines_on_both_kinds_of_processor_use_it() -> None:
     place = compile_cache.directory()
     assert place is not None
-    assert place.name.startswith(program.digest())
+    assert place.name.startswith(source_digest.digest())
     paths = [cpu_search.match_blocks.stats.cache_path]
     if not cuda.simulated:
         paths.append(ccm_kernel._dispatcher._cache.cache_path)

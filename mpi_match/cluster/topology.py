@@ -7,10 +7,10 @@ import socket
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from mpi_match import program
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.consensus import Circle
 from mpi_match.cluster.shares import has_own_core, local_ranks_in, places_on_host, thread_share
+from mpi_match.environment import source_digest
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Topology:
 
 def _check_same_program(ranks: Circle) -> None:
     """Ranks with another version of this package would read the same bytes differently."""
-    programs = ranks.gather((program.digest(), socket.gethostname()))
+    programs = ranks.gather((source_digest.digest(), socket.gethostname()))
 
     def compare() -> None:
         others = Counter(host for digest, host in programs if digest != programs[0][0])

@@ -10,7 +10,7 @@ stands in has changed.  But machine code is made of more than one file: a functi
 Therefore the code of each state of the package has a directory of its own:
 
     ~/.cache/mpi-match/            $XDG_CACHE_HOME/mpi-match where that is set; or NUMBA_CACHE_DIR as it is
-      3f0c…91-znver4/              digest of all sources (`program`) - processor
+      3f0c…91-znver4/              digest of all sources (`source_digest`) - processor
         engines_5b…/               Numba's: its path in the file system, so two installations do not meet
 
 Any change of a source is another digest, and everything is compiled anew; a checkout of what was there before finds its code
@@ -48,7 +48,7 @@ from typing import Any, TextIO
 import llvmlite.binding
 import numba
 
-from mpi_match import program
+from mpi_match.environment import source_digest
 
 log = logging.getLogger(__name__)
 _config: Any = numba.config
@@ -70,7 +70,7 @@ _decorating = threading.Lock()
 def directory() -> Path | None:
     """Where the compiled code of these sources is kept, made if need be; None where nothing can be."""
     try:
-        place = _parent() / f"{program.digest()}-{llvmlite.binding.get_host_cpu_name()}"
+        place = _parent() / f"{source_digest.digest()}-{llvmlite.binding.get_host_cpu_name()}"
         if not place.exists():
             _remove_old(place.parent)
             place.mkdir(parents=True, exist_ok=True)

@@ -30,10 +30,10 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from mpi_match.cluster import FEEDS, RESULTS
+from mpi_match.environment.machine import command, commit, machine, versions
 from mpi_match.events.event_table import EventTable, event_counts, save_events
 from mpi_match.events.events import Events
 from mpi_match.journal.manifest import read_manifest
-from mpi_match.machine import command, commit, machine, versions
 from mpi_match.matches.matches import id_dtype
 from mpi_match.storage import Part, parts_directory, write_index
 from mpi_match.table.table import Table

@@ -37,7 +37,7 @@ sys.path[:0] = [str(TESTS.parent), str(TESTS)]
 from bench.worker_kills import Run
 from mpirun import FLAGS, MPIRUN, environment
 
-from mpi_match.machine import command, commit, machine
+from mpi_match.environment.machine import command, commit, machine
 from mpi_match.run_report import read_report
 from mpi_match.workload_files import write_workload
 from mpi_match.workloads import SCENARIOS

@@ -50,7 +50,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Change, Changes
 from mpi_match.changes.live_table import LiveTable, Refusal
 from mpi_match.engines import open_engine
-from mpi_match.machine import command, commit, machine, versions
+from mpi_match.environment.machine import command, commit, machine, versions
 from mpi_match.table.table import Table
 from mpi_match.workloads import SCENARIOS, Scenario
 

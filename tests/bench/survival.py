@@ -26,7 +26,7 @@ sys.path[:0] = [str(TESTS.parent), str(TESTS)]
 
 from mpirun import MPIRUN
 
-from mpi_match.machine import command, commit, machine
+from mpi_match.environment.machine import command, commit, machine
 
 Record = dict[str, Any]
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from mpirun import environment, execute, needs_mpirun
 
-from mpi_match import mpirun, scaling
+from mpi_match import scaling
+from mpi_match.environment import mpi_launcher
 from mpi_match.events.event_table import EventTable
 from mpi_match.experiments import WrongAnswer
 from mpi_match.matches.matches import Matches, MatchesWriter
@@ -158,12 +159,12 @@ def test_the_plot_shows_both_kinds(tmp_path: Path) -> None:
 
 def test_the_launcher_gets_the_flags_of_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MPIRUN", "/opt/bin/mpirun")
-    monkeypatch.setattr(mpirun.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(mpi_launcher.os, "geteuid", lambda: 0)
     words: dict[str, list[str]] = {}
     for name in ("mpirun (Open MPI) 5.0.11", "HYDRA build details:"):
-        monkeypatch.setattr(mpirun, "version", lambda name=name: name)
-        words[name[:5]] = mpirun.command(3, (), ["run"])
-        assert mpirun.command(3, ("--some", "flag"), [])[1:3] == ["--some", "flag"]
+        monkeypatch.setattr(mpi_launcher, "version", lambda name=name: name)
+        words[name[:5]] = mpi_launcher.command(3, (), ["run"])
+        assert mpi_launcher.command(3, ("--some", "flag"), [])[1:3] == ["--some", "flag"]
     assert {"--oversubscribe", "--allow-run-as-root"} <= set(words["mpiru"])
     assert words["HYDRA"][:3] == ["/opt/bin/mpirun", "-n", "3"]
 
@@ -223,5 +224,5 @@ def test_one_and_two_workers_for_real(tmp_path: Path) -> None:
 @needs_mpirun
 def test_a_run_that_fails_says_what_it_said(tmp_path: Path) -> None:
     plan = Plan("ccm", (1,), n_events=10, n_filters=10, how=("--engine", "no-such-engine"))
-    with pytest.raises(mpirun.LaunchError, match=r"a run of 1 workers failed: .*no-such-engine"):
+    with pytest.raises(mpi_launcher.LaunchError, match=r"a run of 1 workers failed: .*no-such-engine"):
         scale(plan, tmp_path)

@@ -1,0 +1,1 @@
+"""The machine, the MPI launcher and the digest of the sources."""

@@ -19,8 +19,8 @@ from mpi_match.exits import ENVIRONMENT, Command, Failure
 from mpi_match.terminal import Progress, say
 
 if TYPE_CHECKING:
-    from mpi_match.run_report import RunReport
-    from mpi_match.watch import Onlooker, Watch
+    from mpi_match.monitor.observer import Onlooker, Watch
+    from mpi_match.monitor.report import RunReport
 
 live_option = click.option(
     "--live",
@@ -47,10 +47,10 @@ class Watched:
 @contextmanager
 def watching(live: bool, report: Path | None, options: Mapping[str, Any]) -> Iterator[Watched]:
     """While a run with these options lasts.  Only the rank that is watched, rank 0, draws or writes anything."""
-    from mpi_match.live_view import LiveView
-    from mpi_match.run_report import RunReport
-    from mpi_match.screen import Screen, terminal_size
-    from mpi_match.watch import Watch
+    from mpi_match.monitor.dashboard import LiveView
+    from mpi_match.monitor.observer import Watch
+    from mpi_match.monitor.report import RunReport
+    from mpi_match.monitor.screen import Screen, terminal_size
 
     size = terminal_size(launched=found_in(os.environ) is not None) if live else None
     onlookers: list[Onlooker] = [] if size is None else [LiveView(Screen(size))]
@@ -70,8 +70,8 @@ def plot(report: Path, output: Path | None) -> None:
 
     Of several runs in the file the last one is drawn.
     """
-    from mpi_match.run_figure import draw
-    from mpi_match.run_report import read_report
+    from mpi_match.monitor.plot import draw
+    from mpi_match.monitor.report import read_report
 
     need_matplotlib("plot")
     found = read_report(report)

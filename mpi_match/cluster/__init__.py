@@ -58,7 +58,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from mpi_match.standing import Standing
+from mpi_match.monitor.status import Standing
 
 PLACEMENTS = ("replicate", "shard", "hybrid")
 """Which filters a worker has.  `replicate`: all of them, so a batch goes to one worker.  `shard`: a part, so a batch goes to

@@ -31,7 +31,7 @@ from mpi_match.cluster.output import Output
 from mpi_match.cluster.placement import Division
 from mpi_match.events.event_table import EventTable
 from mpi_match.journal.reader import Identity, Stretch
-from mpi_match.standing import Share, Standing
+from mpi_match.monitor.status import Share, Standing
 from mpi_match.storage import Reader, StorageError
 from mpi_match.table import table
 from mpi_match.table.range_reader import LargeTable

@@ -38,7 +38,7 @@ from bench.worker_kills import Run
 from mpirun import FLAGS, MPIRUN, environment
 
 from mpi_match.environment.machine import command, commit, machine
-from mpi_match.run_report import read_report
+from mpi_match.monitor.report import read_report
 from mpi_match.workload_files import write_workload
 from mpi_match.workloads import SCENARIOS
 

@@ -21,7 +21,7 @@ from mpi_match.cluster.launcher import survives_deaths
 from mpi_match.cluster.patience import Silence
 from mpi_match.cluster.roll import absent_of
 from mpi_match.matches.matches import MatchesFile
-from mpi_match.run_report import read_report
+from mpi_match.monitor.report import read_report
 from mpi_match.storage import parts_directory
 
 SOON_S = 60

@@ -18,12 +18,12 @@ import pytest
 from mpirun import FLAGS, MPIRUN, TIMEOUT_S, environment, needs_mpirun
 from run_inputs import Inputs
 
-from mpi_match import screen as screens
-from mpi_match.live_view import LAST_INCIDENTS, LiveView, Pace, frame
-from mpi_match.screen import Screen, terminal_size
-from mpi_match.standing import Share, Standing
+from mpi_match.monitor import screen as screens
+from mpi_match.monitor.dashboard import LAST_INCIDENTS, LiveView, Pace, frame
+from mpi_match.monitor.observer import Watch
+from mpi_match.monitor.screen import Screen, terminal_size
+from mpi_match.monitor.status import Share, Standing
 from mpi_match.terminal import byte_size, clock_time
-from mpi_match.watch import Watch
 
 
 class Clock:
@@ -195,7 +195,7 @@ class Failing(Stuck):
 
 
 def test_a_stuck_onlooker_holds_up_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr("mpi_match.watch.LAST_LOOK_S", 0.05)
+    monkeypatch.setattr("mpi_match.monitor.observer.LAST_LOOK_S", 0.05)
     stuck = Stuck()
     with Watch([stuck], tick_s=0.001)(Standing(1)):
         assert stuck.looked.wait(TIMEOUT_S)

@@ -15,9 +15,9 @@ from clock import Clock
 from mpirun import TIMEOUT_S, execute, launch, needs_mpirun
 from run_inputs import Inputs
 
-from mpi_match import run_figure
-from mpi_match.run_report import TICKS, Recorded, RunReport, gap_s, read_report
-from mpi_match.standing import KEPT, KINDS, Share, Standing
+from mpi_match.monitor import plot
+from mpi_match.monitor.report import TICKS, Recorded, RunReport, gap_s, read_report
+from mpi_match.monitor.status import KEPT, KINDS, Share, Standing
 from mpi_match.storage import StorageError
 
 
@@ -217,7 +217,7 @@ def recorded(path: Path, clock: Clock, **how: Any) -> Recorded:
 
 
 def test_rates_are_of_the_intervals_between_ticks(path: Path, clock: Clock) -> None:
-    bounds, written, answered = run_figure.rates(recorded(path, clock))
+    bounds, written, answered = plot.rates(recorded(path, clock))
     assert bounds.tolist() == list(range(21))
     assert written.tolist() == [20.0] * 10 + [10.0] * 10
     assert answered.tolist() == [[10.0] * 20, [10.0] * 10 + [0.0] * 10]
@@ -225,8 +225,8 @@ def test_rates_are_of_the_intervals_between_ticks(path: Path, clock: Clock) -> N
 
 def test_a_long_run_is_drawn_in_few_intervals(path: Path, clock: Clock) -> None:
     found = recorded(path, clock, seconds=1000)
-    bounds, written, answered = run_figure.rates(found)
-    assert len(bounds) == run_figure.MOST + 1
+    bounds, written, answered = plot.rates(found)
+    assert len(bounds) == plot.MOST + 1
     assert (bounds[0], bounds[-1]) == (0, found.ticks[-1]["at_s"])
     assert float(written @ np.diff(bounds)) == pytest.approx(found.ticks[-1]["written"])
     assert answered @ np.diff(bounds) == pytest.approx(found.ticks[-1]["answered"])
@@ -234,14 +234,14 @@ def test_a_long_run_is_drawn_in_few_intervals(path: Path, clock: Clock) -> None:
 
 def test_large_batches_are_drawn_in_longer_intervals(path: Path, clock: Clock) -> None:
     found = recorded(path, clock)
-    found.run["options"]["batch"] = 1000 / (9 * 2 * run_figure.BATCHES)
-    bounds, _, _ = run_figure.rates(found)
+    found.run["options"]["batch"] = 1000 / (9 * 2 * plot.BATCHES)
+    bounds, _, _ = plot.rates(found)
     assert len(bounds) == 9 + 1
 
 
 def test_the_figure_has_the_workers_and_what_went_wrong(path: Path, clock: Clock, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="plots need matplotlib (extra `plot`)")
-    run_figure.draw(recorded(path, clock), tmp_path / "run.svg")
+    plot.draw(recorded(path, clock), tmp_path / "run.svg")
     drawn = (tmp_path / "run.svg").read_text(encoding="utf-8")
     assert all(f"<!-- {word} -->" in drawn for word in ("worker 1", "worker 2", "lost", "events per second"))
     assert "<!-- overdue -->" not in drawn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from clock import Clock
 
-from mpi_match.standing import KEPT, KINDS, Incident, Share, Standing
+from mpi_match.monitor.status import KEPT, KINDS, Incident, Share, Standing
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.run_report import Recorded
+from mpi_match.monitor.report import Recorded
 from mpi_match.storage import StorageError
 from mpi_match.terminal import plural
 

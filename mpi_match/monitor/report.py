@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from mpi_match.environment.machine import command, commit, machine, resident_bytes, versions
-from mpi_match.standing import Standing
+from mpi_match.monitor.status import Standing
 from mpi_match.storage import StorageError
 
 FORMAT_VERSION = 1

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol
 
-from mpi_match.standing import Standing
+from mpi_match.monitor.status import Standing
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from collections import deque
 from collections.abc import Mapping
 
 from mpi_match.environment.machine import resident_bytes
-from mpi_match.screen import Screen
-from mpi_match.standing import Share, Standing
+from mpi_match.monitor.screen import Screen
+from mpi_match.monitor.status import Share, Standing
 from mpi_match.terminal import byte_size, clock_time, plural, rate
 
 NOW_S = 2.0

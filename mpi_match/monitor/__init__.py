@@ -1,0 +1,1 @@
+"""What a run reports: its status, a dashboard, a report as JSON lines, a plot."""

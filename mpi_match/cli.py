@@ -107,8 +107,8 @@ def generate(
 
     Events of the clcb scenarios have locations; in rows of JSON these are the attributes x and y (`--location x,y`).
     """
-    from mpi_match.workload_files import write_workload
-    from mpi_match.workloads import SCENARIOS
+    from mpi_match.workloads.files import write_workload
+    from mpi_match.workloads.scenarios import SCENARIOS
 
     chosen = SCENARIOS[scenario] if n_filters is None else SCENARIOS[scenario].scaled(n_filters=n_filters)
     with Progress("filters and events") as progress:

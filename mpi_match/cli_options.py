@@ -81,7 +81,7 @@ class ByteSize(click.ParamType):
 
 
 ENGINE = NameOf("mpi_match.engines", "ENGINES", "auto")
-SCENARIO = NameOf("mpi_match.workloads", "SCENARIOS")
+SCENARIO = NameOf("mpi_match.workloads.scenarios", "SCENARIOS")
 
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object with the summary on standard output."

@@ -40,7 +40,7 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
 from mpi_match.model import covers
 from mpi_match.table.table import Table
-from mpi_match.workloads import SCENARIOS, Scenario
+from mpi_match.workloads.scenarios import SCENARIOS, Scenario
 
 COVERS_FILTERS = 20_000
 """The largest table that the naive matcher judges as well."""

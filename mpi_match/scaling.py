@@ -36,8 +36,8 @@ from mpi_match.environment.mpi_launcher import LaunchError
 from mpi_match.experiments import WrongAnswer
 from mpi_match.matches.matches import Matches, MatchesFile
 from mpi_match.verify import verify
-from mpi_match.workload_files import repeat_events, write_workload
-from mpi_match.workloads import SCENARIOS
+from mpi_match.workloads.files import repeat_events, write_workload
+from mpi_match.workloads.scenarios import SCENARIOS
 
 KINDS = ("strong", "weak")
 ROOT = Path(mpi_match.__file__).parents[1]

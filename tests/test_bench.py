@@ -19,7 +19,7 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.experiments import WrongAnswer, bench, compare
 from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
-from mpi_match.workloads import SCENARIOS
+from mpi_match.workloads.scenarios import SCENARIOS
 
 DENSE = replace(SCENARIOS["ccm-10-names"], n_filters=300)
 Lie = Callable[[Matches, int], Matches]

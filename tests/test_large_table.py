@@ -14,7 +14,7 @@ from mpi_match.storage import Part, Reader, StorageError, Writer, parts_director
 from mpi_match.table import range_reader
 from mpi_match.table.range_reader import LargeTable
 from mpi_match.table.table import Table
-from mpi_match.workloads import SCENARIOS
+from mpi_match.workloads.scenarios import SCENARIOS
 
 CUTS = (0, 1, 90, 90, 250, 400)
 

@@ -16,7 +16,7 @@ from bench.soak import MIB, Soak, flatness
 from mpi_match.changes.changes import Change
 from mpi_match.changes.live_table import Refusal
 from mpi_match.table.table import Table
-from mpi_match.workloads import SCENARIOS
+from mpi_match.workloads.scenarios import SCENARIOS
 
 CROWDED = replace(SCENARIOS["clcb-area-1"], n_filters=600, n_interfaces=60, filter_size=(0, 1))
 """Some twenty answers for every event."""

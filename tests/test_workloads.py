@@ -17,12 +17,12 @@ from mpi_match.events.events import Events
 from mpi_match.ingest.format import event_rows, subscription_rows
 from mpi_match.ingest.rows import EventForm, event_of_row, parse_json, subscription_filters
 from mpi_match.model import Op, Type, covers, make_event
-from mpi_match.places import CELLS, stepped
 from mpi_match.table import vocabulary as vocabulary_module
 from mpi_match.table.subscriptions import Draft
 from mpi_match.table.table import Table
-from mpi_match.workload_files import LOCATION
-from mpi_match.workloads import BLOCK, SCENARIOS, Scenario
+from mpi_match.workloads.files import LOCATION
+from mpi_match.workloads.sampling import CELLS, stepped
+from mpi_match.workloads.scenarios import BLOCK, SCENARIOS, Scenario
 
 EVERY = pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
 

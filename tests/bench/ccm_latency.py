@@ -35,7 +35,7 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Graph, driver_versions
 from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
-from mpi_match.workloads import SCENARIOS
+from mpi_match.workloads.scenarios import SCENARIOS
 
 WARM_UP = 200
 CHECKED = 40

@@ -22,9 +22,9 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.changes.changes import Change
 from mpi_match.ingest.rows import ChangeRow
 from mpi_match.model import Area, Filter
-from mpi_match.places import Places, radius_of
 from mpi_match.table.table import FILTER_ID, Table
-from mpi_match.workloads import Scenario
+from mpi_match.workloads.sampling import Places, radius_of
+from mpi_match.workloads.scenarios import Scenario
 
 GUESTS, MOVES, SINGLES = 0.1, 0.9, 0.08
 """Interfaces that come and go, of all; changes that are moves, and that are one filter of a guest, of all."""

@@ -40,7 +40,7 @@ from mpi_match.engines import open_engine
 from mpi_match.ingest.rows import ChangeRow
 from mpi_match.model import Area
 from mpi_match.table.table import Table
-from mpi_match.workloads import SCENARIOS, Places, Scenario, radius_of
+from mpi_match.workloads.scenarios import SCENARIOS, Places, Scenario, radius_of
 
 CONTENTS = 2000
 """Filters of the table whose contents those that come have, in turn."""

@@ -39,8 +39,8 @@ from mpirun import FLAGS, MPIRUN, environment
 
 from mpi_match.environment.machine import command, commit, machine
 from mpi_match.monitor.report import read_report
-from mpi_match.workload_files import write_workload
-from mpi_match.workloads import SCENARIOS
+from mpi_match.workloads.files import write_workload
+from mpi_match.workloads.scenarios import SCENARIOS
 
 N_FILTERS, N_WORKERS, STOPPED, DEADLINE_S = 50, 2, 2, 5.0
 LOOK_S = 0.2

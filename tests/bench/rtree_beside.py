@@ -54,9 +54,9 @@ from mpi_match.environment.machine import command, commit, machine, versions
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Op, Type
-from mpi_match.places import Moves
 from mpi_match.table.table import Table
-from mpi_match.workloads import SCENARIOS, Scenario
+from mpi_match.workloads.sampling import Moves
+from mpi_match.workloads.scenarios import SCENARIOS, Scenario
 
 INTERFACES = (10_000, 25_000, 50_000, 100_000, 250_000)
 ONE_BY_ONE_S = 2.0

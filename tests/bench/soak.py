@@ -52,7 +52,7 @@ from mpi_match.changes.live_table import LiveTable, Refusal
 from mpi_match.engines import open_engine
 from mpi_match.environment.machine import command, commit, machine, versions
 from mpi_match.table.table import Table
-from mpi_match.workloads import SCENARIOS, Scenario
+from mpi_match.workloads.scenarios import SCENARIOS, Scenario
 
 WARM_UP = 0.5
 ROUNDS_BEFORE = 3

@@ -5,8 +5,9 @@ import sys
 import click
 from command_line import in_a_process, mpi_match
 
-from mpi_match import engines, workloads
+from mpi_match import engines
 from mpi_match.cli import commands
+from mpi_match.workloads import scenarios
 
 
 def every_command(group=commands, path=()):
@@ -38,7 +39,7 @@ def test_every_command_and_option_is_documented():
 
 def test_help_lists_every_scenario_and_engine():
     shown = mpi_match("generate", "--help").stdout
-    assert all(f"  {name} " in shown for name in workloads.SCENARIOS)
+    assert all(f"  {name} " in shown for name in scenarios.SCENARIOS)
     assert f"[{'|'.join(['auto', *engines.ENGINES])}]" in mpi_match("run", "--help").stdout
 
 

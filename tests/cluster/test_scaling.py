@@ -22,8 +22,8 @@ from mpi_match.scaling import Plan, scale
 from mpi_match.scaling_report import plot_scaling, scaling_table
 from mpi_match.storage import Reader
 from mpi_match.table.table import Table
-from mpi_match.workload_files import repeat_events, write_workload
-from mpi_match.workloads import SCENARIOS
+from mpi_match.workloads.files import repeat_events, write_workload
+from mpi_match.workloads.scenarios import SCENARIOS
 
 PLAN = Plan("ccm-10-names", (1, 2, 4), n_events=60, n_filters=80, repetitions=3, batch=16, how=("--engine", "counting"))
 LAUNCHES_S = 300

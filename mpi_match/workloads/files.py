@@ -25,7 +25,7 @@ from mpi_match.ingest.rows import EventForm
 from mpi_match.storage import Part, Reader, StorageError, parts_directory, whole_file, write_index
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
-from mpi_match.workloads import CHUNK_EVENTS, Scenario
+from mpi_match.workloads.scenarios import CHUNK_EVENTS, Scenario
 
 FORMATS = ("h5", "jsonl")
 LOCATION = ("x", "y")

@@ -75,8 +75,8 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.events.events import Events
 from mpi_match.ingest.format import event_rows, subscription_rows
 from mpi_match.model import Op, Type
-from mpi_match.places import Moves, Places, Weighted, radius_of, stepped
 from mpi_match.table.subscriptions import Draft, kind_of, prefix_bound
+from mpi_match.workloads.sampling import Moves, Places, Weighted, radius_of, stepped
 
 __all__ = ["BLOCK", "CHUNK_EVENTS", "SCENARIOS", "Scenario", "event_rows", "subscription_rows"]
 

@@ -147,8 +147,8 @@ def bench(
 def _compare(
     scenarios: Sequence[str], engines: Sequence[str], options: dict[str, Any], output: Path | None, plot: Path | None
 ) -> None:
-    from mpi_match import report
-    from mpi_match.experiments import compare
+    from mpi_match.bench import report
+    from mpi_match.bench.engines import compare
 
     results = []
     for scenario in scenarios:
@@ -170,8 +170,8 @@ def _scale(
     output: Path | None,
     plot: Path | None,
 ) -> None:
-    from mpi_match.scaling import Plan, scale
-    from mpi_match.scaling_report import plot_scaling, scaling_table
+    from mpi_match.bench.scaling import Plan, scale
+    from mpi_match.bench.scaling_report import plot_scaling, scaling_table
 
     flags, directory = of_runs.pop("mpirun_flags"), of_runs.pop("directory")
     same = [word for name, value in of_runs.items() for word in _words_of(name, value)]
@@ -203,7 +203,7 @@ def _words_of(name: str, value: Any) -> list[str]:
 
 
 def _give(results: Sequence[dict[str, Any]], output: Path | None) -> None:
-    from mpi_match import report
+    from mpi_match.bench import report
 
     if output is None:
         for result in results:

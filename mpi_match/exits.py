@@ -39,7 +39,7 @@ _CODES = (
     ("mpi_match.model", "ModelError", BAD_INPUT),
     ("mpi_match.engines", "EngineError", ENVIRONMENT),
     ("mpi_match.cluster", "ClusterError", FAILURE),
-    ("mpi_match.experiments", "WrongAnswer", FAILURE),
+    ("mpi_match.bench.engines", "WrongAnswer", FAILURE),
     ("mpi_match.environment.mpi_launcher", "LaunchError", ENVIRONMENT),
     ("mpi_match.export", "ExportError", ENVIRONMENT),
     ("spark_prep", "SparkUnavailableError", ENVIRONMENT),

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpi_match import experiments, report
+from mpi_match.bench import engines, report
+from mpi_match.bench.engines import WrongAnswer, bench, compare
 from mpi_match.engines import open_engine
 from mpi_match.environment.machine import command, commit, machine, versions
 from mpi_match.events.batch import EventBatch
-from mpi_match.experiments import WrongAnswer, bench, compare
 from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
 from mpi_match.workloads.scenarios import SCENARIOS
@@ -69,7 +69,7 @@ def liars(monkeypatch: pytest.MonkeyPatch) -> dict[str, Lie]:
     def opened(name: str, table: Table, device: int | None = None, threads: int | None = None) -> Any:
         return Liar(table, lies[name]) if name in lies else open_engine(name, table, device, threads)
 
-    monkeypatch.setattr(experiments, "open_engine", opened)
+    monkeypatch.setattr(engines, "open_engine", opened)
     return lies
 
 

@@ -94,8 +94,8 @@ def test_a_mistake_in_the_project_keeps_its_traceback(rows, monkeypatch):
 
 
 def test_exit_codes_of_foreseen_errors():
+    from mpi_match.bench.engines import WrongAnswer
     from mpi_match.cluster import ClusterError
-    from mpi_match.experiments import WrongAnswer
     from mpi_match.model import ModelError
     from mpi_match.storage import StorageError
     from spark_prep import SparkPrepError, SparkUnavailableError

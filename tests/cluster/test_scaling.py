@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from mpirun import environment, execute, needs_mpirun
 
-from mpi_match import scaling
+from mpi_match.bench import scaling
+from mpi_match.bench.engines import WrongAnswer
+from mpi_match.bench.scaling import Plan, scale
+from mpi_match.bench.scaling_report import plot_scaling, scaling_table
 from mpi_match.environment import mpi_launcher
 from mpi_match.events.event_table import EventTable
-from mpi_match.experiments import WrongAnswer
 from mpi_match.matches.matches import Matches, MatchesWriter
 from mpi_match.model import covers
-from mpi_match.scaling import Plan, scale
-from mpi_match.scaling_report import plot_scaling, scaling_table
 from mpi_match.storage import Reader
 from mpi_match.table.table import Table
 from mpi_match.workloads.files import repeat_events, write_workload

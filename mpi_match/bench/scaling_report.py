@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from mpi_match.report import Result, aligned, place_of
+from mpi_match.bench.report import Result, aligned, place_of
 
 _WORDS = {"strong": "the same {n:,} events for any number of workers", "weak": "{n:,} events for each worker"}
 _COLUMNS = (

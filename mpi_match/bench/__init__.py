@@ -1,0 +1,1 @@
+"""Throughput experiments on engines and on runs, answers checked."""

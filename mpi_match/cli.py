@@ -298,7 +298,7 @@ def verify(
     filters drawn at random among the others.  What looked at what is printed.  Exit code 1, and the first wrong answer, if
     there is one.
     """
-    from mpi_match.verify import verify as judged
+    from mpi_match.verify.verify import verify as judged
 
     with Progress("events") as progress:
         verdict = judged(table, events, matches, sample, seed, judge, progress, changes)

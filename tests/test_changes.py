@@ -34,7 +34,7 @@ from mpi_match.model import Filter, ModelError, area, covers, make_event, make_f
 from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.table.table import Table
 from mpi_match.table.validate import faults
-from mpi_match.verify import verify
+from mpi_match.verify.verify import verify
 
 
 @given(found=subscriptions(max_filters=6, max_constraints=3), rows=st.lists(change_rows(), max_size=12))

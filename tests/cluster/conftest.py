@@ -22,7 +22,7 @@ from mpi_match.matches.matches import MatchesFile
 from mpi_match.model import Area, covers
 from mpi_match.storage import StorageError
 from mpi_match.table.table import Table
-from mpi_match.verify import verify
+from mpi_match.verify.verify import verify
 
 
 @pytest.fixture(scope="session")

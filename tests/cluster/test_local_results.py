@@ -17,7 +17,7 @@ from mpi_match.journal.reader import Identity
 from mpi_match.matches.matches import MatchesFile, MatchesWriter
 from mpi_match.matches.part_index import Parts
 from mpi_match.storage import parts_directory
-from mpi_match.verify import verify
+from mpi_match.verify.verify import verify
 
 
 def rewritten(output: Path, path: Path) -> bytes:

@@ -31,9 +31,9 @@ from mpi_match.events.event_table import EventTable
 from mpi_match.events.events import Events
 from mpi_match.matches.matches import MatchesFile
 from mpi_match.model import Event, Filter, matches
-from mpi_match.replay import Replay
 from mpi_match.storage import Reader, StorageError
 from mpi_match.table.table import Table
+from mpi_match.verify.replay import Replay
 
 JUDGES = ("auto", "naive", "counting")
 NAIVE_FILTERS = 100_000

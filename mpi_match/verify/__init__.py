@@ -1,0 +1,1 @@
+"""Answers held against the naive matcher."""

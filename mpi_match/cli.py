@@ -226,8 +226,8 @@ def match(
 
         {"city": "Milan", "temp": 31, "position": {"x": 9.1, "y": 45.4}}
     """
+    from mpi_match.commands.match import match_rows
     from mpi_match.ingest.rows import EventForm
-    from mpi_match.local import match_rows
 
     form = EventForm.of(location, id_)
     summary = match_rows(
@@ -257,7 +257,7 @@ def match(
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def inspect(file: Path, rows: int, filter_id: int | None, as_json: bool) -> None:
     """Look into FILE: a constraint table, an event table, a file of matches or changes, or the journal of a run."""
-    from mpi_match.glance import filter_row, glance, glance_lines
+    from mpi_match.commands.inspect import filter_row, glance, glance_lines
     from mpi_match.table.table import Table
 
     if filter_id is not None:
@@ -324,7 +324,7 @@ def verify(
 @click.option("-o", "--output", type=FILE, default="-", help="OUT.jsonl or OUT.parquet; - is JSON lines on standard output.")
 def export(matches: Path, events: Path | None, output: Path) -> None:
     """Write MATCHES as JSON lines or Parquet: one row for every event, with the labels of its interfaces."""
-    from mpi_match.export import export as write
+    from mpi_match.commands.export import export as write
 
     done = write(matches, None if str(output) == "-" else output, events)
     say(f"{plural(done['events'], 'event')}, {plural(done['matches'], 'match', 'matches')}")
@@ -337,7 +337,7 @@ def doctor(as_json: bool) -> None:
 
     Exit code 5 when something is missing that every run needs.
     """
-    from mpi_match.doctor import examine, finding_lines
+    from mpi_match.commands.doctor import examine, finding_lines
 
     findings = examine()
     well = all(f.ok for f in findings if f.required)

@@ -105,7 +105,7 @@ def _renamed(options: dict[str, Any]) -> dict[str, Any]:
 
 def _spark_job() -> Any:
     """The module of the Spark jobs, when what it needs is there.  Raises Failure with the command that fixes it."""
-    from mpi_match import doctor
+    from mpi_match.commands import doctor
 
     for check in doctor.SPARK_CHECKS:
         found = check()

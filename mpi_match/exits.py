@@ -41,7 +41,7 @@ _CODES = (
     ("mpi_match.cluster", "ClusterError", FAILURE),
     ("mpi_match.bench.engines", "WrongAnswer", FAILURE),
     ("mpi_match.environment.mpi_launcher", "LaunchError", ENVIRONMENT),
-    ("mpi_match.export", "ExportError", ENVIRONMENT),
+    ("mpi_match.commands.export", "ExportError", ENVIRONMENT),
     ("spark_prep", "SparkUnavailableError", ENVIRONMENT),
     ("spark_prep", "SparkPrepError", BAD_INPUT),
 )

@@ -18,16 +18,16 @@ from random_rows import random_event, random_subscription
 from small_changes import row, small_table
 from strategies import subscriptions
 
-from mpi_match import local
 from mpi_match.arrays.strings import Strings
 from mpi_match.changes.changes import Change, Changes
 from mpi_match.changes.live_table import Refusal
 from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.stream import ChangeStream, StampedChanges
+from mpi_match.commands import match
+from mpi_match.commands.inspect import glance, glance_lines
 from mpi_match.engines import EngineError, open_engine
 from mpi_match.events.event_table import save_events
 from mpi_match.events.events import Events
-from mpi_match.glance import glance, glance_lines
 from mpi_match.ingest.rows import ChangeRow, EventForm, change_of_row, event_of_row, subscription_filters
 from mpi_match.matches.matches import Matches, MatchesFile, MatchesWriter
 from mpi_match.model import Filter, ModelError, area, covers, make_event, make_filter
@@ -331,7 +331,7 @@ def test_an_engine_that_was_not_opened_for_changes_says_so(table: Table, log: Ch
 
 
 def test_rows_are_matched_without_spark_as_if_they_came_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "BLOCK_EVENTS", 7)
+    monkeypatch.setattr(match, "BLOCK_EVENTS", 7)
     generator = random.Random(4)
     published = [random_event(generator) for _ in range(60)]
     written: dict[str, list[Any]] = {"subscriptions": [random_subscription(generator) for _ in range(30)]}
@@ -349,7 +349,7 @@ def test_rows_are_matched_without_spark_as_if_they_came_one_by_one(tmp_path: Pat
     for name, rows in written.items():
         (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     form = EventForm(("x", "y"), "id")
-    done = local.match_rows(
+    done = match.match_rows(
         *(tmp_path / name for name in ("subscriptions", "events", "matches")),
         **{"form": form, "engine": "reference", "changes": tmp_path / "changes", "rejects": tmp_path / "rejects"},
     )

@@ -204,7 +204,7 @@ HEAVY = ("h5py", "mpi4py.MPI", "numba", "numba.cuda", "pyarrow", "pyspark")
         ("mpi_match", ()),
         ("mpi_match.cli", ()),
         ("mpi_match.cluster", ()),
-        ("mpi_match.doctor", ()),
+        ("mpi_match.commands.doctor", ()),
         ("mpi_match.environment.source_digest", ()),
         ("mpi_match.model", ()),
         ("mpi_match.table.vocabulary", ()),

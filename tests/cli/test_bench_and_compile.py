@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from command_line import mpi_match, only_line
 
-from mpi_match import doctor
+from mpi_match.commands import doctor
 
 
 def test_bench_prints_a_json_line_for_each_result():

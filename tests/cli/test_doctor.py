@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 from command_line import mpi_match
 
-from mpi_match import doctor, engines
+from mpi_match import engines
+from mpi_match.commands import doctor
 
 
 @pytest.mark.mpi  # two ranks, if there is a launcher

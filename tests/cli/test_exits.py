@@ -70,7 +70,7 @@ def test_an_engine_that_cannot_run_is_code_5(rows, monkeypatch):
     def refuse(name, table, threads=None, live=False):
         raise engines.EngineError("no GPU here")
 
-    monkeypatch.setattr("mpi_match.local.open_engine", refuse)
+    monkeypatch.setattr("mpi_match.commands.match.open_engine", refuse)
     assert only_line(mpi_match("match", *rows, code=5)) == "mpi-match: no GPU here"
 
 
@@ -82,13 +82,13 @@ def test_an_interrupted_command_leaves_nothing_and_is_code_130(rows, tmp_path, m
         os.kill(os.getpid(), 15)
         time.sleep(10)  # the handler runs first
 
-    monkeypatch.setattr("mpi_match.local.Events.of", interrupted)
+    monkeypatch.setattr("mpi_match.commands.match.Events.of", interrupted)
     assert only_line(mpi_match("match", *rows, code=130)) == "mpi-match: interrupted"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["events.jsonl", "subscriptions"]
 
 
 def test_a_mistake_in_the_project_keeps_its_traceback(rows, monkeypatch):
-    monkeypatch.setattr("mpi_match.local.Events.of", lambda block: 1 / 0)
+    monkeypatch.setattr("mpi_match.commands.match.Events.of", lambda block: 1 / 0)
     result = CliRunner().invoke(commands, [*map(str, ["match", *rows])])
     assert isinstance(result.exception, ZeroDivisionError)
 

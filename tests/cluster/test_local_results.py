@@ -11,8 +11,8 @@ import pytest
 from mpirun import DRIVER, FLAGS, MPIRUN, execute, launch, needs_mpirun, said
 from run_inputs import Inputs
 
-from mpi_match.export import export
-from mpi_match.glance import glance
+from mpi_match.commands.export import export
+from mpi_match.commands.inspect import glance
 from mpi_match.journal.reader import Identity
 from mpi_match.matches.matches import MatchesFile, MatchesWriter
 from mpi_match.matches.part_index import Parts

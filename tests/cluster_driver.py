@@ -23,10 +23,10 @@ from interrupting import terminated_before, waiting_at
 from odd_engines import ODD_ENGINES
 
 from mpi_match import engines
+from mpi_match.cli.errors import end_all_ranks
 from mpi_match.cluster import ClusterError, RunOptions, run
 from mpi_match.cluster.launcher import found_in
 from mpi_match.engines import EngineError
-from mpi_match.exits import end_all_ranks
 from mpi_match.storage import StorageError
 
 

@@ -6,7 +6,7 @@ import subprocess
 from click.testing import CliRunner
 from mpirun import TESTS, TIMEOUT_S
 
-from mpi_match.cli import commands
+from mpi_match.cli.main import commands
 
 N_FILTERS, N_EVENTS = 2_000, 300
 SUBSCRIPTIONS = [

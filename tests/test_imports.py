@@ -202,7 +202,7 @@ HEAVY = ("h5py", "mpi4py.MPI", "numba", "numba.cuda", "pyarrow", "pyspark")
     ("module", "may_load"),
     [
         ("mpi_match", ()),
-        ("mpi_match.cli", ()),
+        ("mpi_match.cli.main", ()),
         ("mpi_match.cluster", ()),
         ("mpi_match.commands.doctor", ()),
         ("mpi_match.environment.source_digest", ()),

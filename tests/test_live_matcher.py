@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from live_machine import Naive, change_rows
 from strategies import events, subscriptions
 
-from mpi_match import live_matcher
+from mpi_match import live
 from mpi_match.engines import EngineError
 from mpi_match.ingest.rows import ChangeRow, Reject
-from mpi_match.live_matcher import LiveMatcher
+from mpi_match.live import LiveMatcher
 from mpi_match.model import Filter, ModelError, covers, make_filter
 from mpi_match.table.table import Table
 
@@ -29,7 +29,7 @@ def matcher() -> LiveMatcher:
 
 
 def test_examples_in_docstrings_are_true() -> None:
-    result = doctest.testmod(live_matcher)
+    result = doctest.testmod(live)
     assert result.attempted >= 8
     assert result.failed == 0
 

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mpi_match import api, model
-from mpi_match.cli import commands
+from mpi_match.cli.main import commands
 from mpi_match.ingest import rows
 from mpi_match.storage import StorageError, check_output, whole_file
 

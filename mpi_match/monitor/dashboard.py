@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
+from mpi_match.cli.terminal import byte_size, clock_time, plural, rate
 from mpi_match.environment.machine import resident_bytes
 from mpi_match.monitor.screen import Screen
 from mpi_match.monitor.status import Share, Standing
-from mpi_match.terminal import byte_size, clock_time, plural, rate
 
 NOW_S = 2.0
 """The rate now is that of so many seconds."""

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array
+from mpi_match.cli.terminal import plural
 from mpi_match.monitor.report import Recorded
 from mpi_match.storage import StorageError
-from mpi_match.terminal import plural
 
 FEWEST, MOST, BATCHES = 8, 80, 3
 """A run is drawn in so many intervals that in each, on average, a worker answers BATCHES batches, if there are enough.  In

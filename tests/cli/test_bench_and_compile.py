@@ -58,7 +58,7 @@ def test_compile_hands_its_arguments_to_the_job(monkeypatch, tmp_path):
             return CompileSummary(2, 1, 3, 1, 0, 0, None, 0.5, 4)
 
     calls = []
-    monkeypatch.setattr("mpi_match.cli_compile._spark_job", Job)
+    monkeypatch.setattr("mpi_match.cli.compile._spark_job", Job)
     common = {"format": "json", "rejects": Path("r"), "strict": True, "master": "local[1]", "partitions": 3}
     flags = ["--format", "json", "--rejects", "r", "--strict", "--master", "local[1]", "--partitions", 3, "--json"]
     result = mpi_match("compile", "subscriptions", "a", "b/*.gz", "-o", "o.h5", *flags)
@@ -77,7 +77,7 @@ def test_compile_hands_its_arguments_to_the_job(monkeypatch, tmp_path):
 
 @pytest.mark.skipif(find_spec("pyspark") is None, reason="pyspark is not installed")
 def test_compile_knows_the_formats_that_spark_reads():
-    from mpi_match.cli_compile import FORMATS
+    from mpi_match.cli.compile import FORMATS
     from spark_prep import sources
 
     assert FORMATS == sources.FORMATS

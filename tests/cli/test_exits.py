@@ -8,8 +8,9 @@ import pytest
 from click.testing import CliRunner
 from command_line import in_a_process, mpi_match, only_line
 
-from mpi_match import engines, exits
-from mpi_match.cli import commands
+from mpi_match import engines
+from mpi_match.cli import errors
+from mpi_match.cli.main import commands
 
 
 @pytest.mark.parametrize(
@@ -113,11 +114,11 @@ def test_exit_codes_of_foreseen_errors():
         SparkUnavailableError("x"): 5,
         ValueError("x"): None,
     }
-    assert {error: exits.exit_code_of(error) for error in expected} == expected
+    assert {error: errors.exit_code_of(error) for error in expected} == expected
 
 
 def test_a_rank_that_is_not_the_first_leaves_the_talking_to_it(monkeypatch):
-    monkeypatch.setattr(exits, "QUIET_S", 0)
+    monkeypatch.setattr(errors, "QUIET_S", 0)
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
     for rank, lines in (("0", 1), ("1", 0)):
         monkeypatch.setenv("OMPI_COMM_WORLD_RANK", rank)

@@ -6,7 +6,7 @@ import click
 from command_line import in_a_process, mpi_match
 
 from mpi_match import engines
-from mpi_match.cli import commands
+from mpi_match.cli.main import commands
 from mpi_match.workloads import scenarios
 
 
@@ -49,5 +49,5 @@ def test_version():
 
 def test_the_command_line_loads_none_of_the_heavy_modules():
     heavy = "{'numba', 'numpy', 'h5py', 'mpi4py', 'mpi4py.MPI', 'pyspark'}"
-    code = f"import sys; import mpi_match.cli; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys; import mpi_match.cli.main; print(sorted({heavy} & set(sys.modules)))"
     assert in_a_process(sys.executable, "-c", code).stdout.strip() == "[]"

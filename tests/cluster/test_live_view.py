@@ -18,12 +18,12 @@ import pytest
 from mpirun import FLAGS, MPIRUN, TIMEOUT_S, environment, needs_mpirun
 from run_inputs import Inputs
 
+from mpi_match.cli.terminal import byte_size, clock_time
 from mpi_match.monitor import screen as screens
 from mpi_match.monitor.dashboard import LAST_INCIDENTS, LiveView, Pace, frame
 from mpi_match.monitor.observer import Watch
 from mpi_match.monitor.screen import Screen, terminal_size
 from mpi_match.monitor.status import Share, Standing
-from mpi_match.terminal import byte_size, clock_time
 
 
 class Clock:

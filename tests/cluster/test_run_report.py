@@ -259,7 +259,7 @@ def test_nothing_is_drawn_of_a_run_that_was_over_at_once(path: Path, clock: Cloc
 
 def test_without_matplotlib_one_line_says_so(path: Path, clock: Clock, tmp_path: Path) -> None:
     reported(path, clock)
-    hide = "import sys; sys.modules['matplotlib'] = None; from mpi_match.cli import main; main()"
+    hide = "import sys; sys.modules['matplotlib'] = None; from mpi_match.cli.main import main; main()"
     done = execute([sys.executable, "-c", hide, "plot", str(path), "-o", str(tmp_path / "run.png")])
     assert done.returncode == 5
     assert done.stderr == "mpi-match: plot needs matplotlib: pip install 'mpi-match[plot]'\n"

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from small_outputs import IDENTITY, N_EVENTS, note_where, run
 
 from mpi_match.arrays.strings import Strings
+from mpi_match.cli.errors import exit_code_of
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster import output as output_module
 from mpi_match.cluster.output import Output
 from mpi_match.commands.inspect import glance, glance_lines
-from mpi_match.exits import exit_code_of
 from mpi_match.journal.manifest import manifest_of, read_manifest
 from mpi_match.journal.reader import IncompleteError, JournalFile, journal_of
 from mpi_match.matches.matches import MatchesFile

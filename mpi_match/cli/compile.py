@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from mpi_match.cli_options import FILE, Function, id_option, json_option, location_option, strict_option
-from mpi_match.exits import ENVIRONMENT, Failure, Group
-from mpi_match.terminal import plural, print_json, say, seconds
+from mpi_match.cli.errors import ENVIRONMENT, Failure, Group
+from mpi_match.cli.options import FILE, Function, id_option, json_option, location_option, strict_option
+from mpi_match.cli.terminal import plural, print_json, say, seconds
 
 FORMATS = ("json", "parquet")
 """Forms of rows that the Spark stage reads."""

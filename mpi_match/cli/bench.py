@@ -13,7 +13,9 @@ import click
 from click.core import ParameterSource
 
 from mpi_match import cluster
-from mpi_match.cli_options import (
+from mpi_match.cli.errors import Command
+from mpi_match.cli.monitor import need_matplotlib
+from mpi_match.cli.options import (
     ENGINE,
     FIGURE,
     FILE,
@@ -29,9 +31,7 @@ from mpi_match.cli_options import (
     share_gpus_option,
     threads_option,
 )
-from mpi_match.cli_watch import need_matplotlib
-from mpi_match.exits import Command
-from mpi_match.terminal import say
+from mpi_match.cli.terminal import say
 
 ENGINE_EVENTS, SCALING_EVENTS = 100_000, 2**22
 _OF_RUNS = (

@@ -5,7 +5,7 @@
 
 Commands say what they do and leave the doing to the modules of their noun, which they import when they run: `mpi-match
 --help` starts neither numba nor MPI nor Spark.  People and progress are on standard error, data is on standard output; how
-a command ends is in `exits`.
+a command ends is in `errors`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ import click
 
 import mpi_match
 from mpi_match import cluster
-from mpi_match.cli_bench import bench
-from mpi_match.cli_compile import compile_
-from mpi_match.cli_options import (
+from mpi_match.cli.bench import bench
+from mpi_match.cli.compile import compile_
+from mpi_match.cli.errors import BAD_INPUT, ENVIRONMENT, Failure, Group, run_as_program
+from mpi_match.cli.monitor import live_option, plot, report_option, watching
+from mpi_match.cli.options import (
     FILE,
     MAX_FILTERS,
     SCENARIO,
@@ -43,10 +45,8 @@ from mpi_match.cli_options import (
     strict_option,
     threads_option,
 )
-from mpi_match.cli_supervise import supervise
-from mpi_match.cli_watch import live_option, plot, report_option, watching
-from mpi_match.exits import BAD_INPUT, ENVIRONMENT, Failure, Group, run_as_program
-from mpi_match.terminal import Progress, plural, print_json, rate, say, seconds
+from mpi_match.cli.supervise import supervise
+from mpi_match.cli.terminal import Progress, plural, print_json, rate, say, seconds
 
 
 def _print_version(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from mpi_match.cli_options import FILE
+from mpi_match.cli.errors import Command
+from mpi_match.cli.options import FILE
+from mpi_match.cli.terminal import say
 from mpi_match.cluster.hostfile import PROBE
-from mpi_match.exits import Command
-from mpi_match.terminal import say
 
 
 @click.command(cls=Command, short_help="Start a run, and start it again if it is cut short.")

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpi_match.cli_options import FIGURE, FILE
+from mpi_match.cli.errors import ENVIRONMENT, Command, Failure
+from mpi_match.cli.options import FIGURE, FILE
+from mpi_match.cli.terminal import Progress, say
 from mpi_match.cluster import RunSummary
 from mpi_match.cluster.launcher import found_in
-from mpi_match.exits import ENVIRONMENT, Command, Failure
-from mpi_match.terminal import Progress, say
 
 if TYPE_CHECKING:
     from mpi_match.monitor.observer import Onlooker, Watch

@@ -24,9 +24,9 @@ import random
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
-from mpi_match.cluster.deadlines import Deadlines, RoundTrips
-from mpi_match.cluster.dispatch import MOST_VICTIMS, Dispatcher
-from mpi_match.cluster.instructions import Drop, Emit, GiveUp, Instruction, Load, Quarantine, Send
+from mpi_match.cluster.scheduling.dispatcher import MOST_VICTIMS, Dispatcher
+from mpi_match.cluster.scheduling.instructions import Drop, Emit, GiveUp, Instruction, Load, Quarantine, Send
+from mpi_match.cluster.scheduling.timeouts import Deadlines, RoundTrips
 
 DEADLINE = 20.0
 """What a worker may take for a batch, which takes at most 2."""

@@ -51,7 +51,7 @@ from mpi_match.table.vocabulary import Vocabulary
 
 
 class Holdings:
-    """The parts of the table that a worker has: one, until others have died and it is told to load another (`regrouping`).
+    """The parts of the table that a worker has: one, until others have died and it is told to load another (`regroup`).
 
     `open_table` opens an engine for a table.
     """

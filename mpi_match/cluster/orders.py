@@ -20,13 +20,13 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.cluster.channel import Traffic
-from mpi_match.cluster.deadlines import Deadlines
-from mpi_match.cluster.dispatch import Dispatcher
 from mpi_match.cluster.feed import READERS, Buffers, ReadAhead
-from mpi_match.cluster.instructions import Load, Send
 from mpi_match.cluster.job import Job
 from mpi_match.cluster.part import packed
 from mpi_match.cluster.protocol import Do, Order
+from mpi_match.cluster.scheduling.dispatcher import Dispatcher
+from mpi_match.cluster.scheduling.instructions import Load, Send
+from mpi_match.cluster.scheduling.timeouts import Deadlines
 
 log = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mpi_match.cluster.deadlines import FIRST_S, LEAST_S, LONGEST_STEP_S, Deadlines, RoundTrips
-from mpi_match.cluster.dispatch import Dispatcher
-from mpi_match.cluster.instructions import Send
+from mpi_match.cluster.scheduling.dispatcher import Dispatcher
+from mpi_match.cluster.scheduling.instructions import Send
+from mpi_match.cluster.scheduling.timeouts import FIRST_S, LEAST_S, LONGEST_STEP_S, Deadlines, RoundTrips
 
 
 class Run:

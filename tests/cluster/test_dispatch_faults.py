@@ -12,8 +12,8 @@ from collections import deque
 import pytest
 from simulated_cluster import FAULTS, SimulatedCluster
 
-from mpi_match.cluster.dispatch import Dispatcher
-from mpi_match.cluster.instructions import Emit, Instruction, Send
+from mpi_match.cluster.scheduling.dispatcher import Dispatcher
+from mpi_match.cluster.scheduling.instructions import Emit, Instruction, Send
 
 CHUNK = 500
 

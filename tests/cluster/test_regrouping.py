@@ -7,11 +7,11 @@ from collections.abc import Collection
 import pytest
 from random_tables import random_subscriptions
 
-from mpi_match.cluster.dispatch import Dispatcher
-from mpi_match.cluster.instructions import Emit, GiveUp, Instruction, Load, Send
 from mpi_match.cluster.matcher import Holdings
 from mpi_match.cluster.part import Part, packed, unpacked
-from mpi_match.cluster.regrouping import Spares, any_room
+from mpi_match.cluster.scheduling.dispatcher import Dispatcher
+from mpi_match.cluster.scheduling.instructions import Emit, GiveUp, Instruction, Load, Send
+from mpi_match.cluster.scheduling.regroup import Spares, any_room
 from mpi_match.engines import Engine, open_engine
 from mpi_match.events.events import Events
 from mpi_match.table.range_reader import LargeTable

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpi_match.cluster.deadlines import RoundTrips
+from mpi_match.cluster.scheduling.timeouts import RoundTrips
 
 
 @given(st.lists(st.floats(1e-7, 1e3), min_size=1, max_size=200))

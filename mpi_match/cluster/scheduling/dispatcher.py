@@ -15,7 +15,7 @@ goes wrong with a worker goes wrong with its group:
     overdue   it is silent; its batches are given to others too, and it gets no new ones until it answers again
     failed    its engine raised: the batch goes to another group; a group that fails twice in a row is out
 
-Of what is left of such groups, new ones are made (`regrouping`).
+Of what is left of such groups, new ones are made (`regroup`).
 
 A batch may itself be what kills.  The groups that died of a batch or failed on it are its *victims*; with three it is
 set aside, quarantined, and the run ends without its answers.  Bystanders that were held by the same workers must not share
@@ -36,9 +36,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mpi_match.cluster.groups import Batch, Group, Lanes, Trial
-from mpi_match.cluster.instructions import Drop, Emit, GiveUp, Instruction, Load, Quarantine, Send
-from mpi_match.cluster.regrouping import Room, Spares, any_room
+from mpi_match.cluster.scheduling.groups import Batch, Group, Lanes, Trial
+from mpi_match.cluster.scheduling.instructions import Drop, Emit, GiveUp, Instruction, Load, Quarantine, Send
+from mpi_match.cluster.scheduling.regroup import Room, Spares, any_room
 
 MOST_VICTIMS = 3
 """A batch that so many groups died of is quarantined."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from mpi_match.cluster.instructions import Load
+from mpi_match.cluster.scheduling.instructions import Load
 
 Room = Callable[[Collection[int]], bool]
 """May a worker have these parts at once?"""

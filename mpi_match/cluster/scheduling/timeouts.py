@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from mpi_match.cluster.dispatch import Dispatcher
+from mpi_match.cluster.scheduling.dispatcher import Dispatcher
 
 _STEP = math.log(1.01)
 LOOK_EVERY_S = 0.25

@@ -1,0 +1,1 @@
+"""Which batch goes to which worker, and when: pure state, no MPI, no clock."""

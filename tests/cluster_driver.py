@@ -25,7 +25,7 @@ from odd_engines import ODD_ENGINES
 from mpi_match import engines
 from mpi_match.cli.errors import end_all_ranks
 from mpi_match.cluster import ClusterError, RunOptions, run
-from mpi_match.cluster.launcher import found_in
+from mpi_match.cluster.transport.launcher import found_in
 from mpi_match.engines import EngineError
 from mpi_match.storage import StorageError
 
@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
     lists = {key: tuple(map(int, given.pop(key).split(","))) for key in ("gpu_map",) if key in given}
     numbers = {key: int(value) for key, value in given.items() if value.isdecimal()}
     if "piece_bytes" in numbers:
-        from mpi_match.cluster import channel
+        from mpi_match.cluster.transport import channel
 
         del given["piece_bytes"]
         channel.PIECE_BYTES = numbers.pop("piece_bytes")
@@ -81,13 +81,14 @@ def main(arguments: list[str]) -> int:
         del given["silence"]
         worker.SILENCE_S = float(numbers.pop("silence"))
     if "meeting" in numbers:
-        from mpi_match.cluster import roll, worker
+        from mpi_match.cluster import worker
+        from mpi_match.cluster.transport import liveness
 
         del given["meeting"]
-        roll.MEETING_S = float(numbers.pop("meeting"))
+        liveness.MEETING_S = float(numbers.pop("meeting"))
         launch = found_in(os.environ)
         if launch is not None and launch.rank == 1:
-            worker.Worker.serve = _late_by(3 * roll.MEETING_S, worker.Worker.serve)  # type: ignore[method-assign]
+            worker.Worker.serve = _late_by(3 * liveness.MEETING_S, worker.Worker.serve)  # type: ignore[method-assign]
     if "master_stops" in given:
         del given["master_stops"], numbers["master_stops"]
         given["watch"] = lambda _: os.kill(os.getpid(), signal.SIGSTOP)

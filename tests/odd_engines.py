@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from mpi_match.arrays.csr import offsets_of
-from mpi_match.cluster.launcher import found_in
+from mpi_match.cluster.transport.launcher import found_in
 from mpi_match.engines import EngineError
 from mpi_match.engines.counting import Counting
 from mpi_match.engines.reference import Reference

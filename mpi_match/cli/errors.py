@@ -25,7 +25,7 @@ from typing import Any
 import click
 
 from mpi_match.cluster.interruption import terminate_as_interrupt
-from mpi_match.cluster.launcher import found_in
+from mpi_match.cluster.transport.launcher import found_in
 
 OK, FAILURE, USAGE, BAD_INPUT, INCOMPLETE, ENVIRONMENT, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 
@@ -87,7 +87,7 @@ def end_all_ranks(code: int, mistake: BaseException | None = None) -> None:
     """
     if "mpi4py.MPI" not in sys.modules:
         return
-    farewell = sys.modules.get("mpi_match.cluster.farewell")
+    farewell = sys.modules.get("mpi_match.cluster.transport.finalize")
     if farewell is not None:
         farewell.leave(code, mistake)
     if code:

@@ -16,7 +16,7 @@ from mpi_match.cli.errors import ENVIRONMENT, Command, Failure
 from mpi_match.cli.options import FIGURE, FILE
 from mpi_match.cli.terminal import Progress, say
 from mpi_match.cluster import RunSummary
-from mpi_match.cluster.launcher import found_in
+from mpi_match.cluster.transport.launcher import found_in
 
 if TYPE_CHECKING:
     from mpi_match.monitor.observer import Onlooker, Watch

@@ -213,14 +213,14 @@ def run(options: RunOptions) -> RunSummary | None:
     KeyboardInterrupt when alone (several ranks are ended with code 130).  After a failed run of several ranks MPI is
     finalised.
     """
-    from mpi_match.cluster.launcher import found_in
+    from mpi_match.cluster.transport.launcher import found_in
 
     launch = found_in(os.environ)
     if launch is None or launch.size == 1:
         from mpi_match.cluster.alone import run_alone
 
         return run_alone(options)
-    from mpi_match.cluster.farewell import before_mpi
+    from mpi_match.cluster.transport.finalize import before_mpi
 
     before_mpi()
     try:

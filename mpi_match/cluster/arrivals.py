@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from mpi_match.arrays.csr import Array
-from mpi_match.cluster.channel import Traffic
-from mpi_match.cluster.consensus import Failure
 from mpi_match.cluster.feed import Buffers
 from mpi_match.cluster.messages import WRITTEN, Body
-from mpi_match.cluster.protocol import Answer, Said, inline_body, words_of
+from mpi_match.cluster.transport.channel import Traffic
+from mpi_match.cluster.transport.collectives import Failure
+from mpi_match.cluster.transport.protocol import Answer, Said, inline_body, words_of
 from mpi_match.matches.matches import id_dtype
 
 

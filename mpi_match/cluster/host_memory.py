@@ -20,7 +20,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.topology import Topology
+from mpi_match.cluster.transport.topology import Topology
 
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
 _V2 = ("memory.max", "memory.current")

@@ -24,18 +24,18 @@ from mpi4py import MPI
 
 from mpi_match.cluster import ClusterError, RunSummary
 from mpi_match.cluster.arrivals import Arrival, Arrivals, Body
-from mpi_match.cluster.channel import Traffic
-from mpi_match.cluster.consensus import Ended, Failure, exit_code_of
 from mpi_match.cluster.interruption import INTERRUPTED, EverybodyKnows, Interruptions, held
 from mpi_match.cluster.job import Job, Opened
-from mpi_match.cluster.launcher import survives_deaths
 from mpi_match.cluster.orders import Orders
-from mpi_match.cluster.patience import Backoff
-from mpi_match.cluster.protocol import Do, Order
-from mpi_match.cluster.roll import FAREWELL_S, HASTY_FAREWELL_S, absent_of, dismiss
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
 from mpi_match.cluster.scheduling.instructions import Drop, Emit, GiveUp, Instruction, Load, Quarantine, Send
 from mpi_match.cluster.scheduling.timeouts import Deadlines, RoundTrips
+from mpi_match.cluster.transport.backoff import Backoff
+from mpi_match.cluster.transport.channel import Traffic
+from mpi_match.cluster.transport.collectives import Ended, Failure, exit_code_of
+from mpi_match.cluster.transport.launcher import survives_deaths
+from mpi_match.cluster.transport.liveness import FAREWELL_S, HASTY_FAREWELL_S, absent_of, dismiss
+from mpi_match.cluster.transport.protocol import Do, Order
 from mpi_match.cluster.turns import Turns
 
 log = logging.getLogger(__name__)

@@ -42,7 +42,7 @@ import numpy as np
 from mpi_match.changes.stream import StampedChanges
 from mpi_match.cluster.messages import Matched, Parcel, Received
 from mpi_match.cluster.part import Part, PartEngine, PartsEngine, unpacked
-from mpi_match.cluster.patience import pause
+from mpi_match.cluster.transport.backoff import pause
 from mpi_match.engines import MOST_BEGUN, Engine, Pending, begin
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches

@@ -19,14 +19,14 @@ from types import TracebackType
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.cluster.channel import Traffic
 from mpi_match.cluster.feed import READERS, Buffers, ReadAhead
 from mpi_match.cluster.job import Job
 from mpi_match.cluster.part import packed
-from mpi_match.cluster.protocol import Do, Order
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
 from mpi_match.cluster.scheduling.instructions import Load, Send
 from mpi_match.cluster.scheduling.timeouts import Deadlines
+from mpi_match.cluster.transport.channel import Traffic
+from mpi_match.cluster.transport.protocol import Do, Order
 
 log = logging.getLogger(__name__)
 

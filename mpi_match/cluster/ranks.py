@@ -3,7 +3,7 @@
     same program everywhere? ─► master opens the files ─► table to every host ─► events, if workers have them from elsewhere
     than the master ─► workers open engines ─► match
 
-Each arrow is a place where all ranks go on or all leave (see `consensus`).  After the last one master and workers only
+Each arrow is a place where all ranks go on or all leave (see `collectives`).  After the last one master and workers only
 speak through the channel.
 """
 
@@ -24,9 +24,6 @@ from mpi4py import MPI
 
 from mpi_match.cluster import ClusterError, RunOptions, RunSummary
 from mpi_match.cluster.alone import run_alone
-from mpi_match.cluster.channel import dead_ranks
-from mpi_match.cluster.consensus import Circle, Ended
-from mpi_match.cluster.farewell import abort, finalize, rank_was_lost
 from mpi_match.cluster.interruption import (
     INTERRUPTED,
     EverybodyKnows,
@@ -36,14 +33,17 @@ from mpi_match.cluster.interruption import (
     terminate_as_interrupt,
 )
 from mpi_match.cluster.job import Job, Opened
-from mpi_match.cluster.launcher import Launch, singleton_refusal
 from mpi_match.cluster.matcher import Holdings, Matcher, ShortMatcher
-from mpi_match.cluster.patience import Backoff, sleep_exactly
-from mpi_match.cluster.roll import Died, Roll, StandsStill
-from mpi_match.cluster.shares import device_share, shared_gpu
 from mpi_match.cluster.sources import offer_events, open_source
 from mpi_match.cluster.table_copy import receive_part, send_parts
-from mpi_match.cluster.topology import Topology
+from mpi_match.cluster.transport.backoff import Backoff, sleep_exactly
+from mpi_match.cluster.transport.channel import dead_ranks
+from mpi_match.cluster.transport.collectives import Circle, Ended
+from mpi_match.cluster.transport.finalize import abort, finalize, rank_was_lost
+from mpi_match.cluster.transport.launcher import Launch, singleton_refusal
+from mpi_match.cluster.transport.liveness import Died, Roll, StandsStill
+from mpi_match.cluster.transport.shares import device_share, shared_gpu
+from mpi_match.cluster.transport.topology import Topology
 from mpi_match.cluster.written_here import offer_parts, open_part
 from mpi_match.engines import Engine, open_engine, pin, warm_up
 from mpi_match.table.table import Table

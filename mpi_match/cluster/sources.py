@@ -24,7 +24,7 @@ from mpi_match.cluster.extents import Extents
 from mpi_match.cluster.feed import Expected
 from mpi_match.cluster.job import Job
 from mpi_match.cluster.table_copy import EventCopy, share_events
-from mpi_match.cluster.topology import Topology
+from mpi_match.cluster.transport.topology import Topology
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
 from mpi_match.storage import StorageError

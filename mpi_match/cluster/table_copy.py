@@ -23,13 +23,13 @@ from isal.isal_zlib import crc32
 
 from mpi_match.arrays.csr import Array
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.consensus import Circle
 from mpi_match.cluster.feed import Buffers, ReadAhead, n_readers
 from mpi_match.cluster.host_memory import HostMemory
 from mpi_match.cluster.job import Job
 from mpi_match.cluster.part import Part, laid_out, plan
 from mpi_match.cluster.placement import Division
-from mpi_match.cluster.topology import Topology
+from mpi_match.cluster.transport.collectives import Circle
+from mpi_match.cluster.transport.topology import Topology
 from mpi_match.events.batch import WIRE_EXTRA_BYTES
 from mpi_match.table.table import Table
 

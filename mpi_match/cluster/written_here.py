@@ -31,7 +31,7 @@ from mpi_match.cluster.local_output import Places
 from mpi_match.cluster.matcher import Matcher, ShortMatcher
 from mpi_match.cluster.messages import Matched, Parcel, Received, Written
 from mpi_match.cluster.output import INCOMPLETE_CODE
-from mpi_match.cluster.topology import Topology
+from mpi_match.cluster.transport.topology import Topology
 from mpi_match.engines import Engine
 from mpi_match.journal.reader import Stretch
 from mpi_match.matches.part_index import PartWriter

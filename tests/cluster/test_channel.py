@@ -10,8 +10,8 @@ pytestmark = [pytest.mark.mpi, needs_mpirun]
 CLOSED = """
 import time
 from mpi4py import MPI
-from mpi_match.cluster.channel import Traffic
-from mpi_match.cluster.protocol import Do, Order, words_of
+from mpi_match.cluster.transport.channel import Traffic
+from mpi_match.cluster.transport.protocol import Do, Order, words_of
 import numpy as np
 
 comm, heard = MPI.COMM_WORLD, []

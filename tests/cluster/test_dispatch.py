@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpi_match.cluster.launcher import Launch, found_in, singleton_refusal
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
 from mpi_match.cluster.scheduling.instructions import Drop, Emit, GiveUp, Instruction, Load, Quarantine, Send
+from mpi_match.cluster.transport.launcher import Launch, found_in, singleton_refusal
 
 
 def sends(*pairs: tuple[int, int]) -> list[Instruction]:

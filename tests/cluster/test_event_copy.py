@@ -39,11 +39,11 @@ import numpy as np
 from mpi4py import MPI
 from mpi_match.events.batch import EventBatch
 from mpi_match.cluster import RunOptions, channel, host_memory
-from mpi_match.cluster.consensus import Circle, Ended
+from mpi_match.cluster.transport.collectives import Circle, Ended
 from mpi_match.cluster.table_copy import share_events
 from mpi_match.cluster.job import Job
-from mpi_match.cluster.roll import Roll
-from mpi_match.cluster.topology import Topology
+from mpi_match.cluster.transport.liveness import Roll
+from mpi_match.cluster.transport.topology import Topology
 
 *files, full, piece_bytes = sys.argv[1:]
 channel.PIECE_BYTES = int(piece_bytes)

@@ -16,10 +16,10 @@ from bench.worker_kills import measure
 from clock import Clock
 from mpirun import DRIVER, FLAGS, MPIRUN, OPEN_MPI, TIMEOUT_S, ULFM, execute, has_ulfm, needs_mpirun, said
 
-from mpi_match.cluster import patience
-from mpi_match.cluster.launcher import survives_deaths
-from mpi_match.cluster.patience import Silence
-from mpi_match.cluster.roll import absent_of
+from mpi_match.cluster.transport import backoff
+from mpi_match.cluster.transport.backoff import Silence
+from mpi_match.cluster.transport.launcher import survives_deaths
+from mpi_match.cluster.transport.liveness import absent_of
 from mpi_match.matches.matches import MatchesFile
 from mpi_match.monitor.report import read_report
 from mpi_match.storage import parts_directory
@@ -319,8 +319,8 @@ def test_workers_have_half_a_minute_after_the_last_one_to_get_ready(
     ready: dict[int, float], lost: dict[int, str], absent: list[int], after_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(patience.time, "monotonic", clock)
-    monkeypatch.setattr(patience.time, "sleep", lambda _: None)
+    monkeypatch.setattr(backoff.time, "monotonic", clock)
+    monkeypatch.setattr(backoff.time, "sleep", lambda _: None)
     traffic, began = Quiet(clock, ready, lost), clock.now
     found = absent_of([1, 2, 3], traffic, traffic.ready, lambda: None)  # type: ignore[arg-type]
     assert found == dict.fromkeys(absent, "it was not ready 30 s after the others")
@@ -329,7 +329,7 @@ def test_workers_have_half_a_minute_after_the_last_one_to_get_ready(
 
 def test_silence_is_what_one_could_have_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(patience.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(backoff.time, "monotonic", lambda: now[0])
     silence = Silence()
     for now[0] in (0.5, 1.0, 1000.0):  # stopped for a quarter of an hour
         heard_s = silence.seconds()

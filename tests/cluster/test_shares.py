@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.shares import device_share, has_own_core, local_ranks_in, places_on_host, shared_gpu, thread_share
+from mpi_match.cluster.transport.shares import (
+    device_share,
+    has_own_core,
+    local_ranks_in,
+    places_on_host,
+    shared_gpu,
+    thread_share,
+)
 
 
 @pytest.mark.parametrize(

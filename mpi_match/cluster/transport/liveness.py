@@ -35,10 +35,10 @@ import numpy as np
 from mpi4py import MPI
 
 from mpi_match.arrays.csr import Array
-from mpi_match.cluster.channel import Traffic
-from mpi_match.cluster.farewell import abort, rank_was_lost
-from mpi_match.cluster.patience import Backoff, Silence
-from mpi_match.cluster.protocol import Answer, Do, Order, Said, inline_body, words_of
+from mpi_match.cluster.transport.backoff import Backoff, Silence
+from mpi_match.cluster.transport.channel import Traffic
+from mpi_match.cluster.transport.finalize import abort, rank_was_lost
+from mpi_match.cluster.transport.protocol import Answer, Do, Order, Said, inline_body, words_of
 
 log = logging.getLogger(__name__)
 

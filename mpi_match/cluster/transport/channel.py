@@ -24,7 +24,7 @@ import numpy as np
 from mpi4py import MPI
 
 from mpi_match.arrays.csr import Array
-from mpi_match.cluster.protocol import INLINE_BYTES, LETTER_BYTES, Answer, Do, Order, Tag, letter_of
+from mpi_match.cluster.transport.protocol import INLINE_BYTES, LETTER_BYTES, Answer, Do, Order, Tag, letter_of
 
 PIECE_BYTES = 2**30
 """A transfer is cut into pieces of this size, because MPI counts in 31 bits."""

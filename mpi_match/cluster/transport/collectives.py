@@ -20,8 +20,8 @@ from mpi4py import MPI
 
 from mpi_match.arrays.csr import Array
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.channel import pieces
-from mpi_match.cluster.roll import Roll
+from mpi_match.cluster.transport.channel import pieces
+from mpi_match.cluster.transport.liveness import Roll
 from mpi_match.engines import EngineError
 from mpi_match.model import ModelError
 from mpi_match.storage import StorageError

@@ -26,7 +26,7 @@ import signal
 import sys
 import traceback
 
-from mpi_match.cluster.launcher import survives_deaths
+from mpi_match.cluster.transport.launcher import survives_deaths
 
 LIMIT_S = 30
 """What MPI_Finalize may take.  It holds Python's lock, so that it takes a signal to end it."""

@@ -1,0 +1,1 @@
+"""Messages between master and workers over MPI, and whether ranks are alive."""

@@ -70,11 +70,11 @@ def main(arguments: list[str]) -> int:
         del given["piece_bytes"]
         channel.PIECE_BYTES = numbers.pop("piece_bytes")
     if "left_bytes" in numbers:
-        from mpi_match.cluster import host_memory
+        from mpi_match.cluster.distribution import shared_memory
 
         del given["left_bytes"]
         left = numbers.pop("left_bytes")
-        host_memory.left_bytes = lambda: left  # type: ignore[assignment]
+        shared_memory.left_bytes = lambda: left  # type: ignore[assignment]
     if "silence" in numbers:
         from mpi_match.cluster import worker
 

@@ -40,8 +40,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match.changes.stream import StampedChanges
+from mpi_match.cluster.distribution.shard import Part, PartEngine, PartsEngine, unpacked
 from mpi_match.cluster.messages import Matched, Parcel, Received
-from mpi_match.cluster.part import Part, PartEngine, PartsEngine, unpacked
 from mpi_match.cluster.transport.backoff import pause
 from mpi_match.engines import MOST_BEGUN, Engine, Pending, begin
 from mpi_match.events.batch import EventBatch

@@ -19,9 +19,9 @@ from types import TracebackType
 import numpy as np
 
 from mpi_match.arrays.csr import Array
+from mpi_match.cluster.distribution.shard import packed
 from mpi_match.cluster.feed import READERS, Buffers, ReadAhead
 from mpi_match.cluster.job import Job
-from mpi_match.cluster.part import packed
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
 from mpi_match.cluster.scheduling.instructions import Load, Send
 from mpi_match.cluster.scheduling.timeouts import Deadlines

@@ -24,6 +24,8 @@ from mpi4py import MPI
 
 from mpi_match.cluster import ClusterError, RunOptions, RunSummary
 from mpi_match.cluster.alone import run_alone
+from mpi_match.cluster.distribution.broadcast import receive_part, send_parts
+from mpi_match.cluster.distribution.event_source import offer_events, open_source
 from mpi_match.cluster.interruption import (
     INTERRUPTED,
     EverybodyKnows,
@@ -34,8 +36,6 @@ from mpi_match.cluster.interruption import (
 )
 from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.matcher import Holdings, Matcher, ShortMatcher
-from mpi_match.cluster.sources import offer_events, open_source
-from mpi_match.cluster.table_copy import receive_part, send_parts
 from mpi_match.cluster.transport.backoff import Backoff, sleep_exactly
 from mpi_match.cluster.transport.channel import dead_ranks
 from mpi_match.cluster.transport.collectives import Circle, Ended

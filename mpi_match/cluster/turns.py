@@ -100,7 +100,7 @@ class Turns:
         self._job, self._arrivals = job, arrivals
         options, alone = job.options, len(job.division.groups[0]) == 1
         if not alone:
-            from mpi_match.cluster.union import unite  # loads Numba
+            from mpi_match.cluster.distribution.merge import unite  # loads Numba
 
             self._unite = unite
         self._in_groups = options.short_batches and options.results == "master" and alone

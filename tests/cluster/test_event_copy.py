@@ -40,7 +40,7 @@ from mpi4py import MPI
 from mpi_match.events.batch import EventBatch
 from mpi_match.cluster import RunOptions, channel, host_memory
 from mpi_match.cluster.transport.collectives import Circle, Ended
-from mpi_match.cluster.table_copy import share_events
+from mpi_match.cluster.distribution.broadcast import share_events
 from mpi_match.cluster.job import Job
 from mpi_match.cluster.transport.liveness import Roll
 from mpi_match.cluster.transport.topology import Topology

@@ -15,10 +15,10 @@ from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Change
 from mpi_match.changes.log import ChangeLog
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.part import Part, PartEngine
-from mpi_match.cluster.placement import UNEVEN, divide, fewest_parts, groups_of
-from mpi_match.cluster.union import unite
-from mpi_match.cluster.work import work_of
+from mpi_match.cluster.distribution.cost_model import work_of
+from mpi_match.cluster.distribution.merge import unite
+from mpi_match.cluster.distribution.partition import UNEVEN, divide, fewest_parts, groups_of
+from mpi_match.cluster.distribution.shard import Part, PartEngine
 from mpi_match.engines import open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events

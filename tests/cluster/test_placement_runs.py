@@ -16,7 +16,7 @@ from mpirun import DRIVER, FLAGS, MPIRUN, TIMEOUT_S, alone, execute, launch, nee
 from run_inputs import Changing, Inputs
 
 from mpi_match.cluster import ClusterError, RunOptions
-from mpi_match.cluster.placement import Division
+from mpi_match.cluster.distribution.partition import Division
 from mpi_match.matches.matches import MatchesFile
 from mpi_match.storage import Writer
 from mpi_match.table.range_reader import LargeTable

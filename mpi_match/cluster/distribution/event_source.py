@@ -1,7 +1,7 @@
 """Events that a worker has from elsewhere than the master: then an order is a number, and the master touches no event.
 
     master   the events come with the order, and there is no source
-    shared   every host has them in memory once, as they would travel (`table_copy`)
+    shared   every host has them in memory once, as they would travel (`broadcast`)
     file     every worker has the event table open and maps the range of a batch
 
 With `file`, the master's path must lead every worker to the same file, which is compared by digest before the run begins.
@@ -20,10 +20,10 @@ from typing import NamedTuple, Protocol
 
 from mpi_match.arrays.csr import Array
 from mpi_match.cluster import ClusterError, RunOptions
+from mpi_match.cluster.distribution.broadcast import EventCopy, share_events
 from mpi_match.cluster.extents import Extents
 from mpi_match.cluster.feed import Expected
 from mpi_match.cluster.job import Job
-from mpi_match.cluster.table_copy import EventCopy, share_events
 from mpi_match.cluster.transport.topology import Topology
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable

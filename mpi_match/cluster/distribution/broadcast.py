@@ -3,7 +3,7 @@
     master  ──Bcast over one rank per host──►  leader of host 1: memory file ◄─ mapped read-only by the host's other ranks
                                                leader of host 2: memory file ◄─ ...
 
-No rank but the master needs the files, and a host with eight workers holds the arrays once (`host_memory`).  A table in
+No rank but the master needs the files, and a host with eight workers holds the arrays once (`shared_memory`).  A table in
 parts is sent part by part, each to the workers that have it, so the master never has more than one.
 
 Events are copied with the feed `shared` alone: as wire forms, batch after batch, end to end.  So a batch of the run is a
@@ -23,11 +23,11 @@ from isal.isal_zlib import crc32
 
 from mpi_match.arrays.csr import Array
 from mpi_match.cluster import ClusterError
+from mpi_match.cluster.distribution.partition import Division
+from mpi_match.cluster.distribution.shard import Part, laid_out, plan
+from mpi_match.cluster.distribution.shared_memory import HostMemory
 from mpi_match.cluster.feed import Buffers, ReadAhead, n_readers
-from mpi_match.cluster.host_memory import HostMemory
 from mpi_match.cluster.job import Job
-from mpi_match.cluster.part import Part, laid_out, plan
-from mpi_match.cluster.placement import Division
 from mpi_match.cluster.transport.collectives import Circle
 from mpi_match.cluster.transport.topology import Topology
 from mpi_match.events.batch import WIRE_EXTRA_BYTES

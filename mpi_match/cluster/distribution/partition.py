@@ -31,7 +31,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.cluster import ClusterError, RunOptions
-from mpi_match.cluster.part import Part
+from mpi_match.cluster.distribution.shard import Part
 from mpi_match.table.range_reader import LargeTable
 from mpi_match.table.table import Table
 
@@ -163,7 +163,7 @@ class Division:
         return self._limit is None or sum(self._n_bytes[member] for member in members) <= self._limit
 
     def _divided(self, table: LargeTable, options: RunOptions, n_members: int) -> list[Part]:
-        from mpi_match.cluster.work import work_of  # loads Numba
+        from mpi_match.cluster.distribution.cost_model import work_of  # loads Numba
 
         self._refuse_large(table, n_members)
         most = None if self._limit is None else self._limit - table.outline_bytes

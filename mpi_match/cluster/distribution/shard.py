@@ -92,7 +92,7 @@ class PartsEngine:
     """Engines for several parts, as one."""
 
     def __init__(self, engines: Sequence[Engine]) -> None:
-        from mpi_match.cluster.union import unite  # loads Numba
+        from mpi_match.cluster.distribution.merge import unite  # loads Numba
 
         self._engines, self._unite = engines, unite
         self.name, self.device, self.gpu = engines[0].name, engines[0].device, engines[0].gpu

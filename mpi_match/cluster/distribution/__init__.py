@@ -1,0 +1,1 @@
+"""Who holds what: the table's shards, their copies, and where events come from."""

@@ -25,9 +25,9 @@ from mpi_match.changes.stream import ChangeStream, StampedChanges
 from mpi_match.cluster import RunOptions, RunSummary
 from mpi_match.cluster.distribution.partition import Division
 from mpi_match.cluster.extents import Extents
-from mpi_match.cluster.local_output import LocalOutput, Places
 from mpi_match.cluster.messages import Written
-from mpi_match.cluster.output import Output
+from mpi_match.cluster.results.output import Output
+from mpi_match.cluster.results.worker_output import LocalOutput, Places
 from mpi_match.cluster.scheduling.timeouts import RoundTrips
 from mpi_match.events.event_table import EventTable
 from mpi_match.journal.reader import Identity, Stretch

@@ -36,6 +36,7 @@ from mpi_match.cluster.interruption import (
 )
 from mpi_match.cluster.job import Job, Opened
 from mpi_match.cluster.matcher import Holdings, Matcher, ShortMatcher
+from mpi_match.cluster.results.worker_writer import offer_parts, open_part
 from mpi_match.cluster.transport.backoff import Backoff, sleep_exactly
 from mpi_match.cluster.transport.channel import dead_ranks
 from mpi_match.cluster.transport.collectives import Circle, Ended
@@ -44,7 +45,6 @@ from mpi_match.cluster.transport.launcher import Launch, singleton_refusal
 from mpi_match.cluster.transport.liveness import Died, Roll, StandsStill
 from mpi_match.cluster.transport.shares import device_share, shared_gpu
 from mpi_match.cluster.transport.topology import Topology
-from mpi_match.cluster.written_here import offer_parts, open_part
 from mpi_match.engines import Engine, open_engine, pin, warm_up
 from mpi_match.table.table import Table
 

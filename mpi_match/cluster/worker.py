@@ -28,13 +28,13 @@ from mpi_match.cluster.feed import Buffers, Expected, InOrder
 from mpi_match.cluster.interruption import INTERRUPTED, Noted
 from mpi_match.cluster.matcher import Matcher, ShortMatcher
 from mpi_match.cluster.messages import Matched, Parcel, Received
+from mpi_match.cluster.results.worker_writer import WrittenHere
 from mpi_match.cluster.transport.backoff import Backoff, Silence
 from mpi_match.cluster.transport.channel import Traffic
 from mpi_match.cluster.transport.collectives import Ended, Failure
 from mpi_match.cluster.transport.finalize import abort, rank_was_lost
 from mpi_match.cluster.transport.launcher import survives_deaths
 from mpi_match.cluster.transport.protocol import Answer, Do, Order, Said, inline_body, words_of
-from mpi_match.cluster.written_here import WrittenHere
 from mpi_match.events.batch import EventBatch
 
 MASTER = 0

@@ -19,8 +19,8 @@ from small_outputs import IDENTITY, N_EVENTS, answers, kept_in, run
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster import journal as journal_module
-from mpi_match.cluster.output import Output
+from mpi_match.cluster.results import journal as journal_module
+from mpi_match.cluster.results.output import Output
 from mpi_match.journal.reader import JournalFile, Kind, journal_of
 from mpi_match.storage import StorageError
 

@@ -27,12 +27,12 @@ import mpi_match
 from mpi_match.arrays.strings import Strings
 from mpi_match.cli.errors import exit_code_of
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster import journal as journal_module
-from mpi_match.cluster import output as output_module
 from mpi_match.cluster.extents import Extents
-from mpi_match.cluster.local_output import LocalOutput
 from mpi_match.cluster.messages import Written
-from mpi_match.cluster.output import Output
+from mpi_match.cluster.results import journal as journal_module
+from mpi_match.cluster.results import output as output_module
+from mpi_match.cluster.results.output import Output
+from mpi_match.cluster.results.worker_output import LocalOutput
 from mpi_match.journal.manifest import read_manifest
 from mpi_match.journal.reader import Identity, Stretch, is_bare, journal_of
 from mpi_match.matches.matches import MatchesFile

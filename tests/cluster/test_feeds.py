@@ -19,7 +19,7 @@ from mpi_match.cluster.extents import Extents
 from mpi_match.cluster.feed import Expected
 from mpi_match.cluster.matcher import Holdings, Matcher, ShortMatcher
 from mpi_match.cluster.messages import Matched, Received
-from mpi_match.cluster.written_here import WrittenHere
+from mpi_match.cluster.results.worker_writer import WrittenHere
 from mpi_match.events.batch import EventBatch
 from mpi_match.journal.reader import Identity, JournalFile, Stretch
 from mpi_match.matches.matches import Matches, MatchesFile
@@ -214,7 +214,7 @@ def test_a_second_part_is_for_answers_that_the_first_is_too_busy_for(
         assert other_is_synced.wait(10)
 
     monkeypatch.setattr(PartWriter, "sync", sync)
-    monkeypatch.setattr("mpi_match.cluster.written_here.TOGETHER_BYTES", 0)
+    monkeypatch.setattr("mpi_match.cluster.results.worker_writer.TOGETHER_BYTES", 0)
     with PartWriter(paths[0], IDENTITY) as first, PartWriter(paths[1], IDENTITY) as second:
         found = written(Matcher, [0, 1], first, second)
         more = written(Matcher, [1], first, second)

@@ -20,10 +20,10 @@ from small_outputs import IDENTITY, N_EVENTS, answers, kept_in
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster import journal as journal_module
 from mpi_match.cluster.extents import Extents
-from mpi_match.cluster.journal import Journal
-from mpi_match.cluster.output import Output
+from mpi_match.cluster.results import journal as journal_module
+from mpi_match.cluster.results.journal import Journal
+from mpi_match.cluster.results.output import Output
 from mpi_match.journal.reader import Identity, JournalFile, Stretch, gaps, head_bytes
 from mpi_match.storage import StorageError
 

@@ -11,10 +11,10 @@ import pytest
 
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
-from mpi_match.cluster import local_output as local_output_module
-from mpi_match.cluster.local_output import LocalOutput, Places
 from mpi_match.cluster.messages import Written
-from mpi_match.cluster.output import Output
+from mpi_match.cluster.results import worker_output as local_output_module
+from mpi_match.cluster.results.output import Output
+from mpi_match.cluster.results.worker_output import LocalOutput, Places
 from mpi_match.journal.manifest import manifest_of, read_manifest
 from mpi_match.journal.reader import Identity, Stretch
 from mpi_match.matches.matches import MatchesFile

@@ -15,7 +15,7 @@ from small_outputs import IDENTITY, answers, run
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.output import Output
+from mpi_match.cluster.results.output import Output
 from mpi_match.journal.manifest import manifest_of, read_manifest, write_manifest
 from mpi_match.journal.reader import JournalFile, journal_of
 from mpi_match.storage import StorageError, temporary_of
@@ -103,7 +103,7 @@ import resource, signal, sys
 from pathlib import Path
 from small_outputs import IDENTITY, answers
 from mpi_match.cluster import ClusterError, journal
-from mpi_match.cluster.output import Output
+from mpi_match.cluster.results.output import Output
 from mpi_match.arrays.strings import Strings
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

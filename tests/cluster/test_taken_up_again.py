@@ -13,8 +13,8 @@ from small_outputs import IDENTITY, N_EVENTS, note_where, run
 from mpi_match.arrays.strings import Strings
 from mpi_match.cli.errors import exit_code_of
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster import output as output_module
-from mpi_match.cluster.output import Output
+from mpi_match.cluster.results import output as output_module
+from mpi_match.cluster.results.output import Output
 from mpi_match.commands.inspect import glance, glance_lines
 from mpi_match.journal.manifest import manifest_of, read_manifest
 from mpi_match.journal.reader import IncompleteError, JournalFile, journal_of

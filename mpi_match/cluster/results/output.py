@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.journal import Journal
+from mpi_match.cluster.results.journal import Journal
 from mpi_match.journal.manifest import COMPLETE, INCOMPLETE, take_back, tell
 from mpi_match.journal.reader import Identity, JournalFile, Part, Placed, Record, Stretch, file_of, journal_of
 from mpi_match.matches.matches import KIND_OF_FILE, MatchesWriter

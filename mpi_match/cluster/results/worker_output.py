@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from mpi_match.arrays.strings import Strings
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.messages import Written
-from mpi_match.cluster.output import INCOMPLETE_CODE, there_already
+from mpi_match.cluster.results.output import INCOMPLETE_CODE, there_already
 from mpi_match.journal.manifest import COMPLETE, INCOMPLETE, take_back, tell
 from mpi_match.journal.reader import Identity, Stretch, is_bare, journal_of
 from mpi_match.matches.matches import KIND_OF_FILE

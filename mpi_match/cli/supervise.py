@@ -10,7 +10,7 @@ import click
 from mpi_match.cli.errors import Command
 from mpi_match.cli.options import FILE
 from mpi_match.cli.terminal import say
-from mpi_match.cluster.hostfile import PROBE
+from mpi_match.cluster.supervise.hostfile import PROBE
 
 
 @click.command(cls=Command, short_help="Start a run, and start it again if it is cut short.")
@@ -32,6 +32,6 @@ def supervise(command: tuple[str, ...], max_restarts: int, hostfile: Path | None
     Whether the run is complete says OUTPUT.run.json, not the launcher.  Exit code 0 when it is, 4 when it is not and there
     is something to go on from, that of the run when starting again would not help.
     """
-    from mpi_match.cluster.supervisor import Supervisor
+    from mpi_match.cluster.supervise.supervisor import Supervisor
 
     sys.exit(Supervisor(command, max_restarts, hostfile=hostfile, probe=probe, stalled_s=stalled, say=say).run())

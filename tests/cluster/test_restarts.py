@@ -17,9 +17,9 @@ from bench.run_of_ranks import Files, ranks_of
 from mpirun import TIMEOUT_S, environment, launch, needs_mpirun
 
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.hostfile import Host, hosts_of, n_ranks, without
-from mpi_match.cluster.restarts import Again, Done, GiveUp, HowItEnded, Restarts
-from mpi_match.cluster.supervisor import Supervisor, output_of, with_at_most
+from mpi_match.cluster.supervise.hostfile import Host, hosts_of, n_ranks, without
+from mpi_match.cluster.supervise.restart_policy import Again, Done, GiveUp, HowItEnded, Restarts
+from mpi_match.cluster.supervise.supervisor import Supervisor, output_of, with_at_most
 from mpi_match.journal.manifest import read_manifest, write_manifest
 from mpi_match.journal.reader import journal_of
 
@@ -132,7 +132,7 @@ def starts(directory: Path) -> list[str]:
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("mpi_match.cluster.restarts.FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr("mpi_match.cluster.supervise.restart_policy.FIRST_WAIT_S", 0.01)
     return tmp_path
 
 

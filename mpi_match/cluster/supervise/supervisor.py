@@ -24,9 +24,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.hostfile import PROBE, hosts_of, n_ranks, without
 from mpi_match.cluster.interruption import terminate_as_interrupt
-from mpi_match.cluster.restarts import Again, Done, GiveUp, HowItEnded, Restarts
+from mpi_match.cluster.supervise.hostfile import PROBE, hosts_of, n_ranks, without
+from mpi_match.cluster.supervise.restart_policy import Again, Done, GiveUp, HowItEnded, Restarts
 from mpi_match.journal.manifest import COMPLETE, manifest_of, read_manifest
 from mpi_match.journal.reader import JournalFile, journal_of
 from mpi_match.matches.part_index import SUFFIX

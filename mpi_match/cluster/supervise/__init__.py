@@ -1,0 +1,1 @@
+"""Runs that are started again until they are complete."""

@@ -9,7 +9,7 @@ import pytest
 
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
-from mpi_match.cluster.extents import Extents
+from mpi_match.cluster.batches import Extents
 from mpi_match.cluster.results import output as output_module
 from mpi_match.cluster.results.output import Output
 from mpi_match.journal.reader import Identity, JournalFile, Kind, Stretch

@@ -24,7 +24,7 @@ from typing import Any
 
 import click
 
-from mpi_match.cluster.interruption import terminate_as_interrupt
+from mpi_match.cluster.signals import terminate_as_interrupt
 from mpi_match.cluster.transport.launcher import found_in
 
 OK, FAILURE, USAGE, BAD_INPUT, INCOMPLETE, ENVIRONMENT, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130

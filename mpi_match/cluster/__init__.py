@@ -45,7 +45,7 @@
     arrivals       what comes from them
     master, worker
 
-Importing those from `ranks` on starts MPI; nothing does that before a run has found that it was launched as several
+Importing those from `mpi_run` on starts MPI; nothing does that before a run has found that it was launched as several
 ranks.  `run` is all that the outside calls.
 """
 
@@ -217,16 +217,18 @@ def run(options: RunOptions) -> RunSummary | None:
 
     launch = found_in(os.environ)
     if launch is None or launch.size == 1:
-        from mpi_match.cluster.alone import run_alone
+        from mpi_match.cluster.local_run import run_alone
 
         return run_alone(options)
     from mpi_match.cluster.transport.finalize import before_mpi
 
     before_mpi()
     try:
-        with warnings.catch_warnings():  # mpi4py's own, of a launcher that is not its library's: `ranks` refuses in one line
+        with (
+            warnings.catch_warnings()
+        ):  # mpi4py's own, of a launcher that is not its library's: `mpi_run` refuses in one line
             warnings.filterwarnings("ignore", "suspicious MPI execution environment")
-            from mpi_match.cluster.ranks import run_ranks
+            from mpi_match.cluster.mpi_run import run_ranks
     except (ImportError, RuntimeError) as error:
         quiet = launch.rank not in (0, None)
         raise ClusterError(

@@ -2,7 +2,7 @@
 
     feed's threads    read, check and copy the next batches into buffers          `orders`
     main thread       sends them, receives answers, hands them to the dispatcher  `arrivals`
-    answers' thread   writes what the dispatcher lets go                          `turns`
+    answers' thread   writes what the dispatcher lets go                          `ordered_writer`
 
 Short batches are read and written by the main thread.  What the worker waits for is done first then: when an answer comes,
 the next batch is sent, and the one after that read, with a look for the next answer in between.  That takes about as long as
@@ -23,20 +23,20 @@ from collections.abc import Sequence
 from mpi4py import MPI
 
 from mpi_match.cluster import ClusterError, RunSummary
-from mpi_match.cluster.arrivals import Arrival, Arrivals, Body
-from mpi_match.cluster.interruption import INTERRUPTED, EverybodyKnows, Interruptions, held
-from mpi_match.cluster.job import Job, Opened
-from mpi_match.cluster.orders import Orders
+from mpi_match.cluster.inbox import Arrival, Arrivals, Body
+from mpi_match.cluster.ordered_writer import Turns
+from mpi_match.cluster.outbox import Orders
+from mpi_match.cluster.run_files import Job, Opened
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
 from mpi_match.cluster.scheduling.instructions import Drop, Emit, GiveUp, Instruction, Load, Quarantine, Send
 from mpi_match.cluster.scheduling.timeouts import Deadlines, RoundTrips
+from mpi_match.cluster.signals import INTERRUPTED, EverybodyKnows, Interruptions, held
 from mpi_match.cluster.transport.backoff import Backoff
 from mpi_match.cluster.transport.channel import Traffic
 from mpi_match.cluster.transport.collectives import Ended, Failure, exit_code_of
 from mpi_match.cluster.transport.launcher import survives_deaths
 from mpi_match.cluster.transport.liveness import FAREWELL_S, HASTY_FAREWELL_S, absent_of, dismiss
 from mpi_match.cluster.transport.protocol import Do, Order
-from mpi_match.cluster.turns import Turns
 
 log = logging.getLogger(__name__)
 

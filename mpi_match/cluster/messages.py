@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.cluster.feed import Expected
+from mpi_match.cluster.prefetch import Expected
 from mpi_match.events.batch import EventBatch
 
 WRITTEN = np.dtype(np.int64)

@@ -128,5 +128,5 @@ def test_a_rank_that_is_not_the_first_leaves_the_talking_to_it(monkeypatch):
 def test_verbose_logs_decisions_on_standard_error(workload):
     files = ["--table", workload / "table.h5", "--events", workload / "events.h5", "-o", workload / "v.h5"]
     done = in_a_process(sys.executable, "-m", "mpi_match", "run", "-v", "--engine", "counting", *files)
-    assert "INFO mpi_match.cluster.alone: engine counting" in done.stderr
+    assert "INFO mpi_match.cluster.local_run: engine counting" in done.stderr
     assert done.stdout == ""

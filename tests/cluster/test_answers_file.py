@@ -156,7 +156,7 @@ from pathlib import Path
 from small_outputs import IDENTITY, answers, kept_in
 from mpi_match.storage import column
 from mpi_match.cluster import journal, output
-from mpi_match.cluster.extents import Extents
+from mpi_match.cluster.batches import Extents
 from mpi_match.arrays.strings import Strings
 
 column.CHUNK_BYTES, output.LONG_BYTES, journal.SYNC_S = 64, 0, 0.003

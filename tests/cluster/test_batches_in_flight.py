@@ -14,13 +14,13 @@ import pytest
 from mpirun import TIMEOUT_S
 from run_inputs import Inputs
 
-from mpi_match.cluster import matcher as matchers
+from mpi_match.cluster import engine_runner as matchers
+from mpi_match.cluster.batches import Extents
 from mpi_match.cluster.distribution.event_source import FileSource, Offer
 from mpi_match.cluster.distribution.shard import Part, PartEngine
-from mpi_match.cluster.extents import Extents
-from mpi_match.cluster.feed import Expected
-from mpi_match.cluster.matcher import Matcher
+from mpi_match.cluster.engine_runner import Matcher
 from mpi_match.cluster.messages import Matched, Parcel, Received
+from mpi_match.cluster.prefetch import Expected
 from mpi_match.engines import Pending, begin, match_all
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable

@@ -41,7 +41,7 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.cluster import RunOptions, channel, host_memory
 from mpi_match.cluster.transport.collectives import Circle, Ended
 from mpi_match.cluster.distribution.broadcast import share_events
-from mpi_match.cluster.job import Job
+from mpi_match.cluster.run_files import Job
 from mpi_match.cluster.transport.liveness import Roll
 from mpi_match.cluster.transport.topology import Topology
 

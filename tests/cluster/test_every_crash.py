@@ -27,7 +27,7 @@ import mpi_match
 from mpi_match.arrays.strings import Strings
 from mpi_match.cli.errors import exit_code_of
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.extents import Extents
+from mpi_match.cluster.batches import Extents
 from mpi_match.cluster.messages import Written
 from mpi_match.cluster.results import journal as journal_module
 from mpi_match.cluster.results import output as output_module

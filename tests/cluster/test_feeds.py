@@ -13,12 +13,12 @@ import pytest
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.cluster import ClusterError
+from mpi_match.cluster.batches import Extents
 from mpi_match.cluster.distribution.shard import Part
 from mpi_match.cluster.distribution.shared_memory import left_bytes
-from mpi_match.cluster.extents import Extents
-from mpi_match.cluster.feed import Expected
-from mpi_match.cluster.matcher import Holdings, Matcher, ShortMatcher
+from mpi_match.cluster.engine_runner import Holdings, Matcher, ShortMatcher
 from mpi_match.cluster.messages import Matched, Received
+from mpi_match.cluster.prefetch import Expected
 from mpi_match.cluster.results.worker_writer import WrittenHere
 from mpi_match.events.batch import EventBatch
 from mpi_match.journal.reader import Identity, JournalFile, Stretch

@@ -15,8 +15,8 @@ from interrupting import line_without_lock, lines_of_waiting, terminated_before,
 from mpirun import DRIVER, FLAGS, MPIRUN, TIMEOUT_S, ULFM, execute, has_ulfm, needs_mpirun, said
 from run_inputs import Inputs
 
-from mpi_match.cluster import RunOptions, interruption, run
-from mpi_match.cluster.interruption import held, interrupts_noted, terminate_as_interrupt
+from mpi_match.cluster import RunOptions, run, signals
+from mpi_match.cluster.signals import held, interrupts_noted, terminate_as_interrupt
 
 
 def test_an_interruption_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,8 +26,8 @@ def test_an_interruption_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> 
             signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGTERM)
-        later = time.monotonic() + interruption.AGAIN_S + 1
-        monkeypatch.setattr(interruption.time, "monotonic", lambda: later)
+        later = time.monotonic() + signals.AGAIN_S + 1
+        monkeypatch.setattr(signals.time, "monotonic", lambda: later)
         with pytest.raises(KeyboardInterrupt, match="SIGINT"):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

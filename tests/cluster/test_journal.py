@@ -20,7 +20,7 @@ from small_outputs import IDENTITY, N_EVENTS, answers, kept_in
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.extents import Extents
+from mpi_match.cluster.batches import Extents
 from mpi_match.cluster.results import journal as journal_module
 from mpi_match.cluster.results.journal import Journal
 from mpi_match.cluster.results.output import Output

@@ -11,9 +11,9 @@ from run_inputs import plain_events
 from mpi_match.changes.changes import Change
 from mpi_match.changes.log import ChangeLog
 from mpi_match.cluster.distribution.shard import Part
-from mpi_match.cluster.feed import Expected
-from mpi_match.cluster.matcher import Holdings, Matcher, ShortMatcher
+from mpi_match.cluster.engine_runner import Holdings, Matcher, ShortMatcher
 from mpi_match.cluster.messages import Matched, Received
+from mpi_match.cluster.prefetch import Expected
 from mpi_match.engines import open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.ingest.rows import ChangeRow

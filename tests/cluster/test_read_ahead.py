@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpi_match.cluster.feed import Buffers, InOrder, ReadAhead
+from mpi_match.cluster.prefetch import Buffers, InOrder, ReadAhead
 
 
 def test_batches_are_read_once_in_the_order_asked_for() -> None:

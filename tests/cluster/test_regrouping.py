@@ -8,7 +8,7 @@ import pytest
 from random_tables import random_subscriptions
 
 from mpi_match.cluster.distribution.shard import Part, packed, unpacked
-from mpi_match.cluster.matcher import Holdings
+from mpi_match.cluster.engine_runner import Holdings
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
 from mpi_match.cluster.scheduling.instructions import Emit, GiveUp, Instruction, Load, Send
 from mpi_match.cluster.scheduling.regroup import Spares, any_room

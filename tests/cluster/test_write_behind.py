@@ -8,7 +8,7 @@ import time
 import pytest
 from mpirun import TIMEOUT_S
 
-from mpi_match.cluster.turns import MOST_WAITING, WriteBehind
+from mpi_match.cluster.ordered_writer import MOST_WAITING, WriteBehind
 from mpi_match.storage import StorageError
 
 

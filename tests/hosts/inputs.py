@@ -9,7 +9,7 @@ from pathlib import Path
 from random_tables import random_subscriptions
 
 from mpi_match.cluster import RunOptions
-from mpi_match.cluster.alone import run_alone
+from mpi_match.cluster.local_run import run_alone
 from mpi_match.events.event_table import save_events
 from mpi_match.events.events import Events
 from mpi_match.journal.reader import journal_of

@@ -26,8 +26,8 @@ from mpi_match.cluster import ClusterError
 from mpi_match.cluster.distribution.partition import Division
 from mpi_match.cluster.distribution.shard import Part, laid_out, plan
 from mpi_match.cluster.distribution.shared_memory import HostMemory
-from mpi_match.cluster.feed import Buffers, ReadAhead, n_readers
-from mpi_match.cluster.job import Job
+from mpi_match.cluster.prefetch import Buffers, ReadAhead, n_readers
+from mpi_match.cluster.run_files import Job
 from mpi_match.cluster.transport.collectives import Circle
 from mpi_match.cluster.transport.topology import Topology
 from mpi_match.events.batch import WIRE_EXTRA_BYTES

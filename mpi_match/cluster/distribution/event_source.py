@@ -20,10 +20,10 @@ from typing import NamedTuple, Protocol
 
 from mpi_match.arrays.csr import Array
 from mpi_match.cluster import ClusterError, RunOptions
+from mpi_match.cluster.batches import Extents
 from mpi_match.cluster.distribution.broadcast import EventCopy, share_events
-from mpi_match.cluster.extents import Extents
-from mpi_match.cluster.feed import Expected
-from mpi_match.cluster.job import Job
+from mpi_match.cluster.prefetch import Expected
+from mpi_match.cluster.run_files import Job
 from mpi_match.cluster.transport.topology import Topology
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable

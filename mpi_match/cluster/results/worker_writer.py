@@ -25,12 +25,12 @@ from queue import Empty, PriorityQueue, Queue
 from typing import NamedTuple
 
 from mpi_match.cluster import ClusterError, RunOptions
-from mpi_match.cluster.extents import Extents
-from mpi_match.cluster.job import Job
-from mpi_match.cluster.matcher import Matcher, ShortMatcher
+from mpi_match.cluster.batches import Extents
+from mpi_match.cluster.engine_runner import Matcher, ShortMatcher
 from mpi_match.cluster.messages import Matched, Parcel, Received, Written
 from mpi_match.cluster.results.output import INCOMPLETE_CODE
 from mpi_match.cluster.results.worker_output import Places
+from mpi_match.cluster.run_files import Job
 from mpi_match.cluster.transport.topology import Topology
 from mpi_match.engines import Engine
 from mpi_match.journal.reader import Stretch

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mpi_match.cluster.interruption import INTERRUPTED
+from mpi_match.cluster.signals import INTERRUPTED
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 30.0
 """Between two starts: at once after a run that got on; twice as long each time after one that did not."""

@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.interruption import terminate_as_interrupt
+from mpi_match.cluster.signals import terminate_as_interrupt
 from mpi_match.cluster.supervise.hostfile import PROBE, hosts_of, n_ranks, without
 from mpi_match.cluster.supervise.restart_policy import Again, Done, GiveUp, HowItEnded, Restarts
 from mpi_match.journal.manifest import COMPLETE, manifest_of, read_manifest

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from mpi_match.cluster.job import Job
 from mpi_match.cluster.messages import WRITTEN, Body, Written
+from mpi_match.cluster.run_files import Job
 
 if TYPE_CHECKING:
-    from mpi_match.cluster.arrivals import Arrivals  # which loads MPI, and a run of one process has none
+    from mpi_match.cluster.inbox import Arrivals  # which loads MPI, and a run of one process has none
 
 T = TypeVar("T")
 

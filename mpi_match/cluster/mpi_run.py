@@ -23,10 +23,13 @@ from dataclasses import replace
 from mpi4py import MPI
 
 from mpi_match.cluster import ClusterError, RunOptions, RunSummary
-from mpi_match.cluster.alone import run_alone
 from mpi_match.cluster.distribution.broadcast import receive_part, send_parts
 from mpi_match.cluster.distribution.event_source import offer_events, open_source
-from mpi_match.cluster.interruption import (
+from mpi_match.cluster.engine_runner import Holdings, Matcher, ShortMatcher
+from mpi_match.cluster.local_run import run_alone
+from mpi_match.cluster.results.worker_writer import offer_parts, open_part
+from mpi_match.cluster.run_files import Job, Opened
+from mpi_match.cluster.signals import (
     INTERRUPTED,
     EverybodyKnows,
     Noted,
@@ -34,9 +37,6 @@ from mpi_match.cluster.interruption import (
     interrupts_noted,
     terminate_as_interrupt,
 )
-from mpi_match.cluster.job import Job, Opened
-from mpi_match.cluster.matcher import Holdings, Matcher, ShortMatcher
-from mpi_match.cluster.results.worker_writer import offer_parts, open_part
 from mpi_match.cluster.transport.backoff import Backoff, sleep_exactly
 from mpi_match.cluster.transport.channel import dead_ranks
 from mpi_match.cluster.transport.collectives import Circle, Ended

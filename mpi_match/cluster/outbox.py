@@ -1,7 +1,7 @@
 """Orders on their way to the workers: what the dispatcher wants sent, as letters with all that belongs to them.
 
     Send ─► outbox ─► are its events read? ─► changes that the worker has not been told of, events ─► letter
-                           `feed`                                                                       └► deadline, books
+                           `cluster.prefetch`                                                                       └► deadline, books
 
 A batch waits in the outbox while the feed reads it, and all behind it, so every worker gets its batches in the dispatcher's
 order.  Memory is bounded by credits: a buffer is taken when a batch may be sent and given back when it has been.
@@ -20,8 +20,8 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.cluster.distribution.shard import packed
-from mpi_match.cluster.feed import READERS, Buffers, ReadAhead
-from mpi_match.cluster.job import Job
+from mpi_match.cluster.prefetch import READERS, Buffers, ReadAhead
+from mpi_match.cluster.run_files import Job
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
 from mpi_match.cluster.scheduling.instructions import Load, Send
 from mpi_match.cluster.scheduling.timeouts import Deadlines

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from mpi_match.cluster import RunOptions, RunSummary
-from mpi_match.cluster.feed import ReadAhead
-from mpi_match.cluster.interruption import Interruptions, held, terminate_as_interrupt
-from mpi_match.cluster.job import Job, Opened
-from mpi_match.cluster.matcher import match_changing
-from mpi_match.cluster.turns import WriteBehind
+from mpi_match.cluster.engine_runner import match_changing
+from mpi_match.cluster.ordered_writer import WriteBehind
+from mpi_match.cluster.prefetch import ReadAhead
+from mpi_match.cluster.run_files import Job, Opened
+from mpi_match.cluster.signals import Interruptions, held, terminate_as_interrupt
 from mpi_match.engines import Engine, match_all, open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches

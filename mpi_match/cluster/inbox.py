@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from mpi_match.arrays.csr import Array
-from mpi_match.cluster.feed import Buffers
 from mpi_match.cluster.messages import WRITTEN, Body
+from mpi_match.cluster.prefetch import Buffers
 from mpi_match.cluster.transport.channel import Traffic
 from mpi_match.cluster.transport.collectives import Failure
 from mpi_match.cluster.transport.protocol import Answer, Said, inline_body, words_of

@@ -23,8 +23,8 @@ from mpi_match.changes import log as change_log
 from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.stream import ChangeStream, StampedChanges
 from mpi_match.cluster import RunOptions, RunSummary
+from mpi_match.cluster.batches import Extents
 from mpi_match.cluster.distribution.partition import Division
-from mpi_match.cluster.extents import Extents
 from mpi_match.cluster.messages import Written
 from mpi_match.cluster.results.output import Output
 from mpi_match.cluster.results.worker_output import LocalOutput, Places
@@ -54,7 +54,7 @@ class Job:
     """Table, events, changes and output of a run.
 
     `with Job(options) as job:` raises StorageError or ClusterError before any work is done.  When the block is left by an
-    exception, the journal is left behind with the answers until then, and nothing else.  `extents`: what is left to match.
+    exception, the journal is left behind with the answers until then, and nothing else.  `cluster.batches`: what is left to match.
     """
 
     def __init__(self, options: RunOptions, n_workers: int = 1) -> None:

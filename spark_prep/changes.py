@@ -37,17 +37,17 @@ from mpi_match.table.constraints import encode
 from mpi_match.table.filters import FilterColumns
 from mpi_match.table.subscriptions import DraftBuilder
 from mpi_match.table.table import Table
-from spark_prep import records
-from spark_prep.records import BadRow, ConstraintColumns, areas_of
+from spark_prep import arrow_records
+from spark_prep.arrow_records import BadRow, ConstraintColumns, areas_of
 from spark_prep.sources import PLACE, in_order
 from spark_prep.subscriptions import bad_row, filters_of_row
 
-SCHEMA = f"stamp bigint, kind tinyint, target binary, circle array<double>, place int, {records.SCHEMA}"
+SCHEMA = f"stamp bigint, kind tinyint, target binary, circle array<double>, place int, {arrow_records.SCHEMA}"
 _OF_CHANGES = (
     *(pa.field("stamp", pa.int64()), pa.field("kind", pa.int8()), pa.field("target", pa.binary())),
     *(pa.field("circle", pa.list_(pa.float64())), pa.field("place", pa.int32())),
 )
-_ARROW = pa.schema([*_OF_CHANGES, *records.ARROW])
+_ARROW = pa.schema([*_OF_CHANGES, *arrow_records.ARROW])
 _DONE = ("stamp", "kind", "target", "circle", "place", "interface", "id", "area", "constraints", *PLACE)
 
 
@@ -89,7 +89,7 @@ def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 def _with_filters(came: list[dict[str, Any]], builder: DraftBuilder) -> pa.RecordBatch:
     """Records of filters that come: what is known of their rows, and the columns of the filters themselves."""
     beside = pa.RecordBatch.from_pylist(came, schema=_ARROW)
-    filters = records.filter_records(builder.draft(), [item["rows"] for item in came])
+    filters = arrow_records.filter_records(builder.draft(), [item["rows"] for item in came])
     known = came[0].keys()
     columns = [
         beside[field.name] if field.name in known or field in _OF_CHANGES else filters[field.name] for field in _ARROW

@@ -31,8 +31,8 @@ from mpi_match.model import Event, ModelError, Type
 from mpi_match.storage import Reader
 from mpi_match.table.table import KIND_OF_FILE, load_vocabulary
 from mpi_match.table.vocabulary import Vocabulary
-from spark_prep.parts import MANIFEST_ARROW, MANIFEST_SCHEMA, PartFiles, Written, partition_id
-from spark_prep.records import REJECT_ARROW, REJECT_SCHEMA, BadRow
+from spark_prep.arrow_records import REJECT_ARROW, REJECT_SCHEMA, BadRow
+from spark_prep.part_files import MANIFEST_ARROW, MANIFEST_SCHEMA, PartFiles, Written, partition_id
 from spark_prep.sources import PLACE, in_order
 from spark_prep.subscriptions import bad_row
 

@@ -37,9 +37,9 @@ from spark_prep import (
     rejects,
     sources,
     subscriptions,
-    table_parts,
+    table_writer,
 )
-from spark_prep.parts import PartSet, Written
+from spark_prep.part_files import PartSet, Written
 from spark_prep.session import session
 from spark_prep.sources import FORMATS, Source
 
@@ -78,18 +78,20 @@ def compile_subscriptions(
     with PartSet(output, "table") as parts, _Held() as held, _tasks():
         records = held.keep(subscriptions.parse(_spread(spark, source)))
         n_rows, n_filters, n_constraints, n_bad = _totals(records)
-        table_parts.check_size(n_filters)
+        table_writer.check_size(n_filters)
         bad_rows.settle(records, source, n_rows, n_bad, strict)
-        cut = partitions or table_parts.partitions_for(n_filters, table_parts.FILTERS_PER_PART, _cores(spark))
+        cut = partitions or table_writer.partitions_for(n_filters, table_writer.FILTERS_PER_PART, _cores(spark))
         ordered = held.keep(subscriptions.ordered(subscriptions.filters(records), cut))
         stretches, _, n_interfaces = subscriptions.stretches(ordered)
         numbered = subscriptions.numbered(ordered, stretches)
-        cut = partitions or table_parts.partitions_for(n_constraints, table_parts.CONSTRAINTS_PER_PART, _cores(spark))
-        named = table_parts.write_constraints(subscriptions.constraints(numbered), cut, parts.files) if n_constraints else []
-        filed = table_parts.write_filters(numbered, stretches, parts.files) if n_filters else []
+        cut = partitions or table_writer.partitions_for(n_constraints, table_writer.CONSTRAINTS_PER_PART, _cores(spark))
+        named = (
+            table_writer.write_constraints(subscriptions.constraints(numbered), cut, parts.files) if n_constraints else []
+        )
+        filed = table_writer.write_filters(numbered, stretches, parts.files) if n_filters else []
         written = [*named, *filed]
         if not named:
-            written.insert(0, table_parts.write_empty(parts.files))
+            written.insert(0, table_writer.write_empty(parts.files))
         _agree(named, n_constraints, "constraints")
         _agree(filed, n_filters, "filters")
         counts = {

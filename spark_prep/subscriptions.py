@@ -36,7 +36,7 @@ from mpi_match.ingest.rows import parse_json, subscription_filters
 from mpi_match.model import Filter, ModelError
 from mpi_match.table.subscriptions import DraftBuilder
 from spark_prep import SparkPrepError, predicates
-from spark_prep.records import SCHEMA, BadRow, bad_records, filter_records
+from spark_prep.arrow_records import SCHEMA, BadRow, bad_records, filter_records
 
 ORDER = ("interface", "key_hi", "key_lo")
 COLUMNS = {"interface", "constraints", "predicate", "filters", "area", "id"}

@@ -24,8 +24,13 @@ import pyarrow.parquet as pq  # noqa: E402
 from pyspark import TaskContext  # noqa: E402
 from spark_inputs import assert_same_events, in_memory, names_in, read_rejects, write_lines  # noqa: E402
 
-from spark_prep import job, sources, subscriptions, table_parts  # noqa: E402
-from spark_prep.parts import PartFiles, PartSet, Written, write_parts  # noqa: E402
+from spark_prep import (
+    job,
+    sources,
+    subscriptions,
+    table_writer,  # noqa: E402
+)
+from spark_prep.part_files import PartFiles, PartSet, Written, write_parts  # noqa: E402
 
 BAD_LINES = [
     ('{"interface": "i", "constraints": [["temp", "~", 3]]}', "unknown operator"),
@@ -243,7 +248,7 @@ def test_a_task_that_fails_after_writing_is_run_again_and_leaves_no_stray_part(s
         numbered = subscriptions.numbered(ordered, stretches)
 
         def written_then_lost(batches: Iterator[pa.RecordBatch], files: PartFiles) -> Iterator[Written]:
-            written = table_parts._write_constraints(list(batches), files)
+            written = table_writer._write_constraints(list(batches), files)
             if TaskContext.get().attemptNumber() == 0:
                 raise RuntimeError("lost after the part was written")
             yield written
@@ -251,7 +256,7 @@ def test_a_task_that_fails_after_writing_is_run_again_and_leaves_no_stray_part(s
         cut = subscriptions.constraints(numbered).repartitionByRange(2, "name")
         named = write_parts(cut, written_then_lost, parts.files)
         assert len(names_in(parts_directory(output) / "any")) == 4
-        filed = table_parts.write_filters(numbered, stretches, parts.files)
+        filed = table_writer.write_filters(numbered, stretches, parts.files)
         counts = {"n_names": sum(w.distinct for w in named), "n_constraints": sum(w.rows for w in named)}
         parts.commit([*named, *filed], {**counts, "n_filters": n_filters, "n_interfaces": n_interfaces})
     assert names_in(parts_directory(output) / "any") == {w.part for w in (*named, *filed)}

@@ -25,7 +25,7 @@ from spark_inputs import assert_same_events, in_memory, names_in, read_rejects, 
 
 from spark_prep import events as spark_events  # noqa: E402
 from spark_prep import job, sources  # noqa: E402
-from spark_prep.parts import PartSet  # noqa: E402
+from spark_prep.part_files import PartSet  # noqa: E402
 
 
 @pytest.fixture(scope="module")

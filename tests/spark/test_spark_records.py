@@ -17,8 +17,8 @@ from mpi_match.table.table import Table
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
+from spark_prep.arrow_records import ConstraintColumns, filter_records  # noqa: E402
 from spark_prep.events import joined  # noqa: E402
-from spark_prep.records import ConstraintColumns, filter_records  # noqa: E402
 
 
 @given(st.lists(filters(), max_size=8), st.integers(0, 8))

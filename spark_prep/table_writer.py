@@ -25,8 +25,8 @@ from mpi_match.table.filters import FilterColumns
 from mpi_match.table.schema import constraint_arrays, filter_arrays, label_arrays, vocabulary_arrays
 from mpi_match.table.table import Table
 from spark_prep import SparkPrepError
-from spark_prep.parts import PartFiles, Written, partition_id, write_parts
-from spark_prep.records import ConstraintColumns, areas_of
+from spark_prep.arrow_records import ConstraintColumns, areas_of
+from spark_prep.part_files import PartFiles, Written, partition_id, write_parts
 from spark_prep.subscriptions import Stretch
 
 FILTERS_PER_PART = 500_000

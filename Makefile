@@ -20,7 +20,7 @@ $(stamp): pyproject.toml launch/setup.sh
 demo: env ## Generate a workload, compile it with Spark, match it under mpirun, check the answers
 	@launch/demo.sh
 
-# Tests that start ranks mostly wait, so there are more processes than cores; who does what is in tests/schedule.py.
+# Tests that start ranks mostly wait, so there are more processes than cores; who does what is in tests/support/schedule.py.
 # They start some hundred processes, each of which would compile the sources again where Python may not keep what it compiled.
 # The kernels' tests want numba to be imported as the CUDA simulator, so they have processes of their own.
 test test-simulator: export PYTHONDONTWRITEBYTECODE =
@@ -29,7 +29,7 @@ test: env ## Run the tests
 	@if [ -d tests/kernels ]; then $(MAKE) --no-print-directory test-simulator; fi
 
 test-mpi: env ## Run the tests that start ranks with MPI=openmpi5, openmpi4 or mpich (wheels)
-	@tests/with_mpi.sh $(MPI)
+	@tests/support/with_mpi.sh $(MPI)
 
 # What cannot be installed is said, and then again by the tests, which are skipped for it.
 test-hosts: env ## Run the tests on hosts that they make: a Slurm, a Beowulf (as root; installs Slurm and sshd)

@@ -56,7 +56,7 @@ make_workloads() { # SCENARIO:EVENTS..., side by side: it takes longer than what
 }
 
 stage_tests() {
-    try "$python" -m pytest -q -m gpu tests/test_engines.py tests/test_live.py tests/test_cuda_door.py
+    try "$python" -m pytest -q -m gpu tests/engines/test_engines.py tests/engines/test_live.py tests/unit/gpu/test_gpu_without_a_gpu.py
 }
 
 stage_engines() {

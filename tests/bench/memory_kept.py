@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS.parent), str(TESTS)]
+sys.path[:0] = [str(TESTS.parent), str(TESTS), str(TESTS / "support")]
 
 from bench.worker_kills import Run
 from mpirun import FLAGS, MPIRUN, environment

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS.parent), str(TESTS)]
+sys.path[:0] = [str(TESTS.parent), str(TESTS), str(TESTS / "support")]
 
 from bench.run_of_ranks import Files, Run
 from bench.survival import mpi_version, record, write

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Run the tests that start ranks with an MPI of your choice, whatever the machine has.
 #
-#   tests/with_mpi.sh openmpi5 | openmpi4 | mpich [more of pytest]       also: make test-mpi MPI=mpich
+#   tests/support/with_mpi.sh openmpi5 | openmpi4 | mpich [more of pytest]       also: make test-mpi MPI=mpich
 #
 # The MPI is a wheel in an environment of its own below .venv; all else is taken from .venv, as it is at that time.
 set -euo pipefail

@@ -1,4 +1,4 @@
-"""A rank of the tests in `tests/cluster`: calls `cluster.run` as the command line does, also with `odd_engines`.
+"""A rank of the tests in `tests/cluster`: calls `cluster.run` as the command line does, also with `faulty_engines`.
 
     python -m mpi4py cluster_driver.py TABLE EVENTS OUTPUT key=value ...
 
@@ -19,8 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from faulty_engines import FAULTY_ENGINES
 from interrupting import terminated_before, waiting_at
-from odd_engines import ODD_ENGINES
 
 from mpi_match import engines
 from mpi_match.cli.errors import end_all_ranks
@@ -55,7 +55,7 @@ def _interrupt_master(place: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    for engine in ODD_ENGINES:
+    for engine in FAULTY_ENGINES:
         module = types.ModuleType(f"mpi_match.engines.{engine.name}")
         module.ENGINE = engine  # type: ignore[attr-defined]
         sys.modules[module.__name__] = module

@@ -9,7 +9,7 @@ from pathlib import PurePath
 
 SPARK = "tests/spark"
 FIRST = (
-    "tests/test_engines.py",
+    "tests/engines/test_engines.py",
     SPARK,
     "tests/test_docs.py",
     "tests/cluster/test_failures.py",
@@ -18,7 +18,7 @@ FIRST = (
     "tests/cluster/test_restarts.py",
     "tests/cluster/test_placement_runs.py",
     "tests/cluster",
-    "tests/test_live.py",
+    "tests/engines/test_live.py",
 )
 """Files and directories, the longest first; what is not named follows."""
 

@@ -232,7 +232,7 @@ class Numbered(Null):
         self.device = f"{socket.gethostname()} GPU {device} of {os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}"
 
 
-ODD_ENGINES = (
+FAULTY_ENGINES = (
     Broken,
     Dying,
     DyingLater,

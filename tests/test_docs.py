@@ -36,8 +36,8 @@ from spark_prep.predicates import parse
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-DESIGN = (REPOSITORY / "mpi_match" / "DESIGN.md").read_text(encoding="utf-8")
-PAGES = ("README.md", "CHANGELOG.md", "mpi_match/DESIGN.md", "mpi_match/FORMAT.md")
+DESIGN = (REPOSITORY / "mpi_match" / "docs" / "design.md").read_text(encoding="utf-8")
+PAGES = ("README.md", "CHANGELOG.md", "mpi_match/docs/design.md", "mpi_match/docs/format.md")
 
 LINES_OF_CHANCE = (
     (re.compile(r"\b\d[\d.,]* (µs|ms|s)\b"), "TIME"),

@@ -1,14 +1,7 @@
-"""Who may import whom: the layers of the design, read from the sources; what an import loads, seen in a fresh process.
-
-    cli                 everything
-    tools               bench, verify, export, ...: data and engines; MPI is the cluster's business
-    cluster             data and engines; the only door to MPI
-    engines             data; `gpu.kernels` is the only door to Numba's CUDA, `gpu.driver` to the driver
-    spark_prep          data; the only door to Spark
-    data                one another; `storage` is the only door to HDF5
+"""Who may import whom: the folders are the layers, and imports go downwards only; what an import loads, in a fresh process.
 
 Importing `mpi4py.MPI` initialises MPI, importing numba takes half a second and importing pyspark more; none of them may
-happen because somebody asked for `--help`.
+happen because of a `--help`.
 """
 
 from __future__ import annotations
@@ -16,7 +9,8 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -25,44 +19,25 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGES = ("mpi_match", "spark_prep")
-DATA = {
-    *(
-        "answer_parts",
-        "arrays",
-        "batch",
-        "change_log",
-        "change_stream",
-        "changes",
-        "columns",
-        "constraints",
-        "draft",
-        "event_table",
-        "filter_columns",
-    ),
-    *(
-        "chains",
-        "events",
-        "journal_file",
-        "live_table",
-        "matches",
-        "model",
-        "parted",
-        "plain_rows",
-        "program",
-        "recoding",
-        "register",
-        "rows",
-    ),
-    *("large_table", "run_manifest", "standing", "storage", "strings", "table", "table_arrays", "table_check", "vocabulary"),
-}
-MAY_IMPORT = {
-    "data": {"data"},
-    "engines": {"data", "engines"},
-    "cluster": {"data", "engines", "cluster"},
-    "tools": {"data", "engines", "tools"},
-    "cli": {"data", "engines", "cluster", "tools", "cli"},
-    "spark_prep": {"data", "spark_prep"},
-}
+LAYERS = (
+    "__main__",
+    "cli",
+    "bench commands spark_prep",
+    "cluster live",
+    "verify api",
+    "monitor engines",
+    "gpu",
+    "compute",
+    "workloads",
+    "changes",
+    "ingest",
+    "events matches",
+    "table journal",
+    "storage",
+    "arrays environment",
+    "model errors",
+)
+"""Top to bottom: a package imports from those below it, and those of its own line do not import each other."""
 
 
 class Import(NamedTuple):
@@ -103,19 +78,53 @@ def modules() -> dict[str, set[Import]]:
     return found
 
 
-def layer_of(module: str) -> str | None:
-    """Layer of one of our modules; None for the package itself, whose names are imported lazily, and for foreign ones."""
+def room_of(module: str) -> str | None:
+    """Package or module at the top that a module of ours is in; None for foreign ones and for `mpi_match` itself."""
     package, _, rest = module.partition(".")
     if package == "spark_prep":
-        return "spark_prep"
-    first = rest.split(".")[0]
-    if package != "mpi_match" or not first:
-        return None
-    if first in ("engines", "cluster"):
-        return first
-    if first in ("cli", "exits", "__main__") or first.startswith("cli_"):
-        return "cli"
-    return "data" if first in DATA else "tools"
+        return package
+    return rest.split(".")[0] or None if package == "mpi_match" else None
+
+
+def depth_of(room: str) -> int:
+    """Line of `LAYERS` that a room is in."""
+    (found,) = (depth for depth, rooms in enumerate(LAYERS) if room in rooms.split())
+    return found
+
+
+def ours(found: set[Import], importer: str) -> Iterator[str]:
+    """Modules of the project among what a module imports."""
+    for item in found:
+        name = item.name if item.name in modules() else item.name.rpartition(".")[0]
+        if name in modules() and name != importer:
+            yield name
+
+
+def circles(arrows: Mapping[str, set[str]]) -> list[list[str]]:
+    """Groups of two or more that import each other, directly or by others (Tarjan's strongly connected components)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found = []
+
+    def visit(at: str) -> None:
+        index[at] = low[at] = len(index)
+        stack.append(at)
+        for to in arrows.get(at, ()):
+            if to not in index:
+                visit(to)
+            if to in stack:
+                low[at] = min(low[at], low[to])
+        if low[at] == index[at]:
+            members = stack[stack.index(at) :]
+            del stack[stack.index(at) :]
+            if len(members) > 1:
+                found.append(sorted(members))
+
+    for each in sorted(arrows):
+        if each not in index:
+            visit(each)
+    return found
 
 
 def importers_of(name: str) -> set[str]:
@@ -143,41 +152,58 @@ class P:
     assert eager == {"a.b", "c", "e", "e.f", "e.g", "pkg.sub", "pkg.sub.h", "pkg.sub.i", "pkg.sub.i.j", "q"}
     assert lazy == {"k", "l", "n", "n.o"}
     assert {"mpi_match.model", "mpi_match.engines.counting", "mpi_match.cluster.master", "spark_prep.job"} <= set(modules())
-    assert {name for name in DATA if f"mpi_match.{name}" not in modules()} == set(), "a layer names a module that is gone"
 
 
-@pytest.mark.parametrize("layer", MAY_IMPORT)
-def test_layers(layer: str) -> None:
-    wrong = {
-        f"{module} imports {item.name}"
+def test_circles_are_found() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set(), "e": {"f"}, "f": {"e"}}) == [
+        ["a", "b", "c"],
+        ["e", "f"],
+    ]
+    assert circles({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+def test_every_package_has_a_layer() -> None:
+    rooms = {room for module in modules() if (room := room_of(module)) is not None}
+    assert rooms == {room for line in LAYERS for room in line.split()}
+
+
+def test_imports_go_downwards() -> None:
+    upwards = {
+        f"{module} imports {name}"
         for module, found in modules().items()
-        if layer_of(module) == layer
-        for item in found
-        if layer_of(item.name) not in (None, *MAY_IMPORT[layer])
+        if (room := room_of(module)) is not None
+        for name in ours(found, module)
+        if (other := room_of(name)) not in (None, room) and depth_of(other) <= depth_of(room)
     }
-    assert wrong == set()
-    assert any(layer_of(module) == layer for module in modules())
+    assert upwards == set()
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    arrows = defaultdict(set)
+    for module, found in modules().items():
+        arrows[module] |= set(ours(found, module))
+    assert circles(arrows) == []
 
 
 def test_doors() -> None:
     assert importers_of("h5py") == {"mpi_match.storage.reader", "mpi_match.storage.writer"}
     assert importers_of("numba.cuda") == {"mpi_match.gpu.kernels"}
     assert importers_of("cuda") == {"mpi_match.gpu.driver"}
-    assert {layer_of(module) for module in importers_of("pyspark")} == {"spark_prep"}
-    assert {layer_of(module) for module in importers_of("numba")} == {"engines"}
-    assert {layer_of(module) for module in importers_of("mpi4py.MPI")} == {"cluster"}
+    assert {room_of(module) for module in importers_of("pyspark")} == {"spark_prep"}
+    assert {room_of(module) for module in importers_of("numba")} == {"compute", "gpu", "engines"}
+    assert {room_of(module) for module in importers_of("mpi4py.MPI")} == {"cluster"}
+    assert {room_of(module) for module in importers_of("mpi4py")} <= {
+        "cluster",
+        "cli",
+    }  # cli asks that MPI be left to the run
 
 
 def test_only_one_module_has_compiled_code_cached() -> None:
     """Numba's cache does not notice when a function that is called changes, elsewhere; `compile_cache` sees to that."""
     paths = [path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py")]
     calls = [(path, node) for path in paths for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-    assert {path.name for path, call in calls if "cache" in {each.arg for each in call.keywords}} == {"kernel_cache.py"}
+    assert {path.name for path, call in calls if "cache" in {each.arg for each in call.keywords}} == {"compile_cache.py"}
     assert not {path.name for path, call in calls if "enable_caching" in ast.unparse(call.func)}
-
-
-def test_engines_and_data_know_no_mpi() -> None:
-    assert not {m for m in importers_of("mpi4py") if layer_of(m) in ("data", "engines", "tools", "spark_prep")}
 
 
 def test_master_and_worker_are_strangers() -> None:
@@ -186,13 +212,17 @@ def test_master_and_worker_are_strangers() -> None:
     assert not any(item.name.startswith("mpi_match.cluster.master") for item in worker)
 
 
-@pytest.mark.parametrize("module", ["dispatch", "groups", "instructions", "regrouping"])
-def test_the_dispatcher_is_pure(module: str) -> None:
+def test_scheduling_is_pure() -> None:
     """No MPI, no clock, no files, no threads: state in, decisions out."""
-    allowed = {"__future__", "collections", "dataclasses", "enum", "typing", "mpi_match"}
-    found = {item.name for item in modules()[f"mpi_match.cluster.{module}"]}
-    assert {name.split(".")[0] for name in found} <= allowed
-    assert not {name for name in found if layer_of(name) in ("engines", "cli", "tools")}
+    allowed = {"__future__", "collections", "dataclasses", "enum", "math", "typing", "mpi_match"}
+    for module, found in modules().items():
+        if module.startswith("mpi_match.cluster.scheduling."):
+            assert {item.name.split(".")[0] for item in found} <= allowed, module
+            assert {room_of(item.name) for item in found if item.name.startswith("mpi_match")} <= {
+                "cluster",
+                "arrays",
+                None,
+            }, module
 
 
 HEAVY = ("h5py", "mpi4py.MPI", "numba", "numba.cuda", "pyarrow", "pyspark")

@@ -38,7 +38,7 @@ KIND_OF_FILE = "changes"
 
 @dataclass(frozen=True, eq=False)
 class ChangeLog:
-    """n changes for one table, as a file has them (FORMAT.md).
+    """n changes for one table, as a file has them (docs/format.md).
 
     table_digest   `Table.digest` of the table that the ids belong to
     before_event   i64[n]     ascending

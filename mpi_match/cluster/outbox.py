@@ -1,7 +1,7 @@
 """Orders on their way to the workers: what the dispatcher wants sent, as letters with all that belongs to them.
 
     Send ─► outbox ─► are its events read? ─► changes that the worker has not been told of, events ─► letter
-                           `cluster.prefetch`                                                                       └► deadline, books
+                           `prefetch`                                                                 └► deadline, books
 
 A batch waits in the outbox while the feed reads it, and all behind it, so every worker gets its batches in the dispatcher's
 order.  Memory is bounded by credits: a buffer is taken when a batch may be sent and given back when it has been.

@@ -54,7 +54,7 @@ class Job:
     """Table, events, changes and output of a run.
 
     `with Job(options) as job:` raises StorageError or ClusterError before any work is done.  When the block is left by an
-    exception, the journal is left behind with the answers until then, and nothing else.  `cluster.batches`: what is left to match.
+    exception, the journal is left behind with the answers until then, and nothing else.  `batches`: what is left to match.
     """
 
     def __init__(self, options: RunOptions, n_workers: int = 1) -> None:

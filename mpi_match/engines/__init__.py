@@ -3,9 +3,9 @@
     engine = open_engine("keyed", table)      building is consolidating: refused here, with the reason, if at all
     answers = engine.match(batch)             exact, never truncated
 
-An engine is one module, named like its registry entry, the value of `--engine`, and (for a published system) the paper's
-name in lower case.  Every engine gives the same answers; `model.covers` is the judge.  From the naive one on, each is the
-cure of one slowness of the one before:
+An engine is a module or a folder, named like its registry entry, the value of `--engine`, and (for a published system) the
+paper's name in lower case.  Every engine gives the same answers; `model.covers` is the judge.  From the naive one on,
+each is the cure of one slowness of the one before:
 
     reference   asks the model about every filter                         the definition
     counting    looks at the constraints on the event's names, vectorised   no look at filters without a satisfied constraint
@@ -34,8 +34,16 @@ from mpi_match.table.table import Table
 
 log = logging.getLogger(__name__)
 
-ENGINES = ("reference", "counting", "keyed", "keyed_cuda", "ccm", "clcb")
-"""Registry: names of engines, each a module of this package with a class `ENGINE`."""
+_MODULE_OF = {
+    "reference": "reference",
+    "counting": "counting",
+    "keyed": "keyed.cpu",
+    "keyed_cuda": "keyed.cuda",
+    "ccm": "ccm.engine",
+    "clcb": "clcb.engine",
+}
+ENGINES = tuple(_MODULE_OF)
+"""Registry: names of engines, each with a module of this package that has a class `ENGINE`."""
 
 AUTO = ("keyed_cuda", "keyed")
 """What `auto` tries, in order."""
@@ -154,7 +162,7 @@ def open_engine(
         return _open_auto(table, device, threads, live)
     if name not in ENGINES:
         raise EngineError(f"unknown engine {name!r}; there are: {', '.join((*ENGINES, 'auto'))}")
-    module = importlib.import_module(f"mpi_match.engines.{name}")
+    module = importlib.import_module(f"mpi_match.engines.{_MODULE_OF[name]}")
 
     def open_(table: Table) -> Engine:
         opened: Engine = module.ENGINE(table, device=device, threads=threads, live=live)

@@ -12,7 +12,7 @@ matched: answers of other files are never mixed in.
 Long answers are not written twice: they go to the file that is to become the file of matches, and the journal says where in
 it they are, with a checksum of them.  Until then that file is called as the journal with a number behind it.
 
-FORMAT.md has the bytes; `cluster.journal` writes them.
+docs/format.md has the bytes; `cluster.journal` writes them.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 
 A report that ends without a summary is of a run that was cut short.  A file may hold the reports of several runs one after
 the other: a run adds its own at the end, so the attempts of a run that was resumed stay together.  Ticks become rarer as a
-run lasts (`gap_s`), so the report of a day is some thousands of lines too.  FORMAT.md has every key.
+run lasts (`gap_s`), so the report of a day is some thousands of lines too.  docs/format.md has every key.
 """
 
 from __future__ import annotations

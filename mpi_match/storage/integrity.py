@@ -5,7 +5,7 @@
                                  attribute, `@name=value`, each kind sorted
                 complete         1, and the last thing that is written
 
-FORMAT.md, section 1, has the same in words.
+docs/format.md, section 1, has the same in words.
 """
 
 from __future__ import annotations

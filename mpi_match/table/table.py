@@ -1,4 +1,4 @@
-"""The constraint table: millions of subscriptions as flat arrays, in memory and in HDF5 (FORMAT.md has the file in words).
+"""The constraint table: millions of subscriptions as flat arrays, in memory and in HDF5 (docs/format.md has the file).
 
     vocabulary     what values there are to compare with            owner: vocabulary.py
     constraints    every constraint once, grouped by name           owner: constraints.py

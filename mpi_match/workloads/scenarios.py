@@ -1,6 +1,6 @@
 """The published workloads, as generators: what the field measured itself on, so that our numbers can stand beside theirs.
 
-A `Scenario` is a row of parameters and the paper they come from.  It makes subscriptions (`subscriptions`) and events (`events`)
+A `Scenario` is a row of parameters and the paper they come from.  It makes subscriptions and events
 straight as flat columns: a million of either in about half a second, on one core, the same on every machine.
 
     ccm              the default of Margara & Cugola (DEBS 2011), with numbers only: 10 interfaces with 22,500 to 27,500

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from command_line import mpi_match
 
-from mpi_match import engines
+from mpi_match import engines, gpu
 from mpi_match.commands import doctor
 
 
@@ -47,7 +47,7 @@ def test_doctor_reads_java_versions(monkeypatch, tmp_path):
 def test_doctor_compares_the_driver_with_the_compiler_of_kernels(monkeypatch, newest, well):
     card = SimpleNamespace(index=0, name="NVIDIA H200", memory_bytes=140 << 30)
     fake = SimpleNamespace(driver_versions=lambda: ("550.1", newest), visible_gpus=lambda: [card])
-    monkeypatch.setattr(engines, "_cuda", fake, raising=False)
+    monkeypatch.setattr(gpu, "kernels", fake, raising=False)
     monkeypatch.setitem(sys.modules, "mpi_match.gpu.kernels", fake)
     monkeypatch.setattr(doctor, "_cuda_compiler", lambda: "12.9")
     found = doctor._gpu()
@@ -61,7 +61,7 @@ def test_doctor_without_a_gpu_says_why(monkeypatch):
         raise engines.EngineError("no usable GPU on this machine: no driver")
 
     fake = SimpleNamespace(driver_versions=none)
-    monkeypatch.setattr(engines, "_cuda", fake, raising=False)
+    monkeypatch.setattr(gpu, "kernels", fake, raising=False)
     monkeypatch.setitem(sys.modules, "mpi_match.gpu.kernels", fake)
     found = doctor._gpu()
     assert (found.ok, found.required) == (False, False)

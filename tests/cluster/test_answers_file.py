@@ -26,7 +26,7 @@ from mpi_match.storage import StorageError
 
 
 def test_where_answers_are_in_the_bytes_of_the_format_page(tmp_path: Path, noted: None) -> None:
-    """Read here from the words of FORMAT.md, with nothing of ours."""
+    """Read here from the words of docs/format.md, with nothing of ours."""
     path = tmp_path / "matches.h5"
     with pytest.raises(ZeroDivisionError):
         run(path, 40, until=1)

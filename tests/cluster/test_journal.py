@@ -60,7 +60,7 @@ def test_answers_come_back_however_they_were_grouped(group: int, path: Path, mon
 
 
 def test_the_bytes_are_those_of_the_format_page(path: Path) -> None:
-    """Read here from the words of FORMAT.md, with nothing of ours."""
+    """Read here from the words of docs/format.md, with nothing of ours."""
     write(path, [(0, 5)])
     with Journal(path, IDENTITY, resume=True) as journal:
         journal.set_aside(Stretch(5, 9))

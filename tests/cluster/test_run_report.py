@@ -187,7 +187,7 @@ def test_the_format_page_has_every_key(repository: Path, path: Path, clock: Cloc
     reported(path, clock)
     (found,) = read_report(path)
     page = (
-        (repository / "mpi_match" / "FORMAT.md")
+        (repository / "mpi_match" / "docs" / "format.md")
         .read_text(encoding="utf-8")
         .split(". The report of a run")[1]
         .split("\n## ")[0]

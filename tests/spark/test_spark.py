@@ -24,12 +24,7 @@ import pyarrow.parquet as pq  # noqa: E402
 from pyspark import TaskContext  # noqa: E402
 from spark_inputs import assert_same_events, in_memory, names_in, read_rejects, write_lines  # noqa: E402
 
-from spark_prep import (
-    job,
-    sources,
-    subscriptions,
-    table_writer,  # noqa: E402
-)
+from spark_prep import job, sources, subscriptions, table_writer  # noqa: E402
 from spark_prep.part_files import PartFiles, PartSet, Written, write_parts  # noqa: E402
 
 BAD_LINES = [

@@ -1,4 +1,4 @@
-"""A small table that has a bit of everything; `FORMAT.md` prints its arrays as the worked example."""
+"""A small table that has a bit of everything; `docs/format.md` prints its arrays as the worked example."""
 
 from __future__ import annotations
 

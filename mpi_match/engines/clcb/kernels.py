@@ -26,9 +26,9 @@ copy out do:
 
 The count comes in as 0, whatever the last event left there.  The header is CCM's and three words more.
 
-Rows and their test are CCM's (`ccm.layout`, `ccm.kernel`), but the rows of a name ascend by filter: threads beside each other
-then look at counters beside each other.  Arithmetic is in signed 64-bit integers throughout, as there.  Arrays that belong
-together are handed down as tuples: `shelf` is (filters, rows, words), see `clcb.segment`.
+Rows and their test are CCM's (`ccm.layout`, `ccm.kernel`), but the rows of a name ascend by filter: threads beside each
+other then look at counters beside each other.  Arithmetic is in signed 64-bit integers throughout, as there.  Arrays that
+belong together are handed down as tuples: `shelf` is (filters, rows, words), see `clcb.segment`.
 """
 
 from __future__ import annotations

@@ -258,7 +258,7 @@ def test_verify_does_the_changes_again(tmp_path: Path, unit: str, answered: list
 def test_the_format_page_has_the_datasets_of_changes_and_the_digest_of_a_table(
     log: ChangeLog, table: Table, repository: Path
 ) -> None:
-    page = (repository / "mpi_match" / "FORMAT.md").read_text(encoding="utf-8")
+    page = (repository / "mpi_match" / "docs" / "format.md").read_text(encoding="utf-8")
     section = page.split("## 5. Changes")[1].split("\n## ")[0]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     named = {name for row in rows for name in re.findall(r"`([^`]+)`", row)} - {"table", *log.counts()}

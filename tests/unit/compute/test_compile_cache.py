@@ -23,10 +23,10 @@ from mpi_match.engines.keyed import cpu_search
 from mpi_match.environment import source_digest
 from mpi_match.gpu import kernels as cuda
 
-PLAIN, OURS = "numba.njit(cache=True)", "kernel_cache.jit"
+PLAIN, OURS = "numba.njit(cache=True)", "compile_cache.jit"
 DECORATOR = """
 import numba
-from mpi_match.engines import kernel_cache
+from mpi_match.compute import compile_cache
 decorate = {decorator}
 """
 CALLER = """
@@ -49,9 +49,9 @@ import logging
 import os
 import sys
 import numba
-from mpi_match.engines import kernel_cache
+from mpi_match.compute import compile_cache
 logging.basicConfig(level=os.environ.get("LOGGED", "WARNING"), format="%(message)s", stream=sys.stdout)
-kernel_cache.PATIENCE_S = float(os.environ.get("PATIENCE_S", kernel_cache.PATIENCE_S))
+compile_cache.PATIENCE_S = float(os.environ.get("PATIENCE_S", compile_cache.PATIENCE_S))
 from mpi_match.caller import ask
 print(ask(), "loaded" if ask.stats.cache_hits else "compiled", repr(numba.config.CACHE_DIR))
 """
@@ -63,11 +63,13 @@ class Tiny:
 
     def __init__(self, root: Path, repository: Path) -> None:
         self.root, self.caches = root / "tree", root / "caches"
-        (self.root / "mpi_match" / "engines").mkdir(parents=True)
-        for name in ("program.py", "compute/compile_cache.py"):
+        (self.root / "mpi_match" / "compute").mkdir(parents=True)
+        (self.root / "mpi_match" / "environment").mkdir()
+        for name in ("environment/source_digest.py", "compute/compile_cache.py"):
             shutil.copy(repository / "mpi_match" / name, self.root / "mpi_match" / name)
         self.write("__init__", "")
-        self.write("engines/__init__", "")
+        self.write("compute/__init__", "")
+        self.write("environment/__init__", "")
         self.write("caller", CALLER)
         self.write("decorator", DECORATOR.format(decorator=OURS))
         self.write("callee", CALLEE.format(answer=1))

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections import defaultdict
 
 import numba
 import pytest
 from numba.core.dispatcher import Dispatcher
 
+import mpi_match
 from mpi_match import engines
 from mpi_match.events.events import Events
 from mpi_match.model import make_event, make_filter
@@ -22,8 +24,10 @@ from mpi_match.table.table import Table
 
 def test_a_function_is_compiled_with_one_set_of_options():
     options = defaultdict(set)
-    for info in pkgutil.iter_modules(engines.__path__, "mpi_match.engines."):
-        if "cuda" not in info.name:
+    for info in pkgutil.walk_packages(mpi_match.__path__, "mpi_match."):
+        if info.name.startswith(("mpi_match.engines", "mpi_match.compute")) and not {"cuda", "kernels"} & set(
+            re.split(r"[._]", info.name)
+        ):
             for value in vars(importlib.import_module(info.name)).values():
                 if isinstance(value, Dispatcher):
                     options[value.py_func].add(repr(sorted(value.targetoptions.items())))

@@ -1,4 +1,4 @@
-"""FORMAT.md against the code: its example, its operators, its hashes.  (Its checksums are held in `test_storage`.)"""
+"""docs/format.md against the code: its example, its operators, its hashes.  (Its checksums are held in `test_storage`.)"""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mpi_match.table.table import Table
 
 @pytest.fixture
 def page(repository: Path) -> str:
-    return (repository / "mpi_match" / "FORMAT.md").read_text(encoding="utf-8")
+    return (repository / "mpi_match" / "docs" / "format.md").read_text(encoding="utf-8")
 
 
 def test_the_example_of_the_format_page_is_true(page: str, table_path: Path) -> None:

@@ -32,7 +32,7 @@ def codes_of(batch: EventBatch, event: int, table: Table) -> dict[int, int]:
 
 
 def code_satisfies(table: Table, row: int, codes: dict[int, int]) -> bool:
-    """Is constraint `row` satisfied, going by codes alone?  Written from FORMAT.md."""
+    """Is constraint `row` satisfied, going by codes alone?  Written from docs/format.md."""
     v, c = table.vocabulary, table.constraints
     name, op, lo, hi = int(c.name_id[row]), Op(int(c.op[row])), int(c.lo[row]), int(c.hi[row])
     if op in ATOM_OPS:

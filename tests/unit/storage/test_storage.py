@@ -85,7 +85,7 @@ def test_contiguous_arrays_can_be_mapped(path: Path) -> None:
 
 
 def test_checksums_are_what_the_format_page_says(path: Path) -> None:
-    """Computed here from the words of FORMAT.md, with nothing of ours."""
+    """Computed here from the words of docs/format.md, with nothing of ours."""
     write(path)
     lines, attributes = [], []
     with h5py.File(path, "r") as file:

@@ -80,7 +80,7 @@ def make_events(
     """Events as raw columns, not yet bound to a table.
 
     `events`: dicts (nested ones flatten to dotted names, None means absent), events of `make_event`, the path of a JSON
-    lines file, a dict of columns of equal length, or a data frame of pandas, polars or Arrow (see `mpi_match.ingest.columns`;
+    lines file, a dict of columns of equal length, or a data frame of pandas, polars or Arrow (see `ingest.columns`;
     NaN is a number; null, None and masked entries are absent).
     `location`: the two attributes that hold x and y, `("x", "y")` or `"x,y"`.  `id`: the attribute that holds the event's
     id.

@@ -21,7 +21,7 @@ _MODULE_OF = {
     "Events": "events.events",
     "EventBatch": "events.batch",
     "Matches": "matches.matches",
-    "MatchesFile": "matches.matches",
+    "MatchesFile": "matches.file",
     "StorageError": "storage",
     "ModelError": "model",
     "make_filter": "model",

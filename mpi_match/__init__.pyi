@@ -9,8 +9,8 @@ from mpi_match.events.batch import EventBatch as EventBatch
 from mpi_match.events.events import Events as Events
 from mpi_match.ingest.rows import Reject as Reject
 from mpi_match.live import LiveMatcher as LiveMatcher
+from mpi_match.matches.file import MatchesFile as MatchesFile
 from mpi_match.matches.matches import Matches as Matches
-from mpi_match.matches.matches import MatchesFile as MatchesFile
 from mpi_match.model import ModelError as ModelError
 from mpi_match.model import covers as covers
 from mpi_match.model import make_event as make_event

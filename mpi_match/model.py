@@ -275,6 +275,15 @@ def _coordinates(raw: Iterable[object], what: str) -> list[float]:
     return found  # type: ignore[return-value]
 
 
+class Change(enum.IntEnum):
+    """Kinds of changes.  The numbers are part of the file format: append, never renumber."""
+
+    MOVE = 0
+    ADD = 1
+    REMOVE = 2
+    REMOVE_INTERFACE = 3
+
+
 class Filter(NamedTuple):
     """A conjunction of constraints on one interface, perhaps inside an area.
 

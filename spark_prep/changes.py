@@ -28,11 +28,10 @@ from pyspark.sql import functions as F
 
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
-from mpi_match.changes.changes import Change
 from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.registry import Register, Step
 from mpi_match.ingest.rows import ChangeRow, change_of_row, parse_json
-from mpi_match.model import Area, Filter, ModelError
+from mpi_match.model import Area, Change, Filter, ModelError
 from mpi_match.table.constraints import encode
 from mpi_match.table.filters import FilterColumns
 from mpi_match.table.subscriptions import DraftBuilder

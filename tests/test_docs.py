@@ -25,13 +25,12 @@ from bench import survival
 from bench.results_rows import command_of, records_in, row_of, run_row_of, runs_in
 from mpirun import TIMEOUT_S
 
-from mpi_match.changes.changes import Change
 from mpi_match.cli.errors import Group
 from mpi_match.cli.main import commands
 from mpi_match.commands import doctor
 from mpi_match.engines import ENGINES
 from mpi_match.ingest.rows import change_of_row, subscription_filters
-from mpi_match.model import OPS_OF_TYPE
+from mpi_match.model import OPS_OF_TYPE, Change
 from spark_prep.predicates import parse
 
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -34,7 +34,8 @@ from mpi_match.bench.engines import WrongAnswer
 from mpi_match.environment import mpi_launcher
 from mpi_match.environment.machine import command, commit, machine, versions
 from mpi_match.environment.mpi_launcher import LaunchError
-from mpi_match.matches.matches import Matches, MatchesFile
+from mpi_match.matches.file import MatchesFile
+from mpi_match.matches.matches import Matches
 from mpi_match.verify.verify import verify
 from mpi_match.workloads.files import repeat_events, write_workload
 from mpi_match.workloads.scenarios import SCENARIOS

@@ -20,24 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array
+from mpi_match.model import Change
 
 if TYPE_CHECKING:
     from mpi_match.table.table import Table
-
-
-class Change(IntEnum):
-    """Kinds of changes.  The numbers are part of the file format: append, never renumber."""
-
-    MOVE = 0
-    ADD = 1
-    REMOVE = 2
-    REMOVE_INTERFACE = 3
 
 
 @dataclass(frozen=True, eq=False)

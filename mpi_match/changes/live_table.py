@@ -31,10 +31,10 @@ import numpy as np
 
 from mpi_match.arrays.chunked import PartedList
 from mpi_match.arrays.csr import Array
-from mpi_match.changes.changes import Change, Changes
+from mpi_match.changes.changes import Changes
 from mpi_match.changes.registry import Register, Step
 from mpi_match.ingest.rows import ChangeRow
-from mpi_match.model import Area, Constraint, Filter, ModelError, Op, Type
+from mpi_match.model import Area, Change, Constraint, Filter, ModelError, Op, Type
 from mpi_match.table.constraints import FILTER_ID
 from mpi_match.table.filters import INTERFACE_ID
 from mpi_match.table.recode import join

@@ -20,12 +20,12 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, are_bounds
 from mpi_match.arrays.strings import Strings
-from mpi_match.changes.changes import Change, Changes
+from mpi_match.changes.changes import Changes
 from mpi_match.changes.live_table import Refusal, added_filters, columns_of
 from mpi_match.changes.registry import Register, Step
 from mpi_match.changes.stream import Changeable, ChangeStream, StampedChanges, T
 from mpi_match.ingest.rows import ChangeRow
-from mpi_match.model import ModelError
+from mpi_match.model import Change, ModelError
 from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.table.constraints import FILTER_ID
 from mpi_match.table.filters import INTERFACE_ID

@@ -29,9 +29,8 @@ import numpy as np
 from mpi_match.arrays.chunked import PartedDict, PartedList
 from mpi_match.arrays.csr import with_room
 from mpi_match.arrays.linked_lists import Chains
-from mpi_match.changes.changes import Change
 from mpi_match.ingest.rows import ChangeRow
-from mpi_match.model import Area, Filter, ModelError
+from mpi_match.model import Area, Change, Filter, ModelError
 from mpi_match.table.table import FILTER_ID, Table
 
 MOST_FILTERS = int(np.iinfo(FILTER_ID).max)

@@ -38,7 +38,8 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, owners
 from mpi_match.arrays.strings import Strings
-from mpi_match.changes.changes import Change, Changes
+from mpi_match.changes.changes import Changes
+from mpi_match.model import Change
 from mpi_match.table.constraints import CODE, FILTER_ID, KIND, Constraints
 from mpi_match.table.filters import INTERFACE_ID, FilterColumns
 from mpi_match.table.table import Table

@@ -7,8 +7,8 @@ import socket
 from collections.abc import Iterator
 from dataclasses import replace
 
-from mpi_match.cluster import RunOptions, RunSummary
 from mpi_match.cluster.engine_runner import match_changing
+from mpi_match.cluster.options import RunOptions, RunSummary
 from mpi_match.cluster.ordered_writer import WriteBehind
 from mpi_match.cluster.prefetch import ReadAhead
 from mpi_match.cluster.run_files import Job, Opened

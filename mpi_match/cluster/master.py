@@ -22,8 +22,8 @@ from collections.abc import Sequence
 
 from mpi4py import MPI
 
-from mpi_match.cluster import ClusterError, RunSummary
 from mpi_match.cluster.inbox import Arrival, Arrivals, Body
+from mpi_match.cluster.options import ClusterError, RunSummary
 from mpi_match.cluster.ordered_writer import Turns
 from mpi_match.cluster.outbox import Orders
 from mpi_match.cluster.run_files import Job, Opened

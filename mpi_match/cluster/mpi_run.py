@@ -22,11 +22,11 @@ from dataclasses import replace
 
 from mpi4py import MPI
 
-from mpi_match.cluster import ClusterError, RunOptions, RunSummary
 from mpi_match.cluster.distribution.broadcast import receive_part, send_parts
 from mpi_match.cluster.distribution.event_source import offer_events, open_source
 from mpi_match.cluster.engine_runner import Holdings, Matcher, ShortMatcher
 from mpi_match.cluster.local_run import run_alone
+from mpi_match.cluster.options import ClusterError, RunOptions, RunSummary
 from mpi_match.cluster.results.worker_writer import offer_parts, open_part
 from mpi_match.cluster.run_files import Job, Opened
 from mpi_match.cluster.signals import (

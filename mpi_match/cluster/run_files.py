@@ -22,10 +22,10 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.changes import log as change_log
 from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.stream import ChangeStream, StampedChanges
-from mpi_match.cluster import RunOptions, RunSummary
 from mpi_match.cluster.batches import Extents
 from mpi_match.cluster.distribution.partition import Division
 from mpi_match.cluster.messages import Written
+from mpi_match.cluster.options import RunOptions, RunSummary
 from mpi_match.cluster.results.output import Output
 from mpi_match.cluster.results.worker_output import LocalOutput, Places
 from mpi_match.cluster.scheduling.timeouts import RoundTrips

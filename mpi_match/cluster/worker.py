@@ -22,10 +22,10 @@ import numpy as np
 from mpi4py import MPI
 
 from mpi_match.arrays.csr import Array
-from mpi_match.cluster import ClusterError
 from mpi_match.cluster.distribution.event_source import Source
 from mpi_match.cluster.engine_runner import Matcher, ShortMatcher
 from mpi_match.cluster.messages import Matched, Parcel, Received
+from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.prefetch import Buffers, Expected, InOrder
 from mpi_match.cluster.results.worker_writer import WrittenHere
 from mpi_match.cluster.signals import INTERRUPTED, Noted

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mpi_match.events.event_table import EventTable
-from mpi_match.matches.matches import MatchesFile
+from mpi_match.matches.file import MatchesFile
 from mpi_match.storage import StorageError, check_output, whole_file
 from mpi_match.table.table import Table
 

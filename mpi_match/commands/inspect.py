@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.changes.changes import Change
 from mpi_match.changes.log import ChangeLog
 from mpi_match.cli.terminal import table_lines
 from mpi_match.events.event_table import EventTable
 from mpi_match.journal.reader import JournalFile, is_journal, refuse_incomplete
-from mpi_match.matches.matches import MatchesFile
-from mpi_match.model import Event
+from mpi_match.matches.file import MatchesFile
+from mpi_match.model import Change, Event
 from mpi_match.storage import Reader, StorageError, kind_of_file, parts_directory
 from mpi_match.table.table import Table
 

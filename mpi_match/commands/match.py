@@ -33,7 +33,7 @@ from mpi_match.ingest.rows import (
     read_rows,
     subscription_filters,
 )
-from mpi_match.matches.matches import MatchesWriter
+from mpi_match.matches.file import MatchesWriter
 from mpi_match.model import ModelError
 from mpi_match.storage import check_output
 from mpi_match.table.subscriptions import DraftBuilder

@@ -28,6 +28,7 @@ from typing import Protocol
 
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
+from mpi_match.errors import EngineError as EngineError
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
@@ -50,10 +51,6 @@ AUTO = ("keyed_cuda", "keyed")
 
 MOST_BEGUN = 3
 """Batches that are begun at a time: one for each lane of a GPU, should a batch have events for one lane only."""
-
-
-class EngineError(Exception):
-    """An engine cannot serve a table or run on this machine; the text says why and which engine can."""
 
 
 class Engine(Protocol):

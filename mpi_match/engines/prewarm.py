@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mpi_match.arrays.strings import Strings
-from mpi_match.changes.changes import Change, Changes
+from mpi_match.changes.changes import Changes
 from mpi_match.events.batch import EventBatch
+from mpi_match.model import Change
 from mpi_match.table.filters import FilterColumns
 from mpi_match.table.table import Table
 

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match.changes.changes import Change, Changes
+from mpi_match.changes.changes import Changes
 from mpi_match.engines import check_batch, check_changes
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
-from mpi_match.model import Area, Op, Type, inside
+from mpi_match.model import Area, Change, Op, Type, inside
 from mpi_match.table.subscriptions import KIND_SHIFT
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import ATOM_OPS

@@ -20,7 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from mpi_match.engines import EngineError
+from mpi_match.errors import EngineError
 
 try:
     from cuda.bindings import driver

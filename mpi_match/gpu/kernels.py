@@ -31,7 +31,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import cached
-from mpi_match.engines import EngineError
+from mpi_match.errors import EngineError
 from mpi_match.gpu.device_memory import (
     DeviceArray,
     DeviceBuffer,

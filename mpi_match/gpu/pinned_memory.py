@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.engines import EngineError
+from mpi_match.errors import EngineError
 from mpi_match.gpu.driver import HeldMemory, call, driver, simulated
 
 

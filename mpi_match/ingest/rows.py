@@ -25,10 +25,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from mpi_match.changes.changes import Change
 from mpi_match.model import (
     MAX_EXACT_INTEGER,
     Area,
+    Change,
     Event,
     Filter,
     ModelError,

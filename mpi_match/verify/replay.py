@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from mpi_match.arrays.csr import places_in
 from mpi_match.arrays.strings import Strings
-from mpi_match.changes.changes import Change, Changes
+from mpi_match.changes.changes import Changes
 from mpi_match.changes.stream import ChangeStream
-from mpi_match.model import Area, Event, Filter, matches
+from mpi_match.model import Area, Change, Event, Filter, matches
 from mpi_match.table.table import Table
 
 

@@ -29,7 +29,7 @@ from mpi_match.changes.log import ChangeLog
 from mpi_match.engines import open_engine
 from mpi_match.events.event_table import EventTable
 from mpi_match.events.events import Events
-from mpi_match.matches.matches import MatchesFile
+from mpi_match.matches.file import MatchesFile
 from mpi_match.model import Event, Filter, matches
 from mpi_match.storage import Reader, StorageError
 from mpi_match.table.table import Table

@@ -19,9 +19,8 @@ from typing import TypeVar
 import numpy as np
 
 from mpi_match.arrays.strings import Strings
-from mpi_match.changes.changes import Change
 from mpi_match.ingest.rows import ChangeRow
-from mpi_match.model import Area, Filter
+from mpi_match.model import Area, Change, Filter
 from mpi_match.table.table import FILTER_ID, Table
 from mpi_match.workloads.sampling import Places, radius_of
 from mpi_match.workloads.scenarios import Scenario

@@ -34,11 +34,10 @@ from bench.end_to_end import keep
 from bench.live_judge import judge
 from bench.pauses import Pauses
 
-from mpi_match.changes.changes import Change
 from mpi_match.changes.live_table import LiveTable
 from mpi_match.engines import open_engine
 from mpi_match.ingest.rows import ChangeRow
-from mpi_match.model import Area
+from mpi_match.model import Area, Change
 from mpi_match.table.table import Table
 from mpi_match.workloads.scenarios import SCENARIOS, Places, Scenario, radius_of
 

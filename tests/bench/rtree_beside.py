@@ -48,12 +48,12 @@ import numpy as np
 from bench.rtree_figure import draw, records_in
 
 from mpi_match.arrays.csr import Array
-from mpi_match.changes.changes import Change, Changes
+from mpi_match.changes.changes import Changes
 from mpi_match.engines import EngineError, open_engine
 from mpi_match.environment.machine import command, commit, machine, versions
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
-from mpi_match.model import Op, Type
+from mpi_match.model import Change, Op, Type
 from mpi_match.table.table import Table
 from mpi_match.workloads.sampling import Moves
 from mpi_match.workloads.scenarios import SCENARIOS, Scenario

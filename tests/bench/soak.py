@@ -47,10 +47,11 @@ from bench.live_judge import JUDGED, judge
 from bench.pauses import Pauses
 
 from mpi_match.arrays.csr import Array
-from mpi_match.changes.changes import Change, Changes
+from mpi_match.changes.changes import Changes
 from mpi_match.changes.live_table import LiveTable, Refusal
 from mpi_match.engines import open_engine
 from mpi_match.environment.machine import command, commit, machine, versions
+from mpi_match.model import Change
 from mpi_match.table.table import Table
 from mpi_match.workloads.scenarios import SCENARIOS, Scenario
 

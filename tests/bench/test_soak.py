@@ -13,8 +13,8 @@ from bench.crowd import Crowd, identified
 from bench.live_judge import JUDGED
 from bench.soak import MIB, Soak, flatness
 
-from mpi_match.changes.changes import Change
 from mpi_match.changes.live_table import Refusal
+from mpi_match.model import Change
 from mpi_match.table.table import Table
 from mpi_match.workloads.scenarios import SCENARIOS
 

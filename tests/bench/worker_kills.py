@@ -44,7 +44,7 @@ import numpy as np
 from bench.run_of_ranks import Files, Run, is_running
 from bench.survival import record, write
 
-from mpi_match.matches.matches import MatchesFile
+from mpi_match.matches.file import MatchesFile
 
 LONGEST_STOP_S, DEADLINE_S = 5.0, 2.0
 How = tuple[str, ...]

@@ -6,7 +6,7 @@ import sys
 import pytest
 from command_line import mpi_match, only_line
 
-from mpi_match.matches.matches import MatchesFile
+from mpi_match.matches.file import MatchesFile
 
 
 def test_export_writes_json_lines_to_standard_output(workload):

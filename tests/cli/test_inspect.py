@@ -4,7 +4,7 @@ import json
 
 from command_line import N_EVENTS, N_FILTERS, mpi_match, only_line
 
-from mpi_match.matches.matches import MatchesFile
+from mpi_match.matches.file import MatchesFile
 from mpi_match.table.table import Table
 
 

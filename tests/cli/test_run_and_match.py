@@ -9,7 +9,7 @@ from command_line import N_EVENTS, SUBSCRIPTIONS, mpi_match, only_line, run_in
 from mpirun import execute, launch, needs_mpirun
 
 from mpi_match.events.event_table import EventTable
-from mpi_match.matches.matches import MatchesFile
+from mpi_match.matches.file import MatchesFile
 from mpi_match.model import covers
 from mpi_match.table.table import Table
 

@@ -8,7 +8,8 @@ from command_line import N_EVENTS, N_FILTERS, mpi_match, only_line, verify_in
 
 from mpi_match import engines
 from mpi_match.arrays.strings import Strings
-from mpi_match.matches.matches import Matches, MatchesFile, MatchesWriter
+from mpi_match.matches.file import MatchesFile, MatchesWriter
+from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
 from mpi_match.verify import verify
 

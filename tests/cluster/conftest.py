@@ -12,14 +12,13 @@ from random_tables import random_subscriptions
 from run_inputs import Changing, Inputs
 from small_outputs import note_where, run
 
-from mpi_match.changes.changes import Change
 from mpi_match.changes.live_table import Refusal
 from mpi_match.changes.log import ChangeLog
 from mpi_match.events.event_table import save_events
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import ChangeRow
-from mpi_match.matches.matches import MatchesFile
-from mpi_match.model import Area, covers
+from mpi_match.matches.file import MatchesFile
+from mpi_match.model import Area, Change, covers
 from mpi_match.storage import StorageError
 from mpi_match.table.table import Table
 from mpi_match.verify.verify import verify

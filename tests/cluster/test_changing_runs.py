@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mpirun import alone, execute, launch, needs_mpirun, said
 from run_inputs import Changing, Inputs, leftovers, plain_events
 
-from mpi_match.changes.changes import Change, Changes
+from mpi_match.changes.changes import Changes
 from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.stream import StampedChanges
 from mpi_match.cluster.engine_runner import match_changing
@@ -21,8 +21,9 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import save_events
 from mpi_match.ingest.rows import ChangeRow
 from mpi_match.journal.reader import Identity, journal_of
-from mpi_match.matches.matches import Matches, MatchesFile
-from mpi_match.model import make_filter
+from mpi_match.matches.file import MatchesFile
+from mpi_match.matches.matches import Matches
+from mpi_match.model import Change, make_filter
 from mpi_match.storage import Reader
 from mpi_match.table.table import Table
 

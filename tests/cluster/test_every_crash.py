@@ -35,7 +35,7 @@ from mpi_match.cluster.results.output import Output
 from mpi_match.cluster.results.worker_output import LocalOutput
 from mpi_match.journal.manifest import read_manifest
 from mpi_match.journal.reader import Identity, Stretch, is_bare, journal_of
-from mpi_match.matches.matches import MatchesFile
+from mpi_match.matches.file import MatchesFile
 from mpi_match.matches.part_index import Parts, PartWriter, parts_beside
 from mpi_match.storage import Column, StorageError, parts_directory
 

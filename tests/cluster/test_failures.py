@@ -20,7 +20,7 @@ from mpi_match.cluster.transport import backoff
 from mpi_match.cluster.transport.backoff import Silence
 from mpi_match.cluster.transport.launcher import survives_deaths
 from mpi_match.cluster.transport.liveness import absent_of
-from mpi_match.matches.matches import MatchesFile
+from mpi_match.matches.file import MatchesFile
 from mpi_match.monitor.report import read_report
 from mpi_match.storage import parts_directory
 

@@ -22,7 +22,8 @@ from mpi_match.cluster.prefetch import Expected
 from mpi_match.cluster.results.worker_writer import WrittenHere
 from mpi_match.events.batch import EventBatch
 from mpi_match.journal.reader import Identity, JournalFile, Stretch
-from mpi_match.matches.matches import Matches, MatchesFile
+from mpi_match.matches.file import MatchesFile
+from mpi_match.matches.matches import Matches
 from mpi_match.matches.part_index import Parts, PartWriter, write_index
 from mpi_match.storage import StorageError, parts_directory
 from mpi_match.table.table import Table

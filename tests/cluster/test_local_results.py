@@ -14,7 +14,7 @@ from run_inputs import Inputs
 from mpi_match.commands.export import export
 from mpi_match.commands.inspect import glance
 from mpi_match.journal.reader import Identity
-from mpi_match.matches.matches import MatchesFile, MatchesWriter
+from mpi_match.matches.file import MatchesFile, MatchesWriter
 from mpi_match.matches.part_index import Parts
 from mpi_match.storage import parts_directory
 from mpi_match.verify.verify import verify

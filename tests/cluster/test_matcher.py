@@ -8,7 +8,6 @@ import numpy as np
 from mpirun import TIMEOUT_S
 from run_inputs import plain_events
 
-from mpi_match.changes.changes import Change
 from mpi_match.changes.log import ChangeLog
 from mpi_match.cluster.distribution.shard import Part
 from mpi_match.cluster.engine_runner import Holdings, Matcher, ShortMatcher
@@ -17,7 +16,7 @@ from mpi_match.cluster.prefetch import Expected
 from mpi_match.engines import open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.ingest.rows import ChangeRow
-from mpi_match.model import make_filter
+from mpi_match.model import Change, make_filter
 from mpi_match.table.table import Table
 
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from random_tables import SHAPES, random_subscriptions
 
 from mpi_match.arrays.csr import Array
-from mpi_match.changes.changes import Change
 from mpi_match.changes.log import ChangeLog
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.distribution.cost_model import work_of
@@ -24,7 +23,7 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import ChangeRow
 from mpi_match.matches.matches import Matches
-from mpi_match.model import Area, make_event, make_filter
+from mpi_match.model import Area, Change, make_event, make_filter
 from mpi_match.table import range_reader
 from mpi_match.table.range_reader import LargeTable
 from mpi_match.table.table import Table

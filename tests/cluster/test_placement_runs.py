@@ -17,7 +17,7 @@ from run_inputs import Changing, Inputs
 
 from mpi_match.cluster import ClusterError, RunOptions
 from mpi_match.cluster.distribution.partition import Division
-from mpi_match.matches.matches import MatchesFile
+from mpi_match.matches.file import MatchesFile
 from mpi_match.storage import Writer
 from mpi_match.table.range_reader import LargeTable
 from mpi_match.table.table import Table

@@ -14,7 +14,7 @@ from run_inputs import Inputs, leftovers, plain_events
 from mpi_match.cluster import FEEDS
 from mpi_match.events.event_table import EventTable, save_events
 from mpi_match.events.events import Events
-from mpi_match.matches.matches import MatchesFile
+from mpi_match.matches.file import MatchesFile
 from mpi_match.model import covers, make_filter
 from mpi_match.table.table import Table
 

@@ -18,7 +18,8 @@ from mpi_match.bench.scaling import Plan, scale
 from mpi_match.bench.scaling_report import plot_scaling, scaling_table
 from mpi_match.environment import mpi_launcher
 from mpi_match.events.event_table import EventTable
-from mpi_match.matches.matches import Matches, MatchesWriter
+from mpi_match.matches.file import MatchesWriter
+from mpi_match.matches.matches import Matches
 from mpi_match.model import covers
 from mpi_match.storage import Reader
 from mpi_match.table.table import Table

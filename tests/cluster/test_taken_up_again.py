@@ -18,7 +18,7 @@ from mpi_match.cluster.results.output import Output
 from mpi_match.commands.inspect import glance, glance_lines
 from mpi_match.journal.manifest import manifest_of, read_manifest
 from mpi_match.journal.reader import IncompleteError, JournalFile, journal_of
-from mpi_match.matches.matches import MatchesFile
+from mpi_match.matches.file import MatchesFile
 from mpi_match.storage import StorageError
 
 

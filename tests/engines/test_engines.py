@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import CASES, event_of, filters_of
+from engine_names import CPU, GPU, SLOW, every_engine
 from hypothesis import given
 from random_tables import SHAPES, shaped
 from strategies import subscriptions_and_events
@@ -25,13 +26,6 @@ from mpi_match.events.events import Events
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Event, Filter, covers, make_event, make_filter, matches
 from mpi_match.table.table import Table
-
-CPU = ("reference", "counting", "keyed")
-GPU = tuple(name for name in engines.ENGINES if name not in CPU)
-SLOW = ("reference", "counting")
-"""Engines that take milliseconds for an event: they get fewer events where the table is large."""
-
-every_engine = pytest.mark.parametrize("name", [*CPU, *(pytest.param(name, marks=pytest.mark.gpu) for name in GPU)])
 
 
 def encode(events: Sequence[Event], table: Table) -> EventBatch:

@@ -15,7 +15,7 @@ from live_machine import run_machine
 from random_tables import SHAPES, random_subscriptions
 
 from mpi_match.arrays import csr
-from mpi_match.changes.changes import Change, Changes
+from mpi_match.changes.changes import Changes
 from mpi_match.changes.live_table import LiveTable
 from mpi_match.engines import EngineError, open_engine
 from mpi_match.engines.keyed.cpu import Keyed, consolidated
@@ -37,7 +37,7 @@ from mpi_match.engines.keyed.grid.resize import Growth
 from mpi_match.engines.keyed.index.layout import CODES
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import ChangeRow
-from mpi_match.model import Area, Op, covers, inside, make_event, make_filter
+from mpi_match.model import Area, Change, Op, covers, inside, make_event, make_filter
 from mpi_match.table.table import Table
 
 COORDINATES = (

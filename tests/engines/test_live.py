@@ -7,32 +7,19 @@ import sys
 
 import numpy as np
 import pytest
+from engine_names import every_engine, refuses
 from hypothesis import Phase
-from live_machine import REFUSAL, run_machine
+from live_machine import run_machine
 from random_tables import SHAPES, random_subscriptions
-from test_engines import every_engine
 
-from mpi_match.changes.changes import Change
 from mpi_match.changes.live_table import LiveTable, Refusal
-from mpi_match.engines import EngineError, open_engine
+from mpi_match.engines import open_engine
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import ChangeRow
-from mpi_match.model import Area, Filter, covers, make_filter, matches
+from mpi_match.model import Area, Change, Filter, covers, matches
 from mpi_match.table.table import Table
 
 EXAMPLES, STEPS = 12, 20
-
-
-def refuses(name: str) -> bool:
-    """Does the engine refuse tables that change?  It has to do so when it is opened, and in these words."""
-    table = Table.from_filters([make_filter("i", [["x", ">", 1]], [0, 0, 1])])
-    open_engine(name, table)
-    try:
-        open_engine(name, table, live=True)
-    except EngineError as error:
-        assert f"engine {name!r} {REFUSAL}" in str(error)  # noqa: PT017
-        return True
-    return False
 
 
 @every_engine

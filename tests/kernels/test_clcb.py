@@ -14,14 +14,14 @@ from judge import answers, expected
 from live_machine import run_machine
 from strategies import subscriptions_and_events
 
-from mpi_match.changes.changes import Change, Changes
+from mpi_match.changes.changes import Changes
 from mpi_match.engines import EngineError, open_engine
 from mpi_match.engines.clcb import batch as clcb_batch
 from mpi_match.engines.clcb import engine as clcb
 from mpi_match.engines.clcb import segment
 from mpi_match.engines.clcb.updates import union
 from mpi_match.events.events import Events
-from mpi_match.model import covers, make_event, make_filter
+from mpi_match.model import Change, covers, make_event, make_filter
 from mpi_match.table.table import Table
 
 answer = pytest.mark.parametrize("answer", ["list", "filters"])

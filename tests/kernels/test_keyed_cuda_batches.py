@@ -10,14 +10,14 @@ from cases import CASES, event_of, filters_of
 from judge import KINDS, expected, in_words
 from late_streams import LateStreams
 
-from mpi_match.changes.changes import Change, Changes
+from mpi_match.changes.changes import Changes
 from mpi_match.engines import EngineError, open_engine
 from mpi_match.engines.keyed import cuda as keyed_cuda
 from mpi_match.engines.keyed import cuda_pipeline, cuda_slot
 from mpi_match.engines.keyed.cuda_pipeline import N_LANES, Clock
 from mpi_match.events.events import Events
 from mpi_match.matches.matches import Matches
-from mpi_match.model import make_event, make_filter
+from mpi_match.model import Change, make_event, make_filter
 from mpi_match.table.table import Table
 
 SLICE = 6

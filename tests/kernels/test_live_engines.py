@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 import pytest
+from engine_names import GPU, refuses
 from live_machine import run_machine
-from test_engines import GPU
-from test_live import refuses
 
 
 @pytest.mark.parametrize("name", GPU)

@@ -19,13 +19,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from strategies import areas, events, filters, subscriptions
 
-from mpi_match.changes.changes import Change
 from mpi_match.changes.live_table import LiveTable, Refusal
 from mpi_match.engines import Engine, open_engine
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import ChangeRow
 from mpi_match.matches.matches import Matches
-from mpi_match.model import Event, Filter, covers, matches
+from mpi_match.model import Change, Event, Filter, covers, matches
 from mpi_match.table.table import Table
 
 IDS = ("first", "7", "é", "taxi", "")

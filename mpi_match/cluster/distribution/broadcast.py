@@ -22,10 +22,10 @@ import numpy as np
 from isal.isal_zlib import crc32
 
 from mpi_match.arrays.csr import Array
-from mpi_match.cluster import ClusterError
 from mpi_match.cluster.distribution.partition import Division
 from mpi_match.cluster.distribution.shard import Part, laid_out, plan
 from mpi_match.cluster.distribution.shared_memory import HostMemory
+from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.prefetch import Buffers, ReadAhead, n_readers
 from mpi_match.cluster.run_files import Job
 from mpi_match.cluster.transport.collectives import Circle

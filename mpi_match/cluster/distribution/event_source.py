@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from mpi_match.arrays.csr import Array
-from mpi_match.cluster import ClusterError, RunOptions
 from mpi_match.cluster.batches import Extents
 from mpi_match.cluster.distribution.broadcast import EventCopy, share_events
+from mpi_match.cluster.options import ClusterError, RunOptions
 from mpi_match.cluster.prefetch import Expected
 from mpi_match.cluster.run_files import Job
 from mpi_match.cluster.transport.topology import Topology

@@ -30,8 +30,8 @@ from types import TracebackType
 import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of
-from mpi_match.cluster import ClusterError, RunOptions
 from mpi_match.cluster.distribution.shard import Part
+from mpi_match.cluster.options import ClusterError, RunOptions
 from mpi_match.table.range_reader import LargeTable
 from mpi_match.table.table import Table
 

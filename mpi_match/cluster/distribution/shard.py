@@ -24,10 +24,11 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.changes.changes import Change, Changes
+from mpi_match.changes.changes import Changes
 from mpi_match.engines import Engine, Pending, begin
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
+from mpi_match.model import Change
 from mpi_match.table.table import Table
 
 ALIGNMENT = 64

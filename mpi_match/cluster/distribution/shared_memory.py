@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.cluster import ClusterError
+from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.transport.topology import Topology
 
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")

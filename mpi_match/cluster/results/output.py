@@ -31,11 +31,12 @@ from typing import Any, NamedTuple
 
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
-from mpi_match.cluster import ClusterError
+from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.results.journal import Journal
 from mpi_match.journal.manifest import COMPLETE, INCOMPLETE, take_back, tell
 from mpi_match.journal.reader import Identity, JournalFile, Part, Placed, Record, Stretch, file_of, journal_of
-from mpi_match.matches.matches import KIND_OF_FILE, MatchesWriter
+from mpi_match.matches.file import MatchesWriter
+from mpi_match.matches.matches import KIND_OF_FILE
 from mpi_match.matches.part_index import named_by, named_in, parts_beside, remove_parts
 from mpi_match.storage import (
     Column,

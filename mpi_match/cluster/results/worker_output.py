@@ -19,8 +19,8 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from mpi_match.arrays.strings import Strings
-from mpi_match.cluster import ClusterError
 from mpi_match.cluster.messages import Written
+from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.results.output import INCOMPLETE_CODE, there_already
 from mpi_match.journal.manifest import COMPLETE, INCOMPLETE, take_back, tell
 from mpi_match.journal.reader import Identity, Stretch, is_bare, journal_of

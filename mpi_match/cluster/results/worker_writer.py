@@ -24,10 +24,10 @@ from contextlib import ExitStack
 from queue import Empty, PriorityQueue, Queue
 from typing import NamedTuple
 
-from mpi_match.cluster import ClusterError, RunOptions
 from mpi_match.cluster.batches import Extents
 from mpi_match.cluster.engine_runner import Matcher, ShortMatcher
 from mpi_match.cluster.messages import Matched, Parcel, Received, Written
+from mpi_match.cluster.options import ClusterError, RunOptions
 from mpi_match.cluster.results.output import INCOMPLETE_CODE
 from mpi_match.cluster.results.worker_output import Places
 from mpi_match.cluster.run_files import Job

@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from mpi_match.cluster import ClusterError
+from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.signals import terminate_as_interrupt
 from mpi_match.cluster.supervise.hostfile import PROBE, hosts_of, n_ranks, without
 from mpi_match.cluster.supervise.restart_policy import Again, Done, GiveUp, HowItEnded, Restarts

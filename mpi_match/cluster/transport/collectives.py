@@ -19,7 +19,7 @@ import numpy as np
 from mpi4py import MPI
 
 from mpi_match.arrays.csr import Array
-from mpi_match.cluster import ClusterError
+from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.transport.channel import pieces
 from mpi_match.cluster.transport.liveness import Roll
 from mpi_match.engines import EngineError

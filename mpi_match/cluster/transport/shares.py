@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from mpi_match.cluster import ClusterError
+from mpi_match.cluster.options import ClusterError
 
 LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 """Where launchers tell a rank its number on its host: Open MPI's mpirun, MPICH's and Intel's mpiexec, srun."""

@@ -7,7 +7,7 @@ import socket
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from mpi_match.cluster import ClusterError
+from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.transport.collectives import Circle
 from mpi_match.cluster.transport.shares import has_own_core, local_ranks_in, places_on_host, thread_share
 from mpi_match.environment import source_digest

@@ -29,9 +29,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, owners, take_ranges
-from mpi_match.changes.changes import Change, Changes, runs
+from mpi_match.changes.changes import Changes, runs
 from mpi_match.engines.clcb.segment import EVERYWHERE, NOWHERE, Shelf
-from mpi_match.model import LISTS
+from mpi_match.model import LISTS, Change
 from mpi_match.table.constraints import CODE, FILTER_ID, Constraints
 from mpi_match.table.table import Table
 

@@ -19,7 +19,7 @@ from small_changes import row, small_table
 from strategies import subscriptions
 
 from mpi_match.arrays.strings import Strings
-from mpi_match.changes.changes import Change, Changes
+from mpi_match.changes.changes import Changes
 from mpi_match.changes.live_table import Refusal
 from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.stream import ChangeStream, StampedChanges
@@ -29,8 +29,9 @@ from mpi_match.engines import EngineError, open_engine
 from mpi_match.events.event_table import save_events
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import ChangeRow, EventForm, change_of_row, event_of_row, subscription_filters
-from mpi_match.matches.matches import Matches, MatchesFile, MatchesWriter
-from mpi_match.model import Filter, ModelError, area, covers, make_event, make_filter
+from mpi_match.matches.file import MatchesFile, MatchesWriter
+from mpi_match.matches.matches import Matches
+from mpi_match.model import Change, Filter, ModelError, area, covers, make_event, make_filter
 from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.table.table import Table
 from mpi_match.table.validate import faults

@@ -12,12 +12,11 @@ from live_machine import Naive, change_rows
 from small_changes import row, small_table
 from strategies import events, subscriptions
 
-from mpi_match.changes.changes import Change
 from mpi_match.changes.live_table import LiveTable, Refusal
 from mpi_match.engines import open_engine
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import ChangeRow
-from mpi_match.model import Event, Filter, covers, make_filter
+from mpi_match.model import Change, Event, Filter, covers, make_filter
 from mpi_match.table.table import Table
 
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
-from mpi_match.matches.matches import Matches, MatchesFile, MatchesWriter, id_dtype
+from mpi_match.matches.file import MatchesFile, MatchesWriter
+from mpi_match.matches.matches import Matches, id_dtype
 from mpi_match.storage import Reader, StorageError, Writer
 
 LABELS = Strings.of(b"interface-%d" % i for i in range(7))

@@ -27,12 +27,12 @@ import numpy as np
 
 from mpi_match.arrays import linked_lists
 from mpi_match.arrays.csr import Array
-from mpi_match.changes.changes import Change
 from mpi_match.compute.compile_cache import inlined, jit
 from mpi_match.compute.parallel import stretch_of
 from mpi_match.engines.keyed.grid.geometry import LOW, level_of
 from mpi_match.engines.keyed.grid.hash_grid import KEEP, STEP_WORDS
 from mpi_match.engines.keyed.grid.predicates import Added, enter_checks
+from mpi_match.model import Change
 
 MOST_WORDS = 2**31
 """Of the checks: a step has 32 bits for a place, and a reference to an operand list one bit less."""

@@ -27,7 +27,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, with_room
 from mpi_match.arrays.linked_lists import Chains
-from mpi_match.changes.changes import Change, Changes
+from mpi_match.changes.changes import Changes
 from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import find_bounds, in_stretches
 from mpi_match.engines import EngineError
@@ -53,6 +53,7 @@ from mpi_match.engines.keyed.grid.predicates import Added, checks_of, lengths
 from mpi_match.engines.keyed.index.build import without_area
 from mpi_match.engines.keyed.index.filter_rows import FilterRows
 from mpi_match.engines.keyed.index.layout import KeyedIndex
+from mpi_match.model import Change
 from mpi_match.table.table import Table
 
 LEAST_ROOM = 1024

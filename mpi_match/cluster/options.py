@@ -1,0 +1,151 @@
+"""What a run is asked to do, what it came to, and the error of one that cannot go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from mpi_match.monitor.status import Standing
+
+PLACEMENTS = ("replicate", "shard", "hybrid")
+"""Which filters a worker has.  `replicate`: all of them, so a batch goes to one worker.  `shard`: a part, so a batch goes to
+all and their answers are united.  `hybrid`: a part of what its group has, and a batch goes to one group."""
+SCHEDULES = ("dynamic", "static")
+"""Which worker gets a batch.  `dynamic`: one that has just answered.  `static`: batch k's is k modulo their number."""
+FEEDS = ("master", "shared", "file")
+"""How a batch comes to a worker.  `master`: the master sends its bytes.  `shared`: every host has all events in memory once,
+before the clock starts.  `file`: the worker reads it from the event table, whose path must lead to the same file on every
+host.  With these two the master sends numbers."""
+RESULTS = ("master", "local")
+"""Who writes the answers.  `master`: the master, into one file.  `local`: every worker, into a part of its own beside the
+output, in a directory that all hosts share; the output is an index that reads as one file."""
+
+FEW_EVENTS = 16
+"""A batch of at most so many events is sooner read or matched than handed to another thread: there are none then."""
+
+
+class ClusterError(Exception):
+    """A run cannot start or go on; the text says why and what to do.
+
+    `exit_code` is what the process should exit with (the command line's table).  `quiet` is set on all ranks but the
+    one that is to print the text, so that one failure is one line and not one per rank.
+    """
+
+    def __init__(self, text: str, exit_code: int = 1, *, quiet: bool = False) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+        self.quiet = quiet
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a run does.
+
+    table, events, output   files; on the master's host, no other rank opens them (but the events, with feed `file`)
+    changes                 file of changes that take effect between events (`changes.log`); None: the table stays as it is
+    engine                  a name of `engines.ENGINES`, or "auto"
+    batch                   events per batch
+    schedule, placement, feed, results   see SCHEDULES, PLACEMENTS, FEEDS, RESULTS
+    groups                  how many groups of workers there are with placement `hybrid`; None with any other
+    memory_limit            bytes that the table, or its part, may take in a worker's memory; None: what there is
+    credits                 batches that a worker may hold unanswered
+    setup_limit             seconds for which nothing may be heard of a rank before the first batch: see `cluster.roll`
+    deadline                seconds after which a batch is given to another worker too; None: see `cluster.deadlines`
+    filters                 answer with filters instead of interfaces
+    gpu_map                 GPU number for each of a host's workers, in the order of their local ranks, among those that
+                            they see; None: 0, 1, ..., from the first again when there are fewer
+    share_gpus              may two workers be on one GPU?
+    resume                  go on from the journal of a run that did not end, if there is one
+    journal                 keep answers safe in a journal while the run lasts
+    threads                 CPU threads per worker; None: NUMBA_NUM_THREADS, else the host's cores divided by its workers
+    progress                called on rank 0 with (events written, events in all)
+    watch                   called on rank 0 with the run's `Standing` when all workers are ready; what it returns is entered
+                            before the first batch and left after the last answer, or when the run fails
+    """
+
+    table: Path
+    events: Path
+    output: Path
+    changes: Path | None = None
+    engine: str = "auto"
+    batch: int = 65536
+    schedule: str = "dynamic"
+    placement: str = "replicate"
+    groups: int | None = None
+    memory_limit: int | None = None
+    feed: str = "master"
+    results: str = "master"
+    credits: int = 4
+    setup_limit: float = 600.0
+    deadline: float | None = None
+    filters: bool = False
+    gpu_map: tuple[int, ...] | None = None
+    share_gpus: bool = False
+    resume: bool = False
+    journal: bool = True
+    threads: int | None = None
+    progress: Callable[[int, int], None] | None = None
+    watch: Callable[[Standing], AbstractContextManager[object]] | None = None
+
+    @property
+    def short_batches(self) -> bool:
+        """Are batches so short that what is done with one takes less than handing it to another thread?"""
+        return self.batch <= FEW_EVENTS
+
+    def check(self) -> None:
+        """Raise ClusterError for an option out of its range."""
+        for name in ("batch", "credits", "threads", "groups", "memory_limit"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ClusterError(f"{name} is {value}; it must be at least 1", 2)
+        for name in ("setup_limit", "deadline"):
+            seconds = getattr(self, name)
+            if seconds is not None and not seconds > 0:
+                raise ClusterError(f"{name} is {seconds:g}; it must be more than 0 seconds", 2)
+        registries = {"schedule": SCHEDULES, "placement": PLACEMENTS, "feed": FEEDS, "results": RESULTS}
+        for name, choices in registries.items():
+            value = getattr(self, name)
+            if value not in choices:
+                raise ClusterError(f"{name} is {value!r}; there is: {', '.join(choices)}", 2)
+        if self.results == "local" and self.placement != "replicate":
+            raise ClusterError(
+                f"results is 'local', but with placement {self.placement!r} no worker has a whole answer; "
+                "use results 'master'",
+                2,
+            )
+        if (self.groups is None) != (self.placement != "hybrid"):
+            raise ClusterError(
+                "--placement hybrid needs --groups, and no other has it: into how many groups go the workers?", 2
+            )
+        for path in (self.table, self.events, self.changes):
+            if path is not None and self.output.exists() and path.exists() and self.output.samefile(path):
+                raise ClusterError(f"the output {self.output} would overwrite an input; give it another name", 2)
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What a run did.
+
+    events, matches   events answered; (event, interface) pairs, with `filters` (event, filter) pairs
+    wall_s            from the first batch until the answers are on disk; loading and building come before that, and with the
+                      feed `shared` also reading the events
+    engine, device    as the workers report them; "2 x NVIDIA H200" where two say the same
+    workers           engines that took part: 1 without a launcher
+    round_trip_us     how long batches took from the master, encoded, to a worker and back, answered: `p50` and `p99` in µs
+                      (to 1 %); the time that they waited behind others at the worker is in it, so credits matter; None alone
+    rejected          events set aside by the run itself; those set aside when the event table was made are not in it
+    resumed           events whose answers were taken from the journal of an earlier run; `events_per_s` is without them
+    """
+
+    events: int
+    matches: int
+    wall_s: float
+    events_per_s: float
+    engine: str
+    device: str
+    workers: int
+    rejected: int
+    round_trip_us: dict[str, float] | None = None
+    resumed: int = 0

@@ -1,0 +1,7 @@
+"""Errors that several layers raise and users catch."""
+
+from __future__ import annotations
+
+
+class EngineError(Exception):
+    """An engine cannot serve a table or run on this machine; the text says why and which engine can."""

@@ -1,0 +1,142 @@
+"""Answers in a file: written as they come, read whole; an index joins the parts that workers have written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.arrays.strings import Strings
+from mpi_match.journal.reader import refuse_incomplete
+from mpi_match.matches.matches import KIND_OF_FILE, Matches, id_dtype
+from mpi_match.matches.part_index import read_parts
+from mpi_match.storage import Column, Reader, StorageError, Writer
+
+
+class MatchesWriter:
+    """Writes answers to a file as they come, in event order.
+
+    `unit` is "interface" or "filter"; `labels` are the names of the ids (empty when they have none); `attributes` go to
+    the root (table digest, engine, ...: nothing that differs between runs that must give identical files).  `temporary` is
+    the name until the file is whole (see `Writer`).
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        n_ids: int,
+        labels: Strings,
+        unit: str = "interface",
+        *,
+        temporary: Path | None = None,
+        **attributes: int | str,
+    ) -> None:
+        self._writer = Writer(path, KIND_OF_FILE, temporary)
+        self._n_ids, self._labels, self._unit, self._attributes = n_ids, labels, unit, attributes
+        self.n_events = 0
+        self.n_matches = 0
+
+    @property
+    def digest(self) -> str:
+        """That of the file, once it is there."""
+        return self._writer.digest
+
+    def __enter__(self) -> MatchesWriter:
+        self._writer.__enter__()
+        try:
+            self._counts = self._writer.column("matches/counts", id_dtype(self._n_ids + 1))
+            self._ids = self._writer.column("matches/ids", id_dtype(self._n_ids))
+        except BaseException as failed:
+            self._writer.__exit__(type(failed), failed, failed.__traceback__)
+            raise
+        return self
+
+    @property
+    def columns(self) -> tuple[Column, Column]:
+        """Counts and ids, while they are written."""
+        return self._counts, self._ids
+
+    def sync(self) -> None:
+        """Have the disk take what the file has."""
+        self._writer.sync()
+
+    def append(self, matches: Matches) -> None:
+        """The answers of the next events."""
+        self.append_raw(matches.counts, matches.ids)
+
+    def append_raw(self, counts: Array, ids: Array) -> None:
+        """The same from counts and ids as they travel.
+
+        The ids of a chunk of counts are appended before its last count, however answers are cut: so in which order chunks
+        come into the file depends on the answers alone.
+        """
+        event = match = 0
+        while len(counts) - event >= self._counts.room:
+            stop = event + self._counts.room
+            n = int(counts[event:stop].sum(dtype=np.int64))
+            self._ids.append(ids[match : match + n])
+            self._counts.append(counts[event:stop])
+            event, match = stop, match + n
+        self._ids.append(ids[match:])
+        self._counts.append(counts[event:])
+        self.n_events += len(counts)
+        self.n_matches += len(ids)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                self._describe()
+        except BaseException as failed:
+            self._writer.__exit__(type(failed), failed, failed.__traceback__)
+            raise
+        self._writer.__exit__(kind, error, trace)
+
+    def _describe(self) -> None:
+        counts = {"n_ids": self._n_ids, "n_events": self.n_events, "n_matches": self.n_matches}
+        for name, value in {**self._attributes, "unit": self._unit, **counts}.items():
+            self._writer.attribute(name, value)
+        for name, array in self._labels.named("labels"):
+            self._writer.array(name, array)
+
+
+def _answers_in(reader: Reader) -> tuple[Array, Array]:
+    """Counts and ids of a file, or of the parts that it is the index of."""
+    if "matches/counts" in reader:
+        return reader.array("matches/counts"), reader.array("matches/ids")
+    return read_parts(reader)
+
+
+@dataclass(frozen=True)
+class MatchesFile:
+    """What a file of matches holds: the answers, the labels of their ids, the root attributes (`unit`, `n_events`, ...)."""
+
+    matches: Matches
+    labels: Strings
+    attributes: dict[str, Any]
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> MatchesFile:
+        """Read and check a file.  Raises StorageError; IncompleteError when the run that was to write it has not ended."""
+        refuse_incomplete(Path(path))
+        with Reader(path, KIND_OF_FILE) as reader:
+            labels = Strings.read(reader, "labels")
+            n_ids, n_events, n_matches = (int(reader.attribute(name)) for name in ("n_ids", "n_events", "n_matches"))
+            counts, ids = _answers_in(reader)
+            matches = Matches.from_counts(counts, ids, n_ids)
+        found = (matches.n_events, int(matches.offsets[-1]), matches.n_matches)
+        if found != (n_events, n_matches, n_matches) or int(matches.ids.max(initial=0)) >= max(n_ids, 1):
+            raise StorageError(f"{path}: its counts and ids do not fit each other; match the events again")
+        if len(labels) not in (0, n_ids):
+            raise StorageError(f"{path}: has {len(labels)} labels for {n_ids} ids; match the events again")
+        return cls(matches, labels, reader.attributes)
+
+    def rows(self) -> Iterator[list[str]]:
+        """Labels of each event's ids (the ids themselves as text where they have no labels)."""
+        names = [label.decode() for label in self.labels] or [str(i) for i in range(self.matches.n_ids)]
+        return ([names[i] for i in self.matches[event]] for event in range(self.matches.n_events))

@@ -407,12 +407,29 @@ def _utf8(text):  # type: ignore[no-untyped-def]
     return text.encode() if isinstance(text, str) else tuple(item.encode() for item in text)
 
 
+SMALL_RADIUS, LARGE_RADIUS = 2.0**-400, 2.0**400
+"""Between these the squares of lengths near a radius neither vanish nor overflow."""
+
+
+def scale_of(r: float) -> float:
+    """The power of two that lengths are multiplied by before they are compared, squared, with a radius r: 1 for most."""
+    if r < SMALL_RADIUS:
+        return 2.0**600
+    if r > LARGE_RADIUS:
+        return 2.0**-600
+    return 1.0
+
+
 def inside(location: tuple[float, float] | None, circle: Area) -> bool:
-    """`(x-cx)² + (y-cy)² <= r²` in double precision; an event without a location is in no area."""
+    """`((x-cx)s)² + ((y-cy)s)² <= (rs)²` in double precision, where s is the `scale_of` r.
+
+    An event without a location is in no area.
+    """
     if location is None:
         return False
-    dx, dy = location[0] - circle.x, location[1] - circle.y
-    return dx * dx + dy * dy <= circle.r * circle.r
+    s = scale_of(circle.r)
+    dx, dy, r = (location[0] - circle.x) * s, (location[1] - circle.y) * s, circle.r * s
+    return dx * dx + dy * dy <= r * r
 
 
 def matches(filter_: Filter, event: Event) -> bool:

@@ -17,6 +17,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
+from mpi_match.compute.circle import in_circles
 from mpi_match.engines import check_batch, refuse_changes
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
@@ -120,10 +121,7 @@ class Counting:
     def _inside(self, batch: EventBatch, event: int) -> Array:
         """bool: which areas hold the event's location (none if it has none: NaN compares false)?"""
         x, y = (np.nan, np.nan) if batch.location is None else batch.location[event]
-        dx, dy = x - self._table.filters.area[:, 0], y - self._table.filters.area[:, 1]
-        r = self._table.filters.area[:, 2]
-        inside: Array = dx * dx + dy * dy <= r * r
-        return inside
+        return in_circles(x, y, self._table.filters.area)
 
 
 ENGINE = Counting

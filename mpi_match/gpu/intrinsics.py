@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mpi_match.compute.circle import in_circle_of
 from mpi_match.gpu.kernels import cuda, device_function, simulated
 
 if simulated:
@@ -44,11 +45,13 @@ if simulated:
 
     def multiply(a: float, b: float) -> Any:
         """`a * b` rounded once: never fused with an addition."""
-        return np.float64(a) * np.float64(b)
+        with np.errstate(over="ignore"):
+            return np.float64(a) * np.float64(b)
 
     def add(a: float, b: float) -> Any:
         """`a + b` rounded once: never fused with a multiplication."""
-        return np.float64(a) + np.float64(b)
+        with np.errstate(over="ignore"):
+            return np.float64(a) + np.float64(b)
 
     def double_of(bits: int) -> Any:
         """The IEEE double with these 64 bits."""
@@ -93,3 +96,6 @@ else:
     @device_function
     def double_of(bits: int) -> Any:
         return cuda.libdevice.longlong_as_double(bits)
+
+
+in_circle = in_circle_of(device_function, add, multiply)

@@ -9,7 +9,8 @@ and UTF-16 put in a different order, names that begin other names.
     events(aimed_at=...)     first satisfies, as far as it can be done, one of the given filters, then is disturbed a little
 
 Areas lie on a lattice of multiples of 3 and 4 and have radius 0, 3, 4 or 5, so that locations fall exactly on the circle
-(3² + 4² = 5²) and every distance is exact.
+(3² + 4² = 5²) and every distance is exact; so do locations and circles that are so small or so large that their squares are
+no doubles, for they are multiplied by a power of two.
 """
 
 from __future__ import annotations
@@ -57,8 +58,11 @@ INTERFACES = ("a", "b", "10", "9", "é", "")
 """Labels of interfaces; by their UTF-8 bytes they sort as "", "10", "9", "a", "b", "é"."""
 LATTICE = (-4, -3, 0, 3, 4)
 RADII = (0, 3, 4, 5)
+SCALES = (1.0, 2.0**-1074, 2.0**-560, 2.0**540, 2.0**1021)
+"""Of the lattice: an ordinary one; the least doubles; squares that vanish, or overflow; the greatest doubles."""
 
-locations = st.tuples(st.sampled_from(LATTICE), st.sampled_from(LATTICE))
+scales = st.just(1.0) | st.sampled_from(SCALES)
+locations = st.builds(lambda x, y, scale: (x * scale, y * scale), st.sampled_from(LATTICE), st.sampled_from(LATTICE), scales)
 
 
 def values(types: Sequence[Type] = ALL_TYPES) -> SearchStrategy[float | str | bool]:
@@ -90,8 +94,13 @@ def constraints(draw: DrawFn, types: Sequence[Type] = ALL_TYPES) -> Constraint:
 
 
 def areas() -> SearchStrategy[Area]:
-    """Circles on the lattice."""
-    return st.builds(lambda centre, r: Area(*map(float, centre), float(r)), locations, st.sampled_from(RADII))
+    """Circles on the lattice, most with a radius of its scale."""
+    radii = st.builds(lambda r, scale: r * scale, st.sampled_from(RADII), scales)
+    same = st.builds(
+        lambda x, y, r, scale: Area(x * scale, y * scale, r * scale),
+        *(st.sampled_from(LATTICE), st.sampled_from(LATTICE), st.sampled_from(RADII), scales),
+    )
+    return same | st.builds(lambda centre, r: Area(*centre, r), locations, radii)
 
 
 def filters(
@@ -164,8 +173,9 @@ def _aimed(
     spoiled = draw(st.none() | st.sampled_from(sorted(wanted))) if wanted else None
     attributes |= {name: value for name, value in others.items() if name not in wanted or name == spoiled}
     if target.area is not None:
-        circle = target.area
-        location = draw(st.sampled_from([point for x in LATTICE for y in LATTICE if inside(point := (x, y), circle)]))
+        circle, places = target.area, [(x, y) for x in LATTICE for y in LATTICE]
+        near = [(x * scale, y * scale) for scale in SCALES for x, y in places]
+        location = draw(st.sampled_from([point for point in near if inside(point, circle)]))
     return attributes, location
 
 

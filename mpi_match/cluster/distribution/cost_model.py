@@ -76,6 +76,8 @@ def _shares_of_plane(has_area: Array, circles: Array) -> Array:
     """f64[n]: what the square around a filter's circle takes of that around all circles; 1 without one."""
     shares = np.ones(len(has_area))
     if len(circles):
+        # halves and quarters of what there is, so that nothing overflows
+        circles = np.ldexp(circles, -2 - int(np.frexp(np.abs(circles).max())[1]))
         centre, radius = circles[:, :2], circles[:, 2:]
         plane = np.prod((centre + radius).max(axis=0) - (centre - radius).min(axis=0))
         shares[has_area] = 4 * radius[:, 0] ** 2 / plane if plane > 0 else 1.0

@@ -31,7 +31,7 @@ from mpi_match.engines.ccm.layout import (
     SHIFT,
     CcmRows,
 )
-from mpi_match.gpu.intrinsics import add, double_of, multiply
+from mpi_match.gpu.intrinsics import add, double_of, in_circle
 from mpi_match.gpu.kernels import DeviceArray, Gpu, Stream, cuda, device_function, kernel
 from mpi_match.table.table import Table
 
@@ -141,7 +141,7 @@ def rest_holds(rows: Any, words: Any, events: Any, event: int, first: int, last:
         location = events[LOCATIONS] + 2 * event
         dx = add(double_of(events[location]), -double_of(rows[circle]))
         dy = add(double_of(events[location + 1]), -double_of(rows[circle + 1]))
-        if not add(multiply(dx, dx), multiply(dy, dy)) <= double_of(rows[circle + 2]):  # NaN, no location, is outside
+        if not in_circle(dx, dy, double_of(rows[circle + 2])):  # NaN, no location, is outside
             return False
     for i in range(word_of(words, _ABSENT_OFFSETS, rest), word_of(words, _ABSENT_OFFSETS, rest + 1)):
         name = word_of(words, _ABSENT_NAMES, i)

@@ -65,7 +65,7 @@ HEADER_WORDS = ANSWER_WORDS + 1
 
 @dataclass(frozen=True)
 class CcmRows:
-    """rows i64: packed rows, then x, y and r² of each area as the bits of doubles; words u32: header and sections;
+    """rows i64: packed rows, then x, y and r of each area as the bits of doubles; words u32: header and sections;
     `longest_run` in rows of the run (or the two runs together) that the worst attribute looks at."""
 
     rows: Array
@@ -140,8 +140,6 @@ def ccm_rows(table: Table, engine: str = "ccm", *, by_filter: bool = False) -> C
         "set_offsets": c.set_code_offsets,
         "set_codes": c.set_codes,
     }
-    areas = table.filters.area.copy()
-    areas[:, 2] *= areas[:, 2]
     packed = _packed_rows(table, order, name)
     header = np.zeros(HEADER_WORDS, np.int64)
     header[: len(SECTIONS)] = HEADER_WORDS + offsets_of(np.array([len(sections[s]) for s in SECTIONS]))[:-1]
@@ -152,7 +150,7 @@ def ccm_rows(table: Table, engine: str = "ccm", *, by_filter: bool = False) -> C
     if header.max() >= 1 << 32:
         raise EngineError(f"{engine} cannot hold {table.n_constraints} constraints of {table.n_filters} filters; keyed can")
     words = np.concatenate([header.astype(np.uint32), *(sections[s].astype(np.uint32) for s in SECTIONS)])
-    rows = np.concatenate([packed.view(np.int64), areas.reshape(-1).view(np.int64)])
+    rows = np.concatenate([packed.view(np.int64), np.ascontiguousarray(table.filters.area).reshape(-1).view(np.int64)])
     return CcmRows(rows, words, _longest(run_offsets, v.n_names))
 
 

@@ -57,7 +57,7 @@ from mpi_match.engines.ccm.kernel import (
     word_of,
 )
 from mpi_match.engines.ccm.layout import COUNTER_LOG, HAS_REST, SECTION, SHIFT
-from mpi_match.gpu.intrinsics import WARP, add, ballot, double_of, lane, multiply
+from mpi_match.gpu.intrinsics import WARP, add, ballot, double_of, in_circle, lane
 from mpi_match.gpu.kernels import cuda, device_function, kernel
 from mpi_match.gpu.warp import drainer, put
 
@@ -118,7 +118,7 @@ def _bloom_of(words: Any, events: Any, event: int) -> Any:
 def _is_inside(x: float, y: float, circle_x: float, circle_y: float, radius: float) -> Any:
     """Is a place in a circle?  A radius of infinity: it has none; NaN: it is not there any more."""
     dx, dy = add(x, -circle_x), add(y, -circle_y)
-    return radius == np.inf or add(multiply(dx, dx), multiply(dy, dy)) <= multiply(radius, radius)
+    return radius == np.inf or in_circle(dx, dy, radius)
 
 
 def counter_words(n_filters: int) -> int:

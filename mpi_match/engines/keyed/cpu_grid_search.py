@@ -6,10 +6,13 @@ functions are.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
+import numba
 import numpy as np
 
+from mpi_match.compute.circle import in_circle_of
 from mpi_match.compute.compile_cache import inlined
 from mpi_match.engines.keyed.cpu_verify import verify
 from mpi_match.engines.keyed.grid.geometry import (
@@ -28,6 +31,8 @@ from mpi_match.engines.keyed.grid.geometry import (
 )
 from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, FILTER, PLACE, SLOT_WORDS
 from mpi_match.engines.keyed.index.layout import CODES, N_VIRTUAL, SHIFT
+
+_in_circle = in_circle_of(numba.njit, operator.add, operator.mul)
 
 
 @inlined
@@ -122,7 +127,7 @@ def scan_cell(
                             continue
                         dx, dy = x - circles[SLOT_WORDS * slot], y - circles[SLOT_WORDS * slot + 1]
                         r = circles[SLOT_WORDS * slot + 2]
-                        if not (r < 0.0 or dx * dx + dy * dy <= r * r) or not verify(at, t64, checks, by_name, thread):
+                        if not (r < 0.0 or _in_circle(dx, dy, r)) or not verify(at, t64, checks, by_name, thread):
                             continue
                         given = np.uint32(interface)
                         if filters:

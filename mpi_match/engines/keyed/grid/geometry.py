@@ -26,6 +26,7 @@ N_GROUPS = 2**12
 _BIAS = 1000
 _ORIGIN = 2**51
 _FAR = 1e15
+_WIDE = 1e150
 _2_40, _2_46 = 2.0**-40, 2.0**-46
 _STEPS = 128.0
 MIDDLE = 128
@@ -38,20 +39,20 @@ def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:
 
     @compiled
     def reach_of(x: Any, y: Any, r: Any) -> Any:
-        """A radius that what rounding does to `(px-x)² + (py-y)² <= r²` in doubles cannot exceed.
+        """A radius that what rounding does to a circle in doubles (`model.inside`) cannot exceed; and not so small that its
+        level would be below 0.
 
         Factors are powers of two, here and below: the same number comes out whether or not a compiler fuses operations.
         """
-        return r + _2_40 * r + _2_46 * (abs(x) + abs(y)) + 1e-150
+        return r + _2_40 * r + _2_46 * abs(x) + _2_46 * abs(y) + 1e-150
 
     @compiled
     def level_of(x: Any, y: Any, r: Any) -> Any:
-        """Level of a circle: its cells are 2^(level - 1000) wide, at least 2 and less than 4 times its reach.
-
-        Where the square of a radius is infinite, points of any distance are inside.
-        """
+        """Level of a circle: its cells are 2^(level - 1000) wide, at least 2 and less than 4 times its reach."""
+        if r < 0.0 or not r < _WIDE:
+            return EVERYWHERE
         reach = reach_of(x, y, r)
-        if r < 0.0 or not reach < 1e150:
+        if not reach < _WIDE:
             return EVERYWHERE
         return math.frexp(2.0 * reach)[1] + _BIAS
 

@@ -26,7 +26,7 @@ from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, FILTER, KEEP, PL
 from mpi_match.engines.keyed.index.layout import CODES, N_VIRTUAL, SHIFT
 from mpi_match.engines.keyed.kernels.compact import BLOCK
 from mpi_match.engines.keyed.kernels.trie_thread import INTERFACES, MASKS, MAX_REGISTERS, verify
-from mpi_match.gpu.intrinsics import WARP, add, ballot, lane, multiply, shuffle, sync_warp
+from mpi_match.gpu.intrinsics import WARP, add, ballot, in_circle, lane, shuffle, sync_warp
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
 from mpi_match.gpu.warp import append, drainer, owner, put, running_sum, tidy
 
@@ -187,7 +187,7 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
         r = circles[SLOT_WORDS * slot + 2]
         if r >= 0.0:
             dx, dy = add(here[0], -circles[SLOT_WORDS * slot]), add(here[1], -circles[SLOT_WORDS * slot + 1])
-            if not add(multiply(dx, dx), multiply(dy, dy)) <= multiply(r, r):
+            if not in_circle(dx, dy, r):
                 return found
         interface, counts = np.int64(index[2][at]), np.int64(index[2][at + 1])
         bit = _ONE << np.uint64(interface)

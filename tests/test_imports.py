@@ -35,7 +35,7 @@ LAYERS = (
     "table journal",
     "storage",
     "arrays environment",
-    "model errors",
+    "model errors exit_codes humanize",
 )
 """Top to bottom: a package imports from those below it, and those of its own line do not import each other."""
 

@@ -8,9 +8,11 @@ from typing import Any
 
 import click
 
-from mpi_match.cli.errors import ENVIRONMENT, Failure, Group
+from mpi_match.cli.errors import Failure, Group
 from mpi_match.cli.options import FILE, Function, id_option, json_option, location_option, strict_option
-from mpi_match.cli.terminal import plural, print_json, say, seconds
+from mpi_match.cli.terminal import print_json, say
+from mpi_match.exit_codes import ExitCode
+from mpi_match.humanize import plural, seconds
 
 FORMATS = ("json", "parquet")
 """Forms of rows that the Spark stage reads."""
@@ -110,7 +112,7 @@ def _spark_job() -> Any:
     for check in doctor.SPARK_CHECKS:
         found = check()
         if not found.ok:
-            raise Failure(f"{found.name}: {found.found}; `mpi-match compile` needs it: {found.fix}", ENVIRONMENT)
+            raise Failure(f"{found.name}: {found.found}; `mpi-match compile` needs it: {found.fix}", ExitCode.ENVIRONMENT)
     return importlib.import_module("spark_prep.job")
 
 

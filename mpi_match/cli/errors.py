@@ -1,12 +1,4 @@
-"""How a command ends: exit codes, errors in one line, and no rank left waiting.
-
-    0    done (and, where it verifies, verified)
-    1    failure
-    2    wrong usage
-    3    bad input, or a format version not ours
-    4    incomplete: some answers are missing
-    5    the environment lacks something (MPI, GPU, Java): the line says what
-    130  interrupted
+"""How a command ends: an exit code, errors in one line, and no rank left waiting.
 
 An error that the project foresees (StorageError, ModelError, ...) is one line on standard error.  Any other is a mistake in
 the project, and keeps its traceback.  Under MPI a rank that ends with an error takes the others with it, as `python -m
@@ -26,8 +18,7 @@ import click
 
 from mpi_match.cluster.signals import terminate_as_interrupt
 from mpi_match.cluster.transport.launcher import found_in
-
-OK, FAILURE, USAGE, BAD_INPUT, INCOMPLETE, ENVIRONMENT, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+from mpi_match.exit_codes import ExitCode
 
 EPILOG = (
     "\b\nExit codes: 0 done, 1 failure, 2 wrong usage, 3 bad input or format version,\n"
@@ -35,15 +26,15 @@ EPILOG = (
 )
 
 _CODES = (
-    ("mpi_match.storage", "StorageError", BAD_INPUT),
-    ("mpi_match.model", "ModelError", BAD_INPUT),
-    ("mpi_match.engines", "EngineError", ENVIRONMENT),
-    ("mpi_match.cluster", "ClusterError", FAILURE),
-    ("mpi_match.bench.engines", "WrongAnswer", FAILURE),
-    ("mpi_match.environment.mpi_launcher", "LaunchError", ENVIRONMENT),
-    ("mpi_match.commands.export", "ExportError", ENVIRONMENT),
-    ("spark_prep", "SparkUnavailableError", ENVIRONMENT),
-    ("spark_prep", "SparkPrepError", BAD_INPUT),
+    ("mpi_match.storage", "StorageError", ExitCode.BAD_INPUT),
+    ("mpi_match.model", "ModelError", ExitCode.BAD_INPUT),
+    ("mpi_match.errors", "EngineError", ExitCode.ENVIRONMENT),
+    ("mpi_match.cluster", "ClusterError", ExitCode.FAILURE),
+    ("mpi_match.bench.engines", "WrongAnswer", ExitCode.FAILURE),
+    ("mpi_match.environment.mpi_launcher", "LaunchError", ExitCode.ENVIRONMENT),
+    ("mpi_match.commands.export", "ExportError", ExitCode.ENVIRONMENT),
+    ("spark_prep", "SparkUnavailableError", ExitCode.ENVIRONMENT),
+    ("spark_prep", "SparkPrepError", ExitCode.BAD_INPUT),
 )
 """Foreseen errors: module, class, exit code.  An instance may carry a code of its own as `exit_code`."""
 
@@ -54,7 +45,7 @@ QUIET_S = 0.5
 class Failure(click.ClickException):
     """The end of a command: one line on standard error, and an exit code."""
 
-    def __init__(self, text: str, exit_code: int = FAILURE, quiet: bool = False) -> None:
+    def __init__(self, text: str, exit_code: int = ExitCode.FAILURE, quiet: bool = False) -> None:
         super().__init__(text)
         self.exit_code = exit_code  # type: ignore[misc]  # click reads it from the instance
         self.quiet = quiet
@@ -75,8 +66,8 @@ def exit_code_of(error: BaseException) -> int | None:
         if loaded is not None and isinstance(error, getattr(loaded, name, ())):
             return int(getattr(error, "exit_code", code))
     if isinstance(error, (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)):
-        return BAD_INPUT
-    return FAILURE if isinstance(error, (OSError, MemoryError)) else None
+        return ExitCode.BAD_INPUT
+    return ExitCode.FAILURE if isinstance(error, (OSError, MemoryError)) else None
 
 
 def end_all_ranks(code: int, mistake: BaseException | None = None) -> None:
@@ -127,7 +118,7 @@ class Command(click.Command):
         except click.UsageError as error:
             launch = found_in(os.environ)
             if launch is not None and launch.rank:
-                raise Failure(error.format_message(), USAGE, quiet=True) from error
+                raise Failure(error.format_message(), ExitCode.USAGE, quiet=True) from error
             raise
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -138,7 +129,7 @@ class Command(click.Command):
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except KeyboardInterrupt:
-            raise Failure("interrupted", INTERRUPTED) from None
+            raise Failure("interrupted", ExitCode.INTERRUPTED) from None
         except Exception as error:
             code = exit_code_of(error)
             if code is None:
@@ -184,8 +175,8 @@ def run_as_program(commands: click.Command) -> None:
     try:
         commands(prog_name="mpi-match")
     except SystemExit as done:
-        end_all_ranks(done.code if isinstance(done.code, int) else FAILURE if done.code else OK)
+        end_all_ranks(done.code if isinstance(done.code, int) else ExitCode.FAILURE if done.code else ExitCode.OK)
         raise
     except BaseException as mistake:
-        end_all_ranks(FAILURE, mistake)
+        end_all_ranks(ExitCode.FAILURE, mistake)
         raise

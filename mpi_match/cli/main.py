@@ -21,7 +21,7 @@ import mpi_match
 from mpi_match import cluster
 from mpi_match.cli.bench import bench
 from mpi_match.cli.compile import compile_
-from mpi_match.cli.errors import BAD_INPUT, ENVIRONMENT, Failure, Group, run_as_program
+from mpi_match.cli.errors import Failure, Group, run_as_program
 from mpi_match.cli.monitor import live_option, plot, report_option, watching
 from mpi_match.cli.options import (
     FILE,
@@ -46,7 +46,9 @@ from mpi_match.cli.options import (
     threads_option,
 )
 from mpi_match.cli.supervise import supervise
-from mpi_match.cli.terminal import Progress, plural, print_json, rate, say, seconds
+from mpi_match.cli.terminal import Progress, print_json, say
+from mpi_match.exit_codes import ExitCode
+from mpi_match.humanize import plural, rate, seconds
 
 
 def _print_version(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:
@@ -263,7 +265,9 @@ def inspect(file: Path, rows: int, filter_id: int | None, as_json: bool) -> None
     if filter_id is not None:
         table = Table.load(file)
         if filter_id >= table.n_filters:
-            raise Failure(f"{file}: has no filter {filter_id}; it has {table.n_filters:,}, counted from 0", BAD_INPUT)
+            raise Failure(
+                f"{file}: has no filter {filter_id}; it has {table.n_filters:,}, counted from 0", ExitCode.BAD_INPUT
+            )
         print_json(filter_row(table, filter_id))
         return
     found = glance(file, rows)
@@ -346,7 +350,7 @@ def doctor(as_json: bool) -> None:
     else:
         click.echo("\n".join(finding_lines(findings)))
     if not well:
-        raise Failure("something is missing that every run needs; see above", ENVIRONMENT)
+        raise Failure("something is missing that every run needs; see above", ExitCode.ENVIRONMENT)
 
 
 def main() -> None:

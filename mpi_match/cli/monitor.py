@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpi_match.cli.errors import ENVIRONMENT, Command, Failure
+from mpi_match.cli.errors import Command, Failure
 from mpi_match.cli.options import FIGURE, FILE
 from mpi_match.cli.terminal import Progress, say
 from mpi_match.cluster import RunSummary
 from mpi_match.cluster.transport.launcher import found_in
+from mpi_match.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from mpi_match.monitor.observer import Onlooker, Watch
@@ -83,4 +84,4 @@ def plot(report: Path, output: Path | None) -> None:
 def need_matplotlib(what: str) -> None:
     """Raise Failure, saying what to install, before any work is done that would end in a figure."""
     if not importlib.util.find_spec("matplotlib"):
-        raise Failure(f"{what} needs matplotlib: pip install 'mpi-match[plot]'", ENVIRONMENT)
+        raise Failure(f"{what} needs matplotlib: pip install 'mpi-match[plot]'", ExitCode.ENVIRONMENT)

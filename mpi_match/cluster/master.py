@@ -30,18 +30,17 @@ from mpi_match.cluster.run_files import Job, Opened
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
 from mpi_match.cluster.scheduling.instructions import Drop, Emit, GiveUp, Instruction, Load, Quarantine, Send
 from mpi_match.cluster.scheduling.timeouts import Deadlines, RoundTrips
-from mpi_match.cluster.signals import INTERRUPTED, EverybodyKnows, Interruptions, held
+from mpi_match.cluster.signals import EverybodyKnows, Interruptions, held
 from mpi_match.cluster.transport.backoff import Backoff
 from mpi_match.cluster.transport.channel import Traffic
 from mpi_match.cluster.transport.collectives import Ended, Failure, exit_code_of
 from mpi_match.cluster.transport.launcher import survives_deaths
 from mpi_match.cluster.transport.liveness import FAREWELL_S, HASTY_FAREWELL_S, absent_of, dismiss
 from mpi_match.cluster.transport.protocol import Do, Order
+from mpi_match.exit_codes import ExitCode
 
 log = logging.getLogger(__name__)
 
-BAD_INPUT = 3
-"""Exit code of what no other worker would do better."""
 LOOK_S = 5e-3
 """How often to look for what goes wrong, and to write short answers: not between any two of them, which may be some
 microseconds apart."""
@@ -99,7 +98,7 @@ class Master:
                     summary = self._job.finish(opened, self._round_trips)
         except KeyboardInterrupt as error:
             self._job.leave(error)  # the journal first: mpirun kills half a second after it has asked
-            self._dismiss(Order(Do.ABANDON, INTERRUPTED), HASTY_FAREWELL_S)
+            self._dismiss(Order(Do.ABANDON, ExitCode.INTERRUPTED), HASTY_FAREWELL_S)
             raise EverybodyKnows from error
         except Exception as error:
             self._dismiss(Order(Do.ABANDON, exit_code_of(error)))
@@ -146,7 +145,10 @@ class Master:
                 case GiveUp(why):
                     self._turns.finish()
                     start, _ = self._job.extent(self._dispatcher.n_emitted)
-                    raise ClusterError("; ".join([f"{why}: the events from {start} on have no answers", *self._failures]), 4)
+                    raise ClusterError(
+                        "; ".join([f"{why}: the events from {start} on have no answers", *self._failures]),
+                        ExitCode.INCOMPLETE,
+                    )
         if self._short:
             self._traffic.poll()
         self._orders.read_ahead()
@@ -204,7 +206,7 @@ class Master:
         start, stop = self._job.extent(batch)
         again = any(failure.text in text for text in self._failures)
         error = failure.as_error(quiet=again, what=f", matching events {start} to {stop}")
-        if failure.exit_code == BAD_INPUT:
+        if failure.exit_code == ExitCode.BAD_INPUT:
             raise error
         log.warning("%s", error)
         self._failures = [str(error)]

@@ -30,7 +30,6 @@ from mpi_match.cluster.options import ClusterError, RunOptions, RunSummary
 from mpi_match.cluster.results.worker_writer import offer_parts, open_part
 from mpi_match.cluster.run_files import Job, Opened
 from mpi_match.cluster.signals import (
-    INTERRUPTED,
     EverybodyKnows,
     Noted,
     held,
@@ -46,6 +45,7 @@ from mpi_match.cluster.transport.liveness import Died, Roll, StandsStill
 from mpi_match.cluster.transport.shares import device_share, shared_gpu
 from mpi_match.cluster.transport.topology import Topology
 from mpi_match.engines import Engine, open_engine, pin, warm_up
+from mpi_match.exit_codes import ExitCode
 from mpi_match.table.table import Table
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ def run_ranks(options: RunOptions, launch: Launch) -> RunSummary | None:
         refusal = singleton_refusal(launch)
         if refusal is not None:
             finalize()
-            raise ClusterError(refusal, 5, quiet=launch.rank not in (0, None))
+            raise ClusterError(refusal, ExitCode.ENVIRONMENT, quiet=launch.rank not in (0, None))
         return run_alone(options)
     world.Set_errhandler(MPI.ERRORS_RETURN)  # and so of those that are made from it
     roll = Roll(world, options.setup_limit)
@@ -78,7 +78,7 @@ def run_ranks(options: RunOptions, launch: Launch) -> RunSummary | None:
     except KeyboardInterrupt as error:
         if world.rank == 0:
             log.error("interrupted")
-        abort(INTERRUPTED, awaited=not isinstance(error, EverybodyKnows))
+        abort(ExitCode.INTERRUPTED, awaited=not isinstance(error, EverybodyKnows))
     except StandsStill as error:
         rank_was_lost()
         _leave_in_peace(after_another=not str(error))
@@ -149,7 +149,7 @@ def _log_engines(opened: Sequence[Opened]) -> None:
 def _refuse_shared_gpu(options: RunOptions, opened: Sequence[Opened]) -> None:
     wrong = None if options.share_gpus else shared_gpu([(each.host, each.gpu) for each in opened])
     if wrong is not None:
-        raise ClusterError(wrong, 5)
+        raise ClusterError(wrong, ExitCode.ENVIRONMENT)
 
 
 def _serve(options: RunOptions, topology: Topology, roll: Roll, interrupted: Noted, stack: ExitStack) -> None:

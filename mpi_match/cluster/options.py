@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from mpi_match.exit_codes import ExitCode
 from mpi_match.monitor.status import Standing
 
 PLACEMENTS = ("replicate", "shard", "hybrid")
@@ -29,11 +30,11 @@ FEW_EVENTS = 16
 class ClusterError(Exception):
     """A run cannot start or go on; the text says why and what to do.
 
-    `exit_code` is what the process should exit with (the command line's table).  `quiet` is set on all ranks but the
+    `exit_code` is what the process should exit with (`ExitCode`).  `quiet` is set on all ranks but the
     one that is to print the text, so that one failure is one line and not one per rank.
     """
 
-    def __init__(self, text: str, exit_code: int = 1, *, quiet: bool = False) -> None:
+    def __init__(self, text: str, exit_code: int = ExitCode.FAILURE, *, quiet: bool = False) -> None:
         super().__init__(text)
         self.exit_code = exit_code
         self.quiet = quiet
@@ -99,21 +100,21 @@ class RunOptions:
         for name in ("batch", "credits", "threads", "groups", "memory_limit"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ClusterError(f"{name} is {value}; it must be at least 1", 2)
+                raise ClusterError(f"{name} is {value}; it must be at least 1", ExitCode.USAGE)
         for name in ("setup_limit", "deadline"):
             seconds = getattr(self, name)
             if seconds is not None and not seconds > 0:
-                raise ClusterError(f"{name} is {seconds:g}; it must be more than 0 seconds", 2)
+                raise ClusterError(f"{name} is {seconds:g}; it must be more than 0 seconds", ExitCode.USAGE)
         registries = {"schedule": SCHEDULES, "placement": PLACEMENTS, "feed": FEEDS, "results": RESULTS}
         for name, choices in registries.items():
             value = getattr(self, name)
             if value not in choices:
-                raise ClusterError(f"{name} is {value!r}; there is: {', '.join(choices)}", 2)
+                raise ClusterError(f"{name} is {value!r}; there is: {', '.join(choices)}", ExitCode.USAGE)
         if self.results == "local" and self.placement != "replicate":
             raise ClusterError(
                 f"results is 'local', but with placement {self.placement!r} no worker has a whole answer; "
                 "use results 'master'",
-                2,
+                ExitCode.USAGE,
             )
         if (self.groups is None) != (self.placement != "hybrid"):
             raise ClusterError(
@@ -121,7 +122,9 @@ class RunOptions:
             )
         for path in (self.table, self.events, self.changes):
             if path is not None and self.output.exists() and path.exists() and self.output.samefile(path):
-                raise ClusterError(f"the output {self.output} would overwrite an input; give it another name", 2)
+                raise ClusterError(
+                    f"the output {self.output} would overwrite an input; give it another name", ExitCode.USAGE
+                )
 
 
 @dataclass(frozen=True)

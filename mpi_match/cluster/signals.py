@@ -20,8 +20,6 @@ from contextlib import contextmanager
 from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-INTERRUPTED = 130
-"""Exit code of what was asked to end."""
 AGAIN_S = 5.0
 """A signal that follows an earlier one within this time says the same: launchers send two, and a terminal one of its own."""
 

@@ -28,7 +28,7 @@ from mpi_match.cluster.messages import Matched, Parcel, Received
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.prefetch import Buffers, Expected, InOrder
 from mpi_match.cluster.results.worker_writer import WrittenHere
-from mpi_match.cluster.signals import INTERRUPTED, Noted
+from mpi_match.cluster.signals import Noted
 from mpi_match.cluster.transport.backoff import Backoff, Silence
 from mpi_match.cluster.transport.channel import Traffic
 from mpi_match.cluster.transport.collectives import Ended, Failure
@@ -36,6 +36,7 @@ from mpi_match.cluster.transport.finalize import abort, rank_was_lost
 from mpi_match.cluster.transport.launcher import survives_deaths
 from mpi_match.cluster.transport.protocol import Answer, Do, Order, Said, inline_body, words_of
 from mpi_match.events.batch import EventBatch
+from mpi_match.exit_codes import ExitCode
 
 MASTER = 0
 PATIENCE_S = 5.0
@@ -114,9 +115,9 @@ class Worker:
         asked_s = self._interrupted.seconds()
         if asked_s is not None and asked_s > GRACE_S:
             if survives_deaths(os.environ):
-                abort(INTERRUPTED)  # the master goes on without it
+                abort(ExitCode.INTERRUPTED)  # the master goes on without it
             rank_was_lost()  # this one
-            raise Ended(ClusterError(f"rank {self._rank} was interrupted", INTERRUPTED, quiet=True))
+            raise Ended(ClusterError(f"rank {self._rank} was interrupted", ExitCode.INTERRUPTED, quiet=True))
         gone = self._traffic.lost.get(MASTER)
         if gone is None and self._silence.seconds() > SILENCE_S:
             gone = f"nothing was heard of it for {SILENCE_S:.0f} s"

@@ -15,8 +15,8 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.log import ChangeLog
-from mpi_match.cli.terminal import table_lines
 from mpi_match.events.event_table import EventTable
+from mpi_match.humanize import table_lines
 from mpi_match.journal.reader import JournalFile, is_journal, refuse_incomplete
 from mpi_match.matches.file import MatchesFile
 from mpi_match.model import Change, Event

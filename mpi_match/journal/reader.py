@@ -33,6 +33,7 @@ import numpy as np
 from isal.isal_zlib import crc32
 
 from mpi_match.arrays.csr import Array, smallest_unsigned
+from mpi_match.exit_codes import ExitCode
 from mpi_match.storage import Place, StorageError
 
 MAGIC = b"mpi-match journal\n"
@@ -340,7 +341,7 @@ def journal_of(output: Path) -> Path:
 class IncompleteError(StorageError):
     """Answers that are asked for are not all there yet."""
 
-    exit_code = 4
+    exit_code = ExitCode.INCOMPLETE
 
 
 def refuse_incomplete(output: Path) -> None:

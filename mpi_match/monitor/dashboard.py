@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from mpi_match.cli.terminal import byte_size, clock_time, plural, rate
 from mpi_match.environment.machine import resident_bytes
+from mpi_match.humanize import byte_size, clock_time, plural, rate
 from mpi_match.monitor.screen import Screen
 from mpi_match.monitor.status import Share, Standing
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.cli.terminal import plural
+from mpi_match.humanize import plural
 from mpi_match.monitor.report import Recorded
 from mpi_match.storage import StorageError
 

@@ -1,4 +1,4 @@
-"""What people are shown: a bar where it helps, and numbers that can be read."""
+"""What people are shown: a bar where it helps."""
 
 import io
 import logging
@@ -44,13 +44,3 @@ def test_that_an_engine_is_compiled_is_said_on_a_terminal(monkeypatch, stream, t
 
     command([], standalone_mode=False)
     assert sys.stderr.getvalue() == "INFO mpi_match.compute.compile_cache: compiling\n" * times
-
-
-@pytest.mark.parametrize(("seconds", "said"), [(2e-6, "2 µs"), (0.0123, "12.3 ms"), (65.0, "65.00 s")])
-def test_durations_are_readable(seconds, said):
-    assert terminal.seconds(seconds) == said
-
-
-@pytest.mark.parametrize(("rate", "said"), [(850, "850 events/s"), (12345, "12.3 k events/s"), (4.2e6, "4.2 M events/s")])
-def test_rates_are_readable(rate, said):
-    assert terminal.rate(rate) == said

@@ -18,7 +18,6 @@ import pytest
 from mpirun import FLAGS, MPIRUN, TIMEOUT_S, environment, needs_mpirun
 from run_inputs import Inputs
 
-from mpi_match.cli.terminal import byte_size, clock_time
 from mpi_match.monitor import screen as screens
 from mpi_match.monitor.dashboard import LAST_INCIDENTS, LiveView, Pace, frame
 from mpi_match.monitor.observer import Watch
@@ -101,11 +100,6 @@ def test_the_rate_now_is_that_of_the_last_seconds() -> None:
     for tick in range(42, 60):
         found = pace.look(tick / 4, 4100)
     assert found == 0.0
-
-
-def test_sizes_and_times_are_said_in_units() -> None:
-    assert [byte_size(n) for n in (0, 999, 19_100_000, 4.2e9)] == ["0 B", "999 B", "19.1 MB", "4.2 GB"]
-    assert [clock_time(s) for s in (0.4, 7, 165, 3765)] == ["0:00", "0:07", "2:45", "1:02:45"]
 
 
 # The screen

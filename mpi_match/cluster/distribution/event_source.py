@@ -27,6 +27,7 @@ from mpi_match.cluster.run_files import Job
 from mpi_match.cluster.transport.topology import Topology
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
+from mpi_match.exit_codes import ExitCode
 from mpi_match.storage import StorageError
 from mpi_match.table.vocabulary import Vocabulary
 
@@ -131,12 +132,14 @@ def _opened(offer: Offer, vocabulary: Vocabulary) -> EventTable:
     try:
         events = EventTable(offer.path, vocabulary)
     except StorageError as error:
-        raise ClusterError(f"{error}; with --feed file every host must have the event table there", 3) from error
+        raise ClusterError(
+            f"{error}; with --feed file every host must have the event table there", ExitCode.BAD_INPUT
+        ) from error
     if events.digest != offer.digest:
         events.__exit__()
         raise ClusterError(
             f"{offer.path}: is another event table here than on the master's host: found digest {events.digest}, expected "
             f"{offer.digest}; use --feed master, or copy the file",
-            3,
+            ExitCode.BAD_INPUT,
         )
     return events

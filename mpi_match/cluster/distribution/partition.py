@@ -32,6 +32,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.cluster.distribution.shard import Part
 from mpi_match.cluster.options import ClusterError, RunOptions
+from mpi_match.exit_codes import ExitCode
 from mpi_match.table.range_reader import LargeTable
 from mpi_match.table.table import Table
 
@@ -55,7 +56,7 @@ def groups_of(n_workers: int, placement: str, n_groups: int | None = None) -> li
         raise ClusterError(
             f"{n_workers} workers cannot form {count} groups of one size; start {1 + size * count} or "
             f"{1 + (size + 1) * count} ranks, or ask for a number of groups that divides the workers",
-            2,
+            ExitCode.USAGE,
         )
     size = n_workers // count
     return [range(1 + i * size, 1 + (i + 1) * size) for i in range(count)]
@@ -154,7 +155,7 @@ class Division:
             raise ClusterError(
                 f"{self._path}: part {part.member + 1} of {part.n_members} takes {table.nbytes:,} bytes, the limit is "
                 f"{self._limit:,}; have at least {part.n_members + 1} workers in a group",
-                2,
+                ExitCode.USAGE,
             )
         return table
 
@@ -185,7 +186,7 @@ class Division:
             raise ClusterError(
                 f"{self._path}: {table.outline_bytes:,} bytes of names, operands and labels are needed by every worker and "
                 f"leave no room for a filter in {self._limit:,}; raise --memory-limit",
-                2,
+                ExitCode.USAGE,
             )
         if least > n_members:
             raise self._too_large(table, least)
@@ -194,5 +195,5 @@ class Division:
         return ClusterError(
             f"{self._path}: takes {table.n_bytes:,} bytes in memory, a worker may have {self._limit:,} (--memory-limit); "
             f"divide it with --placement shard among at least {least} workers, or more to a group",
-            2,
+            ExitCode.USAGE,
         )

@@ -33,6 +33,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.results.journal import Journal
+from mpi_match.exit_codes import ExitCode
 from mpi_match.journal.manifest import COMPLETE, INCOMPLETE, take_back, tell
 from mpi_match.journal.reader import Identity, JournalFile, Part, Placed, Record, Stretch, file_of, journal_of
 from mpi_match.matches.file import MatchesWriter
@@ -50,7 +51,6 @@ from mpi_match.storage import (
 
 log = logging.getLogger(__name__)
 
-INCOMPLETE_CODE = 4
 LONG_BYTES = 2**14
 """Answers of this size are noted in the journal and not copied there."""
 
@@ -269,7 +269,7 @@ class Output:
             which = ", ".join(map(str, self._without))
             raise ClusterError(
                 f"no answers for the events {which}: all workers that got them died or failed; --resume tries again",
-                INCOMPLETE_CODE,
+                ExitCode.INCOMPLETE,
             )
         if self._finished:
             return
@@ -307,7 +307,7 @@ class Output:
                     self._journal.sync()
             kept = self._journal is not None and self._journal.n_written
             text = str(error) if isinstance(error, StorageError) else f"{self.path}: cannot be written: {error.strerror}"
-            raise ClusterError(text, INCOMPLETE_CODE if kept else 1) from error
+            raise ClusterError(text, ExitCode.INCOMPLETE if kept else ExitCode.FAILURE) from error
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None:

@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 from mpi_match.arrays.strings import Strings
 from mpi_match.cluster.messages import Written
 from mpi_match.cluster.options import ClusterError
-from mpi_match.cluster.results.output import INCOMPLETE_CODE, there_already
+from mpi_match.cluster.results.output import there_already
+from mpi_match.exit_codes import ExitCode
 from mpi_match.journal.manifest import COMPLETE, INCOMPLETE, take_back, tell
 from mpi_match.journal.reader import Identity, Stretch, is_bare, journal_of
 from mpi_match.matches.matches import KIND_OF_FILE
@@ -128,7 +129,7 @@ class LocalOutput:
             which = ", ".join(map(str, self._without))
             raise ClusterError(
                 f"no answers for the events {which}: all workers that got them died or failed; --resume tries again",
-                INCOMPLETE_CODE,
+                ExitCode.INCOMPLETE,
             )
         if not self._finished:
             self._write_index()
@@ -138,11 +139,11 @@ class LocalOutput:
             path = self.places.directory / name
             found = path.stat().st_size if path.is_file() else 0
             if found < size:
-                raise ClusterError(f"{path}: has {found:,} bytes here, its worker wrote {size:,}", INCOMPLETE_CODE)
+                raise ClusterError(f"{path}: has {found:,} bytes here, its worker wrote {size:,}", ExitCode.INCOMPLETE)
         try:
             self.digest = write_index(self.path, KIND_OF_FILE, self.identity, self._labels, self.n_matches, self._sizes)
         except StorageError as error:
-            raise ClusterError(str(error), INCOMPLETE_CODE) from error
+            raise ClusterError(str(error), ExitCode.INCOMPLETE) from error
         self._finished = True
 
     def attest(self, took: Mapping[str, Any]) -> None:
@@ -153,7 +154,7 @@ class LocalOutput:
             sync_directory(self.path.parent)
             remove_parts(self.path, but=named_by(self.path))
         except StorageError as error:
-            raise ClusterError(str(error), INCOMPLETE_CODE) from error
+            raise ClusterError(str(error), ExitCode.INCOMPLETE) from error
         self._say(COMPLETE, matches=self.n_matches, digest=self.digest, run=took)
 
     def _say(self, state: str, **more: Any) -> None:

@@ -28,11 +28,11 @@ from mpi_match.cluster.batches import Extents
 from mpi_match.cluster.engine_runner import Matcher, ShortMatcher
 from mpi_match.cluster.messages import Matched, Parcel, Received, Written
 from mpi_match.cluster.options import ClusterError, RunOptions
-from mpi_match.cluster.results.output import INCOMPLETE_CODE
 from mpi_match.cluster.results.worker_output import Places
 from mpi_match.cluster.run_files import Job
 from mpi_match.cluster.transport.topology import Topology
 from mpi_match.engines import Engine
+from mpi_match.exit_codes import ExitCode
 from mpi_match.journal.reader import Stretch
 from mpi_match.matches.part_index import PartWriter
 from mpi_match.storage import StorageError
@@ -113,7 +113,7 @@ class WrittenHere:
                     part.append(events, matched.counts, matched.ids)
             part.sync()
         except StorageError as error:
-            refusal = ClusterError(str(error), INCOMPLETE_CODE)  # not the input's fault: another may be able to write
+            refusal = ClusterError(str(error), ExitCode.INCOMPLETE)  # not the input's fault: another may be able to write
             return [each if each.error is not None else each._replace(error=refusal) for each in together]
         where = Written(number, part.end)
         return [each if each.error is not None else each._replace(written=where) for each in together]

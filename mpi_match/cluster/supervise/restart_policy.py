@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mpi_match.cluster.signals import INTERRUPTED
+from mpi_match.exit_codes import ExitCode
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 30.0
 """Between two starts: at once after a run that got on; twice as long each time after one that did not."""
 FRUITLESS = 3
 """Starts in a row that answered nothing."""
-INCOMPLETE = 4
-_HOPELESS = {2: "wrong usage", 3: "bad input", 5: "the environment lacks something"}
+_HOPELESS: dict[int, str] = {
+    ExitCode.USAGE: "wrong usage",
+    ExitCode.BAD_INPUT: "bad input",
+    ExitCode.ENVIRONMENT: "the environment lacks something",
+}
 
 
 class HowItEnded(NamedTuple):
@@ -61,9 +64,9 @@ class Restarts:
         self._answered = max(self._answered, end.answered)
         if end.code in _HOPELESS:
             return GiveUp(f"{_HOPELESS[end.code]}: it would end in the same way", end.code)
-        if end.code == INTERRUPTED:
-            return GiveUp("it was interrupted", INTERRUPTED)
-        failed = INCOMPLETE if self._answered else 1
+        if end.code == ExitCode.INTERRUPTED:
+            return GiveUp("it was interrupted", ExitCode.INTERRUPTED)
+        failed = ExitCode.INCOMPLETE if self._answered else ExitCode.FAILURE
         if not hosts_left:
             return GiveUp("no host answers any more", failed)
         if self._fruitless == FRUITLESS:

@@ -27,6 +27,7 @@ from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.signals import terminate_as_interrupt
 from mpi_match.cluster.supervise.hostfile import PROBE, hosts_of, n_ranks, without
 from mpi_match.cluster.supervise.restart_policy import Again, Done, GiveUp, HowItEnded, Restarts
+from mpi_match.exit_codes import ExitCode
 from mpi_match.journal.manifest import COMPLETE, manifest_of, read_manifest
 from mpi_match.journal.reader import JournalFile, journal_of
 from mpi_match.matches.part_index import SUFFIX
@@ -66,7 +67,9 @@ class Supervisor:
         self._restarts = Restarts(most)
         self._hostfile, self._probe, self._stalled_s = hostfile, probe, stalled_s
         if hostfile is not None and str(hostfile) not in self._command:
-            raise ClusterError(f"the command does not name the hostfile {hostfile}: it could not leave out hosts", 2)
+            raise ClusterError(
+                f"the command does not name the hostfile {hostfile}: it could not leave out hosts", ExitCode.USAGE
+            )
 
     def run(self) -> int:
         """See it through.  Returns the exit code: 0 only when the manifest says that the run is complete."""
@@ -78,7 +81,7 @@ class Supervisor:
                 command, gone, left = self._without_lost_hosts(Path(directory)) if not end.complete else (command, [], True)
                 match self._restarts.after(end, hosts_left=left):
                     case Done():
-                        return 0
+                        return ExitCode.OK
                     case GiveUp(why, exit_code):
                         self._say(f"the run ended with code {end.code}; {self._state()}; not started again: {why}")
                         return exit_code
@@ -94,7 +97,7 @@ class Supervisor:
         try:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
         except OSError as error:
-            raise ClusterError(f"{command[0]}: cannot be started: {error.strerror}", 5) from error
+            raise ClusterError(f"{command[0]}: cannot be started: {error.strerror}", ExitCode.ENVIRONMENT) from error
         with _ended_with_us(process):
             changed_at, seen, complete_at = time.monotonic(), self._traces(), None
             while process.poll() is None:
@@ -194,7 +197,9 @@ def output_of(command: Sequence[str]) -> Path:
         elif word.startswith("--output="):
             found = word.removeprefix("--output=")
     if not found:
-        raise ClusterError("the command has no -o OUTPUT; give the whole command that starts the run, after --", 2)
+        raise ClusterError(
+            "the command has no -o OUTPUT; give the whole command that starts the run, after --", ExitCode.USAGE
+        )
     return Path(found)
 
 

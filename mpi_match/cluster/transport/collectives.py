@@ -23,6 +23,7 @@ from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.transport.channel import pieces
 from mpi_match.cluster.transport.liveness import Roll
 from mpi_match.engines import EngineError
+from mpi_match.exit_codes import ExitCode
 from mpi_match.model import ModelError
 from mpi_match.storage import StorageError
 
@@ -68,8 +69,8 @@ def exit_code_of(error: Exception) -> int:
     if isinstance(error, ClusterError):
         return error.exit_code
     if isinstance(error, StorageError | ModelError):
-        return 3
-    return 5 if isinstance(error, EngineError) else 1
+        return ExitCode.BAD_INPUT
+    return ExitCode.ENVIRONMENT if isinstance(error, EngineError) else ExitCode.FAILURE
 
 
 class Circle:

@@ -6,7 +6,7 @@ stamp := .venv/.installed
 hosts := slurm or beowulf
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-hosts test-hosts-short test-mpi test-simulator check clean
+.PHONY: help env demo test test-wheel test-hosts test-hosts-short test-mpi test-simulator check clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,12 @@ test test-simulator: export PYTHONDONTWRITEBYTECODE =
 test: env ## Run the tests
 	$(python) -m pytest --numprocesses 3 --dist loadfile --ignore=tests/kernels
 	@if [ -d tests/kernels ]; then $(MAKE) --no-print-directory test-simulator; fi
+
+# pip's cache makes it seconds from the second time on.  The wheel is built from the sdist, in a directory of its own.
+test-wheel: env ## Build wheel and sdist, install them away from the tree, run five minutes of the README there
+	rm -rf dist
+	$(python) -m build --outdir dist >/dev/null
+	$(python) -m pytest --numprocesses 2 -m wheel tests/wheel
 
 test-mpi: env ## Run the tests that start ranks with MPI=openmpi5, openmpi4 or mpich (wheels)
 	@tests/support/with_mpi.sh $(MPI)

@@ -3,8 +3,9 @@
 #
 #   launch/mpirun.sh HOSTFILE [-n RANKS] --table table.h5 --events events.h5 -o matches.h5 [more of `mpi-match run`]
 #
-# HOSTFILE has "host slots=2" lines for Open MPI or "host:2" lines for MPICH and Intel MPI (examples in hostfiles/).
-# RANKS may be more than the slots.  Every host has the project at the same path; only the master's host needs the tables.
+# HOSTFILE has "host slots=2" lines for Open MPI or "host:2" lines for MPICH and Intel MPI (examples in hostfiles/, or by `mpi-match launch`).
+# RANKS may be more than the slots.  Every host has the project, or the Python it is installed for, at the same path; only the
+# master's host needs the tables.
 # Overrides: MPI_MATCH_PYTHON, MPIRUN, MPIRUN_FLAGS (see launch/mpi-env.sh), for example
 #   MPIRUN_FLAGS='--mca btl_tcp_if_include eth1' launch/mpirun.sh hostfiles/two-hosts.openmpi ...
 set -euo pipefail
@@ -18,7 +19,7 @@ fi
 hostfile=$1
 shift
 if [[ ! -r $hostfile ]]; then
-    echo "mpirun.sh: no hostfile $hostfile; examples are in $project/hostfiles" >&2
+    echo "mpirun.sh: no hostfile $hostfile; \`mpi-match launch hostfile-openmpi\` (or -mpich) prints an example" >&2
     exit 2
 fi
 

@@ -18,6 +18,7 @@ fail() {
 
 # apt_install WHAT PACKAGE...: the first of the packages that this release has.  WHAT says why, in the line for people.
 apt_install() {
+    # shellcheck disable=SC2031  # mpi_works has a `project` of its own
     local what=$1 package known=''
     shift
     if command -v apt-get >/dev/null && ((EUID == 0)); then
@@ -116,7 +117,8 @@ check_mpi() {
 
 # pip would compile one file after the other, and all tests that packages bring along, for longer than it downloads.
 install() {
-    "$venv/bin/pip" install --quiet --disable-pip-version-check --no-compile -e "$project[$1]"
+    # shellcheck disable=SC2031  # mpi_works has a `project` of its own
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --no-compile -e "${project}[$1]"
     "$venv/bin/python" -m compileall -q -j 0 -x '/tests?/' "$venv/lib" >/dev/null || true # templates are no Python yet
 }
 

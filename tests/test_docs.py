@@ -1,8 +1,6 @@
 """The pages keep their word: commands on the README run and print what it shows, names of files and options exist.
 
-A fenced `console` block after an HTML comment `<!-- run: NAME -->` is run: `$ ` begins a command, `> ` goes on with it, the
-other lines are what it prints (standard output and error).  What differs from run to run (times, rates, how Spark divided a
-file, which engine is the fastest here) is replaced on both sides before they are compared.
+How commands stand on a page is told in `pages`.
 """
 
 from __future__ import annotations
@@ -17,13 +15,13 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 import pytest
 from bench import survival
 from bench.results_rows import command_of, records_in, row_of, run_row_of, runs_in
-from mpirun import TIMEOUT_S
+from mpirun import TIMEOUT_S, needs_mpirun
+from pages import README, REPOSITORY, Block, Step, blocks_of, section_of, steps_of, without_chance
 
 from mpi_match.cli.errors import Group
 from mpi_match.cli.main import commands
@@ -33,62 +31,10 @@ from mpi_match.ingest.rows import change_of_row, subscription_filters
 from mpi_match.model import OPS_OF_TYPE, Change
 from spark_prep.predicates import parse
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 DESIGN = (REPOSITORY / "mpi_match" / "docs" / "design.md").read_text(encoding="utf-8")
 PAGES = ("README.md", "CHANGELOG.md", "mpi_match/docs/design.md", "mpi_match/docs/format.md")
 
-LINES_OF_CHANCE = (
-    (re.compile(r"\b\d[\d.,]* (µs|ms|s)\b"), "TIME"),
-    (re.compile(r"\b\d[\d.,]* ([kMG] )?events/s"), "RATE"),
-    (re.compile(r"; [a-z_]+ on .+, (?=\d+ workers?)"), "; ENGINE, "),
-    (re.compile(r"\d[\d,]* bytes( in \d+ parts)?, digest \w+"), "SIZE"),
-)
-
-
-class Block(NamedTuple):
-    """A fenced block: its language, the name it is to be run under (or ""), its lines."""
-
-    language: str
-    run: str
-    lines: list[str]
-
-
-class Step(NamedTuple):
-    """A command and what the page says that it prints."""
-
-    command: str
-    shown: list[str]
-
-
-def blocks_of(page: str) -> Iterator[Block]:
-    for found in re.finditer(r"(?:^<!-- run: (\S+) -->\n)?^```(\w*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
-        yield Block(found[2], found[1] or "", found[3].splitlines())
-
-
-def section_of(page, title):
-    return page.split(f"\n## {title}\n")[1].split("\n## ")[0]
-
-
-def steps_of(lines: list[str]) -> list[Step]:
-    steps: list[Step] = []
-    for line in lines:
-        if line.startswith("$ "):
-            steps.append(Step(line[2:], []))
-        elif line.startswith("> ") and not steps[-1].shown:
-            steps[-1] = Step(f"{steps[-1].command}\n{line[2:]}", [])
-        else:
-            steps[-1].shown.append(line)
-    return steps
-
-
 BLOCKS = list(blocks_of(README))
-
-
-def without_chance(text: str) -> list[str]:
-    for pattern, name in LINES_OF_CHANCE:
-        text = pattern.sub(name, text)
-    return text.rstrip("\n").split("\n") if text else []
 
 
 @pytest.fixture
@@ -108,6 +54,8 @@ def shell(tmp_path):
         "PATH": f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(REPOSITORY),
         "MPI_MATCH_PYTHON": sys.executable,
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "PYTHONUNBUFFERED": "1",  # lines of standard output and error in their order, as on a terminal
     }
 
@@ -135,12 +83,18 @@ def test_blocks_are_read():
     assert without_chance("in 5.67 s: 8.82 k events/s; keyed on 2 x cpu, 1 thread, 2 workers\n") == [
         "in TIME: RATE; ENGINE, 2 workers"
     ]
-    assert {block.run for block in BLOCKS if block.run} == {"local", "changes", "pipeline"}
+    assert {block.run for block in BLOCKS if block.run} == {"local", "changes", "ranks", "pipeline"}
 
 
 @pytest.mark.parametrize("name", ["local", "changes"])
 def test_rows_in_answers_out(shell, name):
     run_steps(name, shell)
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_several_ranks(shell):
+    run_steps("ranks", shell)
 
 
 @pytest.mark.spark

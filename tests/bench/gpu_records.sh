@@ -25,7 +25,7 @@ if (($# == 0)); then
     exit 2
 fi
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-cd "$here/../.."
+cd "$here/../.." || exit
 mkdir -p "$1"
 to=$(cd "$1" && pwd)
 shift
@@ -60,7 +60,7 @@ stage_tests() {
 }
 
 stage_engines() {
-    local size=(--events $((8 * million)) --batch $million --repetitions 5 --check 20)
+    local size=(--events $((8 * million)) --batch "$million" --repetitions 5 --check 20)
     bench engines ccm ccm-strings ccm-zipf1 ccm-zipf2 ccm-10-names ccm-wide many-interfaces ccm-large clcb "${size[@]}"
     bench engines clcb-large --events $million --batch $million --repetitions 5 --check 10
     bench engines debs2009 --events 131072 --batch 131072 --repetitions 5 --check 4
@@ -92,11 +92,11 @@ stage_one_event() {
 }
 
 stage_hard() {
-    local size=$((4 * million))
-    make_workloads clcb-hard:$size
-    run hard clcb-hard $size --batch 16384 --sample 4
-    run hard clcb-hard $size --batch 16384 --sample 4 --feed shared --results local
-    run hard clcb-hard $size --batch 16384 --sample 4 --feed shared --results local --threads 16
+    local n_events=$((4 * million))
+    make_workloads clcb-hard:$n_events
+    run hard clcb-hard $n_events --batch 16384 --sample 4
+    run hard clcb-hard $n_events --batch 16384 --sample 4 --feed shared --results local
+    run hard clcb-hard $n_events --batch 16384 --sample 4 --feed shared --results local --threads 16
 }
 
 stage_areas() {

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from importlib.metadata import PackageNotFoundError
 from types import SimpleNamespace
 
 import pytest
@@ -21,13 +22,49 @@ def test_doctor_finds_what_this_machine_has():
 
 
 def test_doctor_names_what_is_missing_and_the_command(monkeypatch):
-    monkeypatch.setattr(doctor, "_CHECKS", (doctor._python, doctor._package("no-such-package", "dreams", required=True)))
+    monkeypatch.setattr(doctor, "_CHECKS", (doctor._python, doctor._package("no-such-package", "dreams")))
     result = mpi_match("doctor", code=5)
     ok, missing, fix = result.stdout.splitlines()
     assert ok.startswith("ok       Python")
     assert missing.startswith("MISSING  no-such-package")
     assert "needed for dreams" in fix
     assert "-m pip install 'no-such-package'" in fix
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """As if the project asked for this, and these packages were there."""
+
+    def install(stated, **versions):
+        def version(name):
+            if name not in versions:
+                raise PackageNotFoundError(name)
+            return versions[name]
+
+        monkeypatch.setattr(doctor, "requires", lambda _: stated)
+        monkeypatch.setattr(doctor, "version", version)
+
+    return install
+
+
+def test_doctor_looks_for_all_that_an_extra_brings(installed):
+    names = {each.name for each in doctor._requirements() if each.extra == "spark"}
+    assert {"pyspark", "pyarrow", "pandas"} == names
+    installed(['pandas<3,>=2.2; extra == "spark"'], pyspark="4.1.1", pyarrow="21.0.0")
+    found = {check().name: check() for check in doctor.SPARK_CHECKS}
+    assert names <= found.keys()
+    assert (found["pyspark"].ok, found["pandas"].ok, found["pandas"].found) == (True, False, "not installed")
+    assert found["pandas"].fix == f"{sys.executable} -m pip install 'mpi-match[spark]'"
+
+
+def test_doctor_compares_versions_with_what_the_project_asks_for(installed):
+    stated = ["numpy>=2.2", "h5py<4,>=3.16", 'numba-cuda[cu12]<0.31,>=0.30; extra == "gpu"', 'numpy<2.5; extra == "gpu"']
+    installed(stated, numpy="2.5.1", h5py="4.0.0", **{"numba-cuda": "0.30.4"})
+    assert doctor._package("numpy", "everything")().ok
+    assert doctor._unmet("gpu") == ["numpy 2.5.1, not <2.5"]
+    h5py = doctor._package("h5py", "all files")()
+    assert (h5py.ok, h5py.required, h5py.found) == (False, True, "4.0.0, not <4,>=3.16")
+    assert h5py.fix == f"{sys.executable} -m pip install 'h5py<4,>=3.16'"
 
 
 def test_doctor_reads_java_versions(monkeypatch, tmp_path):

@@ -1,0 +1,72 @@
+"""`launch`: what is printed runs without the project's tree."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from command_line import mpi_match
+from pages import REPOSITORY
+
+from mpi_match.commands.launch import FILES, launch_file
+
+
+def test_each_file_is_listed_with_one_line_of_what_it_is():
+    lines = mpi_match("launch").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == list(FILES)
+    assert all(20 < len(line) < 120 and not line.endswith(".") for line in lines)
+
+
+def test_every_file_for_others_can_be_had():
+    needs_the_tree = {"mpi-env.sh", "setup.sh", "demo.sh"}
+    there = {path.relative_to(REPOSITORY).as_posix() for path in (REPOSITORY / "launch").iterdir()}
+    assert {name for name in there if name not in FILES.values()} == {f"launch/{name}" for name in needs_the_tree}
+    for name, place in FILES.items():
+        printed, text = mpi_match("launch", name).stdout, (REPOSITORY / place).read_text()
+        assert printed.splitlines()[:2] == text.splitlines()[:2]
+        assert "mpi-env.sh\nsource" not in printed
+    assert mpi_match("launch", "docker").stdout == (REPOSITORY / "launch" / "Dockerfile").read_text()
+
+
+def run_script(directory, name, *arguments, **environment):
+    """Run a printed script where programs that it starts only say how they were called."""
+    script = directory / "script"
+    script.write_text(launch_file(name, python=f"{directory}/an other/python"))
+    tools = directory / "bin"
+    tools.mkdir()
+    for tool in ("mpirun", "srun"):
+        (tools / tool).write_text(
+            '#!/bin/sh\n[ "$1" = --version ] && echo "mpirun (Open MPI) 5.0.8" || printf "[%s]" "$@"\n'
+        )
+        (tools / tool).chmod(0o755)
+    own = {"HOME": str(directory), "PATH": f"{tools}:/usr/bin:/bin", **environment}
+    return subprocess.run(
+        ["bash", str(script), *arguments], cwd=directory, env=own, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "environment"),
+    [
+        ("slurm", (), {"SLURM_JOB_ID": "7", "SLURM_SUBMIT_DIR": "/nowhere", "SLURM_CPUS_PER_TASK": "3"}),
+        ("local", ("2",), {}),
+        ("hosts", ("hosts",), {}),
+    ],
+)
+def test_a_printed_script_needs_no_tree_and_runs_the_python_that_printed_it(tmp_path, name, first, environment):
+    (tmp_path / "hosts").write_text("localhost slots=3\n")
+    done = run_script(tmp_path, name, *first, "--table", "t.h5", **environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"[{tmp_path}/an other/python][-m][mpi4py][-m][mpi_match][run]" in done.stdout
+    assert done.stdout.endswith("[--table][t.h5]")
+
+
+def test_a_script_for_slurm_says_so_elsewhere(tmp_path):
+    done = run_script(tmp_path, "slurm", "--table", "t.h5")
+    assert done.returncode != 0
+    assert "this script is for sbatch" in done.stderr
+
+
+def test_the_python_that_prints_is_the_one_that_runs():
+    assert sys.executable in mpi_match("launch", "local").stdout
+    assert os.path.isabs(sys.executable)  # noqa: PTH117  # a path as the script has it

@@ -1,32 +1,25 @@
-"""Compiled code on disk, and never that of other sources.
+"""Compiled code on disk: found again by every process of the same sources, never by others.
 
-Numba keeps what it compiled, so that only the first process pays for it, and compiles a function again when the file that it
-stands in has changed.  But machine code is made of more than one file: a function of `cpu_search` has those of
-`cpu_verify` and `filter_rows` inside.  After an upgrade in place of which only those are new,
+Numba compiles a cached function again only when the function's own file changes.  Machine code contains more than one file:
+a function of `cpu_search` has those of `cpu_verify` inlined, and after an upgrade that changes only `cpu_verify` Numba
+would load the old checks.  Therefore each state of the sources has a cache directory of its own:
 
-    keyed_walk.py     as it was      Numba loads its code, which has
-    keyed_verify.py   changed        the old checks inside: wrong answers, and nobody is told
+    ~/.cache/mpi-match/                       $XDG_CACHE_HOME/mpi-match where set; NUMBA_CACHE_DIR as it is where set
+      3f0c…91-znver4-py3.11-numba0.68.1/      digest of all sources (`source_digest`), processor, compiler
+        keyed_5b…/                            Numba's, named after the installation's path
+        lock                                  held by the process that compiles
+        keyed-uint32.compiled                 marks what a process has compiled to the end
 
-Therefore the code of each state of the package has a directory of its own:
+The processor is part of the name because hosts of several kinds may share a home directory.  Where the directory cannot be
+written, nothing is kept and every process compiles; Numba itself would fall back to `__pycache__`, which may hold code of
+other sources.  Making a new directory removes those that no process began to use for a month; a process that still uses one
+compiles what it misses and makes the directory again.
 
-    ~/.cache/mpi-match/            $XDG_CACHE_HOME/mpi-match where that is set; or NUMBA_CACHE_DIR as it is
-      3f0c…91-znver4/              digest of all sources (`source_digest`) - processor
-        engines_5b…/               Numba's: its path in the file system, so two installations do not meet
+`compile_once` lets one process compile what an engine needs while the others, such as the ranks of a host, wait and then
+load it.  Code compiled outside it is kept as well, but processes may compile it at the same time.
 
-Any change of a source is another digest, and everything is compiled anew; a checkout of what was there before finds its code
-again.  The processor is in the name because hosts of several kinds may share a home directory: Numba knows their code apart
-in its index, but processes that write at the same time may give two kinds' code the same file.
-
-Where the directory cannot be written nothing is kept, and every process compiles: Numba itself would go on to `__pycache__`,
-where code of other sources lies.  Directories that nobody began to use for a month are removed when a new one is made.  A
-process that has used one for so long does not mind: what it misses it compiles, and makes the directory again.
-
-Processes that begin at once, as the ranks of a host do, would each compile the same functions for half a minute.  They take
-turns at a function: whoever waited loads what was compiled meanwhile (`_Turn`).  That also keeps two of them from adding a
-signature at the same moment, and giving its code the same file.
-
-Numba takes the directory from its configuration when a function is decorated, and the configuration is the whole process's.
-It is changed only for that moment: functions of the program that imports this package are cached where they always were.
+Numba reads its cache settings when a function is decorated, and they belong to the whole process.  They are changed for that
+moment only: functions of the program that imports this package are cached as before.
 """
 
 from __future__ import annotations
@@ -34,6 +27,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import platform
 import re
 import shutil
 import tempfile
@@ -54,23 +48,26 @@ log = logging.getLogger(__name__)
 _config: Any = numba.config
 
 KEPT_S = 30 * 24 * 3600
-"""A directory is removed when nobody began to use it for so long."""
+"""A directory is removed when no process began to use it for so long."""
 STAMPED_S = 24 * 3600
-"""Beginning to use a directory is noted once in this time: many ranks begin at once, and a file system may be far away."""
+"""A use renews the directory's time stamp at most this often: many ranks begin at once, perhaps on a remote file system."""
 
 PATIENCE_S = 300.0
-"""So long a process waits for what another one compiles."""
-LOOK_S = 0.02
+"""A process waits so long for another that compiles, then compiles for itself."""
+POLL_S = 0.02
 
 _NAME = re.compile(r"[0-9a-f]{64}-[^/]+")
-_decorating = threading.Lock()
+_settings = threading.Lock()
+_compiling = threading.RLock()
 
 
 @cache
 def directory() -> Path | None:
-    """Where the compiled code of these sources is kept, made if need be; None where nothing can be."""
+    """Where the compiled code of these sources is kept, made if need be; None where it cannot be written."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    name = f"{source_digest.digest()}-{llvmlite.binding.get_host_cpu_name()}-py{python}-numba{numba.__version__}"
     try:
-        place = _parent() / f"{source_digest.digest()}-{llvmlite.binding.get_host_cpu_name()}"
+        place = _parent() / name
         if not place.exists():
             _remove_old(place.parent)
             place.mkdir(parents=True, exist_ok=True)
@@ -90,15 +87,36 @@ def cached(compiler: Callable[..., Any], **options: Any) -> Callable[[Callable[.
         place = directory()
         if place is not None:
             try:
-                with _decorating, _cache_in(place):
-                    compiled = compiler(cache=True, **options)(function)
-                _take_turns(compiled, place / f"{function.__module__}.{function.__qualname__}.lock")
-                return compiled
+                with _settings, _cache_in(place):
+                    return compiler(cache=True, **options)(function)
             except RuntimeError as error:  # Numba's own directory in it cannot be written
                 log.debug("compiled code of %s is not kept: %s", function.__name__, error)
         return compiler(**options)(function)
 
     return decorate
+
+
+@contextmanager
+def compile_once(what: str) -> Iterator[bool]:
+    """Whether `what` has still to be compiled, which the caller then does in the body.
+
+    The first process that asks is told True; the others wait for the end of its body and are told False: they load what it
+    compiled.  It is False as well where nothing can be kept.  An error in the body leaves `what` to the next process.  Calls
+    may be nested.
+    """
+    place = directory()
+    mark = None if place is None else place / f"{what}.compiled"
+    if mark is None or mark.exists():
+        yield False
+        return
+    with _compiling, _locked(mark.parent / "lock"):
+        missing = not mark.exists()
+        if missing:
+            _tell()
+        yield missing
+        if missing:
+            with suppress(OSError):
+                mark.touch()
 
 
 def _parent() -> Path:
@@ -110,87 +128,50 @@ def _parent() -> Path:
 
 
 def _remove_old(parent: Path) -> None:
-    """Remove the directories of other sources that nobody began to use for long; what cannot be removed stays."""
+    """Remove the directories of other sources that are long unused; what cannot be removed stays."""
     for place in parent.glob("*-*"):
         if _NAME.fullmatch(place.name) and time.time() - place.stat().st_mtime > KEPT_S:
             shutil.rmtree(place, ignore_errors=True)
 
 
-class _Turn:
-    """A process's turn at a function: a lock on a file, which ends with the process if not before.
+_holder: TextIO | None = None
 
-    A process that stands still keeps its turn.  After `PATIENCE_S` the others compile for themselves, and keep nothing.
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock on a file, which the operating system frees if this process dies.
+
+    Without it after `PATIENCE_S` (the holder may be stopped), where files cannot be locked, and in the process that holds it
+    already.
     """
-
-    def __init__(self, lock: Path) -> None:
-        self._path = lock
-        self._file: TextIO | None = None
-
-    @property
-    def taken(self) -> bool:
-        return self._file is not None
-
-    def wait(self) -> bool:
-        """Take the turn, unless patience ends before."""
-        with suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            file = self._path.open("a")
-            if _locked(file, time.monotonic() + PATIENCE_S):
-                self._file = file
-            else:
-                file.close()
-        return self.taken
-
-    def end(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+    global _holder
+    if _holder is not None:
+        yield
+        return
+    with suppress(OSError):
+        _holder = path.open("a")
+        _wait_for(_holder)
+    try:
+        yield
+    finally:
+        if _holder is not None:
+            _holder.close()
+            _holder = None
 
 
-def _locked(file: TextIO, deadline: float) -> bool:
-    """Was the lock to be had before the deadline?  Also where files cannot be locked at all."""
-    while True:
+def _wait_for(file: TextIO) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    said = False
+    while time.monotonic() < deadline:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(LOOK_S)
-        except OSError:
-            return True
+            if not said:
+                log.info("waiting for another process, which compiles for this machine")
+                said = True
+            time.sleep(POLL_S)
         else:
-            return True
-
-
-def _take_turns(compiled: Any, lock: Path) -> None:
-    """Let one process at a time compile a function and save it; whoever waited loads what was saved."""
-    kept = getattr(compiled, "_cache", None)  # the simulator's kernels have none
-    if kept is None:
-        return
-    load, save, compile_ = kept.load_overload, kept.save_overload, compiled.compile
-    turn = _Turn(lock)
-
-    def load_or_wait(*of: Any) -> Any:
-        found = load(*of)
-        if found is None and not turn.taken and turn.wait():
-            found = load(*of)
-        if found is None:
-            _tell()
-        return found
-
-    def save_in_turn(*of: Any) -> None:
-        if turn.taken:
-            save(*of)
-
-    def compile_in_turn(*of: Any) -> Any:
-        nested = turn.taken  # for another signature of the same function
-        try:
-            return compile_(*of)
-        finally:
-            if not nested:
-                turn.end()
-
-    kept.load_overload, kept.save_overload, compiled.compile = load_or_wait, save_in_turn, compile_in_turn
+            return
 
 
 @cache

@@ -165,10 +165,10 @@ def open_engine(
         opened: Engine = module.ENGINE(table, device=device, threads=threads, live=live)
         return opened
 
-    if live and getattr(module.ENGINE, "compiles", False):
+    if getattr(module.ENGINE, "compiles", False):
         from mpi_match.engines.prewarm import rehearse
 
-        rehearse(name, open_, table)  # before the table's own engine, which may leave no room for another
+        rehearse(name, open_, table, live=live)  # before the table's own engine, which may leave no room for another
     return open_(table)
 
 

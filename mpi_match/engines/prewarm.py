@@ -1,10 +1,15 @@
-"""All kinds of changes made to a small table, before the first real one comes.
+"""An engine opened, matched and changed on a small table, so that its code is compiled before the first real event.
 
-An engine's code for changes is compiled when it is first used, or loaded if it ever was on this machine: seconds, or some
-milliseconds, in which nothing would be matched.  So a process that opens an engine for a table that will change opens
-another for two filters, moves, adds and removes filters of that, and drops it.  What is compiled depends on the engine and
-on the type of the attributes, not on what the table holds.  Engines that have something compiled say so by an attribute
-`compiles`.
+Code for the CPU is compiled when it is first called, half a minute in all, or loaded in milliseconds if it ever was compiled
+on this machine.  `rehearse` does that at a chosen moment:
+
+- By one process of a host.  Ranks begin together and would each compile the same; here one does, the others load
+  (`compile_cache.compile_once`).
+- For changes, in every process: nothing is matched while an update waits for its code, so a process that opens an engine
+  `live` moves, adds and removes the filters of a small table first.
+
+What is compiled depends on the engine and on the type of the attributes, not on what the table holds.  Engines that have
+something compiled for the CPU say so by an attribute `compiles`.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ import numpy as np
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.changes.changes import Changes
+from mpi_match.compute.compile_cache import compile_once
 from mpi_match.events.batch import EventBatch
 from mpi_match.model import Change
 from mpi_match.table.filters import FilterColumns
@@ -25,35 +31,58 @@ from mpi_match.table.table import Table
 if TYPE_CHECKING:
     from mpi_match.engines import Engine
 
+SEVERAL_BLOCKS = 1024
+"""Events enough for an engine that divides a batch among threads to do so."""
+N_SMALL = 3
+
 _PLACE = np.array([[0.5, 0.5, 0.1]])
-_rehearsed: set[tuple[str, np.dtype]] = set()
+_rehearsed: set[str] = set()
 
 
-def rehearse(name: str, open_: Callable[[Table], Engine], table: Table) -> None:
-    """Have compiled what the engine `name`, which `open_` opens, needs for changes of a table like this one."""
+def rehearse(name: str, open_: Callable[[Table], Engine], table: Table, *, live: bool) -> None:
+    """Compile what the engine `name`, which `open_` opens, needs for a table like this one and, if `live`, its changes."""
     packed = table.vocabulary.packed_dtype
-    if (name, packed) in _rehearsed:
+    what = f"{name}-{packed}" + ("-live" if live else "")
+    if what in _rehearsed:
         return
-    small, nothing = _like(table), np.empty(0, packed)
+    with compile_once(what) as missing:
+        if missing or live:
+            _play(open_, _like(table), live=live)
+    _rehearsed.add(what)
+
+
+def _play(open_: Callable[[Table], Engine], small: Table, *, live: bool) -> None:
+    """Match a block of events and several; apply all kinds of changes, each followed by an event."""
     engine = open_(small)
-    event = EventBatch(np.zeros(2, np.uint32), nothing, _PLACE[:, :2].copy(), table.vocabulary.fingerprint)
+    several, event = (_empty_events(small, n) for n in (SEVERAL_BLOCKS, 1))
+    engine.match(several)
     engine.match(event)
+    if not live:
+        return
     for changes in (
         _changes(small, [Change.MOVE], [1]),
-        _changes(small, [Change.ADD, Change.ADD, Change.MOVE], [2, 3, 3]),
+        _changes(small, [Change.ADD, Change.ADD, Change.ADD, Change.MOVE], [3, 4, 5, 4]),
         _changes(small, [Change.REMOVE, Change.REMOVE], [0, 1]),
         _changes(small, [Change.REMOVE_INTERFACE], [0]),
     ):
         engine.update(changes)
         engine.match(event)
-    _rehearsed.add((name, packed))
+
+
+def _empty_events(table: Table, n: int) -> EventBatch:
+    """Events without attributes, in the circle of the small table's filter."""
+    nothing = np.empty(0, table.vocabulary.packed_dtype)
+    return EventBatch(np.zeros(n + 1, np.uint32), nothing, _PLACE[:, :2].repeat(n, axis=0), table.vocabulary.fingerprint)
 
 
 def _like(table: Table) -> Table:
-    """Two filters with the table's vocabulary and its first constraint, on its first interface; one has an area."""
-    rows = np.zeros(2 if len(table.constraints) else 0, np.int64)
-    area = np.concatenate([np.full((1, 3), np.nan), _PLACE])
-    columns = FilterColumns.of(np.full(2, len(rows) // 2), np.zeros(2, np.int64), area, None)
+    """Three filters on one interface with the table's vocabulary.  The second has an area; the first two have the table's
+    first constraint, the third has its last.
+    """
+    rows = np.array([0, 0, len(table.constraints) - 1] if len(table.constraints) else [], np.int64)
+    area = np.full((N_SMALL, 3), np.nan)
+    area[1] = _PLACE
+    columns = FilterColumns.of(np.full(N_SMALL, len(rows) // N_SMALL), np.zeros(N_SMALL, np.int64), area, None)
     constraints = table.constraints.take(rows, np.arange(len(rows)))
     labels = table.labels if len(table.labels) else Strings.of([b""])
     return replace(table, constraints=constraints, filters=columns, labels=labels)
@@ -65,4 +94,4 @@ def _changes(table: Table, kinds: Sequence[Change], target: Sequence[int]) -> Ch
     n_moves, n_adds = (int(np.count_nonzero(kind == each)) for each in (Change.MOVE, Change.ADD))
     added = table if n_adds else None
     ids, interface = np.array(target, np.uint32), np.zeros(n_adds, np.uint32)
-    return Changes.of(kind, ids, _PLACE.repeat(n_moves, axis=0), interface, added, 4, table.n_interfaces)
+    return Changes.of(kind, ids, _PLACE.repeat(n_moves, axis=0), interface, added, 2 * N_SMALL, table.n_interfaces)

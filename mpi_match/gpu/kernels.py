@@ -23,6 +23,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -30,7 +31,7 @@ from unittest import mock
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.compute.compile_cache import cached
+from mpi_match.compute.compile_cache import cached, compile_once
 from mpi_match.errors import EngineError
 from mpi_match.gpu.device_memory import (
     DeviceArray,
@@ -169,7 +170,8 @@ class Kernel:
         context = int(call(driver.cuCtxGetCurrent))
         if context not in self._handles:
             try:
-                compiled = self._dispatcher.compile(self._types)
+                with compile_once(self._label()):
+                    compiled = self._dispatcher.compile(self._types)
             except (ImportError, OSError, RuntimeError) as error:
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
                 raise EngineError(
@@ -177,6 +179,12 @@ class Kernel:
                 ) from error
             self._handles[context] = int(compiled._codelibrary.get_cufunc().handle)
         return self._handles[context]
+
+    def _label(self) -> str:
+        """The compiled kernel's name among those of all kernels and GPUs."""
+        major, minor = cuda.get_current_device().compute_capability
+        types = sha256(f"{self.signature} {self._max_registers}".encode()).hexdigest()[:16]
+        return f"{self.function.__module__}.{self.function.__qualname__}-{types}-sm_{major}{minor}"
 
     def bind(self, grid: Sequence[int], block: int, args: Sequence[DeviceArray | int]) -> Launch:
         """Arguments and shape of a launch, made ready once: `grid` one to three extents in blocks, `block` threads."""

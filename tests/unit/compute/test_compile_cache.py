@@ -18,6 +18,7 @@ from typing import IO
 import pytest
 
 from mpi_match.compute import compile_cache
+from mpi_match.compute.compile_cache import compile_once
 from mpi_match.engines.ccm.kernel import ccm_kernel
 from mpi_match.engines.keyed import cpu_search
 from mpi_match.environment import source_digest
@@ -53,6 +54,9 @@ from mpi_match.compute import compile_cache
 logging.basicConfig(level=os.environ.get("LOGGED", "WARNING"), format="%(message)s", stream=sys.stdout)
 compile_cache.PATIENCE_S = float(os.environ.get("PATIENCE_S", compile_cache.PATIENCE_S))
 from mpi_match.caller import ask
+with compile_cache.compile_once("ask") as missing:
+    if missing:
+        ask()
 print(ask(), "loaded" if ask.stats.cache_hits else "compiled", repr(numba.config.CACHE_DIR))
 """
 DAY_S = 24 * 3600
@@ -90,12 +94,17 @@ class Tiny:
         assert process.returncode == 0
         return said
 
-    def turn(self) -> IO[str]:
-        """The lock that a process has while it compiles `ask`, taken."""
+    def lock(self) -> IO[str]:
+        """The lock that a process holds while it compiles, held."""
         (place,) = self.directories()
-        lock = (place / "mpi_match.caller.ask.lock").open("a")
+        lock = (place / "lock").open("a")
         fcntl.flock(lock, fcntl.LOCK_EX)
         return lock
+
+    def mark(self) -> Path:
+        """The file that says that `ask` is compiled."""
+        (place,) = self.directories()
+        return place / "ask.compiled"
 
     def directories(self) -> list[Path]:
         return sorted((self.caches / "mpi-match").iterdir())
@@ -115,7 +124,7 @@ def test_what_is_compiled_is_found_again(tiny: Tiny) -> None:
     assert len(tiny.directories()) == 1
 
 
-def test_who_compiles_says_so_once_and_who_loads_says_nothing(tiny: Tiny) -> None:
+def test_a_process_that_compiles_says_so_once_and_one_that_loads_says_nothing(tiny: Tiny) -> None:
     said = tiny.ask(LOGGED="INFO").splitlines()
     (place,) = tiny.directories()
     assert said == [
@@ -125,32 +134,50 @@ def test_who_compiles_says_so_once_and_who_loads_says_nothing(tiny: Tiny) -> Non
     assert tiny.ask(LOGGED="INFO") == "1 loaded ''"
 
 
-def test_processes_take_turns(tiny: Tiny) -> None:
-    """Whoever waited loads: here what was compiled before, which was hidden until the other process had its turn."""
+def test_one_process_compiles_and_those_that_wait_load(tiny: Tiny) -> None:
+    """Loaded is here what was compiled before; it was hidden until the other process freed the lock."""
     tiny.ask()
-    kept = {path: path.read_bytes() for path in tiny.compiled()}
+    kept = {path: path.read_bytes() for path in [*tiny.compiled(), tiny.mark()]}
     for path in kept:
         path.unlink()
-    with tiny.turn() as turn, tiny.start() as process:
+    with tiny.lock() as lock, tiny.start(LOGGED="INFO") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting for another process, which compiles for this machine\n"
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(5)
+            process.wait(0.5)
         assert tiny.compiled() == []
         for path, content in kept.items():
             path.write_bytes(content)
-        fcntl.flock(turn, fcntl.LOCK_UN)
+        fcntl.flock(lock, fcntl.LOCK_UN)
         assert process.communicate()[0].strip() == "1 loaded ''"
-    assert tiny.compiled() == list(kept)
 
 
-def test_who_waits_in_vain_compiles_and_keeps_nothing(tiny: Tiny) -> None:
+def test_a_process_that_waits_in_vain_compiles(tiny: Tiny) -> None:
     tiny.ask()
-    for path in tiny.compiled():
+    for path in [*tiny.compiled(), tiny.mark()]:
         path.unlink()
-    with tiny.turn():
+    with tiny.lock():
         assert tiny.ask(PATIENCE_S="0.1") == "1 compiled ''"
-    assert tiny.compiled() == []
-    assert tiny.ask() == "1 compiled ''"
-    assert len(tiny.compiled()) == 2
+    assert tiny.ask() == "1 loaded ''"
+
+
+def test_compile_once_may_be_nested_and_fails_with_its_body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compile_cache, "directory", lambda: tmp_path)
+
+    def fail() -> None:
+        with compile_once("outer") as outer, compile_once("inner") as inner:
+            assert [outer, inner] == [True, True]
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with compile_once("outer") as outer, compile_once("inner") as inner:
+        assert [outer, inner] == [True, True]
+    with compile_once("outer") as outer:
+        assert not outer
+    monkeypatch.setattr(compile_cache, "directory", lambda: None)
+    with compile_once("other") as nowhere:
+        assert not nowhere
 
 
 def test_a_change_in_a_function_that_is_called_is_seen(tiny: Tiny) -> None:

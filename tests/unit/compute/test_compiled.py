@@ -7,9 +7,13 @@ function that is compiled both with `parallel` and without, whichever came first
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import re
+import subprocess
+import sys
 from collections import defaultdict
+from pathlib import Path
 
 import numba
 import pytest
@@ -42,3 +46,52 @@ def test_a_match_with_one_thread_leaves_the_others_to_those_who_come_after():
     before = numba.get_num_threads()
     assert engines.open_engine("keyed", table, threads=1).match(batch).n_matches == 1
     assert numba.get_num_threads() == before
+
+
+EVERYTHING = """
+import sys
+from numba.core.dispatcher import Dispatcher
+from mpi_match.compute import compile_cache
+from mpi_match.engines import prewarm
+from mpi_match.engines.keyed.cpu import Keyed
+from mpi_match.events.events import Events
+from mpi_match.table.table import Table
+from random_tables import SHAPES, random_subscriptions
+
+def compiled():
+    ours = [vars(module) for name, module in sys.modules.items() if name.startswith("mpi_match.")]
+    functions = [each for names in ours for each in names.values() if isinstance(each, Dispatcher)]
+    return {(f"{f.__module__}.{f.__name__}", signature) for f in functions for signature in f.signatures}
+
+live = sys.argv[1] == "live"
+work = []
+for shape in SHAPES.values():
+    filters, events = random_subscriptions(0, **shape)
+    table = Table.from_filters(filters)
+    work.append((table, [Events.of(some).encode(table.vocabulary) for some in (events, events * 5)]))
+for mark in compile_cache.directory().glob("*.compiled"):
+    mark.unlink(missing_ok=True)
+prewarm.rehearse("keyed", lambda small: Keyed(small, live=live), work[0][0], live=live)
+before = compiled()
+assert len(before) > 30
+for table, batches in work:
+    engine = Keyed(table, live=live)
+    for batch in batches:
+        engine.match(batch)
+        engine.match(batch, filters=True)
+print(*sorted(f"{name}{signature}" for name, signature in compiled() - before), sep="\\n")
+"""
+
+
+@pytest.mark.parametrize("live", ["live", "fixed"])
+def test_a_rehearsal_compiles_all_that_a_table_needs(live: str, repository: Path):
+    """So that one rank of a host compiles it and the others load it."""
+    path = os.pathsep.join((str(repository), str(repository / "tests" / "support")))
+    done = subprocess.run(
+        [sys.executable, "-c", EVERYTHING, live],
+        env=os.environ | {"PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert done.returncode == 0
+    assert done.stdout.strip() == ""

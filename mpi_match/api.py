@@ -32,7 +32,7 @@ from mpi_match.engines import open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
 from mpi_match.ingest.columns import Frame, columns_of_frame, events_of_columns
-from mpi_match.ingest.rows import EventForm, Reject, event_of_row, read_rows, subscription_filters
+from mpi_match.ingest.rows import EventForm, Reject, event_of_row, read_rows, row_text, subscription_filters
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Event, Filter, ModelError
 from mpi_match.table.subscriptions import DraftBuilder
@@ -158,7 +158,7 @@ def _converted(
                 break
             yield item
         if rejects is None and found:
-            raise ModelError(f"{found[0].file}, line {found[0].line}: {found[0].reason}")
+            raise ModelError(f"{found[0].place}: {found[0].reason}")
         return
     for position, row in enumerate(source):
         try:
@@ -166,7 +166,7 @@ def _converted(
         except ModelError as error:
             if rejects is None:
                 raise ModelError(f"{what} {position}: {error}") from None
-            rejects.append(Reject(str(error), "", position, repr(row)))
+            rejects.append(Reject(str(error), "", position, row_text(row)))
 
 
 __all__: Sequence[str] = ("load_table", "make_batch", "make_events", "make_table", "match", "open_engine")

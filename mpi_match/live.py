@@ -31,7 +31,7 @@ from mpi_match.engines import Engine, open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
 from mpi_match.ingest.columns import Frame
-from mpi_match.ingest.rows import ChangeRow, Reject, change_of_row, subscription_filters
+from mpi_match.ingest.rows import ChangeRow, Reject, change_of_row, row_text, subscription_filters
 from mpi_match.model import Event, Filter, ModelError
 from mpi_match.table.table import Table
 
@@ -90,14 +90,14 @@ class LiveMatcher:
                 good.append(row if isinstance(row, ChangeRow) else change_of_row(row, stamped=False))
                 places.append(place)
             except ModelError as error:
-                bad.append(Reject(str(error), "", place, repr(row)))
+                bad.append(Reject(str(error), "", place, row_text(row)))
         refused: list[Refusal] = []
         changes = self._live.apply(good, refused)
         if changes is None:
             self._open()
         elif len(changes):
             self.engine.update(changes)
-        bad += [Reject(item.reason, "", places[item.place], repr(given[places[item.place]])) for item in refused]
+        bad += [Reject(item.reason, "", places[item.place], row_text(given[places[item.place]])) for item in refused]
         found += sorted(bad, key=lambda reject: reject.line)
         if rejects is None and found:
             raise ModelError(f"change {found[0].line}: {found[0].reason}")

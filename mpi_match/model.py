@@ -17,7 +17,8 @@ Three rules decide the corner cases:
   by a value of another.
 * **Absent never satisfies.**  Also `!=` and `not in` need an attribute of that name and type.  Only `absent` asks for
   absence.
-* **Nothing is rounded.**  An integer beyond 2^53 has no exact double; it is refused, not approximated.
+* **Nothing is rounded.**  An integer beyond 2^53 has no exact double; it is refused, not approximated.  Decimals are the
+  doubles that they are read as (`decimal`): 0.1 is the double nearest to it.
 
 NaN satisfies only `exists`; -0.0 equals 0.0.  A filter without constraints matches every event (in its area).
 """
@@ -27,6 +28,7 @@ from __future__ import annotations
 import enum
 import math
 import numbers
+import reprlib
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -35,7 +37,13 @@ MAX_EXACT_INTEGER = 2**53
 
 
 class ModelError(ValueError):
-    """A constraint, filter or event that has no meaning; the text says what is wrong with it."""
+    """A constraint, filter or event that has no meaning; the text says what is wrong with it.
+
+    What it quotes may be of any size; of a long text the beginning and the end are kept.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text if len(text) <= 1000 else f"{text[:700]} ... {text[-200:]}")
 
 
 class Type(enum.IntEnum):
@@ -148,7 +156,21 @@ def value_of(raw: object) -> tuple[Type, Value]:
         return Type.NUMBER, _exact_double(raw) + 0.0
     if isinstance(raw, str):
         return value_of(str(raw))
-    raise ModelError(f"a value must be a number, a string or a boolean, found {_describe(raw)}")
+    raise ModelError(f"a value must be a number, a string or a boolean, found {describe(raw)}")
+
+
+def decimal(text: str) -> float:
+    """The double that a decimal literal is, such as `0.1`, `-2.5` or `1e3`.
+
+    It is rounded as `float` rounds it: to the nearest double, of which 0.1 has none of its own.  Raises ModelError for what
+    no double is near to: numbers beyond the largest one, and numbers other than 0 that would be read as 0.
+    """
+    number = float(text)
+    if math.isinf(number):
+        raise ModelError(f"the number {_brief(text)} is beyond the range of a double")
+    if number == 0 and text.lower().partition("e")[0].strip("+-0."):
+        raise ModelError(f"the number {_brief(text)} is not 0 and too near to it for a double; send 0, or a string")
+    return number
 
 
 def _exact_double(raw: numbers.Real) -> float:
@@ -162,17 +184,33 @@ def _exact_double(raw: numbers.Real) -> float:
     return value
 
 
-def _describe(raw: object) -> str:
-    if raw is None:
-        return "null"
-    text = repr(raw)
-    return f"{type(raw).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+class _Quoting(reprlib.Repr):
+    """`repr` of values that may be of any size, nested in any depth and within themselves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxstring, self.maxother = 6, 1000, 1000
+
+    def repr_int(self, x: int, level: int) -> str:
+        return repr(x) if abs(x) < 2**128 else f"<integer of {x.bit_length():,} bits>"  # `repr` has a limit and raises
+
+
+_quoting = _Quoting()
+
+
+def describe(raw: object) -> str:
+    """Type and beginning of a value, for errors."""
+    return "null" if raw is None else f"{type(raw).__name__} {_brief(_quoting.repr(raw))}"
+
+
+def _brief(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def check_name(name: object) -> str:
     """`name` itself when it can name an attribute: a string of valid Unicode.  Raises ModelError."""
     if type(name) is not str:
-        raise ModelError(f"a name must be a string, found {_describe(name)}")
+        raise ModelError(f"a name must be a string, found {describe(name)}")
     value_of(name)
     return name
 
@@ -202,11 +240,11 @@ def constraint(name: object, op: str | Op, operand: object = None) -> Constraint
     if not isinstance(op, Op):
         known = OPS.get(op) if isinstance(op, str) else None
         if known is None:
-            raise ModelError(f"unknown operator {op!r} on {name!r}; there are: {', '.join(OPS)}")
+            raise ModelError(f"unknown operator {_quoting.repr(op)} on {name!r}; there are: {', '.join(OPS)}")
         op = known
     if op in PRESENCE:
         if operand is not None:
-            raise ModelError(f"{op.symbol!r} on {name!r} takes no operand, found {_describe(operand)}")
+            raise ModelError(f"{op.symbol!r} on {name!r} takes no operand, found {describe(operand)}")
         return Constraint(name, Type.ANY, op, None)
     if op in LISTS or op is Op.BETWEEN:
         return _list_constraint(name, op, operand)
@@ -219,7 +257,7 @@ def constraint(name: object, op: str | Op, operand: object = None) -> Constraint
 
 def _list_constraint(name: str, op: Op, operand: object) -> Constraint:
     if not isinstance(operand, (list, tuple) if op is Op.BETWEEN else (list, tuple, set, frozenset)):  # bounds have an order
-        raise ModelError(f"{op.symbol!r} on {name!r} needs a list of values, found {_describe(operand)}")
+        raise ModelError(f"{op.symbol!r} on {name!r} needs a list of values, found {describe(operand)}")
     typed = [value_of(raw) for raw in operand]
     if not typed or (op is Op.BETWEEN and len(typed) != 2):
         need = "two values, [low, high]" if op is Op.BETWEEN else "at least one value"
@@ -258,7 +296,7 @@ class Area(NamedTuple):
 def area(raw: object) -> Area:
     """Check `[x, y, r]`: three finite numbers, `r >= 0`.  Raises ModelError."""
     if not isinstance(raw, (list, tuple)) or len(raw) != 3:
-        raise ModelError(f"an area is [x, y, r], found {_describe(raw)}")
+        raise ModelError(f"an area is [x, y, r], found {describe(raw)}")
     x, y, r = _coordinates(raw, "an area")
     if r < 0:
         raise ModelError(f"the radius of an area must be at least 0, found {r!r}")
@@ -270,7 +308,7 @@ def _coordinates(raw: Iterable[object], what: str) -> list[float]:
     for item in raw:
         type_, value = value_of(item)
         if type_ is not Type.NUMBER or not math.isfinite(value):  # type: ignore[arg-type]
-            raise ModelError(f"the coordinates of {what} must be finite numbers, found {_describe(item)}")
+            raise ModelError(f"the coordinates of {what} must be finite numbers, found {describe(item)}")
         found.append(value)
     return found  # type: ignore[return-value]
 
@@ -322,9 +360,9 @@ def _constraint_of(raw: object) -> Constraint:
     if isinstance(raw, Constraint):
         return raw
     if not isinstance(raw, (list, tuple)) or not 2 <= len(raw) <= 3:
-        raise ModelError(f"a constraint is [name, operator, operand], found {_describe(raw)}")
+        raise ModelError(f"a constraint is [name, operator, operand], found {describe(raw)}")
     if len(raw) == 2 and raw[1] not in ("exists", "absent", Op.EXISTS, Op.ABSENT):
-        raise ModelError(f"the constraint {raw!r} has no operand")
+        raise ModelError(f"the constraint {_quoting.repr(raw)} has no operand")
     return constraint(*raw)
 
 
@@ -335,7 +373,7 @@ def label(raw: object, what: str) -> str:
         return raw
     if isinstance(raw, numbers.Integral) and type(raw).__name__ not in ("bool", "timedelta64"):
         return str(int(raw))
-    raise ModelError(f"{what} must be a string or an integer, found {_describe(raw)}")
+    raise ModelError(f"{what} must be a string or an integer, found {describe(raw)}")
 
 
 class Event(NamedTuple):
@@ -351,7 +389,7 @@ def make_event(attributes: Mapping[str, object], location: object = None, id_: o
     point = None
     if location is not None:
         if not isinstance(location, (list, tuple)) or len(location) != 2:
-            raise ModelError(f"a location is [x, y], found {_describe(location)}")
+            raise ModelError(f"a location is [x, y], found {describe(location)}")
         x, y = _coordinates(location, "a location")
         point = (x, y)
     values = {check_name(name): value_of(raw)[1] for name, raw in attributes.items()}

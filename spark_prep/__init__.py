@@ -1,7 +1,6 @@
 """The Spark stage: subscriptions, events and changes, as people keep them, into the files that ranks read.
 
     sources        JSON lines and Parquet as rows that know their file and place
-    predicates     the text language: `area = 'area1' and temp > 30 or wind >= 20`
     subscriptions  rows -> filters, as a DataFrame; their order; their constraints
     records        the columns of a `Draft` as Arrow batches, and back
     table_parts    sorted filters and constraints -> parts of a table

@@ -9,7 +9,7 @@ integers that sort like the two unsigned ones they stand for (the top bit is fli
     key_hi/lo     content key
     id, area      null where there is none; area is [x, y, r]
     constraints   name, kind (`type << 4 | op`), and the operands: `numbers` (booleans too), or `strings`
-    reason        why the row is bad, null when it is not; then file, block, position (see `sources`), and its text
+    reason        why the row is bad, null when it is not; then file, block, position (see `sources`), and the row as text
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mpi_match.model import Type
 from mpi_match.table.subscriptions import KIND_SHIFT, Draft
 
 _CONSTRAINT_SCHEMA = "name: binary, kind: tinyint, numbers: array<double>, strings: array<binary>"
-REJECT_SCHEMA = "reason string, file string, block bigint, position bigint, text string"
+REJECT_SCHEMA = "reason string, file string, block bigint, position bigint, row string"
 _KEYED = "interface binary, key_hi bigint, key_lo bigint, id binary, area array<double>"
 SCHEMA = f"rows int, {_KEYED}, constraints array<struct<{_CONSTRAINT_SCHEMA}>>, {REJECT_SCHEMA}"
 
@@ -43,7 +43,7 @@ _FILTER = pa.schema(
     ]
 )
 REJECT_ARROW = pa.schema(
-    [("reason", pa.string()), ("file", pa.string()), ("block", pa.int64()), ("position", pa.int64()), ("text", pa.string())]
+    [("reason", pa.string()), ("file", pa.string()), ("block", pa.int64()), ("position", pa.int64()), ("row", pa.string())]
 )
 ARROW = pa.schema([pa.field("rows", pa.int32()), *_FILTER, *REJECT_ARROW])
 _TOP_BIT = np.uint64(1 << 63)
@@ -56,7 +56,7 @@ class BadRow(NamedTuple):
     file: str
     block: int
     position: int
-    text: str
+    row: str
 
 
 def filter_records(draft: Draft, first: Sequence[int]) -> pa.RecordBatch:
@@ -75,13 +75,12 @@ def filter_records(draft: Draft, first: Sequence[int]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=ARROW)
 
 
-def bad_records(bad: Sequence[BadRow], n_empty: int) -> pa.RecordBatch:
-    """One record for each bad row, and `n_empty` for good rows that hold no filter at all."""
-    total = len(bad) + n_empty
+def bad_records(bad: Sequence[BadRow]) -> pa.RecordBatch:
+    """One record for each bad row."""
     columns = [
-        pa.array(np.ones(total, np.int32)),
-        *(pa.nulls(total, field.type) for field in _FILTER),
-        *(pa.array([*(row[i] for row in bad), *[None] * n_empty], field.type) for i, field in enumerate(REJECT_ARROW)),
+        pa.array(np.ones(len(bad), np.int32)),
+        *(pa.nulls(len(bad), field.type) for field in _FILTER),
+        *(pa.array([row[i] for row in bad], field.type) for i, field in enumerate(REJECT_ARROW)),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ARROW)
 

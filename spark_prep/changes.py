@@ -39,7 +39,7 @@ from mpi_match.table.table import Table
 from spark_prep import arrow_records
 from spark_prep.arrow_records import BadRow, ConstraintColumns, areas_of
 from spark_prep.sources import PLACE, in_order
-from spark_prep.subscriptions import bad_row, filters_of_row
+from spark_prep.subscriptions import bad_row, contents
 
 SCHEMA = f"stamp bigint, kind tinyint, target binary, circle array<double>, place int, {arrow_records.SCHEMA}"
 _OF_CHANGES = (
@@ -51,7 +51,7 @@ _DONE = ("stamp", "kind", "target", "circle", "place", "interface", "id", "area"
 
 
 def parse(rows: DataFrame) -> DataFrame:
-    """Records (`SCHEMA`) of rows of value, file, block and position (`sources`); each row's first has its text."""
+    """Records (`SCHEMA`) of rows of value, file, block and position (`sources`); each row's first has its text (`row`)."""
     return rows.select("value", *PLACE).mapInArrow(_parse_batches, SCHEMA)
 
 
@@ -61,11 +61,9 @@ def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
         builder = DraftBuilder()
         came: list[dict[str, Any]] = []  # beside each filter of the builder
         others: list[dict[str, Any]] = []
-        for at, content in enumerate(batch.column(0).to_pylist()):
-            if not content.strip():
-                continue
+        for at, content in contents(batch):
             try:
-                change = change_of_row(parse_json(content), subscription=filters_of_row)
+                change = change_of_row(parse_json(content))
             except ModelError as error:
                 others.append({"rows": 1, **bad_row(str(error), content, batch, at)._asdict()})
                 continue
@@ -74,11 +72,9 @@ def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
             if change.kind is not Change.ADD:
                 circle = None if change.area is None else list(change.area)
                 others.append({**first, "target": change.target.encode(), "circle": circle})
-            elif not change.filters:
-                others.append({"rows": 1})
             for place, item in enumerate(change.filters):
                 builder.add(item)
-                came.append({**first, "rows": int(place == 0), "place": place, "text": None if place else whence["text"]})
+                came.append({**first, "rows": int(place == 0), "place": place, "row": None if place else whence["row"]})
         if came:
             yield _with_filters(came, builder)
         if others:
@@ -165,5 +161,5 @@ def with_refused(parsed: DataFrame, refused: list[tuple[str, str, int, int]]) ->
     if not refused:
         return bad
     places = parsed.sparkSession.createDataFrame(refused, "why string, file string, block bigint, position bigint")
-    texts = parsed.where("rows = 1 and reason is null and kind is not null").select(*PLACE, "text")
+    texts = parsed.where("rows = 1 and reason is null and kind is not null").select(*PLACE, "row")
     return bad.unionByName(places.join(texts, list(PLACE)).withColumnRenamed("why", "reason").select(*BadRow._fields))

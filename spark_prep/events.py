@@ -34,7 +34,7 @@ from mpi_match.table.vocabulary import Vocabulary
 from spark_prep.arrow_records import REJECT_ARROW, REJECT_SCHEMA, BadRow
 from spark_prep.part_files import MANIFEST_ARROW, MANIFEST_SCHEMA, PartFiles, Written, partition_id
 from spark_prep.sources import PLACE, in_order
-from spark_prep.subscriptions import bad_row
+from spark_prep.subscriptions import bad_row, contents
 
 EVENTS_PER_PART = 2**20
 SCHEMA = f"read bigint, {MANIFEST_SCHEMA}, {REJECT_SCHEMA}"
@@ -96,9 +96,7 @@ def _parse(batch: pa.RecordBatch, form: EventForm) -> tuple[list[Event], list[Ba
     """Events of a batch of content, file, block and position; its bad rows; the number of its rows that are not blank."""
     events: list[Event] = []
     bad: list[BadRow] = []
-    for at, content in enumerate(batch.column(0).to_pylist()):
-        if isinstance(content, bytes) and not content.strip():
-            continue
+    for at, content in contents(batch):
         try:
             events.append(event_of_row(parse_json(content) if isinstance(content, bytes) else content, form))
         except ModelError as error:

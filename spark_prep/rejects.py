@@ -1,10 +1,10 @@
 r"""Bad rows: counted always, described on request, written where they can be mended.
 
-The rejects dataset is JSON lines, one object for each bad row, in the order of the input:
+The rejects dataset is JSON lines, one object for each bad row (`mpi_match.ingest.rows.Reject`), in the order of the input:
 
-    {"reason": "not JSON: Expecting value at column 1", "file": "/data/subs.jsonl", "line": 17, "text": "{\"interface\": "}
+    {"reason": "not JSON: Expecting value at column 1", "file": "/data/subs.jsonl", "line": 17, "row": "{\"interface\": "}
 
-`line` counts from 1; in Parquet it is the number of the row.  The dataset is there when there are bad rows, and only then.
+The dataset is there when there are bad rows, and only then.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _OURS = ("part-", "_SUCCESS", ".part-", "._SUCCESS")
 
 
 def rejects(records: DataFrame, source: Source) -> DataFrame:
-    """Bad rows with their line numbers: reason, file, line, text; ordered."""
-    bad = records.where(F.col("reason").isNotNull()).select("reason", "file", "block", "position", "text")
-    placed = source.with_lines(bad).select("reason", "file", "line", "text")
+    """Bad rows with their line numbers: reason, file, line, row; ordered."""
+    bad = records.where(F.col("reason").isNotNull()).select("reason", "file", "block", "position", "row")
+    placed = source.with_lines(bad).select(*Reject._fields)
     return placed.withColumn("file", path_of(F.col("file"))).orderBy("file", "line")
 
 
 def first(rejects: DataFrame, n: int) -> list[Reject]:
     """The first few bad rows."""
-    return [Reject(row["reason"], row["file"], row["line"], row["text"]) for row in rejects.limit(n).collect()]
+    return [Reject(*row) for row in rejects.select(*Reject._fields).limit(n).collect()]
 
 
 def refusal(rejects: DataFrame, n_rejected: int, n_rows: int) -> SparkPrepError:
     """What `--strict` says."""
-    shown = [f"  {reject.file}:{reject.line}: {reject.reason}" for reject in first(rejects, 3)]
+    shown = [f"  {reject.place}: {reject.reason}" for reject in first(rejects, 3)]
     more = [f"  ... and {n_rejected - len(shown):,} more"] if n_rejected > len(shown) else []
     return SparkPrepError("\n".join([f"{n_rejected:,} of {n_rows:,} rows are bad, and strict allows none:", *shown, *more]))
 

@@ -25,6 +25,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from mpi_match.ingest.rows import MAX_LINE_BYTES
 from spark_prep import SparkPrepError
 
 FORMATS = ("json", "parquet")
@@ -83,7 +84,9 @@ def read(spark: SparkSession, inputs: list[str], format_: str | None = None) -> 
 def _json_lines(spark: SparkSession, inputs: list[str]) -> Source:
     lines = spark.read.option("lineSep", "\n").option("recursiveFileLookup", "true").text(inputs)
     rows = lines.select(
-        F.col("value").cast("binary").alias("value"),
+        F.when(F.octet_length("value") <= MAX_LINE_BYTES, F.col("value").cast("binary"))
+        .otherwise(F.substring(F.col("value").cast("binary"), 1, MAX_LINE_BYTES + 1))  # enough to be refused
+        .alias("value"),
         F.col("_metadata.file_path").alias("file"),
         F.col("_metadata.file_block_start").alias("block"),
         F.monotonically_increasing_id().alias("position"),

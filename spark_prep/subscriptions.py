@@ -7,11 +7,7 @@ a stretch of that order, so a filter's number is the sum of the counts of the pa
 there: only the counts, a few numbers for each partition, visit the driver (`stretches`).  Ranges are cut by the whole key
 and not by the label alone, because ten interfaces with all the filters are the ordinary case; hence a label may straddle.
 
-A row may also hold its filters as text, in the language of `predicates`:
-
-    {"interface": "mobile-7", "predicate": "city = 'Milan' and temp > 30 or wind >= 20", "area": [9.2, 45.5, 1.0]}
-
-(`area` and `id`, both optional, then hold for every filter of the predicate).  In Parquet the columns have the same names:
+The rows are those of `mpi_match.ingest.rows`.  In Parquet the columns have the same names:
 
     interface     string or integer
     constraints   array of struct<name, op, ...>: of the other fields, whatever they are called, the one that is not null is
@@ -24,7 +20,6 @@ A row may also hold its filters as text, in the language of `predicates`:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -32,15 +27,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from mpi_match.ingest.rows import parse_json, subscription_filters
+from mpi_match.ingest.rows import parse_json, row_text, subscription_filters, trimmed
 from mpi_match.model import Filter, ModelError
 from mpi_match.table.subscriptions import DraftBuilder
-from spark_prep import SparkPrepError, predicates
+from spark_prep import SparkPrepError
 from spark_prep.arrow_records import SCHEMA, BadRow, bad_records, filter_records
 
 ORDER = ("interface", "key_hi", "key_lo")
 COLUMNS = {"interface", "constraints", "predicate", "filters", "area", "id"}
-_PREDICATE_KEYS = {"interface", "predicate", "area", "id"}
 _ROW_BITS = 33
 """`monotonically_increasing_id` is the partition's number shifted by this, plus the row's place in its partition."""
 
@@ -132,10 +126,7 @@ def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
     for batch in batches:
         builder, first = DraftBuilder(), []
         bad: list[BadRow] = []
-        n_empty = 0
-        for at, content in enumerate(batch.column(0).to_pylist()):
-            if isinstance(content, bytes) and not content.strip():
-                continue
+        for at, content in contents(batch):
             try:
                 found = filters_of(content)
             except ModelError as error:
@@ -143,48 +134,30 @@ def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
                 continue
             for item in found:
                 builder.add(item)
-            if found:
-                first += [1] + [0] * (len(found) - 1)
-            else:
-                n_empty += 1
+            first += [1] + [0] * (len(found) - 1)
         if first:
             yield filter_records(builder.draft(), first)
-        if bad or n_empty:
-            yield bad_records(bad, n_empty)
+        if bad:
+            yield bad_records(bad)
+
+
+def contents(batch: pa.RecordBatch) -> Iterator[tuple[int, Any]]:
+    """The rows of a batch that are not blank lines, with their places in it: lines (`rows.trimmed`) or rows of Parquet."""
+    for at, content in enumerate(batch.column(0).to_pylist()):
+        row = trimmed(content) if isinstance(content, bytes) else content
+        if row != b"":
+            yield at, row
 
 
 def bad_row(reason: str, content: Any, batch: pa.RecordBatch, at: int) -> BadRow:
     """The row `at` of a batch of content, file, block and position, with what is wrong with it."""
-    text = (
-        content.strip().decode(errors="replace")
-        if isinstance(content, bytes)
-        else json.dumps(content, default=str, ensure_ascii=False)
-    )
     file, block, position = (batch.column(i)[at].as_py() for i in (1, 2, 3))
-    return BadRow(reason, file, block, position, text)
+    return BadRow(reason, file, block, position, row_text(content))
 
 
 def filters_of(content: bytes | dict[str, Any]) -> list[Filter]:
     """The filters of one row: a line of JSON, or the columns of a Parquet row.  Raises ModelError."""
-    return filters_of_row(parse_json(content) if isinstance(content, bytes) else _of_columns(content))
-
-
-def filters_of_row(row: Any) -> list[Filter]:
-    """The filters of one row (a parsed JSON object), also where they are written as text.  Raises ModelError."""
-    return subscription_filters(_of_predicate(row) if isinstance(row, dict) and "predicate" in row else row)
-
-
-def _of_predicate(row: dict[str, Any]) -> dict[str, Any]:
-    unknown = sorted(set(row) - _PREDICATE_KEYS)
-    if unknown:
-        raise ModelError(
-            f"a subscription with a 'predicate' has no {unknown[0]!r}; it has: {', '.join(sorted(_PREDICATE_KEYS))}"
-        )
-    if not isinstance(row["predicate"], str):
-        raise ModelError("'predicate' must be a text such as \"temp > 30 and city = 'Milan'\"")
-    rest = {key: row[key] for key in ("area", "id") if key in row}
-    found = [{"constraints": list(each), **rest} for each in predicates.parse(row["predicate"])]
-    return {key: row[key] for key in ("interface",) if key in row} | {"filters": found}
+    return subscription_filters(parse_json(content) if isinstance(content, bytes) else _of_columns(content))
 
 
 def _of_columns(row: dict[str, Any]) -> dict[str, Any]:

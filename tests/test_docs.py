@@ -27,9 +27,9 @@ from mpi_match.cli.errors import Group
 from mpi_match.cli.main import commands
 from mpi_match.commands import doctor
 from mpi_match.engines import ENGINES
+from mpi_match.ingest.predicates import parse
 from mpi_match.ingest.rows import change_of_row, subscription_filters
 from mpi_match.model import OPS_OF_TYPE, Change
-from spark_prep.predicates import parse
 
 DESIGN = (REPOSITORY / "mpi_match" / "docs" / "design.md").read_text(encoding="utf-8")
 PAGES = ("README.md", "CHANGELOG.md", "mpi_match/docs/design.md", "mpi_match/docs/format.md")

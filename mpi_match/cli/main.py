@@ -242,7 +242,7 @@ def match(
         f"{plural(summary.interfaces, 'interface')}, ready in {seconds(summary.build_s)}"
     )
     for reject in summary.first_rejects:
-        say(f"rejected: {reject.file}, line {reject.line}: {reject.reason}")
+        say(f"rejected: {reject.place}: {reject.reason}")
     if summary.rejected > len(summary.first_rejects):
         more = summary.rejected - len(summary.first_rejects)
         say(

@@ -26,11 +26,13 @@ from mpi_match.events.events import Events
 from mpi_match.ingest.rows import (
     EventForm,
     Reject,
+    Rejects,
     change_of_row,
     event_of_row,
     parse_json,
     read_lines,
     read_rows,
+    row_text,
     subscription_filters,
 )
 from mpi_match.matches.file import MatchesWriter
@@ -70,38 +72,35 @@ class LocalSummary:
 
 
 class RejectLog:
-    """Counts rejects, keeps the first few for people, and writes all of them to a file if one is named.
+    """Takes rejects: counts them, keeps the first few for people, and writes all of them to a file if one is named.
 
-    A line of the file is `{"reason": ..., "file": ..., "line": ..., "row": ...}`.  The file appears as soon as it is
-    opened, so that an empty one says that nothing was rejected.
+    A line of the file is `{"reason": ..., "file": ..., "line": ..., "row": ...}`, see `Reject`.  The file appears as soon as
+    it is opened, so that an empty one says that nothing was rejected.  Under `strict` the first reject is an error.
     """
 
-    def __init__(self, path: Path | None, keep: int = 5) -> None:
-        self._path = path
-        self._keep = keep
+    def __init__(self, path: Path | None, strict: bool = False, keep: int = 5) -> None:
+        self._path, self._strict, self._keep = path, strict, keep
         self._file: TextIO | None = None
         self.first: list[Reject] = []
         self.count = 0
 
     def __enter__(self) -> RejectLog:
-        self._file = self._path.open("w", encoding="utf-8") if self._path is not None else None
+        self._file = self._path.open("w", encoding="utf-8", errors="backslashreplace") if self._path is not None else None
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
             self._file.close()
 
-    def take(self, rejects: list[Reject], strict: bool) -> None:
-        """Log `rejects` and empty the list.  Raises ModelError when there are any and `strict` is set."""
-        for reject in rejects:
-            if self._file is not None:
-                self._file.write(json.dumps(reject._asdict(), ensure_ascii=False) + "\n")
-        self.first += rejects[: self._keep - len(self.first)]
-        self.count += len(rejects)
-        rejects.clear()
-        if strict and self.count:
-            first = self.first[0]
-            raise ModelError(f"{first.file}, line {first.line}: {first.reason} (--strict; at least {self.count} bad rows)")
+    def append(self, reject: Reject) -> None:
+        """Take a reject.  Raises ModelError under `strict`."""
+        self.count += 1
+        if len(self.first) < self._keep:
+            self.first.append(reject)
+        if self._file is not None:
+            self._file.write(json.dumps(reject._asdict(), ensure_ascii=False) + "\n")
+        if self._strict:
+            raise ModelError(f"{reject.place}: {reject.reason} (--strict)")
 
 
 def row_files(path: Path) -> list[Path]:
@@ -158,31 +157,27 @@ def match_rows(
     check_output(output, inputs)  # before an hour of work, not after it
     if rejects is not None:
         check_output(rejects, [*inputs, output], streamed=True)
-    found: list[Reject] = []
     started = time.perf_counter()
-    with RejectLog(rejects) as log:
+    with RejectLog(rejects, strict) as log:
         builder = DraftBuilder()
-        with _rows(subscription_files, subscription_filters, found, "subscriptions", progress) as rows:
+        with _rows(subscription_files, subscription_filters, log, "subscriptions", progress) as rows:
             for predicate in rows:
                 for item in predicate:
                     builder.add(item)
         table = Table.from_draft(builder.draft())
-        stream = _changes(table, change_files, found)
-        log.take(found, strict)
+        stream = _changes(table, change_files, log)
         matcher = open_engine(engine, stream.table, threads=threads, live=changes is not None)
         n_ids, labels = (stream.n_filters, Strings.of(())) if filters else (stream.n_interfaces, stream.labels)
         built = time.perf_counter()
         with (
             MatchesWriter(output, n_ids, labels, "filter" if filters else "interface") as writer,
-            _rows(event_files, lambda row: event_of_row(row, form), found, "events", progress) as made,
+            _rows(event_files, lambda row: event_of_row(row, form), log, "events", progress) as made,
         ):
             for told, end in _stretches(stream) if changes is not None else [(None, None)]:
                 if told is not None:
                     matcher.update(told)
                 while block := list(islice(made, min(BLOCK_EVENTS, BLOCK_EVENTS if end is None else end - writer.n_events))):
-                    log.take(found, strict)
                     writer.append(matcher.match(Events.of(block).encode(stream.table.vocabulary), filters=filters))
-            log.take(found, strict)
         wall_s = time.perf_counter() - built
         return LocalSummary(
             events=writer.n_events,
@@ -201,11 +196,11 @@ def match_rows(
         )
 
 
-def _changes(table: Table, files: Sequence[Path], rejects: list[Reject]) -> ChangeStream:
+def _changes(table: Table, files: Sequence[Path], rejects: Rejects) -> ChangeStream:
     """The table and what the rows of files make of it; rows that are bad or cannot be done go to `rejects`."""
     rows, places = [], []
     for file, number, line in read_lines(files):
-        place = (file, number, line.decode(errors="replace"))
+        place = (file, number, row_text(line))
         try:
             rows.append(change_of_row(parse_json(line)))
             places.append(place)
@@ -213,7 +208,8 @@ def _changes(table: Table, files: Sequence[Path], rejects: list[Reject]) -> Chan
             rejects.append(Reject(str(error), *place))
     refused: list[Refusal] = []
     changes = ChangeLog.of(table, rows, refused)
-    rejects += [Reject(item.reason, *places[item.place]) for item in refused]
+    for item in refused:
+        rejects.append(Reject(item.reason, *places[item.place]))
     return changes.stream(table)
 
 
@@ -227,7 +223,7 @@ def _stretches(stream: ChangeStream) -> Iterator[tuple[Changes, int | None]]:
 
 @contextmanager
 def _rows(
-    files: Sequence[Path], convert: Callable[[Any], Row], rejects: list[Reject], label: str, progress: Progress | None
+    files: Sequence[Path], convert: Callable[[Any], Row], rejects: Rejects, label: str, progress: Progress | None
 ) -> Iterator[Iterator[Row]]:
     """`read_rows`, telling `progress` about every row when the number of rows can be known beforehand."""
     countable = progress is not None and all(file.is_file() and file.suffix != ".gz" for file in files)

@@ -2,6 +2,7 @@
 
     {"interface": "mobile-7", "constraints": [["city", "=", "Milan"], ["temp", ">", 30]], "area": [9.2, 45.5, 1.0]}
     {"interface": "mobile-8", "filters": [{"constraints": [["temp", "<", 0]]}, {"area": [0, 0, 5], "id": "f1"}]}
+    {"interface": "mobile-9", "predicate": "city = 'Milan' and temp > 30 or wind >= 20", "area": [9.2, 45.5, 1.0]}
 
     {"city": "Milan", "temp": 25, "position": {"x": 9.1, "y": 45.4}}
 
@@ -10,21 +11,26 @@
     {"before_event": 7, "remove": "f1"}
     {"before_event": 9, "remove_interface": "mobile-7"}
 
-A subscription is one filter, or a predicate of several `filters` on one interface.  An event is a plain object: nested
-objects flatten to dotted names (`position.x`), null means absent.  A change says before which event it takes effect, counted
-from 0; it names filters by the id that they came with, and all filters with that id change together.  A row that has no
-meaning becomes a `Reject` with its reason, file and line; it is never half-used: one bad filter rejects the whole row.
+A subscription is one filter, or a predicate: several `filters` on one interface, or a text in the language of `predicates`,
+whose filters all have the row's `area` and `id`.  Rows may share an interface, and an id.  An event is a plain object:
+nested objects flatten to dotted names (`position.x`), null means absent.  A change says before which event it takes effect,
+counted from 0; it names filters by the id that they came with, and all filters with that id change together.  Interfaces and
+ids are strings; an integer is its decimal digits.  A row that has no meaning becomes a `Reject` with its reason, file and
+line; it is never half-used: one bad filter rejects the whole row.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
+from mpi_match.ingest.predicates import parse
 from mpi_match.model import (
     MAX_EXACT_INTEGER,
     Area,
@@ -34,6 +40,8 @@ from mpi_match.model import (
     ModelError,
     area,
     check_name,
+    decimal,
+    describe,
     is_null,
     label,
     make_event,
@@ -43,73 +51,125 @@ from mpi_match.model import (
 Row = TypeVar("Row")
 _SUBSCRIPTION_KEYS = {"interface", "constraints", "area", "filters", "id"}
 _FILTER_KEYS = {"constraints", "area", "id"}
+_PREDICATE_KEYS = {"interface", "predicate", "area", "id"}
+MAX_LINE_BYTES = 2**24
+"""Longest line that is read; what is longer is a bad row, of which only the beginning is kept."""
+MAX_DEPTH = 100
+"""Objects and lists within one another."""
+_PIECE_BYTES = 2**20
+"""Bytes that the rest of such a line is skipped by."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Reject(NamedTuple):
-    """A row set aside: why, and where it stands (`line` counts from 1; 0 where there are no lines)."""
+    """A row set aside: why, where it stands, and what it was.
+
+    reason   what is wrong with it
+    file     absolute path of its file, or address in another file system; empty for rows that came without a file
+    line     line of the file, or row of a Parquet file, counted from 1; place among the rows that a program handed over,
+             counted from 0 as it counts them; 0 for rows of a Spark DataFrame, which have no order
+    row      the line, without blanks around it (the beginning of one that is too long); other rows as JSON
+
+    Rejects files hold these four as JSON, one object to a line.
+    """
 
     reason: str
     file: str
     line: int
     row: str
 
+    @property
+    def place(self) -> str:
+        """Where it stands, for people: a file below the working directory by its relative path."""
+        return f"{self.file.removeprefix(f'{Path.cwd()}{os.sep}')}, line {self.line}" if self.file else f"row {self.line}"
+
+
+def row_text(row: Any) -> str:
+    """A row as `Reject.row` has it: a line of a file, or what a program handed over."""
+    if isinstance(row, bytes):
+        kept = row.strip() if len(row) <= MAX_LINE_BYTES else row[:1000] + b" ..."
+        return kept.decode(errors="replace")
+    try:
+        return json.dumps(row, default=str, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):  # names that are no names; rows that are part of themselves
+        return describe(row)
+
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object whose names are distinct; JSON itself would silently keep the last."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ModelError(f"the name {twice!r} stands twice")
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise ModelError(f"the name {name!r} stands twice")
+            seen.add(name)
     return found
 
 
-def _float(text: str) -> float:
-    number = float(text)
-    if number in (float("inf"), float("-inf")):
-        raise ModelError(f"the number {text} is beyond the range of a double")
-    return number
-
-
-_decoder = json.JSONDecoder(object_pairs_hook=_distinct, parse_float=_float)
+_decoder = json.JSONDecoder(object_pairs_hook=_distinct, parse_float=decimal)
 
 
 def parse_json(line: str | bytes) -> Any:
     """One line of JSON.  The literals NaN, Infinity and -Infinity are numbers, as Python writes them.
 
-    Raises ModelError for text that is not UTF-8 or not JSON, for names that stand twice and for numbers beyond the range of
-    a double.
+    Raises ModelError for text that is not UTF-8 or not JSON, for names that stand twice, for numbers that no double is near
+    to (`model.decimal`), and for what is longer than `MAX_LINE_BYTES` or nested deeper than `MAX_DEPTH`.
     """
+    if len(line) > MAX_LINE_BYTES:
+        raise ModelError(f"the line is longer than {MAX_LINE_BYTES // 2**20} MiB")
     try:
         text = line.decode() if isinstance(line, bytes) else line
-        return _decoder.decode(text)
+        found = _decoder.decode(text)
+        if text.count("[") + text.count("{") > MAX_DEPTH:
+            _check_depth(found)
+        return found
     except UnicodeDecodeError as error:
         raise ModelError(f"not UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
         raise ModelError(f"not JSON: {error.msg} at column {error.colno}") from None
     except RecursionError:
-        raise ModelError("not usable: objects nested too deeply") from None
+        raise ModelError(_TOO_DEEP) from None
     except ModelError:
         raise
     except ValueError:  # of `int`, which does not read thousands of digits
         raise ModelError("not usable: an integer of thousands of digits; send it as a string") from None
 
 
+_TOO_DEEP = f"not usable: lists or objects are nested more than {MAX_DEPTH} deep"
+
+
+def _check_depth(found: Any) -> None:
+    """Raises ModelError for what is nested too deeply: later a recursion could end in the middle of it."""
+    level = [found]
+    for _ in range(MAX_DEPTH):
+        inner = [each.values() if isinstance(each, dict) else each for each in level]
+        level = [item for items in inner for item in items if isinstance(item, (dict, list))]
+        if not level:
+            return
+    raise ModelError(_TOO_DEEP)
+
+
 def subscription_filters(row: Any) -> list[Filter]:
     """The filters of one subscription row (a parsed JSON object).  Raises ModelError."""
     if not isinstance(row, dict):
         raise ModelError("a subscription must be an object")
-    if "predicate" in row:
-        raise ModelError("a 'predicate' in text is for `mpi-match compile`; give 'constraints' or 'filters' here")
-    _only(row, _SUBSCRIPTION_KEYS, "a subscription")
+    is_text = "predicate" in row
+    _only(
+        row, *((_PREDICATE_KEYS, "a subscription with a 'predicate'") if is_text else (_SUBSCRIPTION_KEYS, "a subscription"))
+    )
     if "interface" not in row:
         raise ModelError("a subscription needs an 'interface'")
+    if is_text:
+        if not isinstance(row["predicate"], str):
+            raise ModelError("'predicate' must be a text such as \"temp > 30 and city = 'Milan'\"")
+        return [make_filter(row["interface"], found, row.get("area"), row.get("id")) for found in parse(row["predicate"])]
     if "filters" not in row:
         return [_filter(row["interface"], row)]
     if len(row) > 2:
         raise ModelError("a subscription has either 'filters' or its own 'constraints', 'area' and 'id', not both")
-    if not isinstance(row["filters"], list):
-        raise ModelError("'filters' must be a list")
+    if not isinstance(row["filters"], list) or not row["filters"]:
+        raise ModelError("'filters' must be a list of one filter at least; [{\"constraints\": []}] matches every event")
     for item in row["filters"]:
         if not isinstance(item, dict):
             raise ModelError("a filter must be an object")
@@ -118,7 +178,7 @@ def subscription_filters(row: Any) -> list[Filter]:
 
 
 def _only(row: dict[str, Any], keys: set[str], what: str) -> None:
-    unknown = sorted(set(row) - keys)
+    unknown = sorted(set(row) - keys, key=str)
     if unknown:
         raise ModelError(f"{what} has no {unknown[0]!r}; it has: {', '.join(sorted(keys))}")
 
@@ -149,13 +209,10 @@ class ChangeRow(NamedTuple):
 _CHANGES = {"move": Change.MOVE, "add": Change.ADD, "remove": Change.REMOVE, "remove_interface": Change.REMOVE_INTERFACE}
 
 
-def change_of_row(
-    row: Any, *, stamped: bool = True, subscription: Callable[[Any], list[Filter]] = subscription_filters
-) -> ChangeRow:
+def change_of_row(row: Any, *, stamped: bool = True) -> ChangeRow:
     """The change of one row (a parsed JSON object).
 
-    `stamped`: rows say `before_event`; without, they must not, for they take effect now.  `subscription` reads what stands
-    under "add".  Raises ModelError.
+    `stamped`: rows say `before_event`; without, they must not, for they take effect now.  Raises ModelError.
     """
     if not isinstance(row, dict):
         raise ModelError("a change must be an object")
@@ -166,7 +223,7 @@ def change_of_row(
     _only(row, {key} | ({"area"} if kind is Change.MOVE else set()) | ({"before_event"} if stamped else set()), f"{key!r}")
     stamp = _stamp(row) if stamped else 0
     if kind is Change.ADD:
-        return ChangeRow(kind, filters=tuple(subscription(row[key])), before_event=stamp)
+        return ChangeRow(kind, filters=tuple(subscription_filters(row[key])), before_event=stamp)
     if kind is Change.MOVE and row.get("area") is None:
         raise ModelError("'move' needs an 'area' to move to, [x, y, r]")
     target = label(row[key], "interface" if kind is Change.REMOVE_INTERFACE else "id")
@@ -178,7 +235,7 @@ def _stamp(row: dict[str, Any]) -> int:
         raise ModelError("a change needs 'before_event', the number of the first event that sees it (the first event is 0)")
     stamp = row["before_event"]
     if type(stamp) is not int or not 0 <= stamp <= MAX_EXACT_INTEGER:
-        raise ModelError(f"'before_event' must be a whole number from 0 to 2^53, found {stamp!r}")
+        raise ModelError(f"'before_event' must be a whole number from 0 to 2^53, found {describe(stamp)}")
     return stamp
 
 
@@ -209,7 +266,7 @@ def event_of_row(row: Any, form: EventForm = PLAIN) -> Event:
     if not isinstance(row, dict):
         raise ModelError("an event must be an object")
     attributes: dict[str, Any] = {}
-    _flatten(row, "", attributes)
+    _flatten(row, "", attributes, MAX_DEPTH)
     id_ = attributes.pop(form.id, None) if form.id is not None else None
     location = None
     if form.location is not None:
@@ -229,11 +286,13 @@ def event_of_row(row: Any, form: EventForm = PLAIN) -> Event:
         raise
 
 
-def _flatten(row: dict[str, Any], prefix: str, found: dict[str, Any]) -> None:
+def _flatten(row: dict[str, Any], prefix: str, found: dict[str, Any], depth: int) -> None:
+    if not depth:
+        raise ModelError(_TOO_DEEP)
     for key, value in row.items():
         name = prefix + check_name(key) if prefix else key
         if isinstance(value, dict):
-            _flatten(value, check_name(name) + ".", found)
+            _flatten(value, check_name(name) + ".", found, depth - 1)
         elif not is_null(value):
             if name in found:
                 raise ModelError(f"the name {name!r} stands twice once nested objects are flattened")
@@ -241,30 +300,51 @@ def _flatten(row: dict[str, Any], prefix: str, found: dict[str, Any]) -> None:
 
 
 def read_lines(paths: Iterable[Path]) -> Iterator[tuple[str, int, bytes]]:
-    """Non-blank lines of files as (file, line number, bytes), files in the order of their paths; `.gz` is unpacked.
+    """Lines of files that are not blank as (absolute path, line number, bytes), files in the order of their paths.
 
+    `.gz` is unpacked, a byte order mark is left out.  Blanks around a line are left out too, unless it is longer than
+    `MAX_LINE_BYTES`: of such a line one byte more than that is there, for `parse_json` to refuse.
     Raises ModelError for a packed file that is damaged or cut short, OSError.
     """
     for path in sorted(paths):
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as handle:
-            for number, line in enumerate(_unpacked(handle, path), 1):
-                stripped = line.strip()
-                if stripped:
-                    yield str(path), number, stripped
+            for number, line in enumerate(_bounded(handle, path), 1):
+                if line := trimmed(line):
+                    yield str(path.absolute()), number, line
 
 
-def _unpacked(lines: Iterable[bytes], path: Path) -> Iterator[bytes]:
-    """The lines, until a packed file turns out to be damaged.  Raises ModelError then."""
+def trimmed(line: bytes) -> bytes:
+    """A line without blanks around it and without the byte order mark that some programs begin a file with.
+
+    What is longer than `MAX_LINE_BYTES` stays as it is: the blanks may not be all of it.
+    """
+    return line if len(line) > MAX_LINE_BYTES else line.removeprefix(_BYTE_ORDER_MARK).strip()
+
+
+def _bounded(handle: BufferedIOBase, path: Path) -> Iterator[bytes]:
+    """The lines of a file, of too long ones the beginning.  Raises ModelError where a packed file is damaged."""
     try:
-        yield from lines
+        while line := handle.readline(MAX_LINE_BYTES + 1):
+            rest = line
+            while len(line) > MAX_LINE_BYTES and rest and not rest.endswith(b"\n"):
+                rest = handle.readline(_PIECE_BYTES)
+            yield line
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ModelError(f"{path}: is not a whole gzip file: {error}") from error
 
 
-def read_rows(paths: Iterable[Path], convert: Callable[[Any], Row], rejects: list[Reject]) -> Iterator[Row]:
+class Rejects(Protocol):
+    """What takes bad rows: a list, or who does not keep all of them."""
+
+    def append(self, reject: Reject, /) -> None:
+        """Take the next bad row."""
+        ...
+
+
+def read_rows(paths: Iterable[Path], convert: Callable[[Any], Row], rejects: Rejects) -> Iterator[Row]:
     """Convert every line of JSON lines files; a line that cannot be converted goes to `rejects`."""
     for file, number, line in read_lines(paths):
         try:
             yield convert(parse_json(line))
         except ModelError as error:
-            rejects.append(Reject(str(error), file, number, line.decode(errors="replace")))
+            rejects.append(Reject(str(error), file, number, row_text(line)))

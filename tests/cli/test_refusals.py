@@ -162,8 +162,3 @@ def test_events_of_wrong_types_are_refused(events: object, said: str) -> None:
     with pytest.raises(model.ModelError) as caught:
         api.make_events(events)  # type: ignore[arg-type]
     assert str(caught.value) == said
-
-
-def test_predicates_in_text_are_for_spark() -> None:
-    with pytest.raises(model.ModelError, match="a 'predicate' in text is for `mpi-match compile`"):
-        api.make_table([{"interface": "a", "predicate": "x = 1"}])

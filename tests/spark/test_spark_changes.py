@@ -25,7 +25,6 @@ from pyspark.sql import SparkSession  # noqa: E402
 from spark_inputs import in_memory, read_rejects, write_lines  # noqa: E402
 
 from spark_prep import job  # noqa: E402
-from spark_prep.subscriptions import filters_of_row  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +62,7 @@ def random_changes(n: int) -> list[dict[str, Any]]:
 
 def in_order_of_files(parts: list[list[dict[str, Any]]], table: Path) -> tuple[ChangeLog, list[Refusal]]:
     refused: list[Refusal] = []
-    rows = [change_of_row(row, subscription=filters_of_row) for part in parts for row in part]
+    rows = [change_of_row(row) for part in parts for row in part]
     return ChangeLog.of(Table.load(table), rows, refused), refused
 
 

@@ -56,7 +56,7 @@ def test_bad_changes_go_to_a_list_in_their_order(matcher: LiveMatcher) -> None:
     rejects: list[Reject] = []
     matcher.update([{"remove": "nobody"}, {"away": 1}, {"remove": 7}, {"remove": 7}], rejects=rejects)
     assert [(reject.line, reject.row) for reject in rejects] == [
-        *((0, "{'remove': 'nobody'}"), (1, "{'away': 1}"), (3, "{'remove': 7}"))
+        *((0, '{"remove": "nobody"}'), (1, '{"away": 1}'), (3, '{"remove": 7}'))
     ]
     assert "a change has one of 'move', 'add', 'remove', 'remove_interface'" in rejects[1].reason
 

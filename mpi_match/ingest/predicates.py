@@ -11,12 +11,14 @@ r"""The text language of predicates, and its way to filters.
                 | "exists" | "absent"
     name        = letters, digits, "_" and "." beginning with a letter or "_"; anything else in double quotes ("" is a quote)
     value       = number | 'text' ('' is a quote, and \\ \' \n \r \t \uXXXX are escapes) | true | false
+    number      = as in JSON, and also +7, .5 and 5.
 
 Words are read in any case.  `not` binds before `and`, and that before `or`.  Types and operators are the model's: nothing is
-converted.
+converted.  As in JSON, two `\uXXXX` that are a surrogate pair are one character, and digits are 0 to 9.
 
 A filter is a conjunction, so a predicate is brought to disjunctive normal form, one filter for each alternative.  That can
-multiply: (a or b) and (c or d) is four filters.  Past `MAX_FILTERS` it is refused, saying how many there would be.
+multiply: (a or b) and (c or d) is four filters.  Past `MAX_FILTERS` filters or `MAX_OPERANDS` operands in them it is
+refused, saying how many there would be, before any of them is made.
 
 `not` is pushed inward (De Morgan) and must end at `exists` or `absent`.  `not (temp > 30)` is *not* `temp <= 30`: an event
 without temp, or with a text or NaN there, satisfies the first and not the second, and no filter says "NaN".  Rather than
@@ -25,31 +27,36 @@ answer something near it, the language refuses and asks for what is meant.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 from itertools import product
 from typing import Any, NamedTuple, NoReturn
 
-from mpi_match.model import PRESENCE, Constraint, ModelError, Op, constraint
+from mpi_match.model import PRESENCE, Constraint, ModelError, Op, constraint, decimal
 
 MAX_FILTERS = 1000
 """Filters that one predicate may become."""
+MAX_OPERANDS = 100_000
+"""Constraints that these filters may have together, where the text has fewer; a list counts as many as it has values."""
+_UNCOUNTED = 10**24
+"""Where counting ends: so many filters are refused all the same, and their number would have thousands of digits."""
 MAX_DEPTH = 100
 """Parentheses and `not` within one another."""
 _SHOWN = 70
 _TOKEN = re.compile(
     r"""\s*(?:
-      (?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)(?![\w.])
-    | (?P<text>'(?:[^'\\]|''|\\.)*')
-    | (?P<quoted>"(?:[^"]|"")*")
+      (?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)(?![\w.])
+    | (?P<text>'(?:[^'\\]++|''|\\.)*+')
+    | (?P<quoted>"(?:[^"]++|"")*+")
     | (?P<word>[^\W\d][\w.]*)
     | (?P<sign><=|>=|!=|<>|==|[=<>(),])
     | (?P<end>$)
     )""",
     re.VERBOSE | re.DOTALL,
 )
-_ESCAPE = re.compile(r"''|\\u([0-9a-fA-F]{4})|\\(.)", re.DOTALL)
+_ESCAPE = re.compile(
+    r"''|\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|\\u([0-9a-fA-F]{4})|\\(.)", re.DOTALL
+)
 _ESCAPES = {"\\": "\\", "'": "'", '"': '"', "n": "\n", "r": "\r", "t": "\t"}
 _COMPARISONS = {
     **{"=": Op.EQ, "==": Op.EQ, "!=": Op.NE, "<>": Op.NE, "<": Op.LT, "<=": Op.LE, ">": Op.GT, ">=": Op.GE},
@@ -104,17 +111,39 @@ def parse(text: str) -> list[tuple[Constraint, ...]]:
     if parser.token.kind != "end":
         parser.fail(f"expected 'and', 'or' or the end, found {parser.token.text}")
     term = parser.pushed(read, None)
-    n_filters = _count(term)
-    if n_filters > MAX_FILTERS:
-        parser.fail(f"this would be {n_filters:,} filters, more than {MAX_FILTERS:,}; write several subscriptions", 0)
+    size = _size(term)
+    if size.filters > MAX_FILTERS:
+        n = f"{size.filters:,}" if size.filters < _UNCOUNTED else "more than 10^24"
+        parser.fail(f"this would be {n} filters, more than {MAX_FILTERS:,}; write several subscriptions", 0)
+    if size.operands > max(MAX_OPERANDS, size.written):
+        n = f"{size.filters:,} filters with {size.operands:,} constraints and listed values"
+        parser.fail(f"this would be {n}, more than {MAX_OPERANDS:,}; write several subscriptions", 0)
     return list(dict.fromkeys(tuple(dict.fromkeys(item)) for item in _alternatives(term)))
 
 
-def _count(term: _Leaf | _Branch) -> int:
+class _Size(NamedTuple):
+    """How many filters a term becomes, and how many operands they have together, and the text itself has.
+
+    A constraint without any operand counts as one.
+    """
+
+    filters: int
+    operands: int
+    written: int
+
+
+def _size(term: _Leaf | _Branch) -> _Size:
     if isinstance(term, _Leaf):
-        return 1
-    counts = [_count(each) for each in term.terms]
-    return math.prod(counts) if term.every else sum(counts)
+        n = len(term.constraint.operand) if isinstance(term.constraint.operand, tuple) else 1
+        return _Size(1, n, n)
+    filters, operands, written = int(term.every), 0, 0
+    for each in map(_size, term.terms):
+        if term.every:  # each filter so far with each filter of this term
+            filters, operands = filters * each.filters, operands * each.filters + each.operands * filters
+        else:
+            filters, operands = filters + each.filters, operands + each.operands
+        filters, operands, written = min(filters, _UNCOUNTED), min(operands, _UNCOUNTED), written + each.written
+    return _Size(filters, operands, written)
 
 
 def _alternatives(term: _Leaf | _Branch) -> Iterable[tuple[Constraint, ...]]:
@@ -260,9 +289,7 @@ class _Parser:
             self.take()
             return token.word == "true"
         if token.kind == "number":
-            number = float(token.text) if re.search(r"[.eE]", token.text) else int(token.text)
-            if math.isinf(number):
-                self.fail(f"the number {token.text} is beyond the range of a double")
+            number = self._number(token)
             self.take()
             return number
         if token.kind == "text":
@@ -272,11 +299,22 @@ class _Parser:
         hint = f"; a text goes in single quotes: '{token.text.strip(chr(34))}'" if token.kind in ("word", "quoted") else ""
         self.fail(f"expected a value, found {token.text or 'the end'}{hint}")
 
+    def _number(self, token: _Token) -> float:
+        try:
+            return decimal(token.text) if re.search(r"[.eE]", token.text) else int(token.text)
+        except ModelError as error:
+            self.fail(str(error), token.at)
+        except ValueError:  # of `int`, which does not read thousands of digits
+            self.fail("an integer of thousands of digits; send it as a string", token.at)
+
     def _unescaped(self, found: re.Match[str]) -> str:
-        if found.group() == "''":
+        high, low, unit, letter = found.groups()
+        if high:
+            return (chr(int(high, 16)) + chr(int(low, 16))).encode("utf-16", "surrogatepass").decode("utf-16")
+        if unit:
+            return chr(int(unit, 16))
+        if letter is None:
             return "'"
-        if found.group(1):
-            return chr(int(found.group(1), 16))
-        if found.group(2) not in _ESCAPES:
+        if letter not in _ESCAPES:
             self.fail(f"unknown escape {found.group()}", self.token.at + 1 + found.start())
-        return _ESCAPES[found.group(2)]
+        return _ESCAPES[letter]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpi_match.ingest.predicates import MAX_FILTERS, PredicateError, parse
 from mpi_match.model import OPS, Constraint, Filter, Op, constraint, make_event, matches, satisfies
-from spark_prep.predicates import MAX_FILTERS, PredicateError, parse
 
 
 def one(text: str) -> Constraint:

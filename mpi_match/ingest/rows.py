@@ -318,7 +318,9 @@ def trimmed(line: bytes) -> bytes:
 
     What is longer than `MAX_LINE_BYTES` stays as it is: the blanks may not be all of it.
     """
-    return line if len(line) > MAX_LINE_BYTES else line.removeprefix(_BYTE_ORDER_MARK).strip()
+    if len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
+        return line
+    return line.removeprefix(_BYTE_ORDER_MARK).strip()
 
 
 def _bounded(handle: BufferedIOBase, path: Path) -> Iterator[bytes]:

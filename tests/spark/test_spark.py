@@ -8,6 +8,8 @@ import random
 from collections.abc import Iterator
 
 import pytest
+from command_line import mpi_match
+from hostile_rows import lines
 from random_rows import random_subscription
 
 from mpi_match.events.events import Events
@@ -58,17 +60,31 @@ def test_the_table_is_the_one_built_in_memory(spark, rows, tmp_path, partitions,
     "rows",
     [
         [],
-        [{"interface": "i", "filters": []}],
         [{"interface": "i", "constraints": []}, {"interface": "j", "area": [0, 0, 1]}],
         [{"interface": str(i % 3), "constraints": [["temp", ">", i]]} for i in range(200)],
     ],
-    ids=["no rows", "no filters", "no constraints", "one name"],
+    ids=["no rows", "no constraints", "one name"],
 )
 def test_degenerate_inputs(spark, rows, tmp_path):
     path = write_lines(tmp_path / "in.jsonl", rows)
     summary = job.compile_subscriptions([str(path)], tmp_path / "table.h5", partitions=3)
     assert Table.load(tmp_path / "table.h5") == in_memory(rows)
     assert summary.rows == len(rows)
+
+
+def test_hostile_rows_are_the_rejects_of_match(spark, tmp_path):
+    """None of them ends the compile; what is kept of each is the same, whoever reads it."""
+    content, bad = lines()
+    (tmp_path / "in.jsonl").write_bytes(b"\n".join(content))
+    (tmp_path / "events.jsonl").write_text('{"x": 1}\n')
+    summary = job.compile_subscriptions([str(tmp_path / "in.jsonl")], tmp_path / "table.h5")
+    found = read_rejects(summary.rejects)
+    assert [row["line"] for row in found] == [line for line, _ in bad]
+    inputs = [tmp_path / "in.jsonl", tmp_path / "events.jsonl", "-o", tmp_path / "m.h5", "--engine", "counting"]
+    mpi_match("match", *inputs, "--rejects", tmp_path / "rejects.jsonl")
+    assert found == [json.loads(line) for line in (tmp_path / "rejects.jsonl").read_text().splitlines()]
+    made = {str(item) for item in Table.load(tmp_path / "table.h5").iter_filters()}
+    assert made == {"7: everything", "7: smile = '\U0001f600'"}
 
 
 def test_rejects_name_file_and_line_of_files_read_in_pieces(spark, tmp_path, small_blocks):
@@ -95,7 +111,7 @@ def test_rejects_name_file_and_line_of_files_read_in_pieces(spark, tmp_path, sma
     assert summary.rows == len(good) + len(expected)
     assert (summary.rejected, summary.rejects) == (len(expected), tmp_path / "table.h5.rejects")
     found = read_rejects(summary.rejects)
-    assert [(row["file"], row["line"], row["text"]) for row in found] == [item[:3] for item in sorted(expected)]
+    assert [(row["file"], row["line"], row["row"]) for row in found] == [item[:3] for item in sorted(expected)]
     assert all(reason in row["reason"] for row, (*_, reason) in zip(found, sorted(expected), strict=True))
 
     write_lines(tmp_path / "good.jsonl", good)
@@ -113,7 +129,7 @@ def test_strict_refuses_and_leaves_nothing_new(spark, rows, tmp_path):
     with pytest.raises(SparkPrepError) as caught:
         job.compile_subscriptions([str(bad)], output, strict=True)
     assert str(caught.value).splitlines()[0] == "2 of 3 rows are bad, and strict allows none:"
-    assert f"{bad}:2: unknown operator" in str(caught.value)
+    assert f"{bad}, line 2: unknown operator" in str(caught.value)
     assert f"{bad}:4: not JSON" in str(caught.value)
     assert names_in(output) == {"good.jsonl", "bad.jsonl", "table.h5", "table.h5.parts"}
     assert names_in(parts_directory(output) / "any") == before
@@ -219,7 +235,7 @@ def test_a_data_frame_is_an_input_too(spark, tmp_path):
     assert Table.load(tmp_path / "table.h5") == in_memory([{"interface": "a", "constraints": [["temp", ">", 3]]}])
     found = read_rejects(summary.rejects)
     assert {(row["file"], row["line"]) for row in found} == {("", 0)}
-    assert {json.loads(row["text"])["interface"] for row in found} == {"b", "c"}
+    assert {json.loads(row["row"])["interface"] for row in found} == {"b", "c"}
 
     published = spark.createDataFrame([(25.0, "Milan"), (None, "Rome")], "temp double, city string").coalesce(1)
     job.compile_events(published, tmp_path / "table.h5", tmp_path / "events.h5")

@@ -86,7 +86,7 @@ def test_the_log_equals_the_one_made_in_memory(spark, table, tmp_path, small_blo
     reasons = {row["reason"] for row in read_rejects(summary.rejects)}
     assert {item.reason for item in refused} < reasons
     assert "a change must be an object" in reasons
-    late = [(Path(row["file"]).name, row["line"], json.loads(row["text"])) for row in read_rejects(summary.rejects)[-5:]]
+    late = [(Path(row["file"]).name, row["line"], json.loads(row["row"])) for row in read_rejects(summary.rejects)[-5:]]
     assert all((name, row) == ("é.jsonl", parts[2][line - 4]) for name, line, row in late)
     found.stream(Table.load(table))
 
@@ -100,7 +100,7 @@ def test_no_changes(spark, table, tmp_path):
 
 def test_strict_allows_no_change_that_cannot_be_done(spark, table, tmp_path):
     write_lines(tmp_path / "in.jsonl", [{"before_event": 3, "remove": "nobody"}])
-    with pytest.raises(SparkPrepError, match=r"1 of 1 rows are bad.*\n.*in.jsonl:1: no filter has the id 'nobody'"):
+    with pytest.raises(SparkPrepError, match=r"1 of 1 rows are bad.*\n.*in.jsonl, line 1: no filter has the id 'nobody'"):
         job.compile_changes([str(tmp_path / "in.jsonl")], table, tmp_path / "changes.h5", strict=True)
     assert not (tmp_path / "changes.h5").exists()
 

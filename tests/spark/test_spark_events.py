@@ -82,7 +82,7 @@ def test_events_from_parquet_flatten_structs_and_leave_out_nulls(spark, table, t
     good = [published[i] for i in (0, 1, 3)]
     assert_same_events(tmp_path / "events.h5", table, Events.of(event_of_row(row) for row in good))
     (reject,) = read_rejects(summary.rejects)
-    assert (reject["line"], json.loads(reject["text"])["temp"]) == (3, 2**53 + 1)
+    assert (reject["line"], json.loads(reject["row"])["temp"]) == (3, 2**53 + 1)
 
 
 def test_a_table_compiled_again_under_the_same_name_is_not_confused_with_the_old(spark, rows, tmp_path):
@@ -97,7 +97,7 @@ def test_a_table_compiled_again_under_the_same_name_is_not_confused_with_the_old
 
 def test_events_strict_and_bad_options(spark, table, tmp_path):
     (tmp_path / "in.jsonl").write_text('{"a": 1}\nnull\n')
-    with pytest.raises(SparkPrepError, match=r"1 of 2 rows are bad(.|\n)*in\.jsonl:2: an event must be an object"):
+    with pytest.raises(SparkPrepError, match=r"1 of 2 rows are bad(.|\n)*in\.jsonl, line 2: an event must be an object"):
         job.compile_events([str(tmp_path / "in.jsonl")], table, tmp_path / "events.h5", strict=True)
     assert names_in(tmp_path / "any") == {"in.jsonl"}
     with pytest.raises(ModelError, match="two attribute names"):

@@ -15,7 +15,7 @@ def random_subscription(generator: random.Random) -> dict[str, Any]:
     interface = generator.choice(INTERFACES)
     if generator.random() < 0.7:
         return {"interface": interface, **_filter(generator)}
-    return {"interface": interface, "filters": [_filter(generator) for _ in range(generator.randrange(4))]}
+    return {"interface": interface, "filters": [_filter(generator) for _ in range(generator.randint(1, 3))]}
 
 
 def _filter(generator: random.Random) -> dict[str, Any]:

@@ -1,0 +1,62 @@
+"""Lines of subscriptions that once ended a command or hung it, with what is said of each now."""
+
+from __future__ import annotations
+
+import json
+
+MANY_NAMES = "{" + ", ".join(f'"n{i}": 1' for i in [*range(40_000), 20_000]) + "}"
+ENDLESS = b'{"interface": "' + b"a" * (2**24 + 100) + b'"}'
+
+
+def nested(depth: int) -> str:
+    """A list in lists."""
+    return "[" * depth + "]" * depth
+
+
+def predicate(text: str) -> str:
+    """A line whose filters are written as text."""
+    return json.dumps({"interface": "i", "predicate": text})
+
+
+def constraints(text: str) -> str:
+    """A line with these constraints, as they stand."""
+    return f'{{"interface": "i", "constraints": {text}}}'
+
+
+HOSTILE: list[tuple[str | bytes, str]] = [
+    (predicate("x > " + "9" * 400), "the integer of 1,329 bits is beyond 2^53"),
+    (predicate("x > " + "9" * 5000), "an integer of thousands of digits; send it as a string, at column 5"),
+    (predicate(" or ".join(["x exists"] * 16_000)), "this would be 16,000 filters, more than 1,000"),
+    (predicate(" and ".join(["(a exists or b exists)"] * 16_000)), "this would be more than 10^24 filters"),
+    (
+        predicate(f"({' or '.join(['a exists'] * 1000)}) and {' and '.join(f'n{i} exists' for i in range(20_000))}"),
+        "this would be 1,000 filters with 20,001,000 constraints and listed values",
+    ),
+    (predicate("x > 1e-400"), "the number 1e-400 is not 0 and too near to it for a double"),
+    (predicate("x > ٣"), "cannot read '٣' here"),
+    (constraints('[["x", ">", 1e-400]]'), "the number 1e-400 is not 0 and too near to it for a double"),
+    (
+        constraints(f'[["x", "=", {nested(90)}]]'),
+        "must be a number, a string or a boolean, found list [[[[[[[...]]]]]]]",
+    ),
+    (constraints(f'[["x", "=", {nested(980)}]]'), "lists or objects are nested more than 100 deep"),
+    (constraints(nested(980)), "lists or objects are nested more than 100 deep"),
+    (constraints(nested(200_000)), "lists or objects are nested more than 100 deep"),
+    (f'{{"interface": {nested(980)}, "constraints": []}}', "lists or objects are nested more than 100 deep"),
+    (f'{{"interface": "i", "area": {MANY_NAMES}}}', "the name 'n20000' stands twice"),
+    ('{"interface": "i", "filters": []}', "'filters' must be a list of one filter at least"),
+    (constraints('[["x", "between", ["a", "b"]]]'), "'between' on 'x' is not defined for a string; it has: ="),
+    ('{"interface": 7.5, "constraints": []}', "interface must be a string or an integer, found float 7.5"),
+    ('{"interface": "i", "constraints": [], "id": 7.5}', "id must be a string or an integer, found float 7.5"),
+    (ENDLESS, "the line is longer than 16 MiB"),
+]
+GOOD = [
+    b'\xef\xbb\xbf{"interface": 7, "constraints": [], "id": 1}',  # after a byte order mark
+    rb'{"interface": "7", "predicate": "smile = ' + rb"'\\ud83d\\ude00'" + rb'", "id": "1"}',
+]
+
+
+def lines() -> tuple[list[bytes], list[tuple[int, str]]]:
+    """The lines of a file, and the number and the reason's beginning of each that is bad."""
+    bad = [(line if isinstance(line, bytes) else line.encode(), said) for line, said in HOSTILE]
+    return [GOOD[0], *(line for line, _ in bad), GOOD[1]], [(i, said) for i, (_, said) in enumerate(bad, 2)]

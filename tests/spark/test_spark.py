@@ -130,7 +130,7 @@ def test_strict_refuses_and_leaves_nothing_new(spark, rows, tmp_path):
         job.compile_subscriptions([str(bad)], output, strict=True)
     assert str(caught.value).splitlines()[0] == "2 of 3 rows are bad, and strict allows none:"
     assert f"{bad}, line 2: unknown operator" in str(caught.value)
-    assert f"{bad}:4: not JSON" in str(caught.value)
+    assert f"{bad}, line 4: not JSON" in str(caught.value)
     assert names_in(output) == {"good.jsonl", "bad.jsonl", "table.h5", "table.h5.parts"}
     assert names_in(parts_directory(output) / "any") == before
     assert Table.load(output) == in_memory(rows[:50])

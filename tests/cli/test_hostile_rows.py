@@ -19,7 +19,7 @@ from hostile_rows import ENDLESS, HOSTILE, MANY_NAMES, lines, nested
 
 from mpi_match.ingest import rows as rows_module
 from mpi_match.ingest.rows import Reject, read_lines
-from mpi_match.matches.matches import MatchesFile
+from mpi_match.matches.file import MatchesFile
 
 EVENT = '{"smile": "\\ud83d\\ude00", "x": 1}\n'
 ENGINE = ("--engine", "counting")

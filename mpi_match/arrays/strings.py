@@ -68,6 +68,15 @@ class Strings:
         starts, lengths = self.offsets[index], self.offsets[np.asarray(index) + 1] - self.offsets[index]
         return Strings(self.data[take_ranges(starts, lengths)], offsets_of(lengths))
 
+    def is_text(self) -> bool:
+        """Is each of them UTF-8?"""
+        try:
+            self.data.tobytes().decode()
+        except UnicodeDecodeError:
+            return False
+        starts = self.offsets[:-1][self.offsets[:-1] < len(self.data)]
+        return not np.any(self.data[starts] & 0xC0 == 0x80)  # which go on with a character that another string began
+
     def is_sorted(self) -> bool:
         """Strictly increasing by bytes, hence distinct."""
         return bool(np.all(self.is_below_next()))

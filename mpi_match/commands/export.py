@@ -1,10 +1,11 @@
 """Answers for programs that do not read our HDF5: JSON lines, or Parquet.
 
     {"event": 0, "interfaces": ["mobile-7", "mobile-8"]}
-    {"event": 1, "id": "reading-44", "interfaces": []}            with the event table, where events have ids
+    {"event": 1, "id": "reading-44", "interfaces": []}            where events have ids
 
 One row for every event, also for those that match nothing: nobody has to guess what a missing row means.  A file of matched
-filters has `filters`, their numbers in the table, instead.
+filters has `filters`, their numbers in the table, instead.  The ids of events are in answers of `match --id`; those of a run
+are in its event table.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class ExportError(Exception):
 def export(matches: Path, output: Path | None, events: Path | None = None) -> dict[str, int]:
     """Write the answers in `matches` to `output`: Parquet if its name ends so, else JSON lines (None: to standard output).
 
-    `events` is the event table, for the ids of its events.  Nothing appears under the name of `output` before it is whole.
-    Returns counts.  Raises StorageError, ExportError, OSError.
+    `events` is the event table, whose ids of events then take the place of those in `matches`.  Nothing appears under the
+    name of `output` before it is whole.  Returns counts.  Raises StorageError, ExportError, OSError.
     """
     if output is not None:
         check_output(output, [each for each in (matches, events) if each])
@@ -50,17 +51,24 @@ def export(matches: Path, output: Path | None, events: Path | None = None) -> di
 
 
 def _rows(answers: MatchesFile, noun: str, matches: Path, events: Path | None) -> Iterator[dict[str, Any]]:
-    if events is None:
-        found = answers.rows() if noun == "interfaces" else (ids.tolist() for ids in _ids(answers))
-        for number, labels in enumerate(found):
-            yield {"event": number, noun: labels}
+    found = answers.rows() if noun == "interfaces" else (ids.tolist() for ids in _ids(answers))
+    event_ids = _own_event_ids(answers) if events is None else _event_ids_in(events, answers, matches)
+    if event_ids is None:
+        yield from ({"event": number, noun: labels} for number, labels in enumerate(found))
         return
+    for number, (id_, labels) in enumerate(zip(event_ids, found, strict=True)):
+        yield {"event": number, "id": id_, noun: labels}
+
+
+def _own_event_ids(answers: MatchesFile) -> Iterator[str | None] | None:
+    return None if answers.event_ids is None else (id_.decode() or None for id_ in answers.event_ids)
+
+
+def _event_ids_in(events: Path, answers: MatchesFile, matches: Path) -> Iterator[str | None]:
     with EventTable(events, Table.from_filters(()).vocabulary) as table:  # raw columns only: any vocabulary does
         if table.n_events != answers.matches.n_events:
             raise StorageError(f"{matches}: answers {answers.matches.n_events:,} events, {events} holds {table.n_events:,}")
-        found = answers.rows() if noun == "interfaces" else (ids.tolist() for ids in _ids(answers))
-        for number, (id_, labels) in enumerate(zip(table.ids(), found, strict=True)):
-            yield {"event": number, "id": id_, noun: labels}
+        yield from table.ids()
 
 
 def _ids(answers: MatchesFile) -> Iterator[Any]:

@@ -119,7 +119,9 @@ def _event_row(number: int, event: Event) -> dict[str, Any]:
 def _of_matches(path: Path, attributes: dict[str, Any], rows: int, n_parts: int) -> dict[str, Any]:
     file = MatchesFile.load(path)
     counts = np.diff(file.matches.offsets)
-    first = [{"event": i, "matches": file.matches[i].tolist()} for i in range(min(rows, len(counts)))]
+    first: list[dict[str, Any]] = [{"event": i, "matches": file.matches[i].tolist()} for i in range(min(rows, len(counts)))]
+    if file.event_ids is not None:
+        first = [{"event": row["event"], "id": file.event_ids[row["event"]].decode() or None, **row} for row in first]
     names = [label.decode() for label in file.labels] if len(file.labels) else None
     if names:
         first = [{**row, "matches": [names[i] for i in row["matches"]]} for row in first]

@@ -170,14 +170,18 @@ def match_rows(
         n_ids, labels = (stream.n_filters, Strings.of(())) if filters else (stream.n_interfaces, stream.labels)
         built = time.perf_counter()
         with (
-            MatchesWriter(output, n_ids, labels, "filter" if filters else "interface") as writer,
+            MatchesWriter(
+                output, n_ids, labels, "filter" if filters else "interface", with_event_ids=form.id is not None
+            ) as writer,
             _rows(event_files, lambda row: event_of_row(row, form), log, "events", progress) as made,
         ):
             for told, end in _stretches(stream) if changes is not None else [(None, None)]:
                 if told is not None:
                     matcher.update(told)
                 while block := list(islice(made, min(BLOCK_EVENTS, BLOCK_EVENTS if end is None else end - writer.n_events))):
-                    writer.append(matcher.match(Events.of(block).encode(stream.table.vocabulary), filters=filters))
+                    found = matcher.match(Events.of(block).encode(stream.table.vocabulary), filters=filters)
+                    ids = Strings.of((event.id or "").encode() for event in block) if form.id is not None else None
+                    writer.append(found, ids)
         wall_s = time.perf_counter() - built
         return LocalSummary(
             events=writer.n_events,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array
+from mpi_match.arrays.csr import Array, are_bounds
 from mpi_match.arrays.strings import Strings
 from mpi_match.journal.reader import refuse_incomplete
 from mpi_match.matches.matches import KIND_OF_FILE, Matches, id_dtype
@@ -24,7 +24,7 @@ class MatchesWriter:
 
     `unit` is "interface" or "filter"; `labels` are the names of the ids (empty when they have none); `attributes` go to
     the root (table digest, engine, ...: nothing that differs between runs that must give identical files).  `temporary` is
-    the name until the file is whole (see `Writer`).
+    the name until the file is whole (see `Writer`).  `with_event_ids`: the file has the publishers' ids of the events, too.
     """
 
     def __init__(
@@ -35,9 +35,11 @@ class MatchesWriter:
         unit: str = "interface",
         *,
         temporary: Path | None = None,
+        with_event_ids: bool = False,
         **attributes: int | str,
     ) -> None:
         self._writer = Writer(path, KIND_OF_FILE, temporary)
+        self._with_event_ids = with_event_ids
         self._n_ids, self._labels, self._unit, self._attributes = n_ids, labels, unit, attributes
         self.n_events = 0
         self.n_matches = 0
@@ -52,6 +54,10 @@ class MatchesWriter:
         try:
             self._counts = self._writer.column("matches/counts", id_dtype(self._n_ids + 1))
             self._ids = self._writer.column("matches/ids", id_dtype(self._n_ids))
+            if self._with_event_ids:
+                self._id_data = self._writer.column("ids/data", np.dtype(np.uint8))
+                self._id_offsets = self._writer.column("ids/offsets", np.dtype(np.int64))
+                self._id_offsets.append(np.zeros(1, np.int64))
         except BaseException as failed:
             self._writer.__exit__(type(failed), failed, failed.__traceback__)
             raise
@@ -66,9 +72,12 @@ class MatchesWriter:
         """Have the disk take what the file has."""
         self._writer.sync()
 
-    def append(self, matches: Matches) -> None:
-        """The answers of the next events."""
+    def append(self, matches: Matches, event_ids: Strings | None = None) -> None:
+        """The answers of the next events, and their ids (empty for an event without one) where the file has them."""
         self.append_raw(matches.counts, matches.ids)
+        if event_ids is not None:
+            self._id_offsets.append(event_ids.offsets[1:] + self._id_data.n_rows)
+            self._id_data.append(event_ids.data)
 
     def append_raw(self, counts: Array, ids: Array) -> None:
         """The same from counts and ids as they travel.
@@ -114,11 +123,15 @@ def _answers_in(reader: Reader) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class MatchesFile:
-    """What a file of matches holds: the answers, the labels of their ids, the root attributes (`unit`, `n_events`, ...)."""
+    """What a file of matches holds: the answers, the labels of their ids, the root attributes (`unit`, `n_events`, ...).
+
+    `event_ids` are the publishers' own names of the events, empty for an event without one; None where the file has none.
+    """
 
     matches: Matches
     labels: Strings
     attributes: dict[str, Any]
+    event_ids: Strings | None = None
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> MatchesFile:
@@ -128,13 +141,18 @@ class MatchesFile:
             labels = Strings.read(reader, "labels")
             n_ids, n_events, n_matches = (int(reader.attribute(name)) for name in ("n_ids", "n_events", "n_matches"))
             counts, ids = _answers_in(reader)
+            event_ids = Strings.read(reader, "ids") if "ids/data" in reader else None
             matches = Matches.from_counts(counts, ids, n_ids)
         found = (matches.n_events, int(matches.offsets[-1]), matches.n_matches)
         if found != (n_events, n_matches, n_matches) or int(matches.ids.max(initial=0)) >= max(n_ids, 1):
             raise StorageError(f"{path}: its counts and ids do not fit each other; match the events again")
         if len(labels) not in (0, n_ids):
             raise StorageError(f"{path}: has {len(labels)} labels for {n_ids} ids; match the events again")
-        return cls(matches, labels, reader.attributes)
+        if event_ids is not None and (
+            len(event_ids) != n_events or not are_bounds(event_ids.offsets, len(event_ids.data)) or not event_ids.is_text()
+        ):
+            raise StorageError(f"{path}: its ids of events do not fit; match the events again")
+        return cls(matches, labels, reader.attributes, event_ids)
 
     def rows(self) -> Iterator[list[str]]:
         """Labels of each event's ids (the ids themselves as text where they have no labels)."""

@@ -38,6 +38,25 @@ def test_export_adds_ids_and_writes_parquet(rows, tmp_path):
     assert pq.read_table(tmp_path / "out.parquet").column_names == ["event", "interfaces"]
 
 
+def test_ids_travel_with_the_answers_of_match(rows, tmp_path, monkeypatch):
+    monkeypatch.setattr("mpi_match.commands.match.BLOCK_EVENTS", 1)
+    mpi_match("match", *rows, "--id", "n")
+    expected = [("e1", ["hot"]), ("e2", []), (None, ["hot"])]
+    found = [json.loads(line) for line in mpi_match("export", tmp_path / "m.h5").stdout.splitlines()]
+    assert found == [{"event": i, "id": id_, "interfaces": labels} for i, (id_, labels) in enumerate(expected)]
+    shown = json.loads(mpi_match("inspect", tmp_path / "m.h5", "--json").stdout)["first"]
+    assert shown[::2] == [{"event": 0, "id": "e1", "matches": ["hot"]}, {"event": 2, "id": None, "matches": ["hot"]}]
+
+    (tmp_path / "events.jsonl").write_text('{"n": 7, "temp": 31}\n{"n": "\u00e9", "temp": 30}\n{"n": ""}\n')
+    mpi_match("match", *rows, "--id", "n", "--filters")
+    mpi_match("export", tmp_path / "m.h5", "-o", tmp_path / "out.parquet")
+    pq = pytest.importorskip("pyarrow.parquet")
+    ids = [("7", [0]), ("é", []), (None, [])]
+    assert pq.read_table(tmp_path / "out.parquet").to_pylist() == [
+        {"event": i, "id": id_, "filters": filters} for i, (id_, filters) in enumerate(ids)
+    ]
+
+
 def test_export_refuses_events_of_another_run(workload, tmp_path):
     mpi_match("generate", "ccm", "-o", tmp_path, "--filters", 10, "--events", 5)
     result = mpi_match(

@@ -197,9 +197,19 @@ def test_a_flipped_bit_is_refused_or_harmless(matches_path: Path, monkeypatch: p
     assert refused > 120, "most of the file should matter"
 
 
+def ids_of(*ids: bytes) -> dict[str, Array]:
+    return dict(Strings.of(ids).named("ids"))
+
+
 @pytest.mark.parametrize(
     ("change", "attributes", "said"),
     [
+        pytest.param(ids_of(b"", b"", b"", b"", b""), {}, "its ids of events do not fit", id="too few ids"),
+        pytest.param(ids_of(b"a", b"\xff", *[b""] * 4), {}, "its ids of events do not fit", id="no text"),
+        pytest.param(ids_of(b"\xc3", b"\xa9", *[b""] * 4), {}, "its ids of events do not fit", id="half a character"),
+        pytest.param(
+            ids_of(*[b"a"] * 6) | {"ids/offsets": np.arange(1, 8)}, {}, "its ids of events do not fit", id="bounds of ids"
+        ),
         pytest.param({"matches/counts": np.full(6, 2, np.uint8)}, {}, "its counts and ids do not fit", id="counts"),
         pytest.param({"matches/ids": np.full(10, 7, np.uint8)}, {}, "its counts and ids do not fit", id="ids"),
         pytest.param({}, {"n_events": 5}, "its counts and ids do not fit", id="n_events"),

@@ -326,9 +326,7 @@ def verify(
 
 @commands.command(short_help="Answers as JSON lines or Parquet.")
 @click.argument("matches", type=FILE)
-@click.option(
-    "--events", type=FILE, help="The event table of the run, which has the events' ids; answers of `match --id` have them."
-)
+@click.option("--events", type=FILE, help="The event table of the run, for the ids of events (`match --id` keeps them).")
 @click.option("-o", "--output", type=FILE, default="-", help="OUT.jsonl or OUT.parquet; - is JSON lines on standard output.")
 def export(matches: Path, events: Path | None, output: Path) -> None:
     """Write MATCHES as JSON lines or Parquet: one row for every event, with the labels of its interfaces."""

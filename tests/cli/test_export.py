@@ -22,7 +22,7 @@ def test_export_adds_ids_and_writes_parquet(rows, tmp_path):
     from mpi_match import api
     from mpi_match.events.event_table import save_events
 
-    mpi_match("match", *rows, "--id", "n")
+    mpi_match("match", *rows)
     made = api.make_events(tmp_path / "events.jsonl", id="n", rejects=[])
     save_events(made, tmp_path / "events.h5", api.make_table([]).vocabulary)
     expected = [("e1", ["hot"]), ("e2", []), (None, ["hot"])]

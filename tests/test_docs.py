@@ -18,8 +18,7 @@ from pathlib import Path
 
 import click
 import pytest
-from bench import survival
-from bench.results_rows import command_of, records_in, row_of, run_row_of, runs_in
+from bench import results
 from mpirun import TIMEOUT_S, needs_mpirun
 from pages import README, REPOSITORY, Block, Step, blocks_of, section_of, steps_of, without_chance
 
@@ -31,10 +30,12 @@ from mpi_match.ingest.predicates import parse
 from mpi_match.ingest.rows import change_of_row, subscription_filters
 from mpi_match.model import OPS_OF_TYPE, Change
 
-DESIGN = (REPOSITORY / "mpi_match" / "docs" / "design.md").read_text(encoding="utf-8")
-PAGES = ("README.md", "CHANGELOG.md", "mpi_match/docs/design.md", "mpi_match/docs/format.md")
+DOCS = REPOSITORY / "mpi_match" / "docs"
+PAGES = {path.relative_to(REPOSITORY).as_posix(): path.read_text(encoding="utf-8") for path in sorted(DOCS.rglob("*.md"))}
+PAGES |= {name: (REPOSITORY / name).read_text(encoding="utf-8") for name in ("README.md", "CHANGELOG.md")}
 
-BLOCKS = list(blocks_of(README))
+BLOCKS = {page: list(blocks_of(text)) for page, text in PAGES.items()}
+RUN = {block.run: block for blocks in BLOCKS.values() for block in blocks if block.run}
 
 
 @pytest.fixture
@@ -69,8 +70,7 @@ def shell(tmp_path):
 
 
 def run_steps(name, shell):
-    (block,) = (block for block in BLOCKS if block.run == name)
-    for command, shown in steps_of(block.lines):
+    for command, shown in steps_of(RUN[name].lines):
         said = shell(command)
         assert without_chance(said) == without_chance("\n".join(shown)), f"$ {command}\n{said}"
 
@@ -83,7 +83,7 @@ def test_blocks_are_read():
     assert without_chance("in 5.67 s: 8.82 k events/s; keyed on 2 x cpu, 1 thread, 2 workers\n") == [
         "in TIME: RATE; ENGINE, 2 workers"
     ]
-    assert {block.run for block in BLOCKS if block.run} == {"local", "changes", "ranks", "pipeline"}
+    assert RUN.keys() == {"local", "changes", "ranks", "pipeline"}
 
 
 @pytest.mark.parametrize("name", ["local", "changes"])
@@ -104,18 +104,27 @@ def test_the_whole_pipeline(shell):
     run_steps("pipeline", shell)
 
 
-@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "python"], ids=["fixed", "live"])
-def test_python(block):
-    examples = doctest.DocTestParser().get_doctest("\n".join(block.lines) + "\n", {}, "README.md", "README.md", 0)
+@pytest.mark.parametrize("page", ["README.md", "mpi_match/docs/live-updates.md"])
+def test_python(page):
+    (block,) = (block for block in BLOCKS[page] if block.language == "python")
+    examples = doctest.DocTestParser().get_doctest("\n".join(block.lines) + "\n", {}, page, page, 0)
     assert len(examples.examples) > 5
     assert doctest.DocTestRunner().run(examples).failed == 0
 
 
+def rows_shown(page):
+    (block,) = (block for block in BLOCKS[f"mpi_match/docs/{page}"] if block.language == "json")
+    return [json.loads(line) for line in block.lines]
+
+
 def test_the_rows_shown_are_rows():
-    subscriptions, changes = ([json.loads(line) for line in block.lines] for block in BLOCKS if block.language == "json")
-    filters = [parse(row["predicate"]) if "predicate" in row else subscription_filters(row) for row in subscriptions]
+    filters = [parse(row["predicate"]) if "predicate" in row else subscription_filters(row) for row in rows_shown("rows.md")]
     assert [len(found) for found in filters] == [1, 2, 2]
-    assert {change_of_row(row).kind for row in changes} == set(Change)
+    assert {change_of_row(row).kind for row in rows_shown("live-updates.md")} == set(Change)
+
+
+def test_the_readme_is_short():
+    assert len(PAGES["README.md"].splitlines()) <= 200
 
 
 # Commands and options
@@ -132,29 +141,10 @@ def every_command(group: click.Group = commands, path: tuple[str, ...] = ()) -> 
 COMMANDS = dict(every_command())
 
 
-def options_of(command: click.Command) -> set[str]:
-    """The options of a command as the table shows them: the short name where that is the usual one."""
-    found = {option.opts[0] for option in command.params if isinstance(option, click.Option)}
-    return found - {"-v"}  # every command has it, which the page says once
-
-
-def test_the_table_of_commands_is_that_of_the_program():
-    rows = re.findall(r"^\| `([^`]+)` \|[^|]+\| (.*) \|$", section_of(README, "Commands"), re.MULTILINE)
-    shown = {" ".join(re.findall(r"(?<!\S)[a-z]+(?!\S)", name)): options for name, options in rows}
-    assert shown.keys() == COMMANDS.keys()
-    for name, options in shown.items():
-        assert set(re.findall(r"`([^`]+)`", options)) == options_of(COMMANDS[name]), name
-    for name, _ in rows:
-        arguments = re.findall(r"[A-Z]+", name)
-        path = " ".join(re.findall(r"(?<!\S)[a-z]+(?!\S)", name))
-        taken = [p for p in COMMANDS[path].params if isinstance(p, click.Argument)]
-        assert [(p.metavar or p.name or "").rstrip(".").upper() for p in taken] == arguments
-
-
 def lines_with_commands() -> Iterator[tuple[str, list[str]]]:
     """Every call of the program on the pages, also through a launcher: name of the command, its arguments."""
-    for page in PAGES:
-        for block in blocks_of((REPOSITORY / page).read_text(encoding="utf-8")):
+    for blocks in BLOCKS.values():
+        for block in blocks:
             for step in steps_of(block.lines) if block.language == "console" else ():
                 *supervise, command = step.command.split("<<")[0].split(" -- ")
                 yield from (("supervise", shlex.split(each)[2:]) for each in supervise)
@@ -180,32 +170,43 @@ def test_options_on_the_pages_exist():
 
 
 def test_links_lead_somewhere():
-    for page in PAGES:
-        path = REPOSITORY / page
-        links = re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8"))
-        missing = [link for link in links if "://" not in link and not (path.parent / link).exists()]
+    for page, text in PAGES.items():
+        links = re.findall(r"\]\(([^)#]+)\)", text)
+        missing = [link for link in links if "://" not in link and not (REPOSITORY / page).parent.joinpath(link).exists()]
         assert not missing, page
 
 
+def test_every_page_is_linked():
+    linked = {
+        (REPOSITORY / page).parent.joinpath(link).resolve()
+        for page, text in PAGES.items()
+        for link in re.findall(r"\]\(([^)#]+)\)", text)
+    }
+    records = DOCS / "adr"  # linked as a folder
+    assert records.resolve() in linked
+    assert [p for p in DOCS.rglob("*.md") if p.parent != records and p.resolve() not in linked] == []
+
+
 def test_files_named_on_the_pages_exist():
+    text = "\n".join(text for page, text in PAGES.items() if page != "CHANGELOG.md")
     folders = "launch|hostfiles|tests|mpi_match|spark_prep"
-    names = set(re.findall(rf"(?<![\w/])(?:{folders})/[\w./-]+", README + DESIGN))
+    names = set(re.findall(rf"(?<![\w/.])(?:{folders})/[\w./-]*\w", text))
     assert len(names) > 8
-    assert {name for name in names if not (REPOSITORY / name.rstrip(".")).exists()} == set()
+    assert {name for name in names if not (REPOSITORY / name).exists()} == set()
     sources = {path.name for folder in ("mpi_match", "spark_prep", "tests") for path in (REPOSITORY / folder).rglob("*.py")}
-    assert {name.rsplit("/")[-1] for name in re.findall(r"`([\w/]+\.py)`", README + DESIGN)} <= sources
+    assert {name.rsplit("/")[-1] for name in re.findall(r"`([\w/]+\.py)`", text)} <= sources
     hostfiles = {path.name for path in (REPOSITORY / "hostfiles").iterdir()}
-    assert set(re.findall(r"`([\w-]+\.(?:openmpi|mpich))`", README)) <= hostfiles
+    assert set(re.findall(r"`([\w-]+\.(?:openmpi|mpich))`", text)) <= hostfiles
 
 
 def test_make_targets_on_the_pages_exist():
     targets = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    used = set(re.findall(r"(?:^\$ |`)make ([a-z-]+)", README, re.MULTILINE))
+    used = {name for text in PAGES.values() for name in re.findall(r"(?:^\$ |`)make ([a-z-]+)", text, re.MULTILINE)}
     assert {"demo", "test", "check"} <= used <= targets
 
 
 def test_the_table_of_engines_is_the_registry():
-    assert set(re.findall(r"^\| `(\w+)`", section_of(README, "Engines"), re.MULTILINE)) == set(ENGINES)
+    assert set(re.findall(r"^\| `(\w+)`", section_of(README, "Which engine when"), re.MULTILINE)) == set(ENGINES)
 
 
 def test_the_table_of_operators_is_that_of_the_model():
@@ -216,67 +217,56 @@ def test_the_table_of_operators_is_that_of_the_model():
     assert shown == {type_.name.lower(): {op.symbol for op in ops} for type_, ops in OPS_OF_TYPE.items()}
 
 
-def test_the_map_of_the_design_has_every_module():
-    modules = {
-        path.relative_to(REPOSITORY).as_posix()
-        for package in ("mpi_match", "spark_prep")
-        for path in (REPOSITORY / package).rglob("*.py")
-        if path.name not in ("__init__.py", "__main__.py")
+def test_the_design_has_a_heading_for_every_folder():
+    headings = re.findall(r"^## (.+)$", PAGES["mpi_match/docs/design.md"], re.MULTILINE)
+    folders = {path.parent.name for path in (REPOSITORY / "mpi_match").glob("*/__init__.py")}
+    assert folders | {"model", "spark_prep", "tests"} == {name for heading in headings for name in heading.split(", ")}
+
+
+# Results
+
+
+def test_the_pages_of_results_are_those_of_the_records():
+    records = results.all_records()
+    assert results.PAGE.read_text(encoding="utf-8") == results.page(records), "run python tests/bench/results.py"
+    assert results.with_highlights(README, records) == README, "run python tests/bench/results.py"
+    assert len(results.highlights(records).splitlines()) == 2 + 5
+
+
+def test_records_were_checked_and_are_of_committed_sources():
+    records = results.all_records()
+    assert {record["what"] for record in records} >= {
+        "bench",
+        "end to end",
+        "workers killed",
+        "masters killed",
+        "hosts killed",
     }
-    section = section_of(DESIGN, "Map")
-    shown = {
-        f"{head[1]}/{name}.py"
-        for head in re.finditer(r"^### `([\w/]+)/`\n(.*?)(?=^### |\Z)", section, re.M | re.S)
-        for name in re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (.*?) \|", head[2], re.M)))
-    }
-    assert shown == modules
+    assert not [record for record in records if record["commit"].endswith("-dirty")]
+    assert not [record for record in records if record["what"] == "bench" and not record["checked"]]
 
 
-def test_the_results_are_the_records():
-    files = sorted((REPOSITORY / "tests/bench/records").glob("*.jsonl"))
-    rows = {row_of(record): record for path in files for record in records_in(path)}
-    section = section_of(README, "Results")
-    runs = {run_row_of(record) for path in files for record in runs_in(path)}
-    shown = [row for row in re.findall(r"^\| `.*$", section, re.MULTILINE) if row not in runs]
-    assert set(shown) <= rows.keys()
-    assert len(shown) > 3
-    commands_shown = re.findall(r"^\$ (mpi-match bench .*)$", section, re.MULTILINE)
-    assert {command_of(rows[row]) for row in shown} == set(commands_shown)
-    assert not [row for row in shown if not rows[row]["checked"] or rows[row]["commit"].endswith("-dirty")]
+def test_a_record_without_a_table_is_refused():
+    with pytest.raises(ValueError, match="no table takes records of 'new'"):
+        results.page([{"what": "new", "commit": "abc", "command": "x"}])
 
 
-def rows_under(columns: str, page: str) -> list[str]:
-    """The rows of the table with this head."""
-    return re.findall(r"^\|.*$", page.split(f"\n{columns}\n")[1].split("\n\n")[0], re.MULTILINE)[1:]
-
-
-def test_what_was_survived_is_in_the_records():
-    files = sorted((REPOSITORY / "tests/bench/records").glob("*.jsonl"))
-    kills = [record for path in files for record in survival.records_in(path) if record["what"] != "what survives"]
-    assert rows_under(survival.COLUMNS, README) == [*map(survival.row_of, kills)]
-    assert {record["what"] for record in kills} == {"workers killed", "masters killed", "hosts killed"}
-    assert not [record for record in kills if record["commit"].endswith("-dirty")]
-
-
-def test_what_is_survived_under_which_launcher_is_in_the_records():
-    files = sorted((REPOSITORY / "tests/bench/records").glob("*.jsonl"))
-    records = [record for path in files for record in survival.records_in(path)]
-    rows = rows_under(survival.LAUNCHER_COLUMNS, README)
-    assert rows == [*survival.launcher_rows(records)]
-    assert len(rows) == len(set(rows)) > 3
-    assert not [row for row in rows if "-dirty" in row]
+def test_a_wrong_answer_has_no_row():
+    record = {"what": "end to end", "verified": {"verified": False}, "command": "x", "commit": "abc"}
+    with pytest.raises(ValueError, match="the answers of x were not right"):
+        results.page([record])
 
 
 def test_a_record_of_what_was_not_survived_says_so():
     same = {"mpi": "mpirun (Open MPI) 5.0.11", "commit": "abc", "kills": 9, "runs": 2, "hangs": 1, "right": False}
-    row = survival.row_of({"what": "masters killed", "ranks": 3, **same})
+    row = results.kill_row({"what": "masters killed", "ranks": 3, **same})
     assert row == (
         "| SIGKILL to the master of a run of 3 ranks, then `--resume` (Open MPI 5.0.11) | 9 in 2 runs "
         "| 2 times NOT the bytes of an undisturbed run; 1 hang | `abc` |"
     )
-    assert survival.cell_of(["resumes"] * 3) == "resumes"
-    assert survival.cell_of(["resumes", "lost, mpirun stays", "resumes"]) == "2 × resumes, 1 × lost¹"
+    assert results.cell_of(["resumes"] * 3) == "resumes"
+    assert results.cell_of(["resumes", "lost, mpirun stays", "resumes"]) == "2 × resumes, 1 × lost¹"
     outcomes = [{"flags": "", "what": "worker killed", "outcomes": ["resumes"]}]
     hosts = {"what": "hosts killed", "flags": "", "outcomes": ["resumes"], **same}
-    (row,) = survival.launcher_rows([{"what": "what survives", "outcomes": outcomes, **same}, hosts])
+    (row,) = results.launcher_rows([{"what": "what survives", "outcomes": outcomes, **same}, hosts])
     assert row == "| Open MPI 5.0.11 | resumes | resumes | `abc` |"

@@ -17,7 +17,7 @@
 # Needs an environment with the project and MPI (`make env`); MPIRUN_FLAGS are for mpirun.  Times are those of an H200 with 16
 # cores.  DIRECTORY gets a file of records for each stage and the workloads, which are used again.  A stage that fails is
 # said at the end, and the others are done.  With a DIRECTORY under /dev/shm `scaling` is that of GPUs and not of a disk.
-# `results_rows.py DIRECTORY/*.jsonl` makes the README's rows.
+# Put them into tests/bench/records and run `python tests/bench/results.py`, which writes the pages.
 set -uo pipefail
 
 if (($# == 0)); then

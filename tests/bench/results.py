@@ -1,0 +1,431 @@
+"""Write every number of the project from its records: RESULTS.md beside this file, and the five rows on the README.
+
+    python tests/bench/results.py            writes both; tests/test_docs.py compares them with the records
+
+A record is a JSON line in `records/`: what was measured, machine, commit, command, and how the answers were checked.  A run
+with a wrong answer has none.  Each kind of record has its table here; a kind without a table is an error, so no number is
+kept unseen.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+Record = dict[str, Any]
+
+HERE = Path(__file__).resolve().parent
+README = HERE.parents[1] / "README.md"
+PAGE = HERE / "RESULTS.md"
+RECORDS = HERE / "records"
+BEGIN, END = "<!-- results: written by tests/bench/results.py -->\n", "<!-- end of results -->\n"
+
+HEAD = """# Results
+
+Written by `python tests/bench/results.py` from [records](records); do not edit. Each row names the commit that was
+measured; under each table stand the commands. Rates go from encoded events in memory to answers in memory unless the section
+says otherwise; median, and least to greatest where a row has them. The machines are shared: compare rows of one commit and
+one machine.
+"""
+
+KILLS = ("workers killed", "masters killed", "hosts killed")
+KILL_COLUMNS = "| what happened, at random moments | how often | what came of it | commit |"
+LAUNCHER_COLUMNS = "| launcher | worker killed | worker stopped for good | master killed | host lost | commit |"
+STAYS = ", mpirun stays"
+"""What `what_survives` says behind an outcome when the launcher had not ended in time."""
+
+
+class Section(NamedTuple):
+    """A table: the records that it takes, its columns, the cells of each record, and what a reader has to know."""
+
+    title: str
+    takes: Callable[[Record], bool]
+    columns: str
+    cells: Callable[[Record], Sequence[str]]
+    note: str = ""
+
+
+def load(path: Path) -> list[Record]:
+    """Records of a file.  Files whose first line is of kind `run` are one record of several lines, joined here."""
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+    if lines and lines[0].get("what") == "run":
+        return (
+            list(_latencies(lines))
+            if len(lines) > 1 and lines[1].get("what") == "built"
+            else [{**lines[0], "what": "report"}]
+        )
+    return [{"what": "bench", **line} for line in lines]
+
+
+def _latencies(lines: Iterable[Record]) -> Iterator[Record]:
+    run, built = {}, {}
+    for line in lines:
+        match line["what"]:
+            case "run":
+                run = line
+            case "built":
+                built = line
+            case "match" | "graph":
+                yield {"engine": "ccm", **built, **line, "what": "latency", "how": line["what"], **_of_run(run)}
+
+
+def _of_run(run: Record) -> Record:
+    return {"commit": run["commit"], "command": run["command"]}
+
+
+def all_records() -> list[Record]:
+    """Every record there is, in the order of the files' names and of their lines."""
+    return [record for path in sorted(RECORDS.glob("*.jsonl")) for record in load(path)]
+
+
+def rate(events_per_s: float) -> str:
+    """Three significant digits: `1.16 M`, `882 k`, `45.1`."""
+    for scale, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k"), (1, "")):
+        if events_per_s >= scale or scale == 1:
+            digits = 3 - len(f"{events_per_s / scale:.0f}")
+            return f"{events_per_s / scale:.{max(digits, 0)}f}{unit}"
+    raise AssertionError
+
+
+def device_of(record: Record) -> str:
+    """What an engine ran on; a CPU's name comes from the machine."""
+    device: str = record["device"]
+    return f"{device.removeprefix('cpu, ')} of {record['machine']['cpu']}" if device.startswith("cpu") else device
+
+
+def command_of(record: Record) -> str:
+    """The command of a record, as a user would type it and without the file that it was written to."""
+    command = re.sub(r" (-o|--output) \S+", "", record["command"])
+    command = re.sub(r"^python -m mpi_match\b", "mpi-match", command)
+    return re.sub(r"^(?=[a-z_]+\.py)", "python tests/bench/", command)
+
+
+def _ms(pauses: Record) -> str:
+    return " / ".join(f"{pauses[key]:.2f}" for key in ("p50", "p99", "max"))
+
+
+def _spread(rates: Record) -> str:
+    return f"{rate(rates['median'])} ({rate(rates['min'])} to {rate(rates['max'])})"
+
+
+def _bench(r: Record) -> Sequence[str]:
+    kernels = r.get("kernel_events_per_s")
+    return (
+        f"`{r['scenario']}`",
+        f"{r['n_filters']:,}",
+        f"`{r['engine']}`",
+        device_of(r),
+        rate(r["events_per_s"]),
+        rate(kernels) if kernels else "",
+        f"{r['build_s']:.2f} s",
+    )
+
+
+def _end_to_end(r: Record) -> Sequence[str]:
+    if not r["verified"]["verified"]:
+        raise ValueError(f"the answers of {r['command']} were not right")
+    how = (str(r["workers"]), r.get("feed", "master"), r.get("results", "master"))
+    return (f"`{r['scenario']}`", r["device"], f"{r['events']:,}", *how, _spread(r["events_per_s"]))
+
+
+def _one_event(r: Record) -> Sequence[str]:
+    middle = [run["p50"] for run in r["runs"]]
+    least_to_most = f"{r['round_trip_us']['p50']:.1f} ({min(middle):.1f} to {max(middle):.1f})"
+    return (f"`{r['scenario']}`", f"`{r['engine']}`", device_of(r), least_to_most, f"{r['round_trip_us']['p99']:.1f}")
+
+
+def _latency(r: Record) -> Sequence[str]:
+    how = {"match": "`match`", "graph": "the captured graph alone"}[r["how"]]
+    return (
+        f"`{r['engine']}`",
+        f"{r['filters']:,}",
+        r["device"],
+        how,
+        r["answer"],
+        f"{r['p50_us']:.1f}",
+        f"{r['p99_us']:.1f}",
+    )
+
+
+def _areas(r: Record) -> Sequence[str]:
+    at_once = r.get("batch_move_us")
+    return (
+        f"`{r['scenario']}`",
+        f"{r['n_filters']:,}",
+        f"`{r['engine']}`",
+        device_of(r),
+        f"{r['one_event_us']['p50']:.1f}",
+        f"{r['batch_us_per_event']:.2f}",
+        f"{r['one_move_us']:.1f}",
+        f"{at_once:.4f}" if at_once else "",
+    )
+
+
+def _soak(r: Record) -> Sequence[str]:
+    memory = r["memory"]["resident"]
+    grown = f"{memory['first_mib']:,.0f} → {memory['last_mib']:,.0f} MiB"
+    pauses = (_ms(r["pauses_ms"][what]) for what in ("update", "event"))
+    return (
+        f"`{r['scenario']}`",
+        f"{r['n_filters']:,}",
+        f"`{r['engine']}`",
+        device_of(r),
+        f"{r['minutes']:g}",
+        *pauses,
+        grown,
+    )
+
+
+def _growth(r: Record) -> Sequence[str]:
+    return (f"`{r['engine']}`", device_of(r), f"{r['came']:,}", f"{r['at_once']}", _ms(r["update_ms"]), _ms(r["event_ms"]))
+
+
+def _scaling(r: Record) -> Sequence[str]:
+    rates = (_spread(r["events_per_s"]), f"{r['speed_up']:.2f}", f"{r['efficiency']:.2f}")
+    return (r["kind"], f"`{r['how']}`", str(r["workers"]), f"{r['n_events']:,}", *rates)
+
+
+def _memory(r: Record) -> Sequence[str]:
+    grown = ", ".join(f"rank {rank['rank']}: {rank['grown_mib']:.1f}" for rank in r["ranks"])
+    return (f"{r['batches']:,}", f"{r['wall_s']:,.0f}", grown)
+
+
+SECTIONS = (
+    Section(
+        "Engines",
+        lambda r: r["what"] == "bench",
+        "scenario | filters | engine | device | events/s | kernels alone | index built in",
+        _bench,
+        "Median of the repetitions, copies to and from the GPU included.",
+    ),
+    Section(
+        "From an event table on disk to verified answers on disk",
+        lambda r: r["what"] == "end to end",
+        "scenario | device | events | workers | feed | results | events/s",
+        _end_to_end,
+        "One master and the workers under `mpirun`. A run of 16 million events lasts a quarter of a second, "
+        "of which starting up is a part. Rows with `local` have their events in memory when the clock starts, and write "
+        "under /dev/shm.",
+    ),
+    Section(
+        "One event from the master to the worker and back",
+        lambda r: r["what"] == "one event",
+        "scenario | engine | device | µs, median (of several runs) | µs, p99",
+        _one_event,
+    ),
+    Section(
+        "The published systems, one event at a time",
+        lambda r: r["what"] == "latency",
+        "engine | filters | device | measured | answer | µs, median | µs, p99",
+        _latency,
+        "Copies included. CCM's own C++ takes 68 to 87 µs on such a machine for the same table; CLCB's paper prints "
+        "306 µs on a GTX 460.",
+    ),
+    Section(
+        "Areas beside an R*-tree",
+        lambda r: r["what"] == "rtree beside",
+        "scenario | filters | engine | device | one event, µs | in batches, µs | one move, µs | moves at once, µs each",
+        _areas,
+        "`rtree` is libspatialindex on one core, with the naive check of the other constraints. Answers are compared in "
+        "the same run.",
+    ),
+    Section(
+        "A table that changes for minutes",
+        lambda r: r["what"] == "soak",
+        "scenario | filters | engine | device | minutes | update, ms p50 / p99 / max | event after it, ms | process",
+        _soak,
+        "250 changes come with every 2,500 events: moves, filters and interfaces that come and go. "
+        "Memory is the process's in the second half.",
+    ),
+    Section(
+        "A table that grows",
+        lambda r: r["what"] == "growth",
+        "engine | device | filters that come | in one update | update, ms p50 / p99 / max | event after it, ms",
+        _growth,
+    ),
+    Section(
+        "More workers",
+        lambda r: r["what"] == "scaling",
+        "scaling | how | workers | events | events/s | speed-up | efficiency",
+        _scaling,
+    ),
+    Section(
+        "Memory over a million batches",
+        lambda r: r["what"] == "memory kept",
+        "batches | seconds | MiB grown since the first tenth",
+        _memory,
+    ),
+)
+
+NO_TABLE = {"report"}
+"""Kinds of records without a table: a run's report, which `mpi-match plot` draws."""
+
+
+def table(section: Section, records: Iterable[Record]) -> str:
+    """A section as Markdown: heading, note, rows, commands; empty when no record is its."""
+    mine = [record for record in records if section.takes(record)]
+    if not mine:
+        return ""
+    head = f"| {section.columns} | commit |"
+    rows = [f"| {' | '.join(section.cells(record))} | `{record['commit'][:12]}` |" for record in mine]
+    rule = re.sub(r"[^|]+", "---", head)
+    commands = "".join(f"$ {command}\n" for command in dict.fromkeys(map(command_of, mine)))
+    note = f"{section.note}\n\n" if section.note else ""
+    return f"\n## {section.title}\n\n{note}{head}\n{rule}\n" + "\n".join(rows) + f"\n\n```console\n{commands}```\n"
+
+
+def survival(records: Sequence[Record]) -> str:
+    """What runs have survived, as Markdown."""
+    kills = [record for record in records if record["what"] in KILLS]
+    rows = "\n".join(map(kill_row, kills))
+    launchers = "\n".join(launcher_rows(records))
+    commands = "".join(f"$ {command_of(record)}\n" for record in records if record["what"] in (*KILLS, "what survives"))
+    return f"""
+## What runs have survived
+
+Two busy cores; workers under `--with-ft ulfm`; hosts are network namespaces. Every failure ended with code 4 and named its
+events, which `--resume` answers.
+
+{KILL_COLUMNS}
+{re.sub(r"[^|]+", "---", KILL_COLUMNS)}
+{rows}
+
+*goes on*: all answers were there at the end; *resumes*: the run ended, and `--resume` completed them; all to the same bytes.
+¹ The launcher had not ended 60 s after the blow and was ended.
+
+{LAUNCHER_COLUMNS}
+{re.sub(r"[^|]+", "---", LAUNCHER_COLUMNS)}
+{launchers}
+
+```console
+{commands}```
+"""
+
+
+def kill_row(found: Record) -> str:
+    """A record of kills as a row under KILL_COLUMNS."""
+    match found["what"]:
+        case "workers killed":
+            least, most = found["workers"]
+            placement = found.get("placement", "replicate")
+            of = "" if placement == "replicate" else f" of a run with `--placement {placement}`"
+            happened = f"SIGKILL to 1 to W − 1 of W workers, {least} to {most},{of} and SIGSTOP to another for up to 5 s"
+            often = f"{found['kills']}, and {found['stops']} stops, in {_many(found['runs'], 'run')}"
+            noticed = f"noticed after {found['noticed_ms']['p50']:.0f} ms (median)"
+            counts = (f"{found[what]} {what}" for what in ("lost", "doubled", "wrong"))
+            ended = f"{_many(found['hangs'], 'hang')}, {_many(len(found['failed']), 'failure')}"
+            came = f"of the events {', '.join(counts)}; {ended}; {noticed}"
+        case "masters killed":
+            of = f"the master of a run of {found['ranks']} ranks" if found["ranks"] > 1 else "a run of one process"
+            happened = f"SIGKILL to {of}, then `--resume`"
+            often = f"{found['kills']} in {_many(found['runs'], 'run')}"
+            came = _same_bytes(found)
+        case "hosts killed":
+            happened = f"a power cut to one of {found['hosts']} hosts after the other, under `supervise`"
+            often = f"{found['kills']} in {_many(found['runs'], 'run')}"
+            came = _same_bytes(found)
+        case other:
+            raise ValueError(f"no record of kills: {other}")
+    return f"| {happened} ({version_of(found)}) | {often} | {came} | `{found['commit'][:12]}` |"
+
+
+def _same_bytes(found: Record) -> str:
+    right = "the bytes" if found["right"] else "NOT the bytes"
+    return f"{_many(found['runs'], 'time')} {right} of an undisturbed run; {_many(found['hangs'], 'hang')}"
+
+
+def _many(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+def version_of(found: Record) -> str:
+    """Name and number of a record's MPI."""
+    number = re.search(r"\d+(\.\d+)+", found["mpi"])
+    name = "Open MPI" if "Open MPI" in found["mpi"] else "MPICH"
+    return f"{name} {number[0] if number else found['mpi']}"
+
+
+def launcher_rows(records: Iterable[Record]) -> Iterator[str]:
+    """The rows under LAUNCHER_COLUMNS: one for each record of `what_survives` and each set of flags."""
+    records = list(records)
+    for found in (each for each in records if each["what"] == "what survives"):
+        for flags in dict.fromkeys(each["flags"] for each in found["outcomes"]):
+            launcher = f"with `{flags}`" if flags else version_of(found)
+            cells = [cell_of(each["outcomes"]) for each in found["outcomes"] if each["flags"] == flags]
+            hosts = [
+                outcome
+                for each in records
+                if each["what"] == "hosts killed" and version_of(each) == version_of(found) and each["flags"] == flags
+                for outcome in each["outcomes"]
+            ]
+            yield f"| {' | '.join([launcher, *cells, cell_of(hosts)])} | `{found['commit'][:12]}` |"
+
+
+def cell_of(outcomes: Sequence[str]) -> str:
+    """What came of one blow, several times; where it was not always the same, how often.  ¹: the launcher stayed."""
+    counted: dict[str, int] = {}
+    for outcome in outcomes:
+        name = outcome.replace(STAYS, "¹")
+        counted[name] = counted.get(name, 0) + 1
+    ordered = sorted(counted.items(), key=lambda item: -item[1]) or [("not tried", 0)]
+    return ordered[0][0] if len(ordered) == 1 else ", ".join(f"{n} × {outcome}" for outcome, n in ordered)
+
+
+def page(records: Sequence[Record]) -> str:
+    """RESULTS.md.  Raises ValueError for a record that no table takes."""
+    for record in records:
+        taken = any(section.takes(record) for section in SECTIONS)
+        if not taken and record["what"] not in (*KILLS, "what survives", *NO_TABLE):
+            raise ValueError(f"no table takes records of {record['what']!r}")
+    survived = survival(records) if any(record["what"] in KILLS for record in records) else ""
+    return HEAD + "".join(table(section, records) for section in SECTIONS) + survived
+
+
+def highlights(records: Sequence[Record]) -> str:
+    """The five rows of the README: the best of one engine, one core pair, one GPU, several GPUs, one event."""
+    bench = [r for r in records if r["what"] == "bench" and r["scenario"] == "ccm"]
+    runs = [r for r in records if r["what"] == "end to end" and r["scenario"] == "ccm" and r.get("results") == "local"]
+    gpu = max((r for r in bench if r["engine"] == "keyed_cuda"), key=lambda r: r["events_per_s"])
+    cores = max((r for r in bench if r["engine"] == "keyed" and r["machine"]["cores"] == 2), key=lambda r: r["events_per_s"])
+    one, most = (max((r for r in runs if r["workers"] == n), key=_middle) for n in (1, max(r["workers"] for r in runs)))
+    single = min(
+        (r for r in records if r["what"] == "latency" and (r["engine"], r["how"]) == ("ccm", "match")),
+        key=lambda r: r["p50_us"],
+    )
+    rows = (
+        (
+            "`keyed`, encoded events in memory to answers in memory",
+            device_of(cores),
+            f"{rate(cores['events_per_s'])} events/s",
+            cores,
+        ),
+        ("`keyed_cuda`, the same", gpu["device"], f"{rate(gpu['events_per_s'])} events/s", gpu),
+        ("`run`, event table to answers on disk", one["device"], f"{rate(_middle(one))} events/s", one),
+        ("`run`, the same", most["device"], f"{rate(_middle(most))} events/s", most),
+        ("`ccm` as published, one event at a time", single["device"], f"{single['p50_us']:.1f} µs an event", single),
+    )
+    lines = [f"| {what} | {where} | {value} | `{record['commit'][:12]}` |" for what, where, value, record in rows]
+    head = "| CCM's default workload, 250,000 filters | on | median | commit |"
+    return "\n".join([head, re.sub(r"[^|]+", "---", head), *lines]) + "\n"
+
+
+def _middle(record: Record) -> float:
+    median: float = record["events_per_s"]["median"]
+    return median
+
+
+def with_highlights(readme: str, records: Sequence[Record]) -> str:
+    """The README with its rows made anew."""
+    before, rest = readme.split(BEGIN)
+    return f"{before}{BEGIN}{highlights(records)}{END}{rest.split(END)[1]}"
+
+
+if __name__ == "__main__":
+    found = all_records()
+    PAGE.write_text(page(found), encoding="utf-8")
+    README.write_text(with_highlights(README.read_text(encoding="utf-8"), found), encoding="utf-8")
+    sys.stdout.write(f"{PAGE.name} and {README.name} written from {len(found)} records\n")

@@ -147,18 +147,20 @@ def _event_of(row: Mapping[str, Any] | Event, form: EventForm) -> Event:
     return row if isinstance(row, Event) else event_of_row(row, form)
 
 
+class _Refused:
+    """What takes rejects where nobody asked for them: the first is an error."""
+
+    def append(self, reject: Reject) -> None:
+        """Raises ModelError."""
+        raise ModelError(f"{reject.place}: {reject.reason}")
+
+
 def _converted(
     source: PathLike | Iterable[Any], convert: Callable[[Any], Made], what: str, rejects: list[Reject] | None
 ) -> Iterator[Made]:
     """What `convert` makes of every row of a file or of an iterable; see `make_table` for what happens to bad rows."""
     if isinstance(source, (str, os.PathLike)):
-        found: list[Reject] = [] if rejects is None else rejects
-        for item in read_rows([Path(source)], convert, found):
-            if rejects is None and found:
-                break
-            yield item
-        if rejects is None and found:
-            raise ModelError(f"{found[0].place}: {found[0].reason}")
+        yield from read_rows([Path(source)], convert, _Refused() if rejects is None else rejects)
         return
     for position, row in enumerate(source):
         try:

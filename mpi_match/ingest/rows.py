@@ -121,7 +121,7 @@ def parse_json(line: str | bytes) -> Any:
     try:
         text = line.decode() if isinstance(line, bytes) else line
         found = _decoder.decode(text)
-        if text.count("[") + text.count("{") > MAX_DEPTH:
+        if len(text) > 2 * MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH:
             _check_depth(found)
         return found
     except UnicodeDecodeError as error:
@@ -286,6 +286,10 @@ def event_of_row(row: Any, form: EventForm = PLAIN) -> Event:
         raise
 
 
+_PLAIN = {str, int, float, bool}
+"""Types of nearly all values; none of them has nulls."""
+
+
 def _flatten(row: dict[str, Any], prefix: str, found: dict[str, Any], depth: int) -> None:
     if not depth:
         raise ModelError(_TOO_DEEP)
@@ -293,7 +297,7 @@ def _flatten(row: dict[str, Any], prefix: str, found: dict[str, Any], depth: int
         name = prefix + check_name(key) if prefix else key
         if isinstance(value, dict):
             _flatten(value, check_name(name) + ".", found, depth - 1)
-        elif not is_null(value):
+        elif type(value) in _PLAIN or not is_null(value):
             if name in found:
                 raise ModelError(f"the name {name!r} stands twice once nested objects are flattened")
             found[name] = value

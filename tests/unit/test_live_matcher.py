@@ -85,3 +85,20 @@ def test_expected_operands_keep_the_engine_open() -> None:
 def test_an_engine_that_cannot_change_is_refused() -> None:
     with pytest.raises(EngineError, match="serves tables that do not change"):
         LiveMatcher(ROWS, engine="counting")
+
+
+def test_rows_may_share_an_id_and_what_changes_it_changes_them_all() -> None:
+    near = {"area": [0, 0, 1], "id": 1}
+    matcher = LiveMatcher(
+        [{"interface": "a", "predicate": "x > 0 or y > 0", **near}, {"interface": "b", "constraints": [], **near}],
+        engine="reference",
+    )
+    event = {"x": 1, "lat": 5.0, "lon": 5.0}
+    matcher.update({"move": "1", "area": [5, 5, 1]})
+    assert matcher.match([event], location="lat,lon") == [["a", "b"]]
+    with pytest.raises(ModelError, match="the id '1' is there already"):
+        matcher.update({"add": {"interface": "c", "predicate": "x exists", "id": 1}})
+    matcher.update([{"remove": 1}, {"add": {"interface": "c", "predicate": "x exists or y exists", "id": 1}}])
+    assert matcher.match([event], location="lat,lon") == [["c"]]
+    matcher.update({"remove": 1})
+    assert list(matcher.filters()) == []

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from mpirun import MPIRUN, OPEN_MPI, TESTS, execute, needs_mpirun
+from mpirun import MPIRUN, OPEN_MPI, TESTS, TIMEOUT_S, environment, execute, needs_mpirun
 
 pytestmark = [pytest.mark.mpi, needs_mpirun]
 LEFT_BEHIND = 'mkdir "$TMPDIR/ompi.$$" && touch "$TMPDIR/ompi.$$/pmix.$(uname -n).tool" && exec "$@"'
@@ -26,6 +33,45 @@ def test_a_launcher_keeps_the_tmpdir_that_it_is_given(tmp_path: Path) -> None:
     script = [str(TESTS.parent / "launch" / "local.sh"), "1", "--help"]
     done = execute(script, TMPDIR=str(tmp_path), MPIRUN=str(MPIRUN))
     assert (done.returncode, done.stderr, list(tmp_path.iterdir())) == (0, "", [])
+
+
+RANK = """
+import os, pathlib, sys, time
+from mpi4py import MPI
+MPI.COMM_WORLD.barrier()
+shm = pathlib.Path(os.environ["OMPI_MCA_btl_sm_backing_directory"])
+said = pathlib.Path(sys.argv[1], f"rank-{os.getpid()}")
+said.with_suffix(".part").write_text(f"{shm} {len(list(shm.iterdir()))}")
+said.with_suffix(".part").rename(said.with_suffix(".txt"))
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not OPEN_MPI, reason="shared memory of Open MPI")
+def test_shared_memory_of_killed_ranks_goes_with_their_launcher(tmp_path: Path) -> None:
+    """Each rank of a host has a file there, 16 MiB, which a kill leaves behind."""
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nexec {shlex.join([sys.executable, '-c', RANK, str(tmp_path)])}\n")
+    python.chmod(0o755)
+    script, own = TESTS.parent / "launch" / "local.sh", {"MPI_MATCH_PYTHON": str(python), "MPIRUN": str(MPIRUN)}
+    with subprocess.Popen([script, "1", "--help"], env=environment(**own), stderr=subprocess.DEVNULL) as launcher:
+        ranks = soon(
+            lambda: sorted(tmp_path.glob("rank-*.txt")), lambda found: len(found) == 2 or launcher.poll() is not None
+        )
+        ((shm, n_files),) = {tuple(rank.read_text().split()) for rank in ranks}
+        assert int(n_files) == 2
+        for pid in (launcher.pid, *(int(rank.stem.removeprefix("rank-")) for rank in ranks)):
+            os.kill(pid, signal.SIGKILL)
+    soon(lambda: Path(shm).exists(), lambda there: not there)
+
+
+def soon(look: Callable[[], Any], is_well: Callable[[Any], bool]) -> Any:
+    """What is to be seen, as soon as it is well."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not is_well(found := look()):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+    return found
 
 
 def test_ranks_use_what_others_have_compiled_on_one_host_and_have_a_cache_for_each_of_several(

@@ -75,6 +75,8 @@ def test_the_batch_script_as_it_is(cluster: SlurmCluster, inputs: Inputs, reposi
     assert output.read_bytes() == inputs.expected
     assert len(log.splitlines()) == 2, log
     assert "4 workers" in log
+    left = cluster.run("srun", "--nodes=3", "ls", "/dev/shm")
+    assert (left.returncode, "mpi-match" in left.stdout) == (0, False), left
 
 
 @pytest.mark.lasting

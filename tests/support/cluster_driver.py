@@ -59,6 +59,7 @@ def main(arguments: list[str]) -> int:
         module = types.ModuleType(f"mpi_match.engines.{engine.name}")
         module.ENGINE = engine  # type: ignore[attr-defined]
         sys.modules[module.__name__] = module
+        engines._MODULE_OF[engine.name] = engine.name
         engines.ENGINES = (*engines.ENGINES, engine.name)
     table, events, output, *rest = arguments
     given: dict[str, Any] = dict(each.split("=", 1) for each in rest)

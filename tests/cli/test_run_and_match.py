@@ -119,3 +119,17 @@ def test_under_mpi_an_error_on_one_rank_ends_all_of_them_also_without_python_m_m
     assert done.returncode == (1 if "boom" in error else 3)
     assert ("boom" in done.stderr) == ("boom" in error)
     assert ("mpi-match: lost: No such file" in done.stderr) == ("lost" in error)
+
+
+def test_a_filter_of_a_thousand_conditions_and_more_is_served_by_the_engine_that_serves_all(tmp_path):
+    rows = [
+        {"interface": "all", "constraints": [[f"n{i}", ">", i] for i in range(1_500)]},
+        {"interface": "none", "constraints": [[f"n{i}", "absent"] for i in range(1_500)]},
+    ]
+    (tmp_path / "s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    full = {f"n{i}": i + 1 for i in range(1_500)}
+    events = [full, full | {"n1499": 1499}, {}, {"n1499": 1}]
+    (tmp_path / "e.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    result = mpi_match("match", tmp_path / "s.jsonl", tmp_path / "e.jsonl", "-o", tmp_path / "m.h5", "--json")
+    assert list(MatchesFile.load(tmp_path / "m.h5").rows()) == [["all"], [], ["none"], []]
+    assert json.loads(result.stdout)["engine"].startswith("keyed")

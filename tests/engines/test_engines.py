@@ -153,23 +153,36 @@ def thick_filter(size: int) -> tuple[list[Filter], list[Event]]:
 
 
 @every_engine
-@pytest.mark.parametrize("size", [254, 255, 256, 257, 1000])
+@pytest.mark.parametrize("size", [254, 255, 256, 257, 1000, 1023, 1024, 1025, 65_537])
 def test_more_constraints_than_a_byte_counts(name: str, size: int) -> None:
     assert_agrees(name, *thick_filter(size))
 
 
 @every_engine
-def test_more_constraints_than_sixteen_bits_count(name: str) -> None:
-    """An engine may refuse such a filter, and says then which engine can serve it; it may not count it wrong."""
-    filters, events = thick_filter(65_537)
-    table = Table.from_filters(filters)
-    try:
-        engine = open_engine(name, table)
-    except EngineError as error:
-        assert name not in SLOW
-        assert "engine 'counting' can serve this table" in str(error)  # noqa: PT017 (serving it is the other good outcome)
-        return
-    assert labels(engine, encode(events, table), table) == [covers(filters, event) for event in events]
+@pytest.mark.parametrize("size", [1023, 1024, 1030])
+def test_filters_with_more_checks_than_ten_bits_count(name: str, size: int) -> None:
+    """Of every kind, here and there, beside filters of few; and an event that spoils the last of them."""
+    present, absent = [f"p{i:04}" for i in range(size)], [f"a{i:04}" for i in range(size)]
+    long = {
+        "present": [[each, ">=", 0] for each in present],
+        "absent": [[each, "absent"] for each in absent],
+        "listed": [[each, "in", [0, i, i + 7]] for i, each in enumerate(present)],
+        "not": [[each, "not in", [-1, -2]] for each in present] + [[each, "!=", -3] for each in present],
+    }
+    areas = (None, [0, 0, 5])
+    filters = [make_filter(f"{label} {area}", checks, area) for label, checks in long.items() for area in areas]
+    filters += [make_filter("few", [[present[-1], "=", 0]]), make_filter("listed None", [[present[0], "=", -1]])]
+    full = dict.fromkeys(present, 0)
+    events = [
+        make_event(full | {present[-1]: value}, place) for value in (0, -1, -3, 2.5) for place in (None, (3, 4), (3, 5))
+    ]
+    events += [
+        make_event(full | {absent[-1]: 1}),
+        make_event({present[-1]: 0}),
+        make_event({}, (0, 0)),
+        make_event({absent[0]: 1}),
+    ]
+    assert_agrees(name, filters, events[::3] if name in SLOW else events)
 
 
 @every_engine

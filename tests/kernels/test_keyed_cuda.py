@@ -7,13 +7,14 @@ import pytest
 from cases import CASES, event_of, filters_of
 from hypothesis import HealthCheck, given, settings
 from judge import KINDS, answers, expected
+from live_machine import run_machine
 from strategies import subscriptions_and_events
 
 from mpi_match.engines import EngineError, open_engine, pin, warm_up
 from mpi_match.engines.keyed import cuda as keyed_cuda
 from mpi_match.engines.keyed import cuda_slot
 from mpi_match.engines.keyed.cpu import consolidated
-from mpi_match.engines.keyed.index import build
+from mpi_match.engines.keyed.index import build, postings
 from mpi_match.engines.keyed.index.layout import DENSE, N_FEATURES
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
@@ -166,3 +167,21 @@ def test_agrees_with_the_model(given_, answer):
     table = Table.from_filters(filters)
     batch = Events.of(events).encode(table.vocabulary)
     assert answers(open_engine("keyed_cuda", table), table, batch, answer) == expected(table, events, answer)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(given_=subscriptions_and_events(max_filters=6, max_events=4, max_constraints=4))
+def test_long_filters_agree_with_the_model(given_, answer):
+    """All that have any checks are, as those of more than 1,023 are: their checks do not stand in the lists."""
+    filters, events = given_
+    table = Table.from_filters(filters)
+    batch = Events.of(events).encode(table.vocabulary)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(postings, "MOST_LISTED", 0)
+        engine = open_engine("keyed_cuda", table)
+    assert answers(engine, table, batch, answer) == expected(table, events, answer)
+
+
+def test_long_filters_come_and_go(monkeypatch):
+    monkeypatch.setattr(postings, "MOST_LISTED", 0)
+    run_machine("keyed_cuda", examples=2, steps=8)

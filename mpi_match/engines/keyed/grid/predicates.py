@@ -4,7 +4,8 @@
                    ^ the filter's place
 
 None of them is left out, because nothing relies on the key under which a filter was found.  Those of the table's filters
-refer to operand lists that all share; an added filter brings its own, right behind its checks, and they go with it.
+refer to operand lists that all share; an added filter brings its own, right behind its checks, and they go with it, as do
+the checks of a long filter.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit
 from mpi_match.engines import EngineError
 from mpi_match.engines.keyed.index.filter_rows import FilterRows
-from mpi_match.engines.keyed.index.postings import COUNT_BITS, HEADER, MAX_CHECKS, fill_lists
+from mpi_match.engines.keyed.index.postings import COUNT_BITS, HEADER, LONG_HEADER, MAX_CHECKS, fill_lists
 from mpi_match.table.table import Table
 
 
@@ -48,38 +49,51 @@ class Added(NamedTuple):
 
 
 @jit
-def _references(words: Array, at: int) -> range:
-    """Which of the words of a filter at some place refer to operand lists."""
-    counts = np.int64(words[at + 1])
+def _checks_at(at: Any, words: Array) -> tuple[int, int, range]:
+    """Where the checks of the filter at a place begin and end, and which of their words refer to operand lists."""
+    counts, first = np.int64(words[at + 1]), at + HEADER
     n_pairs, n_sets = (counts & MAX_CHECKS) + (counts >> COUNT_BITS & MAX_CHECKS), counts >> 2 * COUNT_BITS
-    return range(HEADER + 2 * n_pairs + 1, HEADER + 2 * (n_pairs + n_sets), 2)
+    if words[at + 2] > 1:
+        first = np.int64(words[at + 2]) >> 1
+        n_pairs, n_sets = np.int64(words[first - 3]) + np.int64(words[first - 2]), np.int64(words[first - 1])
+    end = first + 2 * (n_pairs + n_sets)
+    return first, end, range(first + 2 * n_pairs + 1, end, 2)
 
 
 @jit
 def _whole_lengths(places: Array, words: Array) -> Array:
-    """Words of each filter's checks, i64, and of the operand lists that they refer to."""
+    """Words of each filter, i64: its checks, wherever they are, and the operand lists that they refer to."""
     found = np.empty(len(places), np.int64)
     for i in range(len(places)):
         at = np.int64(places[i])
-        found[i] = np.int64(words[at - 1]) - 1
-        for reference in _references(words, at):
-            found[i] += 1 + np.int64(words[np.int64(words[at + reference]) >> 1])
+        first, end, references = _checks_at(at, words)
+        found[i] = HEADER + end - first + (LONG_HEADER if first != at + HEADER else 0)
+        for reference in references:
+            found[i] += 1 + np.int64(words[np.int64(words[reference]) >> 1])
     return found
 
 
 @jit
 def enter_checks(at: Any, words: Array, interface: Any, to: Any, books: Array) -> None:
-    """Copy the checks at a place of `words` to a place of `books`, for an interface, and their operand lists behind them."""
-    end = to + np.int64(words[at - 1]) - 1
-    books[to:end] = words[at : at + end - to]
+    """Copy the filter at a place of `words` to a place of `books`, for an interface, and its operand lists behind it."""
+    first, end, references = _checks_at(at, words)
+    books[to : to + HEADER] = words[at : at + HEADER]
     books[to] = interface
-    for reference in _references(words, at):
-        listed = np.int64(words[at + reference])
-        first = listed >> 1
-        n = 1 + np.int64(words[first])
-        books[end : end + n] = words[first : first + n]
-        books[to + reference] = end << 1 | listed & 1
-        end += n
+    behind = to + HEADER
+    if first != at + HEADER:
+        books[behind : behind + LONG_HEADER] = words[first - LONG_HEADER : first]
+        behind += LONG_HEADER
+        books[to + 2] = behind << 1
+    shift = behind - first
+    books[behind : behind + end - first] = words[first:end]
+    behind += end - first
+    for reference in references:
+        listed = np.int64(words[reference])
+        place = listed >> 1
+        n = 1 + np.int64(words[place])
+        books[behind : behind + n] = words[place : place + n]
+        books[reference + shift] = behind << 1 | listed & 1
+        behind += n
 
 
 def checks_of(table: Table, rows: FilterRows, filters: Array) -> tuple[Array, Array]:

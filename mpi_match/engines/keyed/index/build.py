@@ -42,8 +42,7 @@ from mpi_match.table.table import Table
 def build_index(table: Table, rows: FilterRows, weight: Array) -> KeyedIndex:
     """Build the index of the filters without an area, from the table's rows and the weights of their features.
 
-    An event is expected to have as many attributes as a filter has constraints.  Raises EngineError for a filter with
-    more than 1023 checks.
+    An event is expected to have as many attributes as a filter has constraints.  Raises EngineError, see `fill_lists`.
     """
     filters = np.flatnonzero(without_area(table)).astype(ROW)
     chosen, likelihood = choose_features(rows, weight)

@@ -4,7 +4,7 @@ A list is one run of words (of the packed type, see `vocabulary`).  Word 0 is it
 
     word 0       interface
     word 1       n_positive | n_negative << 10 | n_sets << 20
-    word 2       0; 1 when the filter has been removed (`live_filters`)
+    word 2       0; 1 when the filter has been removed (`live_filters`); place << 1 of a filter whose checks are elsewhere
     word 3       words from here to the next interface's first filter in this list: where to go on after a match
     then pairs   positive: the event has an attribute in [lo, hi]      = < <= > >= between prefix exists suffix contains
                  negative: it has none there                           absent, and != after a positive check of its type
@@ -12,8 +12,12 @@ A list is one run of words (of the packed type, see `vocabulary`).  Word 0 is it
 
 The operand lists of `in` and `not in` stand before all of these, each its length and then its codes in order.
 
-Positive checks stand from the narrowest interval to the widest: the first to fail ends the candidate.  What the key of the
-list already says (an equality, an `exists`, an atom, the `in` it was spread over) is left out.
+Word 1 has ten bits for each kind of check.  A filter with more of them than that is *long*: there are none in its list, its
+pairs stand behind the operand lists, and n_positive, n_negative and n_sets, a word each, right before them.
+
+Positive checks stand from the narrowest interval to the widest (those of a long filter as they come): the first to fail ends
+the candidate.  What the key of the list already says (an equality, an `exists`, an atom, the `in` it was spread over) is
+left out.
 """
 
 from __future__ import annotations
@@ -44,6 +48,9 @@ from mpi_match.table.table import Table
 HEADER = 4
 COUNT_BITS = 10
 MAX_CHECKS = 2**COUNT_BITS - 1
+MOST_LISTED = MAX_CHECKS
+"""A filter with more checks than this is long."""
+LONG_HEADER = 3
 _TYPED = 1 << NE | 1 << NOT_IN
 _NEGATIVE = 1 << NE | 1 << ABSENT
 NO_LIST = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -55,32 +62,31 @@ def fill_lists(
     """First word of every node's list (u64[N], NO_LIST for none), and the words.
 
     `filter_id`, `filed_set`, `keys` are of the filed filters in the order of their lists; node n has filed filters
-    node_entries[n] to node_entries[n + 1].  Raises EngineError for a filter with more checks than the header can count.
+    node_entries[n] to node_entries[n + 1].  Raises EngineError for 2^31 words of operand lists and long filters.
     """
     shift = table.vocabulary.shift
     set_places = offsets_of(rows.set_size + 1)
-    n_set_words = int(set_places[-1])
-    if n_set_words >= 2**31:
-        raise EngineError("the table's operand lists have 2^31 values or more; engine 'counting' can serve it")
     filed = (rows.offsets, rows.records, rows.first_feature, feature_rank, filter_id, filed_set, keys)
     sizes = np.empty(len(filter_id), np.uint32)
     in_stretches(len(filter_id), _entry_sizes, *filed, sizes)
-    most = (int(sizes.max(initial=HEADER)) - HEADER) // 2
-    if most > MAX_CHECKS:
+    long_ = np.flatnonzero(sizes > HEADER + 2 * MOST_LISTED)
+    long_places = int(set_places[-1]) + offsets_of(LONG_HEADER + sizes[long_].astype(np.int64) - HEADER)
+    if long_places[-1] >= 2**31:
         raise EngineError(
-            f"a filter needs {most} checks, `keyed` has room for {MAX_CHECKS}; engine 'counting' can serve this table"
+            "the table's operand lists and filters of more than 1,023 checks have 2^31 words or more; engine 'counting' can "
+            "serve it"
         )
+    sizes[long_] = HEADER
     in_stretches(len(filter_id), _make_room, node_entries, sizes)
-    entry_words = running_sum(sizes, n_set_words)
+    entry_words = running_sum(sizes, int(long_places[-1]))
     lists = np.empty(len(node_entries) - 1, np.uint64)
     in_stretches(len(lists), _begin_lists, node_entries, entry_words, lists)
     words = np.empty(int(entry_words[-1]), table.vocabulary.packed_dtype)
     words[set_places[:-1]] = rows.set_size
     words[take_ranges(set_places[:-1] + 1, rows.set_size)] = rows.set_codes
     n_codes = np.diff(rows.code_offsets).astype(np.uint64)
-    in_stretches(
-        len(filter_id), _fill, *filed, entry_words, table.filters.interface, set_places, rows.segments, n_codes, shift, words
-    )
+    how = (table.filters.interface, set_places, rows.segments, n_codes, shift)
+    in_stretches(len(filter_id), _fill, *filed, entry_words, long_, long_places, *how, words)
     in_stretches(len(lists), _link_interfaces, node_entries, entry_words, words)
     return lists, words
 
@@ -146,6 +152,8 @@ def _fill(
     filed_set: Array,
     keys: Array,
     entry_words: Array,
+    long_: Array,
+    long_places: Array,
     interface: Array,
     set_places: Array,
     segments: Array,
@@ -155,11 +163,16 @@ def _fill(
 ) -> None:
     """Write header and checks of every entry; positive checks from the narrowest interval to the widest.
 
+    The entries `long_`, ascending, are those of long filters, whose checks go to `long_places`.
+
     That is by the share of their names' codes, and a/b <= c/d is the same as ad <= cb: nothing is divided or rounded.
     """
     bits, depth = np.uint64(shift), keys.shape[1]
     for e in stretch_of(len(filter_id), stretch, n_stretches):
         f, at, set_ = filter_id[e], entry_words[e], np.int64(filed_set[e])
+        nth = np.searchsorted(long_, e)
+        is_long = nth < len(long_) and long_[nth] == e
+        first = long_places[nth] + LONG_HEADER if is_long else at + HEADER
         n_positive = n_negative = n_sets = 0
         for row in range(offsets[f], offsets[f + 1]):
             op, name, lo = records[row, KIND] & 15, np.int64(records[row, NAME]), np.int64(records[row, LO])
@@ -178,9 +191,9 @@ def _fill(
             if _TYPED >> op & 1:
                 type_ = records[row, KIND] >> 4
                 low, high = np.uint64(segments[type_, 0, name]), np.uint64(segments[type_, 1, name])
-            place = at + HEADER + 2 * n_positive
+            place = first + 2 * n_positive
             width, of = high - low + np.uint64(1), n_codes[name]
-            while place > at + HEADER:
+            while place > first and not is_long:
                 x, y = np.uint64(words[place - 2]), np.uint64(words[place - 1])
                 if (y - x + np.uint64(1)) * of <= width * n_codes[np.int64(x >> bits)]:
                     break
@@ -189,7 +202,7 @@ def _fill(
             words[place], words[place + 1] = base | low, base | high
             n_positive += 1
             n_negative += op == NE
-        place = at + HEADER + 2 * n_positive
+        place = first + 2 * n_positive
         for row in range(offsets[f], offsets[f + 1] if n_negative else 0):
             op = records[row, KIND] & 15
             if _NEGATIVE >> op & 1:
@@ -203,8 +216,12 @@ def _fill(
                 words[place + 1] = set_places[records[row, SET]] << 1 | (op == NOT_IN)
                 place += 2
         words[at] = interface[f]
-        words[at + 1] = n_positive | n_negative << COUNT_BITS | n_sets << 2 * COUNT_BITS
-        words[at + 2] = 0
+        if is_long:
+            words[first - 3], words[first - 2], words[first - 1] = n_positive, n_negative, n_sets
+            words[at + 1], words[at + 2] = 0, first << 1
+        else:
+            words[at + 1] = n_positive | n_negative << COUNT_BITS | n_sets << 2 * COUNT_BITS
+            words[at + 2] = 0
 
 
 @jit

@@ -207,19 +207,24 @@ def verifier(has: Any, least: Any) -> Any:
         attributes, n = event
         _, t64, words = index
         place = at + HEADER
+        n_positive, n_negative, n_sets = counts & MAX_CHECKS, counts >> COUNT_BITS & MAX_CHECKS, counts >> 2 * COUNT_BITS
         if words[at + 2]:
-            return False
-        for _ in range(counts & MAX_CHECKS):
+            if words[at + 2] == 1:
+                return False
+            place = np.int64(words[at + 2]) >> 1
+            n_positive, n_negative = np.int64(words[place - 3]), np.int64(words[place - 2])
+            n_sets = np.int64(words[place - 1])
+        for _ in range(n_positive):
             if not has(attributes, n, words[place], words[place + 1]):
                 return False
             place += 2
-        if counts >> COUNT_BITS:
-            for _ in range(counts >> COUNT_BITS & MAX_CHECKS):
+        if n_negative | n_sets:
+            for _ in range(n_negative):
                 if has(attributes, n, words[place], words[place + 1]):
                     return False
                 place += 2
             shift = np.int64(t64[SHIFT])
-            for _ in range(counts >> 2 * COUNT_BITS):
+            for _ in range(n_sets):
                 base, listed = np.int64(words[place]), np.int64(words[place + 1])
                 attribute = least(attributes, n, words[place])
                 held = attribute >> shift == base >> shift and _in_set(listed >> 1, attribute - base, words)

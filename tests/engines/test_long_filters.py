@@ -1,0 +1,52 @@
+"""`keyed` with filters whose checks are not in its lists: those of more than 1,023, and here all that have any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from live_machine import run_machine
+from random_tables import shaped
+from strategies import subscriptions_and_events
+
+from mpi_match.engines import open_engine
+from mpi_match.engines.keyed.index import postings
+from mpi_match.events.events import Events
+from mpi_match.model import Event, Filter, covers, matches
+from mpi_match.table.table import Table
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_is_listed() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(postings, "MOST_LISTED", 0)
+        yield
+
+
+@given(inputs=subscriptions_and_events())
+def test_long_filters_are_matched_as_the_model_says(inputs: tuple[list[Filter], list[Event]]) -> None:
+    filters, events = inputs
+    table = Table.from_filters(filters)
+    engine, batch = open_engine("keyed", table), Events.of(events).encode(table.vocabulary)
+    assert engine.match(batch).labels(table.labels) == [covers(filters, event) for event in events]
+    kept = list(table.iter_filters())
+    found = engine.match(batch, filters=True)
+    assert [f.tolist() for f in found] == [[i for i, item in enumerate(kept) if matches(item, e)] for e in events]
+
+
+@pytest.mark.parametrize("shape", ["every type", "long filters", "areas", "negative", "one interface each"])
+def test_random_tables(shape: str) -> None:
+    filters, events = shaped(shape)
+    table = Table.from_filters(filters)
+    engine, judge, batch = (
+        open_engine("keyed", table),
+        open_engine("counting", table),
+        Events.of(events).encode(table.vocabulary),
+    )
+    for answer in (False, True):
+        assert engine.match(batch, filters=answer) == judge.match(batch, filters=answer)
+
+
+def test_long_filters_come_and_go() -> None:
+    run_machine("keyed", examples=40, steps=12)

@@ -17,10 +17,12 @@ from mpi_match.cli.errors import Command
 from mpi_match.cli.monitor import need_matplotlib
 from mpi_match.cli.options import (
     ENGINE,
-    FIGURE,
+    FIGURE_OUT,
     FILE,
     MAX_FILTERS,
+    RESULTS_OUT,
     SCENARIO,
+    STDOUT,
     credits_option,
     feed_option,
     groups_option,
@@ -100,8 +102,8 @@ class Workers(click.ParamType):
 @share_gpus_option
 @click.option("--mpirun-flags", envvar="MPIRUN_FLAGS", default="", metavar="FLAGS", help="What mpirun is told.")
 @click.option("--directory", type=FILE, help="Where the workload is made, and found again.  [default: for this run only]")
-@click.option("-o", "--output", type=FILE, help="Add the JSON lines to this file instead of printing them.")
-@click.option("--plot", type=FIGURE, help="Draw events per second into this file (.png, .svg, .pdf).")
+@click.option("-o", "--output", type=RESULTS_OUT, help="Add the JSON lines to this file instead of printing them.")
+@click.option("--plot", type=FIGURE_OUT, help="Draw events per second into this file (.png, .svg, .pdf).")
 @click.pass_context
 def bench(
     ctx: click.Context,
@@ -132,6 +134,7 @@ def bench(
         raise click.UsageError(f"{names} cannot be used {'with' if scaling else 'without'} --scaling")
     if plot is not None:
         need_matplotlib("--plot")
+    output = None if output == STDOUT else output
     for written in (output, plot):
         if written is not None:
             check_output(written, streamed=True)  # before the measuring, not after it

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from mpi_match.cli.errors import Failure, Group
-from mpi_match.cli.options import FILE, Function, id_option, json_option, location_option, strict_option
+from mpi_match.cli.options import FILE, HDF5_OUT, Function, id_option, json_option, location_option, strict_option
 from mpi_match.cli.terminal import print_json, say
 from mpi_match.exit_codes import ExitCode
 from mpi_match.humanize import plural, seconds
@@ -54,7 +54,7 @@ def input_options(function: Function) -> Function:
 @compile_.command("subscriptions", short_help="Subscriptions to a table.")
 @click.argument("inputs", metavar="IN...", nargs=-1, required=True)
 @click.option(
-    "-o", "--output", type=FILE, required=True, help="The table to write; its parts lie beside it in OUTPUT.parts."
+    "-o", "--output", type=HDF5_OUT, required=True, help="The table to write; its parts lie beside it in OUTPUT.parts."
 )
 @input_options
 @spark_options
@@ -70,7 +70,7 @@ def compile_subscriptions(inputs: tuple[str, ...], output: Path, as_json: bool, 
 @click.argument("inputs", metavar="IN...", nargs=-1, required=True)
 @click.option("--table", type=FILE, required=True, help="The table that the events are to be matched against.")
 @click.option(
-    "-o", "--output", type=FILE, required=True, help="The event table to write; its parts lie beside it in OUTPUT.parts."
+    "-o", "--output", type=HDF5_OUT, required=True, help="The event table to write; its parts lie beside it in OUTPUT.parts."
 )
 @location_option
 @id_option
@@ -88,7 +88,7 @@ def compile_events(
 @compile_.command("changes", short_help="Changes of a table, for `run --changes`.")
 @click.argument("inputs", metavar="IN...", nargs=-1, required=True)
 @click.option("--table", type=FILE, required=True, help="The table that changes; ids in the changes are of its filters.")
-@click.option("-o", "--output", type=FILE, required=True, help="The file of changes to write.")
+@click.option("-o", "--output", type=HDF5_OUT, required=True, help="The file of changes to write.")
 @spark_options
 def compile_changes(inputs: tuple[str, ...], table: Path, output: Path, as_json: bool, **options: Any) -> None:
     """Compile changes IN... (JSON lines: files, directories, globs, gzip) into a file of changes for one table.

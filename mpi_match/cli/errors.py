@@ -7,7 +7,9 @@ mpi4py` does: the other ranks would wait for ever for what it never sends.
 
 from __future__ import annotations
 
+import errno
 import inspect
+import io
 import logging
 import os
 import sys
@@ -157,6 +159,48 @@ def _line_of(error: BaseException) -> str:
     return " ".join(str(error).split("\n")) or type(error).__name__
 
 
+class _StandardOutput(io.FileIO):
+    """Standard output.  What it does not take is one error, which names it; all that comes later is lost with it."""
+
+    _NAME = "standard output"
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor, "w", closefd=False)
+        self._lost = False
+
+    def write(self, data: Any) -> int:
+        """Write bytes; how many are written."""
+        if self._lost:
+            return memoryview(data).nbytes
+        try:
+            return super().write(data)
+        except OSError as error:
+            self._lost = True
+            text = "is closed" if error.errno == errno.EBADF else error.strerror
+            raise OSError(error.errno, text, self._NAME) from None
+
+    @classmethod
+    def is_to_blame(cls, error: OSError) -> bool:
+        """Is it an error of standard output?"""
+        return error.filename == cls._NAME
+
+
+def _prepare_streams() -> None:
+    """Have standard output name itself in its errors.
+
+    Where a standard stream is closed (`>&-`), /dev/null takes its number, or the next file would; for standard output it is
+    opened for reading, so that writing fails.
+    """
+    for name, mode, flags in (("stdin", "r", os.O_RDONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, closefd=False))
+    old = sys.stdout
+    if isinstance(old, io.TextIOWrapper):
+        buffer = io.BufferedWriter(_StandardOutput(old.fileno()))
+        at_once = old.line_buffering or old.write_through
+        sys.stdout = io.TextIOWrapper(buffer, old.encoding, old.errors, line_buffering=at_once)
+
+
 def _set_verbosity(ctx: click.Context, option: click.Parameter, count: int) -> None:
     launch = found_in(os.environ)  # asking MPI for the rank would start it
     where = f"rank {launch.rank} " if launch is not None else ""
@@ -172,11 +216,28 @@ def _set_verbosity(ctx: click.Context, option: click.Parameter, count: int) -> N
 
 def run_as_program(commands: click.Command) -> None:
     """Run the command line of this process and exit, with its code, on every rank."""
+    _prepare_streams()
     try:
-        commands(prog_name="mpi-match")
-    except SystemExit as done:
-        end_all_ranks(done.code if isinstance(done.code, int) else ExitCode.FAILURE if done.code else ExitCode.OK)
-        raise
+        code = _code_of(commands)
     except BaseException as mistake:
         end_all_ranks(ExitCode.FAILURE, mistake)
         raise
+    end_all_ranks(code)
+    sys.exit(code)
+
+
+def _code_of(commands: click.Command) -> int:
+    """Run a command line.  Returns its exit code, once standard output has all that was written."""
+    try:
+        try:
+            commands(prog_name="mpi-match")
+        except SystemExit as done:
+            sys.stdout.flush()
+            return done.code if isinstance(done.code, int) else ExitCode.FAILURE if done.code else ExitCode.OK
+        return ExitCode.OK
+    except OSError as error:
+        if not _StandardOutput.is_to_blame(error):
+            raise
+        if not isinstance(error, BrokenPipeError):  # what reads the pipe has had enough, as `head` has
+            click.echo(f"mpi-match: {_line_of(error)}", err=True)
+        return ExitCode.FAILURE

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,14 @@ from mpi_match.cli.errors import Failure, Group, run_as_program
 from mpi_match.cli.launch import launch
 from mpi_match.cli.monitor import live_option, plot, report_option, watching
 from mpi_match.cli.options import (
+    EXPORT_OUT,
     FILE,
+    HDF5_OUT,
+    JSON_LINES_OUT,
+    MATCHES_OUT,
     MAX_FILTERS,
     SCENARIO,
+    STDOUT,
     ByteSize,
     credits_option,
     engine_option,
@@ -127,7 +133,7 @@ def generate(
 @click.option("--table", type=FILE, required=True, help="Constraint table; only rank 0 reads it.")
 @click.option("--events", type=FILE, required=True, help="Event table; only rank 0 reads it, unless --feed says otherwise.")
 @click.option("--changes", type=FILE, help="File of changes that take effect between events (`compile changes`).")
-@click.option("-o", "--output", type=FILE, required=True, help="File of matches to write.")
+@click.option("-o", "--output", type=HDF5_OUT, required=True, help="File of matches to write.")
 @engine_option
 @click.option("--batch", type=click.IntRange(1), default=cluster.RunOptions.batch, help="Events in a batch.")
 @schedule_option
@@ -196,7 +202,8 @@ def _say_matched(summary: Any, output: Path, as_json: bool) -> None:
     )
     if getattr(summary, "resumed", 0):
         say(f"{plural(summary.resumed, 'event')} of these from the journal of an earlier run")
-    say(f"{output} written" + (f"; {plural(summary.rejected, 'row')} rejected" if summary.rejected else ""))
+    where = "answers written to standard output" if output == STDOUT else f"{output} written"
+    say(where + (f"; {plural(summary.rejected, 'row')} rejected" if summary.rejected else ""))
     if as_json:
         found = dataclasses.asdict(summary)
         found.pop("first_rejects", None)
@@ -206,7 +213,13 @@ def _say_matched(summary: Any, output: Path, as_json: bool) -> None:
 @commands.command(short_help="Match JSON lines on this machine, without Spark and MPI.")
 @click.argument("subscriptions", type=FILE)
 @click.argument("events", type=FILE)
-@click.option("-o", "--output", type=FILE, required=True, help="File of matches to write.")
+@click.option(
+    "-o",
+    "--output",
+    type=MATCHES_OUT,
+    required=True,
+    help="File of matches to write; .jsonl and .parquet as `export` does, - as JSON lines on standard output.",
+)
 @click.option("--changes", type=FILE, help="Changes that take effect between events: JSON lines, as for `compile changes`.")
 @location_option
 @id_option
@@ -214,14 +227,15 @@ def _say_matched(summary: Any, output: Path, as_json: bool) -> None:
 @filters_option
 @threads_option
 @strict_option
-@click.option("--rejects", type=FILE, help="Write bad rows to this JSON lines file, with reason, file and line.")
+@click.option("--rejects", type=JSON_LINES_OUT, help="Write bad rows to this JSON lines file, with reason, file and line.")
 @json_option
 def match(
     subscriptions: Path, events: Path, output: Path, location: str | None, id_: str | None, as_json: bool, **options: Any
 ) -> None:
     """Match EVENTS against SUBSCRIPTIONS, both JSON lines (or directories of them; .gz too), without Spark and MPI.
 
-    Bad rows are set aside, counted and shown with their reasons.  A subscription is one filter, or a predicate of several:
+    Bad rows are set aside, counted and shown with their reasons; an input without a good row is an error.  A subscription
+    is one filter, or a predicate of several:
 
         {"interface": "mobile-7", "constraints": [["city", "=", "Milan"], ["temp", ">", 30]], "area": [x, y, r]}
         {"interface": "mobile-8", "filters": [{"constraints": [["temp", "<", 0]]}, {"area": [x, y, r]}]}
@@ -230,13 +244,24 @@ def match(
 
         {"city": "Milan", "temp": 31, "position": {"x": 9.1, "y": 45.4}}
     """
-    from mpi_match.commands.match import match_rows
+    from mpi_match.commands.export import check_export, says_form
+    from mpi_match.commands.export import export as write
+    from mpi_match.commands.match import match_rows, row_files
     from mpi_match.ingest.rows import EventForm
 
-    form = EventForm.of(location, id_)
-    summary = match_rows(
-        subscriptions, events, output, form=form, progress=Progress if sys.stderr.isatty() else None, **options
-    )
+    if as_json and output == STDOUT:
+        raise click.UsageError("--json and -o - would both be written to standard output")
+    options |= {"form": EventForm.of(location, id_), "progress": Progress if sys.stderr.isatty() else None}
+    if output == STDOUT or says_form(output):
+        exported = None if output == STDOUT else output
+        inputs = [file for each in (subscriptions, events, options["changes"]) if each for file in row_files(each)]
+        check_export(exported, [*inputs, *([options["rejects"]] if options["rejects"] else [])])
+        with tempfile.TemporaryDirectory(prefix="mpi-match-") as directory:
+            found = Path(directory) / "matches.h5"
+            summary = match_rows(subscriptions, events, found, **options)
+            write(found, exported)
+    else:
+        summary = match_rows(subscriptions, events, output, **options)
     say(
         f"{plural(summary.filters, 'filter')} with {plural(summary.constraints, 'constraint')} on "
         f"{plural(summary.interfaces, 'interface')}, ready in {seconds(summary.build_s)}"
@@ -249,6 +274,10 @@ def match(
             f"rejected: {more:,} more"
             + (f", all in {options['rejects']}" if options["rejects"] else " (--rejects FILE keeps them)")
         )
+    if summary.never_seen:
+        say(f"no event has {' or '.join(map(repr, summary.never_seen))}, which --location or --id names")
+    if summary.unlocated:
+        say(f"{plural(summary.unlocated, 'filter')} with an area: without --location no event is in it")
     _say_matched(summary, output, as_json)
 
 
@@ -327,12 +356,14 @@ def verify(
 @commands.command(short_help="Answers as JSON lines or Parquet.")
 @click.argument("matches", type=FILE)
 @click.option("--events", type=FILE, help="The event table of the run, for the ids of events (`match --id` keeps them).")
-@click.option("-o", "--output", type=FILE, default="-", help="OUT.jsonl or OUT.parquet; - is JSON lines on standard output.")
+@click.option(
+    "-o", "--output", type=EXPORT_OUT, default="-", help="OUT.jsonl, OUT.jsonl.gz or OUT.parquet; - is standard output."
+)
 def export(matches: Path, events: Path | None, output: Path) -> None:
     """Write MATCHES as JSON lines or Parquet: one row for every event, with the labels of its interfaces."""
     from mpi_match.commands.export import export as write
 
-    done = write(matches, None if str(output) == "-" else output, events)
+    done = write(matches, None if output == STDOUT else output, events)
     say(f"{plural(done['events'], 'event')}, {plural(done['matches'], 'match', 'matches')}")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mpi_match.cli.errors import Command, Failure
-from mpi_match.cli.options import FIGURE, FILE
+from mpi_match.cli.options import FIGURE_OUT, FILE, JSON_LINES_OUT
 from mpi_match.cli.terminal import Progress, say
 from mpi_match.cluster import RunSummary
 from mpi_match.cluster.transport.launcher import found_in
@@ -28,7 +28,9 @@ live_option = click.option(
     is_flag=True,
     help="Draw how the run goes on standard error, if that is a terminal: rate, workers, what is under way, failures.",
 )
-report_option = click.option("--report", type=FILE, help="Add a report of the run to this file: JSON lines, for `plot`.")
+report_option = click.option(
+    "--report", type=JSON_LINES_OUT, help="Add a report of the run to this file: JSON lines, for `plot`."
+)
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,9 @@ def watching(live: bool, report: Path | None, options: Mapping[str, Any]) -> Ite
 
 @click.command("plot", cls=Command, short_help="Draw the report of a run.")
 @click.argument("report", type=FILE)
-@click.option("-o", "--output", type=FIGURE, help="Figure to write (.png, .svg, .pdf).  [default: REPORT, ending in .png]")
+@click.option(
+    "-o", "--output", type=FIGURE_OUT, help="Figure to write (.png, .svg, .pdf).  [default: REPORT, ending in .png]"
+)
 def plot(report: Path, output: Path | None) -> None:
     """Draw REPORT, which `run --report` wrote: rate and each worker's share over time, with what went wrong on them.
 

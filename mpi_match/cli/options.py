@@ -16,30 +16,54 @@ MAX_FILTERS = 2**32 - 1
 """A table has no more."""
 
 
-class FileName(click.Path):
-    """The name of a file or directory; an empty one, which a shell makes of an unset variable, would be this directory."""
+FORMS = {
+    "HDF5": (".h5", ".hdf5"),
+    "JSON lines": (".jsonl", ".ndjson", ".json"),
+    "packed JSON lines": (".jsonl.gz", ".ndjson.gz", ".json.gz"),
+    "Parquet": (".parquet",),
+    "figure": (".png", ".svg", ".pdf"),
+    "other": (".csv", ".gz", ".tsv", ".txt", ".xlsx"),
+}
+"""Endings of names that say what is in a file."""
+STDOUT = Path("/dev/stdout")
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+
+class FileName(click.Path):
+    """The name of a file or directory; of one to be written, `forms` are what may be in it.
+
+    A name whose ending says another form is refused, and with `must_say` also one that says none.  So is an empty name,
+    which a shell makes of an unset variable and which would be this directory.  `-` is STDOUT if `stdout`, else refused.
+    """
+
+    def __init__(self, *forms: str, must_say: bool = False, stdout: bool = False) -> None:
+        super().__init__(path_type=Path)
+        self._endings = [ending for form in forms for ending in FORMS[form]]
+        self._must_say, self._stdout = must_say, stdout
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """The path."""
         if value == "":
             self.fail("the name is empty", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-class FigureName(FileName):
-    """The name of a figure, whose ending says its format."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path."""
-        path = super().convert(value, param, ctx)
-        if path.suffix.lower() not in FIGURES:
-            self.fail(f"{value!r} does not end in {', '.join(FIGURES[:-1])} or {FIGURES[-1]}", param, ctx)
+        if value in ("-", str(STDOUT)) and self._stdout:
+            return STDOUT
+        if value == "-":
+            self.fail("'-' cannot be standard input or output here; a file of that name is ./-", param, ctx)
+        path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]  # as `path_type` says
+        if self._endings and self._wrong(path.name.lower()):
+            *endings, last = self._endings
+            self.fail(f"{value!r} does not end in {', '.join(endings)} or {last}, which say what is written", param, ctx)
         return path
 
+    def _wrong(self, name: str) -> bool:
+        said = next((form for form in FORMS.values() if name.endswith(form)), ())
+        return self._must_say if not said else said[0] not in self._endings
 
-FILE = FileName(path_type=Path)
-FIGURES = (".png", ".svg", ".pdf")
-FIGURE = FigureName(path_type=Path)
+
+FILE = FileName()
+HDF5_OUT, FIGURE_OUT = FileName("HDF5"), FileName("figure", must_say=True)
+JSON_LINES_OUT, RESULTS_OUT = FileName("JSON lines"), FileName("JSON lines", stdout=True)
+EXPORT_OUT = FileName("JSON lines", "packed JSON lines", "Parquet", must_say=True, stdout=True)
+MATCHES_OUT = FileName("HDF5", "JSON lines", "packed JSON lines", "Parquet", stdout=True)
 
 
 class NameOf(click.ParamType):
@@ -156,12 +180,13 @@ strict_option = click.option(
 )
 
 
-def _check_location(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
+def _check_form(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
     from mpi_match.ingest.rows import EventForm
     from mpi_match.model import ModelError
 
+    given = {**ctx.params, option.name: value}
     try:
-        EventForm.of(value, None)
+        EventForm.of(given.get("location"), given.get("id_"))
     except ModelError as error:
         raise click.BadParameter(str(error)) from None
     return value
@@ -170,9 +195,13 @@ def _check_location(ctx: click.Context, option: click.Parameter, value: str | No
 location_option = click.option(
     "--location",
     metavar="X,Y",
-    callback=_check_location,
+    callback=_check_form,
     help="The two attributes that hold an event's coordinates, such as position.x,position.y.",
 )
 id_option = click.option(
-    "--id", "id_", metavar="NAME", help="The attribute that holds an event's id; it is then no attribute."
+    "--id",
+    "id_",
+    metavar="NAME",
+    callback=_check_form,
+    help="The attribute that holds an event's id; it is then no attribute.",
 )

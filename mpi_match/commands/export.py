@@ -10,18 +10,24 @@ are in its event table.
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from mpi_match.events.event_table import EventTable
+from mpi_match.ingest.rows import ROW_ENDINGS
 from mpi_match.matches.file import MatchesFile
 from mpi_match.storage import StorageError, check_output, whole_file
 from mpi_match.table.table import Table
 
+PARQUET = ".parquet"
+ENDINGS = (*ROW_ENDINGS, PARQUET)
+"""How the name of an output ends, which says its form."""
 ROWS_OF_GROUP = 2**16
 """Rows of a Parquet row group; only these are in memory as Python objects."""
 
@@ -31,23 +37,47 @@ class ExportError(Exception):
 
 
 def export(matches: Path, output: Path | None, events: Path | None = None) -> dict[str, int]:
-    """Write the answers in `matches` to `output`: Parquet if its name ends so, else JSON lines (None: to standard output).
+    """Write the answers in `matches` to `output`, in the form that its name says (`ENDINGS`).
 
-    `events` is the event table, whose ids of events then take the place of those in `matches`.  Nothing appears under the
-    name of `output` before it is whole.  Returns counts.  Raises StorageError, ExportError, OSError.
+    Without an `output` JSON lines go to standard output.  `events` is the event table, whose ids of events then take the
+    place of those in `matches`.  Nothing appears under the name of `output` before it is whole.  Returns counts.
+    Raises what `check_export` does, OSError.
     """
-    if output is not None:
-        check_output(output, [each for each in (matches, events) if each])
+    check_export(output, [each for each in (matches, events) if each])
     answers = MatchesFile.load(matches)
     noun = "filters" if answers.attributes["unit"] == "filter" else "interfaces"
     rows = _rows(answers, noun, matches, events)
     if output is None:
-        for row in rows:
-            sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
+        _write_lines(sys.stdout, rows)
     else:
         with whole_file(output) as temporary:
-            (_write_parquet if output.suffix == ".parquet" else _write_lines)(temporary, rows, noun)
+            if output.suffix.lower() == PARQUET:
+                _write_parquet(temporary, rows, noun)
+            else:
+                open_ = gzip.open if output.suffix.lower() == ".gz" else open
+                with open_(temporary, "wt", encoding="utf-8") as file:
+                    _write_lines(file, rows)
     return {"events": answers.matches.n_events, "matches": answers.matches.n_matches}
+
+
+def check_export(output: Path | None, inputs: Iterable[Path]) -> None:
+    """Refuse, before any work is done, an output that `export` could not write.
+
+    Raises ValueError for a name that says no form, StorageError for a place where nothing can be written or an input is,
+    ExportError.
+    """
+    if output is None:
+        return
+    if not says_form(output):
+        raise ValueError(f"{output}: ends in none of {', '.join(ENDINGS)}, which say the form")
+    check_output(output, inputs)
+    if output.suffix.lower() == PARQUET and not find_spec("pyarrow"):
+        raise ExportError(f"Parquet needs pyarrow: {sys.executable} -m pip install pyarrow; or name the output .jsonl")
+
+
+def says_form(output: Path) -> bool:
+    """Does a name end in one of `ENDINGS`?"""
+    return output.name.lower().endswith(ENDINGS)
 
 
 def _rows(answers: MatchesFile, noun: str, matches: Path, events: Path | None) -> Iterator[dict[str, Any]]:
@@ -75,19 +105,14 @@ def _ids(answers: MatchesFile) -> Iterator[Any]:
     return (answers.matches[event] for event in range(answers.matches.n_events))
 
 
-def _write_lines(path: Path, rows: Iterator[dict[str, Any]], noun: str) -> None:
-    with path.open("w", encoding="utf-8") as handle:
-        handle.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+def _write_lines(file: TextIO, rows: Iterator[dict[str, Any]]) -> None:
+    file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 def _write_parquet(path: Path, rows: Iterator[dict[str, Any]], noun: str) -> None:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise ExportError(
-            f"Parquet needs pyarrow: {sys.executable} -m pip install pyarrow; or name the output .jsonl"
-        ) from error
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     listed = pa.list_(pa.uint32() if noun == "filters" else pa.string())
     first = next(rows, None)
     fields = [("event", pa.int64()), *([("id", pa.string())] if first is None or "id" in first else []), (noun, listed)]

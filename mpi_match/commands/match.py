@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -24,6 +24,7 @@ from mpi_match.changes.stream import ChangeStream
 from mpi_match.engines import open_engine
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import (
+    ROW_ENDINGS,
     EventForm,
     Reject,
     Rejects,
@@ -43,7 +44,6 @@ from mpi_match.table.table import Table
 
 BLOCK_EVENTS = 2**15
 """Events read, encoded and matched at a time."""
-ROW_ENDINGS = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
 
 Row = TypeVar("Row")
 Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
@@ -54,7 +54,8 @@ Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
 class LocalSummary:
     """What `match_rows` did.  `wall_s` is the time from the first event to the last answer, `build_s` what came before
     (reading the subscriptions, building table and engine).  `rejected` counts subscriptions and events,
-    `first_rejects` holds a few of them."""
+    `first_rejects` holds a few of them.  `never_seen` are the attributes named for location and id that no event has;
+    `unlocated` counts the filters with an area that match nothing because no location is named."""
 
     events: int
     matches: int
@@ -68,11 +69,15 @@ class LocalSummary:
     filters: int
     constraints: int
     interfaces: int
+    never_seen: tuple[str, ...]
+    unlocated: int
     first_rejects: tuple[Reject, ...]
 
 
 class RejectLog:
     """Takes rejects: counts them, keeps the first few for people, and writes all of them to a file if one is named.
+
+    `begin` says which input comes next, `nothing_usable` what is wrong with one that held no good row.
 
     A line of the file is `{"reason": ..., "file": ..., "line": ..., "row": ...}`, see `Reject`.  The file appears as soon as
     it is opened, so that an empty one says that nothing was rejected.  Under `strict` the first reject is an error.
@@ -83,6 +88,7 @@ class RejectLog:
         self._file: TextIO | None = None
         self.first: list[Reject] = []
         self.count = 0
+        self._input, self._count_before, self._example = Path(), 0, Reject("", "", 0, "")
 
     def __enter__(self) -> RejectLog:
         self._file = self._path.open("w", encoding="utf-8", errors="backslashreplace") if self._path is not None else None
@@ -92,8 +98,27 @@ class RejectLog:
         if self._file is not None:
             self._file.close()
 
+    def begin(self, path: Path) -> None:
+        """The rejects that come now are of this input."""
+        self._input, self._count_before = path, self.count
+
+    def nothing_usable(self, what: str, hint: str = "") -> ModelError:
+        """The error of an input of which no row is a `what`."""
+        n_bad = self.count - self._count_before
+        if not n_bad:
+            return ModelError(f"{self._input}: holds no {what}{hint}")
+        if self._example.row.startswith("["):
+            hint += "; one object a line is wanted, `jq -c '.[]'` makes such lines of an array"
+        rows = "its only row is" if n_bad == 1 else f"all {n_bad:,} rows are"
+        place, reason = self._example.place, self._example.reason
+        if self._input.is_file():
+            place = f"line {self._example.line}"
+        return ModelError(f"{self._input}: holds no usable {what}, {rows} rejected; {place}: {reason}{hint}")
+
     def append(self, reject: Reject) -> None:
         """Take a reject.  Raises ModelError under `strict`."""
+        if self.count == self._count_before:
+            self._example = reject
         self.count += 1
         if len(self.first) < self._keep:
             self.first.append(reject)
@@ -148,8 +173,8 @@ def match_rows(
     Parameters: `form` names the location and id of events; `engine` and `threads` as in `open_engine`; `filters` answers
     with filters instead of interfaces; `changes` are JSON lines too (`rows.change_of_row`), stamped with numbers of good
     events; `rejects` is the file for bad rows; `progress` is told how many rows are done.
-    Nothing is written to `output` unless all goes well.  Raises ModelError (also for any bad row under `strict`),
-    StorageError, EngineError, OSError.
+    Nothing is written to `output` unless all goes well.  Raises ModelError (also for an input without one good row, and
+    under `strict` for any bad row and for a location or id that no event has), StorageError, EngineError, OSError.
     """
     subscription_files, event_files = row_files(subscriptions), row_files(events)
     change_files = row_files(changes) if changes is not None else []
@@ -159,16 +184,25 @@ def match_rows(
         check_output(rejects, [*inputs, output], streamed=True)
     started = time.perf_counter()
     with RejectLog(rejects, strict) as log:
+        log.begin(subscriptions)
         builder = DraftBuilder()
         with _rows(subscription_files, subscription_filters, log, "subscriptions", progress) as rows:
             for predicate in rows:
                 for item in predicate:
                     builder.add(item)
         table = Table.from_draft(builder.draft())
+        if not table.n_filters and (log.count or changes is None):
+            raise log.nothing_usable("subscription", _exchanged(event_files))
+        if changes is not None:
+            log.begin(changes)
         stream = _changes(table, change_files, log)
+        if changes is not None and not len(stream.changes):
+            raise log.nothing_usable("change")
         matcher = open_engine(engine, stream.table, threads=threads, live=changes is not None)
         n_ids, labels = (stream.n_filters, Strings.of(())) if filters else (stream.n_interfaces, stream.labels)
         built = time.perf_counter()
+        log.begin(events)
+        located = identified = False
         with (
             MatchesWriter(
                 output, n_ids, labels, "filter" if filters else "interface", with_event_ids=form.id is not None
@@ -179,9 +213,16 @@ def match_rows(
                 if told is not None:
                     matcher.update(told)
                 while block := list(islice(made, min(BLOCK_EVENTS, BLOCK_EVENTS if end is None else end - writer.n_events))):
-                    found = matcher.match(Events.of(block).encode(stream.table.vocabulary), filters=filters)
+                    flat = Events.of(block)
+                    found = matcher.match(flat.encode(stream.table.vocabulary), filters=filters)
                     ids = Strings.of((event.id or "").encode() for event in block) if form.id is not None else None
                     writer.append(found, ids)
+                    located, identified = located or flat.location is not None, identified or flat.ids is not None
+            if not writer.n_events:
+                raise log.nothing_usable("event")
+            never_seen = form.never_seen(located, identified)
+            if strict and never_seen:
+                raise ModelError(f"{events}: no event has {' or '.join(map(repr, never_seen))} (--strict)")
         wall_s = time.perf_counter() - built
         return LocalSummary(
             events=writer.n_events,
@@ -196,8 +237,20 @@ def match_rows(
             filters=table.n_filters,
             constraints=table.n_constraints,
             interfaces=table.n_interfaces,
+            never_seen=never_seen,
+            unlocated=0 if form.location is not None else len(table.filters.area),
             first_rejects=tuple(log.first),
         )
+
+
+def _exchanged(event_files: Sequence[Path]) -> str:
+    """What to add when the rows of the events are subscriptions: the two were given in the wrong order."""
+    with suppress(ModelError):
+        _, _, line = next(read_lines(event_files), ("", 0, b"null"))
+        row = parse_json(line)
+        if isinstance(row, dict) and "interface" in row and row.keys() & {"constraints", "filters", "area", "predicate"}:
+            return f"; the rows of {event_files[0]} are subscriptions: are the two exchanged?"
+    return ""
 
 
 def _changes(table: Table, files: Sequence[Path], rejects: Rejects) -> ChangeStream:

@@ -48,6 +48,9 @@ from mpi_match.model import (
     make_filter,
 )
 
+ROW_ENDINGS = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
+"""How the names of JSON lines files end."""
+
 Row = TypeVar("Row")
 _SUBSCRIPTION_KEYS = {"interface", "constraints", "area", "filters", "id"}
 _FILTER_KEYS = {"constraints", "area", "id"}
@@ -248,12 +251,21 @@ class EventForm(NamedTuple):
     @classmethod
     def of(cls, location: str | None, id_: str | None) -> EventForm:
         """From the command line's `--location x,y` and `--id name`.  Raises ModelError."""
+        if id_ == "":
+            raise ModelError("--id needs the name of an attribute; found ''")
         if location is None:
             return cls(None, id_)
         names = [name.strip() for name in location.split(",")]
-        if len(names) != 2 or not all(names):
+        if len(names) != 2 or not all(names) or names[0] == names[1]:
             raise ModelError(f"--location needs two attribute names, x,y; found {location!r}")
+        if id_ in names:
+            raise ModelError(f"--id and --location both name {id_!r}; the attribute of the id is no coordinate")
         return cls((names[0], names[1]), id_)
+
+    def never_seen(self, location: bool, ids: bool) -> tuple[str, ...]:
+        """The names that no event has, when `location` and `ids` say whether some event has one."""
+        unseen_id = (self.id,) if self.id is not None and not ids else ()
+        return (*(self.location if self.location is not None and not location else ()), *unseen_id)
 
 
 PLAIN = EventForm()

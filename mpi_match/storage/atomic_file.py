@@ -27,10 +27,16 @@ def check_output(path: Path, inputs: Iterable[Path] = (), *, streamed: bool = Fa
         raise StorageError(f"{path}: the directory {path.parent} {what}")
     if path.is_dir():
         raise StorageError(f"{path}: cannot be written: it is a directory; give the name of a file in it")
-    if not streamed and path.exists() and not path.is_file():
+    if not streamed and ((path.exists() and not path.is_file()) or _is_open_file(path)):
         raise StorageError(f"{path}: cannot be written: it is a device or a pipe, and a file would take its place")
     if any(path.resolve() == each.resolve() or _is_one_file(path, each) for each in inputs):
         raise StorageError(f"{path}: is an input and would be overwritten; give the output another name")
+
+
+def _is_open_file(path: Path) -> bool:
+    """Is this the name of what a process has open, such as /dev/stdout?  It may be a file, but one of another name."""
+    names = [path, path.parent / path.readlink()] if path.is_symlink() else [path]
+    return any(name.parent.resolve().is_relative_to("/proc") for name in names)
 
 
 def _is_one_file(path: Path, other: Path) -> bool:

@@ -177,6 +177,6 @@ def test_a_file_whose_name_is_not_utf8_is_named_in_the_rejects(tmp_path: Path) -
     (tmp_path / "subs.jsonl").write_text('{"interface": "i", "constraints": []}\n')
     events = tmp_path / "events.jsonl"
     events.mkdir()
-    Path(os.fsdecode(os.fsencode(events) + b"/\xff.jsonl")).write_text("null\n")
+    Path(os.fsdecode(os.fsencode(events) + b"/\xff.jsonl")).write_text("null\n{}\n")
     (reject,) = match(tmp_path)
     assert os.fsencode(reject["file"]).endswith(b"/\xff.jsonl")

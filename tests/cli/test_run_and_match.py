@@ -57,7 +57,7 @@ def test_match_sets_bad_rows_aside_with_reason_file_and_line(rows, tmp_path):
 
 
 def test_match_counts_the_rejects_that_it_does_not_show(rows, tmp_path):
-    (tmp_path / "events.jsonl").write_text("[]\n" * 20)
+    (tmp_path / "events.jsonl").write_text("[]\n" * 20 + "{}\n")
     result = mpi_match("match", *rows)
     assert "rejected: 16 more (--rejects FILE keeps them)" in result.stderr
     assert result.stderr.count("rejected: ") == 6
@@ -88,8 +88,9 @@ def test_inputs_are_never_overwritten(rows, tmp_path, flag):
     assert "is an input" in only_line(mpi_match("match", *rows, flag, tmp_path / "events.jsonl", code=3))
     assert (tmp_path / "events.jsonl").read_bytes() == before
     mpi_match("match", *rows)
-    assert "is an input" in only_line(mpi_match("export", tmp_path / "m.h5", "-o", tmp_path / "m.h5", code=3))
-    assert MatchesFile.load(tmp_path / "m.h5").matches.n_events == 3
+    answers = (tmp_path / "m.h5").rename(tmp_path / "m.jsonl")
+    assert "is an input" in only_line(mpi_match("export", answers, "-o", answers, code=3))
+    assert MatchesFile.load(answers).matches.n_events == 3
 
 
 @pytest.mark.mpi

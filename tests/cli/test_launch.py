@@ -58,7 +58,7 @@ def test_a_printed_script_needs_no_tree_and_runs_the_python_that_printed_it(tmp_
     done = run_script(tmp_path, name, *first, "--table", "t.h5", **environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert f"[{tmp_path}/an other/python][-m][mpi4py][-m][mpi_match][run]" in done.stdout
-    assert done.stdout.endswith("[--table][t.h5]")
+    assert "[--table][t.h5]" in done.stdout
 
 
 def test_a_script_for_slurm_says_so_elsewhere(tmp_path):

@@ -48,7 +48,11 @@ def run_script(directory, name, *arguments, **environment):
 @pytest.mark.parametrize(
     ("name", "first", "environment"),
     [
-        ("slurm", (), {"SLURM_JOB_ID": "7", "SLURM_SUBMIT_DIR": "/nowhere", "SLURM_CPUS_PER_TASK": "3"}),
+        (
+            "slurm",
+            (),
+            {"SLURM_JOB_ID": "7", "SLURM_SUBMIT_DIR": "/nowhere", "SLURM_CPUS_PER_TASK": "3", "SLURM_JOB_NUM_NODES": "2"},
+        ),
         ("local", ("2",), {}),
         ("hosts", ("hosts",), {}),
     ],

@@ -39,18 +39,10 @@ def run(options: RunOptions) -> RunSummary | None:
         from mpi_match.cluster.local_run import run_alone
 
         return run_alone(options)
-    from mpi_match.cluster.transport.finalize import before_mpi
+    from mpi_match.cluster.transport.initialize import initialize
 
-    before_mpi()
-    try:
-        with (
-            warnings.catch_warnings()
-        ):  # mpi4py's own, of a launcher that is not its library's: `mpi_run` refuses in one line
-            warnings.filterwarnings("ignore", "suspicious MPI execution environment")
-            from mpi_match.cluster.mpi_run import run_ranks
-    except (ImportError, RuntimeError) as error:
-        quiet = launch.rank not in (0, None)
-        raise ClusterError(
-            f"{launch.by} started several ranks, but MPI cannot be loaded: {error}", 5, quiet=quiet
-        ) from error
+    initialize(launch, options.setup_limit)
+    with warnings.catch_warnings():  # mpi4py's own, of a launcher that is not its library's: `mpi_run` refuses in one line
+        warnings.filterwarnings("ignore", "suspicious MPI execution environment")
+        from mpi_match.cluster.mpi_run import run_ranks
     return run_ranks(options, launch)

@@ -64,12 +64,10 @@ def run_ranks(options: RunOptions, launch: Launch) -> RunSummary | None:
             raise ClusterError(refusal, ExitCode.ENVIRONMENT, quiet=launch.rank not in (0, None))
         return run_alone(options)
     world.Set_errhandler(MPI.ERRORS_RETURN)  # and so of those that are made from it
-    roll = Roll(world, options.setup_limit)
+    interrupted = Noted()
+    roll = Roll(world, options.setup_limit, interrupted)
     try:
-        if world.rank == 0:
-            with terminate_as_interrupt():
-                return _run(options, roll)
-        with interrupts_noted() as interrupted:
+        with terminate_as_interrupt() if world.rank == 0 else interrupts_noted(interrupted):
             return _run(options, roll, interrupted)
     except Ended as ended:
         roll.close()
@@ -101,7 +99,7 @@ def _lost_during_set_up(comm: MPI.Comm, dead: Sequence[int]) -> ClusterError:
     return ClusterError(f"rank {who} died before the first batch; start the run again", quiet=comm.rank != first)
 
 
-def _run(options: RunOptions, roll: Roll, interrupted: Noted | None = None) -> RunSummary | None:
+def _run(options: RunOptions, roll: Roll, interrupted: Noted) -> RunSummary | None:
     sleep_exactly()
     comm, request = MPI.COMM_WORLD.Idup()
     roll.wait(request)
@@ -111,7 +109,7 @@ def _run(options: RunOptions, roll: Roll, interrupted: Noted | None = None) -> R
     if ranks.rank == 0:
         return _lead(options, topology, roll)
     with ExitStack() as stack:
-        _serve(told, topology, roll, interrupted or Noted(), stack)
+        _serve(told, topology, roll, interrupted, stack)
     return None
 
 

@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+LEAVE_S = 5.0
+"""How long a rank that was asked to end waits for others: for the master, which was perhaps asked as well, to say how."""
 AGAIN_S = 5.0
 """A signal that follows an earlier one within this time says the same: launchers send two, and a terminal one of its own."""
 
@@ -129,11 +131,10 @@ def held() -> Iterator[Interruptions]:
 
 
 @contextmanager
-def interrupts_noted() -> Iterator[Noted]:
-    """Within the block SIGTERM and Ctrl-C do nothing but show in the result."""
-    noted = Noted()
+def interrupts_noted(noted: Noted) -> Iterator[None]:
+    """Within the block SIGTERM and Ctrl-C do nothing but show in `noted`."""
     with _handled_by(lambda _: noted.note()):
-        yield noted
+        yield
 
 
 @contextmanager

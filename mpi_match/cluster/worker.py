@@ -28,7 +28,7 @@ from mpi_match.cluster.messages import Matched, Parcel, Received
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.prefetch import Buffers, Expected, InOrder
 from mpi_match.cluster.results.worker_writer import WrittenHere
-from mpi_match.cluster.signals import Noted
+from mpi_match.cluster.signals import LEAVE_S, Noted
 from mpi_match.cluster.transport.backoff import Backoff, Silence
 from mpi_match.cluster.transport.channel import Traffic
 from mpi_match.cluster.transport.collectives import Ended, Failure
@@ -46,8 +46,6 @@ LOOK_S = 5e-3
 SILENCE_S = 600.0
 """How long a worker that hears nothing of its master believes that there is one.  The master gives a sign every few seconds,
 unless it waits for a disk."""
-GRACE_S = 5.0
-"""How long a worker that is asked to end waits for the master, who was perhaps asked as well, to say how."""
 LAST_WORD_S = 10.0
 """How long a worker that has to leave waits without anything moving for what is still under way, its last word as well."""
 
@@ -113,7 +111,7 @@ class Worker:
 
     def _see_to_master(self) -> None:
         asked_s = self._interrupted.seconds()
-        if asked_s is not None and asked_s > GRACE_S:
+        if asked_s is not None and asked_s > LEAVE_S:
             if survives_deaths(os.environ):
                 abort(ExitCode.INTERRUPTED)  # the master goes on without it
             rank_was_lost()  # this one

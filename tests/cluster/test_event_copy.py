@@ -42,13 +42,14 @@ from mpi_match.cluster import RunOptions, channel, host_memory
 from mpi_match.cluster.transport.collectives import Circle, Ended
 from mpi_match.cluster.distribution.broadcast import share_events
 from mpi_match.cluster.run_files import Job
+from mpi_match.cluster.signals import Noted
 from mpi_match.cluster.transport.liveness import Roll
 from mpi_match.cluster.transport.topology import Topology
 
 *files, full, piece_bytes = sys.argv[1:]
 channel.PIECE_BYTES = int(piece_bytes)
 comm = MPI.COMM_WORLD
-ranks = Circle(comm, Roll(comm, 60.0))
+ranks = Circle(comm, Roll(comm, 60.0, Noted()))
 node = ranks.parted(comm.rank // 2)
 leaders = ranks.parted(0 if node.rank == 0 else None)
 found = Topology.find(ranks)

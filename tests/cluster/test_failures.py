@@ -279,6 +279,30 @@ def test_a_rank_that_stands_still_before_the_first_batch_ends_the_run(
 
 @pytest.mark.mpi
 @needs_mpirun
+@pytest.mark.parametrize("flags", [(), ULFM], ids=["plain", "ulfm"])
+def test_workers_that_are_asked_to_end_do_not_wait_for_a_master_that_stands_still(
+    flags: tuple[str, ...], files: Files, tmp_path: Path
+) -> None:
+    if flags and not has_ulfm():
+        pytest.skip("this MPI has no fault tolerance (ULFM): Open MPI 5 has")
+    arguments = (files.table, files.events, tmp_path / "matches.h5", "engine=null", "master_stops=1")  # ten minutes' limit
+    with Run((MPIRUN, *FLAGS, *flags, "-n", 3, sys.executable, "-m", "mpi4py", DRIVER, *arguments), arguments[2]) as run:
+        pids: dict[int, int] = {}
+        while len(pids) < 3 and run.process.poll() is None:
+            pids = run.pids()
+        wait_until(lambda: Path(f"/proc/{pids[0]}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+        for rank in (1, 2):
+            os.kill(pids[rank], signal.SIGTERM)
+        assert wait_until_gone([pids[1], pids[2]]) < SOON_S
+        with suppress(ProcessLookupError):  # without ULFM the launcher has ended it
+            os.kill(pids[0], signal.SIGCONT)
+        assert run.wait(TIMEOUT_S)
+    assert run.process.returncode != 0
+    assert not run.output.exists()
+
+
+@pytest.mark.mpi
+@needs_mpirun
 def test_a_worker_that_is_not_ready_is_left_out(files: Files, ulfm: tuple[str, ...], tmp_path: Path) -> None:
     """Rank 1 leaves the last common step 2 s later than the master waits for; it goes when it finds nobody there."""
     arguments = (files.table, files.events, tmp_path / "matches.h5", "engine=reference", "batch=100", "meeting=1")

@@ -69,7 +69,7 @@ def abort(code: int, *, awaited: bool = True) -> None:
     elif awaited:
         _flush()
         os.kill(os.getpid(), signal.SIGKILL)
-    _end(code)
+    end_process(code)
 
 
 def leave(code: int, mistake: BaseException | None = None) -> None:
@@ -80,14 +80,15 @@ def leave(code: int, mistake: BaseException | None = None) -> None:
     if _ends_at_once():
         if mistake is not None:
             traceback.print_exception(mistake)
-        _end(code)
+        end_process(code)
 
 
 def _ends_at_once() -> bool:
     return _was_lost or survives_deaths(os.environ)
 
 
-def _end(code: int) -> None:
+def end_process(code: int) -> None:
+    """End this process, now, and leave MPI as it is."""
     _flush()
     os._exit(code)
 

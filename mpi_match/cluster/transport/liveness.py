@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Set
 from contextlib import contextmanager
@@ -35,10 +34,13 @@ import numpy as np
 from mpi4py import MPI
 
 from mpi_match.arrays.csr import Array
+from mpi_match.cluster.signals import LEAVE_S, Noted
 from mpi_match.cluster.transport.backoff import Backoff, Silence
 from mpi_match.cluster.transport.channel import Traffic
 from mpi_match.cluster.transport.finalize import abort, rank_was_lost
 from mpi_match.cluster.transport.protocol import Answer, Do, Order, Said, inline_body, words_of
+from mpi_match.cluster.transport.time_limit import time_limited
+from mpi_match.exit_codes import ExitCode
 
 log = logging.getLogger(__name__)
 
@@ -76,16 +78,20 @@ class Request(Protocol):
 
 
 class Roll:
-    """The roll of a run's set-up on this rank of `comm`; a rank may be silent for `limit_s` seconds."""
+    """The roll of a run's set-up on this rank of `comm`; a rank may be silent for `limit_s` seconds.
 
-    def __init__(self, comm: MPI.Comm, limit_s: float) -> None:
+    `interrupted` tells whether this rank was asked to end.  The master was perhaps asked as well, and has a few seconds to
+    say how.
+    """
+
+    def __init__(self, comm: MPI.Comm, limit_s: float, interrupted: Noted) -> None:
         self._rank, self._limit_s = comm.rank, limit_s
         self._others = range(1, comm.size) if comm.rank == MASTER else range(1)
         self._traffic = Traffic(comm)
         self._silences = {other: Silence() for other in self._others}
         self._doing = dict.fromkeys(self._others, "(no word yet)")
         self._answered = set(self._others)  # the last call: calls must not pile up where nobody listens
-        self._dismissed = False
+        self._dismissed, self._interrupted = False, interrupted
         self._next_call = 0.0
         for other in self._others:
             self._traffic.listen(other, partial(self._hear, other))
@@ -99,7 +105,7 @@ class Roll:
     def wait(self, request: Request) -> None:
         """Wait until MPI is done with something, asleep rather than spinning: the rank that is waited for needs the core.
 
-        Raises StandsStill and Died.
+        Raises StandsStill, Died, and KeyboardInterrupt on a rank that was asked to end.
         """
         backoff = Backoff()
         while not request.Test():
@@ -108,20 +114,14 @@ class Roll:
 
     @contextmanager
     def limited(self) -> Iterator[None]:
-        """For the few calls of MPI that can only block: whoever is held up in one ends after the limit, as the job does."""
-        patience_s = self._limit_s + (GRACE_S if self._rank == MASTER else 2 * GRACE_S)
-        timer = threading.Timer(patience_s, self._give_up)
-        timer.daemon = True
-        timer.start()
-        try:
+        """For the few calls of MPI that can only block: a rank that is held up in one ends the job after the limit."""
+        with time_limited(self._limit_s + (GRACE_S if self._rank == MASTER else 2 * GRACE_S), self._give_up):
             yield
-        finally:
-            timer.cancel()
 
-    def _give_up(self) -> None:
-        if self._rank == MASTER:
+    def _give_up(self, asked: bool) -> None:
+        if self._rank == MASTER and not asked:
             log.error("a rank stands still before the first batch, and MPI does not say which; start the run again")
-        abort(1)
+        abort(ExitCode.INTERRUPTED if asked else ExitCode.FAILURE)
 
     def close(self) -> None:
         """Set-up is over."""
@@ -151,6 +151,9 @@ class Roll:
         if now < self._next_call:
             return
         self._next_call = now + CALL_EVERY_S
+        asked_s = self._interrupted.seconds()
+        if asked_s is not None and asked_s > LEAVE_S:
+            raise KeyboardInterrupt
         for other in self._others:
             if other in self._traffic.lost:
                 raise Died(f"rank {other} {self._traffic.lost[other]}")

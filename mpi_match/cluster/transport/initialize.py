@@ -1,0 +1,68 @@
+"""MPI starts, or the process ends.
+
+MPI_Init waits for all ranks of the job.  A rank that dies or stands still before or in it holds up the others for ever,
+unless the launcher ends them.  mpi4py calls MPI_Init when it is loaded and holds Python's lock meanwhile, so no thread could
+watch the clock.  Here MPI_Init is called before that, without the lock and with a limit; mpi4py then finds MPI running.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import socket
+import sys
+from importlib.util import find_spec
+
+from mpi_match.cluster.options import ClusterError
+from mpi_match.cluster.transport.finalize import before_mpi, end_process
+from mpi_match.cluster.transport.launcher import Launch
+from mpi_match.cluster.transport.time_limit import time_limited
+from mpi_match.exit_codes import ExitCode
+
+log = logging.getLogger(__name__)
+
+TURN_S, MOST_TURNS = 2.0, 5
+"""Rank r gives up after the limit and r turns, at most so many: the first that does says why, and the launcher ends the
+others."""
+_THREAD_MULTIPLE = 3
+"""MPI_THREAD_MULTIPLE, in Open MPI, MPICH and Intel MPI."""
+
+
+def initialize(launch: Launch, limit_s: float) -> None:
+    """Start MPI in a process of this launch, unless it runs already.
+
+    When MPI has not started after `limit_s` seconds, the process ends with exit code 1 and a line that says why; when it is
+    asked to end meanwhile, with 130.  Raises ClusterError when MPI cannot be loaded.
+    """
+    if "mpi4py.MPI" in sys.modules:
+        return
+    before_mpi()
+
+    def give_up(asked: bool) -> None:
+        if asked:
+            end_process(ExitCode.INTERRUPTED)
+        who = "a rank" if launch.size is None else f"rank {launch.rank} of {launch.size}"
+        log.error(
+            "MPI did not start within %g s: %s on %s waited in MPI_Init for another rank, which has died or stands still; "
+            "see to the hosts and start the run again, or raise --setup-limit",
+            *(limit_s, who, socket.gethostname()),
+        )
+        end_process(ExitCode.FAILURE)
+
+    try:
+        mpi_init = ctypes.CDLL(_extension()).MPI_Init_thread
+    except (ImportError, RuntimeError, OSError, AttributeError) as error:
+        why = f"{launch.by} started several ranks, but MPI cannot be loaded: {error}"
+        raise ClusterError(why, ExitCode.ENVIRONMENT, quiet=launch.rank not in (0, None)) from error
+    with time_limited(limit_s + TURN_S * min(launch.rank or 0, MOST_TURNS), give_up, leave_s=0):
+        code = mpi_init(None, None, _THREAD_MULTIPLE, ctypes.byref(ctypes.c_int()))
+    if code:
+        raise ClusterError(f"{launch.by} started several ranks, but MPI_Init failed with code {code}", ExitCode.ENVIRONMENT)
+
+
+def _extension() -> str:
+    """The file of mpi4py's extension, by which the dynamic linker finds the MPI library that it is linked with."""
+    found = find_spec("mpi4py.MPI")
+    if found is None or found.origin is None:
+        raise ImportError("mpi4py has no extension module")
+    return found.origin

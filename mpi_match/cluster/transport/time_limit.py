@@ -1,0 +1,58 @@
+"""Calls that can only block, such as MPI_Init: they end after a limit, and when the process is asked to end meanwhile.
+
+Neither an exception nor a signal handler of Python ends a call of MPI that waits for a rank that has died or stands still:
+handlers run when the call returns.  So a thread watches the clock and, through `signal.set_wakeup_fd`, the signals.  It can
+because the call is made without Python's lock.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from mpi_match.cluster.signals import LEAVE_S, SIGNALS
+from mpi_match.cluster.transport.backoff import Silence
+
+LOOK_S = 0.1
+_OVER = b"\0"
+"""What no signal is told by."""
+
+
+@contextmanager
+def time_limited(limit_s: float, give_up: Callable[[bool], None], leave_s: float = LEAVE_S) -> Iterator[None]:
+    """Call `give_up`, which ends the process, when the block has not ended after `limit_s` seconds, or `leave_s` seconds
+    after SIGTERM or Ctrl-C; its argument says whether it was the latter.  Time during which this process is stopped does not
+    count.  In a block of another thread than the main one signals are not seen.
+    """
+    heard, told = os.pipe()
+    os.set_blocking(told, False)
+    in_main = threading.current_thread() is threading.main_thread()
+    before = signal.set_wakeup_fd(told, warn_on_full_buffer=False) if in_main else -1
+    watch = threading.Thread(target=_watch, args=(heard, limit_s, give_up, leave_s), name="limit", daemon=True)
+    watch.start()
+    try:
+        yield
+    finally:
+        if in_main:
+            signal.set_wakeup_fd(before, warn_on_full_buffer=False)
+        os.write(told, _OVER)
+        watch.join()
+        os.close(heard)
+        os.close(told)
+
+
+def _watch(heard: int, limit_s: float, give_up: Callable[[bool], None], leave_s: float) -> None:
+    poll, silence, asked = select.poll(), Silence(), False
+    poll.register(heard, select.POLLIN)
+    while silence.seconds() < limit_s:
+        if poll.poll(LOOK_S * 1000):
+            said = os.read(heard, 64)
+            if _OVER in said:
+                return
+            if not asked and set(said) & set(SIGNALS):
+                asked, silence, limit_s = True, Silence(), leave_s
+    give_up(asked)

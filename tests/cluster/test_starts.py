@@ -1,0 +1,140 @@
+"""Ranks that die or stand still while MPI starts: the others wait for them in MPI_Init, and not for ever."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from bench.run_of_ranks import Files, Run, is_running
+from mpirun import DRIVER, FLAGS, MPIRUN, ULFM, has_ulfm, needs_mpirun
+
+from mpi_match.cluster.transport import initialize
+from mpi_match.cluster.transport.launcher import Launch
+from mpi_match.cluster.transport.time_limit import time_limited
+
+FAULTY = DRIVER.with_name("faulty_start.py")
+SOON_S = 60
+"""The limit is a second; the rest is for a busy machine."""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return Files.make(tmp_path_factory.mktemp("starts"), n_events=100)
+
+
+def start(files: Files, output: Path, flags: tuple[str, ...], rank: int, number: signal.Signals, when: str) -> Run:
+    """Three ranks, one of which is met by a signal."""
+    if flags and not has_ulfm():
+        pytest.skip("this MPI has no fault tolerance (ULFM): Open MPI 5 has")
+    faulty = (sys.executable, "-m", "mpi4py", FAULTY, rank, int(number), when)
+    return Run((MPIRUN, *FLAGS, *flags, "-n", 3, *faulty, *files.arguments(output), "--setup-limit", 1), output)
+
+
+def end(run: Run, rank: int) -> None:
+    """Wait for the end of all ranks but one, and of the launcher."""
+    deadline = time.monotonic() + SOON_S
+    pids: dict[int, int] = {}
+    while len(pids) < 3 and run.process.poll() is None:
+        pids |= run.pids()
+    while any(is_running(pid) for each, pid in pids.items() if each != rank):
+        assert time.monotonic() < deadline, f"ranks wait for ever: {run.said}"
+        time.sleep(0.05)
+    if rank in pids and is_running(pids[rank]):  # where the launcher does not end one that is stopped
+        with suppress(ProcessLookupError):
+            os.kill(pids[rank], signal.SIGCONT)
+    assert run.wait(SOON_S), run.said
+    assert not run.output.exists()
+
+
+@pytest.mark.mpi
+@needs_mpirun
+@pytest.mark.parametrize(
+    ("flags", "rank", "number"),
+    [
+        pytest.param((), 0, signal.SIGSTOP, id="the master stands still"),
+        pytest.param((), 1, signal.SIGSTOP, id="a worker stands still"),
+        pytest.param(ULFM, 0, signal.SIGKILL, id="the master dies, ulfm"),
+        pytest.param(ULFM, 2, signal.SIGKILL, id="a worker dies, ulfm"),
+        pytest.param(ULFM, 1, signal.SIGSTOP, id="a worker stands still, ulfm"),
+    ],
+)
+def test_ranks_do_not_wait_for_ever_for_one_that_does_not_start_mpi(
+    flags: tuple[str, ...], rank: int, number: signal.Signals, files: Files, tmp_path: Path
+) -> None:
+    with start(files, tmp_path / "matches.h5", flags, rank, number, "before") as run:
+        end(run, rank)
+    assert run.process.returncode != 0
+    assert [line for _, line in run.said if "MPI did not start within 1 s: rank " in line], run.said
+
+
+@pytest.mark.mpi
+@needs_mpirun
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("seconds", ["0.02", "0.08"])
+def test_ranks_do_not_wait_for_ever_for_one_that_is_met_in_mpi_init(
+    number: signal.Signals, seconds: str, files: Files, tmp_path: Path
+) -> None:
+    """Or just behind it: what is said then depends on how far they had come."""
+    with start(files, tmp_path / "matches.h5", ULFM if has_ulfm() else (), 1, number, seconds) as run:
+        end(run, 1)
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_a_rank_that_is_asked_to_end_in_mpi_init_ends(files: Files, tmp_path: Path) -> None:
+    """Handlers of Python would run when MPI_Init returns."""
+    output = tmp_path / "matches.h5"
+    faulty = (sys.executable, "-m", "mpi4py", FAULTY, 1, int(signal.SIGSTOP), "before")
+    with Run((MPIRUN, *FLAGS, "-n", 3, *faulty, *files.arguments(output)), output) as run:  # the limit is ten minutes
+        pids: dict[int, int] = {}
+        while len(pids) < 3:
+            pids = run.pids()
+        time.sleep(2)  # the ranks start MPI
+        os.kill(pids[0], signal.SIGTERM)
+        end(run, 1)
+    assert run.process.returncode != 0
+
+
+def test_a_call_that_takes_too_long_is_given_up() -> None:
+    given_up, over = [], threading.Event()
+
+    def give_up(asked: bool) -> None:
+        given_up.append(asked)
+        over.set()
+
+    with time_limited(0.2, give_up):
+        assert over.wait(SOON_S)
+    assert given_up == [False]
+    with time_limited(SOON_S, give_up):
+        pass
+    assert given_up == [False]
+
+
+def test_a_call_is_given_up_when_the_process_is_asked_to_end() -> None:
+    given_up, over = [], threading.Event()
+
+    def give_up(asked: bool) -> None:
+        given_up.append(asked)
+        over.set()
+
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        with time_limited(2 * SOON_S, give_up, leave_s=0.2):
+            signal.raise_signal(signal.SIGTERM)
+            assert over.wait(SOON_S)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert given_up == [True]
+
+
+def test_mpi_is_not_started_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that has loaded mpi4py has started it."""
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", object())
+    monkeypatch.setattr(initialize, "before_mpi", lambda: pytest.fail("MPI runs already"))
+    initialize.initialize(Launch("mpirun", 3, 0), 1.0)

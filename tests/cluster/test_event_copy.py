@@ -38,7 +38,9 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 from mpi_match.events.batch import EventBatch
-from mpi_match.cluster import RunOptions, channel, host_memory
+from mpi_match.cluster import RunOptions
+from mpi_match.cluster.distribution import shared_memory
+from mpi_match.cluster.transport import channel
 from mpi_match.cluster.transport.collectives import Circle, Ended
 from mpi_match.cluster.distribution.broadcast import share_events
 from mpi_match.cluster.run_files import Job
@@ -55,7 +57,7 @@ leaders = ranks.parted(0 if node.rank == 0 else None)
 found = Topology.find(ranks)
 topology = Topology(**{**vars(found), "node": node, "leaders": leaders})
 if str(comm.rank // 2) == full:
-    host_memory.left_bytes = lambda: 0
+    shared_memory.left_bytes = lambda: 0
 options = RunOptions(*map(Path, files), batch=37, feed="shared")
 try:
     if comm.rank == 0:

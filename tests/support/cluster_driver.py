@@ -61,6 +61,7 @@ def main(arguments: list[str]) -> int:
         sys.modules[module.__name__] = module
         engines._MODULE_OF[engine.name] = engine.name
         engines.ENGINES = (*engines.ENGINES, engine.name)
+        engines._MODULE_OF[engine.name] = engine.name
     table, events, output, *rest = arguments
     given: dict[str, Any] = dict(each.split("=", 1) for each in rest)
     lists = {key: tuple(map(int, given.pop(key).split(","))) for key in ("gpu_map",) if key in given}

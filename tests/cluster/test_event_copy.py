@@ -51,7 +51,7 @@ from mpi_match.cluster.transport.topology import Topology
 *files, full, piece_bytes = sys.argv[1:]
 channel.PIECE_BYTES = int(piece_bytes)
 comm = MPI.COMM_WORLD
-ranks = Circle(comm, Roll(comm, 60.0, Noted()))
+ranks = Circle(comm, Roll(channel.Traffic(comm), 60.0, Noted()))
 node = ranks.parted(comm.rank // 2)
 leaders = ranks.parted(0 if node.rank == 0 else None)
 found = Topology.find(ranks)

@@ -14,9 +14,10 @@ event is copied again.  The memory does not change any more, so an engine may ha
 from __future__ import annotations
 
 import array
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from functools import partial
+from typing import Any
 
 import numpy as np
 from isal.isal_zlib import crc32
@@ -34,31 +35,26 @@ from mpi_match.events.batch import WIRE_EXTRA_BYTES
 from mpi_match.table.table import Table
 
 
-def send_parts(topology: Topology, division: Division) -> None:
-    """The master's side of `receive_part`; a whole table is then the shared copy, and the private one is freed."""
-    topology.ranks.tell((division.groups, division.parts))
-    for table in _shared(topology, division.groups, division.parts, division.read):
-        if isinstance(division.table, Table) and table is not None:
-            division.table = table
+def share_parts(
+    topology: Topology, groups: Sequence[range], parts: Sequence[Part], division: Division | None
+) -> tuple[Any, Any]:
+    """Every part in turn, on the ranks that hold it; `division` is rank 0's, None elsewhere.  Raises Ended.
 
-
-def receive_part(topology: Topology) -> tuple[Part, Table]:
-    """This worker's part of the table.  Raises Ended, like all steps."""
-    groups, parts = topology.ranks.tell()
-    shared = _shared(topology, groups, parts, lambda part: None)
-    ((part, table),) = [(part, table) for part, table in zip(parts, shared, strict=True) if table is not None]
-    return part, table
-
-
-def _shared(
-    topology: Topology, groups: Sequence[range], parts: Sequence[Part], read: Callable[[Part], Table | None]
-) -> Iterator[Table | None]:
-    """Every part in turn, on the ranks that hold it; `read` has it on rank 0."""
+    Returns a worker's Part and Table.  On rank 0 (None, None), and the shared copy of a whole table takes the place of the
+    private one.
+    """
     ranks = topology.ranks
+    mine: tuple[Any, Any] = (None, None)
     for part in parts:
         holds = ranks.rank == 0 or any(group[part.member] == ranks.rank for group in groups)
         holders = topology if len(parts) == 1 else topology.among(holds)
-        yield share_table(holders, ranks.agree("reading the table", partial(read, part)))
+        read = None if division is None else partial(division.read, part)
+        table = share_table(holders, ranks.step("reading the table", master=read))
+        if division is None:
+            mine = mine if table is None else (part, table)
+        elif isinstance(division.table, Table) and table is not None:
+            division.table = table
+    return mine
 
 
 def share_table(topology: Topology, table: Table | None) -> Table | None:

@@ -20,11 +20,9 @@ from typing import NamedTuple, Protocol
 
 from mpi_match.arrays.csr import Array
 from mpi_match.cluster.batches import Extents
-from mpi_match.cluster.distribution.broadcast import EventCopy, share_events
+from mpi_match.cluster.distribution.broadcast import EventCopy
 from mpi_match.cluster.options import ClusterError, RunOptions
 from mpi_match.cluster.prefetch import Expected
-from mpi_match.cluster.run_files import Job
-from mpi_match.cluster.transport.topology import Topology
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
 from mpi_match.exit_codes import ExitCode
@@ -107,25 +105,20 @@ class FileSource:
         return Expected(reading.result, reading.done)
 
 
-def offer_events(topology: Topology, job: Job) -> None:
-    """The master's side of `open_source`."""
-    if job.options.feed == "shared":
-        share_events(topology, job)
-    elif job.options.feed == "file":
-        topology.ranks.tell(Offer(job.options.events.absolute(), job.events.digest, job.extents))
-        topology.ranks.attend()  # while the workers open it
+def open_source(
+    options: RunOptions, offer: Offer, copy: EventCopy | None, vocabulary: Vocabulary, n_threads: int
+) -> AbstractContextManager[Source | None]:
+    """What the run's feed says, for a block: None when events come with the orders.
 
-
-def open_source(options: RunOptions, topology: Topology, vocabulary: Vocabulary) -> AbstractContextManager[Source | None]:
-    """What the run's feed says, for a block; None when events come with the orders.  Raises Ended, like all steps."""
+    Parameters: `copy` with the feed `shared`; of `n_threads` that this worker has, some read with the feed `file`.  Raises
+    StorageError, and ClusterError when the file is not here or another one.
+    """
+    if copy is not None:
+        return nullcontext(SharedSource(copy))
     if options.feed == "master":
         return nullcontext()
-    if options.feed == "shared":
-        return nullcontext(SharedSource(share_events(topology, None)))
-    offer: Offer = topology.ranks.tell()
     # No more batches are expected at a time than there are credits, and cores are shared with the host's other workers.
-    n_threads = 0 if options.short_batches else min(options.credits, options.threads or topology.threads)
-    return topology.ranks.agree("opening the events", lambda: FileSource(offer, vocabulary, n_threads))
+    return FileSource(offer, vocabulary, 0 if options.short_batches else min(options.credits, n_threads))
 
 
 def _opened(offer: Offer, vocabulary: Vocabulary) -> EventTable:

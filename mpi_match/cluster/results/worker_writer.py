@@ -22,15 +22,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from queue import Empty, PriorityQueue, Queue
-from typing import NamedTuple
 
 from mpi_match.cluster.batches import Extents
 from mpi_match.cluster.engine_runner import Matcher, ShortMatcher
 from mpi_match.cluster.messages import Matched, Parcel, Received, Written
-from mpi_match.cluster.options import ClusterError, RunOptions
+from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.results.worker_output import Places
-from mpi_match.cluster.run_files import Job
-from mpi_match.cluster.transport.topology import Topology
 from mpi_match.engines import Engine
 from mpi_match.exit_codes import ExitCode
 from mpi_match.journal.reader import Stretch
@@ -123,47 +120,22 @@ def _n_bytes(matched: Matched) -> int:
     return matched.counts.nbytes + matched.ids.nbytes
 
 
-class Offer(NamedTuple):
-    """Where workers write, and which events are in which batch."""
+def open_parts(places: Places | None, rank: int, n_threads: int, stack: ExitStack) -> list[PartWriter]:
+    """The parts of a worker that has so many threads; none without `places`.  `stack` closes them.  Raises StorageError."""
+    if places is None:
+        return []
+    n_parts = min(MOST_PARTS, max(n_threads // 2, 1))
+    paths = [places.part(rank, number) for number in range(n_parts)]
+    return [stack.enter_context(PartWriter(path, places.identity)) for path in paths]
 
-    places: Places
-    extents: Extents
 
-
-def offer_parts(topology: Topology, job: Job) -> None:
-    """The master's side of `open_part`: sees that the parts are where it looks for them.  Raises Ended."""
-    ranks, places = topology.ranks, job.places
+def look_for_parts(places: Places | None, n_ranks: int) -> None:
+    """Raise ClusterError when a worker's part is not to be seen from here, the master's host."""
     if places is None:
         return
-    ranks.tell(Offer(places, job.extents))
-    ranks.attend()  # while the workers open them
-
-    def look() -> None:
-        unseen = [rank for rank in range(1, ranks.size) if not places.part(rank).is_file()]
-        if unseen:
-            raise ClusterError(
-                f"{places.directory}: what rank {unseen[0]} writes there is not to be seen on the master's host; "
-                "with --results local the output needs a directory that all hosts share"
-            )
-
-    ranks.agree("looking for the parts of the output", look)
-
-
-def open_part(
-    options: RunOptions, topology: Topology, matcher: Matcher | ShortMatcher, stack: ExitStack
-) -> Matcher | ShortMatcher | WrittenHere:
-    """The matcher, with this rank's parts of the output behind it if it has such; `stack` closes them.  Raises Ended."""
-    if options.results == "master":
-        return matcher
-    ranks = topology.ranks
-    offer: Offer = ranks.tell()
-
-    n_parts = 1 if options.short_batches else min(MOST_PARTS, max((options.threads or topology.threads) // 2, 1))
-
-    def create() -> list[PartWriter]:
-        paths = [offer.places.part(ranks.rank, number) for number in range(n_parts)]
-        return [stack.enter_context(PartWriter(path, offer.places.identity)) for path in paths]
-
-    parts = ranks.agree("opening its part of the output", create)
-    ranks.attend()  # while the master looks for it
-    return WrittenHere(matcher, parts, offer.extents)
+    unseen = [rank for rank in range(1, n_ranks) if not places.part(rank).is_file()]
+    if unseen:
+        raise ClusterError(
+            f"{places.directory}: what rank {unseen[0]} writes there is not to be seen on the master's host; "
+            "with --results local the output needs a directory that all hosts share"
+        )

@@ -98,7 +98,8 @@ class _Peer:
 
 
 class Traffic:
-    """Everything that a rank has under way.  A transfer keeps its arrays until MPI is done with them.
+    """Everything that a rank has under way.  A transfer keeps its arrays until MPI is done with them.  `rank` and `size` are
+    those of `comm`.
 
     What is called when something has come or gone may start transfers, and must not raise: what finished with it would be
     lost.
@@ -111,6 +112,7 @@ class Traffic:
     def __init__(self, comm: MPI.Comm) -> None:
         comm.Set_errhandler(MPI.ERRORS_RETURN)
         self._comm = comm
+        self.rank, self.size = comm.rank, comm.size
         self._peers: dict[int, _Peer] = {}  # replaced, never changed: it may be in use further up
         self._kept: list[_Peer] = []
         self.lost: dict[int, str] = {}

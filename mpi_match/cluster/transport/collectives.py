@@ -106,8 +106,17 @@ class Circle:
             first = first._replace(text=f"{first.text} (and {others} more ranks)")
         raise Ended(first.as_error(quiet=self.rank != 0))
 
-    def attend(self) -> None:
-        """This rank's part of a step in which others have something to do and it has not."""
+    def step(self, doing: str, *, master: Callable[[], T] | None = None, worker: Callable[[], T] | None = None) -> Any:
+        """A step with two sides, what the first rank does and what the others do; one that is None waits for the other.
+
+        Returns what this rank's side has returned, None when it has none; raises as `agree` does.
+        """
+        mine = master if self.rank == 0 else worker
+        if mine is None:
+            return self._wait_for_all()
+        return self.agree(doing, mine)
+
+    def _wait_for_all(self) -> None:
         self.agree("waiting for others", lambda: None)
 
     def tell(self, value: Any = None) -> Any:
@@ -135,13 +144,13 @@ class Circle:
 
     def parted(self, color: int | None) -> Circle | None:
         """The circle of the ranks with the same color; None where that is None."""
-        self.attend()  # so that nobody is late for what can only block
+        self._wait_for_all()  # so that nobody is late for what can only block
         with self._roll.limited():
             comm = self.comm.Split(MPI.UNDEFINED if color is None else color, key=self.rank)
         return None if comm == MPI.COMM_NULL else Circle(comm, self._roll)
 
     def on_host(self) -> Circle:
         """The circle of those ranks that share this one's host."""
-        self.attend()
+        self._wait_for_all()
         with self._roll.limited():
             return Circle(self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank), self._roll)

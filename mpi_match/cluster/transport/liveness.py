@@ -28,19 +28,20 @@ import time
 from collections.abc import Callable, Collection, Iterator, Set
 from contextlib import contextmanager
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from mpi4py import MPI
 
 from mpi_match.arrays.csr import Array
 from mpi_match.cluster.signals import LEAVE_S, Noted
 from mpi_match.cluster.transport.backoff import Backoff, Silence
-from mpi_match.cluster.transport.channel import Traffic
 from mpi_match.cluster.transport.finalize import abort, rank_was_lost
 from mpi_match.cluster.transport.protocol import Answer, Do, Order, Said, inline_body, words_of
 from mpi_match.cluster.transport.time_limit import time_limited
 from mpi_match.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from mpi_match.cluster.transport.channel import Traffic  # which loads MPI
 
 log = logging.getLogger(__name__)
 
@@ -78,16 +79,16 @@ class Request(Protocol):
 
 
 class Roll:
-    """The roll of a run's set-up on this rank of `comm`; a rank may be silent for `limit_s` seconds.
+    """The roll of a run's set-up on this rank of `traffic`; a rank may be silent for `limit_s` seconds.
 
     `interrupted` tells whether this rank was asked to end.  The master was perhaps asked as well, and has a few seconds to
     say how.
     """
 
-    def __init__(self, comm: MPI.Comm, limit_s: float, interrupted: Noted) -> None:
-        self._rank, self._limit_s = comm.rank, limit_s
-        self._others = range(1, comm.size) if comm.rank == MASTER else range(1)
-        self._traffic = Traffic(comm)
+    def __init__(self, traffic: Traffic, limit_s: float, interrupted: Noted) -> None:
+        self._rank, self._limit_s = traffic.rank, limit_s
+        self._others = range(1, traffic.size) if traffic.rank == MASTER else range(1)
+        self._traffic = traffic
         self._silences = {other: Silence() for other in self._others}
         self._doing = dict.fromkeys(self._others, "(no word yet)")
         self._answered = set(self._others)  # the last call: calls must not pile up where nobody listens

@@ -1,0 +1,115 @@
+"""Set-up of a run of several ranks: one list of phases, which every rank takes from the first to the last.
+
+    files open ─► plan to all ─► table to every host ─► events ─► parts of the output ─► engines ─► GPUs, observers ─► match
+
+A phase is a step with two sides, what the master does in it and what a worker does (`Circle.step`; all go on when all have
+done it), or a collective call, which is the same on all ranks.  No rank takes a branch of its own, so no side can take a
+phase more than the other, and leave it waiting.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+from mpi_match.cluster.distribution.broadcast import share_events, share_parts
+from mpi_match.cluster.distribution.event_source import Offer, Source, open_source
+from mpi_match.cluster.distribution.shard import Part
+from mpi_match.cluster.engine_runner import Holdings, Matcher, ShortMatcher
+from mpi_match.cluster.options import ClusterError, RunOptions
+from mpi_match.cluster.results.worker_output import Places
+from mpi_match.cluster.results.worker_writer import WrittenHere, look_for_parts, open_parts
+from mpi_match.cluster.run_files import Job, Opened
+from mpi_match.cluster.transport.shares import device_share, shared_gpu
+from mpi_match.cluster.transport.topology import Topology
+from mpi_match.engines import Engine, open_engine, pin, warm_up
+from mpi_match.exit_codes import ExitCode
+from mpi_match.table.table import Table
+
+
+class Plan(NamedTuple):
+    """What the master tells the workers when it has opened the files.
+
+    groups, parts   see `partition.Division`
+    offer           the event table, and which events are in which batch
+    places          where workers write their answers; None when the master does
+    """
+
+    groups: Sequence[range]
+    parts: Sequence[Part]
+    offer: Offer
+    places: Places | None
+
+
+class Ready(NamedTuple):
+    """What set-up has made: `job` on the master, `matcher` and `source` on a worker; `opened`: the workers' engines."""
+
+    job: Job
+    matcher: Matcher | ShortMatcher | WrittenHere
+    source: Source | None
+    opened: list[Opened]
+
+
+def set_up(options: RunOptions, topology: Topology, stack: ExitStack) -> Ready:
+    """Take all phases on this rank; `stack` closes what they open.  Raises Ended when one has failed on some rank."""
+    ranks, threads = topology.ranks, options.threads or topology.threads
+    job: Job = ranks.step("opening the files", master=lambda: stack.enter_context(Job(options, ranks.size - 1)))
+    plan: Plan = ranks.tell(None if job is None else _plan(options, job))
+    part, table = share_parts(topology, plan.groups, plan.parts, None if job is None else job.division)
+    copy = share_events(topology, job) if options.feed == "shared" else None
+    source: Source | None = ranks.step(
+        "opening the events",
+        worker=lambda: stack.enter_context(open_source(options, plan.offer, copy, table.vocabulary, threads)),
+    )
+    parts = ranks.step(
+        "opening its part of the output",
+        worker=lambda: open_parts(plan.places, ranks.rank, 1 if options.short_batches else threads, stack),
+    )
+    ranks.step("looking for the parts of the output", master=lambda: look_for_parts(plan.places, ranks.size))
+
+    def matcher_and_engine() -> tuple[Matcher | ShortMatcher | WrittenHere, Opened]:
+        began = time.perf_counter()
+        way = ShortMatcher if options.short_batches else Matcher
+        holdings = Holdings(part, table, _opening(options, topology, source, threads))
+        matcher = way(holdings, table.vocabulary, filters=options.filters)
+        written = WrittenHere(matcher, parts, plan.offer.extents) if parts else matcher
+        engine = written.engine()
+        return written, Opened(engine.name, engine.device, engine.gpu, socket.gethostname(), time.perf_counter() - began)
+
+    # The engine stays the matcher's alone: it may have to open another, which has no room beside this one.
+    made: Any = ranks.step("opening its engine", worker=matcher_and_engine) or (None, None)
+    matcher, mine = made
+    opened = ranks.gather(mine)[1:]
+    ranks.step("comparing GPUs", master=lambda: _refuse_shared_gpu(options, opened))
+    watched = dict(enumerate(opened, 1))
+    ranks.step("opening what watches the run", master=lambda: stack.enter_context(job.watched(watched)))
+    return Ready(job, matcher, source, opened)
+
+
+def _plan(options: RunOptions, job: Job) -> Plan:
+    offer = Offer(options.events.absolute(), job.events.digest, job.extents)
+    return Plan(job.division.groups, job.division.parts, offer, job.places)
+
+
+def _opening(options: RunOptions, topology: Topology, source: Source | None, threads: int) -> Callable[[Table], Engine]:
+    """What opens a worker's engine for a table, on the device that is this worker's."""
+
+    def open_table(table: Table) -> Engine:
+        device = device_share(topology.number, os.environ, options.gpu_map)
+        engine = open_engine(options.engine, table, device, threads, live=options.changes is not None)
+        if source is not None:
+            pin(engine, source.memory)
+            warm_up(engine, source.first, filters=options.filters)
+        return engine
+
+    return open_table
+
+
+def _refuse_shared_gpu(options: RunOptions, opened: Sequence[Opened]) -> None:
+    wrong = None if options.share_gpus else shared_gpu([(each.host, each.gpu) for each in opened])
+    if wrong is not None:
+        raise ClusterError(wrong, ExitCode.ENVIRONMENT)

@@ -20,6 +20,9 @@ from mpi_match.arrays.csr import Array, ArraySource, offsets_of, take_ranges
 _BLOCK = 2**15
 """Strings compared together: what is computed of them stays in the processor's cache."""
 
+_WORDS = 8
+"""So many words take about as long as two strings that are compared as they are."""
+
 
 @dataclass(frozen=True)
 class Strings:
@@ -86,7 +89,8 @@ class Strings:
 
         Eight bytes of every string are one big-endian word, zeros after its end; the few neighbours that share a word go on
         to the next one.  Words that differ decide; strings whose words are all equal differ by zeros at the end, so the
-        shorter is the lesser.
+        shorter is the lesser.  Neighbours that share _WORDS words are compared each as it is: to take word after word of a
+        few long ones would cost a round of NumPy for every eight bytes.
         """
         below = np.zeros(max(len(self) - 1, 0), bool)
         for first in range(0, len(below), _BLOCK):
@@ -96,13 +100,15 @@ class Strings:
     def _compare(self, tied: Array, below: Array) -> None:
         """Fill `below` at the places `tied`."""
         at = 0
-        while len(tied):
+        while len(tied) and at < 8 * _WORDS:
             starts = self.offsets[tied], self.offsets[tied + 1]
             lengths = starts[1] - starts[0], self.offsets[tied + 2] - starts[1]
             a, b = (self._words(start + at, length - at) for start, length in zip(starts, lengths, strict=True))
             below[tied] = np.where(a == b, lengths[0] < lengths[1], a < b)
             at += 8
             tied = tied[(a == b) & (np.maximum(*lengths) > at)]
+        for i in tied.tolist():
+            below[i] = self[i] < self[i + 1]
 
     def _words(self, starts: Array, lengths: Array) -> Array:
         """u64: eight bytes from `starts`, of which only the first `lengths` belong to the string; the others count as 0."""

@@ -1,6 +1,6 @@
 """A file that appears under its name when it is whole.
 
-What takes a while to write is written beside its place, as `.NAME.PROCESS.writing`, and renamed at the end: whoever finds
+What takes a while to write is written beside its place, as `.NAME.RANDOM.writing`, and renamed at the end: whoever finds
 the name finds all of it, and what was there before stays until then.  That is for files.  Renaming replaces whatever has
 the name, as root also a device, so `-o /dev/null` is refused.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import glob
 import os
+import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,14 +46,15 @@ def _is_one_file(path: Path, other: Path) -> bool:
 
 
 def temporary_of(path: Path) -> Path:
-    """Where this process writes what will be `path`."""
-    return path.with_name(f".{path.name}.{os.getpid()}.writing")
+    """A name for what will be `path`, another each time: who could guess it could lay a link there to another's file."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.writing")
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """Where to write meanwhile; that becomes `path` at the end of the `with` block, unless an exception leaves it."""
     temporary = temporary_of(path)
+    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))
     try:
         yield temporary
         temporary.replace(path)
@@ -77,7 +79,5 @@ def sync_directory(path: Path) -> None:
 
 def remove_half_written(path: Path) -> None:
     """Remove what writers of `path` have left that were killed; nobody else may be writing it."""
-    mine = temporary_of(path)
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.writing"):
-        if left != mine:
-            left.unlink(missing_ok=True)
+        left.unlink(missing_ok=True)

@@ -6,16 +6,15 @@ in file    chunk 0    chunk 1    chunk 2    -           full chunks, each writte
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from isal.isal_zlib import crc32
 
 from mpi_match.arrays.csr import Array
+from mpi_match.storage.disk import Disk
 from mpi_match.storage.integrity import bytes_of
-
-if TYPE_CHECKING:
-    from mpi_match.storage.writer import Writer
 
 CHUNK_BYTES = 2**20
 
@@ -30,7 +29,7 @@ class Place(NamedTuple):
 
 
 class Column:
-    """A growing dataset of a `Writer`.
+    """A growing dataset of a file that `Writer` writes; `create(rows)` makes it, with so many rows to a chunk.
 
     Full chunks go to the file as they come, from where they lie if they are appended whole.  What they hold depends only on
     the values, not on how they were split over calls of `append`.
@@ -39,14 +38,14 @@ class Column:
     crc      CRC-32 of their bytes
     """
 
-    def __init__(self, writer: Writer, name: str, dtype: np.dtype[Any]) -> None:
-        self._writer, self._name = writer, name
+    def __init__(self, dtype: np.dtype[Any], create: Callable[[int], Any], disk: Disk) -> None:
+        self._disk = disk
         self.dtype = np.dtype(dtype)
         self._rows = CHUNK_BYTES // self.dtype.itemsize
         self._pending = np.empty(self._rows, self.dtype)
         self._n_pending = self._n_written = 0
         self._places: list[int] = []
-        self._dataset = writer._file.create_dataset(name, (0,), self.dtype, maxshape=(None,), chunks=(self._rows,))
+        self._dataset = create(self._rows)
         self.n_rows = self.crc = 0
 
     @property
@@ -74,11 +73,11 @@ class Column:
 
     def _write(self, chunk: Array, n_rows: int) -> None:
         """A chunk of values, of which the first `n_rows` count."""
-        self._writer._need(n_rows * self.dtype.itemsize)
-        with self._writer._reported():
+        self._disk.need(n_rows * self.dtype.itemsize)
+        with self._disk.reported():
             self._dataset.resize((self._n_written + n_rows,))
             self._dataset.id.write_direct_chunk((self._n_written,), bytes_of(chunk))
-            self._writer._written(chunk.nbytes)
+            self._disk.wrote(chunk.nbytes)
         self._n_written += n_rows
 
     def place(self, start: int, stop: int) -> Place:
@@ -98,7 +97,7 @@ class Column:
     def _look_for_chunks(self) -> None:
         """HDF5 tells of all chunks in about the time that it takes to tell of one."""
         found: dict[int, int] = {}
-        with self._writer._reported():
+        with self._disk.reported():
             self._dataset.id.chunk_iter(lambda chunk: found.update({chunk.chunk_offset[0]: chunk.byte_offset}))
         self._places = [found[row] for row in range(0, self._n_written, self._rows)]
 
@@ -108,4 +107,3 @@ class Column:
             self._pending[self._n_pending :] = 0
             self._write(self._pending, self._n_pending)
             self._n_pending = 0
-        self._writer._seal(self._name, self.crc)

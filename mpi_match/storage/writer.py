@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,10 +16,9 @@ from isal.isal_zlib import crc32
 from mpi_match.arrays.csr import Array
 from mpi_match.storage.atomic_file import check_output, temporary_of
 from mpi_match.storage.column import CHUNK_BYTES, Column
-from mpi_match.storage.integrity import FORMAT_VERSION, MAGIC, Part, StorageError, bytes_of, digest_of, line_of, reason_of
+from mpi_match.storage.disk import Disk
+from mpi_match.storage.integrity import FORMAT_VERSION, MAGIC, Part, StorageError, bytes_of, digest_of, line_of
 
-SYNC_BYTES, MOST_UNSYNCED_BYTES = 2**25, 2**28
-"""After how many bytes the disk is asked to take what is written, and how many may wait for it."""
 _RESERVED = {"magic", "kind", "format_version", "digest", "complete"}
 
 
@@ -40,30 +37,19 @@ class Writer:
         self._kind = kind
         self._attributes: dict[str, int | str | float] = {}
         self._crcs: dict[str, str] = {}
-        self._open_columns: list[Column] = []
-        self._unsynced = 0
-        self._syncer: ThreadPoolExecutor | None = None
-        self._syncing: Future[None] | None = None
+        self._open_columns: dict[str, Column] = {}
+        self._disk = Disk(self.path)
 
     def __enter__(self) -> Writer:
         check_output(self.path)
         try:
-            with self._reported():
+            with self._disk.reported():
                 self._file = _create(self._temporary)
         except StorageError:
-            with suppress(OSError):
-                self._temporary.unlink(missing_ok=True)
+            self._remove_own()
             raise
-        self._descriptor = self._file.id.get_vfd_handle()
+        self._disk.descriptor = self._file.id.get_vfd_handle()
         return self
-
-    @contextmanager
-    def _reported(self) -> Iterator[None]:
-        """Errors of the file system, which HDF5 raises in two shapes, as StorageError."""
-        try:
-            yield
-        except (OSError, RuntimeError) as error:
-            raise StorageError(f"{self.path}: cannot be written: {reason_of(error)}") from error
 
     def attribute(self, name: str, value: int | str | float) -> None:
         """A root attribute: an integer, a float or a short ASCII string."""
@@ -77,54 +63,28 @@ class Writer:
         `contiguous` leaves out HDF5's own chunk checksums so that the bytes can be mapped from the file.
         """
         values = np.ascontiguousarray(values)
-        self._need(values.nbytes)
+        self._disk.need(values.nbytes)
         layout: dict[str, Any] = {}
         if values.size and not contiguous:
             rows = max(1, min(len(values), CHUNK_BYTES * len(values) // values.nbytes))
             layout = {"chunks": (rows, *values.shape[1:]), "fletcher32": True}
-        with self._reported():
+        with self._disk.reported():
             self._file.create_dataset(name, data=values, **layout)
             self._seal(name, crc32(bytes_of(values)))
 
     def column(self, name: str, dtype: np.dtype[Any]) -> Column:
         """A dataset that grows: `append` arrays to it until the writer closes."""
-        with self._reported():
-            column = Column(self, name, dtype)
-        self._open_columns.append(column)
+
+        def create(rows: int) -> h5py.Dataset:
+            return self._file.create_dataset(name, (0,), dtype, maxshape=(None,), chunks=(rows,))
+
+        with self._disk.reported():
+            column = self._open_columns[name] = Column(dtype, create, self._disk)
         return column
 
     def sync(self) -> None:
         """Have the disk take all that was written."""
-        with self._reported():
-            os.fdatasync(self._descriptor)
-
-    def _need(self, n_bytes: int) -> None:
-        with self._reported():
-            free = shutil.disk_usage(self.path.parent).free
-        if free < n_bytes + 2**16:
-            raise StorageError(
-                f"{self.path}: disk full: {n_bytes:,} bytes to write, {free:,} free; make room or write elsewhere"
-            )
-
-    def _written(self, n_bytes: int) -> None:
-        """A column has written so much.  Now and then the disk gets it, in a thread of its own, so that the end does not
-        have to wait for all; a disk that is much slower than the writing is waited for.
-        """
-        self._unsynced += n_bytes
-        if self._unsynced < SYNC_BYTES:
-            return
-        if self._syncing is not None and (self._syncing.done() or self._unsynced >= MOST_UNSYNCED_BYTES):
-            self._end_sync()
-        if self._syncing is None:
-            self._syncer = self._syncer or ThreadPoolExecutor(1, "sync")
-            self._syncing = self._syncer.submit(os.fdatasync, self._descriptor)
-            self._unsynced = 0
-
-    def _end_sync(self) -> None:
-        """Wait for the disk, if it is at work.  Raises what it raised."""
-        syncing, self._syncing = self._syncing, None
-        if syncing is not None:
-            syncing.result()
+        self._disk.sync()
 
     def _seal(self, name: str, crc: int) -> None:
         dataset = self._file[name]
@@ -134,19 +94,17 @@ class Writer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             if kind is None:
-                with self._reported():
+                with self._disk.reported():
                     self._finish()
         finally:
-            with suppress(OSError):
-                self._end_sync()
-            if self._syncer is not None:
-                self._syncer.shutdown()
+            self._disk.leave()
             self._abandon()
 
     def _finish(self) -> None:
-        for column in self._open_columns:
+        for name, column in self._open_columns.items():
             column.close()
-        self._end_sync()
+            self._seal(name, column.crc)
+        self._disk.end_sync()
         attributes = {"magic": MAGIC.decode(), "kind": self._kind, "format_version": FORMAT_VERSION, **self._attributes}
         self.digest = digest_of(self._crcs.values(), attributes)
         for name, value in {**attributes, "digest": self.digest}.items():
@@ -159,17 +117,21 @@ class Writer:
         self._temporary.replace(self.path)
 
     def _abandon(self) -> None:
-        """Close the temporary file, unless it has become the final one, and remove it if nobody else knows its name.
+        """Close the temporary file, unless it has become the final one, and remove it.
 
         HDF5 cannot close a file that it cannot write, and crashes the process at its end if it was not closed.  So what it
         still wants to write to a file that nobody will read goes to the null device.
         """
         if self._file:
             null = os.open(os.devnull, os.O_RDWR)
-            os.dup2(null, self._descriptor)
+            os.dup2(null, self._disk.descriptor)
             os.close(null)
             with suppress(OSError, RuntimeError):
                 self._file.close()
+        self._remove_own()
+
+    def _remove_own(self) -> None:
+        """Remove the temporary file, if nobody else knows its name."""
         if not self._given:
             with suppress(OSError):
                 self._temporary.unlink(missing_ok=True)
@@ -187,9 +149,10 @@ def write_index(path: Path, kind: str, parts: Iterable[Part], attributes: Mappin
 
 
 def _create(path: Path) -> h5py.File:
-    """An empty file whose data is written when it is given, not when its dataset is closed.
+    """An empty file, whose data is written when it is given, not when its dataset is closed.
 
     HDF5 reports a failed write in the first case and crashes in the second: hence neither a chunk cache nor a sieve buffer.
+    Where something has the name already, be it a link, that is an error.
     """
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
     access.set_libver_bounds(h5py.h5f.LIBVER_V110, h5py.h5f.LIBVER_V110)
@@ -198,4 +161,4 @@ def _create(path: Path) -> h5py.File:
     access.set_sieve_buf_size(0)
     creation = h5py.h5p.create(h5py.h5p.FILE_CREATE)
     creation.set_obj_track_times(False)  # the same values are the same bytes, whenever they are written
-    return h5py.File(h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_TRUNC, fcpl=creation, fapl=access))
+    return h5py.File(h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_EXCL, fcpl=creation, fapl=access))

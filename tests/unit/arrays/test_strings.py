@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 
 import numpy as np
@@ -33,6 +34,7 @@ def test_neighbours_compare_by_bytes(found: list[bytes], in_order: bool) -> None
     with pytest.MonkeyPatch.context() as patch:
         for block in (1, 2, 2**15):
             patch.setattr(strings, "_BLOCK", block)
+            patch.setattr(strings, "_WORDS", block % 3)
             assert Strings.of(found).is_below_next().tolist() == below
     assert Strings.of(found).is_sorted() == all(below)
 
@@ -43,6 +45,15 @@ def test_sorting_finds_every_place(found: list[bytes]) -> None:
     assert ordered == sorted(set(found))
     assert [ordered[i] for i in place] == found
     assert Strings.of(ordered).is_sorted()
+
+
+def test_long_strings_with_a_common_beginning_are_compared_in_linear_time() -> None:
+    """Two labels of 10^6 bytes took half a minute."""
+    common = b"a" * 10**6
+    began = time.process_time()
+    assert Strings.of([common, common + b"b", common + b"c"]).is_below_next().tolist() == [True, True]
+    assert Strings.of([common + b"c", common + b"b", common]).is_below_next().tolist() == [False, False]
+    assert time.process_time() - began < 1
 
 
 def test_a_string_beyond_the_last_is_an_error() -> None:

@@ -17,6 +17,7 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.matches.file import MatchesFile, MatchesWriter
 from mpi_match.matches.matches import Matches, id_dtype
 from mpi_match.storage import Reader, StorageError, Writer
+from mpi_match.storage.disk import Disk
 
 LABELS = Strings.of(b"interface-%d" % i for i in range(7))
 LISTS = [[0, 3], [], [6], [1, 2, 3, 4, 5, 6], [], [0]]
@@ -167,10 +168,10 @@ def test_no_room_for_the_last_arrays_leaves_no_answers(matches_path: Path, monke
     def run() -> None:
         with MatchesWriter(matches_path, 7, LABELS) as writer:
             writer.append(Matches.of(LISTS, 7))
-            monkeypatch.setattr(Writer, "_need", full)
+            monkeypatch.setattr(Disk, "need", full)
 
-    def full(writer: Writer, n_bytes: int) -> None:
-        raise StorageError(f"{writer.path}: disk full")
+    def full(disk: Disk, n_bytes: int) -> None:
+        raise StorageError(f"{disk.path}: disk full")
 
     with pytest.raises(StorageError, match="disk full"):
         run()

@@ -294,7 +294,7 @@ def test_too_little_room_is_seen_before_writing(path: Path, monkeypatch: pytest.
     class Usage:
         free = 100_000
 
-    monkeypatch.setattr("mpi_match.storage.writer.shutil.disk_usage", lambda _: Usage)
+    monkeypatch.setattr("mpi_match.storage.disk.shutil.disk_usage", lambda _: Usage)
     said = "disk full: 1,200,000 bytes to write, 100,000 free; make room or write elsewhere"
     with pytest.raises(StorageError, match=said):
         write(path)

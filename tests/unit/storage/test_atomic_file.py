@@ -1,0 +1,58 @@
+"""Files that appear when they are whole: what they are called until then nobody can guess, and no link leads elsewhere."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from mpi_match.cli.main import commands
+from mpi_match.storage import StorageError, Writer, temporary_of, whole_file
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A file that no output may reach."""
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    return victim
+
+
+def test_a_link_with_a_guessed_name_leads_no_output_to_its_target(tmp_path: Path, victim: Path) -> None:
+    """The name had nothing in it but the output's and the process's number."""
+    (tmp_path / "subs.jsonl").write_text('{"interface": "desk", "constraints": [["temp", ">", 30]]}\n')
+    (tmp_path / "events.jsonl").write_text('{"temp": 31}\n')
+    matches, rows = tmp_path / "m.h5", tmp_path / "m.jsonl"
+    for output in (matches, rows):
+        output.with_name(f".{output.name}.{os.getpid()}.writing").symlink_to(victim)
+    inputs = [str(tmp_path / name) for name in ("subs.jsonl", "events.jsonl")]
+    for arguments in (["match", *inputs, "-o", str(matches)], ["export", str(matches), "-o", str(rows)]):
+        assert CliRunner().invoke(commands, arguments).exit_code == 0
+    assert victim.read_text() == "precious"
+    assert rows.read_text() == '{"event": 0, "interfaces": ["desk"]}\n'
+
+
+def test_a_link_in_the_place_of_a_temporary_file_is_refused(
+    tmp_path: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Were the name known, nothing would be written all the same."""
+    monkeypatch.setattr("mpi_match.storage.atomic_file.secrets.token_hex", lambda _: "0")
+    path = tmp_path / "file"
+    temporary_of(path).symlink_to(victim)
+    with pytest.raises(FileExistsError), whole_file(path) as temporary:
+        temporary.write_text("x")
+    with pytest.raises(StorageError, match=r"file: cannot be written: .*exists"), Writer(path, "table") as writer:
+        writer.array("a", np.arange(3))
+    given = tmp_path / "given"
+    given.symlink_to(victim)
+    with pytest.raises(StorageError, match=r"file: cannot be written: .*exists"), Writer(path, "table", given) as writer:
+        writer.array("a", np.arange(3))
+    assert victim.read_text() == "precious"
+    assert not path.exists()
+
+
+def test_no_two_temporary_names_are_equal(tmp_path: Path) -> None:
+    assert len({temporary_of(tmp_path / "file") for _ in range(100)}) == 100

@@ -26,6 +26,8 @@ def in_circle_of(compiled: Callable[..., Any], add: Callable[..., Any], multiply
 
     @compiled
     def in_circle(dx: Any, dy: Any, r: Any) -> Any:
+        if SMALL_RADIUS <= r <= LARGE_RADIUS:  # the scale is 1: nearly always, and worth a branch on a GPU
+            return add(multiply(dx, dx), multiply(dy, dy)) <= multiply(r, r)
         scale = scale_of_(r)
         x, y, radius = multiply(dx, scale), multiply(dy, scale), multiply(r, scale)
         return add(multiply(x, x), multiply(y, y)) <= multiply(radius, radius)

@@ -156,12 +156,12 @@ class Master:
     def _take(self, arrival: Arrival) -> Sequence[Instruction]:
         """Keep an answer if it is wanted; what is to be done then."""
         worker, batch, attempt, body, at_s = arrival
-        self._deadlines.came(worker, batch, attempt)
+        flight = self._dispatcher.flight(worker, batch, attempt)
+        self._deadlines.came(worker, flight)
         if isinstance(body, Failure):
             return self._survive(worker, batch, attempt, body)
-        sent_at = self._orders.sent_at(worker, batch, attempt)
-        if sent_at is not None and self._dispatcher.wants(worker, batch, attempt):
-            self._round_trips.add(at_s - sent_at)
+        if flight is not None and self._dispatcher.wants(worker, batch, attempt):
+            self._round_trips.add(at_s - flight.sent_at)
             start, stop = self._job.extent(batch)
             self._job.standing.answered(worker, batch, stop - start)
             self._parts.setdefault((batch, attempt), {})[worker] = body

@@ -23,6 +23,7 @@ from mpi_match.cluster.distribution.shard import packed
 from mpi_match.cluster.prefetch import READERS, Buffers, ReadAhead
 from mpi_match.cluster.run_files import Job
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
+from mpi_match.cluster.scheduling.groups import Flight
 from mpi_match.cluster.scheduling.instructions import Load, Send
 from mpi_match.cluster.scheduling.timeouts import Deadlines
 from mpi_match.cluster.transport.channel import Traffic
@@ -51,7 +52,6 @@ class Orders:
         self._n_ahead = sum(map(len, job.division.groups)) + (0 if self._short else READERS)
         self._wires = Buffers()
         self._known: dict[int, int] = {}
-        self._sent_at: dict[tuple[int, int, int], float] = {}
         self._loading: set[int] = set()
 
     def __enter__(self) -> Orders:
@@ -76,14 +76,14 @@ class Orders:
             if not self._feed.is_ready(batch):
                 break
             wire, buffer = self._feed.take(batch)
-            workers = []
+            flights = []
             while self.waiting and self.waiting[0][1:] == (batch, attempt):
                 worker = self.waiting.popleft().worker
-                if self._dispatcher.holds(worker, batch, attempt):
-                    workers.append(worker)
-            given_back = _after(len(workers), functools.partial(self._give_back, buffer))
-            for worker in workers:
-                self._send(worker, batch, attempt, wire, given_back)
+                if (flight := self._dispatcher.flight(worker, batch, attempt)) is not None:
+                    flights.append((worker, flight))
+            given_back = _after(len(flights), functools.partial(self._give_back, buffer))
+            for worker, flight in flights:
+                self._send(worker, flight, wire, given_back)
             sent = True
         return sent
 
@@ -101,10 +101,6 @@ class Orders:
         self._loading.add(worker)
         self._traffic.write(Order(Do.LOAD, attempt=int(load.keep), n_events=len(wire)), [wire], worker)
 
-    def sent_at(self, worker: int, batch: int, attempt: int) -> float | None:
-        """When (`time.perf_counter`) an order went, asked once, when its answer is there; None the next time."""
-        return self._sent_at.pop((worker, batch, attempt), None)
-
     def _read(self, batch: int) -> tuple[Array, Array | None]:
         """Wire form of a batch, and the buffer it lies in; runs in the feed's thread.
 
@@ -119,8 +115,9 @@ class Orders:
         buffer = self._wires.take(events.wire_bytes)
         return events.to_wire(buffer), buffer
 
-    def _send(self, worker: int, batch: int, attempt: int, wire: Array, given_back: Callable[[], None]) -> None:
-        self._sent_at[worker, batch, attempt] = time.perf_counter()
+    def _send(self, worker: int, flight: Flight, wire: Array, given_back: Callable[[], None]) -> None:
+        flight.sent_at = time.perf_counter()
+        batch, attempt = flight.batch, flight.attempt
         afresh, changes = False, _NOTHING
         if self._job.options.changes is not None:
             afresh = self._job.is_past(batch, self._known.get(worker))
@@ -131,7 +128,7 @@ class Orders:
         self._traffic.write(order, [changes, wire], worker, given_back)
         # What follows the worker need not wait for.
         patience_s = self._job.options.setup_limit if worker in self._loading else self._opening_s if afresh else 0
-        self._deadlines.sent(worker, batch, attempt, patience_s)
+        self._deadlines.sent(worker, flight, patience_s)
         self._loading.discard(worker)
         self._job.standing.sent(worker, batch, order.n_events)
         if attempt:

@@ -23,11 +23,20 @@ class Run:
     def obey(self, instructions: list[object]) -> list[object]:
         for each in instructions:
             if isinstance(each, Send):
-                self.deadlines.sent(each.worker, each.batch)
+                self.sent(each.worker, each.batch, each.attempt)
         return instructions
 
+    def sent(self, worker: int, batch: int, attempt: int = 0, more_s: float = 0) -> None:
+        flight = self.dispatcher.flight(worker, batch, attempt)
+        assert flight is not None
+        self.deadlines.sent(worker, flight, more_s)
+
+    def oldest(self, worker: int) -> tuple[int, int] | None:
+        flight = next(self.dispatcher.flights(worker, wanted=True), None)
+        return None if flight is None else (flight.batch, flight.attempt)
+
     def answer(self, worker: int, batch: int, attempt: int = 0) -> None:
-        self.deadlines.came(worker, batch)
+        self.deadlines.came(worker, self.dispatcher.flight(worker, batch, attempt))
         self.obey(self.dispatcher.answered(worker, batch, attempt))
 
     def wait(self, seconds: float) -> None:
@@ -67,10 +76,10 @@ def test_what_another_has_answered_meanwhile_is_not_waited_for() -> None:
     run.wait(11)
     assert run.overdue() == [(1, 0), (2, 1)]
     run.answer(2, 1)
-    assert run.dispatcher.holds(2, 0, 1)  # what worker 1 had
+    assert run.dispatcher.flight(2, 0, 1)  # what worker 1 had
     run.answer(2, 0, 1)
     run.wait(5)
-    assert run.dispatcher.oldest(1) is None
+    assert run.oldest(1) is None
     assert run.overdue() == []
 
 
@@ -107,8 +116,8 @@ def test_what_was_thought_to_take_long_and_did_not_is_not_waited_for() -> None:
     run = Run(workers=1, credits=2)
     run.answer(1, 0)
     run.answer(1, 1)
-    run.deadlines.sent(1, 2, more_s=600)
-    run.deadlines.sent(1, 3)
+    run.sent(1, 2, more_s=600)
+    run.sent(1, 3)
     run.wait(5)
     run.answer(1, 2)
     run.wait(11)
@@ -118,9 +127,9 @@ def test_what_was_thought_to_take_long_and_did_not_is_not_waited_for() -> None:
 def test_what_has_to_be_done_before_a_batch_is_waited_for() -> None:
     run = Run(workers=1, credits=2)
     run.answer(1, 0)
-    run.deadlines.sent(1, 2, more_s=30)
+    run.sent(1, 2, more_s=30)
     run.answer(1, 1)
-    assert run.dispatcher.oldest(1) == (2, 0)
+    assert run.oldest(1) == (2, 0)
     run.wait(35)
     assert run.overdue() == []
     run.wait(6)
@@ -135,9 +144,9 @@ def test_silent_workers_are_hopeless_only_when_nothing_else_can_be_done() -> Non
     for batch, attempt in ((0, 1), (3, 0), (1, 1)):
         run.wait(5)
         assert run.deadlines.hopeless() == []  # worker 3 is at work
-        if run.dispatcher.holds(3, batch, attempt):
+        if run.dispatcher.flight(3, batch, attempt):
             run.answer(3, batch, attempt)
-    assert run.dispatcher.finished or run.dispatcher.oldest(3) is not None
+    assert run.dispatcher.finished or run.oldest(3) is not None
 
 
 def test_all_are_hopeless_when_all_are_silent_for_as_long_again() -> None:

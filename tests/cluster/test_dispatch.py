@@ -267,7 +267,7 @@ def test_an_engine_that_fails_once_is_asked_again_and_one_that_fails_twice_in_a_
         ("answered", (2, 0, 1), [again(2, 3), Emit(0, 1), *emits(1, 2)]),
     ]
     play(dispatcher, calls)
-    assert not dispatcher.holds(1, 4, 0)
+    assert not dispatcher.flight(1, 4, 0)
 
 
 def test_what_every_engine_that_is_left_fails_on_is_set_aside() -> None:
@@ -281,6 +281,20 @@ def test_what_every_engine_that_is_left_fails_on_is_set_aside() -> None:
     ]
     play(dispatcher, calls)
     assert dispatcher.quarantined == [0]
+
+
+def test_there_is_a_record_of_what_is_sent_until_it_is_answered_or_its_group_is_out() -> None:
+    dispatcher = Dispatcher(6, [[1, 2], [3, 4]], credits=2)
+    dispatcher.start()
+    assert [[flight.batch for flight in dispatcher.flights(worker)] for worker in range(1, 5)] == [[0, 2]] * 2 + [[1, 3]] * 2
+    first = dispatcher.flight(1, 0, 0)
+    assert first is next(dispatcher.flights(1))
+    assert first is not dispatcher.flight(2, 0, 0)
+    dispatcher.answered(1, 0, 0)
+    assert dispatcher.flight(1, 0, 0) is None
+    assert dispatcher.flight(2, 0, 0) is not None
+    dispatcher.lost(4)
+    assert [list(dispatcher.flights(worker)) for worker in (3, 4)] == [[], []]
 
 
 def test_a_group_answers_when_all_of_its_members_have() -> None:

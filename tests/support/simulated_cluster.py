@@ -194,13 +194,13 @@ class SimulatedCluster:
             self.n_unwanted += 1
         self._forget(worker, batch, attempt)
         group = self.tried[batch][attempt]
-        if self.dispatcher.holds(worker, batch, attempt) and (group, batch) not in self._failed_on:
+        if self.dispatcher.flight(worker, batch, attempt) and (group, batch) not in self._failed_on:
             self._failures[group] = 0
         self._obey(self.dispatcher.answered(worker, batch, attempt))
 
     def _failed(self, worker: int, batch: int, attempt: int, *_: int) -> None:
         group = self.tried[batch][attempt]
-        if self.dispatcher.holds(worker, batch, attempt):
+        if self.dispatcher.flight(worker, batch, attempt):
             self._blamed[batch].add(group)
             self._failures[group] += (group, batch) not in self._failed_on
             self._failed_on.add((group, batch))
@@ -226,7 +226,7 @@ class SimulatedCluster:
         self._plan(1.0, "tick")
 
     def _forget(self, worker: int, batch: int, attempt: int) -> None:
-        self.deadlines.came(worker, batch, attempt)
+        self.deadlines.came(worker, self.dispatcher.flight(worker, batch, attempt))
         owed = self._owed[self.tried[batch][attempt]]
         if batch in owed:
             owed[batch].discard(worker)
@@ -317,7 +317,9 @@ class SimulatedCluster:
         self._owed[group][batch] = set(workers)
         assert len(self._owed[group]) <= self.credits, f"group {group} holds too much"
         for worker in workers:
-            self.deadlines.sent(worker, batch, attempt)
+            flight = self.dispatcher.flight(worker, batch, attempt)
+            assert flight is not None, f"batch {batch} is sent to worker {worker} without a record of it"
+            self.deadlines.sent(worker, flight)
             if not self._happens("drop", worker, 0.02):
                 self._arrive(worker, "order", batch, attempt)
 

@@ -34,9 +34,9 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from mpi_match.cluster.scheduling.groups import Batch, Group, Lanes, Trial
+from mpi_match.cluster.scheduling.groups import Batch, Flight, Group, Lanes, Trial
 from mpi_match.cluster.scheduling.instructions import Drop, Emit, GiveUp, Instruction, Load, Quarantine, Send
 from mpi_match.cluster.scheduling.regroup import Room, Spares, any_room
 
@@ -96,20 +96,20 @@ class Dispatcher:
         """Batches that something is kept of: those under way, and those that wait for their turn."""
         return len(self._open) + sum(1 for group in self._groups for batch in group.held if batch not in self._open)
 
-    def holds(self, worker: int, batch: int, attempt: int) -> bool:
-        """Is the worker expected to answer that attempt, wanted or not?"""
+    def flight(self, worker: int, batch: int, attempt: int) -> Flight | None:
+        """What is known of an attempt that the worker is expected to answer, wanted or not; None when it is not."""
         trial = self._trial(worker, batch, attempt)
-        return trial is not None and worker in trial.missing
+        return None if trial is None else trial.missing.get(worker)
 
     def wants(self, worker: int, batch: int, attempt: int) -> bool:
         """Would an answer be of use?  Not if it came before, another was first, or the worker is lost."""
         trial = self._trial(worker, batch, attempt)
         return trial is not None and worker in trial.missing and not trial.in_vain
 
-    def oldest(self, worker: int) -> tuple[int, int] | None:
-        """Batch and attempt that were sent to a worker first, among those that its answer is wanted to; None: to nothing."""
+    def flights(self, worker: int, *, wanted: bool = False) -> Iterator[Flight]:
+        """What a worker has yet to answer, in the order in which it was sent; only if the answer is wanted."""
         group = self._group_of.get(worker)
-        return None if group is None else group.oldest(worker)
+        return iter(()) if group is None else group.flights(worker, wanted=wanted)
 
     def is_overdue(self, worker: int) -> bool:
         """Does it get nothing new until it answers?"""

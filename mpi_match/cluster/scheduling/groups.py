@@ -25,7 +25,7 @@ Pure state: who is to get what is not decided here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 
@@ -80,11 +80,27 @@ class Lanes:
 
 
 @dataclass(eq=False)
+class Flight:
+    """A batch at one worker, from the decision to send it until its answer: the one record of when that was.
+
+    sent_at        on the clock of `time.perf_counter`
+    waited_since   on that of `timeouts.Deadlines`; None until it is sent
+    """
+
+    batch: int
+    attempt: int
+    sent_at: float = 0.0
+    waited_since: float | None = None
+
+
+@dataclass(eq=False)
 class Trial:
-    """A batch at a group: the members that have yet to answer.  Does nobody want the answer?  Did a member fail?"""
+    """A batch at a group: what is under way to the members that have yet to answer.  Is the answer unwanted?  Did a member
+    fail?
+    """
 
     attempt: int
-    missing: set[int]
+    missing: dict[int, Flight]
     in_vain: bool = False
     failed: bool = False
 
@@ -113,12 +129,11 @@ class Group:
         """The batches held that nobody else has answered."""
         return [batch for batch, trial in self.held.items() if not trial.in_vain]
 
-    def oldest(self, member: int) -> tuple[int, int] | None:
-        """Batch and attempt that a member's answer is wanted to, those that were sent first; None: to nothing."""
-        for batch, trial in self.held.items():
-            if member in trial.missing and not trial.in_vain:
-                return batch, trial.attempt
-        return None
+    def flights(self, member: int, *, wanted: bool = False) -> Iterator[Flight]:
+        """What a member has yet to answer, in the order in which it was sent; only if the answer is wanted."""
+        for trial in self.held.values():
+            if member in trial.missing and not (wanted and trial.in_vain):
+                yield trial.missing[member]
 
     def has_part_of(self, batch: int) -> bool:
         """Have some members answered a batch that is held, but not all?"""
@@ -126,13 +141,13 @@ class Group:
 
     def hold(self, batch: int, attempt: int) -> None:
         """A batch is sent to all members."""
-        self.held[batch] = Trial(attempt, set(self.members))
+        self.held[batch] = Trial(attempt, {member: Flight(batch, attempt) for member in self.members})
         self.latest = batch
 
     def let_go(self, member: int, batch: int) -> bool:
         """A member is done with a batch; True when all are."""
         missing = self.held[batch].missing
-        missing.remove(member)
+        del missing[member]
         if missing:
             return False
         del self.held[batch]

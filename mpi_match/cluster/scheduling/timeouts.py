@@ -23,6 +23,7 @@ import math
 from collections import Counter
 
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
+from mpi_match.cluster.scheduling.groups import Flight
 
 _STEP = math.log(1.01)
 LOOK_EVERY_S = 0.25
@@ -70,27 +71,27 @@ class Deadlines:
         self._dispatcher, self._round_trips, self._given_s = dispatcher, round_trips, given_s
         self._ready: dict[int, float] = {}
         self._heard: dict[int, float] = {}
-        self._begun: dict[tuple[int, int, int], float] = {}
         self._now = 0.0
         self._last_look: float | None = None
         self._silent_since: float | None = None
         self.limit_s = FIRST_S if given_s is None else given_s
 
-    def sent(self, worker: int, batch: int, attempt: int = 0, more_s: float = 0.0) -> None:
-        """A worker got an attempt at a batch, before which it has something else to do that takes `more_s`."""
+    def sent(self, worker: int, flight: Flight, more_s: float = 0.0) -> None:
+        """A worker got a batch, before which it has something else to do that takes `more_s`."""
         ready = self._ready.get(worker, 0.0)
         if more_s:
             ready = max(self._now, ready) + more_s
         self._ready[worker] = ready
-        self._begun[worker, batch, attempt] = max(self._now, ready)
+        flight.waited_since = max(self._now, ready)
 
-    def came(self, worker: int, batch: int, attempt: int = 0) -> None:
-        """It has answered, and has the whole time for the next one."""
+    def came(self, worker: int, flight: Flight | None) -> None:
+        """It has answered (None: what nobody expects any more), and has the whole time for the next one."""
         self._heard[worker] = self._now
-        begun = self._begun.pop((worker, batch, attempt), 0.0)
-        if begun > self._now:  # what came before it took less than was thought
+        if flight is not None and (flight.waited_since or 0.0) > self._now:  # what came before it took less than was thought
             self._ready[worker] = self._now
-            self._begun.update((each, min(at, self._now)) for each, at in self._begun.items() if each[0] == worker)
+            for each in self._dispatcher.flights(worker):
+                if each.waited_since is not None:
+                    each.waited_since = min(each.waited_since, self._now)
 
     def look(self, now_s: float) -> bool:
         """Look at a clock of seconds.  False when it is too early for another look."""
@@ -108,11 +109,11 @@ class Deadlines:
         """Workers that have just become overdue, each with the batch that it should have answered."""
         found = []
         for worker in self._ready:
-            oldest = self._dispatcher.oldest(worker)
-            if oldest is not None and not self._dispatcher.is_overdue(worker):
-                begun = self._begun.get((worker, *oldest))  # None while it waits to be sent
-                if begun is not None and self._now - max(begun, self._heard.get(worker, 0.0)) > self.limit_s:
-                    found.append((worker, oldest[0]))
+            oldest = next(self._dispatcher.flights(worker, wanted=True), None)
+            if oldest is None or oldest.waited_since is None or self._dispatcher.is_overdue(worker):
+                continue
+            if self._now - max(oldest.waited_since, self._heard.get(worker, 0.0)) > self.limit_s:
+                found.append((worker, oldest.batch))
         return found
 
     def hopeless(self) -> list[int]:

@@ -5,11 +5,12 @@
     records        the columns of a `Draft` as Arrow batches, and back
     table_parts    sorted filters and constraints -> parts of a table
     events         rows -> parts of an event table
+    event_columns  which columns of typed rows can be attributes
     changes        rows -> a change log, in the order in which they take effect
     parts          parts written by tasks that may run twice, committed by the driver
     rejects        bad rows: reason, file, line
     session        a Spark session that suits the machine
-    job            the commands, whole; `python -m spark_prep.job` and spark-submit
+    job            the commands, whole; for `mpi-match compile` and spark-submit
 
 Importing this package does not import pyspark; `spark_prep.job` does.
 """
@@ -36,6 +37,9 @@ class CompileSummary(NamedTuple):
     `rows` counts the rows read, bad ones included and blank lines not; `filters`, `constraints` and `interfaces` belong to
     subscriptions and to what changes add, `events` to events, `changes` to changes (a row may be several, one for each
     filter that it is about); `rejects` is where the `rejected` rows lie, None when there are none.
+
+    Of events: `never_seen` are the attributes named for location and id that no event has, `left_out` the columns of which
+    values were left out, because they are no attributes and no filter names them (`event_columns`).
     """
 
     rows: int
@@ -47,3 +51,5 @@ class CompileSummary(NamedTuple):
     rejects: Path | None
     wall_s: float
     changes: int = 0
+    never_seen: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ twice to avoid that would make the ordinary case pay for the rare one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from mpi_match.storage import Reader
 from mpi_match.table.table import KIND_OF_FILE, load_vocabulary
 from mpi_match.table.vocabulary import Vocabulary
 from spark_prep.arrow_records import REJECT_ARROW, REJECT_SCHEMA, BadRow
+from spark_prep.event_columns import event_of_columns, needed_names
 from spark_prep.part_files import MANIFEST_ARROW, MANIFEST_SCHEMA, PartFiles, Written, partition_id
 from spark_prep.sources import PLACE, in_order
 from spark_prep.subscriptions import bad_row, contents
@@ -47,29 +48,37 @@ def ordered(rows: DataFrame, partitions: int) -> DataFrame:
 
 
 def write_parts(
-    ordered: DataFrame, form: EventForm, table: Path, digest: str, files: PartFiles, events_per_part: int = EVENTS_PER_PART
+    ordered: DataFrame,
+    form: EventForm,
+    table: Path,
+    digest: str,
+    files: PartFiles,
+    left_out: Iterable[str] = (),
+    events_per_part: int = EVENTS_PER_PART,
 ) -> DataFrame:
     """Write the parts of an event table; a row of `SCHEMA` for each part, for each bad row, and for each batch `read`.
 
-    `digest` is that of `table` (`table_digest`), so that no task takes another table that came to lie there.
+    `digest` is that of `table` (`table_digest`), so that no task takes another table that came to lie there.  `left_out` are
+    the columns that are not among the rows any more (`event_columns`).
     Persist the result before use: computing it is what writes the parts.
     """
     content = "value" if "value" in ordered.columns else "row"
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         vocabulary = _vocabulary(str(table), digest)
+        parse = _Parser(form, needed_names(vocabulary.names, form), set(left_out))
         held: list[Events] = []
         for batch in batches:
-            events, bad, n_rows = _parse(batch, form)
+            events, bad, n_rows = parse(batch)
             yield _records([{"read": n_rows}, *(item._asdict() for item in bad)])
             for at in range(0, len(events), events_per_part):
                 piece = Events.of(events[at : at + events_per_part])
                 if sum(map(len, held)) + len(piece) > events_per_part:
-                    yield _records([_write(held, vocabulary, files)._asdict()])
+                    yield _records([_write(held, vocabulary, files, parse.left_out)._asdict()])
                     held = []
                 held.append(piece)
         if held:
-            yield _records([_write(held, vocabulary, files)._asdict()])
+            yield _records([_write(held, vocabulary, files, parse.left_out)._asdict()])
 
     return ordered.select(content, *PLACE).mapInArrow(run, SCHEMA)
 
@@ -80,11 +89,6 @@ def table_digest(table: Path) -> str:
         return str(reader.attributes["digest"])
 
 
-def write_empty(vocabulary: Vocabulary, files: PartFiles) -> Written:
-    """A part without events: what the index of an empty event table names."""
-    return _write([], vocabulary, files)
-
-
 @lru_cache(maxsize=1)
 def _vocabulary(table: str, digest: str) -> Vocabulary:
     if table_digest(Path(table)) != digest:
@@ -92,22 +96,31 @@ def _vocabulary(table: str, digest: str) -> Vocabulary:
     return load_vocabulary(table)
 
 
-def _parse(batch: pa.RecordBatch, form: EventForm) -> tuple[list[Event], list[BadRow], int]:
-    """Events of a batch of content, file, block and position; its bad rows; the number of its rows that are not blank."""
-    events: list[Event] = []
-    bad: list[BadRow] = []
-    for at, content in contents(batch):
-        try:
-            events.append(event_of_row(parse_json(content) if isinstance(content, bytes) else content, form))
-        except ModelError as error:
-            bad.append(bad_row(str(error), content, batch, at))
-    return events, bad, len(events) + len(bad)
+class _Parser:
+    """Batches of content, file, block and position to events; `left_out` is as `event_columns.event_of_columns` has it."""
+
+    def __init__(self, form: EventForm, needed: frozenset[str], left_out: set[str]) -> None:
+        self._form, self._needed, self.left_out = form, needed, left_out
+
+    def __call__(self, batch: pa.RecordBatch) -> tuple[list[Event], list[BadRow], int]:
+        """Events of a batch; its bad rows; the number of its rows that are not blank."""
+        events: list[Event] = []
+        bad: list[BadRow] = []
+        for at, content in contents(batch):
+            try:
+                if isinstance(content, bytes):
+                    events.append(event_of_row(parse_json(content), self._form))
+                else:
+                    events.append(event_of_columns(content, self._form, self._needed, self.left_out))
+            except ModelError as error:
+                bad.append(bad_row(str(error), content, batch, at))
+        return events, bad, len(events) + len(bad)
 
 
-def _write(held: list[Events], vocabulary: Vocabulary, files: PartFiles) -> Written:
+def _write(held: list[Events], vocabulary: Vocabulary, files: PartFiles, left_out: Iterable[str]) -> Written:
     events = joined(held)
     path = files.attempt("events")
-    digest = save_events(events, path, vocabulary, f"{files.kind}-part")
+    digest = save_events(events, path, vocabulary, f"{files.kind}-part", left_out)
     return Written(path.name, partition_id(), len(events), digest, 0)
 
 

@@ -1,21 +1,17 @@
 """The commands of the Spark stage, whole: inputs to a table, to an event table, to a change log.
 
-    python -m spark_prep.job subscriptions subs/*.jsonl.gz -o table.h5
+    mpi-match compile subscriptions subs/*.jsonl.gz -o table.h5
     spark-submit --master yarn ... spark_prep/job.py events s3a://bucket/events/ --table table.h5 -o events.h5
 
-(`mpi-match compile` is the same.)  The functions below are what both call, and what a program with its own session calls.
-Under spark-submit the package must be importable on the executors, and the output must lie on a file system that they share.
-
-Exit codes of the command line: 0 done, 1 failure, 2 usage, 3 bad input (or rejects under --strict), 5 Spark cannot start.
+Both are the same command line (`mpi_match.cli.compile`).  The functions below are what it calls, and what a program with its
+own session calls.  Under spark-submit the package must be importable on the executors, and the output must lie on a file
+system that they share.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,15 +20,15 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from mpi_match.arrays.strings import Strings
 from mpi_match.ingest.rows import EventForm
-from mpi_match.model import ModelError
 from mpi_match.storage import StorageError, check_output, kind_of_file
 from mpi_match.table.table import Table, load_vocabulary
 from spark_prep import (
     CompileSummary,
     SparkPrepError,
-    SparkUnavailableError,
     changes,
+    event_columns,
     events,
     rejects,
     sources,
@@ -41,7 +37,7 @@ from spark_prep import (
 )
 from spark_prep.part_files import PartSet, Written
 from spark_prep.session import session
-from spark_prep.sources import FORMATS, Source
+from spark_prep.sources import Source
 
 _DISK = StorageLevel.DISK_ONLY
 """Where results wait that are needed twice: on the executors' disks, because they are as large as the input."""
@@ -80,6 +76,8 @@ def compile_subscriptions(
         n_rows, n_filters, n_constraints, n_bad = _totals(records)
         table_writer.check_size(n_filters)
         bad_rows.settle(records, source, n_rows, n_bad, strict)
+        if not n_filters:
+            raise bad_rows.nothing_usable(records, source, n_rows, "subscription")
         cut = partitions or table_writer.partitions_for(n_filters, table_writer.FILTERS_PER_PART, _cores(spark))
         ordered = held.keep(subscriptions.ordered(subscriptions.filters(records), cut))
         stretches, _, n_interfaces = subscriptions.stretches(ordered)
@@ -88,7 +86,7 @@ def compile_subscriptions(
         named = (
             table_writer.write_constraints(subscriptions.constraints(numbered), cut, parts.files) if n_constraints else []
         )
-        filed = table_writer.write_filters(numbered, stretches, parts.files) if n_filters else []
+        filed = table_writer.write_filters(numbered, stretches, parts.files)
         written = [*named, *filed]
         if not named:
             written.insert(0, table_writer.write_empty(parts.files))
@@ -140,11 +138,13 @@ def compile_events(
     digest = events.table_digest(table)
     _check_partitions(partitions)
     bad_rows = _RejectPath(output, rejects)
+    needed = event_columns.needed_names(load_vocabulary(table).names, form)
     spark = session(master)
-    source = _source(spark, inputs, format)
+    source, unusable = event_columns.usable(_source(spark, inputs, format), needed, form)
     cut = partitions or max(_cores(spark), source.rows.rdd.getNumPartitions())
     with PartSet(output, "events") as parts, _Held() as held, _tasks():
-        found = held.keep(events.write_parts(events.ordered(source.rows, cut), form, table, digest, parts.files))
+        rows = events.ordered(source.rows, cut)
+        found = held.keep(events.write_parts(rows, form, table, digest, parts.files, unusable))
         columns = list(Written._fields)
         written = sorted(
             (Written(*row) for row in found.where("part is not null").select(columns).collect()), key=_partition
@@ -152,10 +152,16 @@ def compile_events(
         n_rows, n_bad = found.agg(F.coalesce(F.sum("read"), F.lit(0)), F.count("reason")).first() or (0, 0)
         bad_rows.settle(found, source, n_rows, n_bad, strict)
         n_events = n_rows - n_bad
+        if not n_events:
+            raise bad_rows.nothing_usable(found, source, n_rows, "event")
         _agree(written, n_events, "events")
-        written = written or [events.write_empty(load_vocabulary(table), parts.files)]
+        never_seen, left_out = _seen(parts, written, form)
+        if strict and never_seen:
+            raise SparkPrepError(f"no event has {' or '.join(map(repr, never_seen))}, and strict wants it")
         parts.commit(written, parts.attributes(written[0]) | {"n_events": n_events})
-    return CompileSummary(n_rows, 0, 0, 0, n_events, n_bad, bad_rows.path if n_bad else None, time.perf_counter() - start)
+    rejected = bad_rows.path if n_bad else None
+    wall_s = time.perf_counter() - start
+    return CompileSummary(n_rows, 0, 0, 0, n_events, n_bad, rejected, wall_s, never_seen=never_seen, left_out=left_out)
 
 
 def compile_changes(
@@ -184,7 +190,10 @@ def compile_changes(
         n_rows, n_bad = (row[0] or 0, row[1]) if row is not None else (0, 0)
         log, refused = changes.number(parsed, changing)
         n_bad += len(refused)
-        bad_rows.settle(changes.with_refused(parsed, refused), source, n_rows, n_bad, strict)
+        bad = changes.with_refused(parsed, refused)
+        bad_rows.settle(bad, source, n_rows, n_bad, strict)
+        if not len(log):
+            raise bad_rows.nothing_usable(bad, source, n_rows, "change")
         log.save(output)
     return CompileSummary(
         n_rows,
@@ -260,6 +269,17 @@ def _agree(written: list[Written], expected: int, what: str) -> None:
         )
 
 
+def _seen(parts: PartSet, written: list[Written], form: EventForm) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of location and id that no event has; columns of which something was left out."""
+    located = identified = False
+    left_out: set[bytes] = set()
+    for item in written:
+        with parts.reader(item) as reader:
+            located, identified = located or "events/location" in reader, identified or "ids/data" in reader
+            left_out.update(Strings.read(reader, "left_out") if "left_out/data" in reader else ())
+    return form.never_seen(located, identified), tuple(name.decode() for name in sorted(left_out))
+
+
 class _Held:
     """Results that wait on disk until the job ends."""
 
@@ -295,64 +315,18 @@ class _RejectPath:
             raise rejects.refusal(found, n_bad, n_rows)
         rejects.write(found, self.path)
 
-
-def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    options = _parser().parse_args(arguments)
-    common = {key: value for key, value in vars(options).items() if key not in ("command", "json")}
-    compile_: dict[str, Callable[..., CompileSummary]] = {
-        "subscriptions": compile_subscriptions,
-        "events": compile_events,
-        "changes": compile_changes,
-    }
-    try:
-        summary = compile_[options.command](**common)
-    except SparkUnavailableError as error:
-        return _complain(error, 5)
-    except (SparkPrepError, StorageError, ModelError) as error:
-        return _complain(error, 3)
-    if options.json:
-        sys.stdout.write(json.dumps(summary._asdict(), default=str) + "\n")
-    sys.stderr.write(describe(options.command, summary, options.output) + "\n")
-    return 0
-
-
-def describe(command: str, summary: CompileSummary, output: Path) -> str:
-    """What a compile did, for people."""
-    made = f"{summary.changes:,} changes" if command == "changes" else f"{summary.events:,} events"
-    if command == "subscriptions":
-        made = f"{summary.filters:,} filters with {summary.constraints:,} constraints on {summary.interfaces:,} interfaces"
-    bad = f"; {summary.rejected:,} bad rows in {summary.rejects}" if summary.rejected else ""
-    return f"{output}: {made} from {summary.rows:,} rows in {summary.wall_s:.1f} s{bad}"
-
-
-def _complain(error: Exception, code: int) -> int:
-    sys.stderr.write(f"error: {error}\n")
-    return code
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="spark_prep.job", description=(__doc__ or "").split("\n\n")[0])
-    commands = parser.add_subparsers(dest="command", required=True)
-    subscriptions_ = commands.add_parser("subscriptions", help="compile subscriptions to a table")
-    events_ = commands.add_parser("events", help="compile events to an event table")
-    events_.add_argument("--table", type=Path, required=True, help="the table to encode for")
-    events_.add_argument("--location", metavar="X,Y", help="attributes that hold an event's coordinates")
-    events_.add_argument("--id", metavar="NAME", help="attribute that holds an event's id")
-    changes_ = commands.add_parser("changes", help="compile changes to a change log")
-    changes_.add_argument("--table", type=Path, required=True, help="the table that changes")
-    for command in (subscriptions_, events_, changes_):
-        command.add_argument("inputs", nargs="+", metavar="IN", help="files, directories or globs: JSON lines, .gz, Parquet")
-        command.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
-        command.add_argument("--rejects", type=Path, help="directory for bad rows (default: OUTPUT.rejects)")
-        command.add_argument("--strict", action="store_true", help="any bad row is an error")
-        command.add_argument("--master", help="Spark master when there is no session (default: local, all cores)")
-        command.add_argument("--json", action="store_true", help="print a summary as JSON on standard output")
-    for command in (subscriptions_, events_):
-        command.add_argument("--format", choices=FORMATS, help="default: by name")
-        command.add_argument("--partitions", type=int, help="parts of each kind (default: by size)")
-    return parser
+    def nothing_usable(self, records: DataFrame, source: Source, n_rows: int, what: str) -> SparkPrepError:
+        """The error of an input of which no row is a `what`."""
+        bad = rejects.first(rejects.rejects(records, source), 1)
+        if not bad:
+            return SparkPrepError(f"the input holds no {what}")
+        return SparkPrepError(
+            f"the input holds no usable {what}, all {n_rows:,} rows are rejected and lie in {self.path}; "
+            f"{bad[0].place}: {bad[0].reason}"
+        )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from mpi_match.cli.compile import main
+
+    main()

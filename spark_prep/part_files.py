@@ -127,16 +127,20 @@ class PartSet:
         winners = {item.part for item in written}
         self._remove(lambda name: name not in winners)
 
+    def reader(self, item: Written) -> Reader:
+        """A part, to be read.  Raises StorageError."""
+        return Reader(self._directory / item.part, f"{self.files.kind}-part")
+
     def attributes(self, item: Written) -> dict[str, int | str]:
         """The attributes of a part, without those of every file."""
-        with Reader(self._directory / item.part, f"{self.files.kind}-part") as reader:
+        with self.reader(item) as reader:
             every_file = {"magic", "kind", "format_version", "digest", "complete", "rows"}
             return {name: value for name, value in reader.attributes.items() if name not in every_file}
 
     def _check(self, item: Written) -> None:
         file = self._directory / item.part
         try:
-            with Reader(file, f"{self.files.kind}-part") as reader:
+            with self.reader(item) as reader:
                 found = reader.attributes["digest"]
         except StorageError as error:
             raise SparkPrepError(

@@ -48,10 +48,15 @@ class Import(NamedTuple):
 
 
 def imports_of(source: str, module: str = "") -> set[Import]:
-    """Every import in a source, `from a import b` as both `a` and `a.b`, relative ones made absolute."""
+    """Every import in a source, `from a import b` as both `a` and `a.b`, relative ones made absolute.
+
+    What a module imports when it is run as a script is not its own: an entry point is above everything.
+    """
 
     def visit(node: ast.AST, lazy: bool) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and ast.unparse(child.test) == "__name__ == '__main__'":
+                continue
             if isinstance(child, ast.Import):
                 yield from (Import(alias.name, lazy) for alias in child.names)
             elif isinstance(child, ast.ImportFrom):
@@ -146,6 +151,8 @@ def later():
         from n import o
 class P:
     import q
+if __name__ == "__main__":
+    import r
 """
     found = imports_of(source, "pkg.sub.mod")
     eager, lazy = ({i.name for i in found if i.lazy is late} for late in (False, True))

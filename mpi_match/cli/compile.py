@@ -1,14 +1,18 @@
-"""`mpi-match compile`: rows to the files that `run` reads, by Spark (see the package `spark_prep`)."""
+"""`mpi-match compile`: rows to the files that `run` reads, by Spark (see the package `spark_prep`).
+
+spark-submit ... spark_prep/job.py subscriptions IN... -o table.h5        the same, in the session of spark-submit
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
 from pathlib import Path
 from typing import Any
 
 import click
 
-from mpi_match.cli.errors import Failure, Group
+from mpi_match.cli.errors import Failure, Group, run_as_program
 from mpi_match.cli.options import FILE, HDF5_OUT, Function, id_option, json_option, location_option, strict_option
 from mpi_match.cli.terminal import print_json, say
 from mpi_match.exit_codes import ExitCode
@@ -109,7 +113,8 @@ def _spark_job() -> Any:
     """The module of the Spark jobs, when what it needs is there.  Raises Failure with the command that fixes it."""
     from mpi_match.commands import doctor
 
-    for check in doctor.SPARK_CHECKS:
+    by_spark_submit = "PYSPARK_GATEWAY_PORT" in os.environ  # so there is a Java, wherever it may be
+    for check in () if by_spark_submit else doctor.SPARK_CHECKS:
         found = check()
         if not found.ok:
             raise Failure(f"{found.name}: {found.found}; `mpi-match compile` needs it: {found.fix}", ExitCode.ENVIRONMENT)
@@ -120,5 +125,14 @@ def _say_compiled(done: Any, output: Path, as_json: bool) -> None:
     say(f"{output} written in {seconds(done.wall_s)} from {plural(done.rows, 'row')}")
     if done.rejected:
         say(f"{plural(done.rejected, 'row')} rejected, with reasons in {done.rejects}")
+    if done.never_seen:
+        say(f"no event has {' or '.join(map(repr, done.never_seen))}, which --location or --id names")
+    if done.left_out:
+        say(f"left out, for no filter names them and values of theirs are no attributes: {', '.join(done.left_out)}")
     if as_json:
         print_json(done._asdict())
+
+
+def main() -> None:
+    """Entry point of the script `spark_prep/job.py`."""
+    run_as_program(compile_, "job.py")

@@ -214,11 +214,11 @@ def _set_verbosity(ctx: click.Context, option: click.Parameter, count: int) -> N
     logging.getLogger("mpi_match.compute.compile_cache").setLevel(logging.INFO if watched else logging.NOTSET)
 
 
-def run_as_program(commands: click.Command) -> None:
-    """Run the command line of this process and exit, with its code, on every rank."""
+def run_as_program(commands: click.Command, name: str = "mpi-match") -> None:
+    """Run the command line of this process and exit, with its code, on every rank; `name` is what usage calls it."""
     _prepare_streams()
     try:
-        code = _code_of(commands)
+        code = _code_of(commands, name)
     except BaseException as mistake:
         end_all_ranks(ExitCode.FAILURE, mistake)
         raise
@@ -226,11 +226,11 @@ def run_as_program(commands: click.Command) -> None:
     sys.exit(code)
 
 
-def _code_of(commands: click.Command) -> int:
+def _code_of(commands: click.Command, name: str) -> int:
     """Run a command line.  Returns its exit code, once standard output has all that was written."""
     try:
         try:
-            commands(prog_name="mpi-match")
+            commands(prog_name=name)
         except SystemExit as done:
             sys.stdout.flush()
             return done.code if isinstance(done.code, int) else ExitCode.FAILURE if done.code else ExitCode.OK

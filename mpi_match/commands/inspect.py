@@ -102,6 +102,7 @@ def _of_events(path: Path, attributes: dict[str, Any], rows: int, n_parts: int) 
             "with_location": located,
             "with_id": sum(id_ is not None for id_ in events.ids()),
             "attributes": _spread(np.concatenate([np.zeros(0, np.int64), *sizes])),
+            "left_out": sorted(events.left_out),
             "vocabulary": attributes["vocabulary"],
             "first": first,
         }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import bisect
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
 import numpy as np
@@ -30,10 +30,17 @@ BLOCK_EVENTS = 2**16
 ENCODE_EVENTS = 2**18
 
 
-def save_events(events: Events, path: str | os.PathLike[str], vocabulary: Vocabulary, kind: str = KIND_OF_FILE) -> str:
+def save_events(
+    events: Events,
+    path: str | os.PathLike[str],
+    vocabulary: Vocabulary,
+    kind: str = KIND_OF_FILE,
+    left_out: Iterable[str] = (),
+) -> str:
     """Write an event table: raw columns, and encoded ones for `vocabulary`.
 
-    `kind` is "events", or "events-part" for a part of an index.  Returns the file's digest.  Raises StorageError.
+    `kind` is "events", or "events-part" for a part of an index.  `left_out` are attributes that events had and that are not
+    in `events`; the vocabulary names none of them.  Returns the file's digest.  Raises StorageError.
     """
     batch = _encoded(events, vocabulary)
     with Writer(path, kind) as writer:
@@ -43,6 +50,9 @@ def save_events(events: Events, path: str | os.PathLike[str], vocabulary: Vocabu
             writer.attribute(name, value)
         for name, array in events.arrays():
             writer.array(name, array)
+        if missing := Strings.of(sorted(name.encode() for name in left_out)):
+            for name, array in missing.named("left_out"):
+                writer.array(name, array)
         starts = np.append(np.arange(0, events.n_events, BLOCK_EVENTS), events.n_events)
         writer.array("encoded/block_attributes", _attribute_starts(batch, starts))
         writer.array("encoded/block_crc32", _block_checksums(batch, starts))
@@ -153,7 +163,8 @@ class EventTable:
 
     `with EventTable(path, vocabulary) as events: events.batch(0, 1000)`.  `encoded_for_vocabulary` says whether the
     file's encoded columns serve (they are then mapped, and a batch inside one part shares the file's memory) or events
-    are encoded as they are read.
+    are encoded as they are read.  `left_out` are the attributes that the file does not have although events had them; a
+    vocabulary that names one of them is refused.
     """
 
     def __init__(self, path: str | os.PathLike[str], vocabulary: Vocabulary) -> None:
@@ -170,6 +181,13 @@ class EventTable:
         reader = self._reader
         self.n_events = int(reader.attribute("n_events"))
         self.encoded_for_vocabulary = reader.attribute("vocabulary") == vocabulary.digest
+        self.left_out = {name.decode() for name in Strings.read(reader, "left_out")} if "left_out/data" in reader else set()
+        missing = self.left_out & {name.decode() for name in vocabulary.names} if self.left_out else set()
+        if missing:
+            raise StorageError(
+                f"{reader.path}: was compiled without {', '.join(map(repr, sorted(missing)))}, which no filter named; "
+                "compile the events again for a table that does"
+            )
         rows = [self.n_events] if reader.rows is None else reader.rows
         self._bounds = [0, *accumulate(int(n) for n in rows)]
         if self._bounds[-1] != self.n_events:

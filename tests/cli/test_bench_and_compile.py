@@ -51,7 +51,7 @@ def test_compile_hands_its_arguments_to_the_job(monkeypatch, tmp_path):
 
         def compile_events(self, inputs, table, output, **options):
             calls.append((inputs, table, output, options))
-            return CompileSummary(5, 0, 0, 0, 5, 0, None, 0.5)
+            return CompileSummary(5, 0, 0, 0, 5, 0, None, 0.5, never_seen=("x", "y"), left_out=("when",))
 
         def compile_changes(self, inputs, table, output, **options):
             calls.append((inputs, table, output, options))
@@ -65,7 +65,9 @@ def test_compile_hands_its_arguments_to_the_job(monkeypatch, tmp_path):
     assert calls.pop() == (["a", "b/*.gz"], Path("o.h5"), common)
     assert json.loads(result.stdout)["rejected"] == 1
     assert "1 row rejected, with reasons in o.h5.rejects" in result.stderr
-    mpi_match("compile", "events", "a", "--table", "t.h5", "-o", "e.h5", "--location", "x,y", "--id", "n")
+    result = mpi_match("compile", "events", "a", "--table", "t.h5", "-o", "e.h5", "--location", "x,y", "--id", "n")
+    assert "no event has 'x' or 'y', which --location or --id names" in result.stderr
+    assert "left out, for no filter names them and values of theirs are no attributes: when" in result.stderr
     unset = {"format": None, "rejects": None, "strict": False, "master": None, "partitions": None}
     assert calls.pop() == (["a"], Path("t.h5"), Path("e.h5"), {"location": "x,y", "id": "n", **unset})
     result = mpi_match("compile", "changes", "a", "--table", "t.h5", "-o", "c.h5", "--strict", "--json")

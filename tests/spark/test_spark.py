@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from command_line import mpi_match
+from command_line import mpi_match, only_line
 from hostile_rows import lines
+from mpirun import TIMEOUT_S
 from random_rows import random_subscription
 
 from mpi_match.events.events import Events
@@ -23,6 +28,7 @@ pytestmark = pytest.mark.spark
 
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
+import pyspark  # noqa: E402
 from pyspark import TaskContext  # noqa: E402
 from spark_inputs import assert_same_events, in_memory, names_in, read_rejects, write_lines  # noqa: E402
 
@@ -59,11 +65,10 @@ def test_the_table_is_the_one_built_in_memory(spark, rows, tmp_path, partitions,
 @pytest.mark.parametrize(
     "rows",
     [
-        [],
         [{"interface": "i", "constraints": []}, {"interface": "j", "area": [0, 0, 1]}],
         [{"interface": str(i % 3), "constraints": [["temp", ">", i]]} for i in range(200)],
     ],
-    ids=["no rows", "no constraints", "one name"],
+    ids=["no constraints", "one name"],
 )
 def test_degenerate_inputs(spark, rows, tmp_path):
     path = write_lines(tmp_path / "in.jsonl", rows)
@@ -136,13 +141,16 @@ def test_strict_refuses_and_leaves_nothing_new(spark, rows, tmp_path):
     assert Table.load(output) == in_memory(rows[:50])
 
 
-def test_all_rows_bad(spark, tmp_path):
+def test_no_filters_are_an_error_and_no_output(spark, tmp_path):
     path = tmp_path / "in.jsonl"
     path.write_text("[]\n1\n")
-    summary = job.compile_subscriptions([str(path)], tmp_path / "table.h5", rejects=tmp_path / "bad rows")
-    assert (summary.rows, summary.rejected) == (2, 2)
+    with pytest.raises(SparkPrepError, match=r"no usable subscription, all 2 rows .* lie in .*bad rows; .*line 1: a sub"):
+        job.compile_subscriptions([str(path)], tmp_path / "table.h5", rejects=tmp_path / "bad rows")
     assert [row["line"] for row in read_rejects(tmp_path / "bad rows")] == [1, 2]
-    assert Table.load(tmp_path / "table.h5") == Table.from_filters(())
+    path.write_text("\n")
+    with pytest.raises(SparkPrepError, match=r"^the input holds no subscription$"):
+        job.compile_subscriptions([str(path)], tmp_path / "table.h5")
+    assert names_in(tmp_path / "any") == {"in.jsonl", "bad rows"}
 
 
 def test_nothing_else_is_ever_overwritten_by_rejects(spark, tmp_path):
@@ -291,12 +299,24 @@ def test_the_driver_refuses_parts_that_it_does_not_see(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_line(spark, rows, tmp_path, capsys):
+def test_the_command_line(spark, rows, tmp_path):
     path = write_lines(tmp_path / "in.jsonl", rows[:30])
-    output = str(tmp_path / "table.h5")
-    assert job.main(["subscriptions", str(path), "-o", output, "--json"]) == 0
-    printed = capsys.readouterr()
-    assert json.loads(printed.out)["rows"] == 30
-    assert "from 30 rows in" in printed.err
-    assert job.main(["subscriptions", str(tmp_path / "absent"), "-o", output]) == 3
-    assert capsys.readouterr().err.startswith("error: cannot read")
+    output = tmp_path / "table.h5"
+    printed = mpi_match("compile", "subscriptions", path, "-o", output, "--json")
+    assert json.loads(printed.stdout)["rows"] == 30
+    assert "from 30 rows" in printed.stderr
+    printed = mpi_match("compile", "events", path, "--table", output, "-o", tmp_path / "e.h5", "--location", "x,y", code=3)
+    assert "the input holds no usable event" in only_line(printed)
+    assert "mpi-match: cannot read" in only_line(mpi_match("compile", "subscriptions", "absent", "-o", output, code=3))
+
+
+def test_spark_submit_runs_the_same_commands(rows, tmp_path, repository):
+    path = write_lines(tmp_path / "in.jsonl", rows[:30])
+    submit = [Path(pyspark.__file__).parent / "bin" / "spark-submit", "--master", "local[1]"]
+    submit += ["--conf", "spark.sql.shuffle.partitions=1", repository / "spark_prep" / "job.py"]
+    environment = {**os.environ, "PYTHONPATH": str(repository), "PYSPARK_PYTHON": sys.executable}
+    words = [str(word) for word in (*submit, "subscriptions", path, "-o", tmp_path / "table.h5")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environment)
+    assert done.returncode == 0, done.stdout
+    assert Table.load(tmp_path / "table.h5") == in_memory(rows[:30])
+    assert "from 30 rows" in done.stdout  # where spark-submit puts both streams

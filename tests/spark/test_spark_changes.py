@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import mpi_match
 from random_rows import random_subscription
 
 from mpi_match.changes.live_table import Refusal
@@ -91,11 +92,18 @@ def test_the_log_equals_the_one_made_in_memory(spark, table, tmp_path, small_blo
     found.stream(Table.load(table))
 
 
-def test_no_changes(spark, table, tmp_path):
-    (tmp_path / "in.jsonl").write_text("\n")
-    summary = job.compile_changes([str(tmp_path / "in.jsonl")], table, tmp_path / "changes.h5")
-    assert (summary.rows, summary.changes, summary.rejected) == (0, 0, 0)
-    assert len(ChangeLog.load(tmp_path / "changes.h5")) == 0
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("\n", "holds no change"),
+        ('{"before_event": 3, "remove": "f"}', "no usable change, all 1 rows .*no filter has the id"),
+    ],
+)
+def test_no_changes_are_an_error_and_no_output(spark, table, tmp_path, text, said):
+    (tmp_path / "in.jsonl").write_text(text)
+    with pytest.raises(SparkPrepError, match=said):
+        job.compile_changes([str(tmp_path / "in.jsonl")], table, tmp_path / "changes.h5")
+    assert not (tmp_path / "changes.h5").exists()
 
 
 def test_strict_allows_no_change_that_cannot_be_done(spark, table, tmp_path):
@@ -130,10 +138,8 @@ def test_what_is_compiled_holds_no_rows(table, tmp_path):
             compiled([str(table)], *inputs, tmp_path / "out.h5")
 
 
-def test_the_command_line_compiles_changes(spark, table, tmp_path, capsys):
-    write_lines(tmp_path / "in.jsonl", [{"before_event": 3, "remove_interface": "mobile-1"}])
-    arguments = ["changes", str(tmp_path / "in.jsonl"), "--table", str(table), "-o", str(tmp_path / "c.h5"), "--json"]
-    assert job.main(arguments) == 0
-    shown = capsys.readouterr()
-    assert json.loads(shown.out)["changes"] == 1
-    assert "1 changes from 1 rows" in shown.err
+def test_the_command_line_compiles_changes(spark, table, tmp_path):
+    path = write_lines(tmp_path / "in.jsonl", [{"before_event": 3, "remove_interface": "mobile-1"}])
+    shown = mpi_match("compile", "changes", path, "--table", table, "-o", tmp_path / "c.h5", "--json")
+    assert json.loads(shown.stdout)["changes"] == 1
+    assert "1 change; 0 filters added" in shown.stderr

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import random
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from random_rows import random_event
 
+from mpi_match.events.event_table import EventTable
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import EventForm, event_of_row
 from mpi_match.model import ModelError
+from mpi_match.storage import StorageError
 from spark_prep import SparkPrepError
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
@@ -59,15 +63,99 @@ def test_parts_of_events_are_bounded(spark, table, tmp_path):
     source = sources.read(spark, [str(write_lines(tmp_path / "in.jsonl", published))])
     with PartSet(tmp_path / "events.h5", "events") as parts:
         ordered = spark_events.ordered(source.rows, 1)
-        found = spark_events.write_parts(ordered, EventForm(), table, spark_events.table_digest(table), parts.files, 30)
+        digest = spark_events.table_digest(table)
+        found = spark_events.write_parts(ordered, EventForm(), table, digest, parts.files, events_per_part=30)
         assert [row["rows"] for row in found.where("part is not null").collect()] == [30, 30, 30, 10]
 
 
-@pytest.mark.parametrize("text", ["", "\n[]\n"], ids=["no rows", "all rows bad"])
-def test_no_events(spark, table, tmp_path, text):
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "the input holds no event"),
+        ("\n[]\n1\n", "no usable event, all 2 rows are rejected and lie in .*line 2: an event"),
+    ],
+    ids=["no rows", "all rows bad"],
+)
+def test_no_events_are_an_error_and_no_output(spark, table, tmp_path, text, said):
     (tmp_path / "in.jsonl").write_text(text)
-    job.compile_events([str(tmp_path / "in.jsonl")], table, tmp_path / "events.h5")
-    assert_same_events(tmp_path / "events.h5", table, Events.of(()))
+    with pytest.raises(SparkPrepError, match=said):
+        job.compile_events([str(tmp_path / "in.jsonl")], table, tmp_path / "events.h5")
+    assert names_in(tmp_path / "any") == {"in.jsonl"} | ({"events.h5.rejects"} if text else set())
+
+
+def test_a_location_or_id_that_no_event_has_is_said(spark, table, tmp_path):
+    path = write_lines(tmp_path / "in.jsonl", [{"temp": 25}, {"temp": 26}])
+    names = {"location": "lon,lat", "id": "uuid"}
+    assert job.compile_events([str(path)], table, tmp_path / "e.h5", **names).never_seen == ("lon", "lat", "uuid")
+    with pytest.raises(SparkPrepError, match="no event has 'lon' or 'lat' or 'uuid', and strict wants it"):
+        job.compile_events([str(path)], table, tmp_path / "strict.h5", strict=True, **names)
+    assert not (tmp_path / "strict.h5").exists()
+    path = write_lines(tmp_path / "in.jsonl", [{"temp": 25}, {"temp": 26, "lon": 1, "lat": 2, "uuid": "e2"}])
+    assert job.compile_events([str(path)], table, tmp_path / "e.h5", **names).never_seen == ()
+
+
+NOW = datetime.datetime(2024, 5, 1, 12, 30)
+ODD_COLUMNS = {
+    "when": pa.array([NOW, NOW]),
+    "day": pa.array([NOW.date(), None]),
+    "tags": pa.array([["a"], None]),
+    "labels": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64())),
+    "blob": pa.array([b"x", b"y"]),
+    "uid": pa.array([2**60, 7]),
+    "meta": pa.array([{"at": NOW, "seat": 3}, None]),
+    "trace": pa.array([{"at": NOW}, {"at": None}]),
+}
+LEFT_OUT = ("blob", "day", "labels", "meta.at", "tags", "trace.at", "uid", "when")
+
+
+def test_columns_that_no_filter_names_are_not_looked_at(spark, tmp_path):
+    rules = [["temp", ">", 20], ["price", "=", 19.99], ["n", "<", 5], ["meta.seat", "=", 3]]
+    in_memory([{"interface": "i", "constraints": rules}]).save(tmp_path / "table.h5")
+    decimals = {"price": pa.array([Decimal("19.99"), Decimal("20.00")]), "n": pa.array([Decimal(3), Decimal(2**53 - 1)])}
+    pq.write_table(pa.table({"temp": [25.5, 26.0], **decimals, **ODD_COLUMNS}), tmp_path / "in.parquet")
+    summary = job.compile_events([str(tmp_path / "in.parquet")], tmp_path / "table.h5", tmp_path / "events.h5")
+    assert (summary.events, summary.rejected, summary.left_out) == (2, 0, LEFT_OUT)
+    good = [{"temp": 25.5, "price": 19.99, "n": 3, "meta": {"seat": 3}}, {"temp": 26, "price": 20, "n": 2**53 - 1, "uid": 7}]
+    assert_same_events(tmp_path / "events.h5", tmp_path / "table.h5", Events.of(event_of_row(row) for row in good))
+    for name in ("uid", "when"):  # a table that names it would find nothing, without a word
+        other = in_memory([{"interface": "i", "constraints": [[name, "exists"]]}]).vocabulary
+        with pytest.raises(StorageError, match=f"was compiled without '{name}', which no filter named"):
+            EventTable(tmp_path / "events.h5", other)
+
+
+@pytest.mark.parametrize(
+    ("rule", "flags", "said"),
+    [
+        ("when", {}, "the column 'when' is of type timestamp.*, and filters, --location or --id name it"),
+        ("meta.at", {}, "the column 'meta.at' is of type timestamp"),
+        ("labels.k", {}, "the column 'labels' is of type map<string,bigint>"),
+        ("temp", {"location": "temp,tags"}, "the column 'tags' is of type array<string>"),
+        ("temp", {"id": "blob"}, "the column 'blob' is of type binary"),
+        ("temp", {"id": "uuid"}, "there is no column 'uuid', which --location or --id names; there are: 'temp', "),
+    ],
+)
+def test_a_column_that_is_named_and_no_attribute_is_refused_before_the_job(spark, tmp_path, rule, flags, said):
+    in_memory([{"interface": "i", "constraints": [[rule, "exists"]]}]).save(tmp_path / "table.h5")
+    pq.write_table(pa.table({"temp": [25.5, 26.0], **ODD_COLUMNS}), tmp_path / "in.parquet")
+    with pytest.raises(SparkPrepError, match=said):
+        job.compile_events([str(tmp_path / "in.parquet")], tmp_path / "table.h5", tmp_path / "events.h5", **flags)
+    assert names_in(tmp_path / "any") == {"table.h5", "in.parquet"}
+
+
+def test_values_of_named_columns_that_are_none_are_bad_rows(spark, tmp_path):
+    in_memory([{"interface": "i", "constraints": [["n", ">", 1]]}]).save(tmp_path / "table.h5")
+    found = pa.table({"n": pa.array([Decimal(2**53 + 1), Decimal(7)], pa.decimal128(20, 0))})
+    pq.write_table(found, tmp_path / "in.parquet")
+    summary = job.compile_events([str(tmp_path / "in.parquet")], tmp_path / "table.h5", tmp_path / "events.h5")
+    (reject,) = read_rejects(summary.rejects)
+    assert (summary.events, reject["line"]) == (1, 1)
+    assert "attribute 'n': the integer 9007199254740993 is beyond 2^53" in reject["reason"]
+
+
+def test_a_frame_without_a_usable_column_is_refused(spark, table, tmp_path):
+    frame = spark.createDataFrame([([1],)], "tags array<int>")
+    with pytest.raises(SparkPrepError, match=r"no column is a number, .* there are: 'tags' of type array<int>"):
+        job.compile_events(frame, table, tmp_path / "events.h5")
 
 
 def test_events_from_parquet_flatten_structs_and_leave_out_nulls(spark, table, tmp_path):

@@ -275,3 +275,27 @@ def test_an_index_whose_parts_hold_other_events_is_refused(events_path: Path) ->
     (parts_directory(events_path) / "p1.h5").unlink()
     with pytest.raises(StorageError, match=r"its part .*p1\.h5 is missing"):
         EventTable(events_path, VOCABULARY)
+
+
+# What the file does not have.
+
+
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_a_vocabulary_that_names_what_was_left_out_is_refused(in_parts: bool, tmp_path: Path) -> None:
+    path, events = tmp_path / "events.h5", Events.of(published(4))
+    if in_parts:
+        directory = parts_directory(path)
+        directory.mkdir()
+        parts = []
+        for name, left_out in (("a", ()), ("b", ("c", "when"))):  # a part says what it lacks itself
+            digest = save_events(events, directory / name, VOCABULARY, "events-part", left_out)
+            parts.append(Part(name, 4, digest))
+        write_index(path, "events", parts, event_counts(8, VOCABULARY))
+    else:
+        save_events(events, path, VOCABULARY, left_out=("when", "c"))
+    with EventTable(path, VOCABULARY) as table:
+        assert table.left_out == {"c", "when"}
+    with pytest.raises(StorageError, match=r"events\.h5: was compiled without 'c', which no filter named"):
+        EventTable(path, OTHER)
+    with EventTable(path, Table.from_filters([make_filter("i", [["a", ">", 4]])]).vocabulary) as table:
+        assert not table.encoded_for_vocabulary

@@ -1,0 +1,138 @@
+"""Columns of typed event sources (Parquet, DataFrames): which of them can be attributes.
+
+An attribute is a number, a string or a boolean.  A column of another type (a date, an array, bytes, ...) is
+
+* an error before the job when a filter of the table names it, or when it is to hold the location or the id;
+* left out otherwise: no filter asks for it, and it must not make every event a bad row.
+
+The same holds for single values: an integer beyond 2^53 makes a bad row where a filter names its column, and is left out
+elsewhere.  What was left out is written into the event table (`left_out`), which then refuses to be read for a table or for
+changes that name it.
+
+A decimal is the number that its digits would be in JSON: exact if it is whole, else rounded as `float` rounds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from mpi_match.ingest.rows import EventForm, event_of_row
+from mpi_match.model import Event, ModelError, decimal, value_of
+from spark_prep import SparkPrepError
+from spark_prep.sources import Source
+
+_USABLE = (
+    T.BooleanType,
+    T.ByteType,
+    T.CharType,
+    T.DecimalType,
+    T.DoubleType,
+    T.FloatType,
+    T.IntegerType,
+    T.LongType,
+    T.NullType,
+    T.ShortType,
+    T.StringType,
+    T.VarcharType,
+)
+ColumnPath = tuple[str, ...]
+
+
+def needed_names(names: Iterable[bytes], form: EventForm) -> frozenset[str]:
+    """The attributes that are asked for: those that the filters of a table name, those of location and id."""
+    named = (*(form.location or ()), *((form.id,) if form.id is not None else ()))
+    return frozenset((*(name.decode() for name in names), *named))
+
+
+def usable(source: Source, needed: frozenset[str], form: EventForm) -> tuple[Source, tuple[str, ...]]:
+    """The source without the columns that no attribute can be, and their names.
+
+    Raises SparkPrepError for such a column that is needed, and for a column of the location or the id that is not there.
+    """
+    if source.columns is None:
+        return source, ()
+    schema = source.rows.schema["row"].dataType
+    assert isinstance(schema, T.StructType), "rows of typed sources are structs"
+    leaves = {".".join(path): (path, dtype) for path, dtype in _leaves(schema)}
+    wrong = {name: dtype for name, (_, dtype) in leaves.items() if not isinstance(dtype, _USABLE)}
+    for name, dtype in wrong.items():
+        if name in needed or any(each.startswith(f"{name}.") for each in needed):  # in a map, or in structs of an array
+            raise SparkPrepError(
+                f"the column {name!r} is of type {dtype.simpleString()}, and filters, --location or --id name it; "
+                "attributes are numbers, strings and booleans: cast it to one of them"
+            )
+    for name in (*(form.location or ()), *((form.id,) if form.id is not None else ())):
+        if name not in leaves:
+            has = ", ".join(map(repr, leaves))
+            raise SparkPrepError(f"there is no column {name!r}, which --location or --id names; there are: {has}")
+    if len(wrong) == len(leaves):
+        types = ", ".join(f"{name!r} of type {dtype.simpleString()}" for name, dtype in wrong.items())
+        raise SparkPrepError(f"no column is a number, a string or a boolean; there are: {types}")
+    if not wrong:
+        return source, ()
+    kept = _without(F.col("row"), schema, {leaves[name][0] for name in wrong})
+    return replace(source, rows=source.rows.withColumn("row", kept)), tuple(wrong)
+
+
+def _leaves(fields: T.StructType, path: ColumnPath = ()) -> Iterator[tuple[ColumnPath, T.DataType]]:
+    for field in fields:
+        at = (*path, field.name)
+        if isinstance(field.dataType, T.StructType):
+            yield from _leaves(field.dataType, at)
+        else:
+            yield at, field.dataType
+
+
+def _without(struct: Column, fields: T.StructType, wrong: set[ColumnPath], path: ColumnPath = ()) -> Column:
+    """A struct without some of its leaves, and without structs in which there is none then."""
+    kept = []
+    for field in fields:
+        at, column = (*path, field.name), struct.getField(field.name)
+        if isinstance(field.dataType, T.StructType):
+            if {at + leaf for leaf, _ in _leaves(field.dataType)} <= wrong:
+                continue
+            kept.append(_without(column, field.dataType, wrong, at).alias(field.name))
+        elif at not in wrong:
+            kept.append(column.alias(field.name))
+    return F.when(struct.isNotNull(), F.struct(*kept))
+
+
+def event_of_columns(row: dict[str, Any], form: EventForm, needed: frozenset[str], left_out: set[str]) -> Event:
+    """The event of one row of a typed source.
+
+    Values that no attribute can be and that are not needed are left out, and their names added to `left_out`.
+    Raises ModelError.
+    """
+    try:
+        return event_of_row(row, form)  # nearly always
+    except ModelError:
+        return event_of_row(_plain(row, needed, left_out), form)
+
+
+def _plain(row: dict[str, Any], needed: frozenset[str], left_out: set[str], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in row.items():
+        name = prefix + key
+        if isinstance(value, dict):
+            found[key] = _plain(value, needed, left_out, f"{name}.")
+        elif value is not None:
+            try:
+                found[key] = _number(value) if isinstance(value, Decimal) else value
+                value_of(found[key])
+            except ModelError as error:
+                if name in needed:
+                    raise ModelError(f"attribute {name!r}: {error}") from None
+                found.pop(key, None)
+                left_out.add(name)
+    return found
+
+
+def _number(value: Decimal) -> float | int:
+    return int(value) if value == value.to_integral_value() else decimal(str(value))

@@ -2,6 +2,8 @@
 
 Importing `mpi4py.MPI` initialises MPI, importing numba takes half a second and importing pyspark more; none of them may
 happen because of a `--help`.
+
+    python tests/test_imports.py [CHECKOUT]      rooms, arrows and circles of a tree
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import NamedTuple
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(sys.argv[1] if __name__ == "__main__" and sys.argv[1:] else Path(__file__).parent.parent).resolve()
 PACKAGES = ("mpi_match", "spark_prep")
 LAYERS = (
     "__main__",
@@ -258,3 +260,21 @@ def test_what_an_import_loads(module: str, may_load: tuple[str, ...], repository
     script = f"import sys, {module}; print(*[name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], cwd=repository, check=True, capture_output=True, text=True)
     assert set(done.stdout.split()) <= set(may_load)
+
+
+def summary() -> str:
+    """Rooms (packages and modules at the top), arrows between them, circles of modules and of rooms."""
+    inside, between = defaultdict(set), defaultdict(set)
+    for module, found in modules().items():
+        inside[module] |= set(ours(found, module))
+        for name in inside[module]:
+            room, other = room_of(module), room_of(name)
+            if room != other and room is not None and other is not None:
+                between[room].add(other)
+    rooms = {room for module in modules() if (room := room_of(module)) is not None}
+    counts = f"{len(rooms)} rooms, {sum(map(len, between.values()))} arrows, {len(modules())} modules"
+    return f"{counts}\ncircles of modules: {circles(inside)}\ncircles of rooms: {circles(between)}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(summary() + "\n")

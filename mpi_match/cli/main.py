@@ -57,6 +57,9 @@ from mpi_match.cli.terminal import Progress, print_json, say
 from mpi_match.exit_codes import ExitCode
 from mpi_match.humanize import plural, rate, seconds
 
+WORTH_SAYING_S = 0.5
+"""What took longer than this before a run is told apart."""
+
 
 def _print_version(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:
     if wanted:
@@ -196,6 +199,8 @@ def run(as_json: bool, live: bool, report: Path | None, **options: Any) -> None:
 
 
 def _say_matched(summary: Any, output: Path, as_json: bool) -> None:
+    if summary.compile_s > WORTH_SAYING_S:
+        say(f"compiled for this machine in {seconds(summary.compile_s)}, once; that is no part of these times")
     say(
         f"{plural(summary.events, 'event')}, {plural(summary.matches, 'match', 'matches')} in {seconds(summary.wall_s)}: "
         f"{rate(summary.events_per_s)}; {summary.engine} on {summary.device}, {plural(summary.workers, 'worker')}"

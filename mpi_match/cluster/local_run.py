@@ -13,7 +13,7 @@ from mpi_match.cluster.ordered_writer import WriteBehind
 from mpi_match.cluster.prefetch import ReadAhead
 from mpi_match.cluster.run_files import Job, Opened
 from mpi_match.cluster.signals import Interruptions, held, terminate_as_interrupt
-from mpi_match.engines import Engine, match_all, open_engine
+from mpi_match.engines import Engine, compile_s, match_all, open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
 
@@ -29,14 +29,16 @@ def run_alone(options: RunOptions) -> RunSummary:
     """See `cluster.run`."""
     options = replace(options, results="master")  # one process writes one file
     with terminate_as_interrupt(), Job(options) as job:
+        compiled_before_s = compile_s()
         engine = open_engine(
             options.engine,
             job.division.read(job.division.parts[0]),
             threads=options.threads,
             live=options.changes is not None,
         )
+        compiled_s = compile_s() - compiled_before_s
         log.info("engine %s on %s", engine.name, engine.device)
-        opened = Opened(engine.name, engine.device, engine.gpu, socket.gethostname())
+        opened = Opened(engine.name, engine.device, engine.gpu, socket.gethostname(), compile_s=compiled_s)
         with job.watched({ALONE: opened}):
             job.begin()
             _match(job, engine)

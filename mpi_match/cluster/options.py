@@ -140,6 +140,8 @@ class RunSummary:
                       (to 1 %); the time that they waited behind others at the worker is in it, so credits matter; None alone
     rejected          events set aside by the run itself; those set aside when the event table was made are not in it
     resumed           events whose answers were taken from the journal of an earlier run; `events_per_s` is without them
+    compile_s         seconds before `wall_s` that a worker spent on compiling its engine, or on waiting for another worker
+                      that did; the most of all workers
     """
 
     events: int
@@ -152,3 +154,4 @@ class RunSummary:
     rejected: int
     round_trip_us: dict[str, float] | None = None
     resumed: int = 0
+    compile_s: float = 0.0

@@ -41,13 +41,14 @@ log = logging.getLogger(__name__)
 
 
 class Opened(NamedTuple):
-    """An engine that is ready, as its rank describes it; opening it took `opening_s` seconds."""
+    """An engine that is ready, as its rank describes it; opening it took `opening_s` seconds, `compile_s` to compile it."""
 
     engine: str
     device: str
     gpu: str | None = None
     host: str = ""
     opening_s: float = 0.0
+    compile_s: float = 0.0
 
 
 class Job:
@@ -212,6 +213,7 @@ class Job:
             rejected=0,
             round_trip_us=None if round_trips is None else round_trips.in_us(),
             resumed=resumed,
+            compile_s=max(each.compile_s for each in opened),
         )
         self._output.attest(asdict(summary))
         return summary

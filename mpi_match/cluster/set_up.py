@@ -26,7 +26,7 @@ from mpi_match.cluster.results.worker_writer import WrittenHere, look_for_parts,
 from mpi_match.cluster.run_files import Job, Opened
 from mpi_match.cluster.transport.shares import device_share, shared_gpu
 from mpi_match.cluster.transport.topology import Topology
-from mpi_match.engines import Engine, open_engine, pin, warm_up
+from mpi_match.engines import Engine, compile_s, open_engine, pin, warm_up
 from mpi_match.exit_codes import ExitCode
 from mpi_match.table.table import Table
 
@@ -78,7 +78,8 @@ def set_up(options: RunOptions, topology: Topology, stack: ExitStack) -> Ready:
         matcher = way(holdings, table.vocabulary, filters=options.filters)
         written = WrittenHere(matcher, parts, plan.offer.extents) if parts else matcher
         engine = written.engine()
-        return written, Opened(engine.name, engine.device, engine.gpu, socket.gethostname(), time.perf_counter() - began)
+        opening_s = time.perf_counter() - began
+        return written, Opened(engine.name, engine.device, engine.gpu, socket.gethostname(), opening_s, compile_s())
 
     # The engine stays the matcher's alone: it may have to open another, which has no room beside this one.
     made: Any = ranks.step("opening its engine", worker=matcher_and_engine) or (None, None)

@@ -21,7 +21,7 @@ from mpi_match.changes.changes import Changes
 from mpi_match.changes.live_table import Refusal
 from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.stream import ChangeStream
-from mpi_match.engines import open_engine
+from mpi_match.engines import compile_s, open_engine
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import (
     ROW_ENDINGS,
@@ -52,10 +52,15 @@ Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
 
 @dataclass(frozen=True)
 class LocalSummary:
-    """What `match_rows` did.  `wall_s` is the time from the first event to the last answer, `build_s` what came before
-    (reading the subscriptions, building table and engine).  `rejected` counts subscriptions and events,
-    `first_rejects` holds a few of them.  `never_seen` are the attributes named for location and id that no event has;
-    `unlocated` counts the filters with an area that match nothing because no location is named."""
+    """What `match_rows` did.
+
+    wall_s            from the first event to the last answer
+    build_s           what came before: reading the subscriptions, building table and engine
+    compile_s         what compiling the engine took, which is in neither of these
+    rejected          subscriptions, changes and events that were set aside; `first_rejects` holds a few of them
+    never_seen        attributes named for location and id that no event has
+    unlocated         filters with an area that match nothing because no location is named
+    """
 
     events: int
     matches: int
@@ -66,6 +71,7 @@ class LocalSummary:
     workers: int
     rejected: int
     build_s: float
+    compile_s: float
     filters: int
     constraints: int
     interfaces: int
@@ -198,7 +204,9 @@ def match_rows(
         stream = _changes(table, change_files, log)
         if changes is not None and not len(stream.changes):
             raise log.nothing_usable("change")
+        compiled_before_s = compile_s()
         matcher = open_engine(engine, stream.table, threads=threads, live=changes is not None)
+        compiled_s = compile_s() - compiled_before_s
         n_ids, labels = (stream.n_filters, Strings.of(())) if filters else (stream.n_interfaces, stream.labels)
         built = time.perf_counter()
         log.begin(events)
@@ -233,7 +241,8 @@ def match_rows(
             device=matcher.device,
             workers=1,
             rejected=log.count,
-            build_s=built - started,
+            build_s=built - started - compiled_s,
+            compile_s=compiled_s,
             filters=table.n_filters,
             constraints=table.n_constraints,
             interfaces=table.n_interfaces,

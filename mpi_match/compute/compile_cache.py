@@ -101,22 +101,49 @@ def compile_once(what: str) -> Iterator[bool]:
     """Whether `what` has still to be compiled, which the caller then does in the body.
 
     The first process that asks is told True; the others wait for the end of its body and are told False: they load what it
-    compiled.  It is False as well where nothing can be kept.  An error in the body leaves `what` to the next process.  Calls
+    compiled.  Where nothing can be kept, all are told True.  An error in the body leaves `what` to the next process.  Calls
     may be nested.
     """
     place = directory()
     mark = None if place is None else place / f"{what}.compiled"
-    if mark is None or mark.exists():
+    if mark is not None and mark.exists():
         yield False
         return
-    with _compiling, _locked(mark.parent / "lock"):
-        missing = not mark.exists()
-        if missing:
-            _tell()
-        yield missing
-        if missing:
-            with suppress(OSError):
-                mark.touch()
+    with _compiling, _timed():
+        if mark is None:
+            yield True
+            return
+        with _locked(mark.parent / "lock"):
+            missing = not mark.exists()
+            if missing:
+                _tell()
+            yield missing
+            if missing:
+                with suppress(OSError):
+                    mark.touch()
+
+
+def compile_s() -> float:
+    """Seconds that this process has spent so far on `compile_once`: compiling, or waiting for another that did."""
+    return _spent_s
+
+
+_spent_s = 0.0
+_timing = False
+
+
+@contextmanager
+def _timed() -> Iterator[None]:
+    """Add the time of the body, which holds `_compiling`, to `compile_s`; nested, it is in that of the outer one."""
+    global _spent_s, _timing
+    if _timing:
+        yield
+        return
+    _timing, began = True, time.perf_counter()
+    try:
+        yield
+    finally:
+        _timing, _spent_s = False, _spent_s + time.perf_counter() - began
 
 
 def _parent() -> Path:

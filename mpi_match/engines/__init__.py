@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -165,11 +166,21 @@ def open_engine(
         opened: Engine = module.ENGINE(table, device=device, threads=threads, live=live)
         return opened
 
-    if getattr(module.ENGINE, "compiles", False):
-        from mpi_match.engines.prewarm import rehearse
+    if not getattr(module.ENGINE, "compiles", False):
+        return open_(table)
+    from mpi_match.engines import prewarm
 
-        rehearse(name, open_, table, live=live)  # before the table's own engine, which may leave no room for another
-    return open_(table)
+    prewarm.rehearse(name, open_, table, live=live)  # before the table's own engine, which may leave no room for another
+    engine = open_(table)
+    if engine.gpu is None:  # those on a GPU do so themselves
+        prewarm.load(engine, table)
+    return engine
+
+
+def compile_s() -> float:
+    """Seconds that this process has spent so far on compiling engines, or on waiting for another process that did."""
+    cache = sys.modules.get("mpi_match.compute.compile_cache")  # which loads numba; not loaded, it has compiled nothing
+    return 0.0 if cache is None else float(cache.compile_s())
 
 
 def _open_auto(table: Table, device: int | None, threads: int | None, live: bool) -> Engine:

@@ -51,12 +51,16 @@ def rehearse(name: str, open_: Callable[[Table], Engine], table: Table, *, live:
     _rehearsed.add(what)
 
 
+def load(engine: Engine, table: Table) -> None:
+    """Load what matching needs into this process, before the first batch waits for it."""
+    for n in (1, SEVERAL_BLOCKS):
+        engine.match(_empty_events(table, n))
+
+
 def _play(open_: Callable[[Table], Engine], small: Table, *, live: bool) -> None:
     """Match a block of events and several; apply all kinds of changes, each followed by an event."""
-    engine = open_(small)
-    several, event = (_empty_events(small, n) for n in (SEVERAL_BLOCKS, 1))
-    engine.match(several)
-    engine.match(event)
+    engine, event = open_(small), _empty_events(small, 1)
+    load(engine, small)
     if not live:
         return
     for changes in (

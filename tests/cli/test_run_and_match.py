@@ -2,12 +2,16 @@
 
 import gzip
 import json
+import time
 from pathlib import Path
 
 import pytest
 from command_line import N_EVENTS, SUBSCRIPTIONS, mpi_match, only_line, run_in
 from mpirun import execute, launch, needs_mpirun
 
+from mpi_match.cli import main
+from mpi_match.compute import compile_cache
+from mpi_match.engines import open_engine
 from mpi_match.events.event_table import EventTable
 from mpi_match.matches.file import MatchesFile
 from mpi_match.model import covers
@@ -37,11 +41,31 @@ def test_run_and_match_agree_with_each_other_and_with_covers(workload, tmp_path)
 def test_run_prints_its_summary_and_nothing_else_on_standard_output(workload):
     result = run_in(workload, "again.h5", "--json", "--batch", 7, "--schedule", "static")
     found = json.loads(result.stdout)
-    assert set(found) == SUMMARY_KEYS | {"round_trip_us", "resumed"}
+    assert set(found) == SUMMARY_KEYS | {"round_trip_us", "resumed", "compile_s"}
     assert found["events"] == N_EVENTS
     assert f"{N_EVENTS} events" in result.stderr
     assert (workload / "again.h5").read_bytes() == (workload / "matches.h5").read_bytes()
     assert run_in(workload, "again.h5").stdout == ""
+
+
+@pytest.mark.parametrize("command", ["match", "run"])
+def test_compiling_is_told_apart_from_matching(command, workload, tmp_path, monkeypatch):
+    def open_slowly(*arguments, **options):
+        with compile_cache.compile_once("an engine of this test"):
+            time.sleep(0.1)
+        return open_engine(*arguments, **options)
+
+    where = {"match": "commands.match", "run": "cluster.local_run"}[command]
+    monkeypatch.setattr(f"mpi_match.{where}.open_engine", open_slowly)
+    monkeypatch.setattr(compile_cache, "directory", lambda: tmp_path)
+    monkeypatch.setattr(main, "WORTH_SAYING_S", 0.05)
+    rows = (workload / "subscriptions.jsonl", workload / "events.jsonl")
+    files = {"match": rows, "run": ("--table", workload / "table.h5", "--events", workload / "events.h5")}[command]
+    first, second = (mpi_match(command, *files, "-o", tmp_path / "m.h5", "--engine", "counting", "--json") for _ in range(2))
+    assert "compiled for this machine in 1" in first.stderr
+    assert 0.1 <= json.loads(first.stdout)["compile_s"] < 1
+    assert "compiled" not in second.stderr
+    assert json.loads(second.stdout)["compile_s"] == 0
 
 
 def test_match_sets_bad_rows_aside_with_reason_file_and_line(rows, tmp_path):

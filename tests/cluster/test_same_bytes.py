@@ -164,7 +164,7 @@ def test_alone_needs_no_mpi(inputs: Inputs, expected: bytes, tmp_path: Path) -> 
     script = f"""
 import sys
 sys.modules["mpi4py"] = None  # as if it were not installed
-sys.path.insert(0, {str(TESTS)!r})
+sys.path.insert(0, {str(TESTS / "support")!r})
 from cluster_driver import main
 sys.exit(main([{str(inputs.table)!r}, {str(inputs.events)!r}, {str(output)!r}, "engine=counting"]))
 """

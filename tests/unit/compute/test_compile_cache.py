@@ -177,7 +177,24 @@ def test_compile_once_may_be_nested_and_fails_with_its_body(tmp_path: Path, monk
         assert not outer
     monkeypatch.setattr(compile_cache, "directory", lambda: None)
     with compile_once("other") as nowhere:
-        assert not nowhere
+        assert nowhere
+
+
+def test_the_time_of_compiling_is_known_and_that_of_what_is_nested_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compile_cache, "directory", lambda: tmp_path)
+    before = compile_cache.compile_s()
+    began = time.perf_counter()
+    with compile_once("outer"):
+        time.sleep(0.01)
+        with compile_once("inner"):
+            time.sleep(0.02)
+    spent = compile_cache.compile_s() - before
+    assert 0.03 <= spent <= time.perf_counter() - began
+    with compile_once("outer"):
+        time.sleep(0.01)
+    assert compile_cache.compile_s() - before == spent, "nothing was compiled"
 
 
 def test_a_change_in_a_function_that_is_called_is_seen(tiny: Tiny) -> None:

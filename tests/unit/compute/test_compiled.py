@@ -48,6 +48,28 @@ def test_a_match_with_one_thread_leaves_the_others_to_those_who_come_after():
     assert numba.get_num_threads() == before
 
 
+NOTHING_LEFT = """
+from numba.core.dispatcher import Dispatcher
+from mpi_match import make_batch, make_table, open_engine
+from mpi_match.engines.keyed import cpu, cpu_search
+
+table = make_table([{"interface": "i", "constraints": [["a", "=", 1]]}])
+engine = open_engine("keyed", table)
+functions = [each for names in (vars(cpu), vars(cpu_search)) for each in names.values() if isinstance(each, Dispatcher)]
+before = [len(each.signatures) for each in functions]
+assert sum(before) > 2, before
+for n in (1, 2000):
+    assert engine.match(make_batch(table, [{"a": 1}] * n)).n_matches == n
+print([len(each.signatures) for each in functions] == before)
+"""
+
+
+def test_an_engine_that_is_open_has_nothing_left_to_compile_or_load(repository: Path):
+    """So the time of matching is that of matching only."""
+    command = [sys.executable, "-c", NOTHING_LEFT]
+    assert subprocess.run(command, cwd=repository, stdout=subprocess.PIPE, text=True, check=True).stdout == "True\n"
+
+
 EVERYTHING = """
 import sys
 from numba.core.dispatcher import Dispatcher

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array
+from mpi_match.humanize import plural
 
 _MAGIC = 0x3148435441422D4D  # "M-BATCH1" in memory, read as one little-endian word
 _HEADER = struct.Struct("<8Q")
@@ -34,7 +35,7 @@ _LOCATION: np.dtype[Any] = np.dtype(np.float64)
 _ATTRIBUTE: dict[int, np.dtype[Any]] = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
 
 
-@dataclass(eq=False)  # and not frozen: that would cost half a microsecond, and some events take five
+@dataclass(eq=False, repr=False)  # and not frozen: that would cost half a microsecond, and some events take five
 class EventBatch:
     """n events encoded with the vocabulary whose `fingerprint` is given.  See the module for the arrays."""
 
@@ -42,6 +43,10 @@ class EventBatch:
     attributes: Array
     location: Array | None
     fingerprint: int
+
+    def __repr__(self) -> str:
+        counts = f"{plural(self.n_events, 'event')} with {plural(len(self.attributes), 'attribute')}"
+        return f"<batch of {counts}, vocabulary {self.fingerprint:016x}>"
 
     @property
     def n_events(self) -> int:

@@ -10,11 +10,12 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of, place_of, take_ranges
 from mpi_match.arrays.strings import Strings
 from mpi_match.events.batch import EventBatch
+from mpi_match.humanize import plural
 from mpi_match.model import Event, Type
 from mpi_match.table.vocabulary import Vocabulary
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Events:
     """n events with m attributes, as published.
 
@@ -37,6 +38,9 @@ class Events:
     strings: Strings
     location: Array | None = None
     ids: Strings | None = None
+
+    def __repr__(self) -> str:
+        return f"<{plural(self.n_events, 'event')} with {plural(len(self.name), 'attribute')}>"
 
     @property
     def n_events(self) -> int:

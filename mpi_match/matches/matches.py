@@ -18,11 +18,14 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, owners, place_of, smallest_unsigned, take_ranges
 from mpi_match.arrays.strings import Strings
+from mpi_match.humanize import plural
 
 KIND_OF_FILE = "matches"
+SHOWN_EVENTS = 3
+"""Events whose ids the `repr` of answers has."""
 
 
-@dataclass(eq=False)  # not frozen, see `EventBatch`
+@dataclass(eq=False, repr=False)  # not frozen, see `EventBatch`
 class Matches:
     """Matched ids of n events: `counts` and `ids` in the types of the module, `n_ids` how many different ids there can be.
 
@@ -97,6 +100,13 @@ class Matches:
         return np.array_equal(self.counts, other.counts) and np.array_equal(self.ids, other.ids)
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        """How many, and the ids of the first events: `<3 events, 4 matches: [0, 1], [], [2, 3]>`."""
+        shown = [str(self[event].tolist()) for event in range(min(self.n_events, SHOWN_EVENTS))]
+        more = ["..."] if self.n_events > SHOWN_EVENTS else []
+        counts = f"{plural(self.n_events, 'event')}, {plural(self.n_matches, 'match', 'matches')}"
+        return f"<{counts}: {', '.join(shown + more)}>" if shown else f"<{counts}>"
 
     def labels(self, labels: Strings) -> list[list[str]]:
         """The answer as labels: one sorted list per event."""

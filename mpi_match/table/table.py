@@ -22,6 +22,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, ArraySource, offsets_of, places_in, take_ranges
 from mpi_match.arrays.strings import Strings, sort_distinct
+from mpi_match.humanize import plural
 from mpi_match.model import Area, Filter, Op, Type
 from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.table.constraints import FILTER_ID, Constraints, encode
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 KIND_OF_FILE = "table"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Table:
     """A constraint table.  Make one with `from_filters`, `from_draft` or `load`."""
 
@@ -54,6 +55,10 @@ class Table:
     constraints: Constraints
     filters: FilterColumns
     labels: Strings
+
+    def __repr__(self) -> str:
+        counts = (plural(self.n_filters, "filter"), plural(self.n_constraints, "constraint"))
+        return f"<table of {' with '.join(counts)} on {plural(self.n_interfaces, 'interface')}>"
 
     @property
     def n_filters(self) -> int:

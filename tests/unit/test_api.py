@@ -302,3 +302,16 @@ def test_a_numeric_column_is_not_looped_over(monkeypatch):
     monkeypatch.setattr(columns, "_column_of_objects", None)
     events = api.make_events({"a": np.arange(1000), "b": np.ones(1000, bool)})
     assert events.type.tolist() == [Type.NUMBER, Type.BOOLEAN] * 1000
+
+
+def test_what_a_prompt_shows_says_how_many_and_a_few(table):
+    events = [{"temp": 31, "city": "Milan"}, {"temp": 3}, {"city": "Milan"}, {"x": 1}]
+    batch = api.make_batch(table, events)
+    assert repr(table) == "<table of 4 filters with 3 constraints on 3 interfaces>"
+    assert repr(api.make_events(events)) == "<4 events with 5 attributes>"
+    assert repr(batch).startswith("<batch of 4 events with 4 attributes, vocabulary ")
+    answers = mpi_match.open_engine("counting", table).match(batch)
+    assert (
+        repr(answers) == f"<4 events, {answers.n_matches} matches: {', '.join(str(a.tolist()) for a in answers[:3])}, ...>"
+    )
+    assert repr(answers[:0]) == "<0 events, 0 matches>"

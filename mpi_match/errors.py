@@ -5,3 +5,7 @@ from __future__ import annotations
 
 class EngineError(Exception):
     """An engine cannot serve a table or run on this machine; the text says why and which engine can."""
+
+
+class OptionError(EngineError):
+    """An engine has no such option, or the option no such value; the text says what there is."""

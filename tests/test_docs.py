@@ -25,7 +25,7 @@ from pages import README, REPOSITORY, Block, Step, blocks_of, section_of, steps_
 from mpi_match.cli.errors import Group
 from mpi_match.cli.main import commands
 from mpi_match.commands import doctor
-from mpi_match.engines import ENGINES
+from mpi_match.engines import REGISTRY
 from mpi_match.ingest.predicates import parse
 from mpi_match.ingest.rows import change_of_row, subscription_filters
 from mpi_match.model import OPS_OF_TYPE, Change
@@ -206,7 +206,7 @@ def test_make_targets_on_the_pages_exist():
 
 
 def test_the_table_of_engines_is_the_registry():
-    assert set(re.findall(r"^\| `(\w+)`", section_of(README, "Which engine when"), re.MULTILINE)) == set(ENGINES)
+    assert set(re.findall(r"^\| `(\w+)`", section_of(README, "Which engine when"), re.MULTILINE)) == set(REGISTRY)
 
 
 def test_the_table_of_operators_is_that_of_the_model():

@@ -5,7 +5,7 @@
 
 * **Timed apart.**  `table_s` encodes the subscriptions, `build_s` makes the engine's index (and uploads it), `encode_s`
   encodes the events, `match_s` goes from encoded batches in memory to answers in memory, as in a worker: a batch is begun
-  before the one before it is ended, and a GPU has been told where batches lie (`engines.pin`).  Making the workload is
+  before the one before it is ended, and a GPU has been told where batches lie (`Engine.pin`).  Making the workload is
   never timed.
 * **Warm.**  Before any clock starts, the engine is built for a small table of the same scenario and asked about a few
   events, so that what is compiled on first use is compiled.  Then it answers batches of the real table for a second, not
@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.engines import Engine, match_all, open_engine, pin
+from mpi_match.engines import Engine, match_all, open_engine
 from mpi_match.environment.machine import command, commit, machine, versions
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
@@ -135,7 +135,7 @@ def compare(
     contenders = [_build(workload, name, device, threads) for name in engines]
     batches = workload.batches(batch)
     for contender in contenders:
-        pin(contender.engine, workload.events.columns)
+        contender.engine.pin(workload.events.columns)
         _warm_up(contender.engine, batches)
     for _ in range(repetitions):
         for contender in contenders:
@@ -174,7 +174,7 @@ def _repeat(contender: Contender, batches: list[EventBatch]) -> None:
     """One timed run over all batches.  Raises WrongAnswer when its answers are not those of the run before."""
     found, clock, engine = [], time.perf_counter, contender.engine
     one_by_one = len(batches[0]) == 1  # else it would not be the latency of an event
-    on_device_s = _kernel_s(contender.engine)
+    on_device_s = engine.kernel_s
     gc.collect()
     gc.disable()
     try:
@@ -185,7 +185,7 @@ def _repeat(contender: Contender, batches: list[EventBatch]) -> None:
     finally:
         gc.enable()
     contender.runs_s.append(times[-1] - times[0])
-    contender.kernel_s.append(_kernel_s(contender.engine) - on_device_s)
+    contender.kernel_s.append(engine.kernel_s - on_device_s)
     contender.batch_s.extend(np.diff(times).tolist())
     answers = Matches.concat(found)
     if contender.answers is not None and (at := _first_difference(contender.answers, answers)) is not None:
@@ -194,11 +194,6 @@ def _repeat(contender: Contender, batches: list[EventBatch]) -> None:
             f"first repetition, {answers[at].tolist()} in repetition {len(contender.runs_s)}"
         )
     contender.answers = answers
-
-
-def _kernel_s(engine: Engine) -> float:
-    """Device time of an engine's matching kernels so far; 0 where there is no device, or where it is not measured."""
-    return float(getattr(engine, "kernel_s", 0.0))
 
 
 def _agree(first: Contender, other: Contender) -> None:

@@ -104,7 +104,7 @@ class ByteSize(click.ParamType):
         return int(number) << self._UNITS[unit]
 
 
-ENGINE = NameOf("mpi_match.engines", "ENGINES", "auto")
+ENGINE = NameOf("mpi_match.engines", "REGISTRY", "auto")
 SCENARIO = NameOf("mpi_match.workloads.scenarios", "SCENARIOS")
 
 json_option = click.option(

@@ -43,7 +43,7 @@ from mpi_match.changes.stream import StampedChanges
 from mpi_match.cluster.distribution.shard import Part, PartEngine, PartsEngine, unpacked
 from mpi_match.cluster.messages import Matched, Parcel, Received
 from mpi_match.cluster.transport.backoff import pause
-from mpi_match.engines import MOST_BEGUN, Engine, Pending, begin
+from mpi_match.engines.base import MOST_BEGUN, Engine, Pending
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
@@ -240,7 +240,7 @@ class _Bench:
         if received.alters or self._broken is not None:
             return self.match(received)
         try:
-            begun = begin(self.engine, received.events.get(), filters=self._filters)
+            begun = self.engine.begin(received.events.get(), filters=self._filters)
         except Exception as error:
             return _failed(received, error)
         return _answer(received, begun) if isinstance(begun, Matches) else _Begun(received, begun)

@@ -46,7 +46,7 @@ class RunOptions:
 
     table, events, output   files; on the master's host, no other rank opens them (but the events, with feed `file`)
     changes                 file of changes that take effect between events (`changes.log`); None: the table stays as it is
-    engine                  a name of `engines.ENGINES`, or "auto"
+    engine                  a name of `engines.REGISTRY`, or "auto"
     batch                   events per batch
     schedule, placement, feed, results   see SCHEDULES, PLACEMENTS, FEEDS, RESULTS
     groups                  how many groups of workers there are with placement `hybrid`; None with any other

@@ -26,7 +26,7 @@ from mpi_match.cluster.results.worker_writer import WrittenHere, look_for_parts,
 from mpi_match.cluster.run_files import Job, Opened
 from mpi_match.cluster.transport.shares import device_share, shared_gpu
 from mpi_match.cluster.transport.topology import Topology
-from mpi_match.engines import Engine, compile_s, open_engine, pin, warm_up
+from mpi_match.engines import Engine, compile_s, open_engine
 from mpi_match.exit_codes import ExitCode
 from mpi_match.table.table import Table
 
@@ -103,8 +103,8 @@ def _opening(options: RunOptions, topology: Topology, source: Source | None, thr
         device = device_share(topology.number, os.environ, options.gpu_map)
         engine = open_engine(options.engine, table, device, threads, live=options.changes is not None)
         if source is not None:
-            pin(engine, source.memory)
-            warm_up(engine, source.first, filters=options.filters)
+            engine.pin(source.memory)
+            engine.warm_up(source.first, filters=options.filters)
         return engine
 
     return open_table

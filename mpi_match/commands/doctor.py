@@ -170,7 +170,7 @@ def _mpi() -> Finding:
 
 
 def _gpu() -> Finding:
-    from mpi_match.engines import EngineError
+    from mpi_match.errors import EngineError
 
     needed_for = "the GPU engines"
     try:

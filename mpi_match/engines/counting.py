@@ -16,9 +16,8 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.changes.changes import Changes
 from mpi_match.compute.circle import in_circles
-from mpi_match.engines import check_batch, refuse_changes
+from mpi_match.engines.base import Engine, check_batch
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Op, Type
@@ -26,15 +25,13 @@ from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import ATOM_OPS
 
 
-class Counting:
+class Counting(Engine):
     """Counts satisfied constraints of every filter, event by event."""
 
     name = "counting"
     device = "cpu, 1 thread"
-    gpu = None
 
     def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
-        refuse_changes(self.name, live)
         self._table = table
         constraints = table.constraints
         self._is_absent = constraints.op == Op.ABSENT
@@ -45,10 +42,6 @@ class Counting:
         order = np.argsort(atom, kind="stable")
         self._atom_rows = self._atom_rows[order]
         self._atom_offsets = np.searchsorted(atom[order], np.arange(table.vocabulary.n_atoms + 1))
-
-    def update(self, changes: Changes) -> None:
-        """See `Engine.update`."""
-        refuse_changes(self.name, True)
 
     @property
     def nbytes(self) -> int:
@@ -122,6 +115,3 @@ class Counting:
         """bool: which areas hold the event's location (none if it has none: NaN compares false)?"""
         x, y = (np.nan, np.nan) if batch.location is None else batch.location[event]
         return in_circles(x, y, self._table.filters.area)
-
-
-ENGINE = Counting

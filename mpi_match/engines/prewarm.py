@@ -29,7 +29,7 @@ from mpi_match.table.filters import FilterColumns
 from mpi_match.table.table import Table
 
 if TYPE_CHECKING:
-    from mpi_match.engines import Engine
+    from mpi_match.engines.base import Engine
 
 SEVERAL_BLOCKS = 1024
 """Events enough for an engine that divides a batch among threads to do so."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match.changes.changes import Changes
-from mpi_match.engines import check_batch, check_changes
+from mpi_match.engines.base import Engine, check_batch, check_changes
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Area, Change, Op, Type, inside
@@ -22,12 +22,12 @@ from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import ATOM_OPS
 
 
-class Reference:
+class Reference(Engine):
     """Scans all filters for every event."""
 
     name = "reference"
+    takes_changes = True
     device = "cpu, 1 thread"
-    gpu = None
 
     def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
         self._table, self._live = table, live
@@ -121,6 +121,3 @@ class _Source:
             listed = constraints.set_codes[constraints.set_code_offsets[at] : constraints.set_code_offsets[at + 1]]
             return (code in listed.tolist()) == (op is Op.IN)
         return (lo <= code <= hi) != (op is Op.NE)
-
-
-ENGINE = Reference

@@ -40,7 +40,7 @@ def test_every_command_and_option_is_documented():
 def test_help_lists_every_scenario_and_engine():
     shown = mpi_match("generate", "--help").stdout
     assert all(f"  {name} " in shown for name in scenarios.SCENARIOS)
-    assert f"[{'|'.join(['auto', *engines.ENGINES])}]" in mpi_match("run", "--help").stdout
+    assert f"[{'|'.join(['auto', *engines.REGISTRY])}]" in mpi_match("run", "--help").stdout
 
 
 def test_version():

@@ -21,7 +21,7 @@ from mpi_match.cluster.distribution.shard import Part, PartEngine
 from mpi_match.cluster.engine_runner import Matcher
 from mpi_match.cluster.messages import Matched, Parcel, Received
 from mpi_match.cluster.prefetch import Expected
-from mpi_match.engines import Pending, begin, match_all
+from mpi_match.engines import Engine, Pending, match_all
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
 from mpi_match.journal.reader import Stretch
@@ -39,7 +39,7 @@ def received(name: int, *, afresh: bool = False, events: Expected[EventBatch] | 
     return Received(name, 0, afresh, NOTHING, events or Expected(lambda: batch_of(name)), None)
 
 
-class Begins:
+class Begins(Engine):
     """Notes what it is told in `log`.  Batches in `at_once` are answered when they begin; those in `fails` fail there or at
     their end; the first end waits for `may_end`."""
 
@@ -218,12 +218,14 @@ def test_what_is_answered_at_once_keeps_its_turn() -> None:
 def test_an_engine_that_cannot_begin_answers_one_before_it_matches_the_next() -> None:
     there: list[int] = []
 
-    class Matches_:
+    class AtOnce(Engine):
+        name, device, nbytes = "at once", "nothing", 0
+
         def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
             there.append(matcher._done.qsize())
             return Matches.of([[len(batch)]], 300)
 
-    matcher, holdings = made(Matches_())
+    matcher, holdings = made(AtOnce())
     for name in (1, 2, 3):
         matcher.put(received(name))
     holdings.may_open.set()
@@ -277,13 +279,13 @@ def test_a_part_begins_in_the_numbers_of_the_part_and_ends_in_everybodys() -> No
     """As many as there were at the beginning."""
     part = Part(1, 2, 100, 200, 250)
     for engine in (Begins(), Begins(at_once=[7])):
-        member = PartEngine(engine, part)  # type: ignore[arg-type]
-        begun = begin(member, batch_of(7), filters=True)
+        member = PartEngine(engine, part)
+        begun = member.begin(batch_of(7), filters=True)
         member._n_filters = 1000
         found = begun if isinstance(begun, Matches) else begun.end()
         assert found == member.match(batch_of(7), filters=True)
         assert (found.ids.tolist(), found.n_ids) == ([107], 250)
-        of_interfaces = begin(member, batch_of(7))
+        of_interfaces = member.begin(batch_of(7))
         found = of_interfaces if isinstance(of_interfaces, Matches) else of_interfaces.end()
         assert found.ids.tolist() == [7]
         assert engine.log.startswith("begin 7")

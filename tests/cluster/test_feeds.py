@@ -20,6 +20,7 @@ from mpi_match.cluster.engine_runner import Holdings, Matcher, ShortMatcher
 from mpi_match.cluster.messages import Matched, Received
 from mpi_match.cluster.prefetch import Expected
 from mpi_match.cluster.results.worker_writer import WrittenHere
+from mpi_match.engines import Engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.journal.reader import Identity, JournalFile, Stretch
 from mpi_match.matches.file import MatchesFile
@@ -144,10 +145,12 @@ def test_a_part_is_never_written_over(parts: list[Path]) -> None:
 # Answers that a worker writes
 
 
-class Engine:
+class Sevens(Engine):
     """Answers every event with id 7."""
 
-    def match(self, batch: EventBatch, *, filters: bool) -> Matches:
+    name, device, nbytes = "sevens", "nothing", 0
+
+    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         return Matches.of([[7]] * len(batch), 300)
 
 
@@ -159,7 +162,7 @@ def batch_of(number: int, n_events: int = 5) -> Received:
 def written(way: type[Matcher | ShortMatcher], numbers: list[int], *parts: PartWriter) -> dict[int, Matched]:
     """What becomes of these batches."""
     table = Table.from_filters([])
-    holdings = Holdings(Part(0, 1, 0, 0, 0), table, lambda _: Engine())  # type: ignore[arg-type,return-value]
+    holdings = Holdings(Part(0, 1, 0, 0, 0), table, lambda _: Sevens())
     matcher = WrittenHere(way(holdings, table.vocabulary, filters=False), parts, Extents([Stretch(0, 10)], 5))
     matcher.engine()
     for number in numbers:

@@ -10,7 +10,7 @@ from judge import KINDS, answers, expected
 from live_machine import run_machine
 from strategies import subscriptions_and_events
 
-from mpi_match.engines import EngineError, open_engine, pin, warm_up
+from mpi_match.engines import EngineError, open_engine
 from mpi_match.engines.keyed import cuda as keyed_cuda
 from mpi_match.engines.keyed import cuda_slot
 from mpi_match.engines.keyed.cpu import consolidated
@@ -94,7 +94,7 @@ def test_events_in_pinned_memory_are_copied_from_there(refused, monkeypatch, cap
     if refused:
         monkeypatch.setattr(engine._gpu.pinned_regions, "hold", refuse)
     caplog.set_level("DEBUG", "mpi_match")
-    pin(engine, [memory])
+    engine.pin([memory])
     assert [record.message for record in caplog.records] == [
         "events are copied once more on their way to the GPU: CUDA_ERROR_NOT_SUPPORTED"
     ] * refused
@@ -118,7 +118,7 @@ def test_what_is_warmed_up_takes_no_more_memory(monkeypatch):
     engine = open_engine("keyed_cuda", table)
     taken, grow = [], PinnedPool._grow
     monkeypatch.setattr(PinnedPool, "_grow", lambda self, n_bytes: taken.append(n_bytes) or grow(self, n_bytes))
-    warm_up(engine, lambda: batch)
+    engine.warm_up(lambda: batch)
     assert taken
     del taken[:]
     begun = [engine.begin(batch) for _ in range(keyed_cuda.N_LANES)]
@@ -130,12 +130,12 @@ def test_what_is_warmed_up_takes_no_more_memory(monkeypatch):
 def test_warming_up_is_left_to_engines_that_can_and_fails_for_none():
     table = Table.from_filters([make_filter("i", [["x", ">", 1]])])
     asked = []
-    warm_up(open_engine("counting", table), lambda: asked.append("never"))
+    open_engine("counting", table).warm_up(lambda: asked.append("never"))
     assert not asked
     engine = open_engine("keyed_cuda", table)
-    warm_up(engine, lambda: None)
+    engine.warm_up(lambda: None)
     other = Table.from_filters([make_filter("i", [["y", ">", 1]])])
-    warm_up(engine, lambda: Events.of([make_event({"y": 2})]).encode(other.vocabulary))  # the run will say what is wrong
+    engine.warm_up(lambda: Events.of([make_event({"y": 2})]).encode(other.vocabulary))  # the run will say what is wrong
 
 
 def test_wide_events(answer, monkeypatch):

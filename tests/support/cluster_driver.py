@@ -14,7 +14,6 @@ import os
 import signal
 import sys
 import time
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,11 @@ from typing import Any
 from faulty_engines import FAULTY_ENGINES
 from interrupting import terminated_before, waiting_at
 
-from mpi_match import engines
 from mpi_match.cli.errors import end_all_ranks
 from mpi_match.cluster import ClusterError, RunOptions, run
 from mpi_match.cluster.transport.launcher import found_in
 from mpi_match.engines import EngineError
+from mpi_match.engines.registry import REGISTRY, Entry
 from mpi_match.storage import StorageError
 
 
@@ -56,12 +55,7 @@ def _interrupt_master(place: str) -> None:
 
 def main(arguments: list[str]) -> int:
     for engine in FAULTY_ENGINES:
-        module = types.ModuleType(f"mpi_match.engines.{engine.name}")
-        module.ENGINE = engine  # type: ignore[attr-defined]
-        sys.modules[module.__name__] = module
-        engines._MODULE_OF[engine.name] = engine.name
-        engines.ENGINES = (*engines.ENGINES, engine.name)
-        engines._MODULE_OF[engine.name] = engine.name
+        REGISTRY[engine.name] = Entry(f"faulty_engines:{engine.__name__}", "for tests")
     table, events, output, *rest = arguments
     given: dict[str, Any] = dict(each.split("=", 1) for each in rest)
     lists = {key: tuple(map(int, given.pop(key).split(","))) for key in ("gpu_map",) if key in given}

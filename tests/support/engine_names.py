@@ -11,7 +11,7 @@ from mpi_match.model import make_filter
 from mpi_match.table.table import Table
 
 CPU = ("reference", "counting", "keyed")
-GPU = tuple(name for name in engines.ENGINES if name not in CPU)
+GPU = tuple(name for name in engines.REGISTRY if name not in CPU)
 SLOW = ("reference", "counting")
 """Engines that take milliseconds for an event: they get fewer events where the table is large."""
 

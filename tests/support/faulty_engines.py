@@ -12,7 +12,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import offsets_of
 from mpi_match.cluster.transport.launcher import found_in
-from mpi_match.engines import EngineError
+from mpi_match.engines import Engine, EngineError
 from mpi_match.engines.counting import Counting
 from mpi_match.engines.reference import Reference
 from mpi_match.events.batch import EventBatch
@@ -20,12 +20,11 @@ from mpi_match.matches.matches import Matches, id_dtype
 from mpi_match.table.table import Table
 
 
-class Null:
+class Null(Engine):
     """Answers every event with as many ids as it has attributes, at once: what is left is the way there and back."""
 
     name = "null"
     device = "nothing"
-    gpu: str | None = None
     nbytes = 0
 
     def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:

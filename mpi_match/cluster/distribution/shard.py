@@ -25,7 +25,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
-from mpi_match.engines import Engine, Pending, begin
+from mpi_match.engines.base import Engine, Pending
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Change
@@ -89,7 +89,7 @@ class Part(NamedTuple):
         )
 
 
-class PartsEngine:
+class PartsEngine(Engine):
     """Engines for several parts, as one."""
 
     def __init__(self, engines: Sequence[Engine]) -> None:
@@ -97,6 +97,7 @@ class PartsEngine:
 
         self._engines, self._unite = engines, unite
         self.name, self.device, self.gpu = engines[0].name, engines[0].device, engines[0].gpu
+        self.options = engines[0].options
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
@@ -115,20 +116,20 @@ class PartsEngine:
         return sum(engine.nbytes for engine in self._engines)
 
 
-class PartEngine:
+class PartEngine(Engine):
     """An engine for the table of a part, as an engine that speaks in everybody's numbers."""
 
     def __init__(self, engine: Engine, part: Part) -> None:
         self._engine, self._part, self._n_filters = engine, part, part.n_filters
-        self.name, self.device, self.gpu = engine.name, engine.device, engine.gpu
+        self.name, self.device, self.gpu, self.options = engine.name, engine.device, engine.gpu, engine.options
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
         return self._everybodys(self._engine.match(batch, filters=filters), filters, self._n_filters)
 
     def begin(self, batch: EventBatch, *, filters: bool = False) -> Matches | Pending:
-        """See `engines.begin`."""
-        begun, n_filters = begin(self._engine, batch, filters=filters), self._n_filters
+        """See `Engine.begin`."""
+        begun, n_filters = self._engine.begin(batch, filters=filters), self._n_filters
         if isinstance(begun, Matches):
             return self._everybodys(begun, filters, n_filters)
         return _PendingPart(begun, lambda found: self._everybodys(found, filters, n_filters))

@@ -22,7 +22,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.transport.channel import pieces
 from mpi_match.cluster.transport.liveness import Roll
-from mpi_match.engines import EngineError
+from mpi_match.errors import EngineError
 from mpi_match.exit_codes import ExitCode
 from mpi_match.model import ModelError
 from mpi_match.storage import StorageError

@@ -32,11 +32,10 @@ from __future__ import annotations
 
 import time
 
-from mpi_match.changes.changes import Changes
-from mpi_match.engines import check_batch, refuse_changes
+from mpi_match.engines.base import Engine, check_batch
 from mpi_match.engines.ccm.batch import ManyEvents
 from mpi_match.engines.ccm.kernel import FILTERS, INTERFACES, MASK, OnDevice
-from mpi_match.engines.ccm.layout import ccm_rows
+from mpi_match.engines.ccm.layout import ccm_rows, too_large
 from mpi_match.engines.ccm.single import OneEvent
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import open_gpu
@@ -51,14 +50,13 @@ LEAST_ATTRIBUTES = 4
 """Graphs are captured for events of up to 4, 8, 16, ... attributes."""
 
 
-class Ccm:
+class Ccm(Engine):
     """CCM on one GPU.  `upload_s` is what bringing the table there took; `kernel_s` is the device time of all batches'
     kernels so far (single events are not timed: that would take longer than they do)."""
 
     name = "ccm"
 
     def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
-        refuse_changes(self.name, live)
         self._gpu = open_gpu(device)
         self.device, self.gpu = self._gpu.info.name, self._gpu.info.uuid
         self._table = table
@@ -70,9 +68,10 @@ class Ccm:
         self._one: dict[tuple[int, int], OneEvent] = {}
         self._many: dict[int, ManyEvents] = {}
 
-    def update(self, changes: Changes) -> None:
-        """See `Engine.update`."""
-        refuse_changes(self.name, True)
+    @classmethod
+    def serves(cls, table: Table) -> str | None:
+        """See `Engine.serves`."""
+        return too_large(table, cls.name)
 
     @property
     def nbytes(self) -> int:
@@ -102,6 +101,3 @@ class Ccm:
         if one is None:
             one = self._one[answer, n_attributes] = OneEvent(self._gpu, self._stream, self._on_device, answer, n_attributes)
         return one.match(batch)
-
-
-ENGINE = Ccm

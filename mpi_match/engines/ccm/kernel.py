@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.engines import EngineError
 from mpi_match.engines.ccm.layout import (
     ANSWER_WORDS,
     AREAS,
@@ -31,6 +30,7 @@ from mpi_match.engines.ccm.layout import (
     SHIFT,
     CcmRows,
 )
+from mpi_match.errors import EngineError
 from mpi_match.gpu.intrinsics import add, double_of, in_circle
 from mpi_match.gpu.kernels import DeviceArray, Gpu, Stream, cuda, device_function, kernel
 from mpi_match.table.table import Table

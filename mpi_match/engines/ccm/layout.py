@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of
-from mpi_match.engines import EngineError
+from mpi_match.errors import EngineError
 from mpi_match.model import Op, Type
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import ATOM_OPS
@@ -94,13 +94,10 @@ class CcmRows:
         return int(self.words[ANSWER_WORDS])
 
 
-def ccm_rows(table: Table, engine: str = "ccm", *, by_filter: bool = False) -> CcmRows:
-    """Lay a table out for the kernels of `engine`; the rows of a run ascend by what they ask for, or `by_filter`.
-
-    Raises EngineError for a table with too many codes on a name, names, interfaces or filters.
-    """
+def too_large(table: Table, engine: str) -> str | None:
+    """Why `engine` cannot hold a table, and which engine can; None when it may."""
     v, c = table.vocabulary, table.constraints
-    limits = {
+    sizes = {
         "codes on one name": int(v.n_codes.max(initial=0)),
         "names and atoms": v.n_names + v.n_atoms,
         "filters": table.n_filters,
@@ -108,10 +105,20 @@ def ccm_rows(table: Table, engine: str = "ccm", *, by_filter: bool = False) -> C
         "constraints": table.n_constraints,
         "sets": len(c.set_code_offsets),
     }
-    for what, n in limits.items():
+    for what, n in sizes.items():
         if n >= SET_ROW:
-            raise EngineError(f"{engine} cannot hold {n} {what} (at most 2^31 - 1); keyed can")
+            return f"{engine} cannot hold {n} {what} (at most 2^31 - 1); keyed can"
+    return None
 
+
+def ccm_rows(table: Table, engine: str = "ccm", *, by_filter: bool = False) -> CcmRows:
+    """Lay a table out for the kernels of `engine`; the rows of a run ascend by what they ask for, or `by_filter`.
+
+    Raises EngineError for a table that is `too_large`, or whose words are more than 2^32.
+    """
+    if reason := too_large(table, engine):
+        raise EngineError(reason)
+    v, c = table.vocabulary, table.constraints
     op, name = c.op, c.name_id
     is_atom, is_absent = np.isin(op, ATOM_OPS), op == Op.ABSENT
     plain, atoms = np.flatnonzero(~is_atom & ~is_absent), np.flatnonzero(is_atom)

@@ -32,8 +32,9 @@ import time
 
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
-from mpi_match.engines import check_batch, check_changes
+from mpi_match.engines.base import Engine, check_batch, check_changes
 from mpi_match.engines.ccm.kernel import FILTERS, INTERFACES
+from mpi_match.engines.ccm.layout import too_large
 from mpi_match.engines.clcb import updates
 from mpi_match.engines.clcb.batch import ManyEvents
 from mpi_match.engines.clcb.segment import Shelf
@@ -52,12 +53,12 @@ LEAST_ATTRIBUTES = 4
 """Graphs are captured for events of up to 4, 8, 16, ... attributes."""
 
 
-class Clcb:
+class Clcb(Engine):
     """CLCB on one GPU.  `upload_s` is what making the table's arrays and bringing them there took; `kernel_s` is the device
     time of all batches so far (single events are not timed: that would take longer than they do)."""
 
     name = "clcb"
-    compiles = True
+    takes_changes = compiles = True
 
     def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
         self._gpu = open_gpu(device)
@@ -69,7 +70,7 @@ class Clcb:
                 "joined; keyed_cuda takes them in without"
             )
         self._stream = self._gpu.stream()
-        self.kernel_s = 0.0
+        self._kernel_s = 0.0
         start = time.perf_counter()
         self._books = Books(table, self._shelf)
         self.upload_s = time.perf_counter() - start
@@ -90,10 +91,20 @@ class Clcb:
         if self._books.update(changes):
             self._forget()
 
+    @classmethod
+    def serves(cls, table: Table) -> str | None:
+        """See `Engine.serves`."""
+        return too_large(table, cls.name)
+
     @property
     def nbytes(self) -> int:
         """Bytes on the device."""
         return self._gpu.n_bytes
+
+    @property
+    def kernel_s(self) -> float:
+        """See the class."""
+        return self._kernel_s
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
@@ -110,7 +121,7 @@ class Clcb:
             self._many[answer] = many
         before = many.kernel_s
         matches = many.match(batch)
-        self.kernel_s += many.kernel_s - before
+        self._kernel_s += many.kernel_s - before
         return matches
 
     def _n_ids(self, answer: int) -> int:
@@ -127,6 +138,3 @@ class Clcb:
             )
             self._one[answer, n_attributes] = one
         return one.match(batch)
-
-
-ENGINE = Clcb

@@ -29,10 +29,10 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.engines import EngineError
 from mpi_match.engines.ccm.kernel import MAX_ATTRIBUTES
 from mpi_match.engines.ccm.layout import ccm_rows
 from mpi_match.engines.clcb.kernels import AHEAD, BLOCK, BLOOM_BITS, cont_kernel, loc_kernel
+from mpi_match.errors import EngineError
 from mpi_match.gpu.intrinsics import WARP
 from mpi_match.gpu.kernels import DeviceArray, Gpu, Kernel, Launch, PinnedBuffer, Rows, Stream, cuda, kernel
 from mpi_match.model import Op

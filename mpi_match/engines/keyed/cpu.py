@@ -21,7 +21,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of, take_ranges
 from mpi_match.changes.changes import Changes
 from mpi_match.compute.array_pointers import Bound
-from mpi_match.engines import check_batch, check_changes
+from mpi_match.engines.base import Engine, check_batch, check_changes
 from mpi_match.engines.keyed.cpu_search import (
     BLOCK_EVENTS,
     BLOCKS,
@@ -49,7 +49,7 @@ from mpi_match.engines.keyed.grid.live_filters import Residents
 from mpi_match.engines.keyed.grid.resize import Growth, ready, roomy
 from mpi_match.engines.keyed.index.build import build_index
 from mpi_match.engines.keyed.index.features import feature_weights
-from mpi_match.engines.keyed.index.filter_rows import FilterRows
+from mpi_match.engines.keyed.index.filter_rows import FilterRows, too_large
 from mpi_match.engines.keyed.index.layout import KeyedIndex
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches, id_dtype
@@ -63,12 +63,11 @@ _NOWHERE = np.full((1, 2), np.nan)
 _MOST_THREADS: int = vars(numba.config)["NUMBA_NUM_THREADS"]
 
 
-class Keyed:
+class Keyed(Engine):
     """The index of one table and the threads that walk it."""
 
     name = "keyed"
-    compiles = True
-    gpu = None
+    takes_changes = compiles = True
 
     def __init__(
         self,
@@ -98,6 +97,11 @@ class Keyed:
         self._counts = np.empty(BLOCK_EVENTS, np.int64)
         self._bound: Bound | None = None
         self._serial = 1  # of the next event; 0 is that of no event
+
+    @classmethod
+    def serves(cls, table: Table) -> str | None:
+        """See `Engine.serves`."""
+        return too_large(table)
 
     def update(self, changes: Changes) -> None:
         """See `Engine.update`."""
@@ -218,6 +222,3 @@ def _grow(places: Array, ids: Array, found: Array) -> tuple[Array, Array]:
     moved = np.empty(int(grown[-1]), np.uint32)
     moved[take_ranges(grown[:-1], kept)] = ids[take_ranges(places[:-1], kept)]
     return grown, moved
-
-
-ENGINE = Keyed

@@ -13,21 +13,25 @@ GPU alone, since keeping two of them would double the work of every change; even
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
-from mpi_match.engines import EngineError, Pending, check_batch, check_changes, match_all
+from mpi_match.engines.base import Engine, Pending, check_batch, check_changes, match_all
 from mpi_match.engines.keyed.cpu import Keyed, consolidated
 from mpi_match.engines.keyed.cuda_grid import GridOnGpu
 from mpi_match.engines.keyed.cuda_pipeline import FIRST_EVENTS, N_LANES, SLICE_EVENTS, Batches
 from mpi_match.engines.keyed.cuda_results import Answers
 from mpi_match.engines.keyed.cuda_slot import Lane, Plan
+from mpi_match.engines.keyed.index.filter_rows import too_large
 from mpi_match.engines.keyed.kernels.compact import count_kernel, write_kernel
 from mpi_match.engines.keyed.kernels.grid import grid_kernel
 from mpi_match.engines.keyed.kernels.trie_thread import FILTER_IDS, INTERFACES, MASKS, WIDEST, WIDTHS, match_kernel
 from mpi_match.engines.keyed.kernels.trie_warp import WIDE_WIDTHS, wide_kernel
+from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import PinnedPool, open_gpu
 from mpi_match.matches.matches import Matches, id_dtype
@@ -42,15 +46,14 @@ POOL_BYTES = 2**30
 """Most host memory that is pinned for answers which somebody has."""
 
 
-class KeyedCuda:
+class KeyedCuda(Engine):
     """The index of one table on one GPU.
 
-    `begin` does not wait for batches that were begun before: see `engines.begin`.
+    `begin` does not wait for batches that were begun before: see `Engine.begin`.
     """
 
     name = "keyed_cuda"
-    gpu: str | None
-    compiles = True
+    takes_changes = compiles = True
 
     def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
         self._gpu = open_gpu(device)
@@ -70,7 +73,12 @@ class KeyedCuda:
         self._pool = PinnedPool(POOL_BYTES)
         self._lanes = [Lane(self._gpu, lists.dtype) for _ in range(N_LANES)]
         self._batches = Batches(self._lanes)
-        self._warm_up()
+        self._load_kernels()
+
+    @classmethod
+    def serves(cls, table: Table) -> str | None:
+        """See `Engine.serves`."""
+        return too_large(table)
 
     def update(self, changes: Changes) -> None:
         """See `Engine.update`."""
@@ -92,7 +100,7 @@ class KeyedCuda:
         host = (self._host_index.nbytes + self._residents.nbytes) if self._cpu is None else self._cpu.nbytes
         return host + self._gpu.n_bytes
 
-    def _warm_up(self) -> None:
+    def _load_kernels(self) -> None:
         """Load the kernels, and let every lane take its first memory, before the first batch waits for it."""
         n = FIRST_EVENTS + (len(self._lanes) - 1) * SLICE_EVENTS
         nothing = np.zeros(0, self._host_index.words.dtype)
@@ -100,17 +108,20 @@ class KeyedCuda:
         for lane in self._lanes:
             lane.reserve(FIRST_EVENTS * WIDTHS[0] // 2)
 
-    def pin(self, memory: Array) -> None:
-        """See `engines.pin`."""
+    def pin(self, memory: Sequence[Array]) -> None:
+        """See `Engine.pin`."""
         self._gpu.make_current()
-        try:
-            self._gpu.pinned_regions.hold(memory)
-        except EngineError as refusal:
-            log.debug("events are copied once more on their way to the GPU: %s", refusal)
+        for each in memory:
+            try:
+                self._gpu.pinned_regions.hold(each)
+            except EngineError as refusal:
+                log.debug("events are copied once more on their way to the GPU: %s", refusal)
 
-    def warm_up(self, batch: EventBatch, *, filters: bool = False) -> None:
-        """See `engines.warm_up`: one batch more than are under way at a time, whose answers are all kept until the end."""
-        _ = list(match_all(self, [batch] * (N_LANES + 1), filters=filters))
+    def warm_up(self, example: Callable[[], EventBatch | None], *, filters: bool = False) -> None:
+        """See `Engine.warm_up`: one batch more than are under way at a time, whose answers are all kept until the end."""
+        if (batch := example()) is not None:
+            with suppress(EngineError):
+                _ = list(match_all(self, [batch] * (N_LANES + 1), filters=filters))
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
@@ -118,7 +129,7 @@ class KeyedCuda:
         return begun if isinstance(begun, Matches) else begun.end()
 
     def begin(self, batch: EventBatch, *, filters: bool = False) -> Matches | Pending:
-        """See `engines.begin`."""
+        """See `Engine.begin`."""
         if self._cpu is not None and batch.n_events < FEW_EVENTS:
             return self._cpu.match(batch, filters=filters)
         check_batch(self._table, batch)
@@ -153,6 +164,3 @@ class KeyedCuda:
             self._grid,
         )
         return self._batches.begin(batch, plan, answers)
-
-
-ENGINE = KeyedCuda

@@ -14,7 +14,7 @@ import pytest
 
 from mpi_match.bench import engines, report
 from mpi_match.bench.engines import WrongAnswer, bench, compare
-from mpi_match.engines import open_engine
+from mpi_match.engines import Engine, open_engine
 from mpi_match.environment.machine import command, commit, machine, versions
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
@@ -25,12 +25,11 @@ DENSE = replace(SCENARIOS["ccm-10-names"], n_filters=300)
 Lie = Callable[[Matches, int], Matches]
 
 
-class Liar:
+class Liar(Engine):
     """The counting engine, whose answers pass through `lie(answers, number of the call)`."""
 
     name = "liar"
     device = "cpu, 1 thread"
-    gpu = None
     nbytes = 0
 
     def __init__(self, table: Table, lie: Lie) -> None:

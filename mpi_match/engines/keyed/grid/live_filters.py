@@ -30,7 +30,6 @@ from mpi_match.arrays.linked_lists import Chains
 from mpi_match.changes.changes import Changes
 from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import find_bounds, in_stretches
-from mpi_match.engines import EngineError
 from mpi_match.engines.keyed.grid.apply_changes import (
     CANNOT_MOVE,
     DONE,
@@ -53,6 +52,7 @@ from mpi_match.engines.keyed.grid.predicates import Added, checks_of, lengths
 from mpi_match.engines.keyed.index.build import without_area
 from mpi_match.engines.keyed.index.filter_rows import FilterRows
 from mpi_match.engines.keyed.index.layout import KeyedIndex
+from mpi_match.errors import EngineError
 from mpi_match.model import Change
 from mpi_match.table.table import Table
 

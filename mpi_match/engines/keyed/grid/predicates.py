@@ -16,9 +16,9 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit
-from mpi_match.engines import EngineError
 from mpi_match.engines.keyed.index.filter_rows import FilterRows
 from mpi_match.engines.keyed.index.postings import COUNT_BITS, HEADER, LONG_HEADER, MAX_CHECKS, fill_lists
+from mpi_match.errors import EngineError
 from mpi_match.table.table import Table
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of, owners, sums
 from mpi_match.compute.compile_cache import inlined, jit
 from mpi_match.compute.parallel import MAX_ROWS, in_stretches, owner_of, running_sum, stable_order, take_rows
-from mpi_match.engines import EngineError
+from mpi_match.errors import EngineError
 from mpi_match.model import Op, Type
 from mpi_match.table.table import Table
 
@@ -28,6 +28,21 @@ NAME, LO, HI, KIND = range(4)
 """Columns of `FilterRows.records`: four constraints are a cache line, and those of a filter lie next to each other."""
 SET = LO
 """The column that says the operand list of `in` and `not in`."""
+
+
+def too_large(table: Table) -> str | None:
+    """Why a table has no index, and which engine can serve it; None when it may have one."""
+    vocabulary, constraints = table.vocabulary, table.constraints
+    n_sets = len(constraints.set_code_offsets) - 1
+    sizes = {
+        "names and operands": (2**31, vocabulary.n_names + 2 * vocabulary.n_atoms + int(vocabulary.n_codes.sum()) + n_sets),
+        "values in operand lists": (2**31, len(constraints.set_codes) + n_sets),
+        "constraints": (MAX_ROWS + 1, len(constraints)),
+    }
+    for what, (limit, n) in sizes.items():
+        if n >= limit:
+            return f"the table has {n:,} {what}, and keyed room for less than {limit:,}; engine 'counting' can serve it"
+    return None
 
 
 @dataclass(frozen=True)
@@ -76,14 +91,12 @@ class FilterRows:
 
     @classmethod
     def of(cls, table: Table) -> FilterRows:
-        """Regroup the table's rows.  Raises EngineError for a table with 2^31 names and operands, or 2^32 constraints."""
+        """Regroup the table's rows.  Raises EngineError for a table that is `too_large`."""
+        if reason := too_large(table):
+            raise EngineError(reason)
         vocabulary, constraints = table.vocabulary, table.constraints
         code_offsets = offsets_of(np.append(vocabulary.n_codes, np.ones(vocabulary.n_atoms, np.int64)))
         n_virtual, n_sets = len(code_offsets) - 1, len(constraints.set_code_offsets) - 1
-        if n_virtual + int(code_offsets[-1]) + n_sets >= 2**31:
-            raise EngineError("the table has 2^31 names and operands or more; engine 'counting' can serve it")
-        if len(constraints) > MAX_ROWS:
-            raise EngineError("the table has 2^32 constraints or more; engine 'counting' can serve it")
         by_name, numbering = np.empty((len(constraints), 4), np.uint32), (vocabulary.atom_offsets, constraints.set_offsets)
         in_stretches(
             len(constraints),

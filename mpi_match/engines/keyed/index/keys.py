@@ -19,9 +19,9 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import MAX_ROWS, in_stretches, running_sum, stable_order, stretch_of, take
-from mpi_match.engines import EngineError
 from mpi_match.engines.keyed.index.features import NONE
 from mpi_match.engines.keyed.index.filter_rows import FilterRows
+from mpi_match.errors import EngineError
 
 LIKELIHOOD_BITS = 16
 """Likelihoods are told apart in so many bits."""

@@ -27,7 +27,6 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of, take_ranges
 from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import in_stretches, running_sum, stretch_of
-from mpi_match.engines import EngineError
 from mpi_match.engines.keyed.index.features import NONE
 from mpi_match.engines.keyed.index.filter_rows import (
     ABSENT,
@@ -43,6 +42,7 @@ from mpi_match.engines.keyed.index.filter_rows import (
     FilterRows,
     feature_of,
 )
+from mpi_match.errors import EngineError
 from mpi_match.table.table import Table
 
 HEADER = 4

@@ -23,9 +23,9 @@ from mpi_match.compute.parallel import (
     take,
     take_rows,
 )
-from mpi_match.engines import EngineError
 from mpi_match.engines.keyed.index.features import NONE
 from mpi_match.engines.keyed.index.layout import DENSE, EMPTY, SLOTS_PER_WORD, SPARSE_CHILDREN, bit_of, hash_of
+from mpi_match.errors import EngineError
 
 _hash_of, _bit_of = jit(hash_of), jit(bit_of)
 

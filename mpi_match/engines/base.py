@@ -1,0 +1,157 @@
+"""What an engine is.
+
+    engine.match(batch)             exact, never truncated
+    engine.begin(batch).end()       the same, where the next batch may begin before this one ends
+    engine.update(changes)          visible to every later batch
+
+An engine derives from `Engine`, implements `match` and `nbytes`, and overrides of the rest what it can do better than not at
+all.  The registry (`registry`) knows it by name.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar, Protocol
+
+from mpi_match.arrays.csr import Array
+from mpi_match.changes.changes import Changes
+from mpi_match.engines.option import OptionValue
+from mpi_match.errors import EngineError
+from mpi_match.events.batch import EventBatch
+from mpi_match.matches.matches import Matches
+from mpi_match.table.table import Table
+
+MOST_BEGUN = 3
+"""Batches that are begun at a time: one for each lane of a GPU, should a batch have events for one lane only."""
+
+
+class Pending(Protocol):
+    """A batch that an engine has begun to match; its memory stays as it is until the end."""
+
+    def end(self) -> Matches:
+        """Its answer, once.  Raises what `match` would have raised."""
+        ...
+
+
+class Engine(ABC):
+    """A way to find what the events of a batch match in one table.
+
+    It is made from a table: `Class(table, device, threads, live=live)`, and `options=` by name where the registry has any;
+    `open_engine` has what these mean.
+
+    Of the class:
+        takes_changes   can it be opened for a table that will change?
+        compiles        is there code for the CPU that is compiled at the first call (`prewarm`)?
+
+    Of each engine:
+        name      its name in the registry
+        device    what it runs on, in words ("cpu, 2 threads", "NVIDIA H200")
+        gpu       the UUID of its GPU; None for one that runs on the CPU
+        options   the value of each of the options that the registry has for it, by name
+    """
+
+    takes_changes: ClassVar[bool] = False
+    compiles: ClassVar[bool] = False
+
+    name: str
+    device: str
+    gpu: str | None = None
+    options: Mapping[str, OptionValue] = {}
+
+    @classmethod
+    def serves(cls, table: Table) -> str | None:
+        """Why it cannot serve a table, and which engine can; None when it can.  Nothing is built to find out."""
+        return None
+
+    @abstractmethod
+    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+        """Matched interfaces of every event; with `filters`, matched filters instead.
+
+        Raises EngineError for a batch encoded with another vocabulary.
+        """
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes that the engine holds besides the table."""
+
+    def begin(self, batch: EventBatch, *, filters: bool = False) -> Matches | Pending:
+        """Begin to match a batch, or match it: what an engine can only answer at once is answered here.
+
+        An engine on a GPU goes on with the next batch while the answer of this one is fetched, if that is begun before this
+        one is ended.  Batches may be ended in any order, in the thread in which they were begun.  Each is matched as if
+        there were no other: with the changes from before its beginning only, and one that fails does so at its own end.
+        Raises EngineError like `match`.
+        """
+        return self.match(batch, filters=filters)
+
+    def update(self, changes: Changes) -> None:
+        """Let changes take effect: every later `match` sees them, in order, and no batch that was begun before.
+
+        Raises EngineError when the engine was not opened `live`, or the added filters are encoded with another vocabulary.
+        """
+        raise EngineError(fixed_only(self.name))
+
+    def pin(self, memory: Sequence[Array]) -> None:
+        """Hear of contiguous arrays that batches will lie in, and that stay as they are while there is the engine.
+
+        An engine on a GPU can copy from there instead of from a copy of it.
+        """
+
+    def warm_up(self, example: Callable[[], EventBatch | None], *, filters: bool = False) -> None:
+        """Match a batch like those that will come, if there is an example, so that the first of them waits for nothing.
+
+        An engine on a GPU loads its kernels then and takes memory for such batches; for others nobody asks for the example.
+        What matching it raises, matching it again will.
+        """
+
+    def time_steps(self) -> None:
+        """Have `steps_s` filled from now on, which may make the engine slower."""
+
+    @property
+    def steps_s(self) -> Mapping[str, float]:
+        """Seconds that each of the engine's own phases took so far, in their order; empty where it tells none apart."""
+        return {}
+
+    @property
+    def kernel_s(self) -> float:
+        """Seconds in which at least one matching kernel ran so far; 0 where there are none, or nobody measures them."""
+        return 0.0
+
+
+def match_all(engine: Engine, batches: Iterable[EventBatch], *, filters: bool = False) -> Iterator[Matches]:
+    """The answers to batches, in order.  Each is begun before those before it are ended, so that a GPU always has one to
+    match; MOST_BEGUN are under way at a time.
+    """
+    begun: deque[Matches | Pending] = deque()
+    for batch in batches:
+        begun.append(engine.begin(batch, filters=filters))
+        while begun and (isinstance(begun[0], Matches) or len(begun) == MOST_BEGUN):
+            yield _ended(begun.popleft())
+    while begun:
+        yield _ended(begun.popleft())
+
+
+def _ended(begun: Matches | Pending) -> Matches:
+    return begun if isinstance(begun, Matches) else begun.end()
+
+
+def fixed_only(name: str) -> str:
+    """What an engine that serves only fixed tables says to changes."""
+    return f"engine {name!r} serves tables that do not change; keyed, keyed_cuda and clcb take changes"
+
+
+def check_changes(name: str, live: bool, table: Table, changes: Changes) -> None:
+    """Refuse changes of an engine that was opened for a fixed table, or filters encoded with another vocabulary."""
+    if not live:
+        raise EngineError(f"engine {name!r} was opened for a table that does not change; open it with live=True")
+    if changes.added is not None and changes.added.vocabulary.fingerprint != table.vocabulary.fingerprint:
+        raise EngineError("the added filters were encoded with another vocabulary than the engine's table")
+
+
+def check_batch(table: Table, batch: EventBatch) -> None:
+    """Refuse a batch that was encoded with another vocabulary than the table's."""
+    if batch.fingerprint != table.vocabulary.fingerprint:
+        raise EngineError("the batch was encoded with another table's vocabulary; encode the events with this table")

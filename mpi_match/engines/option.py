@@ -1,0 +1,64 @@
+"""What can be set of an engine: parameters, and variants of its algorithm, with the section of the paper that has each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mpi_match.errors import OptionError
+
+OptionValue = str | int | float | bool
+
+
+@dataclass(frozen=True)
+class Option:
+    """One setting of an engine.
+
+    default   its value when none is given; the type of all its values
+    says      what it decides, in one line
+    section   where its paper has it; "ours" where none has
+    choices   its values; empty: every number from `least` to `most`
+    """
+
+    name: str
+    default: OptionValue
+    says: str
+    section: str
+    choices: tuple[OptionValue, ...] = ()
+    least: float | None = None
+    most: float | None = None
+
+    @property
+    def values(self) -> str:
+        """Its values in words: `kernel|memset`, `on|off`, `1..64`."""
+        if isinstance(self.default, bool):
+            return "on|off"
+        if self.choices:
+            return "|".join(map(str, self.choices))
+        return "..".join("" if bound is None else f"{bound:g}" for bound in (self.least, self.most))
+
+    def read(self, given: object) -> OptionValue:
+        """A value of it, from itself or from its text.  Raises OptionError, saying what there is."""
+        value = self._typed(given)
+        is_low = value is not None and self.least is not None and value < self.least  # type: ignore[operator]
+        is_high = value is not None and self.most is not None and value > self.most  # type: ignore[operator]
+        if value is None or is_low or is_high or (self.choices and value not in self.choices):
+            raise OptionError(f"{self.name} is {given!r}; it can be {self.values}")
+        return value
+
+    def _typed(self, given: object) -> OptionValue | None:
+        """The value with the option's type; None when it has none."""
+        kind = type(self.default)
+        if kind is bool:
+            return {"on": True, "off": False, True: True, False: False}.get(given)
+        if isinstance(given, bool) or not isinstance(given, (str, int, float)):
+            return None
+        try:
+            value = kind(given)
+        except ValueError:
+            return None
+        return value if isinstance(given, str) or value == given else None
+
+    def spelled(self, value: OptionValue) -> str:
+        """`name=value`, as it is given."""
+        shown = ("on" if value else "off") if isinstance(self.default, bool) else value
+        return f"{self.name}={shown}"

@@ -1,0 +1,171 @@
+"""Which engines there are, and how one is opened: by name, for a table, with options; or the first that will do (`auto`).
+
+Nothing here imports an engine before it is wanted: those on a GPU load Numba's CUDA.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from mpi_match.engines.base import Engine, fixed_only
+from mpi_match.engines.option import Option, OptionValue
+from mpi_match.errors import EngineError, OptionError
+from mpi_match.table.table import Table
+
+log = logging.getLogger(__name__)
+
+
+class Entry(NamedTuple):
+    """An engine of the registry: its class, what it is in a line, and its options; as `module:name`, imported when wanted.
+
+    Options have modules of their own, so that asking for them needs neither Numba's CUDA nor a GPU.
+    """
+
+    engine: str
+    says: str
+    options: str = ""
+
+
+REGISTRY = {
+    "reference": Entry("mpi_match.engines.reference:Reference", "CPU  asks the model about every filter"),
+    "counting": Entry("mpi_match.engines.counting:Counting", "CPU  counts satisfied constraints on the event's names"),
+    "keyed": Entry("mpi_match.engines.keyed.cpu:Keyed", "CPU  looks at filters that share rare features with the event"),
+    "keyed_cuda": Entry("mpi_match.engines.keyed.cuda:KeyedCuda", "GPU  the same index, thousands of events at a time"),
+    "ccm": Entry("mpi_match.engines.ccm.engine:Ccm", "GPU  a thread for each constraint (Margara and Cugola, DEBS 2011)"),
+    "clcb": Entry(
+        "mpi_match.engines.clcb.engine:Clcb", "GPU  areas first, then constraints (Cugola and Margara, Middleware 2012)"
+    ),
+}
+AUTO = ("keyed_cuda", "keyed")
+"""What `auto` tries, in order."""
+LAST = "counting"
+"""What `auto` takes when a table that does not change is too large for all of these."""
+
+
+def engine_class(name: str) -> type[Engine]:
+    """The class of an engine.  Raises EngineError for an unknown name, and where what it needs is not installed."""
+    engine: type[Engine] = _imported(_entry(name).engine)
+    return engine
+
+
+def _entry(name: str) -> Entry:
+    if name not in REGISTRY:
+        raise EngineError(f"unknown engine {name!r}; there are: {', '.join((*REGISTRY, 'auto'))}")
+    return REGISTRY[name]
+
+
+def _imported(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def open_engine(
+    name: str,
+    table: Table,
+    device: int | None = None,
+    threads: int | None = None,
+    *,
+    live: bool = False,
+    options: Mapping[str, object] | None = None,
+) -> Engine:
+    """Build an engine for a table.
+
+    Parameters: `name` one of `REGISTRY` or "auto"; `device` the GPU's number among the visible ones (None: chosen by local
+    rank); `threads` CPU threads (None: all that the process may use); `live` whether the table will change (`update`);
+    `options` values or their texts, by `key` or `engine.key` (with "auto": of those engines that it may choose).
+    Raises EngineError, in one line, when the engine is unknown, needs a GPU that is not there, or cannot serve the table or
+    its changes; OptionError for an option that it does not have.
+    """
+    given = options or {}
+    check_options([name], given)
+    if name == "auto":
+        return _open_auto(table, device, threads, live, given)
+    engine = engine_class(name)
+    if live and not engine.takes_changes:
+        raise EngineError(fixed_only(name))
+    if reason := engine.serves(table):
+        raise EngineError(reason)
+    build: Callable[..., Engine] = engine
+    read = {"options": read_options(name, given)} if options_of(name) else {}
+
+    def open_(table: Table) -> Engine:
+        return build(table, device, threads, live=live, **read)
+
+    if not engine.compiles:
+        return open_(table)
+    from mpi_match.engines import prewarm
+
+    prewarm.rehearse(name, open_, table, live=live)  # before the table's own engine, which may leave no room for another
+    opened = open_(table)
+    if opened.gpu is None:  # those on a GPU do so themselves
+        prewarm.load(opened, table)
+    return opened
+
+
+def compile_s() -> float:
+    """Seconds that this process has spent so far on compiling engines, or on waiting for another process that did."""
+    cache = sys.modules.get("mpi_match.compute.compile_cache")  # which loads numba; not loaded, it has compiled nothing
+    return 0.0 if cache is None else float(cache.compile_s())
+
+
+def _open_auto(table: Table, device: int | None, threads: int | None, live: bool, options: Mapping[str, object]) -> Engine:
+    for name in AUTO:
+        try:
+            return open_engine(name, table, device, threads, live=live, options=of_engine(name, options))
+        except EngineError as error:
+            log.info("engine %s passed over: %s", name, error)
+            reason = error
+    if live:
+        raise reason
+    log.warning("%s; engine %s matches, which is slow", reason, LAST)
+    return open_engine(LAST, table)
+
+
+# Options
+
+
+def options_of(name: str) -> tuple[Option, ...]:
+    """What can be set of an engine.  Raises EngineError for an unknown name."""
+    found: tuple[Option, ...] = _imported(path) if (path := _entry(name).options) else ()
+    return found
+
+
+def of_engine(name: str, given: Mapping[str, object]) -> dict[str, object]:
+    """Of options by `key` or `engine.key` those of one engine, by `key`."""
+    owned = ((key.rpartition("."), value) for key, value in given.items())
+    return {key: value for (owner, _, key), value in owned if owner in ("", name)}
+
+
+def read_options(name: str, given: Mapping[str, object]) -> dict[str, OptionValue]:
+    """The value of each option of an engine: what is given of them, and their defaults.
+
+    Raises OptionError for an option that it does not have, or a value that this cannot have.
+    """
+    known = {option.name: option for option in options_of(name)}
+    mine = of_engine(name, given)
+    if unknown := [key for key in mine if key not in known]:
+        has = f"it has: {', '.join(known)}" if known else "it has none"
+        raise OptionError(f"{name} has no option {unknown[0]!r}; {has}")
+    return {key: option.read(mine[key]) if key in mine else option.default for key, option in known.items()}
+
+
+def check_options(engines: Iterable[str], given: Mapping[str, object]) -> None:
+    """Refuse options that none of some engines has, that could be of several, or whose value is none of theirs.
+
+    Raises OptionError, and EngineError for an unknown engine.
+    """
+    if not given:
+        return
+    used = list(dict.fromkeys(each for name in engines for each in (AUTO if name == "auto" else (name,))))
+    for key in given:
+        owner, _, option = key.rpartition(".")
+        if not owner and len(used) > 1:
+            raise OptionError(f"whose is {key!r}? Write ENGINE.{option}, with an engine of: {', '.join(used)}")
+        if owner and owner not in used:
+            raise OptionError(f"{key!r} is of an engine that is not used; used: {', '.join(used)}")
+    for name in used:
+        read_options(name, given)

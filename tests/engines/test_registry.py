@@ -1,0 +1,92 @@
+"""Which engines there are, what they say before anything is built, and what `auto` takes."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from engine_names import CPU, refuses
+
+from mpi_match.engines import AUTO, REGISTRY, Engine, EngineError, open_engine, registry
+from mpi_match.engines.keyed.cpu import Keyed
+from mpi_match.engines.reference import Reference
+from mpi_match.events.batch import EventBatch
+from mpi_match.events.events import Events
+from mpi_match.model import make_event, make_filter
+from mpi_match.table.table import Table
+
+TABLE = Table.from_filters([make_filter("i", [["x", ">", 1]], [0, 0, 1]), make_filter("j", [["x", "=", 2]])])
+BATCH = Events.of([make_event({"x": 2}, (0, 0)), make_event({"x": 1})]).encode(TABLE.vocabulary)
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_an_engine_says_that_it_serves_a_table_before_anything_is_built(name: str) -> None:
+    assert registry.engine_class(name).serves(TABLE) is None
+    assert registry.engine_class(name).name == name
+
+
+@pytest.mark.parametrize("name", CPU)
+def test_what_an_engine_does_not_do_better_has_a_default(name: str) -> None:
+    engine = open_engine(name, TABLE)
+    assert engine.begin(BATCH, filters=True) == engine.match(BATCH, filters=True)
+    asked: list[str] = []
+
+    def example() -> EventBatch | None:
+        asked.append("never")
+        return None
+
+    engine.warm_up(example)
+    engine.pin(BATCH.columns)
+    engine.time_steps()
+    assert engine.match(BATCH).labels(TABLE.labels) == [["i", "j"], []]
+    assert not asked
+    assert (dict(engine.steps_s), engine.kernel_s, engine.gpu, dict(engine.options)) == ({}, 0.0, None, {})
+
+
+@pytest.mark.parametrize("name", CPU)
+def test_engines_take_changes_or_say_so(name: str) -> None:
+    assert refuses(name) != registry.engine_class(name).takes_changes
+
+
+def test_an_engine_without_a_match_is_none() -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        type("Half", (Engine,), {"name": "half"})()
+
+
+def test_a_table_that_an_engine_cannot_serve_is_refused_before_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Keyed, "serves", classmethod(lambda cls, table: "too large; engine 'counting' can serve it"))
+    monkeypatch.setattr(Keyed, "__init__", lambda *_, **__: pytest.fail("it was built"))
+    with pytest.raises(EngineError, match="too large; engine 'counting' can serve it"):
+        open_engine("keyed", TABLE)
+
+
+def test_auto_takes_the_engine_that_serves_the_table_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(registry, "AUTO", ("keyed",))
+    monkeypatch.setattr(Keyed, "serves", classmethod(lambda cls, table: "the table is too large"))
+    engine = open_engine("auto", TABLE)
+    assert engine.name == "counting"
+    assert engine.match(BATCH).labels(TABLE.labels) == [["i", "j"], []]
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
+        "the table is too large; engine counting matches, which is slow"
+    ]
+    with pytest.raises(EngineError, match="the table is too large"):
+        open_engine("auto", TABLE, live=True)
+
+
+def test_auto_ends_at_an_engine_that_runs_anywhere() -> None:
+    assert set(AUTO) <= set(REGISTRY)
+    assert AUTO[-1] in CPU
+    assert registry.LAST in CPU
+
+
+def test_a_module_beside_the_package_can_have_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All it takes is an entry."""
+
+    class Own(Reference):
+        name = "own"
+
+    monkeypatch.setattr(sys.modules[__name__], "Own", Own, raising=False)
+    monkeypatch.setitem(REGISTRY, "own", registry.Entry(f"{__name__}:Own", "mine"))
+    assert open_engine("own", TABLE).match(BATCH) == open_engine("reference", TABLE).match(BATCH)

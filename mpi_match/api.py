@@ -35,7 +35,7 @@ from mpi_match.ingest.columns import Frame, columns_of_frame, events_of_columns
 from mpi_match.ingest.rows import EventForm, Reject, event_of_row, read_rows, row_text, subscription_filters
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Event, Filter, ModelError
-from mpi_match.table.subscriptions import DraftBuilder
+from mpi_match.table.subscriptions import SubscriptionsBuilder
 from mpi_match.table.table import Table
 
 Made = TypeVar("Made")
@@ -58,7 +58,7 @@ def make_table(
     >>> table.n_filters, table.n_interfaces, [str(f) for f in table.iter_filters()]
     (2, 1, ['a: x = 1.0', 'a: x exists'])
     """
-    builder = DraftBuilder()
+    builder = SubscriptionsBuilder()
     for found in _converted(subscriptions, _filters_of, "subscription", rejects):
         for item in found:
             builder.add(item)

@@ -34,7 +34,7 @@ from mpi_match.ingest.rows import ChangeRow, change_of_row, parse_json
 from mpi_match.model import Area, Change, Filter, ModelError
 from mpi_match.table.constraints import encode
 from mpi_match.table.filters import FilterColumns
-from mpi_match.table.subscriptions import DraftBuilder
+from mpi_match.table.subscriptions import SubscriptionsBuilder
 from mpi_match.table.table import Table
 from spark_prep import arrow_records
 from spark_prep.arrow_records import BadRow, ConstraintColumns, areas_of
@@ -58,7 +58,7 @@ def parse(rows: DataFrame) -> DataFrame:
 def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs on executors."""
     for batch in batches:
-        builder = DraftBuilder()
+        builder = SubscriptionsBuilder()
         came: list[dict[str, Any]] = []  # beside each filter of the builder
         others: list[dict[str, Any]] = []
         for at, content in contents(batch):
@@ -81,7 +81,7 @@ def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
             yield pa.RecordBatch.from_pylist(others, schema=_ARROW)
 
 
-def _with_filters(came: list[dict[str, Any]], builder: DraftBuilder) -> pa.RecordBatch:
+def _with_filters(came: list[dict[str, Any]], builder: SubscriptionsBuilder) -> pa.RecordBatch:
     """Records of filters that come: what is known of their rows, and the columns of the filters themselves."""
     beside = pa.RecordBatch.from_pylist(came, schema=_ARROW)
     filters = arrow_records.filter_records(builder.draft(), [item["rows"] for item in came])

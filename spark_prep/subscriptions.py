@@ -29,7 +29,7 @@ from pyspark.sql import functions as F
 
 from mpi_match.ingest.rows import parse_json, row_text, subscription_filters, trimmed
 from mpi_match.model import Filter, ModelError
-from mpi_match.table.subscriptions import DraftBuilder
+from mpi_match.table.subscriptions import SubscriptionsBuilder
 from spark_prep import SparkPrepError
 from spark_prep.arrow_records import SCHEMA, BadRow, bad_records, filter_records
 
@@ -124,7 +124,7 @@ def constraints(numbered: DataFrame) -> DataFrame:
 def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs on executors: good rows to filter records, bad ones to reject records, blank lines to nothing."""
     for batch in batches:
-        builder, first = DraftBuilder(), []
+        builder, first = SubscriptionsBuilder(), []
         bad: list[BadRow] = []
         for at, content in contents(batch):
             try:

@@ -39,7 +39,7 @@ from mpi_match.ingest.rows import (
 from mpi_match.matches.file import MatchesWriter
 from mpi_match.model import ModelError
 from mpi_match.storage import check_output
-from mpi_match.table.subscriptions import DraftBuilder
+from mpi_match.table.subscriptions import SubscriptionsBuilder
 from mpi_match.table.table import Table
 
 BLOCK_EVENTS = 2**15
@@ -191,7 +191,7 @@ def match_rows(
     started = time.perf_counter()
     with RejectLog(rejects, strict) as log:
         log.begin(subscriptions)
-        builder = DraftBuilder()
+        builder = SubscriptionsBuilder()
         with _rows(subscription_files, subscription_filters, log, "subscriptions", progress) as rows:
             for predicate in rows:
                 for item in predicate:

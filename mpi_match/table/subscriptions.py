@@ -79,7 +79,7 @@ class Draft:
     @classmethod
     def of(cls, filters: Iterable[Filter]) -> Draft:
         """The draft of checked filters (`model.make_filter`)."""
-        builder = DraftBuilder()
+        builder = SubscriptionsBuilder()
         for item in filters:
             builder.add(item)
         return builder.draft()
@@ -130,7 +130,7 @@ def _mix(x: Array) -> Array:
     return x ^ (x >> np.uint64(31))
 
 
-class DraftBuilder:
+class SubscriptionsBuilder:
     """Appends filters one by one; `draft()` gives the columns."""
 
     def __init__(self) -> None:

@@ -12,13 +12,13 @@ import numpy as np
 
 from mpi_match.events.event_table import EventTable
 from mpi_match.events.events import Events
-from mpi_match.table.subscriptions import DraftBuilder
+from mpi_match.table.subscriptions import SubscriptionsBuilder
 from mpi_match.table.table import Table, load_vocabulary
 from spark_prep import subscriptions
 
 
 def in_memory(rows: Iterable[Any]) -> Table:
-    builder = DraftBuilder()
+    builder = SubscriptionsBuilder()
     for row in rows:
         for item in subscriptions.filters_of(json.dumps(row).encode()):
             builder.add(item)

@@ -2,7 +2,7 @@
 
     sources        JSON lines and Parquet as rows that know their file and place
     subscriptions  rows -> filters, as a DataFrame; their order; their constraints
-    records        the columns of a `Draft` as Arrow batches, and back
+    records        the columns of a `Subscriptions` as Arrow batches, and back
     table_parts    sorted filters and constraints -> parts of a table
     events         rows -> parts of an event table
     event_columns  which columns of typed rows can be attributes

@@ -1,4 +1,4 @@
-"""The columns of a `Draft` as Arrow batches, and back: how filters travel through Spark.
+"""The columns of a `Subscriptions` as Arrow batches, and back: how filters travel through Spark.
 
 A record is one filter, or one bad row.  Spark can sort, split and count filters without knowing what they mean, because
 everything it needs is a plain column: the label (compared by bytes, as the table does), and the content key as two signed
@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.model import Type
-from mpi_match.table.subscriptions import KIND_SHIFT, Draft
+from mpi_match.table.subscriptions import KIND_SHIFT, Subscriptions
 
 _CONSTRAINT_SCHEMA = "name: binary, kind: tinyint, numbers: array<double>, strings: array<binary>"
 REJECT_SCHEMA = "reason string, file string, block bigint, position bigint, row string"
@@ -59,7 +59,7 @@ class BadRow(NamedTuple):
     row: str
 
 
-def filter_records(draft: Draft, first: Sequence[int]) -> pa.RecordBatch:
+def filter_records(draft: Subscriptions, first: Sequence[int]) -> pa.RecordBatch:
     """One record for each filter of a draft; `first` says which of them begin a row (1) and which go on with it (0)."""
     keys = (draft.content_keys ^ _TOP_BIT).view(np.int64)
     columns = [
@@ -97,7 +97,7 @@ def areas_of(lists: pa.Array) -> Array:
     return area
 
 
-def _constraints(draft: Draft) -> pa.Array:
+def _constraints(draft: Subscriptions) -> pa.Array:
     textual = draft.kind >> KIND_SHIFT == Type.STRING
     n_operands = np.diff(draft.operand_offsets)
     is_text = np.repeat(textual, n_operands)

@@ -38,7 +38,7 @@ from mpi_match.model import Area, Change, Constraint, Filter, ModelError, Op, Ty
 from mpi_match.table.constraints import FILTER_ID
 from mpi_match.table.filters import INTERFACE_ID
 from mpi_match.table.recode import join
-from mpi_match.table.subscriptions import Draft
+from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 
@@ -132,7 +132,9 @@ class LiveTable:
         return ((filter_id, _unpacked(came)) for filter_id, came in enumerate(self._came) if came is not None)
 
     def _renew_vocabulary(self) -> None:
-        needed = Table.from_draft_in_order(Draft.of([*self._expected, *(item for _, item in self._those_that_came())]))
+        needed = Table.from_draft_in_order(
+            Subscriptions.of([*self._expected, *(item for _, item in self._those_that_came())])
+        )
         _, recoding, _ = join(self._origin.vocabulary, needed.vocabulary)
         self.table = recoding.table(self._origin)
 
@@ -177,7 +179,7 @@ class LiveTable:
 def added_filters(steps: Iterable[Step]) -> Table | None:
     """The filters that steps add, in their order, as a table with a vocabulary of their own; None when they add none."""
     filters = [step.filter for step in steps if step.filter is not None]
-    return Table.from_draft_in_order(Draft.of(filters)) if filters else None
+    return Table.from_draft_in_order(Subscriptions.of(filters)) if filters else None
 
 
 def columns_of(steps: Sequence[Step]) -> tuple[Array, Array, Array, Array]:

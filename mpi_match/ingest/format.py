@@ -15,10 +15,10 @@ from mpi_match.arrays.csr import Array
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import EventForm
 from mpi_match.model import LISTS, MAX_EXACT_INTEGER, PRESENCE, ModelError, Op, Type
-from mpi_match.table.subscriptions import KIND_SHIFT, Draft, kind_of
+from mpi_match.table.subscriptions import KIND_SHIFT, Subscriptions, kind_of
 
 
-def subscription_rows(draft: Draft) -> Iterator[dict[str, Any]]:
+def subscription_rows(draft: Subscriptions) -> Iterator[dict[str, Any]]:
     """One subscription row for every filter of a draft, in its order."""
     labels, names = ([item.decode() for item in items] for items in (draft.labels, draft.names))
     type_ = draft.kind >> KIND_SHIFT

@@ -37,7 +37,7 @@ def prefix_bound(prefix: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
-class Draft:
+class Subscriptions:
     """n filters with c constraints with k operands.
 
     labels, names, strings   distinct byte strings, in any order
@@ -77,7 +77,7 @@ class Draft:
         return len(self.kind)
 
     @classmethod
-    def of(cls, filters: Iterable[Filter]) -> Draft:
+    def of(cls, filters: Iterable[Filter]) -> Subscriptions:
         """The draft of checked filters (`model.make_filter`)."""
         builder = SubscriptionsBuilder()
         for item in filters:
@@ -172,9 +172,9 @@ class SubscriptionsBuilder:
                 self._string.extend([-1] * len(values))
                 self._n_operands.append(len(values))
 
-    def draft(self) -> Draft:
+    def draft(self) -> Subscriptions:
         """The columns of everything added so far."""
-        return Draft(
+        return Subscriptions(
             labels=list(self._labels),
             names=[name.encode() for name in self._names],
             strings=list(self._strings),

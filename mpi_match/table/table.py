@@ -37,7 +37,7 @@ from mpi_match.table.schema import (
     read_vocabulary,
     vocabulary_arrays,
 )
-from mpi_match.table.subscriptions import Draft
+from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.validate import faults
 from mpi_match.table.vocabulary import Vocabulary
 
@@ -93,10 +93,10 @@ class Table:
     @classmethod
     def from_filters(cls, filters: Iterable[Filter]) -> Table:
         """The table of checked filters (`model.make_filter`), in any order."""
-        return cls.from_draft(Draft.of(filters))
+        return cls.from_draft(Subscriptions.of(filters))
 
     @classmethod
-    def from_draft(cls, draft: Draft) -> Table:
+    def from_draft(cls, draft: Subscriptions) -> Table:
         """The table of a draft: order the filters, drop what nothing uses, encode the constraints."""
         labels, label_rank = sort_distinct(draft.labels)
         interface = label_rank[draft.interface]
@@ -104,7 +104,7 @@ class Table:
         return cls._ordered(draft, _order_of(interface, keys), interface, labels)
 
     @classmethod
-    def from_draft_in_order(cls, draft: Draft) -> Table:
+    def from_draft_in_order(cls, draft: Subscriptions) -> Table:
         """The filters of a draft in the order of the draft, all of them on one interface without a label.
 
         For filters that get their ids and interfaces elsewhere: those that are added to another table (`changes`).
@@ -112,7 +112,7 @@ class Table:
         return cls._ordered(draft, np.arange(draft.n_filters), np.zeros(draft.n_filters, np.int64), [b""])
 
     @classmethod
-    def _ordered(cls, draft: Draft, order: Array, interface: Array, labels: list[bytes]) -> Table:
+    def _ordered(cls, draft: Subscriptions, order: Array, interface: Array, labels: list[bytes]) -> Table:
         """The table whose filter i is filter `order[i]` of the draft."""
         rank = np.empty(draft.n_filters, FILTER_ID)
         rank[order] = np.arange(draft.n_filters, dtype=FILTER_ID)

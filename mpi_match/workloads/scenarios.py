@@ -75,7 +75,7 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.events.events import Events
 from mpi_match.ingest.format import event_rows, subscription_rows
 from mpi_match.model import Op, Type
-from mpi_match.table.subscriptions import Draft, kind_of, prefix_bound
+from mpi_match.table.subscriptions import Subscriptions, kind_of, prefix_bound
 from mpi_match.workloads.sampling import Moves, Places, Weighted, radius_of, stepped
 
 __all__ = ["BLOCK", "CHUNK_EVENTS", "SCENARIOS", "Scenario", "event_rows", "subscription_rows"]
@@ -142,7 +142,7 @@ class Scenario:
         n_interfaces = max(n_filters // each, 1) if self.area or each == 1 else min(self.n_interfaces, n_filters)
         return replace(self, n_filters=n_filters, n_interfaces=n_interfaces)
 
-    def draft(self, seed: int = 0) -> Draft:
+    def draft(self, seed: int = 0) -> Subscriptions:
         """The subscriptions, as `Table.from_draft` takes them."""
         blocks = [self._filter_block(seed, at) for at in range(-(-self.n_filters // BLOCK))]
         sizes, name, choice, value = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
@@ -162,7 +162,7 @@ class Scenario:
         string[first[is_string]] = operand[kind[is_string] & 15, value[is_string]]
         string[first[is_prefix] + 1] = operand[_BOUND, value[is_prefix]]
         interface = np.repeat(np.arange(self.n_interfaces), self._interface_sizes(seed))
-        return Draft(
+        return Subscriptions(
             labels=_numbered(b"interface-%0*d", self.n_interfaces),
             names=_numbered(b"name-%0*d", self.n_names),
             strings=strings,

@@ -11,7 +11,7 @@ from strategies import events, filters
 from mpi_match.events.events import Events
 from mpi_match.model import Event, Filter
 from mpi_match.table.constraints import encode
-from mpi_match.table.subscriptions import Draft
+from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.table import Table
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
@@ -23,14 +23,14 @@ from spark_prep.events import joined  # noqa: E402
 
 @given(st.lists(filters(), max_size=8), st.integers(0, 8))
 def test_a_filter_has_the_same_key_in_every_batch(found: list[Filter], cut: int) -> None:
-    whole = Draft.of(found).content_keys
-    pieces = [Draft.of(piece).content_keys for piece in (found[:cut], found[cut:])]
+    whole = Subscriptions.of(found).content_keys
+    pieces = [Subscriptions.of(piece).content_keys for piece in (found[:cut], found[cut:])]
     assert np.array_equal(whole, np.concatenate(pieces))
 
 
 @given(st.lists(filters(), min_size=1, max_size=8))
 def test_records_sort_as_the_table_does_and_hold_everything(found: list[Filter]) -> None:
-    records = pa.Table.from_batches([filter_records(Draft.of(found), [1] * len(found))])
+    records = pa.Table.from_batches([filter_records(Subscriptions.of(found), [1] * len(found))])
     order = sorted(
         range(len(found)), key=lambda i: tuple(records[name][i].as_py() for name in ("interface", "key_hi", "key_lo"))
     )

@@ -19,7 +19,7 @@ from table_cases import content, example_filters
 from mpi_match.events.events import Events
 from mpi_match.model import Filter, Op, Type, make_event, matches
 from mpi_match.storage import FORMAT_VERSION, Reader
-from mpi_match.table.subscriptions import Draft
+from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.table import Table
 
 
@@ -111,5 +111,5 @@ def key_by_the_page(item: Filter) -> tuple[int, int]:
 
 @given(st.lists(filters(), max_size=5))
 def test_content_keys_are_what_the_format_page_says(found: list[Filter]) -> None:
-    keys = Draft.of(found).content_keys
+    keys = Subscriptions.of(found).content_keys
     assert [tuple(key) for key in keys.tolist()] == [key_by_the_page(item) for item in found]

@@ -24,7 +24,7 @@ from mpi_match.model import Filter, Op, Type, make_filter
 from mpi_match.storage import Part, Reader, StorageError, Writer, parts_directory, write_index
 from mpi_match.table import constraints
 from mpi_match.table import subscriptions as draft
-from mpi_match.table.subscriptions import Draft, kind_of
+from mpi_match.table.subscriptions import Subscriptions, kind_of
 from mpi_match.table.table import Table, _order_of, load_vocabulary
 
 
@@ -108,9 +108,9 @@ def test_order_of_filters_and_constraints_leaves_no_trace(found: list[Filter], r
 
 @given(st.lists(filters(), max_size=8))
 def test_content_keys_tell_filters_apart_and_need_no_others(found: list[Filter]) -> None:
-    keys = Draft.of(found).content_keys
+    keys = Subscriptions.of(found).content_keys
     for item, key in zip(found, keys, strict=True):
-        assert np.array_equal(Draft.of([item]).content_keys[0], key), "a key depends on other filters"
+        assert np.array_equal(Subscriptions.of([item]).content_keys[0], key), "a key depends on other filters"
     said = [repr(content(item._replace(interface=""))) for item in found]
     distinct = {tuple(key) for key in keys.tolist()}
     assert len(distinct) == len(set(said))
@@ -120,7 +120,7 @@ def test_areas_with_alike_bits_have_keys_of_their_own() -> None:
     """Powers of two differ in few bits; a weak hash of x, y and r takes some of these circles for one another."""
     powers = [2.0**i for i in range(-3, 4)]
     found = [make_filter("i", [], [x, y, r]) for x in powers for y in powers for r in powers]
-    assert len(np.unique(Draft.of(found).content_keys, axis=0)) == len(found)
+    assert len(np.unique(Subscriptions.of(found).content_keys, axis=0)) == len(found)
     assert Table.from_filters(found[::-1]) == Table.from_filters(found)
 
 
@@ -140,7 +140,7 @@ def large_table(n_filters: int, distinct: bool) -> Table:
     n = 4 * n_filters
     kinds = np.array([kind_of(Type.NUMBER, op) for op in (Op.EQ, Op.NE, Op.LT, Op.GT)], np.uint8)
     return Table.from_draft(
-        Draft(
+        Subscriptions(
             labels=[b"interface-%d" % i for i in range(10)],
             names=[b"name-%d" % i for i in range(100)],
             strings=[],

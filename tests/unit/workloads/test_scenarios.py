@@ -18,7 +18,7 @@ from mpi_match.ingest.format import event_rows, subscription_rows
 from mpi_match.ingest.rows import EventForm, event_of_row, parse_json, subscription_filters
 from mpi_match.model import Op, Type, covers, make_event
 from mpi_match.table import vocabulary as vocabulary_module
-from mpi_match.table.subscriptions import Draft
+from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.table import Table
 from mpi_match.workloads.files import LOCATION
 from mpi_match.workloads.sampling import CELLS, stepped
@@ -243,7 +243,7 @@ def test_rows_make_the_same_table_and_events_as_columns(scenario: Scenario) -> N
 def test_rows_carry_every_operator_type_area_and_id() -> None:
     filters = [item._replace(id=f"{i}.{k}") for i, case in enumerate(CASES) for k, item in enumerate(filters_of(case))]
     assert {c.op for item in filters for c in item.constraints} == set(Op)
-    rows = [json.dumps(row) for row in subscription_rows(Draft.of(filters))]
+    rows = [json.dumps(row) for row in subscription_rows(Subscriptions.of(filters))]
     assert [item for row in rows for item in subscription_filters(parse_json(row))] == filters
 
 
@@ -264,7 +264,7 @@ def test_numbers_are_encoded_alike_with_and_without_the_table_of_classes(monkeyp
     filters = [item for case in CASES for item in filters_of(case)]
     events = [event_of(case) for case in CASES]
     values = [*np.linspace(-3, 103, 500), np.nan, np.inf, -np.inf, 0.0, 2.0**53]
-    for draft in (Draft.of(filters), SCENARIOS["ccm-10-names"].scaled(100).draft()):
+    for draft in (Subscriptions.of(filters), SCENARIOS["ccm-10-names"].scaled(100).draft()):
         tables = []
         for largest in (vocabulary_module.MAX_CLASSES, 0):
             monkeypatch.setattr(vocabulary_module, "MAX_CLASSES", largest)

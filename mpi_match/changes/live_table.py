@@ -132,7 +132,7 @@ class LiveTable:
         return ((filter_id, _unpacked(came)) for filter_id, came in enumerate(self._came) if came is not None)
 
     def _renew_vocabulary(self) -> None:
-        needed = Table.from_draft_in_order(
+        needed = Table.from_subscriptions_in_order(
             Subscriptions.of([*self._expected, *(item for _, item in self._those_that_came())])
         )
         _, recoding, _ = join(self._origin.vocabulary, needed.vocabulary)
@@ -179,7 +179,7 @@ class LiveTable:
 def added_filters(steps: Iterable[Step]) -> Table | None:
     """The filters that steps add, in their order, as a table with a vocabulary of their own; None when they add none."""
     filters = [step.filter for step in steps if step.filter is not None]
-    return Table.from_draft_in_order(Subscriptions.of(filters)) if filters else None
+    return Table.from_subscriptions_in_order(Subscriptions.of(filters)) if filters else None
 
 
 def columns_of(steps: Sequence[Step]) -> tuple[Array, Array, Array, Array]:

@@ -104,7 +104,7 @@ class Table:
         return cls._ordered(draft, _order_of(interface, keys), interface, labels)
 
     @classmethod
-    def from_draft_in_order(cls, draft: Subscriptions) -> Table:
+    def from_subscriptions_in_order(cls, draft: Subscriptions) -> Table:
         """The filters of a draft in the order of the draft, all of them on one interface without a label.
 
         For filters that get their ids and interfaces elsewhere: those that are added to another table (`changes`).

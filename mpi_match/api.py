@@ -62,7 +62,7 @@ def make_table(
     for found in _converted(subscriptions, _filters_of, "subscription", rejects):
         for item in found:
             builder.add(item)
-    return Table.from_draft(builder.draft())
+    return Table.from_subscriptions(builder.draft())
 
 
 def load_table(path: PathLike) -> Table:

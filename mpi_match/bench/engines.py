@@ -82,7 +82,7 @@ class Workload:
         """Make the table and the first `n_events` events of a scenario; raw events exist one chunk at a time."""
         draft = scenario.draft(seed)
         started = time.perf_counter()
-        table = Table.from_draft(draft)
+        table = Table.from_subscriptions(draft)
         table_s = time.perf_counter() - started
         encode_s, pieces = 0.0, []
         for chunk in scenario.event_chunks(n_events, seed):

@@ -196,7 +196,7 @@ def match_rows(
             for predicate in rows:
                 for item in predicate:
                     builder.add(item)
-        table = Table.from_draft(builder.draft())
+        table = Table.from_subscriptions(builder.draft())
         if not table.n_filters and (log.count or changes is None):
             raise log.nothing_usable("subscription", _exchanged(event_files))
         if changes is not None:

@@ -49,7 +49,7 @@ KIND_OF_FILE = "table"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Table:
-    """A constraint table.  Make one with `from_filters`, `from_draft` or `load`."""
+    """A constraint table.  Make one with `from_filters`, `from_subscriptions` or `load`."""
 
     vocabulary: Vocabulary
     constraints: Constraints
@@ -93,10 +93,10 @@ class Table:
     @classmethod
     def from_filters(cls, filters: Iterable[Filter]) -> Table:
         """The table of checked filters (`model.make_filter`), in any order."""
-        return cls.from_draft(Subscriptions.of(filters))
+        return cls.from_subscriptions(Subscriptions.of(filters))
 
     @classmethod
-    def from_draft(cls, draft: Subscriptions) -> Table:
+    def from_subscriptions(cls, draft: Subscriptions) -> Table:
         """The table of a draft: order the filters, drop what nothing uses, encode the constraints."""
         labels, label_rank = sort_distinct(draft.labels)
         interface = label_rank[draft.interface]

@@ -68,7 +68,7 @@ def write_workload(
         _write_lines(paths[1], rows, lambda done: tell(scenario.n_filters + done, total))
     else:
         paths = directory / "table.h5", directory / "events.h5"
-        table = Table.from_draft(draft)
+        table = Table.from_subscriptions(draft)
         table.save(paths[0])
         tell(scenario.n_filters, total)
 

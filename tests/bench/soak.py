@@ -106,7 +106,7 @@ class Soak:
     """The table, the engine and the crowd; `run` goes round."""
 
     def __init__(self, scenario: Scenario, engine: str, batch_events: int, changes: float) -> None:
-        table = identified(Table.from_draft(scenario.draft(0)))
+        table = identified(Table.from_subscriptions(scenario.draft(0)))
         self.live = LiveTable(table)
         self.engine = open_engine(engine, self.live.table, live=True)
         self._crowd, self._rng = Crowd(table, scenario, 5), np.random.default_rng(6)

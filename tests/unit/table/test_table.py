@@ -139,7 +139,7 @@ def large_table(n_filters: int, distinct: bool) -> Table:
     rng = np.random.default_rng(8)
     n = 4 * n_filters
     kinds = np.array([kind_of(Type.NUMBER, op) for op in (Op.EQ, Op.NE, Op.LT, Op.GT)], np.uint8)
-    return Table.from_draft(
+    return Table.from_subscriptions(
         Subscriptions(
             labels=[b"interface-%d" % i for i in range(10)],
             names=[b"name-%d" % i for i in range(100)],

@@ -183,7 +183,7 @@ def test_the_filters_of_an_interface_share_its_place_and_move_with_it() -> None:
     anew = scenario.moves(100, step=None)
     assert np.abs(anew.area - draft.area[anew.filter_id]).max() > 0.5
     assert np.array_equal(scenario.moves(40).area, scenario.moves(100).area[:400]), "a move depends on how many there are"
-    table = Table.from_draft(draft)
+    table = Table.from_subscriptions(draft)
     assert np.array_equal(table.filters.interface, draft.interface), "ids of moves are ids of the table"
     with pytest.raises(ValueError, match="nothing moves"):
         SCENARIOS["ccm"].moves(1)
@@ -210,7 +210,7 @@ def test_steps_stay_on_the_plane() -> None:
 
 def test_half_a_percent_of_the_filters_of_clcb_match_the_content_of_an_event() -> None:
     scenario = replace(SCENARIOS["clcb"].scaled(20_000), area=0.0)
-    table = Table.from_draft(scenario.draft())
+    table = Table.from_subscriptions(scenario.draft())
     found = open_engine("counting", table).match(scenario.events(1_000).encode(table.vocabulary), filters=True)
     assert 0.004 < found.n_matches / 1_000 / 20_000 < 0.006
 
@@ -229,7 +229,7 @@ def test_rows_make_the_same_table_and_events_as_columns(scenario: Scenario) -> N
     scenario = scenario.scaled(300)
     draft, events = scenario.draft(), scenario.events(100)
     lines = [json.dumps(row) for row in subscription_rows(draft)]
-    table = Table.from_draft(draft)
+    table = Table.from_subscriptions(draft)
     assert table == Table.from_filters(item for line in lines for item in subscription_filters(parse_json(line)))
     form = EventForm(LOCATION) if scenario.area else EventForm()
     again = Events.of(event_of_row(parse_json(json.dumps(row)), form) for row in event_rows(events, form))
@@ -268,7 +268,7 @@ def test_numbers_are_encoded_alike_with_and_without_the_table_of_classes(monkeyp
         tables = []
         for largest in (vocabulary_module.MAX_CLASSES, 0):
             monkeypatch.setattr(vocabulary_module, "MAX_CLASSES", largest)
-            tables.append(Table.from_draft(draft).vocabulary)
+            tables.append(Table.from_subscriptions(draft).vocabulary)
         name = np.repeat(np.arange(tables[0].n_names), len(values))
         value = np.tile(np.array(values), tables[0].n_names)
         assert np.array_equal(tables[0].number_codes(name, value), tables[1].number_codes(name, value))
@@ -278,7 +278,7 @@ def test_numbers_are_encoded_alike_with_and_without_the_table_of_classes(monkeyp
 
 def test_a_vocabulary_that_needs_64_bits_an_attribute_matches_like_any_other() -> None:
     scenario = replace(SCENARIOS["ccm"], n_filters=40_000, n_names=1, filter_size=(1, 1), event_size=(1, 1), n_values=10**6)
-    table = Table.from_draft(scenario.draft())
+    table = Table.from_subscriptions(scenario.draft())
     events = scenario.events(6)
     batch = events.encode(table.vocabulary)
     assert batch.attributes.dtype == np.uint64

@@ -166,7 +166,7 @@ def _added(vocabulary: Vocabulary, *arrays: Array) -> Table:
 
 
 class Changeable(Protocol):
-    """A table that changes can be made to, whether it is in memory (`Table`) or read in ranges (`LargeTable`)."""
+    """A table that changes can be made to, whether it is in memory (`Table`) or read in ranges (`RangeReader`)."""
 
     @property
     def labels(self) -> Strings:

@@ -34,7 +34,7 @@ from mpi_match.journal.reader import Identity, Stretch
 from mpi_match.monitor.status import Share, Standing
 from mpi_match.storage import Reader, StorageError
 from mpi_match.table import table
-from mpi_match.table.range_reader import LargeTable
+from mpi_match.table.range_reader import RangeReader
 from mpi_match.table.table import Table
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class Job:
             self._stack = self._stack.pop_all()
         return self
 
-    def _load_changes(self) -> ChangeStream[Table | LargeTable] | None:
+    def _load_changes(self) -> ChangeStream[Table | RangeReader] | None:
         """The changes, if there are any; the division's table is then the one that they are made to."""
         path = self.options.changes
         if path is None:

@@ -45,7 +45,7 @@ _PER_CONSTRAINT = (*_COLUMNS, "sets/offsets", "sets/codes")
 _PER_FILTER = ("filters/size", "filters/interface", "filters/area_filter", "filters/area")
 
 
-class LargeTable:
+class RangeReader:
     """A table file, open for ranges of it; a context manager.
 
     labels               those of every range
@@ -68,7 +68,7 @@ class LargeTable:
             self._reader.close()
             raise
 
-    def recoded(self, recoding: Recoding) -> LargeTable:
+    def recoded(self, recoding: Recoding) -> RangeReader:
         """The same table in a larger vocabulary, into which each range is recoded; the file is open for both."""
         larger = copy.copy(self)
         larger._recoding = recoding
@@ -84,7 +84,7 @@ class LargeTable:
         """i64[n_names]: size of each name's code space, for `rows`."""
         return self._vocabulary.n_codes
 
-    def __enter__(self) -> LargeTable:
+    def __enter__(self) -> RangeReader:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -25,7 +25,7 @@ from mpi_match.ingest.rows import ChangeRow
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Area, Change, make_event, make_filter
 from mpi_match.table import range_reader
-from mpi_match.table.range_reader import LargeTable
+from mpi_match.table.range_reader import RangeReader
 from mpi_match.table.table import Table
 
 # Groups
@@ -263,7 +263,7 @@ def test_a_skewed_table_is_divided_into_parts_of_about_equal_work(tmp_path: Path
     table = Table.from_filters(subscriptions)
     table.save(tmp_path / "table.h5")
     batch = Events.of(published).encode(table.vocabulary)
-    with LargeTable(tmp_path / "table.h5") as large:
+    with RangeReader(tmp_path / "table.h5") as large:
         by_work = divide(work_of(large, "keyed", filters=True), large.grain_bytes, 4, large.n_bytes)
         monkeypatch.setattr(range_reader, "MOST_GRAINS", 500)
         assert large.grain == 8
@@ -282,7 +282,7 @@ def test_after_a_match_an_interface_is_no_work(tmp_path: Path) -> None:
     Table.from_filters(
         [make_filter(label, [["a", "exists"]]) for label in ["crowd"] * 100 + [f"i{i}" for i in range(100)]]
     ).save(tmp_path / "table.h5")
-    with LargeTable(tmp_path / "table.h5") as large:
+    with RangeReader(tmp_path / "table.h5") as large:
         (many, once), (each, _) = (
             (np.sum(work[:100]), np.sum(work[100:]))
             for work in (work_of(large, "keyed", filters=filters) for filters in (True, False))
@@ -298,7 +298,7 @@ def test_engines_that_scan_have_work_with_every_constraint(tmp_path: Path) -> No
             make_filter("b", [["x", "=", 1], ["rare", "=", 1], ["y", "=", 1]]),
         ]
     ).save(tmp_path / "table.h5")
-    with LargeTable(tmp_path / "table.h5") as large:
+    with RangeReader(tmp_path / "table.h5") as large:
         two, three = work_of(large, "counting")
         assert three > two
         two, three = work_of(large, "keyed")
@@ -312,6 +312,6 @@ def test_work_is_the_same_however_the_file_goes_by(tmp_path: Path, monkeypatch: 
     found = []
     for block in (2**20, 9):
         monkeypatch.setattr(range_reader, "BLOCK", block)
-        with LargeTable(tmp_path / "table.h5") as large:
+        with RangeReader(tmp_path / "table.h5") as large:
             found.append(work_of(large, "keyed"))
     assert np.array_equal(*found)

@@ -19,7 +19,7 @@ from mpi_match.cluster import ClusterError, RunOptions
 from mpi_match.cluster.distribution.partition import Division
 from mpi_match.matches.file import MatchesFile
 from mpi_match.storage import Writer
-from mpi_match.table.range_reader import LargeTable
+from mpi_match.table.range_reader import RangeReader
 from mpi_match.table.table import Table
 
 pytestmark = [pytest.mark.mpi, needs_mpirun]
@@ -54,7 +54,7 @@ def test_a_table_over_the_limit_of_a_worker_runs_divided_and_not_whole(
 ) -> None:
     """Refused in one line, which names the workers that it takes; of so many, none has more than the limit."""
     output = tmp_path / "matches.h5"
-    with LargeTable(inputs.table) as large:
+    with RangeReader(inputs.table) as large:
         whole, limit = large.n_bytes, large.outline_bytes + int(large.grain_bytes.sum()) * 2 // 5
     files = inputs.table, inputs.events, output
     for n_workers, placement in ((1, "replicate"), (3, "replicate"), (2, "shard")):
@@ -176,7 +176,7 @@ def test_what_lost_members_had_is_loaded_with_the_changes_to_it(
 def test_when_nobody_has_room_for_what_is_lost_the_run_is_incomplete_and_can_be_resumed(
     files: Files, ulfm: tuple[str, ...], tmp_path: Path
 ) -> None:
-    with LargeTable(files.table) as large:
+    with RangeReader(files.table) as large:
         limit = large.outline_bytes + int(large.grain_bytes.sum()) * 3 // 4
     how = ("--placement", "shard", "--memory-limit", str(limit))
     with Run.of(files, tmp_path / "matches.h5", 2, *how, flags=ulfm) as run:

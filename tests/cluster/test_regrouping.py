@@ -14,7 +14,7 @@ from mpi_match.cluster.scheduling.instructions import Emit, GiveUp, Instruction,
 from mpi_match.cluster.scheduling.regroup import Spares, any_room
 from mpi_match.engines import Engine, open_engine
 from mpi_match.events.events import Events
-from mpi_match.table.range_reader import LargeTable
+from mpi_match.table.range_reader import RangeReader
 from mpi_match.table.table import Table
 
 HYBRID = [(1, 2, 3), (4, 5, 6), (7, 8, 9)]
@@ -96,7 +96,7 @@ def test_parts_that_are_sent_and_held_together_answer_as_the_whole_table(filters
     table = Table.from_filters(subscriptions)
     table.save(f"{tmp_path}/table.h5")
     batch = Events.of(events).encode(table.vocabulary)
-    with LargeTable(f"{tmp_path}/table.h5") as large:  # type: ignore[arg-type]
+    with RangeReader(f"{tmp_path}/table.h5") as large:  # type: ignore[arg-type]
         cut = table.n_filters // 3
         parts = [Part(0, 2, 0, cut, table.n_filters), Part(1, 2, cut, table.n_filters, table.n_filters)]
         first, second = ((part, large.part(part.first, part.stop)) for part in parts)

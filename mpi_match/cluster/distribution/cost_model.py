@@ -31,7 +31,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit
 from mpi_match.model import Op
-from mpi_match.table.range_reader import LargeTable
+from mpi_match.table.range_reader import RangeReader
 
 SCANNING = ("ccm", "clcb", "counting", "reference")
 """Engines that look at constraints rather than at filters."""
@@ -45,7 +45,7 @@ _FEATURES = 1 << Op.EQ | 1 << Op.SUFFIX | 1 << Op.CONTAINS
 _INTERVALS = 1 << Op.LT | 1 << Op.LE | 1 << Op.GT | 1 << Op.GE | 1 << Op.BETWEEN | 1 << Op.PREFIX
 
 
-def work_of(table: LargeTable, engine: str, *, filters: bool = False) -> Array:
+def work_of(table: RangeReader, engine: str, *, filters: bool = False) -> Array:
     """f64: the work that each grain of filters is for an engine, in no unit.  One pass over the file's constraints.
 
     An event is taken to have as many attributes as a filter has constraints; `filters` says that the answers are filters.

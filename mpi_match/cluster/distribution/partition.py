@@ -33,7 +33,7 @@ from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.cluster.distribution.shard import Part
 from mpi_match.cluster.options import ClusterError, RunOptions
 from mpi_match.exit_codes import ExitCode
-from mpi_match.table.range_reader import LargeTable
+from mpi_match.table.range_reader import RangeReader
 from mpi_match.table.table import Table
 
 UNEVEN = 2.0
@@ -123,15 +123,15 @@ class Division:
         self._limit, self._path = options.memory_limit, options.table
         self._n_bytes: dict[int, int] = {}
         n_members = len(self.groups[0])
-        self.table: Table | LargeTable
+        self.table: Table | RangeReader
         if n_members == 1:
             if self._limit is not None:
-                with LargeTable(self._path) as outline:
+                with RangeReader(self._path) as outline:
                     self._refuse_large(outline, n_members)
             self.table = Table.load(self._path)
             self.parts = [Part(0, 1, 0, self.table.n_filters, self.table.n_filters)]
             return
-        self.table = LargeTable(self._path)
+        self.table = RangeReader(self._path)
         try:
             self.parts = self._divided(self.table, options, n_members)
         except BaseException:
@@ -142,7 +142,7 @@ class Division:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if isinstance(self.table, LargeTable):
+        if isinstance(self.table, RangeReader):
             self.table.__exit__()
 
     def read(self, part: Part) -> Table:
@@ -163,7 +163,7 @@ class Division:
         """May a worker have the parts of all these members?  They have been read before."""
         return self._limit is None or sum(self._n_bytes[member] for member in members) <= self._limit
 
-    def _divided(self, table: LargeTable, options: RunOptions, n_members: int) -> list[Part]:
+    def _divided(self, table: RangeReader, options: RunOptions, n_members: int) -> list[Part]:
         from mpi_match.cluster.distribution.cost_model import work_of  # loads Numba
 
         self._refuse_large(table, n_members)
@@ -177,7 +177,7 @@ class Division:
             for member, (first, stop) in enumerate(pairwise(bounds.tolist()))
         ]
 
-    def _refuse_large(self, table: LargeTable, n_members: int) -> None:
+    def _refuse_large(self, table: RangeReader, n_members: int) -> None:
         """Raise ClusterError when `n_members` workers do not have the memory together."""
         if self._limit is None:
             return
@@ -191,7 +191,7 @@ class Division:
         if least > n_members:
             raise self._too_large(table, least)
 
-    def _too_large(self, table: LargeTable, least: int) -> ClusterError:
+    def _too_large(self, table: RangeReader, least: int) -> ClusterError:
         return ClusterError(
             f"{self._path}: takes {table.n_bytes:,} bytes in memory, a worker may have {self._limit:,} (--memory-limit); "
             f"divide it with --placement shard among at least {least} workers, or more to a group",

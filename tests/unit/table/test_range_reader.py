@@ -12,7 +12,7 @@ from random_tables import SHAPES, random_subscriptions
 
 from mpi_match.storage import Part, Reader, StorageError, Writer, parts_directory, write_index
 from mpi_match.table import range_reader
-from mpi_match.table.range_reader import LargeTable
+from mpi_match.table.range_reader import RangeReader
 from mpi_match.table.table import Table
 from mpi_match.workloads.scenarios import SCENARIOS
 
@@ -33,7 +33,7 @@ def test_ranges_are_those_of_the_whole_table(
 ) -> None:
     monkeypatch.setattr(range_reader, "BLOCK", block)
     table, path = saved(tmp_path, shape)
-    with LargeTable(path) as large:
+    with RangeReader(path) as large:
         for start, stop in pairwise(CUTS):
             assert large.part(start, stop) == table.take(np.arange(start, stop))
         assert (large.n_filters, large.n_interfaces, large.n_constraints) == (400, table.n_interfaces, table.n_constraints)
@@ -62,7 +62,7 @@ def test_a_table_in_parts_is_read_as_one(tmp_path: Path, monkeypatch: pytest.Mon
         parts.append(Part(f"{i}.h5", i, writer.digest))
     write_index(index, "table", parts, table.counts())
     assert Table.load(index) == table
-    with LargeTable(index) as large:
+    with RangeReader(index) as large:
         assert large.part(100, 300) == table.take(np.arange(100, 300))
         assert large.digest == table.digest
 
@@ -94,7 +94,7 @@ def test_damage_is_found_by_whoever_reads_a_range(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[at + 40] ^= 1
     path.write_bytes(content)
-    with LargeTable(path) as large, pytest.raises(StorageError, match="'constraints/lo' is damaged"):
+    with RangeReader(path) as large, pytest.raises(StorageError, match="'constraints/lo' is damaged"):
         large.part(0, 1)
 
 
@@ -129,7 +129,7 @@ def test_a_file_that_is_no_table_is_refused_in_one_line(
 
 
 def read_in_ranges(path: Path) -> list[Table]:
-    with LargeTable(path) as large:
+    with RangeReader(path) as large:
         return [large.part(start, stop) for start, stop in pairwise(CUTS)]
 
 
@@ -140,7 +140,7 @@ def test_a_range_takes_the_memory_of_a_range(tmp_path: Path, monkeypatch: pytest
     table.save(tmp_path / "table.h5")
     tracemalloc.start()
     try:
-        with LargeTable(tmp_path / "table.h5") as large:
+        with RangeReader(tmp_path / "table.h5") as large:
             tracemalloc.reset_peak()
             part = large.part(50_000, 50_000 + 225_000 // 8)
             _, peak = tracemalloc.get_traced_memory()

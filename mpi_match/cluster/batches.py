@@ -13,13 +13,13 @@ import bisect
 from collections.abc import Sequence
 from itertools import accumulate
 
-from mpi_match.journal.reader import Stretch
+from mpi_match.journal.reader import EventRange
 
 
 class Extents:
     """Stretches of events, ascending and apart, cut into batches of `size` events; the last of each may be shorter."""
 
-    def __init__(self, stretches: Sequence[Stretch], size: int) -> None:
+    def __init__(self, stretches: Sequence[EventRange], size: int) -> None:
         self._stretches = [each for each in stretches if each.n_events]
         self._size = size
         self._first = list(accumulate((-(-each.n_events // size) for each in self._stretches), initial=0))

@@ -30,7 +30,7 @@ from mpi_match.cluster.results.output import Output
 from mpi_match.cluster.results.worker_output import LocalOutput, Places
 from mpi_match.cluster.scheduling.timeouts import RoundTrips
 from mpi_match.events.event_table import EventTable
-from mpi_match.journal.reader import Identity, Stretch
+from mpi_match.journal.reader import EventRange, Identity
 from mpi_match.monitor.status import Share, Standing
 from mpi_match.storage import Reader, StorageError
 from mpi_match.table import table
@@ -172,7 +172,7 @@ class Job:
 
     def wrote(self, batch: int, n_ids: int, rank: int, where: Written) -> None:
         """A worker has written the answers of a batch into its part of the output (see `LocalOutput.wrote`)."""
-        events = Stretch(*self.extent(batch))
+        events = EventRange(*self.extent(batch))
         assert isinstance(self._output, LocalOutput)
         self._output.wrote(events, n_ids, rank, where)
         self._tell_of(events.n_events)
@@ -189,7 +189,7 @@ class Job:
 
     def set_aside(self, batch: int) -> None:
         """A batch, in its turn, that has no answers: the run goes on, and ends incomplete (see `Output.set_aside`)."""
-        self._output.set_aside(Stretch(*self.extent(batch)))
+        self._output.set_aside(EventRange(*self.extent(batch)))
 
     def finish(self, opened: Sequence[Opened], round_trips: RoundTrips | None = None) -> RunSummary:
         """Put the output in its place, sum up, and say that the run is complete.

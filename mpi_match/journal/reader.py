@@ -57,7 +57,7 @@ class Kind(IntEnum):
     PLACED = 3
 
 
-class Stretch(NamedTuple):
+class EventRange(NamedTuple):
     """Events `start` to `stop`."""
 
     start: int
@@ -113,7 +113,7 @@ class Part(NamedTuple):
 class Placed(NamedTuple):
     """The answers of some events, `n_ids` ids, in a file of matches that is not whole yet."""
 
-    events: Stretch
+    events: EventRange
     n_ids: int
     counts: Part
     ids: Part
@@ -123,7 +123,7 @@ class Record(NamedTuple):
     """A record as it lies in a file: what it says of which events, how many ids they have, and where its body begins."""
 
     kind: Kind
-    events: Stretch
+    events: EventRange
     n_ids: int
     at: int
 
@@ -141,7 +141,7 @@ def is_bare(path: Path, identity: Identity) -> bool:
         return head.startswith(handle.read(len(head) + 1))
 
 
-def record_bytes(kind: Kind, events: Stretch, n_ids: int, body: Sequence[Bytes]) -> list[Bytes]:
+def record_bytes(kind: Kind, events: EventRange, n_ids: int, body: Sequence[Bytes]) -> list[Bytes]:
     """A record, in pieces; the body of answers are the counts of the events and the ids."""
     head = _RECORD.pack(0, kind, events.start, events.n_events, n_ids)[4:]
     crc = crc32(head)
@@ -196,7 +196,7 @@ class JournalFile:
         self.files: set[int] = set()
         self.identity, self.end = self._read_head()
         self.records: list[Record] = []
-        self._answered: list[Stretch] = []
+        self._answered: list[EventRange] = []
         while (record := self._record_at(self.end)) is not None:
             self.records.append(record)
             self.end = record.at + self._n_bytes(record)
@@ -232,7 +232,7 @@ class JournalFile:
         crc, kind, start, n_events, n_ids = _RECORD.unpack_from(self._bytes, at)
         if kind not in list(Kind) or min(start, n_events, n_ids) < 0 or start + n_events > self.identity.n_events:
             return None
-        record = Record(Kind(kind), Stretch(start, start + n_events), n_ids, at + _RECORD.size)
+        record = Record(Kind(kind), EventRange(start, start + n_events), n_ids, at + _RECORD.size)
         end = record.at + self._n_bytes(record)
         if end > len(self._bytes) or crc32(self._bytes[at + 4 : end]) != crc:
             return None
@@ -279,7 +279,7 @@ class JournalFile:
             self._files[number] = memoryview(content)
         return self._files[number]
 
-    def _take(self, events: Stretch) -> bool:
+    def _take(self, events: EventRange) -> bool:
         """Were these events not answered until now?"""
         place = bisect.bisect(self._answered, events)
         before, after = self._answered[:place][-1:], self._answered[place : place + 1]
@@ -322,11 +322,11 @@ class JournalFile:
         """Events whose answers are there."""
         return sum(each.n_events for each in self._answered)
 
-    def unanswered(self) -> list[Stretch]:
+    def unanswered(self) -> list[EventRange]:
         """The events whose answers are not there."""
         return gaps(self._answered, self.identity.n_events)
 
-    def set_aside(self) -> list[Stretch]:
+    def set_aside(self) -> list[EventRange]:
         """Events that were set aside and not answered since."""
         found = {record.events for record in self.records if record.kind == Kind.SET_ASIDE}
         left = self.unanswered()
@@ -361,13 +361,13 @@ def is_journal(path: Path) -> bool:
         return handle.read(len(MAGIC)) == MAGIC
 
 
-def gaps(answered: Iterable[Stretch], n_events: int) -> list[Stretch]:
+def gaps(answered: Iterable[EventRange], n_events: int) -> list[EventRange]:
     """What lies before, between and behind stretches of `n_events` events, in whatever order they are."""
     found, at = [], 0
     for start, stop in sorted(answered):
         if start > at:
-            found.append(Stretch(at, start))
+            found.append(EventRange(at, start))
         at = max(at, stop)
     if at < n_events:
-        found.append(Stretch(at, n_events))
+        found.append(EventRange(at, n_events))
     return found

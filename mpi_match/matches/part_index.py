@@ -26,11 +26,11 @@ from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
 from mpi_match.journal.reader import (
     Bytes,
+    EventRange,
     Identity,
     JournalFile,
     Kind,
     Record,
-    Stretch,
     gaps,
     head_bytes,
     record_bytes,
@@ -68,7 +68,7 @@ class PartWriter:
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
 
-    def append(self, events: Stretch, counts: Array, ids: Array) -> None:
+    def append(self, events: EventRange, counts: Array, ids: Array) -> None:
         """The answers of some events, in the types of `Identity.types`."""
         self._put(record_bytes(Kind.ANSWERS, events, len(ids), [counts.data, ids.data]))
 
@@ -136,7 +136,7 @@ class Parts:
         """Ids in their answers."""
         return sum(each.record.n_ids for each in self.in_order)
 
-    def unanswered(self) -> list[Stretch]:
+    def unanswered(self) -> list[EventRange]:
         """The events whose answers are not there."""
         return gaps((each.record.events for each in self.in_order), self._identity.n_events)
 

@@ -24,7 +24,7 @@ from mpi_match.cluster.prefetch import Expected
 from mpi_match.engines import Engine, Pending, match_all
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
-from mpi_match.journal.reader import Stretch
+from mpi_match.journal.reader import EventRange
 from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
 
@@ -302,7 +302,7 @@ def test_events_from_a_file_are_here_when_they_have_been_read(inputs: Inputs, mo
     monkeypatch.setattr(EventTable, "batch", late)
     with EventTable(inputs.events, vocabulary) as events:
         digest = events.digest
-    offer = Offer(inputs.events, digest, Extents([Stretch(0, 10)], 5))
+    offer = Offer(inputs.events, digest, Extents([EventRange(0, 10)], 5))
     with FileSource(offer, vocabulary, 1) as source:
         expected = source.expect(0)
         assert not expected.is_here()

@@ -34,7 +34,7 @@ from mpi_match.cluster.results import output as output_module
 from mpi_match.cluster.results.output import Output
 from mpi_match.cluster.results.worker_output import LocalOutput
 from mpi_match.journal.manifest import read_manifest
-from mpi_match.journal.reader import Identity, Stretch, is_bare, journal_of
+from mpi_match.journal.reader import EventRange, Identity, is_bare, journal_of
 from mpi_match.matches.file import MatchesFile
 from mpi_match.matches.part_index import Parts, PartWriter, parts_beside
 from mpi_match.storage import Column, StorageError, parts_directory
@@ -75,7 +75,7 @@ def local(path: Path, size: int, safe: Safe) -> None:
         extents = Extents(output.unanswered, size)
         for batch in range(extents.n_batches):
             (rank, number), part = list(parts.items())[batch % len(parts)]
-            events = Stretch(*extents.of(batch))
+            events = EventRange(*extents.of(batch))
             counts, ids = answers(*events)
             part.append(events, counts, ids)
             part.sync()

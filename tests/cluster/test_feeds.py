@@ -22,7 +22,7 @@ from mpi_match.cluster.prefetch import Expected
 from mpi_match.cluster.results.worker_writer import WrittenHere
 from mpi_match.engines import Engine
 from mpi_match.events.batch import EventBatch
-from mpi_match.journal.reader import Identity, JournalFile, Stretch
+from mpi_match.journal.reader import EventRange, Identity, JournalFile
 from mpi_match.matches.file import MatchesFile
 from mpi_match.matches.matches import Matches
 from mpi_match.matches.part_index import Parts, PartWriter, write_index
@@ -86,7 +86,7 @@ def part_of(path: Path, *records: tuple[int, list[list[int]]], identity: Identit
     with PartWriter(path, identity) as part:
         for start, found in records:
             matches = Matches.of(found, 300)
-            part.append(Stretch(start, start + len(found)), matches.counts, matches.ids)
+            part.append(EventRange(start, start + len(found)), matches.counts, matches.ids)
     return path
 
 
@@ -111,7 +111,7 @@ def parts(tmp_path: Path) -> list[Path]:
 
 def test_parts_are_read_in_the_order_of_events(parts: list[Path], tmp_path: Path) -> None:
     assert MatchesFile.load(index_of(tmp_path, *parts)).matches == Matches.of(ANSWERS, 300)
-    assert Parts(parts[:1], IDENTITY).unanswered() == [Stretch(0, 2), Stretch(8, 10)]
+    assert Parts(parts[:1], IDENTITY).unanswered() == [EventRange(0, 2), EventRange(8, 10)]
 
 
 def test_parts_that_are_missing_damaged_or_others_are_refused(parts: list[Path], tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def written(way: type[Matcher | ShortMatcher], numbers: list[int], *parts: PartW
     """What becomes of these batches."""
     table = Table.from_filters([])
     holdings = Holdings(Part(0, 1, 0, 0, 0), table, lambda _: Sevens())
-    matcher = WrittenHere(way(holdings, table.vocabulary, filters=False), parts, Extents([Stretch(0, 10)], 5))
+    matcher = WrittenHere(way(holdings, table.vocabulary, filters=False), parts, Extents([EventRange(0, 10)], 5))
     matcher.engine()
     for number in numbers:
         matcher.put(batch_of(number))

@@ -24,7 +24,7 @@ from mpi_match.cluster.batches import Extents
 from mpi_match.cluster.results import journal as journal_module
 from mpi_match.cluster.results.journal import Journal
 from mpi_match.cluster.results.output import Output
-from mpi_match.journal.reader import Identity, JournalFile, Stretch, gaps, head_bytes
+from mpi_match.journal.reader import EventRange, Identity, JournalFile, gaps, head_bytes
 from mpi_match.storage import StorageError
 
 
@@ -63,7 +63,7 @@ def test_the_bytes_are_those_of_the_format_page(path: Path) -> None:
     """Read here from the words of docs/format.md, with nothing of ours."""
     write(path, [(0, 5)])
     with Journal(path, IDENTITY, resume=True) as journal:
-        journal.set_aside(Stretch(5, 9))
+        journal.set_aside(EventRange(5, 9))
     content = path.read_bytes()
     assert content.startswith(b"mpi-match journal\n")
     version, length, crc = struct.unpack_from("<III", content, 18)
@@ -298,7 +298,7 @@ def test_what_is_no_journal_is_left_alone(content: bytes, words: str, path: Path
 def test_batches_cover_what_is_left_in_order(lengths: list[tuple[int, int]], size: int) -> None:
     stretches, at = [], 0
     for apart, n_events in lengths:
-        stretches.append(Stretch(at + apart + 1, at + apart + 1 + n_events))
+        stretches.append(EventRange(at + apart + 1, at + apart + 1 + n_events))
         at = stretches[-1].stop
     extents = Extents(stretches, size)
     found = [extents.of(batch) for batch in range(extents.n_batches)]

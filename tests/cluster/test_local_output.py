@@ -16,7 +16,7 @@ from mpi_match.cluster.results import worker_output as local_output_module
 from mpi_match.cluster.results.output import Output
 from mpi_match.cluster.results.worker_output import LocalOutput, Places
 from mpi_match.journal.manifest import manifest_of, read_manifest
-from mpi_match.journal.reader import Identity, Stretch
+from mpi_match.journal.reader import EventRange, Identity
 from mpi_match.matches.file import MatchesFile
 from mpi_match.matches.part_index import Parts, PartWriter, parts_beside
 from mpi_match.storage import StorageError, parts_directory
@@ -26,12 +26,12 @@ IDENTITY = Identity("filter", 300, N_EVENTS, "a" * 64, "b" * 64, "")
 NO_LABELS = Strings.of(())
 
 
-def answers(events: Stretch) -> tuple[Array, Array]:
+def answers(events: EventRange) -> tuple[Array, Array]:
     """Each event has its number."""
     return np.ones(events.n_events, np.uint16), np.arange(*events, dtype=np.uint16)
 
 
-def append(part: PartWriter, *events: Stretch) -> None:
+def append(part: PartWriter, *events: EventRange) -> None:
     for each in events:
         part.append(each, *answers(each))
     part.sync()
@@ -46,7 +46,7 @@ def run(path: Path, size: int, *, until: int = N_EVENTS, resume: bool = True) ->
     with opened(path, resume=resume) as output, PartWriter(output.places.part(1), IDENTITY) as part:
         for stretch in output.unanswered:
             for start in range(stretch.start, min(stretch.stop, until), size):
-                events = Stretch(start, min(start + size, stretch.stop))
+                events = EventRange(start, min(start + size, stretch.stop))
                 append(part, events)
                 output.wrote(events, events.n_events, 1, Written(0, part.end))
         if until == N_EVENTS:
@@ -72,7 +72,7 @@ def test_what_a_worker_of_a_lost_run_writes_late_does_not_count(path: Path) -> N
     run(path, 30)
     part = PartWriter.__new__(PartWriter)
     part.path, part.end, part._synced, part._descriptor = late, size, size, os.open(late, os.O_RDWR)
-    append(part, Stretch(30, 40))
+    append(part, EventRange(30, 40))
     assert late.stat().st_size > size
     check(path)
 
@@ -91,7 +91,7 @@ def test_a_run_that_was_killed_when_its_index_was_in_place_is_complete(path: Pat
     run(path, 10)
     left = Places(parts_directory(path), 1, IDENTITY).part(2)
     with PartWriter(left, IDENTITY) as part:
-        append(part, Stretch(0, 10))
+        append(part, EventRange(0, 10))
     before = path.stat().st_mtime_ns
     assert run(path, 10) == N_EVENTS
     assert path.stat().st_mtime_ns == before
@@ -131,7 +131,7 @@ def test_the_master_does_not_begin_anew_what_workers_have_begun(path: Path) -> N
 @pytest.mark.parametrize("answered", [0, 30])
 def test_nor_do_workers_begin_anew_what_the_master_has_begun(path: Path, answered: int) -> None:
     with Output(path, IDENTITY, NO_LABELS, resume=True, journalled=True) as output:
-        output.write(0, *answers(Stretch(0, answered)))
+        output.write(0, *answers(EventRange(0, answered)))
         with pytest.raises(StorageError, match="journal: of a run with --results master that did not end; go on with that"):
             run(path, 10)
 
@@ -139,7 +139,7 @@ def test_nor_do_workers_begin_anew_what_the_master_has_begun(path: Path, answere
 def test_parts_go_with_the_index_that_names_them(path: Path) -> None:
     run(path, 10)
     with Output(path, IDENTITY, NO_LABELS, resume=False, journalled=True) as output:
-        output.write(0, *answers(Stretch(0, N_EVENTS)))
+        output.write(0, *answers(EventRange(0, N_EVENTS)))
         check(path)
         output.finish()
         output.attest({})
@@ -153,14 +153,14 @@ def test_what_the_disk_did_not_take_is_written_over(path: Path, monkeypatch: pyt
 
     part_path = path.with_name("1-rank-1.answers")
     with PartWriter(part_path, IDENTITY) as part:
-        append(part, Stretch(0, 10))
+        append(part, EventRange(0, 10))
         size = part_path.stat().st_size
         monkeypatch.setattr(os, "fdatasync", fail)
         with pytest.raises(StorageError, match="cannot be written: Input/output error"):
-            append(part, Stretch(10, 20))
+            append(part, EventRange(10, 20))
         monkeypatch.undo()
         assert part.end == size
-        append(part, Stretch(20, 30))
+        append(part, EventRange(20, 30))
     assert [each.record.events for each in Parts([part_path], IDENTITY).in_order] == [(0, 10), (20, 30)]
 
 

@@ -12,7 +12,7 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.cluster.batches import Extents
 from mpi_match.cluster.results import output as output_module
 from mpi_match.cluster.results.output import Output
-from mpi_match.journal.reader import Identity, JournalFile, Kind, Stretch
+from mpi_match.journal.reader import EventRange, Identity, JournalFile, Kind
 
 N_EVENTS, N_IDS = 60, 300
 IDENTITY = Identity("filter", N_IDS, N_EVENTS, "a" * 64, "b" * 64, "")
@@ -25,7 +25,7 @@ def answers(start: int, stop: int) -> tuple[Array, Array]:
     return counts.astype(np.uint16), np.array(ids, np.uint16)
 
 
-def kept_in(path: Path) -> list[tuple[Stretch, list[int], list[int]]]:
+def kept_in(path: Path) -> list[tuple[EventRange, list[int], list[int]]]:
     """Which events a journal has the answers of, their counts and ids."""
     file = JournalFile.look(path)
     return [
@@ -48,7 +48,7 @@ def run(path: Path, size: int, *, until: int | None = None, aside: tuple[int, ..
         for batch in range(extents.n_batches):
             if batch == until:
                 raise ZeroDivisionError
-            extent = Stretch(*extents.of(batch))
+            extent = EventRange(*extents.of(batch))
             if batch in aside:
                 output.set_aside(extent)
             else:

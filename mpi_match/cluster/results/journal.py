@@ -28,11 +28,11 @@ from typing import Protocol
 from mpi_match.arrays.csr import Array
 from mpi_match.journal.reader import (
     Bytes,
+    EventRange,
     Identity,
     JournalFile,
     Kind,
     Placed,
-    Stretch,
     head_bytes,
     is_bare,
     placed_bytes,
@@ -171,13 +171,13 @@ class Journal:
             if self._waiting and (start != self._waiting[-1][1] or self._n_waiting + n_bytes > GROUP_BYTES):
                 self._write_waiting()
             if n_bytes > GROUP_BYTES:
-                self._write(Kind.ANSWERS, Stretch(start, start + n_events), len(ids), [counts.data, ids.data])
+                self._write(Kind.ANSWERS, EventRange(start, start + n_events), len(ids), [counts.data, ids.data])
             elif n_events:
                 self._waiting.append((start, start + n_events, len(ids), counts.tobytes(), ids.tobytes()))
                 self._n_waiting += n_bytes
             self.n_answered += n_events
 
-    def set_aside(self, events: Stretch) -> None:
+    def set_aside(self, events: EventRange) -> None:
         """Note that these events were set aside.  Raises StorageError."""
         with self._lock:
             self.check()
@@ -245,10 +245,10 @@ class Journal:
     def _write_waiting(self) -> None:
         if self._waiting:
             starts, stops, n_ids, counts, ids = zip(*self._waiting, strict=True)
-            self._write(Kind.ANSWERS, Stretch(starts[0], stops[-1]), sum(n_ids), [b"".join(counts), b"".join(ids)])
+            self._write(Kind.ANSWERS, EventRange(starts[0], stops[-1]), sum(n_ids), [b"".join(counts), b"".join(ids)])
             self._waiting, self._n_waiting = [], 0
 
-    def _write(self, kind: Kind, events: Stretch, n_ids: int, body: Sequence[Bytes]) -> None:
+    def _write(self, kind: Kind, events: EventRange, n_ids: int, body: Sequence[Bytes]) -> None:
         with self._reported():
             self._end = write_at(self._descriptor, record_bytes(kind, events, n_ids, body), self._end)
 

@@ -35,7 +35,7 @@ from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.results.journal import Journal
 from mpi_match.exit_codes import ExitCode
 from mpi_match.journal.manifest import COMPLETE, INCOMPLETE, take_back, tell
-from mpi_match.journal.reader import Identity, JournalFile, Part, Placed, Record, Stretch, file_of, journal_of
+from mpi_match.journal.reader import EventRange, Identity, JournalFile, Part, Placed, Record, file_of, journal_of
 from mpi_match.matches.file import MatchesWriter
 from mpi_match.matches.matches import KIND_OF_FILE
 from mpi_match.matches.part_index import named_by, named_in, parts_beside, remove_parts
@@ -65,7 +65,7 @@ class _Mark(NamedTuple):
 class _Noted(NamedTuple):
     """Answers that the journal is to be told of: their events, and both columns before and with them."""
 
-    events: Stretch
+    events: EventRange
     before: tuple[_Mark, _Mark]
     after: tuple[_Mark, _Mark]
 
@@ -91,10 +91,10 @@ class AnswersFile:
         with self._lock:
             before = self._marks()
             self._writer.append_raw(counts, ids)
-            events, last = Stretch(start, start + len(counts)), self._noted[-1] if self._noted else None
+            events, last = EventRange(start, start + len(counts)), self._noted[-1] if self._noted else None
             if last is not None and last.events.stop == start and last.after == before:
                 self._noted.pop()
-                events, before = Stretch(last.events.start, events.stop), last.before
+                events, before = EventRange(last.events.start, events.stop), last.before
             self._noted.append(_Noted(events, before, self._marks()))
 
     def _marks(self) -> tuple[_Mark, _Mark]:
@@ -158,9 +158,9 @@ class Output:
         self._journal = Journal(journal_of(path), identity, resume=resume) if journalled else None
         self._file, self._kept = ExitStack(), ExitStack()
         self._earlier: JournalFile | None = None
-        self._without: list[Stretch] = []
+        self._without: list[EventRange] = []
         self._finished = self._is_new = False
-        self.unanswered: list[Stretch] = []
+        self.unanswered: list[EventRange] = []
         self.n_answered = self.n_resumed = self.n_matches = 0
         self.digest = ""
 
@@ -204,7 +204,7 @@ class Output:
             journal.follow(self._answers)
 
     def _begin(self) -> None:
-        earlier, everything = self._earlier, [Stretch(0, self.identity.n_events)]
+        earlier, everything = self._earlier, [EventRange(0, self.identity.n_events)]
         self.unanswered = everything if earlier is None else earlier.unanswered()
         self.n_answered = self.n_resumed = 0 if earlier is None else earlier.n_answered
         self._to_replay = deque([] if earlier is None else earlier.answered)
@@ -238,7 +238,7 @@ class Output:
                     self._answers.append(counts, ids)
         self.n_answered += len(counts)
 
-    def set_aside(self, events: Stretch) -> None:
+    def set_aside(self, events: EventRange) -> None:
         """These events have no answers, and the run goes on without.  Raises ClusterError where there is no journal."""
         if self._journal is None:
             raise ClusterError(f"events {events} are set aside, and without a journal nothing is kept: see --no-journal")

@@ -24,7 +24,7 @@ from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.results.output import there_already
 from mpi_match.exit_codes import ExitCode
 from mpi_match.journal.manifest import COMPLETE, INCOMPLETE, take_back, tell
-from mpi_match.journal.reader import Identity, Stretch, is_bare, journal_of
+from mpi_match.journal.reader import EventRange, Identity, is_bare, journal_of
 from mpi_match.matches.matches import KIND_OF_FILE
 from mpi_match.matches.part_index import SUFFIX, Parts, named_by, parts_beside, remove_parts, write_index
 from mpi_match.storage import StorageError, check_output, parts_directory, remove_half_written, sync_directory
@@ -55,9 +55,9 @@ class LocalOutput:
         self.path, self.identity = path, identity
         self._labels, self._resume = labels, resume
         self._sizes: dict[str, int] = {}
-        self._without: list[Stretch] = []
+        self._without: list[EventRange] = []
         self._finished = False
-        self.unanswered: list[Stretch] = []
+        self.unanswered: list[EventRange] = []
         self.n_answered = self.n_resumed = self.n_matches = 0
         self.digest = ""
 
@@ -110,14 +110,14 @@ class LocalOutput:
         self.n_matches = earlier.n_matches
         self._sizes = {each.part.path.name: each.part.end for each in earlier.in_order}
 
-    def wrote(self, events: Stretch, n_ids: int, rank: int, where: Written) -> None:
+    def wrote(self, events: EventRange, n_ids: int, rank: int, where: Written) -> None:
         """A worker has written the answers of these events, `n_ids` ids; its part has so many bytes at least."""
         name = self.places.part(rank, where.part).name
         self._sizes[name] = max(self._sizes.get(name, 0), where.end)
         self.n_answered += events.n_events
         self.n_matches += n_ids
 
-    def set_aside(self, events: Stretch) -> None:
+    def set_aside(self, events: EventRange) -> None:
         """These events have no answers, and the run goes on without."""
         self._without.append(events)
 

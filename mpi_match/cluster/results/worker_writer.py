@@ -30,7 +30,7 @@ from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.results.worker_output import Places
 from mpi_match.engines import Engine
 from mpi_match.exit_codes import ExitCode
-from mpi_match.journal.reader import Stretch
+from mpi_match.journal.reader import EventRange
 from mpi_match.matches.part_index import PartWriter
 from mpi_match.storage import StorageError
 
@@ -106,7 +106,7 @@ class WrittenHere:
         try:
             for matched in together:
                 if matched.error is None:
-                    events = Stretch(*self._extents.of(matched.received.batch))
+                    events = EventRange(*self._extents.of(matched.received.batch))
                     part.append(events, matched.counts, matched.ids)
             part.sync()
         except StorageError as error:

@@ -71,7 +71,7 @@ def ordered(filters: DataFrame, partitions: int) -> DataFrame:
     )
 
 
-class Stretch(NamedTuple):
+class FilterRange(NamedTuple):
     """What one partition of ordered filters is to the whole.
 
     first_filter      number of its first filter
@@ -84,7 +84,7 @@ class Stretch(NamedTuple):
     continues: bool
 
 
-def stretches(ordered: DataFrame) -> tuple[dict[int, Stretch], int, int]:
+def stretches(ordered: DataFrame) -> tuple[dict[int, FilterRange], int, int]:
     """The stretch of every partition that is not empty; the number of filters; the number of interfaces."""
     per_label = (
         ordered.select(F.spark_partition_id().alias("partition"), "interface").groupBy("partition", "interface").count()
@@ -95,18 +95,18 @@ def stretches(ordered: DataFrame) -> tuple[dict[int, Stretch], int, int]:
         F.min("interface").alias("low"),
         F.max("interface").alias("high"),
     )
-    found: dict[int, Stretch] = {}
+    found: dict[int, FilterRange] = {}
     n_filters, n_interfaces, last = 0, 0, None
     for row in sorted(per_partition.collect()):
         continues = last is not None and row["low"] == last
-        found[row["partition"]] = Stretch(n_filters, n_interfaces - continues, continues)
+        found[row["partition"]] = FilterRange(n_filters, n_interfaces - continues, continues)
         n_filters += row["filters"]
         n_interfaces += row["interfaces"] - continues
         last = row["high"]
     return found, n_filters, n_interfaces
 
 
-def numbered(ordered: DataFrame, stretches: dict[int, Stretch]) -> DataFrame:
+def numbered(ordered: DataFrame, stretches: dict[int, FilterRange]) -> DataFrame:
     """Ordered filters with their number: filter, interface, id, area, constraints."""
     firsts = [stretches[p].first_filter if p in stretches else 0 for p in range(max(stretches, default=0) + 1)]
     first = F.element_at(F.array(*[F.lit(i).cast("bigint") for i in firsts]), F.spark_partition_id() + 1)

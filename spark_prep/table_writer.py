@@ -27,7 +27,7 @@ from mpi_match.table.table import Table
 from spark_prep import SparkPrepError
 from spark_prep.arrow_records import ConstraintColumns, areas_of
 from spark_prep.part_files import PartFiles, Written, partition_id, write_parts
-from spark_prep.subscriptions import Stretch
+from spark_prep.subscriptions import FilterRange
 
 FILTERS_PER_PART = 500_000
 CONSTRAINTS_PER_PART = 2_000_000
@@ -42,7 +42,7 @@ def partitions_for(n_rows: int, rows_per_part: int, parallelism: int) -> int:
     return -(-max(parallelism, -(-n_rows // rows_per_part)) // parallelism) * parallelism
 
 
-def write_filters(numbered: DataFrame, stretches: dict[int, Stretch], files: PartFiles) -> list[Written]:
+def write_filters(numbered: DataFrame, stretches: dict[int, FilterRange], files: PartFiles) -> list[Written]:
     """Filter parts of numbered filters (`subscriptions.numbered`); the partitions must be those of `stretches`."""
 
     def write(batches: Iterator[pa.RecordBatch], files: PartFiles) -> Iterator[Written]:
@@ -53,7 +53,7 @@ def write_filters(numbered: DataFrame, stretches: dict[int, Stretch], files: Par
     return write_parts(columns, write, files)
 
 
-def _write_filters(table: pa.Table, stretch: Stretch, files: PartFiles) -> Written:
+def _write_filters(table: pa.Table, stretch: FilterRange, files: PartFiles) -> Written:
     encoded = table["interface"].combine_chunks().dictionary_encode()
     labels = encoded.dictionary.to_pylist()  # sorted, as the rows are
     columns = FilterColumns.of(

@@ -30,7 +30,7 @@ from mpi_match.cluster.results.output import Output
 from mpi_match.cluster.results.worker_output import LocalOutput, Places
 from mpi_match.cluster.scheduling.timeouts import RoundTrips
 from mpi_match.events.event_table import EventTable
-from mpi_match.journal.reader import EventRange, Identity
+from mpi_match.journal.reader import EventRange, RunIdentity
 from mpi_match.monitor.status import Share, Standing
 from mpi_match.storage import Reader, StorageError
 from mpi_match.table import table
@@ -94,7 +94,7 @@ class Job:
     def _open_output(self) -> Output | LocalOutput:
         options, stream = self.options, self._stream
         labels = self.division.table.labels if stream is None else stream.labels
-        identity = Identity(
+        identity = RunIdentity(
             unit="filter" if options.filters else "interface",
             n_ids=self.n_ids,
             n_events=self.events.n_events,

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from mpi_match.journal.reader import Identity
+from mpi_match.journal.reader import RunIdentity
 from mpi_match.storage import StorageError, sync_directory, temporary_of, whole_file
 
 COMPLETE, INCOMPLETE = "complete", "incomplete"
@@ -45,7 +45,7 @@ def take_back(output: Path) -> None:
         raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
 
 
-def tell(output: Path, state: str, identity: Identity, **more: Any) -> None:
+def tell(output: Path, state: str, identity: RunIdentity, **more: Any) -> None:
     """Say how a run for certain answers has ended, on which host, and when.  Raises StorageError."""
     at, host = datetime.now(UTC).isoformat(timespec="seconds"), socket.gethostname()
     write_manifest(output, {"state": state, **asdict(identity), **more, "at": at, "host": host})

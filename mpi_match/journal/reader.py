@@ -73,7 +73,7 @@ class EventRange(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Identity:
+class RunIdentity:
     """What answers are answers of: everything that shapes them, and nothing else.
 
     unit                "interface" or "filter": what the ids are
@@ -88,7 +88,7 @@ class Identity:
     events_digest: str
     changes_digest: str
 
-    def difference(self, found: Identity) -> str | None:
+    def difference(self, found: RunIdentity) -> str | None:
         """What `found` has instead of this, in words; None when they are equal."""
         for field in fields(self):
             mine, other = getattr(self, field.name), getattr(found, field.name)
@@ -128,13 +128,13 @@ class Record(NamedTuple):
     at: int
 
 
-def head_bytes(identity: Identity) -> bytes:
+def head_bytes(identity: RunIdentity) -> bytes:
     """The head of a journal."""
     text = json.dumps(asdict(identity)).encode()
     return MAGIC + _HEAD.pack(VERSION, len(text), crc32(text)) + text
 
 
-def is_bare(path: Path, identity: Identity) -> bool:
+def is_bare(path: Path, identity: RunIdentity) -> bool:
     """Is there no more than a head for these answers, or as much of one as was written when its writer was killed?"""
     head = head_bytes(identity)
     with path.open("rb") as handle:
@@ -214,7 +214,7 @@ class JournalFile:
         finally:
             os.close(descriptor)
 
-    def _read_head(self) -> tuple[Identity, int]:
+    def _read_head(self) -> tuple[RunIdentity, int]:
         if bytes(self._bytes[: len(MAGIC)]) != MAGIC or len(self._bytes) < _IDENTITY_AT:
             raise StorageError(f"{self.path}: is not a journal of mpi-match; remove it, or give the output another name")
         version, length, crc = _HEAD.unpack_from(self._bytes, len(MAGIC))
@@ -223,7 +223,7 @@ class JournalFile:
         text = self._bytes[_IDENTITY_AT : _IDENTITY_AT + length]
         if not length or crc32(text) != crc:  # zeros have the checksum of nothing
             raise StorageError(f"{self.path}: its head is damaged; remove it to begin anew")
-        return Identity(**json.loads(bytes(text))), _IDENTITY_AT + length
+        return RunIdentity(**json.loads(bytes(text))), _IDENTITY_AT + length
 
     def _record_at(self, at: int) -> Record | None:
         """The record that begins there, if it is whole and answers nothing that is answered."""

@@ -27,10 +27,10 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.journal.reader import (
     Bytes,
     EventRange,
-    Identity,
     JournalFile,
     Kind,
     Record,
+    RunIdentity,
     gaps,
     head_bytes,
     record_bytes,
@@ -51,7 +51,7 @@ class PartWriter:
     the size of what was appended.
     """
 
-    def __init__(self, path: Path, identity: Identity) -> None:
+    def __init__(self, path: Path, identity: RunIdentity) -> None:
         self.path = path
         with self._reported():
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -69,7 +69,7 @@ class PartWriter:
         os.close(self._descriptor)
 
     def append(self, events: EventRange, counts: Array, ids: Array) -> None:
-        """The answers of some events, in the types of `Identity.types`."""
+        """The answers of some events, in the types of `RunIdentity.types`."""
         self._put(record_bytes(Kind.ANSWERS, events, len(ids), [counts.data, ids.data]))
 
     def sync(self) -> None:
@@ -108,7 +108,7 @@ class Parts:
     ends       how many bytes of each are whole
     """
 
-    def __init__(self, paths: Iterable[Path], identity: Identity, sizes: Mapping[Path, int] | None = None) -> None:
+    def __init__(self, paths: Iterable[Path], identity: RunIdentity, sizes: Mapping[Path, int] | None = None) -> None:
         """Of each so many bytes count (None: all).  Raises StorageError when one cannot be read or is of other inputs."""
         found, self.ends = [], dict[Path, int]()
         for path in paths:
@@ -153,7 +153,7 @@ class Parts:
         return counts, ids
 
 
-def write_index(path: Path, kind: str, identity: Identity, labels: Strings, n_matches: int, sizes: dict[str, int]) -> str:
+def write_index(path: Path, kind: str, identity: RunIdentity, labels: Strings, n_matches: int, sizes: dict[str, int]) -> str:
     """Write the index of the parts with these names, so many bytes of each; returns its digest.  Raises StorageError."""
     with Writer(path, kind) as writer:
         for name, value in {**asdict(identity), "n_matches": n_matches}.items():
@@ -215,7 +215,7 @@ def read_parts(reader: Reader) -> tuple[Array, Array]:
             raise StorageError(
                 f"{reader.path}: its part {path} is missing; an index must travel with its directory {directory.name}"
             )
-    identity = Identity(**{field.name: reader.attributes.get(field.name, "") for field in fields(Identity)})
+    identity = RunIdentity(**{field.name: reader.attributes.get(field.name, "") for field in fields(RunIdentity)})
     parts = Parts(sizes, identity, sizes)
     for path, size in sizes.items():
         if parts.ends[path] < size:

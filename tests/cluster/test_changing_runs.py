@@ -20,7 +20,7 @@ from mpi_match.cluster.results.journal import Journal
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import save_events
 from mpi_match.ingest.rows import ChangeRow
-from mpi_match.journal.reader import Identity, journal_of
+from mpi_match.journal.reader import RunIdentity, journal_of
 from mpi_match.matches.file import MatchesFile
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Change, make_filter
@@ -96,7 +96,7 @@ def test_a_run_with_changes_goes_on_between_what_its_journal_holds(
     output.write_bytes(expected_with_changes)
     whole = MatchesFile.load(output)
     digests = [whole.attributes[f"{name}_digest"] for name in ("table", "events", "changes")]
-    with Journal(journal_of(output), Identity("interface", whole.matches.n_ids, 240, *digests), resume=False) as journal:
+    with Journal(journal_of(output), RunIdentity("interface", whole.matches.n_ids, 240, *digests), resume=False) as journal:
         for start, stop in [(0, 31), (60, 64), (200, 233)]:
             first, last = whole.matches.offsets[start], whole.matches.offsets[stop]
             journal.append(start, whole.matches.counts[start:stop], whole.matches.ids[first:last])

@@ -34,13 +34,13 @@ from mpi_match.cluster.results import output as output_module
 from mpi_match.cluster.results.output import Output
 from mpi_match.cluster.results.worker_output import LocalOutput
 from mpi_match.journal.manifest import read_manifest
-from mpi_match.journal.reader import EventRange, Identity, is_bare, journal_of
+from mpi_match.journal.reader import EventRange, RunIdentity, is_bare, journal_of
 from mpi_match.matches.file import MatchesFile
 from mpi_match.matches.part_index import Parts, PartWriter, parts_beside
 from mpi_match.storage import Column, StorageError, parts_directory
 
 N_EVENTS, N_IDS = 42, 300
-IDENTITY = Identity("filter", N_IDS, N_EVENTS, "a" * 64, "b" * 64, "")
+IDENTITY = RunIdentity("filter", N_IDS, N_EVENTS, "a" * 64, "b" * 64, "")
 NO_LABELS = Strings.of(())
 PRODUCT = str(Path(mpi_match.__file__).parent)
 COMPLETE = ["matches.h5", "matches.h5.run.json"]

@@ -22,7 +22,7 @@ from mpi_match.cluster.prefetch import Expected
 from mpi_match.cluster.results.worker_writer import WrittenHere
 from mpi_match.engines import Engine
 from mpi_match.events.batch import EventBatch
-from mpi_match.journal.reader import EventRange, Identity, JournalFile
+from mpi_match.journal.reader import EventRange, JournalFile, RunIdentity
 from mpi_match.matches.file import MatchesFile
 from mpi_match.matches.matches import Matches
 from mpi_match.matches.part_index import Parts, PartWriter, write_index
@@ -78,10 +78,10 @@ def test_a_wire_form_says_how_wide_events_are_if_that_was_known() -> None:
 
 # Answers in parts
 
-IDENTITY = Identity("interface", 300, 10, "a" * 64, "b" * 64, "")
+IDENTITY = RunIdentity("interface", 300, 10, "a" * 64, "b" * 64, "")
 
 
-def part_of(path: Path, *records: tuple[int, list[list[int]]], identity: Identity = IDENTITY) -> Path:
+def part_of(path: Path, *records: tuple[int, list[list[int]]], identity: RunIdentity = IDENTITY) -> Path:
     """A part with answers: the first event of each record, and the ids of its events."""
     with PartWriter(path, identity) as part:
         for start, found in records:

@@ -24,11 +24,11 @@ from mpi_match.cluster.batches import Extents
 from mpi_match.cluster.results import journal as journal_module
 from mpi_match.cluster.results.journal import Journal
 from mpi_match.cluster.results.output import Output
-from mpi_match.journal.reader import EventRange, Identity, JournalFile, gaps, head_bytes
+from mpi_match.journal.reader import EventRange, JournalFile, RunIdentity, gaps, head_bytes
 from mpi_match.storage import StorageError
 
 
-def write(path: Path, stretches: list[tuple[int, int]], *, resume: bool = False, identity: Identity = IDENTITY) -> None:
+def write(path: Path, stretches: list[tuple[int, int]], *, resume: bool = False, identity: RunIdentity = IDENTITY) -> None:
     with Journal(path, identity, resume=resume) as journal:
         for start, stop in stretches:
             journal.append(start, *answers(start, stop))

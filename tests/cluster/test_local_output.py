@@ -16,13 +16,13 @@ from mpi_match.cluster.results import worker_output as local_output_module
 from mpi_match.cluster.results.output import Output
 from mpi_match.cluster.results.worker_output import LocalOutput, Places
 from mpi_match.journal.manifest import manifest_of, read_manifest
-from mpi_match.journal.reader import EventRange, Identity
+from mpi_match.journal.reader import EventRange, RunIdentity
 from mpi_match.matches.file import MatchesFile
 from mpi_match.matches.part_index import Parts, PartWriter, parts_beside
 from mpi_match.storage import StorageError, parts_directory
 
 N_EVENTS = 60
-IDENTITY = Identity("filter", 300, N_EVENTS, "a" * 64, "b" * 64, "")
+IDENTITY = RunIdentity("filter", 300, N_EVENTS, "a" * 64, "b" * 64, "")
 NO_LABELS = Strings.of(())
 
 

@@ -13,7 +13,7 @@ from run_inputs import Inputs
 
 from mpi_match.commands.export import export
 from mpi_match.commands.inspect import glance
-from mpi_match.journal.reader import Identity
+from mpi_match.journal.reader import RunIdentity
 from mpi_match.matches.file import MatchesFile, MatchesWriter
 from mpi_match.matches.part_index import Parts
 from mpi_match.storage import parts_directory
@@ -95,10 +95,10 @@ def test_a_run_goes_on_from_the_answers_that_workers_wrote(inputs: Inputs, expec
     assert (output.read_bytes(), set(parts_directory(output).iterdir())) == (index, kept_parts)
 
 
-def _identity(content: bytes, directory: Path) -> Identity:
+def _identity(content: bytes, directory: Path) -> RunIdentity:
     (directory / "expected.h5").write_bytes(content)
     attributes = MatchesFile.load(directory / "expected.h5").attributes
-    return Identity(**{field.name: attributes.get(field.name, "") for field in dataclasses.fields(Identity)})
+    return RunIdentity(**{field.name: attributes.get(field.name, "") for field in dataclasses.fields(RunIdentity)})
 
 
 @pytest.mark.mpi

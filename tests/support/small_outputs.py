@@ -12,10 +12,10 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.cluster.batches import Extents
 from mpi_match.cluster.results import output as output_module
 from mpi_match.cluster.results.output import Output
-from mpi_match.journal.reader import EventRange, Identity, JournalFile, Kind
+from mpi_match.journal.reader import EventRange, JournalFile, Kind, RunIdentity
 
 N_EVENTS, N_IDS = 60, 300
-IDENTITY = Identity("filter", N_IDS, N_EVENTS, "a" * 64, "b" * 64, "")
+IDENTITY = RunIdentity("filter", N_IDS, N_EVENTS, "a" * 64, "b" * 64, "")
 
 
 def answers(start: int, stop: int) -> tuple[Array, Array]:

@@ -29,10 +29,10 @@ from mpi_match.arrays.csr import Array
 from mpi_match.journal.reader import (
     Bytes,
     EventRange,
-    Identity,
     JournalFile,
     Kind,
     Placed,
+    RunIdentity,
     head_bytes,
     is_bare,
     placed_bytes,
@@ -74,7 +74,7 @@ class Journal:
     answers.
     """
 
-    def __init__(self, path: Path, identity: Identity, *, resume: bool) -> None:
+    def __init__(self, path: Path, identity: RunIdentity, *, resume: bool) -> None:
         self.path = path
         self._identity, self._resume = identity, resume
         self._lock = threading.Lock()

@@ -35,7 +35,7 @@ from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.results.journal import Journal
 from mpi_match.exit_codes import ExitCode
 from mpi_match.journal.manifest import COMPLETE, INCOMPLETE, take_back, tell
-from mpi_match.journal.reader import EventRange, Identity, JournalFile, Part, Placed, Record, file_of, journal_of
+from mpi_match.journal.reader import EventRange, JournalFile, Part, Placed, Record, RunIdentity, file_of, journal_of
 from mpi_match.matches.file import MatchesWriter
 from mpi_match.matches.matches import KIND_OF_FILE
 from mpi_match.matches.part_index import named_by, named_in, parts_beside, remove_parts
@@ -120,7 +120,7 @@ def _part(column: Column, before: _Mark, after: _Mark) -> Part:
     return Part(column.place(before.row, after.row), before.crc, after.crc)
 
 
-def there_already(path: Path, identity: Identity) -> tuple[str, int] | None:
+def there_already(path: Path, identity: RunIdentity) -> tuple[str, int] | None:
     """Digest and number of matches of a file with just these answers, or of an index and all its parts; None when there is
     none.
     """
@@ -151,7 +151,7 @@ class Output:
     n_matches    their pairs, after `finish`
     """
 
-    def __init__(self, path: Path, identity: Identity, labels: Strings, *, resume: bool, journalled: bool) -> None:
+    def __init__(self, path: Path, identity: RunIdentity, labels: Strings, *, resume: bool, journalled: bool) -> None:
         self.path, self.identity = path, identity
         self._resume = resume
         self._labels = labels
@@ -221,7 +221,7 @@ class Output:
         return True
 
     def write(self, start: int, counts: Array, ids: Array) -> None:
-        """The answers of the events from `start` on, in the types of `Identity.types`.
+        """The answers of the events from `start` on, in the types of `RunIdentity.types`.
 
         Raises ClusterError when there is no room for them, or no directory any more.
         """

@@ -24,7 +24,7 @@ from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.results.output import there_already
 from mpi_match.exit_codes import ExitCode
 from mpi_match.journal.manifest import COMPLETE, INCOMPLETE, take_back, tell
-from mpi_match.journal.reader import EventRange, Identity, is_bare, journal_of
+from mpi_match.journal.reader import EventRange, RunIdentity, is_bare, journal_of
 from mpi_match.matches.matches import KIND_OF_FILE
 from mpi_match.matches.part_index import SUFFIX, Parts, named_by, parts_beside, remove_parts, write_index
 from mpi_match.storage import StorageError, check_output, parts_directory, remove_half_written, sync_directory
@@ -37,7 +37,7 @@ class Places(NamedTuple):
 
     directory: Path
     run: int
-    identity: Identity
+    identity: RunIdentity
 
     def part(self, rank: int, number: int = 0) -> Path:
         """The part of a rank, or a further one."""
@@ -51,7 +51,7 @@ class LocalOutput:
     places   for the workers
     """
 
-    def __init__(self, path: Path, identity: Identity, labels: Strings, *, resume: bool) -> None:
+    def __init__(self, path: Path, identity: RunIdentity, labels: Strings, *, resume: bool) -> None:
         self.path, self.identity = path, identity
         self._labels, self._resume = labels, resume
         self._sizes: dict[str, int] = {}

@@ -102,7 +102,7 @@ class RunIdentity:
         return smallest_unsigned(self.n_ids), smallest_unsigned(max(self.n_ids - 1, 0))
 
 
-class Part(NamedTuple):
+class JournalPart(NamedTuple):
     """Counts, or ids, of some answers in a file of matches: where they are, the dataset's CRC-32 before and with them."""
 
     place: Place
@@ -115,8 +115,8 @@ class Placed(NamedTuple):
 
     events: EventRange
     n_ids: int
-    counts: Part
-    ids: Part
+    counts: JournalPart
+    ids: JournalPart
 
 
 class Record(NamedTuple):

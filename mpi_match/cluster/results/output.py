@@ -35,7 +35,7 @@ from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.results.journal import Journal
 from mpi_match.exit_codes import ExitCode
 from mpi_match.journal.manifest import COMPLETE, INCOMPLETE, take_back, tell
-from mpi_match.journal.reader import EventRange, JournalFile, Part, Placed, Record, RunIdentity, file_of, journal_of
+from mpi_match.journal.reader import EventRange, JournalFile, JournalPart, Placed, Record, RunIdentity, file_of, journal_of
 from mpi_match.matches.file import MatchesWriter
 from mpi_match.matches.matches import KIND_OF_FILE
 from mpi_match.matches.part_index import named_by, named_in, parts_beside, remove_parts
@@ -116,8 +116,8 @@ class AnswersFile:
         self._writer.sync()
 
 
-def _part(column: Column, before: _Mark, after: _Mark) -> Part:
-    return Part(column.place(before.row, after.row), before.crc, after.crc)
+def _part(column: Column, before: _Mark, after: _Mark) -> JournalPart:
+    return JournalPart(column.place(before.row, after.row), before.crc, after.crc)
 
 
 def there_already(path: Path, identity: RunIdentity) -> tuple[str, int] | None:

@@ -23,7 +23,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from mpi_match.arrays.csr import Array
-from mpi_match.storage import Part, Reader, StorageError, Writer, check_output, parts_directory, write_index
+from mpi_match.storage import FilePart, Reader, StorageError, Writer, check_output, parts_directory, write_index
 from spark_prep import SparkPrepError
 
 MANIFEST_SCHEMA = "part string, partition int, rows bigint, digest string, distinct bigint"
@@ -122,7 +122,7 @@ class PartSet:
         """Join the parts, in this order, into the output; then remove what it does not name.  Raises SparkPrepError."""
         for item in written:
             self._check(item)
-        write_index(self.output, self.files.kind, [Part(w.part, w.rows, w.digest) for w in written], attributes)
+        write_index(self.output, self.files.kind, [FilePart(w.part, w.rows, w.digest) for w in written], attributes)
         self._committed = True
         winners = {item.part for item in written}
         self._remove(lambda name: name not in winners)

@@ -30,7 +30,7 @@ class StorageError(Exception):
     """A file cannot be used or written; the text names the file, what was found and what to do."""
 
 
-class Part(NamedTuple):
+class FilePart(NamedTuple):
     """One part of an index: file name (beside the index, in its `.parts` directory), number of rows, digest."""
 
     name: str

@@ -17,7 +17,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.storage.atomic_file import check_output, temporary_of
 from mpi_match.storage.column import CHUNK_BYTES, Column
 from mpi_match.storage.disk import Disk
-from mpi_match.storage.integrity import FORMAT_VERSION, MAGIC, Part, StorageError, bytes_of, digest_of, line_of
+from mpi_match.storage.integrity import FORMAT_VERSION, MAGIC, FilePart, StorageError, bytes_of, digest_of, line_of
 
 _RESERVED = {"magic", "kind", "format_version", "digest", "complete"}
 
@@ -137,7 +137,7 @@ class Writer:
                 self._temporary.unlink(missing_ok=True)
 
 
-def write_index(path: Path, kind: str, parts: Iterable[Part], attributes: Mapping[str, int | str]) -> None:
+def write_index(path: Path, kind: str, parts: Iterable[FilePart], attributes: Mapping[str, int | str]) -> None:
     """Write the index that makes one file of `parts`, in this order; they must already lie in `parts_directory(path)`."""
     parts = list(parts)
     with Writer(path, kind) as writer:

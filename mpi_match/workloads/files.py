@@ -22,7 +22,7 @@ from typing import Any
 from mpi_match.events.event_table import KIND_OF_FILE, event_counts, save_events
 from mpi_match.ingest.format import event_rows, subscription_rows
 from mpi_match.ingest.rows import EventForm
-from mpi_match.storage import Part, Reader, StorageError, parts_directory, whole_file, write_index
+from mpi_match.storage import FilePart, Reader, StorageError, parts_directory, whole_file, write_index
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 from mpi_match.workloads.scenarios import CHUNK_EVENTS, Scenario
@@ -104,7 +104,7 @@ def repeat_events(path: Path, times: int, output: Path) -> None:
     link.symlink_to(os.path.relpath(parts_directory(path), link.parent))
     with Reader(path, KIND_OF_FILE) as reader:
         rows = reader.rows or []
-        parts = [Part(s.path.name, n, str(s.attributes["digest"])) for s, n in zip(reader.sources, rows, strict=True)]
+        parts = [FilePart(s.path.name, n, str(s.attributes["digest"])) for s, n in zip(reader.sources, rows, strict=True)]
         counts = {"n_events": times * sum(rows), "vocabulary": reader.attribute("vocabulary")}
     write_index(output, KIND_OF_FILE, parts * times, counts)
 
@@ -129,7 +129,7 @@ def _write_events(
     for number, chunk in enumerate(scenario.event_chunks(n_events, seed, part_events)):
         name = f"part-{number:05d}.h5"
         digest = save_events(chunk, parts_directory(path) / name, vocabulary, f"{KIND_OF_FILE}-part")
-        parts.append(Part(name, chunk.n_events, digest))
+        parts.append(FilePart(name, chunk.n_events, digest))
         done += chunk.n_events
         tell(done)
     write_index(path, KIND_OF_FILE, parts, event_counts(n_events, vocabulary))

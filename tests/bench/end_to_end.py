@@ -35,7 +35,7 @@ from mpi_match.events.event_table import EventTable, event_counts, save_events
 from mpi_match.events.events import Events
 from mpi_match.journal.manifest import read_manifest
 from mpi_match.matches.matches import id_dtype
-from mpi_match.storage import Part, parts_directory, write_index
+from mpi_match.storage import FilePart, parts_directory, write_index
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 
@@ -106,10 +106,10 @@ def repeated(events: Path, table: Path, times: int) -> Path:
     return path
 
 
-def part_of(events: Events, path: Path, number: int, vocabulary: Vocabulary) -> Part:
+def part_of(events: Events, path: Path, number: int, vocabulary: Vocabulary) -> FilePart:
     """A part of the event table at `path`, written."""
     name = f"part-{number}.h5"
-    return Part(name, len(events), save_events(events, parts_directory(path) / name, vocabulary, "events-part"))
+    return FilePart(name, len(events), save_events(events, parts_directory(path) / name, vocabulary, "events-part"))
 
 
 def keep(record: dict[str, Any], output: Path | None) -> None:

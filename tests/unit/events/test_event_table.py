@@ -16,7 +16,7 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable, event_counts, save_events
 from mpi_match.events.events import Events
 from mpi_match.model import Event, make_event, make_filter
-from mpi_match.storage import Part, Reader, StorageError, Writer, parts_directory, write_index
+from mpi_match.storage import FilePart, Reader, StorageError, Writer, parts_directory, write_index
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 
@@ -96,7 +96,7 @@ def write_parts(path: Path, groups: list[list[Event]], vocabulary: Vocabulary = 
     parts = []
     for i, group in enumerate(groups):
         digest = save_events(Events.of(group), directory / f"p{i}.h5", vocabulary, "events-part")
-        parts.append(Part(f"p{i}.h5", len(group), digest))
+        parts.append(FilePart(f"p{i}.h5", len(group), digest))
     write_index(path, "events", parts, event_counts(sum(map(len, groups)), vocabulary))
 
 
@@ -268,7 +268,7 @@ def test_an_index_whose_parts_hold_other_events_is_refused(events_path: Path) ->
     write_parts(events_path, [published(5), published(6)])
     with Reader(events_path, "events") as reader:
         names, digests = reader._read("parts/name"), reader._read("parts/digest")
-    parts = [Part(n.decode(), rows, d.decode()) for n, rows, d in zip(names, (5, 6), digests, strict=True)]
+    parts = [FilePart(n.decode(), rows, d.decode()) for n, rows, d in zip(names, (5, 6), digests, strict=True)]
     write_index(events_path, "events", parts, event_counts(12, VOCABULARY))
     with pytest.raises(StorageError, match="its parts hold 11 events, expected 12"):
         EventTable(events_path, VOCABULARY)
@@ -289,7 +289,7 @@ def test_a_vocabulary_that_names_what_was_left_out_is_refused(in_parts: bool, tm
         parts = []
         for name, left_out in (("a", ()), ("b", ("c", "when"))):  # a part says what it lacks itself
             digest = save_events(events, directory / name, VOCABULARY, "events-part", left_out)
-            parts.append(Part(name, 4, digest))
+            parts.append(FilePart(name, 4, digest))
         write_index(path, "events", parts, event_counts(8, VOCABULARY))
     else:
         save_events(events, path, VOCABULARY, left_out=("when", "c"))

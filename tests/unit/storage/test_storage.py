@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpi_match.storage import Part, Reader, StorageError, Writer, kind_of_file, parts_directory, write_index
+from mpi_match.storage import FilePart, Reader, StorageError, Writer, kind_of_file, parts_directory, write_index
 
 ARRAYS = {
     "a/bytes": np.arange(7, dtype=np.uint8),
@@ -141,7 +141,7 @@ def test_offsets_of_parts_are_joined(lists: list[list[int]]) -> None:
                 writer.attribute("rows", len(sizes))
                 writer.array("x/offsets", np.cumsum([0, *sizes]))
                 writer.array("x/items", np.arange(sum(sizes)))
-            parts.append(Part(f"p{i}.h5", len(sizes), writer.digest))
+            parts.append(FilePart(f"p{i}.h5", len(sizes), writer.digest))
         write_index(path, "table", parts, {"n": len(lists)})
         with Reader(path, "table") as reader:
             flat = [size for sizes in lists for size in sizes]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from random_tables import SHAPES, random_subscriptions
 
-from mpi_match.storage import Part, Reader, StorageError, Writer, parts_directory, write_index
+from mpi_match.storage import FilePart, Reader, StorageError, Writer, parts_directory, write_index
 from mpi_match.table import range_reader
 from mpi_match.table.range_reader import RangeReader
 from mpi_match.table.table import Table
@@ -59,7 +59,7 @@ def test_a_table_in_parts_is_read_as_one(tmp_path: Path, monkeypatch: pytest.Mon
             writer.attribute("rows", i)
             for name, array in content.items():
                 writer.array(name, array)
-        parts.append(Part(f"{i}.h5", i, writer.digest))
+        parts.append(FilePart(f"{i}.h5", i, writer.digest))
     write_index(index, "table", parts, table.counts())
     assert Table.load(index) == table
     with RangeReader(index) as large:

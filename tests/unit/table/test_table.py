@@ -21,7 +21,7 @@ from table_cases import content, example_filters
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
 from mpi_match.model import Filter, Op, Type, make_filter
-from mpi_match.storage import Part, Reader, StorageError, Writer, parts_directory, write_index
+from mpi_match.storage import FilePart, Reader, StorageError, Writer, parts_directory, write_index
 from mpi_match.table import constraints
 from mpi_match.table import subscriptions as draft
 from mpi_match.table.subscriptions import Subscriptions, kind_of
@@ -318,7 +318,7 @@ def test_arrays_out_of_order_or_range_are_refused(what: str, saved: tuple[Table,
 # Parts.
 
 
-def write_parts(table: Table, path: Path, cut: int = 2) -> list[Part]:
+def write_parts(table: Table, path: Path, cut: int = 2) -> list[FilePart]:
     """The table as an index over parts: names and constraints, labels and the filters before `cut`, the other filters."""
     f = table.filters
     area, named = (int(np.searchsorted(ids, cut)) for ids in (f.area_filter, f.id_filter))
@@ -348,7 +348,7 @@ def write_parts(table: Table, path: Path, cut: int = 2) -> list[Part]:
             for dataset, array in arrays.items():
                 if name == "part-a.h5" or dataset.startswith("filters/"):
                     writer.array(dataset, array)
-        parts.append(Part(name, rows, writer.digest))
+        parts.append(FilePart(name, rows, writer.digest))
     write_index(path, "table", parts, table.counts())
     return parts
 

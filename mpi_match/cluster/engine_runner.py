@@ -40,7 +40,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match.changes.stream import StampedChanges
-from mpi_match.cluster.distribution.shard import Part, PartEngine, PartsEngine, unpacked
+from mpi_match.cluster.distribution.shard import PartEngine, PartsEngine, Shard, unpacked
 from mpi_match.cluster.messages import Matched, Parcel, Received
 from mpi_match.cluster.transport.backoff import pause
 from mpi_match.engines.base import MOST_BEGUN, Engine, Pending
@@ -56,11 +56,11 @@ class Holdings:
     `open_table` opens an engine for a table.
     """
 
-    def __init__(self, part: Part, table: Table, open_table: Callable[[Table], Engine]) -> None:
+    def __init__(self, part: Shard, table: Table, open_table: Callable[[Table], Engine]) -> None:
         self._tables = {part: table}
         self._open_table = open_table
 
-    def load(self, part: Part, table: Table, *, keep: bool) -> None:
+    def load(self, part: Shard, table: Table, *, keep: bool) -> None:
         """Have another part, besides what there is or instead of it."""
         if not keep:
             self._tables.clear()

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from mpi_match.cluster.distribution.broadcast import share_events, share_parts
 from mpi_match.cluster.distribution.event_source import Offer, Source, open_source
-from mpi_match.cluster.distribution.shard import Part
+from mpi_match.cluster.distribution.shard import Shard
 from mpi_match.cluster.engine_runner import Holdings, Matcher, ShortMatcher
 from mpi_match.cluster.options import ClusterError, RunOptions
 from mpi_match.cluster.results.worker_output import Places
@@ -40,7 +40,7 @@ class Plan(NamedTuple):
     """
 
     groups: Sequence[range]
-    parts: Sequence[Part]
+    parts: Sequence[Shard]
     offer: Offer
     places: Places | None
 

@@ -17,7 +17,7 @@ from run_inputs import Inputs
 from mpi_match.cluster import engine_runner as matchers
 from mpi_match.cluster.batches import Extents
 from mpi_match.cluster.distribution.event_source import FileSource, Offer
-from mpi_match.cluster.distribution.shard import Part, PartEngine
+from mpi_match.cluster.distribution.shard import PartEngine, Shard
 from mpi_match.cluster.engine_runner import Matcher
 from mpi_match.cluster.messages import Matched, Parcel, Received
 from mpi_match.cluster.prefetch import Expected
@@ -277,7 +277,7 @@ def test_who_stops_gets_the_end_of_what_was_begun() -> None:
 
 def test_a_part_begins_in_the_numbers_of_the_part_and_ends_in_everybodys() -> None:
     """As many as there were at the beginning."""
-    part = Part(1, 2, 100, 200, 250)
+    part = Shard(1, 2, 100, 200, 250)
     for engine in (Begins(), Begins(at_once=[7])):
         member = PartEngine(engine, part)
         begun = member.begin(batch_of(7), filters=True)

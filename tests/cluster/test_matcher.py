@@ -9,7 +9,7 @@ from mpirun import TIMEOUT_S
 from run_inputs import plain_events
 
 from mpi_match.changes.log import ChangeLog
-from mpi_match.cluster.distribution.shard import Part
+from mpi_match.cluster.distribution.shard import Shard
 from mpi_match.cluster.engine_runner import Holdings, Matcher, ShortMatcher
 from mpi_match.cluster.messages import Matched, Received
 from mpi_match.cluster.prefetch import Expected
@@ -22,7 +22,7 @@ from mpi_match.table.table import Table
 
 def whole(table: Table, engine: str, *, live: bool = False) -> Holdings:
     """The whole table, and an engine for it."""
-    part = Part(0, 1, 0, table.n_filters, table.n_filters)
+    part = Shard(0, 1, 0, table.n_filters, table.n_filters)
     return Holdings(part, table, lambda each: open_engine(engine, each, live=live))
 
 

@@ -17,7 +17,7 @@ from mpi_match.cluster import ClusterError
 from mpi_match.cluster.distribution.cost_model import work_of
 from mpi_match.cluster.distribution.merge import unite
 from mpi_match.cluster.distribution.partition import UNEVEN, divide, fewest_parts, groups_of
-from mpi_match.cluster.distribution.shard import Part, PartEngine
+from mpi_match.cluster.distribution.shard import PartEngine, Shard
 from mpi_match.engines import open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
@@ -152,7 +152,7 @@ def test_every_filter_is_with_one_member_and_numbers_ascend(
     ids = np.arange(n_filters + n_came, dtype=np.uint32)
     found = []
     for member, (first, stop) in enumerate(pairwise(cuts)):
-        part = Part(member, n_members, first, stop, n_filters)
+        part = Shard(member, n_members, first, stop, n_filters)
         mine = ids[part.has(ids)]
         assert part.n_local(len(ids)) == len(mine)
         assert part.to_local(mine).tolist() == list(range(len(mine)))
@@ -167,7 +167,7 @@ ENGINES = ("reference", "counting", "keyed")
 @pytest.fixture(scope="module", params=["every type", "areas", "negative", "one interface", "one interface each"])
 def divided(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Table, EventBatch, list[Part]]:
+) -> tuple[Table, EventBatch, list[Shard]]:
     """A table, events, and parts of it, of which one is empty; an interface straddles two."""
     filters, events = random_subscriptions(11, **{**SHAPES[request.param], "n_filters": 300, "n_events": 60})
     table = Table.from_filters(filters)
@@ -175,14 +175,14 @@ def divided(
     return (
         table,
         Events.of(events).encode(table.vocabulary),
-        [Part(i, 4, first, stop, 300) for i, (first, stop) in enumerate(pairwise(cuts))],
+        [Shard(i, 4, first, stop, 300) for i, (first, stop) in enumerate(pairwise(cuts))],
     )
 
 
 @pytest.mark.parametrize("filters", [False, True])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_parts_answer_together_as_the_whole(
-    engine: str, filters: bool, divided: tuple[Table, EventBatch, list[Part]]
+    engine: str, filters: bool, divided: tuple[Table, EventBatch, list[Shard]]
 ) -> None:
     table, batch, parts = divided
     expected = open_engine("reference", table).match(batch, filters=filters)
@@ -217,7 +217,7 @@ def test_parts_change_together_as_the_whole(engine: str, filters: bool) -> None:
     assert stream.n_filters > 256  # ids take another byte
     batch = Events.of(events).encode(stream.table.vocabulary)
     whole = open_engine("reference", stream.table, live=True)
-    parts = [Part(i, 3, first, stop, 230) for i, (first, stop) in enumerate(((0, 30), (30, 180), (180, 230)))]
+    parts = [Shard(i, 3, first, stop, 230) for i, (first, stop) in enumerate(((0, 30), (30, 180), (180, 230)))]
     members = [
         PartEngine(open_engine(engine, stream.table.take(np.arange(p.first, p.stop)), threads=1, live=True), p)
         for p in parts

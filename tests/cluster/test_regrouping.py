@@ -7,7 +7,7 @@ from collections.abc import Collection
 import pytest
 from random_tables import random_subscriptions
 
-from mpi_match.cluster.distribution.shard import Part, packed, unpacked
+from mpi_match.cluster.distribution.shard import Shard, packed, unpacked
 from mpi_match.cluster.engine_runner import Holdings
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
 from mpi_match.cluster.scheduling.instructions import Emit, GiveUp, Instruction, Load, Send
@@ -98,7 +98,7 @@ def test_parts_that_are_sent_and_held_together_answer_as_the_whole_table(filters
     batch = Events.of(events).encode(table.vocabulary)
     with RangeReader(f"{tmp_path}/table.h5") as large:  # type: ignore[arg-type]
         cut = table.n_filters // 3
-        parts = [Part(0, 2, 0, cut, table.n_filters), Part(1, 2, cut, table.n_filters, table.n_filters)]
+        parts = [Shard(0, 2, 0, cut, table.n_filters), Shard(1, 2, cut, table.n_filters, table.n_filters)]
         first, second = ((part, large.part(part.first, part.stop)) for part in parts)
 
     def open_reference(each: Table) -> Engine:

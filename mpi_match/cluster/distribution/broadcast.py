@@ -24,7 +24,7 @@ from isal.isal_zlib import crc32
 
 from mpi_match.arrays.csr import Array
 from mpi_match.cluster.distribution.partition import Division
-from mpi_match.cluster.distribution.shard import Part, laid_out, plan
+from mpi_match.cluster.distribution.shard import Shard, laid_out, plan
 from mpi_match.cluster.distribution.shared_memory import HostMemory
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.prefetch import Buffers, ReadAhead, n_readers
@@ -36,7 +36,7 @@ from mpi_match.table.table import Table
 
 
 def share_parts(
-    topology: Topology, groups: Sequence[range], parts: Sequence[Part], division: Division | None
+    topology: Topology, groups: Sequence[range], parts: Sequence[Shard], division: Division | None
 ) -> tuple[Any, Any]:
     """Every part in turn, on the ranks that hold it; `division` is rank 0's, None elsewhere.  Raises Ended.
 

@@ -30,7 +30,7 @@ from types import TracebackType
 import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of
-from mpi_match.cluster.distribution.shard import Part
+from mpi_match.cluster.distribution.shard import Shard
 from mpi_match.cluster.options import ClusterError, RunOptions
 from mpi_match.exit_codes import ExitCode
 from mpi_match.table.range_reader import RangeReader
@@ -129,7 +129,7 @@ class Division:
                 with RangeReader(self._path) as outline:
                     self._refuse_large(outline, n_members)
             self.table = Table.load(self._path)
-            self.parts = [Part(0, 1, 0, self.table.n_filters, self.table.n_filters)]
+            self.parts = [Shard(0, 1, 0, self.table.n_filters, self.table.n_filters)]
             return
         self.table = RangeReader(self._path)
         try:
@@ -145,7 +145,7 @@ class Division:
         if isinstance(self.table, RangeReader):
             self.table.__exit__()
 
-    def read(self, part: Part) -> Table:
+    def read(self, part: Shard) -> Table:
         """The table of a part.  Raises StorageError when the file is damaged, ClusterError when it is over the limit."""
         if isinstance(self.table, Table):
             return self.table
@@ -163,7 +163,7 @@ class Division:
         """May a worker have the parts of all these members?  They have been read before."""
         return self._limit is None or sum(self._n_bytes[member] for member in members) <= self._limit
 
-    def _divided(self, table: RangeReader, options: RunOptions, n_members: int) -> list[Part]:
+    def _divided(self, table: RangeReader, options: RunOptions, n_members: int) -> list[Shard]:
         from mpi_match.cluster.distribution.cost_model import work_of  # loads Numba
 
         self._refuse_large(table, n_members)
@@ -173,7 +173,7 @@ class Division:
             raise self._too_large(table, n_members + 1)
         bounds = np.minimum(table.grain * bounds, table.n_filters)
         return [
-            Part(member, n_members, int(first), int(stop), table.n_filters)
+            Shard(member, n_members, int(first), int(stop), table.n_filters)
             for member, (first, stop) in enumerate(pairwise(bounds.tolist()))
         ]
 

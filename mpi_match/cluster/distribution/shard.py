@@ -35,7 +35,7 @@ ALIGNMENT = 64
 """Bytes to a multiple of which arrays lie, so that they do not share a cache line."""
 
 
-class Part(NamedTuple):
+class Shard(NamedTuple):
     """Filters `first` to `stop` of `n_filters`, and of those that come later the turns of `member` among `n_members`."""
 
     member: int
@@ -119,7 +119,7 @@ class PartsEngine(Engine):
 class PartEngine(Engine):
     """An engine for the table of a part, as an engine that speaks in everybody's numbers."""
 
-    def __init__(self, engine: Engine, part: Part) -> None:
+    def __init__(self, engine: Engine, part: Shard) -> None:
         self._engine, self._part, self._n_filters = engine, part, part.n_filters
         self.name, self.device, self.gpu, self.options = engine.name, engine.device, engine.gpu, engine.options
 
@@ -198,7 +198,7 @@ def laid_out(memory: Array, places: Sequence[Place]) -> Table:
     return Table.from_arrays(_Views(memory, places))
 
 
-def packed(part: Part, table: Table) -> Array:
+def packed(part: Shard, table: Table) -> Array:
     """A part and its table as u8."""
     places = plan(table)
     words = pickle.dumps((part, places))
@@ -212,7 +212,7 @@ def packed(part: Part, table: Table) -> Array:
     return wire
 
 
-def unpacked(wire: Array) -> tuple[Part, Table]:
+def unpacked(wire: Array) -> tuple[Shard, Table]:
     """What was packed; the table's arrays lie in `wire`."""
     n_words = int(wire[:8].view(np.int64)[0])
     part, places = pickle.loads(wire[8 : 8 + n_words].tobytes())

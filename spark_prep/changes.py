@@ -29,7 +29,7 @@ from pyspark.sql import functions as F
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
 from mpi_match.changes.log import ChangeLog
-from mpi_match.changes.registry import Register, Step
+from mpi_match.changes.registry import Registry, Step
 from mpi_match.ingest.rows import ChangeRow, change_of_row, parse_json
 from mpi_match.model import Area, Change, Filter, ModelError
 from mpi_match.table.constraints import encode
@@ -104,7 +104,7 @@ def number(parsed: DataFrame, table: Table) -> Numbered:
     ordered = parsed.where(F.col("kind").isNotNull()).orderBy("stamp", *in_order(), "place").select(*_DONE)
     found = ordered.toArrow().combine_chunks()
     columns = {name: found[name].to_pylist() for name in _DONE if name != "constraints"}
-    register = Register(table, reuse=False)
+    register = Registry(table, reuse=False)
     steps: list[Step] = []
     stamps: list[int] = []
     taken: list[int] = []

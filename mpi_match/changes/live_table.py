@@ -32,7 +32,7 @@ import numpy as np
 from mpi_match.arrays.chunked import PartedList
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
-from mpi_match.changes.registry import Register, Step
+from mpi_match.changes.registry import Registry, Step
 from mpi_match.ingest.rows import ChangeRow
 from mpi_match.model import Area, Change, Constraint, Filter, ModelError, Op, Type
 from mpi_match.table.constraints import FILTER_ID
@@ -60,7 +60,7 @@ class LiveTable:
     def __init__(self, table: Table, *, expected: Iterable[Filter] = (), reuse_ids: bool = True) -> None:
         self._origin = table
         self._expected = list(expected)
-        self.register = Register(table, reuse=reuse_ids)
+        self.register = Registry(table, reuse=reuse_ids)
         self._came = PartedList[bytes](table.n_filters)  # by id: a filter that is not the table's, `_packed`
         # of the table's filters: where those are that have areas, as arrays, because in the end all may have moved
         self._area = np.full((table.n_filters if table.has_areas else 0, 3), np.nan)

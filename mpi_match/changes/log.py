@@ -22,7 +22,7 @@ from mpi_match.arrays.csr import Array, are_bounds
 from mpi_match.arrays.strings import Strings
 from mpi_match.changes.changes import Changes
 from mpi_match.changes.live_table import Refusal, added_filters, columns_of
-from mpi_match.changes.registry import Register, Step
+from mpi_match.changes.registry import Registry, Step
 from mpi_match.changes.stream import Changeable, ChangeStream, StampedChanges, T
 from mpi_match.ingest.rows import ChangeRow
 from mpi_match.model import Change, ModelError
@@ -68,7 +68,7 @@ class ChangeLog:
         A row that cannot be done then goes to `refused`; its place is that among `rows`.
         """
         numbered = sorted(enumerate(rows), key=lambda item: item[1].before_event)
-        register = Register(table, reuse=False)
+        register = Registry(table, reuse=False)
         steps: list[Step] = []
         stamps: list[int] = []
         for place, row in numbered:
@@ -84,7 +84,7 @@ class ChangeLog:
 
     @classmethod
     def of_steps(
-        cls, table: Table, register: Register, stamps: Sequence[int], steps: Sequence[Step], added: Table
+        cls, table: Table, register: Registry, stamps: Sequence[int], steps: Sequence[Step], added: Table
     ) -> ChangeLog:
         """The log of what a register of a table did; `added` are the filters that came, in order."""
         kind, target, area, interface = columns_of(steps)

@@ -51,7 +51,7 @@ class Step(NamedTuple):
     left: tuple[int, ...] = ()
 
 
-class Register:
+class Registry:
     """Filters and interfaces that are there, by the names that people gave them.
 
     `n_filters` and `n_interfaces` are the numbers of ids ever given; `labels[i]` is the label that interface id i has, or

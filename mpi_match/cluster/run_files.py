@@ -215,7 +215,7 @@ class Job:
             resumed=resumed,
             compile_s=max(each.compile_s for each in opened),
         )
-        self._output.attest(asdict(summary))
+        self._output.write_manifest(asdict(summary))
         return summary
 
 

@@ -63,7 +63,7 @@ def journalled(path: Path, size: int, safe: Safe) -> None:
                 output._journal.sync()
                 safe(output.n_answered)
         output.finish()
-        output.attest({})
+        output.write_manifest({})
 
 
 def local(path: Path, size: int, safe: Safe) -> None:
@@ -82,7 +82,7 @@ def local(path: Path, size: int, safe: Safe) -> None:
             output.wrote(events, len(ids), rank, Written(number, part.end))
             safe(output.n_answered)
         output.finish()
-        output.attest({})
+        output.write_manifest({})
 
 
 RUNS = pytest.mark.parametrize("run", [journalled, local])

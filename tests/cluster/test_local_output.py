@@ -51,7 +51,7 @@ def run(path: Path, size: int, *, until: int = N_EVENTS, resume: bool = True) ->
                 output.wrote(events, events.n_events, 1, Written(0, part.end))
         if until == N_EVENTS:
             output.finish()
-            output.attest({})
+            output.write_manifest({})
         return output.n_resumed
 
 
@@ -142,7 +142,7 @@ def test_parts_go_with_the_index_that_names_them(path: Path) -> None:
         output.write(0, *answers(EventRange(0, N_EVENTS)))
         check(path)
         output.finish()
-        output.attest({})
+        output.write_manifest({})
     check(path)
     assert not parts_directory(path).exists()
 

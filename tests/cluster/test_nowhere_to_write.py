@@ -91,7 +91,7 @@ def test_a_name_that_leaves_no_room_for_that_of_the_manifest_is_refused_before_a
         ):
             output.write(0, *answers(0, 60))
             output.finish()
-            output.attest({})
+            output.write_manifest({})
         room = len(temporary_of(manifest_of(path)).name) <= longest
         assert sorted(tmp_path.iterdir()) == ([path, manifest_of(path)] if room else [])
         for each in tmp_path.iterdir():

@@ -54,5 +54,5 @@ def run(path: Path, size: int, *, until: int | None = None, aside: tuple[int, ..
             else:
                 output.write(extent.start, *answers(*extent))
         output.finish()
-        output.attest({})
+        output.write_manifest({})
     return output.n_resumed

@@ -143,7 +143,7 @@ class Output:
     """The answers of one run; `labels` are the names of the ids.
 
     `with Output(path, identity, labels, resume=True, journalled=True) as output:`, then `write` or `set_aside` all events of
-    `unanswered`, ascending, then `finish` and `attest`.  Leaving without `finish` keeps the journal, if it holds answers.
+    `unanswered`, ascending, then `finish` and `write_manifest`.  Leaving without `finish` keeps the journal, if it holds answers.
 
     unanswered   the events that are to be matched; none when an earlier run has done it all
     n_answered   events whose answers are safe, those of earlier runs among them
@@ -281,7 +281,7 @@ class Output:
         self.digest, self.n_matches = self._writer.digest, self._writer.n_matches
         self._finished = self._is_new = True
 
-    def attest(self, took: Mapping[str, Any]) -> None:
+    def write_manifest(self, took: Mapping[str, Any]) -> None:
         """Remove the journal, and the parts of an index whose place the file has taken, and say that the answers are
         complete: the last thing that a run does.  `took` is what it took.
         """

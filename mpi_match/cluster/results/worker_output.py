@@ -146,7 +146,7 @@ class LocalOutput:
             raise ClusterError(str(error), ExitCode.INCOMPLETE) from error
         self._finished = True
 
-    def attest(self, took: Mapping[str, Any]) -> None:
+    def write_manifest(self, took: Mapping[str, Any]) -> None:
         """Remove the parts of the index whose place this one has taken, and say that the answers are complete: the last
         thing that a run does.  `took` is what it took.
         """

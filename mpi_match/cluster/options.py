@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mpi_match.exit_codes import ExitCode
-from mpi_match.monitor.status import Standing
+from mpi_match.monitor.status import RunStatus
 
 PLACEMENTS = ("replicate", "shard", "hybrid")
 """Which filters a worker has.  `replicate`: all of them, so a batch goes to one worker.  `shard`: a part, so a batch goes to
@@ -62,7 +62,7 @@ class RunOptions:
     journal                 keep answers safe in a journal while the run lasts
     threads                 CPU threads per worker; None: NUMBA_NUM_THREADS, else the host's cores divided by its workers
     progress                called on rank 0 with (events written, events in all)
-    watch                   called on rank 0 with the run's `Standing` when all workers are ready; what it returns is entered
+    watch                   called on rank 0 with the run's `RunStatus` when all workers are ready; what it returns is entered
                             before the first batch and left after the last answer, or when the run fails
     """
 
@@ -88,7 +88,7 @@ class RunOptions:
     journal: bool = True
     threads: int | None = None
     progress: Callable[[int, int], None] | None = None
-    watch: Callable[[Standing], AbstractContextManager[object]] | None = None
+    watch: Callable[[RunStatus], AbstractContextManager[object]] | None = None
 
     @property
     def short_batches(self) -> bool:

@@ -31,7 +31,7 @@ from mpi_match.cluster.results.worker_output import LocalOutput, Places
 from mpi_match.cluster.scheduling.timeouts import RoundTrips
 from mpi_match.events.event_table import EventTable
 from mpi_match.journal.reader import EventRange, RunIdentity
-from mpi_match.monitor.status import Share, Standing
+from mpi_match.monitor.status import RunStatus, Share
 from mpi_match.storage import Reader, StorageError
 from mpi_match.table import table
 from mpi_match.table.range_reader import RangeReader
@@ -74,7 +74,7 @@ class Job:
             self._output: Output | LocalOutput = self._open_output()
             self._stack.enter_context(self._output)
             self.extents = Extents(self._output.unanswered, self.options.batch)
-            self.standing = Standing(self.events.n_events - self._output.n_resumed)
+            self.standing = RunStatus(self.events.n_events - self._output.n_resumed)
             self._stack = self._stack.pop_all()
         return self
 

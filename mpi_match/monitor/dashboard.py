@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from mpi_match.environment.machine import resident_bytes
 from mpi_match.humanize import byte_size, clock_time, plural, rate
 from mpi_match.monitor.screen import Screen
-from mpi_match.monitor.status import Share, Standing
+from mpi_match.monitor.status import RunStatus, Share
 
 NOW_S = 2.0
 """The rate now is that of so many seconds."""
@@ -45,7 +45,7 @@ class Pace:
         return (done - before) / (at_s - since_s) if at_s > since_s else 0.0
 
 
-def frame(standing: Standing, now_per_s: float, memory_bytes: int, room: int) -> list[str]:
+def frame(standing: RunStatus, now_per_s: float, memory_bytes: int, room: int) -> list[str]:
     """The view, in at most `room` lines (but not fewer than five).
 
     Workers that have no room are summed up in one line; of incidents the last are shown, all are counted.
@@ -88,7 +88,7 @@ def _share_lines(shares: Mapping[int, Share], room: int) -> list[str]:
     return lines
 
 
-def _incident_lines(standing: Standing) -> list[str]:
+def _incident_lines(standing: RunStatus) -> list[str]:
     counts = ", ".join(f"{count:,} {kind}" for kind, count in standing.happened_so_far.copy().items())
     last = list(standing.incidents.copy())[-LAST_INCIDENTS:]
     return [counts, *(f"{each.at_s:8.2f} s  {each}" for each in last)] if counts else []
@@ -100,16 +100,16 @@ class LiveView:
     def __init__(self, screen: Screen) -> None:
         self._screen, self._pace = screen, Pace()
 
-    def begin(self, standing: Standing) -> None:
+    def begin(self, standing: RunStatus) -> None:
         """Have the screen."""
         self._screen.__enter__()
 
-    def look(self, standing: Standing) -> None:
+    def look(self, standing: RunStatus) -> None:
         """Draw how the run stands."""
         now_per_s = self._pace.look(standing.at_s, standing.written)
         self._screen.draw(frame(standing, now_per_s, resident_bytes(), self._screen.lines - 1))
 
-    def end(self, standing: Standing, error: BaseException | None) -> None:
+    def end(self, standing: RunStatus, error: BaseException | None) -> None:
         """Draw it for the last time, and leave it there."""
         self.look(standing)
         self._screen.__exit__(None, None, None)

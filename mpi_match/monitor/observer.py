@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol
 
-from mpi_match.monitor.status import Standing
+from mpi_match.monitor.status import RunStatus
 
 log = logging.getLogger(__name__)
 
@@ -26,13 +26,13 @@ LAST_LOOK_S = 2.0
 class Onlooker(Protocol):
     """Who wants to look."""
 
-    def begin(self, standing: Standing) -> None:
+    def begin(self, standing: RunStatus) -> None:
         """All workers are ready, nothing is sent yet.  What this raises ends the run before it begins."""
 
-    def look(self, standing: Standing) -> None:
+    def look(self, standing: RunStatus) -> None:
         """Some time has passed."""
 
-    def end(self, standing: Standing, error: BaseException | None) -> None:
+    def end(self, standing: RunStatus, error: BaseException | None) -> None:
         """The last look: all is done, or the run failed with `error`."""
 
 
@@ -44,7 +44,7 @@ class Watch:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
-    def __call__(self, standing: Standing) -> Watch:
+    def __call__(self, standing: RunStatus) -> Watch:
         """This run."""
         self._standing = standing
         return self

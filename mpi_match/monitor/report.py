@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from mpi_match.environment.machine import command, commit, machine, resident_bytes, versions
-from mpi_match.monitor.status import Standing
+from mpi_match.monitor.status import RunStatus
 from mpi_match.storage import StorageError
 
 FORMAT_VERSION = 1
@@ -56,7 +56,7 @@ class RunReport:
         if self._file is not None:
             self._close(complete=False, why=str(error))
 
-    def begin(self, standing: Standing) -> None:
+    def begin(self, standing: RunStatus) -> None:
         """Write the first line, and a tick."""
         torn = _ends_within_a_line(self._path)
         self._file = self._path.open("a", encoding="utf-8")
@@ -77,13 +77,13 @@ class RunReport:
         )
         self._tick(standing)
 
-    def look(self, standing: Standing) -> None:
+    def look(self, standing: RunStatus) -> None:
         """Write what went wrong since the last look, and a tick if it is time for one."""
         self._tell_incidents(standing)
         if standing.at_s - self._last_at_s >= gap_s(standing.at_s):
             self._tick(standing)
 
-    def end(self, standing: Standing, error: BaseException | None) -> None:
+    def end(self, standing: RunStatus, error: BaseException | None) -> None:
         """Write the last tick; when the run failed, why."""
         self._tell_incidents(standing)
         self._tick(standing)
@@ -95,7 +95,7 @@ class RunReport:
         if self._file is not None:
             self._close(complete=True, **summary)
 
-    def _tick(self, standing: Standing) -> None:
+    def _tick(self, standing: RunStatus) -> None:
         at_s, written, shares = standing.at_s, standing.written, standing.shares.values()
         passed_s = at_s - self._last_at_s
         self._say(
@@ -110,7 +110,7 @@ class RunReport:
         )
         self._last_at_s, self._last_written = at_s, written
 
-    def _tell_incidents(self, standing: Standing) -> None:
+    def _tell_incidents(self, standing: RunStatus) -> None:
         for each in standing.incidents.copy():
             if each.number < self._n_incidents:
                 continue

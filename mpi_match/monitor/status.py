@@ -64,7 +64,7 @@ class Share:
     lost: bool = False
 
 
-class Standing:
+class RunStatus:
     """The numbers of a run over `n_events` events, from `begin` until `end`.
 
     `shares` has every worker by its rank (0 is a run of one process); `written` are the events whose answers have been given

@@ -22,7 +22,7 @@ from mpi_match.monitor import screen as screens
 from mpi_match.monitor.dashboard import LAST_INCIDENTS, LiveView, Pace, frame
 from mpi_match.monitor.observer import Watch
 from mpi_match.monitor.screen import Screen, terminal_size
-from mpi_match.monitor.status import Share, Standing
+from mpi_match.monitor.status import RunStatus, Share
 
 
 class Clock:
@@ -34,9 +34,9 @@ class Clock:
         return self.now
 
 
-def made_up(events: dict[int, int], clock: Clock | None = None) -> Standing:
+def made_up(events: dict[int, int], clock: Clock | None = None) -> RunStatus:
     """A run of 2,000,000 events in which workers have answered so many, all written."""
-    standing = Standing(2_000_000, clock or Clock())
+    standing = RunStatus(2_000_000, clock or Clock())
     standing.shares = {rank: Share("keyed", "cpu", "here") for rank in events}
     standing.begin()
     for rank, count in events.items():
@@ -70,8 +70,8 @@ def test_a_frame_says_how_the_run_stands() -> None:
 
 
 def test_a_frame_of_a_run_that_has_not_begun_and_of_one_without_events() -> None:
-    assert frame(Standing(10), 0.0, 0, 24)[0] == "events     ░░░░░░░░░░░░░░░░░░░░░░    0 %  0 of 10"
-    assert frame(Standing(0), 0.0, 0, 24)[0] == "events     ██████████████████████  100 %  0 of 0"
+    assert frame(RunStatus(10), 0.0, 0, 24)[0] == "events     ░░░░░░░░░░░░░░░░░░░░░░    0 %  0 of 10"
+    assert frame(RunStatus(0), 0.0, 0, 24)[0] == "events     ██████████████████████  100 %  0 of 0"
 
 
 @pytest.mark.parametrize("room", [5, 9, 24])
@@ -169,21 +169,21 @@ class Stuck:
     def __init__(self) -> None:
         self.looked, self.go_on = threading.Event(), threading.Event()
 
-    def begin(self, standing: Standing) -> None:
+    def begin(self, standing: RunStatus) -> None:
         pass
 
-    def look(self, standing: Standing) -> None:
+    def look(self, standing: RunStatus) -> None:
         self.looked.set()
         self.go_on.wait(TIMEOUT_S)
 
-    def end(self, standing: Standing, error: BaseException | None) -> None:
+    def end(self, standing: RunStatus, error: BaseException | None) -> None:
         raise AssertionError("it has not looked up yet")
 
 
 class Failing(Stuck):
     """An onlooker whose disk is full."""
 
-    def look(self, standing: Standing) -> None:
+    def look(self, standing: RunStatus) -> None:
         self.looked.set()
         raise OSError("no space left")
 
@@ -191,7 +191,7 @@ class Failing(Stuck):
 def test_a_stuck_onlooker_holds_up_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr("mpi_match.monitor.observer.LAST_LOOK_S", 0.05)
     stuck = Stuck()
-    with Watch([stuck], tick_s=0.001)(Standing(1)):
+    with Watch([stuck], tick_s=0.001)(RunStatus(1)):
         assert stuck.looked.wait(TIMEOUT_S)
     assert "ends without them" in caplog.text
     stuck.go_on.set()

@@ -17,7 +17,7 @@ from run_inputs import Inputs
 
 from mpi_match.monitor import plot
 from mpi_match.monitor.report import TICKS, Recorded, RunReport, gap_s, read_report
-from mpi_match.monitor.status import KEPT, KINDS, Share, Standing
+from mpi_match.monitor.status import KEPT, KINDS, RunStatus, Share
 from mpi_match.storage import StorageError
 
 
@@ -26,8 +26,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "run.jsonl"
 
 
-def made_up(clock: Clock) -> Standing:
-    standing = Standing(1000, clock)
+def made_up(clock: Clock) -> RunStatus:
+    standing = RunStatus(1000, clock)
     standing.shares = {rank: Share("keyed", "cpu", "here") for rank in (1, 2)}
     return standing
 

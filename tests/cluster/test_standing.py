@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 from clock import Clock
 
-from mpi_match.monitor.status import KEPT, KINDS, Incident, Share, Standing
+from mpi_match.monitor.status import KEPT, KINDS, Incident, RunStatus, Share
 
 
 @pytest.fixture
-def standing(clock: Clock) -> Standing:
+def standing(clock: Clock) -> RunStatus:
     """A run of a thousand events on two workers that has begun."""
-    made = Standing(1000, clock)
+    made = RunStatus(1000, clock)
     made.shares = {worker: Share("keyed", "cpu", "here") for worker in (1, 2)}
     made.begin()
     return made
 
 
 def test_seconds_count_from_the_beginning_to_the_end(clock: Clock) -> None:
-    standing = Standing(0, clock)
+    standing = RunStatus(0, clock)
     assert standing.at_s == 0
     standing.begin()
     clock.now += 3
@@ -28,7 +28,7 @@ def test_seconds_count_from_the_beginning_to_the_end(clock: Clock) -> None:
     assert standing.at_s == 3
 
 
-def test_a_worker_holds_what_it_has_not_answered(standing: Standing) -> None:
+def test_a_worker_holds_what_it_has_not_answered(standing: RunStatus) -> None:
     standing.sent(1, 0, 700)
     standing.sent(1, 1, 300)
     standing.sent(2, 2, 500)
@@ -39,7 +39,7 @@ def test_a_worker_holds_what_it_has_not_answered(standing: Standing) -> None:
     assert (share.held, share.held_bytes, share.batches, share.events, standing.written) == (1, 300, 1, 70, 70)
 
 
-def test_a_lost_worker_holds_nothing(standing: Standing, clock: Clock) -> None:
+def test_a_lost_worker_holds_nothing(standing: RunStatus, clock: Clock) -> None:
     standing.sent(1, 0, 700)
     standing.sent(2, 1, 300)
     clock.now += 2
@@ -49,7 +49,7 @@ def test_a_lost_worker_holds_nothing(standing: Standing, clock: Clock) -> None:
     assert list(standing.incidents) == [Incident(0, 2.0, "lost", 1)]
 
 
-def test_an_overdue_worker_is_so_until_it_answers(standing: Standing) -> None:
+def test_an_overdue_worker_is_so_until_it_answers(standing: RunStatus) -> None:
     for late in ("answered", "dropped"):
         standing.sent(1, 0, 700)
         standing.happened("overdue", 1, 0)
@@ -62,7 +62,7 @@ def test_an_overdue_worker_is_so_until_it_answers(standing: Standing) -> None:
     assert standing.shares[1].events == 10, "a dropped answer is no share of the work"
 
 
-def test_a_batch_may_be_held_by_two_workers(standing: Standing) -> None:
+def test_a_batch_may_be_held_by_two_workers(standing: RunStatus) -> None:
     standing.sent(1, 0, 700)
     standing.happened("resent", 2, 0)
     standing.sent(2, 0, 700)
@@ -70,7 +70,7 @@ def test_a_batch_may_be_held_by_two_workers(standing: Standing) -> None:
     assert [standing.shares[worker].held for worker in (1, 2)] == [1, 0]
 
 
-def test_incidents_need_bounded_memory(standing: Standing) -> None:
+def test_incidents_need_bounded_memory(standing: RunStatus) -> None:
     for batch in range(3 * KEPT):
         standing.happened("dropped", 2, batch)
     assert len(standing.incidents) == KEPT

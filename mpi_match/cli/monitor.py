@@ -20,7 +20,7 @@ from mpi_match.cluster.transport.launcher import found_in
 from mpi_match.exit_codes import ExitCode
 
 if TYPE_CHECKING:
-    from mpi_match.monitor.observer import Onlooker, Watch
+    from mpi_match.monitor.observer import Observer, Watch
     from mpi_match.monitor.report import RunReport
 
 live_option = click.option(
@@ -56,7 +56,7 @@ def watching(live: bool, report: Path | None, options: Mapping[str, Any]) -> Ite
     from mpi_match.monitor.screen import Screen, terminal_size
 
     size = terminal_size(launched=found_in(os.environ) is not None) if live else None
-    onlookers: list[Onlooker] = [] if size is None else [LiveView(Screen(size))]
+    onlookers: list[Observer] = [] if size is None else [LiveView(Screen(size))]
     with ExitStack() as stack:
         kept = None if report is None else stack.enter_context(RunReport(report, options))
         if kept is not None:

@@ -23,7 +23,7 @@ LAST_LOOK_S = 2.0
 """How long the end of a run waits for a look that is under way."""
 
 
-class Onlooker(Protocol):
+class Observer(Protocol):
     """Who wants to look."""
 
     def begin(self, standing: RunStatus) -> None:
@@ -39,7 +39,7 @@ class Onlooker(Protocol):
 class Watch:
     """Called with the run's standing it is a context manager (`RunOptions.watch`); while that lasts, onlookers look."""
 
-    def __init__(self, onlookers: Sequence[Onlooker], tick_s: float = TICK_S) -> None:
+    def __init__(self, onlookers: Sequence[Observer], tick_s: float = TICK_S) -> None:
         self._onlookers, self._tick_s = list(onlookers), tick_s
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)

@@ -50,13 +50,13 @@ class Watched:
 @contextmanager
 def watching(live: bool, report: Path | None, options: Mapping[str, Any]) -> Iterator[Watched]:
     """While a run with these options lasts.  Only the rank that is watched, rank 0, draws or writes anything."""
-    from mpi_match.monitor.dashboard import LiveView
+    from mpi_match.monitor.dashboard import Dashboard
     from mpi_match.monitor.observer import Watch
     from mpi_match.monitor.report import RunReport
     from mpi_match.monitor.screen import Screen, terminal_size
 
     size = terminal_size(launched=found_in(os.environ) is not None) if live else None
-    onlookers: list[Observer] = [] if size is None else [LiveView(Screen(size))]
+    onlookers: list[Observer] = [] if size is None else [Dashboard(Screen(size))]
     with ExitStack() as stack:
         kept = None if report is None else stack.enter_context(RunReport(report, options))
         if kept is not None:

@@ -94,7 +94,7 @@ def _incident_lines(standing: RunStatus) -> list[str]:
     return [counts, *(f"{each.at_s:8.2f} s  {each}" for each in last)] if counts else []
 
 
-class LiveView:
+class Dashboard:
     """An onlooker (`watch`) that draws frames on a screen."""
 
     def __init__(self, screen: Screen) -> None:

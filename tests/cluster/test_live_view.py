@@ -19,7 +19,7 @@ from mpirun import FLAGS, MPIRUN, TIMEOUT_S, environment, needs_mpirun
 from run_inputs import Inputs
 
 from mpi_match.monitor import screen as screens
-from mpi_match.monitor.dashboard import LAST_INCIDENTS, LiveView, Pace, frame
+from mpi_match.monitor.dashboard import LAST_INCIDENTS, Dashboard, Pace, frame
 from mpi_match.monitor.observer import Watch
 from mpi_match.monitor.screen import Screen, terminal_size
 from mpi_match.monitor.status import RunStatus, Share
@@ -199,7 +199,7 @@ def test_a_stuck_onlooker_holds_up_nothing(monkeypatch: pytest.MonkeyPatch, capl
 
 def test_a_failing_onlooker_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     failing, screen = Failing(), Screen(os.terminal_size((80, 24)), io.StringIO())
-    with Watch([failing, LiveView(screen)], tick_s=0.001)(made_up({1: 5})):
+    with Watch([failing, Dashboard(screen)], tick_s=0.001)(made_up({1: 5})):
         assert failing.looked.wait(TIMEOUT_S)
         while not (failing.looked.is_set() and "Failing" in caplog.text):
             time.sleep(0.001)
@@ -209,7 +209,7 @@ def test_a_failing_onlooker_is_left_out(caplog: pytest.LogCaptureFixture) -> Non
 
 def test_who_looks_has_a_last_look(monkeypatch: pytest.MonkeyPatch) -> None:
     stream, standing = io.StringIO(), made_up({1: 5})
-    with Watch([LiveView(Screen(os.terminal_size((80, 24)), stream))], tick_s=60)(standing):
+    with Watch([Dashboard(Screen(os.terminal_size((80, 24)), stream))], tick_s=60)(standing):
         standing.wrote(1_999_995)
         standing.end()
     assert "2,000,000 of 2,000,000" in stream.getvalue()

@@ -26,7 +26,7 @@ from pyspark.sql import types as T
 from mpi_match.ingest.rows import EventForm, event_of_row
 from mpi_match.model import Event, ModelError, decimal, value_of
 from spark_prep import SparkPrepError
-from spark_prep.sources import Source
+from spark_prep.sources import RowSource
 
 _USABLE = (
     T.BooleanType,
@@ -51,7 +51,7 @@ def needed_names(names: Iterable[bytes], form: EventForm) -> frozenset[str]:
     return frozenset((*(name.decode() for name in names), *named))
 
 
-def usable(source: Source, needed: frozenset[str], form: EventForm) -> tuple[Source, tuple[str, ...]]:
+def usable(source: RowSource, needed: frozenset[str], form: EventForm) -> tuple[RowSource, tuple[str, ...]]:
     """The source without the columns that no attribute can be, and their names.
 
     Raises SparkPrepError for such a column that is needed, and for a column of the location or the id that is not there.

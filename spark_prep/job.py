@@ -37,7 +37,7 @@ from spark_prep import (
 )
 from spark_prep.part_files import PartSet, Written
 from spark_prep.session import session
-from spark_prep.sources import Source
+from spark_prep.sources import RowSource
 
 _DISK = StorageLevel.DISK_ONLY
 """Where results wait that are needed twice: on the executors' disks, because they are as large as the input."""
@@ -208,7 +208,7 @@ def compile_changes(
     )
 
 
-def _source(spark: SparkSession, inputs: list[str] | DataFrame, format_: str | None) -> Source:
+def _source(spark: SparkSession, inputs: list[str] | DataFrame, format_: str | None) -> RowSource:
     return sources.of_frame(inputs) if isinstance(inputs, DataFrame) else sources.read(spark, inputs, format_)
 
 
@@ -248,7 +248,7 @@ def _cores(spark: SparkSession) -> int:
     return spark.sparkContext.defaultParallelism
 
 
-def _spread(spark: SparkSession, source: Source) -> DataFrame:
+def _spread(spark: SparkSession, source: RowSource) -> DataFrame:
     """The rows, dealt out anew when too few tasks read them (one large .gz) to keep all cores parsing."""
     cores = _cores(spark)
     return source.rows.repartition(4 * cores) if source.rows.rdd.getNumPartitions() < cores else source.rows
@@ -305,7 +305,7 @@ class _RejectPath:
         self.path = path if path is not None else output.with_name(output.name + ".rejects")
         rejects.check_path(self.path)
 
-    def settle(self, records: DataFrame, source: Source, n_rows: int, n_bad: int, strict: bool) -> None:
+    def settle(self, records: DataFrame, source: RowSource, n_rows: int, n_bad: int, strict: bool) -> None:
         """Write the bad rows, or refuse to go on; without any, remove those of an earlier compile."""
         if not n_bad:
             rejects.clear(self.path)
@@ -315,7 +315,7 @@ class _RejectPath:
             raise rejects.refusal(found, n_bad, n_rows)
         rejects.write(found, self.path)
 
-    def nothing_usable(self, records: DataFrame, source: Source, n_rows: int, what: str) -> SparkPrepError:
+    def nothing_usable(self, records: DataFrame, source: RowSource, n_rows: int, what: str) -> SparkPrepError:
         """The error of an input of which no row is a `what`."""
         bad = rejects.first(rejects.rejects(records, source), 1)
         if not bad:

@@ -17,12 +17,12 @@ from pyspark.sql import functions as F
 
 from mpi_match.ingest.rows import Reject
 from spark_prep import SparkPrepError
-from spark_prep.sources import Source, path_of
+from spark_prep.sources import RowSource, path_of
 
 _OURS = ("part-", "_SUCCESS", ".part-", "._SUCCESS")
 
 
-def rejects(records: DataFrame, source: Source) -> DataFrame:
+def rejects(records: DataFrame, source: RowSource) -> DataFrame:
     """Bad rows with their line numbers: reason, file, line, row; ordered."""
     bad = records.where(F.col("reason").isNotNull()).select("reason", "file", "block", "position", "row")
     placed = source.with_lines(bad).select(*Reject._fields)

@@ -33,7 +33,7 @@ PLACE = ("file", "block", "position")
 
 
 @dataclass(frozen=True)
-class Source:
+class RowSource:
     """Rows of one format ("json", "parquet" or "frame"): a DataFrame of content, file, block, position (see the module).
 
     `columns` are those of the input; for JSON lines, which have none, None.
@@ -59,7 +59,7 @@ class Source:
         return lines.select(*[name for name in places.columns if name not in PLACE], "file", "line")
 
 
-def read(spark: SparkSession, inputs: list[str], format_: str | None = None) -> Source:
+def read(spark: SparkSession, inputs: list[str], format_: str | None = None) -> RowSource:
     """Rows of files, directories and globs.
 
     JSON lines: directories are searched to the bottom, and `.gz` is unpacked.  Parquet: directories named `column=value` are
@@ -81,7 +81,7 @@ def read(spark: SparkSession, inputs: list[str], format_: str | None = None) -> 
         raise SparkPrepError(f"cannot read {', '.join(inputs)}: {str(error).splitlines()[0]}") from error
 
 
-def _json_lines(spark: SparkSession, inputs: list[str]) -> Source:
+def _json_lines(spark: SparkSession, inputs: list[str]) -> RowSource:
     lines = spark.read.option("lineSep", "\n").option("recursiveFileLookup", "true").text(inputs)
     rows = lines.select(
         F.when(F.octet_length("value") <= MAX_LINE_BYTES, F.col("value").cast("binary"))
@@ -91,10 +91,10 @@ def _json_lines(spark: SparkSession, inputs: list[str]) -> Source:
         F.col("_metadata.file_block_start").alias("block"),
         F.monotonically_increasing_id().alias("position"),
     )
-    return Source(rows, "json")
+    return RowSource(rows, "json")
 
 
-def _parquet(spark: SparkSession, inputs: list[str]) -> Source:
+def _parquet(spark: SparkSession, inputs: list[str]) -> RowSource:
     table = spark.read.option("mergeSchema", "true").parquet(*inputs)
     rows = table.select(
         _all_columns(table),
@@ -102,10 +102,10 @@ def _parquet(spark: SparkSession, inputs: list[str]) -> Source:
         F.lit(0).cast("bigint").alias("block"),
         F.col("_metadata.row_index").alias("position"),
     )
-    return Source(rows, "parquet", table.columns)
+    return RowSource(rows, "parquet", table.columns)
 
 
-def of_frame(frame: DataFrame) -> Source:
+def of_frame(frame: DataFrame) -> RowSource:
     """The rows of a DataFrame, whose columns are named as those of a Parquet file."""
     rows = frame.select(
         _all_columns(frame),
@@ -113,7 +113,7 @@ def of_frame(frame: DataFrame) -> Source:
         F.lit(0).cast("bigint").alias("block"),
         F.monotonically_increasing_id().alias("position"),
     )
-    return Source(rows, "frame", frame.columns)
+    return RowSource(rows, "frame", frame.columns)
 
 
 def _all_columns(frame: DataFrame) -> Column:

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from mpi_match.cluster.distribution.broadcast import share_events, share_parts
-from mpi_match.cluster.distribution.event_source import Offer, Source, open_source
+from mpi_match.cluster.distribution.event_source import EventSource, Offer, open_source
 from mpi_match.cluster.distribution.shard import Shard
 from mpi_match.cluster.engine_runner import Holdings, Matcher, ShortMatcher
 from mpi_match.cluster.options import ClusterError, RunOptions
@@ -50,7 +50,7 @@ class Ready(NamedTuple):
 
     job: Job
     matcher: Matcher | ShortMatcher | WrittenHere
-    source: Source | None
+    source: EventSource | None
     opened: list[Opened]
 
 
@@ -61,7 +61,7 @@ def set_up(options: RunOptions, topology: Topology, stack: ExitStack) -> Ready:
     plan: Plan = ranks.tell(None if job is None else _plan(options, job))
     part, table = share_parts(topology, plan.groups, plan.parts, None if job is None else job.division)
     copy = share_events(topology, job) if options.feed == "shared" else None
-    source: Source | None = ranks.step(
+    source: EventSource | None = ranks.step(
         "opening the events",
         worker=lambda: stack.enter_context(open_source(options, plan.offer, copy, table.vocabulary, threads)),
     )
@@ -96,7 +96,7 @@ def _plan(options: RunOptions, job: Job) -> Plan:
     return Plan(job.division.groups, job.division.parts, offer, job.places)
 
 
-def _opening(options: RunOptions, topology: Topology, source: Source | None, threads: int) -> Callable[[Table], Engine]:
+def _opening(options: RunOptions, topology: Topology, source: EventSource | None, threads: int) -> Callable[[Table], Engine]:
     """What opens a worker's engine for a table, on the device that is this worker's."""
 
     def open_table(table: Table) -> Engine:

@@ -22,7 +22,7 @@ import numpy as np
 from mpi4py import MPI
 
 from mpi_match.arrays.csr import Array
-from mpi_match.cluster.distribution.event_source import Source
+from mpi_match.cluster.distribution.event_source import EventSource
 from mpi_match.cluster.engine_runner import Matcher, ShortMatcher
 from mpi_match.cluster.messages import Matched, Parcel, Received
 from mpi_match.cluster.options import ClusterError
@@ -63,7 +63,7 @@ class Worker:
         matcher: Matcher | ShortMatcher | WrittenHere,
         backoff: Backoff,
         interrupted: Noted,
-        source: Source | None = None,
+        source: EventSource | None = None,
     ) -> None:
         self._rank, self._source = comm.rank, source
         self._interrupted, self._silence = interrupted, Silence()

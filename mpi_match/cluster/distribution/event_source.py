@@ -30,7 +30,7 @@ from mpi_match.storage import StorageError
 from mpi_match.table.vocabulary import Vocabulary
 
 
-class Source(Protocol):
+class EventSource(Protocol):
     """Where a worker has its events from."""
 
     @property
@@ -55,11 +55,11 @@ class SharedSource:
         self.memory: Sequence[Array] = [copy.memory]
 
     def first(self) -> EventBatch | None:
-        """See `Source.first`."""
+        """See `EventSource.first`."""
         return self.expect(0).get() if self._copy.n_batches else None
 
     def expect(self, batch: int) -> Expected[EventBatch]:
-        """See `Source.expect`."""
+        """See `EventSource.expect`."""
         return Expected(partial(EventBatch.from_wire, self._copy.wire(batch)))
 
 
@@ -89,15 +89,15 @@ class FileSource:
 
     @property
     def memory(self) -> Sequence[Array]:
-        """See `Source.memory`."""
+        """See `EventSource.memory`."""
         return self._events.mapped
 
     def first(self) -> EventBatch | None:
-        """See `Source.first`."""
+        """See `EventSource.first`."""
         return self.expect(0).get() if self._extents.n_batches else None
 
     def expect(self, batch: int) -> Expected[EventBatch]:
-        """See `Source.expect`."""
+        """See `EventSource.expect`."""
         extent = self._extents.of(batch)
         if self._executor is None:
             return Expected(partial(self._events.batch, *extent))
@@ -107,7 +107,7 @@ class FileSource:
 
 def open_source(
     options: RunOptions, offer: Offer, copy: EventCopy | None, vocabulary: Vocabulary, n_threads: int
-) -> AbstractContextManager[Source | None]:
+) -> AbstractContextManager[EventSource | None]:
     """What the run's feed says, for a block: None when events come with the orders.
 
     Parameters: `copy` with the feed `shared`; of `n_threads` that this worker has, some read with the feed `file`.  Raises

@@ -33,7 +33,7 @@ from mpi_match.table.table import KIND_OF_FILE, load_vocabulary
 from mpi_match.table.vocabulary import Vocabulary
 from spark_prep.arrow_records import REJECT_ARROW, REJECT_SCHEMA, BadRow
 from spark_prep.event_columns import event_of_columns, needed_names
-from spark_prep.part_files import MANIFEST_ARROW, MANIFEST_SCHEMA, PartFiles, Written, partition_id
+from spark_prep.part_files import MANIFEST_ARROW, MANIFEST_SCHEMA, PartFiles, WrittenPart, partition_id
 from spark_prep.sources import PLACE, in_order
 from spark_prep.subscriptions import bad_row, contents
 
@@ -117,11 +117,11 @@ class _Parser:
         return events, bad, len(events) + len(bad)
 
 
-def _write(held: list[Events], vocabulary: Vocabulary, files: PartFiles, left_out: Iterable[str]) -> Written:
+def _write(held: list[Events], vocabulary: Vocabulary, files: PartFiles, left_out: Iterable[str]) -> WrittenPart:
     events = joined(held)
     path = files.attempt("events")
     digest = save_events(events, path, vocabulary, f"{files.kind}-part", left_out)
-    return Written(path.name, partition_id(), len(events), digest, 0)
+    return WrittenPart(path.name, partition_id(), len(events), digest, 0)
 
 
 def _records(rows: list[dict[str, Any]]) -> pa.RecordBatch:

@@ -35,7 +35,7 @@ from spark_prep import (
     subscriptions,
     table_writer,
 )
-from spark_prep.part_files import PartSet, Written
+from spark_prep.part_files import PartSet, WrittenPart
 from spark_prep.session import session
 from spark_prep.sources import RowSource
 
@@ -145,9 +145,9 @@ def compile_events(
     with PartSet(output, "events") as parts, _Held() as held, _tasks():
         rows = events.ordered(source.rows, cut)
         found = held.keep(events.write_parts(rows, form, table, digest, parts.files, unusable))
-        columns = list(Written._fields)
+        columns = list(WrittenPart._fields)
         written = sorted(
-            (Written(*row) for row in found.where("part is not null").select(columns).collect()), key=_partition
+            (WrittenPart(*row) for row in found.where("part is not null").select(columns).collect()), key=_partition
         )
         n_rows, n_bad = found.agg(F.coalesce(F.sum("read"), F.lit(0)), F.count("reason")).first() or (0, 0)
         bad_rows.settle(found, source, n_rows, n_bad, strict)
@@ -240,7 +240,7 @@ def _tasks() -> Iterator[None]:
         raise SparkPrepError(f"a task failed: {lines[-1].strip() if lines else 'without a text'}") from error
 
 
-def _partition(written: Written) -> int:
+def _partition(written: WrittenPart) -> int:
     return written.partition
 
 
@@ -261,7 +261,7 @@ def _totals(records: DataFrame) -> tuple[int, int, int, int]:
     return rows or 0, filters, constraints or 0, bad
 
 
-def _agree(written: list[Written], expected: int, what: str) -> None:
+def _agree(written: list[WrittenPart], expected: int, what: str) -> None:
     found = sum(item.rows for item in written)
     if found != expected:
         raise SparkPrepError(
@@ -269,7 +269,7 @@ def _agree(written: list[Written], expected: int, what: str) -> None:
         )
 
 
-def _seen(parts: PartSet, written: list[Written], form: EventForm) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _seen(parts: PartSet, written: list[WrittenPart], form: EventForm) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names of location and id that no event has; columns of which something was left out."""
     located = identified = False
     left_out: set[bytes] = set()

@@ -38,7 +38,7 @@ MANIFEST_ARROW = pa.schema(
 )
 
 
-class Written(NamedTuple):
+class WrittenPart(NamedTuple):
     """What a task says of a part it wrote.
 
     `partition` is the place of its task, `rows` what the index says of it, `distinct` the names or interfaces in it.
@@ -51,7 +51,7 @@ class Written(NamedTuple):
     distinct: int
 
 
-Write = Callable[[Iterator[pa.RecordBatch], "PartFiles"], Iterator[Written]]
+Write = Callable[[Iterator[pa.RecordBatch], "PartFiles"], Iterator[WrittenPart]]
 """What a task does with its partition: consume the batches, write parts, say what was written."""
 
 
@@ -68,14 +68,14 @@ class PartFiles(NamedTuple):
         partition, attempt = (context.partitionId(), context.taskAttemptId()) if context is not None else (0, 0)
         return Path(self.directory) / f"{self.run}-{what}-{partition:05d}-{attempt}-{uuid.uuid4().hex[:8]}.h5"
 
-    def write(self, what: str, rows: int, distinct: int, arrays: Iterable[tuple[str, Array]]) -> Written:
+    def write(self, what: str, rows: int, distinct: int, arrays: Iterable[tuple[str, Array]]) -> WrittenPart:
         """Write one part and say so."""
         path = self.attempt(what)
         with Writer(path, f"{self.kind}-part") as writer:
             writer.attribute("rows", rows)
             for name, array in arrays:
                 writer.array(name, array)
-        return Written(path.name, partition_id(), rows, writer.digest, distinct)
+        return WrittenPart(path.name, partition_id(), rows, writer.digest, distinct)
 
 
 def partition_id() -> int:
@@ -84,14 +84,14 @@ def partition_id() -> int:
     return context.partitionId() if context is not None else 0
 
 
-def write_parts(rows: DataFrame, write: Write, files: PartFiles) -> list[Written]:
+def write_parts(rows: DataFrame, write: Write, files: PartFiles) -> list[WrittenPart]:
     """Run `write` on every partition; what was written, in the order of the partitions."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for written in write(batches, files):
             yield pa.RecordBatch.from_pylist([written._asdict()], schema=MANIFEST_ARROW)
 
-    found = [Written(*row) for row in rows.mapInArrow(run, MANIFEST_SCHEMA).collect()]
+    found = [WrittenPart(*row) for row in rows.mapInArrow(run, MANIFEST_SCHEMA).collect()]
     return sorted(found, key=lambda written: written.partition)  # stable: a task's parts stay in its order
 
 
@@ -118,7 +118,7 @@ class PartSet:
         if not any(self._directory.iterdir()):
             self._directory.rmdir()
 
-    def commit(self, written: list[Written], attributes: Mapping[str, int | str]) -> None:
+    def commit(self, written: list[WrittenPart], attributes: Mapping[str, int | str]) -> None:
         """Join the parts, in this order, into the output; then remove what it does not name.  Raises SparkPrepError."""
         for item in written:
             self._check(item)
@@ -127,17 +127,17 @@ class PartSet:
         winners = {item.part for item in written}
         self._remove(lambda name: name not in winners)
 
-    def reader(self, item: Written) -> Reader:
+    def reader(self, item: WrittenPart) -> Reader:
         """A part, to be read.  Raises StorageError."""
         return Reader(self._directory / item.part, f"{self.files.kind}-part")
 
-    def attributes(self, item: Written) -> dict[str, int | str]:
+    def attributes(self, item: WrittenPart) -> dict[str, int | str]:
         """The attributes of a part, without those of every file."""
         with self.reader(item) as reader:
             every_file = {"magic", "kind", "format_version", "digest", "complete", "rows"}
             return {name: value for name, value in reader.attributes.items() if name not in every_file}
 
-    def _check(self, item: Written) -> None:
+    def _check(self, item: WrittenPart) -> None:
         file = self._directory / item.part
         try:
             with self.reader(item) as reader:

@@ -26,7 +26,7 @@ from mpi_match.table.schema import constraint_arrays, filter_arrays, label_array
 from mpi_match.table.table import Table
 from spark_prep import SparkPrepError
 from spark_prep.arrow_records import ConstraintColumns, areas_of
-from spark_prep.part_files import PartFiles, Written, partition_id, write_parts
+from spark_prep.part_files import PartFiles, WrittenPart, partition_id, write_parts
 from spark_prep.subscriptions import FilterRange
 
 FILTERS_PER_PART = 500_000
@@ -42,10 +42,10 @@ def partitions_for(n_rows: int, rows_per_part: int, parallelism: int) -> int:
     return -(-max(parallelism, -(-n_rows // rows_per_part)) // parallelism) * parallelism
 
 
-def write_filters(numbered: DataFrame, stretches: dict[int, FilterRange], files: PartFiles) -> list[Written]:
+def write_filters(numbered: DataFrame, stretches: dict[int, FilterRange], files: PartFiles) -> list[WrittenPart]:
     """Filter parts of numbered filters (`subscriptions.numbered`); the partitions must be those of `stretches`."""
 
-    def write(batches: Iterator[pa.RecordBatch], files: PartFiles) -> Iterator[Written]:
+    def write(batches: Iterator[pa.RecordBatch], files: PartFiles) -> Iterator[WrittenPart]:
         if held := list(batches):
             yield _write_filters(pa.Table.from_batches(held), stretches[partition_id()], files)
 
@@ -53,7 +53,7 @@ def write_filters(numbered: DataFrame, stretches: dict[int, FilterRange], files:
     return write_parts(columns, write, files)
 
 
-def _write_filters(table: pa.Table, stretch: FilterRange, files: PartFiles) -> Written:
+def _write_filters(table: pa.Table, stretch: FilterRange, files: PartFiles) -> WrittenPart:
     encoded = table["interface"].combine_chunks().dictionary_encode()
     labels = encoded.dictionary.to_pylist()  # sorted, as the rows are
     columns = FilterColumns.of(
@@ -68,23 +68,23 @@ def _write_filters(table: pa.Table, stretch: FilterRange, files: PartFiles) -> W
     return files.write("filters", len(table), len(own), arrays)
 
 
-def write_constraints(constraints: DataFrame, partitions: int, files: PartFiles) -> list[Written]:
+def write_constraints(constraints: DataFrame, partitions: int, files: PartFiles) -> list[WrittenPart]:
     """Constraint parts of rows of filter, name, kind, numbers and strings (`subscriptions.constraints`)."""
 
-    def write(batches: Iterator[pa.RecordBatch], files: PartFiles) -> Iterator[Written]:
+    def write(batches: Iterator[pa.RecordBatch], files: PartFiles) -> Iterator[WrittenPart]:
         if held := list(batches):
             yield _write_constraints(held, files)
 
     return write_parts(constraints.repartitionByRange(partitions, "name"), write, files)
 
 
-def _write_constraints(batches: list[pa.RecordBatch], files: PartFiles) -> Written:
+def _write_constraints(batches: list[pa.RecordBatch], files: PartFiles) -> WrittenPart:
     vocabulary, rows = encode(*ConstraintColumns.of(batches))
     arrays = (*vocabulary_arrays(vocabulary), *constraint_arrays(rows))
     return files.write("constraints", len(rows), vocabulary.n_names, arrays)
 
 
-def write_empty(files: PartFiles) -> Written:
+def write_empty(files: PartFiles) -> WrittenPart:
     """A part without rows that has every array: all of an empty table, the vocabulary of one without constraints."""
     return files.write("empty", 0, 0, Table.from_filters(()).arrays())
 

@@ -33,7 +33,7 @@ from pyspark import TaskContext  # noqa: E402
 from spark_inputs import assert_same_events, in_memory, names_in, read_rejects, write_lines  # noqa: E402
 
 from spark_prep import job, sources, subscriptions, table_writer  # noqa: E402
-from spark_prep.part_files import PartFiles, PartSet, Written, write_parts  # noqa: E402
+from spark_prep.part_files import PartFiles, PartSet, WrittenPart, write_parts  # noqa: E402
 
 BAD_LINES = [
     ('{"interface": "i", "constraints": [["temp", "~", 3]]}', "unknown operator"),
@@ -266,7 +266,7 @@ def test_a_task_that_fails_after_writing_is_run_again_and_leaves_no_stray_part(s
         stretches, n_filters, n_interfaces = subscriptions.stretches(ordered)
         numbered = subscriptions.numbered(ordered, stretches)
 
-        def written_then_lost(batches: Iterator[pa.RecordBatch], files: PartFiles) -> Iterator[Written]:
+        def written_then_lost(batches: Iterator[pa.RecordBatch], files: PartFiles) -> Iterator[WrittenPart]:
             written = table_writer._write_constraints(list(batches), files)
             if TaskContext.get().attemptNumber() == 0:
                 raise RuntimeError("lost after the part was written")
@@ -295,7 +295,7 @@ def test_the_driver_refuses_parts_that_it_does_not_see(tmp_path):
         pytest.raises(SparkPrepError, match="on a file system that the driver and all executors share"),
         PartSet(tmp_path / "table.h5", "table") as parts,
     ):
-        parts.commit([Written("elsewhere.h5", 0, 1, "0" * 64, 1)], {})
+        parts.commit([WrittenPart("elsewhere.h5", 0, 1, "0" * 64, 1)], {})
     assert list(tmp_path.iterdir()) == []
 
 

@@ -72,7 +72,7 @@ class Weighted:
 
 
 @dataclass(frozen=True)
-class Places:
+class Sampler:
     """Places on the plane; see the module for `exponent`."""
 
     exponent: float

@@ -76,7 +76,7 @@ from mpi_match.events.events import Events
 from mpi_match.ingest.format import event_rows, subscription_rows
 from mpi_match.model import Op, Type
 from mpi_match.table.subscriptions import Subscriptions, kind_of, prefix_bound
-from mpi_match.workloads.sampling import Moves, Places, Weighted, radius_of, stepped
+from mpi_match.workloads.sampling import Moves, Sampler, Weighted, radius_of, stepped
 
 __all__ = ["BLOCK", "CHUNK_EVENTS", "SCENARIOS", "Scenario", "event_rows", "subscription_rows"]
 
@@ -280,8 +280,8 @@ class Scenario:
         return Weighted(self.n_names, self.name_exponent)
 
     @cached_property
-    def _places(self) -> Places:
-        return Places(self.place_exponent)
+    def _places(self) -> Sampler:
+        return Sampler(self.place_exponent)
 
     @cached_property
     def _is_string(self) -> Array:

@@ -22,7 +22,7 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.ingest.rows import ChangeRow
 from mpi_match.model import Area, Change, Filter
 from mpi_match.table.table import FILTER_ID, Table
-from mpi_match.workloads.sampling import Places, radius_of
+from mpi_match.workloads.sampling import Sampler, radius_of
 from mpi_match.workloads.scenarios import Scenario
 
 GUESTS, MOVES, SINGLES = 0.1, 0.9, 0.08
@@ -40,7 +40,7 @@ class Crowd:
 
     def __init__(self, table: Table, scenario: Scenario, seed: int) -> None:
         self._table, self._rng = table, np.random.default_rng(seed)
-        self._places, self._radius = Places(scenario.place_exponent), radius_of(scenario.area)
+        self._places, self._radius = Sampler(scenario.place_exponent), radius_of(scenario.area)
         n_guests = max(int(GUESTS * table.n_interfaces), 1)
         bounds = np.searchsorted(table.filters.interface, np.arange(n_guests + 1))
         self._residents = [id_of(i) for i in range(int(bounds[-1]), table.n_filters)]

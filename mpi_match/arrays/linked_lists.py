@@ -30,7 +30,7 @@ class Links(NamedTuple):
     is_in: Any
 
 
-class Chains:
+class LinkedLists:
     """A number is in the chain of one owner at most."""
 
     def __init__(self, n_owners: int, n_numbers: int) -> None:

@@ -28,7 +28,7 @@ import numpy as np
 
 from mpi_match.arrays.chunked import PartedDict, PartedList
 from mpi_match.arrays.csr import with_room
-from mpi_match.arrays.linked_lists import Chains
+from mpi_match.arrays.linked_lists import LinkedLists
 from mpi_match.ingest.rows import ChangeRow
 from mpi_match.model import Area, Change, Filter, ModelError
 from mpi_match.table.table import FILTER_ID, Table
@@ -67,7 +67,7 @@ class Registry:
             self._interface_ids.of(label)[label] = i
         self._n_there = array("q", np.bincount(filters.interface, minlength=table.n_interfaces).tolist())
         self._first = np.searchsorted(filters.interface, np.arange(table.n_interfaces + 1))  # the table's own filters
-        self._joined = Chains(table.n_interfaces, table.n_filters)  # interface -> filters that came later
+        self._joined = LinkedLists(table.n_interfaces, table.n_filters)  # interface -> filters that came later
         self._n_filters = n = table.n_filters
         # as views, as in `linked_lists`
         self._there = with_room(np.ones(n, np.uint8), n).data

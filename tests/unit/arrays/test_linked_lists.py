@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpi_match.arrays.linked_lists import Chains
+from mpi_match.arrays.linked_lists import LinkedLists
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9))))
 def test_chains_are_sets_of_owners(steps: list[tuple[int, int]]) -> None:
     """A number that is there goes, and another one comes, to owners and with numbers that are new now and then."""
-    chains, sets, owner_of = Chains(0, 0), dict[int, set[int]](), dict[int, int]()
+    chains, sets, owner_of = LinkedLists(0, 0), dict[int, set[int]](), dict[int, int]()
     for owner, number in steps:
         chains.have(max(owner, *sets, 0) + 1, max(number, *owner_of, 0) + 1)
         if number in owner_of:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array, with_room
-from mpi_match.arrays.linked_lists import Chains
+from mpi_match.arrays.linked_lists import LinkedLists
 from mpi_match.changes.changes import Changes
 from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import find_bounds, in_stretches
@@ -142,7 +142,7 @@ class Residents:
         bounds = np.empty(table.n_interfaces + 1, np.int64)
         find_bounds(table.filters.interface, bounds)
         self._origin = Origin(bounds, *index.entries(n))
-        self._came = Chains(table.n_interfaces, n)  # interface -> filters that came later
+        self._came = LinkedLists(table.n_interfaces, n)  # interface -> filters that came later
         sizes = np.floor(np.log2(lengths(slots.place, self.words))).astype(np.uint8)
         whole = filters._replace(interface=table.filters.interface, there=np.ones(n, np.bool_))
         self._filters = Filters(*(with_room(array, max(n, LEAST_ROOM)) for array in whole))

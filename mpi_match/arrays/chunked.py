@@ -26,7 +26,7 @@ PART_BITS = 12
 Item = TypeVar("Item")
 
 
-class PartedDict(Generic[Item]):
+class ChunkedDict(Generic[Item]):
     """`of(key)` is the dictionary that a key is in, if it is in any, and belongs into."""
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays.chunked import PartedDict, PartedList
+from mpi_match.arrays.chunked import ChunkedDict, PartedList
 from mpi_match.arrays.csr import with_room
 from mpi_match.arrays.linked_lists import LinkedLists
 from mpi_match.ingest.rows import ChangeRow
@@ -62,7 +62,7 @@ class Registry:
         filters = table.filters
         self._reuse = reuse
         self.labels: list[str] = [label.decode() for label in table.labels]
-        self._interface_ids = PartedDict[int]()
+        self._interface_ids = ChunkedDict[int]()
         for i, label in enumerate(self.labels):
             self._interface_ids.of(label)[label] = i
         self._n_there = array("q", np.bincount(filters.interface, minlength=table.n_interfaces).tolist())
@@ -74,7 +74,7 @@ class Registry:
         self._has_area = with_room(np.zeros(n, np.uint8), n).data
         self._interface = with_room(filters.interface.astype(np.uint32), n).data
         self._name = PartedList[str](n)  # the id of each filter, where it has one
-        self._named = PartedDict[int | tuple[int, ...]]()  # id -> its filter, or several
+        self._named = ChunkedDict[int | tuple[int, ...]]()  # id -> its filter, or several
         self._free_filters: list[int] = []
         self._free_interfaces: dict[int, None] = {}  # a set that keeps its order
         for filter_id in filters.area_filter.tolist():

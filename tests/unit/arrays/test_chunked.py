@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpi_match.arrays import chunked
-from mpi_match.arrays.chunked import PartedDict, PartedList
+from mpi_match.arrays.chunked import ChunkedDict, PartedList
 
 
 @given(
@@ -29,7 +29,7 @@ def test_a_parted_list_is_a_list_that_grows(n: int, steps: list[tuple[str, int, 
 
 
 def test_a_parted_dict_is_a_dict() -> None:
-    items, plain = PartedDict[int](), dict[str, int]()
+    items, plain = ChunkedDict[int](), dict[str, int]()
     for i in range(5000):
         items.of(str(i))[str(i)] = plain[str(i)] = i
     for i in range(0, 5000, 3):

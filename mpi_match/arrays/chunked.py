@@ -37,7 +37,7 @@ class ChunkedDict(Generic[Item]):
         return self._parts[hash(key) % N_PARTS]
 
 
-class PartedList(Generic[Item]):
+class ChunkedList(Generic[Item]):
     """A list of items, each None at first; `have` makes it longer."""
 
     def __init__(self, n: int) -> None:

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays.chunked import PartedList
+from mpi_match.arrays.chunked import ChunkedList
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
 from mpi_match.changes.registry import Registry, Step
@@ -61,7 +61,7 @@ class LiveTable:
         self._origin = table
         self._expected = list(expected)
         self.register = Registry(table, reuse=reuse_ids)
-        self._came = PartedList[bytes](table.n_filters)  # by id: a filter that is not the table's, `_packed`
+        self._came = ChunkedList[bytes](table.n_filters)  # by id: a filter that is not the table's, `_packed`
         # of the table's filters: where those are that have areas, as arrays, because in the end all may have moved
         self._area = np.full((table.n_filters if table.has_areas else 0, 3), np.nan)
         self._area[table.area_filter] = table.filters.area

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays.chunked import ChunkedDict, PartedList
+from mpi_match.arrays.chunked import ChunkedDict, ChunkedList
 from mpi_match.arrays.csr import with_room
 from mpi_match.arrays.linked_lists import LinkedLists
 from mpi_match.ingest.rows import ChangeRow
@@ -73,7 +73,7 @@ class Registry:
         self._there = with_room(np.ones(n, np.uint8), n).data
         self._has_area = with_room(np.zeros(n, np.uint8), n).data
         self._interface = with_room(filters.interface.astype(np.uint32), n).data
-        self._name = PartedList[str](n)  # the id of each filter, where it has one
+        self._name = ChunkedList[str](n)  # the id of each filter, where it has one
         self._named = ChunkedDict[int | tuple[int, ...]]()  # id -> its filter, or several
         self._free_filters: list[int] = []
         self._free_interfaces: dict[int, None] = {}  # a set that keeps its order

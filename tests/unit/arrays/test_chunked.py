@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpi_match.arrays import chunked
-from mpi_match.arrays.chunked import ChunkedDict, PartedList
+from mpi_match.arrays.chunked import ChunkedDict, ChunkedList
 
 
 @given(
@@ -17,7 +17,7 @@ from mpi_match.arrays.chunked import ChunkedDict, PartedList
 def test_a_parted_list_is_a_list_that_grows(n: int, steps: list[tuple[str, int, int | None]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunked, "PART_BITS", 2)
-        items, plain = PartedList[int](n), list[int | None]([None] * n)
+        items, plain = ChunkedList[int](n), list[int | None]([None] * n)
         for what, i, item in steps:
             if what == "have":
                 items.have(i)

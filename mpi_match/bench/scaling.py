@@ -45,7 +45,7 @@ ROOT = Path(mpi_match.__file__).parents[1]
 
 
 @dataclass(frozen=True)
-class Plan:
+class ScalingPlan:
     """What is run: `n_events` events of a scenario (for each worker, when weak), by `workers` workers, in ascending numbers.
 
     `how` are options of `mpi-match run` that are the same in all runs; `flags` are the launcher's.
@@ -69,10 +69,10 @@ class Plan:
         return self.threads or max(len(os.sched_getaffinity(0)) // self.workers[-1], 1)
 
 
-Run = Callable[[Plan, int, Path, Path, Path], dict[str, Any]]
+Run = Callable[[ScalingPlan, int, Path, Path, Path], dict[str, Any]]
 
 
-def launched(plan: Plan, workers: int, table: Path, events: Path, output: Path) -> dict[str, Any]:
+def launched(plan: ScalingPlan, workers: int, table: Path, events: Path, output: Path) -> dict[str, Any]:
     """Run one master and so many workers; the run's summary.  Raises LaunchError."""
     files = ["--table", str(table), "--events", str(events), "-o", str(output)]
     how = ["--batch", str(plan.batch), "--threads", str(plan.threads_each), *plan.how]
@@ -87,7 +87,7 @@ def launched(plan: Plan, workers: int, table: Path, events: Path, output: Path) 
     return found
 
 
-def scale(plan: Plan, directory: Path, run: Run = launched) -> list[dict[str, Any]]:
+def scale(plan: ScalingPlan, directory: Path, run: Run = launched) -> list[dict[str, Any]]:
     """Measure a plan in both kinds; one result for each kind and number of workers.
 
     The workload is written to `directory` (table, events, answers: room for about 100 bytes an event), and is found there
@@ -127,7 +127,7 @@ def scale(plan: Plan, directory: Path, run: Run = launched) -> list[dict[str, An
     return results
 
 
-def _workload(plan: Plan, directory: Path) -> dict[str, Any]:
+def _workload(plan: ScalingPlan, directory: Path) -> dict[str, Any]:
     """The files of a plan, made unless they are there; what was written."""
     scenario = SCENARIOS[plan.scenario]
     scenario = scenario if plan.n_filters is None else scenario.scaled(plan.n_filters)
@@ -148,7 +148,7 @@ def _events(directory: Path, times: int) -> Path:
     return directory / ("events.h5" if times == 1 else f"events-x{times}.h5")
 
 
-def _judged(plan: Plan, table: Path, events: Path, output: Path) -> Matches:
+def _judged(plan: ScalingPlan, table: Path, events: Path, output: Path) -> Matches:
     """The first answers, a sample of which is right."""
     if plan.check:
         difference = verify(table, events, output, plan.check, plan.seed).difference
@@ -170,7 +170,7 @@ def _rates(summaries: Sequence[dict[str, Any]]) -> list[float]:
 
 
 def _result(
-    plan: Plan,
+    plan: ScalingPlan,
     written: dict[str, Any],
     made: dict[str, Any],
     kind: str,

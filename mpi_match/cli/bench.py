@@ -173,7 +173,7 @@ def _scale(
     output: Path | None,
     plot: Path | None,
 ) -> None:
-    from mpi_match.bench.scaling import Plan, scale
+    from mpi_match.bench.scaling import ScalingPlan, scale
     from mpi_match.bench.scaling_report import plot_scaling, scaling_table
 
     flags, directory = of_runs.pop("mpirun_flags"), of_runs.pop("directory")
@@ -182,7 +182,7 @@ def _scale(
     for scenario in scenarios:
         for engine in engines:
             how = ("--engine", engine, *same)
-            plan = Plan(scenario, workers, how=how, flags=tuple(shlex.split(flags)), **options)
+            plan = ScalingPlan(scenario, workers, how=how, flags=tuple(shlex.split(flags)), **options)
             with nullcontext(directory) if directory else tempfile.TemporaryDirectory(prefix="mpi-match-") as place:
                 found = scale(plan, Path(place) / scenario)
             results += found

@@ -14,7 +14,7 @@ from mpirun import environment, execute, needs_mpirun
 
 from mpi_match.bench import scaling
 from mpi_match.bench.engines import WrongAnswer
-from mpi_match.bench.scaling import Plan, scale
+from mpi_match.bench.scaling import ScalingPlan, scale
 from mpi_match.bench.scaling_report import plot_scaling, scaling_table
 from mpi_match.environment import mpi_launcher
 from mpi_match.events.event_table import EventTable
@@ -26,7 +26,9 @@ from mpi_match.table.table import Table
 from mpi_match.workloads.files import repeat_events, write_workload
 from mpi_match.workloads.scenarios import SCENARIOS
 
-PLAN = Plan("ccm-10-names", (1, 2, 4), n_events=60, n_filters=80, repetitions=3, batch=16, how=("--engine", "counting"))
+PLAN = ScalingPlan(
+    "ccm-10-names", (1, 2, 4), n_events=60, n_filters=80, repetitions=3, batch=16, how=("--engine", "counting")
+)
 LAUNCHES_S = 300
 """For eight runs, one after the other."""
 
@@ -50,7 +52,7 @@ class MadeUp:
         self._wrong = wrong
         self._right: dict[Path, list[list[int]]] = {}  # the naive matcher takes its time: once for each event table
 
-    def __call__(self, plan: Plan, workers: int, table: Path, events: Path, output: Path) -> dict[str, Any]:
+    def __call__(self, plan: ScalingPlan, workers: int, table: Path, events: Path, output: Path) -> dict[str, Any]:
         self.turns.append(workers)
         compiled = Table.load(table)
         if events not in self._right:
@@ -102,7 +104,7 @@ def test_a_wrong_answer_is_no_result(kind: str, tmp_path: Path) -> None:
 
 
 def test_the_first_answers_are_judged(tmp_path: Path) -> None:
-    plan = Plan("ccm-10-names", (2,), n_events=60, n_filters=80, repetitions=1, check=60)
+    plan = ScalingPlan("ccm-10-names", (2,), n_events=60, n_filters=80, repetitions=1, check=60)
     with pytest.raises(WrongAnswer, match="the first run is wrong about event"):
         scale(plan, tmp_path, MadeUp(wrong="strong"))
 
@@ -112,7 +114,7 @@ def test_a_workload_is_made_once_and_anew_when_another_is_wanted(tmp_path: Path)
     made = {path: path.stat().st_mtime_ns for path in (tmp_path / "table.h5", tmp_path / "events.h5")}
     scale(PLAN, tmp_path, MadeUp())
     assert all(path.stat().st_mtime_ns == at for path, at in made.items())
-    other = Plan(PLAN.scenario, PLAN.workers, n_events=50, n_filters=80, repetitions=1)
+    other = ScalingPlan(PLAN.scenario, PLAN.workers, n_events=50, n_filters=80, repetitions=1)
     assert [r["n_events"] for r in scale(other, tmp_path, MadeUp())] == [50, 50, 50, 50, 100, 200]
 
 
@@ -131,8 +133,8 @@ def test_events_several_times_over_are_those_events(tmp_path: Path) -> None:
 
 def test_a_worker_has_the_same_threads_in_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scaling.os, "sched_getaffinity", lambda process: set(range(16)))
-    assert [Plan("ccm", workers, 1).threads_each for workers in ((1,), (1, 2, 4), (1, 32))] == [16, 4, 1]
-    assert Plan("ccm", (1, 2), 1, threads=3).threads_each == 3
+    assert [ScalingPlan("ccm", workers, 1).threads_each for workers in ((1,), (1, 2, 4), (1, 32))] == [16, 4, 1]
+    assert ScalingPlan("ccm", (1, 2), 1, threads=3).threads_each == 3
 
 
 def test_the_table_has_the_form_that_people_paste(tmp_path: Path) -> None:
@@ -224,6 +226,6 @@ def test_one_and_two_workers_for_real(tmp_path: Path) -> None:
 @pytest.mark.mpi
 @needs_mpirun
 def test_a_run_that_fails_says_what_it_said(tmp_path: Path) -> None:
-    plan = Plan("ccm", (1,), n_events=10, n_filters=10, how=("--engine", "no-such-engine"))
+    plan = ScalingPlan("ccm", (1,), n_events=10, n_filters=10, how=("--engine", "no-such-engine"))
     with pytest.raises(mpi_launcher.LaunchError, match=r"a run of 1 workers failed: .*no-such-engine"):
         scale(plan, tmp_path)

@@ -25,7 +25,7 @@ from mpi_match.engines.keyed.cpu import Keyed, consolidated
 from mpi_match.engines.keyed.cuda_grid import GridOnGpu
 from mpi_match.engines.keyed.cuda_pipeline import FIRST_EVENTS, N_LANES, SLICE_EVENTS, Batches
 from mpi_match.engines.keyed.cuda_results import Answers
-from mpi_match.engines.keyed.cuda_slot import Lane, Plan
+from mpi_match.engines.keyed.cuda_slot import Lane, SlicePlan
 from mpi_match.engines.keyed.index.filter_rows import too_large
 from mpi_match.engines.keyed.kernels.compact import count_kernel, write_kernel
 from mpi_match.engines.keyed.kernels.grid import grid_kernel
@@ -152,7 +152,7 @@ class KeyedCuda(Engine):
         if self._grid is not None:
             self._grid.flush()
         answers = Answers(len(batch), n_ids, self._pool)
-        plan = Plan(
+        plan = SlicePlan(
             kind,
             trie_kernel(*variant) if self._has_trie else None,
             is_wide,

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mpi_match.engines.keyed.cuda_results import Answers
-from mpi_match.engines.keyed.cuda_slot import Lane, Plan
+from mpi_match.engines.keyed.cuda_slot import Lane, SlicePlan
 from mpi_match.engines.keyed.kernels.trie_thread import MASKS
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Mark
@@ -53,7 +53,7 @@ class Batches:
         self._room = ROOM
         self.clock = Clock(lanes[0].mark())
 
-    def begin(self, batch: EventBatch, plan: Plan, answers: Answers) -> Begun:
+    def begin(self, batch: EventBatch, plan: SlicePlan, answers: Answers) -> Begun:
         """Have a batch matched behind those that were begun before; what it raises, its end raises."""
         begun = Begun(self, batch, plan, answers)
         self._waiting.append(begun)
@@ -123,7 +123,7 @@ class Begun:
     `n_left` events of it are in no slice yet, `n_started` of its slices are on the GPU.
     """
 
-    def __init__(self, batches: Batches, batch: EventBatch, plan: Plan, answers: Answers) -> None:
+    def __init__(self, batches: Batches, batch: EventBatch, plan: SlicePlan, answers: Answers) -> None:
         self._batches, self._batch, self.plan, self.answers = batches, batch, plan, answers
         self.n_left, self.n_started = len(batch), 0
         self._longest = _slice_events(batch)

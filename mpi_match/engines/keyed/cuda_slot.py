@@ -32,7 +32,7 @@ from mpi_match.gpu.intrinsics import WARP
 from mpi_match.gpu.kernels import DeviceArray, DeviceBuffer, Gpu, Kernel, Mark, PinnedBuffer
 
 
-class Plan(NamedTuple):
+class SlicePlan(NamedTuple):
     """What a batch needs.
 
     The kind of answer; the kernels, where the trie, or the grid, has filters, and whether events are so wide that the trie's
@@ -80,7 +80,7 @@ class Lane:
         for buffer in self._staged["attributes"]:
             buffer.array(n_attributes)
 
-    def start(self, part: EventBatch, plan: Plan, room: int) -> None:
+    def start(self, part: EventBatch, plan: SlicePlan, room: int) -> None:
         """Give a slice to the GPU: all but fetching its ids."""
         n, stream, grid = len(part), self._stream, plan.grid
         self.room, self._n = room, n
@@ -140,11 +140,11 @@ class Lane:
             with suppress(RuntimeError):
                 stream.synchronize()
 
-    def most(self, plan: Plan) -> int:
+    def most(self, plan: SlicePlan) -> int:
         """The largest count of the slice, which has been waited for: perhaps more than there was room for; 0 for masks."""
         return 0 if plan.kind == MASKS else int(self._counts[False][0].array(self._n).max(initial=0))
 
-    def finish(self, plan: Plan, answers: Answers) -> None:
+    def finish(self, plan: SlicePlan, answers: Answers) -> None:
         """Add the slice, which has been waited for, to the answers."""
         host_ids, ids_buffer = self._ids[answers.id_dtype]
         ids = ids_buffer.array(int(self._total.array(1)[0]))

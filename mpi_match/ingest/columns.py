@@ -55,7 +55,7 @@ def columns_of_frame(frame: Frame) -> dict[str, Any]:
     return {name: frame[name] for name in names}
 
 
-class Column(NamedTuple):
+class InputColumn(NamedTuple):
     """One attribute of n events: `present` bool[n], `type` u8[n], `number` f64[n] and `string` u32[n] as in `Events`."""
 
     present: Array
@@ -107,14 +107,14 @@ def _length(name: str, values: Any) -> int:
         raise ModelError(f"column {name!r}: needs an array or a list of values, found {type(values).__name__}") from None
 
 
-def _named(name: str, values: Any, strings: dict[str, int]) -> Column:
+def _named(name: str, values: Any, strings: dict[str, int]) -> InputColumn:
     try:
         return _column(values, strings)
     except ModelError as error:
         raise ModelError(f"column {name!r}: {error}") from None
 
 
-def _column(values: Any, strings: dict[str, int]) -> Column:
+def _column(values: Any, strings: dict[str, int]) -> InputColumn:
     if isinstance(values, (list, tuple)):
         return _column_of_objects(values, range(len(values)), strings)
     null, array = _without_nulls(values)
@@ -122,7 +122,7 @@ def _column(values: Any, strings: dict[str, int]) -> Column:
     found = _column_of_numbers(array) if array.dtype.kind in "biuf" else _column_of_objects(array.tolist(), place, strings)
     if null is None:
         return found
-    column = Column(*(np.zeros(len(null), field.dtype) for field in found))
+    column = InputColumn(*(np.zeros(len(null), field.dtype) for field in found))
     for whole, part in zip(column, found, strict=True):
         whole[place] = part
     return column
@@ -149,7 +149,7 @@ def _without_nulls(values: Any) -> tuple[Array | None, Array]:
     return null, array
 
 
-def _column_of_numbers(array: Array) -> Column:
+def _column_of_numbers(array: Array) -> InputColumn:
     """Of numbers and booleans, none of them null."""
     if array.dtype.kind in "iu":
         beyond = array[(array > MAX_EXACT_INTEGER) | (array < -MAX_EXACT_INTEGER)]
@@ -161,13 +161,13 @@ def _column_of_numbers(array: Array) -> Column:
             value_of(wider)  # raises likewise
     n = len(array)
     type_ = Type.BOOLEAN if array.dtype.kind == "b" else Type.NUMBER
-    return Column(np.ones(n, bool), np.full(n, type_, np.uint8), double + 0.0, np.zeros(n, np.uint32))
+    return InputColumn(np.ones(n, bool), np.full(n, type_, np.uint8), double + 0.0, np.zeros(n, np.uint32))
 
 
-def _column_of_objects(values: Sequence[Any], places: Sequence[int] | Array, strings: dict[str, int]) -> Column:
+def _column_of_objects(values: Sequence[Any], places: Sequence[int] | Array, strings: dict[str, int]) -> InputColumn:
     """Of entries that each have a type of their own; `places` are their numbers in the whole column, for errors."""
     n = len(values)
-    column = Column(np.zeros(n, bool), np.zeros(n, np.uint8), np.zeros(n), np.zeros(n, np.uint32))
+    column = InputColumn(np.zeros(n, bool), np.zeros(n, np.uint8), np.zeros(n), np.zeros(n, np.uint32))
     for i, raw in enumerate(values):
         if is_null(raw):
             continue
@@ -199,7 +199,7 @@ def _ids(name: str, values: Any) -> Strings:
     return Strings.of(ids)
 
 
-def _locations(names: tuple[str, str], made: dict[str, Column]) -> Array | None:
+def _locations(names: tuple[str, str], made: dict[str, InputColumn]) -> Array | None:
     """f64[n, 2]: locations, checked as `model.make_event` does; None when no event has one."""
     x, y = (made[name] for name in names)
     for name, column in zip(names, (x, y), strict=True):

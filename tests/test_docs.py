@@ -22,7 +22,7 @@ from bench import results
 from mpirun import TIMEOUT_S, needs_mpirun
 from pages import README, REPOSITORY, Block, Step, blocks_of, section_of, steps_of, without_chance
 
-from mpi_match.cli.errors import Group
+from mpi_match.cli.errors import CliGroup
 from mpi_match.cli.main import commands
 from mpi_match.commands import doctor
 from mpi_match.engines import REGISTRY
@@ -132,7 +132,7 @@ def test_the_readme_is_short():
 
 def every_command(group: click.Group = commands, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
     for name, command in group.commands.items():
-        if isinstance(command, Group):
+        if isinstance(command, CliGroup):
             yield from every_command(command, (*path, name))
         else:
             yield " ".join((*path, name)), command

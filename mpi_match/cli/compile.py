@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from mpi_match.cli.errors import Failure, Group, run_as_program
+from mpi_match.cli.errors import CliGroup, Failure, run_as_program
 from mpi_match.cli.options import FILE, HDF5_OUT, Function, id_option, json_option, location_option, strict_option
 from mpi_match.cli.terminal import print_json, say
 from mpi_match.exit_codes import ExitCode
@@ -22,7 +22,7 @@ FORMATS = ("json", "parquet")
 """Forms of rows that the Spark stage reads."""
 
 
-@click.group("compile", cls=Group, short_help="Compile rows into table and events, with Spark.")
+@click.group("compile", cls=CliGroup, short_help="Compile rows into table and events, with Spark.")
 def compile_() -> None:
     """Compile rows with Spark into the files that `run` reads (needs Java 17 and PySpark)."""
 

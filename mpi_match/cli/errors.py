@@ -139,7 +139,7 @@ class Command(click.Command):
             raise Failure(_line_of(error), code, quiet=getattr(error, "quiet", False)) from error
 
 
-class Group(click.Group):
+class CliGroup(click.Group):
     """A group of such commands."""
 
     command_class = Command

@@ -22,7 +22,7 @@ import mpi_match
 from mpi_match import cluster
 from mpi_match.cli.bench import bench
 from mpi_match.cli.compile import compile_
-from mpi_match.cli.errors import Failure, Group, run_as_program
+from mpi_match.cli.errors import CliGroup, Failure, run_as_program
 from mpi_match.cli.launch import launch
 from mpi_match.cli.monitor import live_option, plot, report_option, watching
 from mpi_match.cli.options import (
@@ -67,7 +67,7 @@ def _print_version(ctx: click.Context, option: click.Parameter, wanted: bool) ->
         ctx.exit()
 
 
-@click.group(cls=Group)
+@click.group(cls=CliGroup)
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version and exit."
 )

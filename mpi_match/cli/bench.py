@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from mpi_match import cluster
-from mpi_match.cli.errors import Command
+from mpi_match.cli.errors import CliCommand
 from mpi_match.cli.monitor import need_matplotlib
 from mpi_match.cli.options import (
     ENGINE,
@@ -69,7 +69,7 @@ class Workers(click.ParamType):
         return found
 
 
-@click.command("bench", cls=Command, short_help="Measure engines, or scaling, on the published workloads.")
+@click.command("bench", cls=CliCommand, short_help="Measure engines, or scaling, on the published workloads.")
 @click.argument("scenarios", metavar="SCENARIO...", type=SCENARIO, nargs=-1, required=True)
 @click.option(
     "--engine", "engines", type=ENGINE, multiple=True, default=["auto"], help="Engine to measure; several are compared."

@@ -89,7 +89,7 @@ def end_all_ranks(code: int, mistake: BaseException | None = None) -> None:
         set_abort_status(code)
 
 
-class Command(click.Command):
+class CliCommand(click.Command):
     """A command with `-v`, the exit codes in its help, and foreseen errors in one line.
 
     An indented paragraph of its docstring is shown as it stands.
@@ -142,7 +142,7 @@ class Command(click.Command):
 class CliGroup(click.Group):
     """A group of such commands."""
 
-    command_class = Command
+    command_class = CliCommand
     group_class = type
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from mpi_match.cli.errors import Command
+from mpi_match.cli.errors import CliCommand
 from mpi_match.commands.launch import FILES, launch_file, launch_files
 
 
-@click.command(cls=Command, short_help="Print a job script, a hostfile or a container's recipe.")
+@click.command(cls=CliCommand, short_help="Print a job script, a hostfile or a container's recipe.")
 @click.argument("name", type=click.Choice(list(FILES)), required=False)
 def launch(name: str | None) -> None:
     """Print the file NAME, or a list of what there is:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpi_match.cli.errors import Command, Failure
+from mpi_match.cli.errors import CliCommand, Failure
 from mpi_match.cli.options import FIGURE_OUT, FILE, JSON_LINES_OUT
 from mpi_match.cli.terminal import Progress, say
 from mpi_match.cluster import RunSummary
@@ -65,7 +65,7 @@ def watching(live: bool, report: Path | None, options: Mapping[str, Any]) -> Ite
         yield Watched(progress, Watch(onlookers) if onlookers else None, kept)
 
 
-@click.command("plot", cls=Command, short_help="Draw the report of a run.")
+@click.command("plot", cls=CliCommand, short_help="Draw the report of a run.")
 @click.argument("report", type=FILE)
 @click.option(
     "-o", "--output", type=FIGURE_OUT, help="Figure to write (.png, .svg, .pdf).  [default: REPORT, ending in .png]"

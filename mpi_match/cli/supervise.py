@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from mpi_match.cli.errors import Command
+from mpi_match.cli.errors import CliCommand
 from mpi_match.cli.options import FILE
 from mpi_match.cli.terminal import say
 from mpi_match.cluster.supervise.hostfile import PROBE
 
 
-@click.command(cls=Command, short_help="Start a run, and start it again if it is cut short.")
+@click.command(cls=CliCommand, short_help="Start a run, and start it again if it is cut short.")
 @click.argument("command", type=click.UNPROCESSED, nargs=-1, required=True)
 @click.option("--max-restarts", type=click.IntRange(0), default=3, help="How often the run may be started again.")
 @click.option("--hostfile", type=FILE, help="The hostfile that COMMAND names; hosts that do not answer are left out of it.")

@@ -37,7 +37,7 @@ def test_no_bar_is_shown_elsewhere(monkeypatch):
 def test_that_an_engine_is_compiled_is_said_on_a_terminal(monkeypatch, stream, times):
     monkeypatch.setattr(sys, "stderr", stream())
 
-    @click.command(cls=errors.Command)
+    @click.command(cls=errors.CliCommand)
     def command():
         logging.getLogger("mpi_match.compute.compile_cache").info("compiling")
         logging.getLogger("mpi_match.engines").info("engine keyed_cuda passed over")

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from mpi_match.cli.errors import CliGroup, Failure, run_as_program
+from mpi_match.cli.errors import CliFailure, CliGroup, run_as_program
 from mpi_match.cli.options import FILE, HDF5_OUT, Function, id_option, json_option, location_option, strict_option
 from mpi_match.cli.terminal import print_json, say
 from mpi_match.exit_codes import ExitCode
@@ -117,7 +117,7 @@ def _spark_job() -> Any:
     for check in () if by_spark_submit else doctor.SPARK_CHECKS:
         found = check()
         if not found.ok:
-            raise Failure(f"{found.name}: {found.found}; `mpi-match compile` needs it: {found.fix}", ExitCode.ENVIRONMENT)
+            raise CliFailure(f"{found.name}: {found.found}; `mpi-match compile` needs it: {found.fix}", ExitCode.ENVIRONMENT)
     return importlib.import_module("spark_prep.job")
 
 

@@ -44,7 +44,7 @@ _CODES = (
 QUIET_S = 0.5
 
 
-class Failure(click.ClickException):
+class CliFailure(click.ClickException):
     """The end of a command: one line on standard error, and an exit code."""
 
     def __init__(self, text: str, exit_code: int = ExitCode.FAILURE, quiet: bool = False) -> None:
@@ -120,23 +120,23 @@ class CliCommand(click.Command):
         except click.UsageError as error:
             launch = found_in(os.environ)
             if launch is not None and launch.rank:
-                raise Failure(error.format_message(), ExitCode.USAGE, quiet=True) from error
+                raise CliFailure(error.format_message(), ExitCode.USAGE, quiet=True) from error
             raise
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; a foreseen error becomes a `Failure`, and SIGTERM is like Ctrl-C: no half-written file stays."""
+        """Run the command; a foreseen error becomes a `CliFailure`, and SIGTERM is like Ctrl-C: no half-written file stays."""
         try:
             with terminate_as_interrupt():
                 return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except KeyboardInterrupt:
-            raise Failure("interrupted", ExitCode.INTERRUPTED) from None
+            raise CliFailure("interrupted", ExitCode.INTERRUPTED) from None
         except Exception as error:
             code = exit_code_of(error)
             if code is None:
                 raise
-            raise Failure(_line_of(error), code, quiet=getattr(error, "quiet", False)) from error
+            raise CliFailure(_line_of(error), code, quiet=getattr(error, "quiet", False)) from error
 
 
 class CliGroup(click.Group):

@@ -22,7 +22,7 @@ import mpi_match
 from mpi_match import cluster
 from mpi_match.cli.bench import bench
 from mpi_match.cli.compile import compile_
-from mpi_match.cli.errors import CliGroup, Failure, run_as_program
+from mpi_match.cli.errors import CliFailure, CliGroup, run_as_program
 from mpi_match.cli.launch import launch
 from mpi_match.cli.monitor import live_option, plot, report_option, watching
 from mpi_match.cli.options import (
@@ -301,7 +301,7 @@ def inspect(file: Path, rows: int, filter_id: int | None, as_json: bool) -> None
     if filter_id is not None:
         table = Table.load(file)
         if filter_id >= table.n_filters:
-            raise Failure(
+            raise CliFailure(
                 f"{file}: has no filter {filter_id}; it has {table.n_filters:,}, counted from 0", ExitCode.BAD_INPUT
             )
         print_json(filter_row(table, filter_id))
@@ -354,7 +354,7 @@ def verify(
         )
     if verdict.difference is not None:
         say(str(verdict.difference))
-        raise Failure(f"{matches}: event {verdict.difference.number} is answered wrongly")
+        raise CliFailure(f"{matches}: event {verdict.difference.number} is answered wrongly")
     say(f"all right: {plural(verdict.matches, 'match', 'matches')} in {plural(verdict.with_matches, 'event')}")
 
 
@@ -388,7 +388,7 @@ def doctor(as_json: bool) -> None:
     else:
         click.echo("\n".join(finding_lines(findings)))
     if not well:
-        raise Failure("something is missing that every run needs; see above", ExitCode.ENVIRONMENT)
+        raise CliFailure("something is missing that every run needs; see above", ExitCode.ENVIRONMENT)
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpi_match.cli.errors import CliCommand, Failure
+from mpi_match.cli.errors import CliCommand, CliFailure
 from mpi_match.cli.options import FIGURE_OUT, FILE, JSON_LINES_OUT
 from mpi_match.cli.terminal import Progress, say
 from mpi_match.cluster import RunSummary
@@ -88,4 +88,4 @@ def plot(report: Path, output: Path | None) -> None:
 def need_matplotlib(what: str) -> None:
     """Raise Failure, saying what to install, before any work is done that would end in a figure."""
     if not importlib.util.find_spec("matplotlib"):
-        raise Failure(f"{what} needs matplotlib: pip install 'mpi-match[plot]'", ExitCode.ENVIRONMENT)
+        raise CliFailure(f"{what} needs matplotlib: pip install 'mpi-match[plot]'", ExitCode.ENVIRONMENT)

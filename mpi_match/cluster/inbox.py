@@ -19,7 +19,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.cluster.messages import WRITTEN, Body
 from mpi_match.cluster.prefetch import Buffers
 from mpi_match.cluster.transport.channel import Traffic
-from mpi_match.cluster.transport.collectives import Failure
+from mpi_match.cluster.transport.collectives import RankFailure
 from mpi_match.cluster.transport.protocol import Answer, Said, inline_body, words_of
 from mpi_match.matches.matches import id_dtype
 
@@ -30,7 +30,7 @@ class Arrival(NamedTuple):
     worker: int
     batch: int
     attempt: int
-    body: Body | Failure
+    body: Body | RankFailure
     at_s: float
 
 
@@ -87,7 +87,7 @@ class Arrivals:
         body = Body(buffer[: sizes[0]], buffer[at : at + sizes[1]], buffer)
         self._traffic.read([body.first, body.second], worker, lambda: then(body))
 
-    def _arrive(self, worker: int, answer: Answer, body: Body | Failure) -> None:
+    def _arrive(self, worker: int, answer: Answer, body: Body | RankFailure) -> None:
         self.waiting.append(Arrival(worker, answer.batch, answer.attempt, body, time.perf_counter()))
 
     def _fail(self, worker: int, answer: Answer, body: Body) -> None:

@@ -33,7 +33,7 @@ from mpi_match.cluster.scheduling.timeouts import Deadlines, RoundTrips
 from mpi_match.cluster.signals import EverybodyKnows, Interruptions, held
 from mpi_match.cluster.transport.backoff import Backoff
 from mpi_match.cluster.transport.channel import Traffic
-from mpi_match.cluster.transport.collectives import Ended, Failure, exit_code_of
+from mpi_match.cluster.transport.collectives import Ended, RankFailure, exit_code_of
 from mpi_match.cluster.transport.launcher import survives_deaths
 from mpi_match.cluster.transport.liveness import FAREWELL_S, HASTY_FAREWELL_S, absent_of, dismiss
 from mpi_match.cluster.transport.protocol import Do, Order
@@ -158,7 +158,7 @@ class Master:
         worker, batch, attempt, body, at_s = arrival
         flight = self._dispatcher.flight(worker, batch, attempt)
         self._deadlines.came(worker, flight)
-        if isinstance(body, Failure):
+        if isinstance(body, RankFailure):
             return self._survive(worker, batch, attempt, body)
         if flight is not None and self._dispatcher.wants(worker, batch, attempt):
             self._round_trips.add(at_s - flight.sent_at)
@@ -201,7 +201,7 @@ class Master:
         self._job.standing.happened("lost", worker)
         self._obey(self._dispatcher.lost(worker))
 
-    def _survive(self, worker: int, batch: int, attempt: int, failure: Failure) -> Sequence[Instruction]:
+    def _survive(self, worker: int, batch: int, attempt: int, failure: RankFailure) -> Sequence[Instruction]:
         """An engine raised; what is to be done then.  Raises when it was the input: that is the same for every worker."""
         start, stop = self._job.extent(batch)
         again = any(failure.text in text for text in self._failures)

@@ -31,7 +31,7 @@ from mpi_match.cluster.results.worker_writer import WrittenHere
 from mpi_match.cluster.signals import LEAVE_S, Noted
 from mpi_match.cluster.transport.backoff import Backoff, Silence
 from mpi_match.cluster.transport.channel import Traffic
-from mpi_match.cluster.transport.collectives import Ended, Failure
+from mpi_match.cluster.transport.collectives import Ended, RankFailure
 from mpi_match.cluster.transport.finalize import abort, rank_was_lost
 from mpi_match.cluster.transport.launcher import survives_deaths
 from mpi_match.cluster.transport.protocol import Answer, Do, Order, Said, inline_body, words_of
@@ -172,6 +172,6 @@ class Worker:
             body = [np.array([*matched.written, len(matched.ids)], np.int64)]
             said = said._replace(kind=Said.WRITTEN)
         if matched.error is not None:
-            body = [np.frombuffer(pickle.dumps(Failure.of(matched.error, self._rank)), np.uint8)]
+            body = [np.frombuffer(pickle.dumps(RankFailure.of(matched.error, self._rank)), np.uint8)]
             said = Answer(Said.FAILED, batch, attempt, 0, len(body[0]))
         self._traffic.write(said, body, MASTER)

@@ -40,7 +40,7 @@ class Ended(Exception):
         self.error = error
 
 
-class Failure(NamedTuple):
+class RankFailure(NamedTuple):
     """What went wrong on a rank, fit for travelling: one line, and for an unexpected error where it came from."""
 
     rank: int
@@ -50,7 +50,7 @@ class Failure(NamedTuple):
     traceback: str
 
     @classmethod
-    def of(cls, error: Exception, rank: int) -> Failure:
+    def of(cls, error: Exception, rank: int) -> RankFailure:
         """What there is to say about an error."""
         expected = isinstance(error, ClusterError | StorageError | ModelError | EngineError)
         text = str(error) if expected else f"{type(error).__name__}: {error}"
@@ -96,7 +96,7 @@ class Circle:
             result = step()
         except Exception as caught:
             error = caught
-        failures = [failure for failure in self.gather(error and Failure.of(error, self.rank)) if failure is not None]
+        failures = [failure for failure in self.gather(error and RankFailure.of(error, self.rank)) if failure is not None]
         if not failures:
             return result
         if self.rank == 0 and error is not None:

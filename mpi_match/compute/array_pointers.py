@@ -13,7 +13,7 @@ and the compiled function makes arrays of them again (`line`, `rows`, `sheets`),
 no owner, and that is worth as much: Numba counts references to an array that has one whenever it is handed on, sliced or
 taken out of a tuple, with instructions that are atomic, and an event would cost more counting than matching.
 
-The price is what Numba did for that time.  It kept the memory, and it knew the types.  Here `Bound` keeps the memory for as
+The price is what Numba did for that time.  It kept the memory, and it knew the types.  Here `PointerTable` keeps the memory for as
 long as there is its table, and looks once that every array is of the type that the compiled function takes it for.
 """
 
@@ -33,7 +33,7 @@ from mpi_match.compute.compile_cache import inlined
 MOST_DIMENSIONS = 3
 
 
-class Bound:
+class PointerTable:
     """The addresses of contiguous arrays of at most three dimensions, each by its number and with the type it must have.
 
     `table` is for compiled code, while there is this object.  Raises TypeError for an array that is not as it must be.

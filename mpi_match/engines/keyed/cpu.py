@@ -20,7 +20,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, take_ranges
 from mpi_match.changes.changes import Changes
-from mpi_match.compute.array_pointers import Bound
+from mpi_match.compute.array_pointers import PointerTable
 from mpi_match.engines.base import Engine, check_batch, check_changes
 from mpi_match.engines.keyed.cpu_search import (
     BLOCK_EVENTS,
@@ -95,7 +95,7 @@ class Keyed(Engine):
         self._sparse = self._stack = np.empty(0, np.int64)
         self._places, self._ids = np.array((0, ROOM * BLOCK_EVENTS)), np.empty(ROOM * BLOCK_EVENTS, np.uint32)
         self._counts = np.empty(BLOCK_EVENTS, np.int64)
-        self._bound: Bound | None = None
+        self._bound: PointerTable | None = None
         self._serial = 1  # of the next event; 0 is that of no event
 
     @classmethod
@@ -138,7 +138,7 @@ class Keyed(Engine):
         counts, ids = (self._match_block if is_block else self._match_blocks)(n, given, bound)
         return Matches(counts.astype(id_dtype(n_ids + 1)), ids.astype(id_dtype(n_ids), copy=is_block), n_ids)
 
-    def _match_block(self, n: int, given: tuple[Any, ...], bound: Bound) -> tuple[Array, Array]:
+    def _match_block(self, n: int, given: tuple[Any, ...], bound: PointerTable) -> tuple[Array, Array]:
         """Counts and ids of n events that are one block, until the next one's."""
         while True:
             found = match_one_block(self._serial, *given, bound.table)
@@ -148,7 +148,7 @@ class Keyed(Engine):
             self._places, self._ids = np.array((0, found)), np.empty(found, np.uint32)
             bound = self._bind(self._widest)
 
-    def _match_blocks(self, n: int, given: tuple[Any, ...], bound: Bound) -> tuple[Array, Array]:
+    def _match_blocks(self, n: int, given: tuple[Any, ...], bound: PointerTable) -> tuple[Array, Array]:
         """Counts and ids of n events that are several blocks."""
         starts = np.arange(0, n, BLOCK_EVENTS)
         todo, counts = np.arange(len(starts)), np.empty(n, np.int64)
@@ -175,7 +175,7 @@ class Keyed(Engine):
             if threads != threads_of_others:
                 numba.set_num_threads(threads_of_others)
 
-    def _bind(self, widest: int) -> Bound:
+    def _bind(self, widest: int) -> PointerTable:
         """What stays the same until the next update, or until an event is wider or answers are more than any before."""
         if widest > self._widest:
             self._widest, n_features = widest, 2 * widest + n_threes(widest) + APART
@@ -183,7 +183,7 @@ class Keyed(Engine):
             self._stack = np.empty((self._threads, 1 + self.index.depth * 2 * widest, 3), np.int64)
         t32, t64 = self.index.views
         grid, residents, packed = self._grid, self.residents, self.index.words.dtype
-        self._bound = Bound(
+        self._bound = PointerTable(
             {
                 T32: (t32, np.uint32),
                 T64: (t64, np.uint64),

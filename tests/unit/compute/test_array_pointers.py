@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mpi_match.arrays.csr import Array
-from mpi_match.compute.array_pointers import Bound, line, rows, sheets, unowned
+from mpi_match.compute.array_pointers import PointerTable, line, rows, sheets, unowned
 
 
 @numba.njit
@@ -28,7 +28,7 @@ def _add_ten(table: Any, given: Any) -> Any:
 def test_bound_arrays_are_read_and_written_where_they_are() -> None:
     one, two, three = np.arange(5, dtype=np.uint32), np.zeros((2, 3)), np.zeros((2, 3, 4), np.int64)
     given = np.arange(7, dtype=np.uint64)
-    bound = Bound({2: (three, np.int64), 0: (one, np.uint32), 1: (two, np.float64)})
+    bound = PointerTable({2: (three, np.int64), 0: (one, np.uint32), 1: (two, np.float64)})
     assert _add_ten(bound.table, given) == (5, 6, 24, 7)
     assert one.tolist() == [0, 1, 2, 3, 14]
     assert two.tolist() == [[0, 0, 0], [0, 0, 10]]
@@ -43,7 +43,7 @@ def test_what_is_bound_is_kept() -> None:
         def __del__(self) -> None:
             Told.gone += 1
 
-    bound = Bound({0: (np.zeros(3, np.uint8).view(Told), np.uint8)})
+    bound = PointerTable({0: (np.zeros(3, np.uint8).view(Told), np.uint8)})
     gc.collect()
     assert (Told.gone, len(bound.table)) == (0, 1)
     del bound
@@ -62,4 +62,4 @@ def test_what_is_bound_is_kept() -> None:
 )
 def test_what_is_not_as_it_must_be_is_refused(array: Array, found: str) -> None:
     with pytest.raises(TypeError, match=rf"array 0 is {found}, expected contiguous uint32"):
-        Bound({0: (array, np.uint32)})
+        PointerTable({0: (array, np.uint32)})

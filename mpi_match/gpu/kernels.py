@@ -66,7 +66,7 @@ __all__ = [
     "GpuInfo",
     "Graph",
     "Kernel",
-    "Launch",
+    "KernelLaunch",
     "Mark",
     "PinnedBuffer",
     "PinnedPool",
@@ -186,9 +186,9 @@ class Kernel:
         types = sha256(f"{self.signature} {self._max_registers}".encode()).hexdigest()[:16]
         return f"{self.function.__module__}.{self.function.__qualname__}-{types}-sm_{major}{minor}"
 
-    def bind(self, grid: Sequence[int], block: int, args: Sequence[DeviceArray | int]) -> Launch:
+    def bind(self, grid: Sequence[int], block: int, args: Sequence[DeviceArray | int]) -> KernelLaunch:
         """Arguments and shape of a launch, made ready once: `grid` one to three extents in blocks, `block` threads."""
-        return Launch(self, tuple(grid), block, args)
+        return KernelLaunch(self, tuple(grid), block, args)
 
     def ptx(self, compute_capability: tuple[int, int]) -> str:
         """The kernel's assembly for a GPU that need not be there.  Needs the compiler's libraries."""
@@ -211,7 +211,7 @@ def device_function(function: Callable[..., Any]) -> Any:
     return function if simulated else cuda.jit(device=True)(function)
 
 
-class Launch:
+class KernelLaunch:
     """A kernel with its arguments.  `launch.args[i]` of an integer may be changed between launches with `set`."""
 
     def __init__(self, kernel_: Kernel, grid: tuple[int, ...], block: int, args: Sequence[DeviceArray | int]) -> None:

@@ -12,7 +12,7 @@ from collections import deque
 
 import numpy as np
 
-from mpi_match.gpu.kernels import Launch, Mark, Stream
+from mpi_match.gpu.kernels import KernelLaunch, Mark, Stream
 
 AT_ONCE = 0.3
 """How likely some work is done when some is given."""
@@ -25,8 +25,10 @@ class LateStreams:
         self._lines, self._recorded, self._rng = {}, {}, np.random.default_rng(seed)
         for of, name in ((Stream, "copy_in"), (Stream, "copy_out"), (Stream, "copy_within"), (Stream, "zero")):
             monkeypatch.setattr(of, name, self._later(getattr(of, name)))
-        launch = Launch.__call__
-        monkeypatch.setattr(Launch, "__call__", lambda bound, stream: self._give(stream, lambda: launch(bound, stream)))
+        launch = KernelLaunch.__call__
+        monkeypatch.setattr(
+            KernelLaunch, "__call__", lambda bound, stream: self._give(stream, lambda: launch(bound, stream))
+        )
         monkeypatch.setattr(Stream, "synchronize", lambda stream: self._finish(stream))
         monkeypatch.setattr(Stream, "wait", lambda stream, mark: self._wait(stream, mark))
         monkeypatch.setattr(Mark, "record", lambda mark, stream: self._record(mark, stream))

@@ -34,7 +34,7 @@ from mpi_match.engines.ccm.layout import ccm_rows
 from mpi_match.engines.clcb.kernels import AHEAD, BLOCK, BLOOM_BITS, cont_kernel, loc_kernel
 from mpi_match.errors import EngineError
 from mpi_match.gpu.intrinsics import WARP
-from mpi_match.gpu.kernels import DeviceArray, Gpu, Kernel, Launch, PinnedBuffer, Rows, Stream, cuda, kernel
+from mpi_match.gpu.kernels import DeviceArray, Gpu, Kernel, KernelLaunch, PinnedBuffer, Rows, Stream, cuda, kernel
 from mpi_match.model import Op
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import ATOM_OPS
@@ -154,7 +154,7 @@ class Shelf:
         self._next_stamp += n
 
 
-def spread(kernel: Kernel, gpu: Gpu, n: int, args: Sequence[DeviceArray | int], y: int = 1, z: int = 1) -> Launch:
+def spread(kernel: Kernel, gpu: Gpu, n: int, args: Sequence[DeviceArray | int], y: int = 1, z: int = 1) -> KernelLaunch:
     """A kernel with its arguments, its threads spread over n items along x, with `y` and `z` such rows of blocks."""
     most = max(gpu.info.n_multiprocessors * BLOCKS_PER_MULTIPROCESSOR // y, 1)
     return kernel.bind((min(max(-(-n // (BLOCK * AHEAD)), 1), most), y, z), BLOCK, args)

@@ -34,7 +34,7 @@ from mpi_match.cluster.transport.backoff import Backoff, sleep_exactly
 from mpi_match.cluster.transport.channel import Traffic, dead_ranks
 from mpi_match.cluster.transport.collectives import Circle, Ended
 from mpi_match.cluster.transport.finalize import abort, finalize, rank_was_lost
-from mpi_match.cluster.transport.launcher import Launch, singleton_refusal
+from mpi_match.cluster.transport.launcher import LaunchedBy, singleton_refusal
 from mpi_match.cluster.transport.liveness import Died, Roll, StandsStill
 from mpi_match.cluster.transport.topology import Topology
 from mpi_match.exit_codes import ExitCode
@@ -45,7 +45,7 @@ LAST_WORD_S = 2.0
 """What the ranks of a failed run give the one that says why."""
 
 
-def run_ranks(options: RunOptions, launch: Launch) -> RunSummary | None:
+def run_ranks(options: RunOptions, launch: LaunchedBy) -> RunSummary | None:
     """See `cluster.run`."""
     world = MPI.COMM_WORLD
     if world.size == 1:

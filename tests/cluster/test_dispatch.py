@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
 from mpi_match.cluster.scheduling.instructions import Drop, Emit, GiveUp, Instruction, Load, Quarantine, Send
-from mpi_match.cluster.transport.launcher import Launch, found_in, singleton_refusal
+from mpi_match.cluster.transport.launcher import LaunchedBy, found_in, singleton_refusal
 
 
 def sends(*pairs: tuple[int, int]) -> list[Instruction]:
@@ -430,28 +430,28 @@ SLURM_STEP = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID":
         ({"SLURM_NTASKS": "8", "SLURM_JOB_ID": "1"}, None),  # salloc's shell
         ({"SLURM_NTASKS": "8", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}, None),  # sbatch's script
         ({**SLURM_STEP, "SLURM_STEP_ID": "4294967290"}, None),  # salloc's interactive step
-        (SLURM_STEP, Launch("srun", 4, 2)),
-        ({"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "1"}, Launch("mpirun", 3, 1)),
-        ({**SLURM_STEP, "OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "1"}, Launch("mpirun", 3, 1)),
-        ({**SLURM_STEP, "OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"}, Launch("mpirun", 1, 0)),
-        ({"PMI_SIZE": "2", "PMI_RANK": "0"}, Launch("mpiexec", 2, 0)),
-        ({"PMIX_RANK": "3"}, Launch("a PMIx launcher", None, 3)),
+        (SLURM_STEP, LaunchedBy("srun", 4, 2)),
+        ({"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "1"}, LaunchedBy("mpirun", 3, 1)),
+        ({**SLURM_STEP, "OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "1"}, LaunchedBy("mpirun", 3, 1)),
+        ({**SLURM_STEP, "OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"}, LaunchedBy("mpirun", 1, 0)),
+        ({"PMI_SIZE": "2", "PMI_RANK": "0"}, LaunchedBy("mpiexec", 2, 0)),
+        ({"PMIX_RANK": "3"}, LaunchedBy("a PMIx launcher", None, 3)),
     ],
 )
-def test_what_the_environment_says_about_the_launch(environment: dict[str, str], launch: Launch | None) -> None:
+def test_what_the_environment_says_about_the_launch(environment: dict[str, str], launch: LaunchedBy | None) -> None:
     assert found_in(environment) == launch
 
 
 @pytest.mark.parametrize(
     ("launch", "cure"),
     [
-        (Launch("srun", 4, 2), "srun --mpi=pmix"),
-        (Launch("mpirun", 3, 0), "the one beside this Python"),
-        (Launch("mpiexec", 2, 0), "the one beside this Python"),
-        (Launch("mpirun", 1, 0), None),
-        (Launch("a PMIx launcher", None, 0), None),
+        (LaunchedBy("srun", 4, 2), "srun --mpi=pmix"),
+        (LaunchedBy("mpirun", 3, 0), "the one beside this Python"),
+        (LaunchedBy("mpiexec", 2, 0), "the one beside this Python"),
+        (LaunchedBy("mpirun", 1, 0), None),
+        (LaunchedBy("a PMIx launcher", None, 0), None),
     ],
 )
-def test_a_singleton_is_refused_with_the_cure(launch: Launch, cure: str | None) -> None:
+def test_a_singleton_is_refused_with_the_cure(launch: LaunchedBy, cure: str | None) -> None:
     refusal = singleton_refusal(launch)
     assert (refusal is None) if cure is None else (refusal is not None and cure in refusal)

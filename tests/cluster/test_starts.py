@@ -15,7 +15,7 @@ from bench.run_of_ranks import Files, Run, is_running
 from mpirun import DRIVER, FLAGS, MPIRUN, ULFM, has_ulfm, needs_mpirun
 
 from mpi_match.cluster.transport import initialize
-from mpi_match.cluster.transport.launcher import Launch
+from mpi_match.cluster.transport.launcher import LaunchedBy
 from mpi_match.cluster.transport.time_limit import time_limited
 
 FAULTY = DRIVER.with_name("faulty_start.py")
@@ -137,4 +137,4 @@ def test_mpi_is_not_started_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that has loaded mpi4py has started it."""
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", object())
     monkeypatch.setattr(initialize, "before_mpi", lambda: pytest.fail("MPI runs already"))
-    initialize.initialize(Launch("mpirun", 3, 0), 1.0)
+    initialize.initialize(LaunchedBy("mpirun", 3, 0), 1.0)

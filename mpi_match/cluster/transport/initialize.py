@@ -15,7 +15,7 @@ from importlib.util import find_spec
 
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.transport.finalize import before_mpi, end_process
-from mpi_match.cluster.transport.launcher import Launch
+from mpi_match.cluster.transport.launcher import LaunchedBy
 from mpi_match.cluster.transport.time_limit import time_limited
 from mpi_match.exit_codes import ExitCode
 
@@ -28,7 +28,7 @@ _THREAD_MULTIPLE = 3
 """MPI_THREAD_MULTIPLE, in Open MPI, MPICH and Intel MPI."""
 
 
-def initialize(launch: Launch, limit_s: float) -> None:
+def initialize(launch: LaunchedBy, limit_s: float) -> None:
     """Start MPI in a process of this launch, unless it runs already.
 
     When MPI has not started after `limit_s` seconds, the process ends with exit code 1 and a line that says why; when it is

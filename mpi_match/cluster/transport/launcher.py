@@ -31,7 +31,7 @@ _SOURCES = (
 _FIRST_OWN_STEP = 0xFFFFFFF0
 
 
-class Launch(NamedTuple):
+class LaunchedBy(NamedTuple):
     """Who started this process, as one of how many (None: not said), as which (None: not said)."""
 
     by: str
@@ -39,18 +39,18 @@ class Launch(NamedTuple):
     rank: int | None
 
 
-def found_in(environment: Mapping[str, str]) -> Launch | None:
+def found_in(environment: Mapping[str, str]) -> LaunchedBy | None:
     """The launch that the environment tells of, or None when this process was started by hand."""
     for by, size_name, rank_name in _SOURCES:
         size, rank = (_number(environment.get(name or "")) for name in (size_name, rank_name))
         if by == "srun" and not _is_step(environment):
             continue
         if size is not None or (size_name is None and rank is not None):
-            return Launch(by, size, rank)
+            return LaunchedBy(by, size, rank)
     return None
 
 
-def singleton_refusal(launch: Launch) -> str | None:
+def singleton_refusal(launch: LaunchedBy) -> str | None:
     """What to say when MPI finds a single rank although `launch` tells of several; None when there is nothing to say."""
     if launch.size is None or launch.size == 1:
         return None

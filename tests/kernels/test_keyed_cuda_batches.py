@@ -48,7 +48,7 @@ class Spy:
     def __init__(self, monkeypatch, fails=(), error=EngineError):
         self.log, self._fails, self._error = [], fails, error
         self._name_of = {}
-        lane = cuda_slot.Lane
+        lane = cuda_slot.PipelineSlot
         start, finish = lane.start, lane.finish
 
         def noted_start(lane, part, plan, room):
@@ -193,13 +193,13 @@ def test_the_kernels_time_is_that_of_every_slice_once(monkeypatch):
     """The simulator runs one kernel after the other, so here it is a sum: also of those whose answers did not fit."""
     table = Table.from_filters(FILTERS)
     engine = open_engine("keyed_cuda", table)
-    spans, start = [], cuda_slot.Lane.start
+    spans, start = [], cuda_slot.PipelineSlot.start
 
     def timed(lane, *what):
         start(lane, *what)
         spans.append(lane.ended.seconds_since(lane.began))
 
-    monkeypatch.setattr(cuda_slot.Lane, "start", timed)
+    monkeypatch.setattr(cuda_slot.PipelineSlot, "start", timed)
     before = engine.kernel_s
     events = [EVENTS[i % len(EVENTS)] for i in range(3 * SLICE)]
     begun = [engine.begin(encoded(table, events), filters=i % 2 == 1) for i in range(4)]

@@ -25,7 +25,7 @@ from mpi_match.engines.keyed.cpu import Keyed, consolidated
 from mpi_match.engines.keyed.cuda_grid import GridOnGpu
 from mpi_match.engines.keyed.cuda_pipeline import FIRST_EVENTS, N_LANES, SLICE_EVENTS, Batches
 from mpi_match.engines.keyed.cuda_results import Answers
-from mpi_match.engines.keyed.cuda_slot import Lane, SlicePlan
+from mpi_match.engines.keyed.cuda_slot import PipelineSlot, SlicePlan
 from mpi_match.engines.keyed.index.filter_rows import too_large
 from mpi_match.engines.keyed.kernels.compact import count_kernel, write_kernel
 from mpi_match.engines.keyed.kernels.grid import grid_kernel
@@ -71,7 +71,7 @@ class KeyedCuda(Engine):
         else:
             self._cpu = Keyed(table, threads=threads, built=(self._host_index, self._residents))
         self._pool = PinnedPool(POOL_BYTES)
-        self._lanes = [Lane(self._gpu, lists.dtype) for _ in range(N_LANES)]
+        self._lanes = [PipelineSlot(self._gpu, lists.dtype) for _ in range(N_LANES)]
         self._batches = Batches(self._lanes)
         self._load_kernels()
 

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mpi_match.engines.keyed.cuda_results import Answers
-from mpi_match.engines.keyed.cuda_slot import Lane, SlicePlan
+from mpi_match.engines.keyed.cuda_slot import PipelineSlot, SlicePlan
 from mpi_match.engines.keyed.kernels.trie_thread import MASKS
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Mark
@@ -46,7 +46,7 @@ From the second on, slices are no shorter than the third, which keeps a GPU busy
 class Batches:
     """Batches on their way through `lanes`.  `clock` has the time that their kernels ran, of slices that are retired."""
 
-    def __init__(self, lanes: Sequence[Lane]) -> None:
+    def __init__(self, lanes: Sequence[PipelineSlot]) -> None:
         self._free = [*lanes]
         self._waiting: deque[Begun] = deque()  # with events that are in no slice yet
         self._started: deque[_Slice] = deque()
@@ -98,7 +98,7 @@ class Batches:
                 begun.n_started += 1
                 self._started.append(_Slice(lane, part, begun))
 
-    def _fetch(self, lane: Lane, part: EventBatch, begun: Begun) -> None:
+    def _fetch(self, lane: PipelineSlot, part: EventBatch, begun: Begun) -> None:
         lane.wait()
         self.clock.add(lane)
         most = lane.most(begun.plan)
@@ -170,7 +170,7 @@ class Clock:
     def __init__(self, latest: Mark) -> None:
         self._latest, self.busy_s = latest, 0.0
 
-    def add(self, lane: Lane) -> None:
+    def add(self, lane: PipelineSlot) -> None:
         """Add a slice that has been waited for; slices are added in the order in which they began.
 
         Once more adds nothing, because the mark that the lane has then is older than the latest.
@@ -184,7 +184,7 @@ class Clock:
 class _Slice(NamedTuple):
     """Events of a batch on a lane."""
 
-    lane: Lane
+    lane: PipelineSlot
     part: EventBatch
     begun: Begun
 

@@ -50,7 +50,7 @@ class SlicePlan(NamedTuple):
     grid: GridOnGpu | None
 
 
-class Lane:
+class PipelineSlot:
     """Takes slices, one after the other, whose attributes are of the type `packed`.
 
     `room` is how many slots each event of the slice has for its answers; `began` and `ended` are marks before and behind its

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(eq=False)
-class Lane:
+class BatchQueue:
     """Batches `head`, `head + stride`, ... that no group has yet."""
 
     head: int
@@ -52,21 +52,21 @@ class Lanes:
 
     def __init__(self, n_batches: int, n_groups: int, schedule: str) -> None:
         self._n_batches = n_batches
-        self._all = [Lane(i, n_groups) for i in range(n_groups)] if schedule == "static" else [Lane(0, 1)]
-        self._orphans: list[Lane] = []
-        self._strays: list[Lane] = []
+        self._all = [BatchQueue(i, n_groups) for i in range(n_groups)] if schedule == "static" else [BatchQueue(0, 1)]
+        self._orphans: list[BatchQueue] = []
+        self._strays: list[BatchQueue] = []
         self.of_groups = self._all if schedule == "static" else self._all * n_groups
-        self.empty = Lane(n_batches, 1)
+        self.empty = BatchQueue(n_batches, 1)
 
-    def orphan(self, lane: Lane) -> None:
+    def orphan(self, lane: BatchQueue) -> None:
         """Its group is lost: from the next `lend` on everybody may take from it, for good."""
         self._orphans = [each for each in (*self._orphans, lane) if each.head < self._n_batches]
 
-    def lend(self, lanes: Iterable[Lane]) -> None:
+    def lend(self, lanes: Iterable[BatchQueue]) -> None:
         """Everybody may take from these, until the next call, because their groups are late."""
         self._strays = [*self._orphans, *lanes]
 
-    def nearest(self, own: Lane) -> Lane:
+    def nearest(self, own: BatchQueue) -> BatchQueue:
         """Of a group's own lane and those that are everybody's, the one whose batch comes first."""
         for stray in self._strays:
             if stray.head < own.head:
@@ -117,7 +117,7 @@ class Group:
     """
 
     members: tuple[int, ...]
-    lane: Lane
+    lane: BatchQueue
     held: dict[int, Trial] = field(default_factory=dict)
     overdue: set[int] = field(default_factory=set)
     failures: int = 0

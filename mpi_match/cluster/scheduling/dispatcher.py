@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from mpi_match.cluster.scheduling.groups import Batch, Flight, Group, Lanes, Trial
+from mpi_match.cluster.scheduling.groups import Batch, BatchQueues, Flight, Group, Trial
 from mpi_match.cluster.scheduling.instructions import Drop, Emit, GiveUp, Instruction, Load, Quarantine, Send
 from mpi_match.cluster.scheduling.regroup import Room, Spares, any_room
 
@@ -75,7 +75,7 @@ class Dispatcher:
         self.quarantined: list[int] = []
         self.window = window or 2 * credits * len(groups)
         self._credits, self._ascending = credits, ascending
-        self._lanes = Lanes(n_batches, len(groups), schedule)
+        self._lanes = BatchQueues(n_batches, len(groups), schedule)
         self._groups = [Group(tuple(members), lane) for members, lane in zip(groups, self._lanes.of_groups, strict=True)]
         self._singles = all(len(members) == 1 for members in groups)
         self._group_of = {worker: group for group in self._groups for worker in group.members}

@@ -43,7 +43,7 @@ class BatchQueue:
         return batch
 
 
-class Lanes:
+class BatchQueues:
     """The lanes of `n_groups` groups, with `n_batches` in them.
 
     of_groups   the lane that each group begins with

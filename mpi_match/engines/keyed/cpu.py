@@ -45,7 +45,7 @@ from mpi_match.engines.keyed.cpu_search import (
 )
 from mpi_match.engines.keyed.grid.geometry import n_threes
 from mpi_match.engines.keyed.grid.hash_grid import Grid
-from mpi_match.engines.keyed.grid.live_filters import Residents
+from mpi_match.engines.keyed.grid.live_filters import LiveFilters
 from mpi_match.engines.keyed.grid.resize import Growth, ready, roomy
 from mpi_match.engines.keyed.index.build import build_index
 from mpi_match.engines.keyed.index.features import feature_weights
@@ -76,7 +76,7 @@ class Keyed(Engine):
         threads: int | None = None,
         *,
         live: bool = False,
-        built: tuple[KeyedIndex, Residents] | None = None,
+        built: tuple[KeyedIndex, LiveFilters] | None = None,
     ) -> None:
         self._table, self._live = table, live
         self._threads = max(1, min(threads or len(os.sched_getaffinity(0)), _MOST_THREADS))
@@ -206,12 +206,12 @@ class Keyed(Engine):
         return self._bound
 
 
-def consolidated(table: Table, *, live: bool) -> tuple[KeyedIndex, Residents]:
+def consolidated(table: Table, *, live: bool) -> tuple[KeyedIndex, LiveFilters]:
     """The index of a table, and the books on its filters with areas and its changes."""
     rows = FilterRows.of(table)
     weight = feature_weights(rows)
     index = build_index(table, rows, weight)
-    return index, Residents(table, rows, weight, index, live=live)
+    return index, LiveFilters(table, rows, weight, index, live=live)
 
 
 def _grow(places: Array, ids: Array, found: Array) -> tuple[Array, Array]:

@@ -83,7 +83,7 @@ PLACES, COUNTS, IDS = range(SEEN + 1, SEEN + 4)
 
     t32, t64, words                       `KeyedIndex.views` and `.words`
     blocks, circles, records, stripes     `Grid`; its slots as f64 and as u32
-    checks, levels                        `Residents.words`; i64: the levels in use
+    checks, levels                        `LiveFilters.words`; i64: the levels in use
     by_name, sparse, stack, seen          scratch, a row for each thread; between events `by_name` holds no attribute
 
 and for `match_one_block` besides where its answers go, `places`, `counts` and `ids` of that.

@@ -11,7 +11,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.parallel import copy
 from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, SLOT_WORDS, n_blocks
-from mpi_match.engines.keyed.grid.live_filters import Effects, Residents
+from mpi_match.engines.keyed.grid.live_filters import Effects, LiveFilters
 from mpi_match.engines.keyed.kernels.compact import BLOCK
 from mpi_match.engines.keyed.kernels.grid import enter_kernel, note_kernel, put_kernel, step_kernel
 from mpi_match.gpu.kernels import DeviceArray, Gpu, PinnedBuffer
@@ -25,7 +25,7 @@ LEAST_SPARE = 1024
 class GridOnGpu:
     """The grid of one table: its arrays as a kernel takes them, with room to spare if the table is `live`."""
 
-    def __init__(self, gpu: Gpu, residents: Residents, area: Array, lists: DeviceArray, *, live: bool) -> None:
+    def __init__(self, gpu: Gpu, residents: LiveFilters, area: Array, lists: DeviceArray, *, live: bool) -> None:
         self._gpu, self._residents, self._stream = gpu, residents, gpu.stream()
         self._lists = lists
         self._staging, self._steps = PinnedBuffer(np.uint64), gpu.buffer(np.uint64)

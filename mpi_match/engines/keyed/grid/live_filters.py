@@ -76,7 +76,7 @@ class Effects(NamedTuple):
     anchors: Array = _NONE
 
 
-class Residents:
+class LiveFilters:
     """The books of one table, which changes if it is `live`.
 
     words     packed     checks of the filters in the grid, each at its place; `n_words` of them are in use

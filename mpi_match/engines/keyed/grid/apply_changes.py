@@ -84,7 +84,7 @@ class Origin(NamedTuple):
     entries: Array
 
 
-class Books(NamedTuple):
+class SlotTables(NamedTuple):
     """All that changes are entered into.
 
     came      interface -> filters that came later
@@ -119,7 +119,9 @@ class Entered(NamedTuple):
 
 
 @jit
-def enter_changes(kind: Array, target: Array, area: Array, row: Array, interface: Array, added: Added, books: Books) -> Any:
+def enter_changes(
+    kind: Array, target: Array, area: Array, row: Array, interface: Array, added: Added, books: SlotTables
+) -> Any:
     """Enter changes (columns of `Changes`; ADDs refer to rows of `added`).
 
     Returns what is left to do, what became of them (DONE, or why one could not be entered), and how many were entered.
@@ -141,7 +143,7 @@ def enter_changes(kind: Array, target: Array, area: Array, row: Array, interface
 
 
 @inlined
-def _room_for(kind: Array, target: Array, row: Array, added: Added, books: Books) -> Entered:
+def _room_for(kind: Array, target: Array, row: Array, added: Added, books: SlotTables) -> Entered:
     """Room for all that changes can leave to do.
 
     A filter leaves once for each time that it came, and what came is there or is added; a filter of the trie leaves once.
@@ -184,7 +186,7 @@ def _range_of(interface: Any, origin: Origin) -> Any:
 
 
 @inlined
-def _move(filter_id: Any, circle: Array, books: Books, entered: Entered) -> Any:
+def _move(filter_id: Any, circle: Array, books: SlotTables, entered: Entered) -> Any:
     slot_after = books.filters.slot_after
     slot = np.int64(slot_after[filter_id]) - 1 if filter_id < len(slot_after) else -1
     if slot < 0:
@@ -194,7 +196,7 @@ def _move(filter_id: Any, circle: Array, books: Books, entered: Entered) -> Any:
 
 
 @inlined
-def _add(filter_id: Any, row: Any, interface: Any, added: Added, books: Books, entered: Entered) -> Any:
+def _add(filter_id: Any, row: Any, interface: Any, added: Added, books: SlotTables, entered: Entered) -> Any:
     filters, slots, stripes = books.filters, books.slots, books.stripes
     if filter_id >= len(filters.there) or interface >= len(books.came.first):
         return NOT_GIVEN
@@ -224,7 +226,7 @@ def _add(filter_id: Any, row: Any, interface: Any, added: Added, books: Books, e
 
 
 @inlined
-def _remove(filter_id: Any, books: Books, entered: Entered) -> Any:
+def _remove(filter_id: Any, books: SlotTables, entered: Entered) -> Any:
     filters, slots, origin, counters = books.filters, books.slots, books.origin, books.counters
     if filter_id >= len(filters.there) or not filters.there[filter_id]:
         return IS_NOT_THERE
@@ -247,7 +249,7 @@ def _remove(filter_id: Any, books: Books, entered: Entered) -> Any:
 
 
 @inlined
-def _remove_interface(interface: Any, books: Books, entered: Entered) -> None:
+def _remove_interface(interface: Any, books: SlotTables, entered: Entered) -> None:
     first, end = _range_of(interface, books.origin)
     for filter_id in range(first, end):
         if books.filters.there[filter_id] and not books.came.is_in[filter_id]:
@@ -257,7 +259,7 @@ def _remove_interface(interface: Any, books: Books, entered: Entered) -> None:
 
 
 @inlined
-def _last_of(interface: Any, books: Books) -> Any:
+def _last_of(interface: Any, books: SlotTables) -> Any:
     """1 + the filter that came to an interface last, or 0."""
     return np.int64(books.came.first[interface]) if interface < len(books.came.first) else np.int64(0)
 
@@ -288,7 +290,7 @@ def _take_place(size: Any, words: Array, counters: Array) -> Any:
 
 
 @inlined
-def _step(slot: Any, circle: Array, books: Books, entered: Entered) -> None:
+def _step(slot: Any, circle: Array, books: SlotTables, entered: Entered) -> None:
     """What becomes of a slot, in full (`keyed_grid.steps_of`)."""
     n, slots, floats = entered.counts[STEPS], books.slots, entered.floats
     for axis in range(3):

@@ -38,10 +38,10 @@ from mpi_match.engines.keyed.grid.apply_changes import (
     SLOTS,
     WORDS,
     WRONG,
-    Books,
     Filters,
     Origin,
     Slots,
+    SlotTables,
     enter_changes,
     enter_moves,
 )
@@ -179,7 +179,7 @@ class LiveFilters:
         self._came.have(changes.n_interfaces, self._n_filters)
         n_words = self.n_words + 2 * int(added.lengths[rows].sum())  # each rounded up to a power of two
         self._have(self._n_filters, self.n_slots + len(rows), min(n_words, MOST_WORDS))
-        books = Books(
+        books = SlotTables(
             self._filters,
             self._slots,
             self._came.arrays,

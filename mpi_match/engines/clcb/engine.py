@@ -39,7 +39,7 @@ from mpi_match.engines.clcb import updates
 from mpi_match.engines.clcb.batch import ManyEvents
 from mpi_match.engines.clcb.segment import Shelf
 from mpi_match.engines.clcb.single import OneEvent, Runs
-from mpi_match.engines.clcb.updates import Books
+from mpi_match.engines.clcb.updates import SegmentSlots
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import open_gpu
 from mpi_match.matches.matches import Matches
@@ -72,7 +72,7 @@ class Clcb(Engine):
         self._stream = self._gpu.stream()
         self._kernel_s = 0.0
         start = time.perf_counter()
-        self._books = Books(table, self._shelf)
+        self._books = SegmentSlots(table, self._shelf)
         self.upload_s = time.perf_counter() - start
         self._forget()
 

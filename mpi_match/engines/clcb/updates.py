@@ -50,7 +50,7 @@ class Stand(NamedTuple):
     ids: Array
 
 
-class Books:
+class SegmentSlots:
     """The shelves of an engine, and where each filter is.
 
     `make(table, ids)` puts filters on a new shelf.  `shelves` begins with that of the table; `n_filters` and `n_interfaces`

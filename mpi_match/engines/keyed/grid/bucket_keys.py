@@ -25,7 +25,7 @@ ENTRIES_PER_STRIPE = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Anchors:
+class BucketKeys:
     """What anchors are chosen by.
 
     weight  f64[F]  how often an attribute of an event has each feature, expected from the table

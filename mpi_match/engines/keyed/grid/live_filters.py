@@ -45,7 +45,7 @@ from mpi_match.engines.keyed.grid.apply_changes import (
     enter_changes,
     enter_moves,
 )
-from mpi_match.engines.keyed.grid.bucket_keys import Anchors
+from mpi_match.engines.keyed.grid.bucket_keys import BucketKeys
 from mpi_match.engines.keyed.grid.geometry import LOW, N_LEVELS, level_of
 from mpi_match.engines.keyed.grid.hash_grid import KEEP, STEP_WORDS, steps_of
 from mpi_match.engines.keyed.grid.predicates import Added, checks_of, lengths
@@ -90,7 +90,7 @@ class LiveFilters:
     def __init__(self, table: Table, rows: FilterRows, weight: Array, index: KeyedIndex, *, live: bool) -> None:
         filters, area = np.flatnonzero(~without_area(table)), table.filters.area
         n = len(filters)
-        self._anchors = Anchors(weight[: rows.n_features], float(np.mean(table.filters.size)) if table.n_filters else 0.0)
+        self._anchors = BucketKeys(weight[: rows.n_features], float(np.mean(table.filters.size)) if table.n_filters else 0.0)
         place, self.words = checks_of(table, rows, filters)
         key = self._anchors.keys_of(filters, rows, groups=True)
         self._has_groups = self._anchors.are_groups(key)

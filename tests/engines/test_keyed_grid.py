@@ -33,7 +33,7 @@ from mpi_match.engines.keyed.grid.geometry import (
     step_of,
 )
 from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, KEEP, SLOT_WORDS, STEP_WORDS, Grid, steps_of
-from mpi_match.engines.keyed.grid.resize import Growth
+from mpi_match.engines.keyed.grid.resize import Resize
 from mpi_match.engines.keyed.index.layout import CODES
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import ChangeRow
@@ -153,7 +153,7 @@ def test_a_grid_that_is_made_while_steps_go_on_is_the_one_that_they_make(seed: i
         return made
 
     grid.apply(steps(np.arange(n), 0))
-    growth = Growth(grid, 2 * n)
+    growth = Resize(grid, 2 * n)
     n_slots = n
     for i in range(60):
         more = min(2 * n, n_slots + 3)

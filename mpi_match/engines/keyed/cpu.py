@@ -46,7 +46,7 @@ from mpi_match.engines.keyed.cpu_search import (
 from mpi_match.engines.keyed.grid.geometry import n_threes
 from mpi_match.engines.keyed.grid.hash_grid import Grid
 from mpi_match.engines.keyed.grid.live_filters import LiveFilters
-from mpi_match.engines.keyed.grid.resize import Growth, ready, roomy
+from mpi_match.engines.keyed.grid.resize import Resize, ready, roomy
 from mpi_match.engines.keyed.index.build import build_index
 from mpi_match.engines.keyed.index.features import feature_weights
 from mpi_match.engines.keyed.index.filter_rows import FilterRows, too_large
@@ -83,7 +83,7 @@ class Keyed(Engine):
         self.device = f"cpu, {self._threads} thread{'s' if self._threads > 1 else ''}"
         self.index, self.residents = built or consolidated(table, live=live)
         self._grid = Grid(self.residents.n_slots, self.residents.stripes)
-        self._growth: Growth | None = None
+        self._growth: Resize | None = None
         if live:
             ready(self._grid)
         self._grid.apply(self.residents.first_steps(table.filters.area))

@@ -24,7 +24,7 @@ EARLY, FULLEST = 0.9, 1.1
 many: even if each of them touched nine cells, their entries would fit."""
 
 
-class Growth:
+class Resize:
     """A grid for at least `n_slots` filters, with more blocks than `grid` has, that is being made of it."""
 
     def __init__(self, grid: Grid, n_slots: int) -> None:
@@ -69,14 +69,14 @@ def ready(grid: Grid) -> None:
     enter_all(grid.blocks, grid.slots, grid.keys[:0], grid.stripes)
 
 
-def roomy(grid: Grid, growth: Growth | None, n_slots: int) -> tuple[Grid, Growth | None]:
+def roomy(grid: Grid, growth: Resize | None, n_slots: int) -> tuple[Grid, Resize | None]:
     """The grid to use for so many slots, and the one that is being made, if any."""
     if growth is not None and growth.is_done:
         grid, growth = growth.finish(), None
     while n_slots > FULLEST * grid.room:
-        growth = growth or Growth(grid, n_slots)
+        growth = growth or Resize(grid, n_slots)
         grid, growth = growth.finish(), None
     if growth is None and n_slots > EARLY * grid.room:
-        growth = Growth(grid, n_slots)
+        growth = Resize(grid, n_slots)
     grid.hold(n_slots)
     return grid, growth

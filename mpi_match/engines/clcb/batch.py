@@ -26,7 +26,7 @@ from mpi_match.engines.clcb.kernels import (
     counter_words,
     zip_kernel,
 )
-from mpi_match.engines.clcb.segment import Shelf, spread
+from mpi_match.engines.clcb.segment import Segment, spread
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Gpu, Mark, PinnedBuffer, Stream
 from mpi_match.matches.matches import Matches, id_dtype
@@ -43,7 +43,7 @@ class ManyEvents:
     """Matches batches for one kind of answer with ids below `n_ids`.  `kernel_s` is the device time of all so far."""
 
     def __init__(
-        self, gpu: Gpu, stream: Stream, shelves: Sequence[Shelf], answer: int, n_ids: int, n_interfaces: int
+        self, gpu: Gpu, stream: Stream, shelves: Sequence[Segment], answer: int, n_ids: int, n_interfaces: int
     ) -> None:
         self._gpu, self._stream, self._shelves, self._answer, self._n_ids = gpu, stream, shelves, answer, n_ids
         self._n_interfaces = n_interfaces

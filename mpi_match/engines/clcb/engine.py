@@ -37,7 +37,7 @@ from mpi_match.engines.ccm.kernel import FILTERS, INTERFACES
 from mpi_match.engines.ccm.layout import too_large
 from mpi_match.engines.clcb import updates
 from mpi_match.engines.clcb.batch import ManyEvents
-from mpi_match.engines.clcb.segment import Shelf
+from mpi_match.engines.clcb.segment import Segment
 from mpi_match.engines.clcb.single import OneEvent, Runs
 from mpi_match.engines.clcb.updates import SegmentSlots
 from mpi_match.events.batch import EventBatch
@@ -76,8 +76,8 @@ class Clcb(Engine):
         self.upload_s = time.perf_counter() - start
         self._forget()
 
-    def _shelf(self, table: Table, ids: Array) -> Shelf:
-        return Shelf(self._gpu, self._stream, table, ids)
+    def _shelf(self, table: Table, ids: Array) -> Segment:
+        return Segment(self._gpu, self._stream, table, ids)
 
     def _forget(self) -> None:
         """Shelves or ids are others now: so will be what was made for them."""

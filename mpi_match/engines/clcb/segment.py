@@ -67,7 +67,7 @@ def filter_columns(table: Table, ids: Array) -> tuple[Array, Array]:
     return filters, areas
 
 
-class Shelf:
+class Segment:
     """The filters of a table on the GPU.
 
     `table` has the interface of each of its filters, whatever its labels say, and the areas that they began with; `ids` are

@@ -20,7 +20,7 @@ import numpy as np
 
 from mpi_match.engines.ccm.kernel import ANSWER, ATTRIBUTES, CAPACITY, FILTERS, LOCATIONS, OFFSETS
 from mpi_match.engines.clcb.kernels import FOUND, HEADER_WORDS, N_INTERFACES, RUNS_LOG, counter_words, zip_kernel
-from mpi_match.engines.clcb.segment import Shelf, spread
+from mpi_match.engines.clcb.segment import Segment, spread
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Gpu, Graph, Stream
 from mpi_match.gpu.pinned_mailbox import Mailbox
@@ -33,7 +33,7 @@ FIRST_IDS = 511
 class Runs:
     """Counters and interfaces for one event at a time, and which run of their words is next."""
 
-    def __init__(self, gpu: Gpu, shelves: Sequence[Shelf], n_interfaces: int) -> None:
+    def __init__(self, gpu: Gpu, shelves: Sequence[Segment], n_interfaces: int) -> None:
         self.n_interfaces = n_interfaces
         self.log = min(shelf.runs_log for shelf in shelves)
         self.counters = [gpu.buffer(np.uint32).array(max(counter_words(shelf.n_filters), 1)) for shelf in shelves]
@@ -65,7 +65,7 @@ class OneEvent:
     """Matches events of at most `n_attributes` attributes one by one, for one kind of answer with ids below `n_ids`."""
 
     def __init__(
-        self, gpu: Gpu, stream: Stream, shelves: Sequence[Shelf], runs: Runs, answer: int, n_ids: int, n_attributes: int
+        self, gpu: Gpu, stream: Stream, shelves: Sequence[Segment], runs: Runs, answer: int, n_ids: int, n_attributes: int
     ) -> None:
         self._stream, self._runs, self._n_ids = stream, runs, n_ids
         self._id_dtype, self._count_dtype = id_dtype(n_ids), id_dtype(n_ids + 1)

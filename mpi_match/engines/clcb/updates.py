@@ -30,7 +30,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, owners, take_ranges
 from mpi_match.changes.changes import Changes, runs
-from mpi_match.engines.clcb.segment import EVERYWHERE, NOWHERE, Shelf
+from mpi_match.engines.clcb.segment import EVERYWHERE, NOWHERE, Segment
 from mpi_match.model import LISTS, Change
 from mpi_match.table.constraints import CODE, FILTER_ID, Constraints
 from mpi_match.table.table import Table
@@ -57,7 +57,7 @@ class SegmentSlots:
     bound the ids.
     """
 
-    def __init__(self, table: Table, make: Callable[[Table, Array], Shelf]) -> None:
+    def __init__(self, table: Table, make: Callable[[Table, Array], Segment]) -> None:
         self._make = make
         self.n_filters, self.n_interfaces = table.n_filters, table.n_interfaces
         self.shelves = [make(table, np.arange(table.n_filters))]

@@ -58,7 +58,7 @@ FIRST_PAIRS = 1 << 16
 """Room in the list of answers before the first pass has shown what is needed."""
 
 
-class ManyEvents:
+class CcmBatches:
     """Matches batches for one kind of answer.  `kernel_s` is the device time of the kernels so far."""
 
     def __init__(self, gpu: Gpu, stream: Stream, table: OnDevice, answer: int) -> None:

@@ -33,7 +33,7 @@ from __future__ import annotations
 import time
 
 from mpi_match.engines.base import Engine, check_batch
-from mpi_match.engines.ccm.batch import ManyEvents
+from mpi_match.engines.ccm.batch import CcmBatches
 from mpi_match.engines.ccm.kernel import FILTERS, INTERFACES, MASK, OnDevice
 from mpi_match.engines.ccm.layout import ccm_rows, too_large
 from mpi_match.engines.ccm.single import OneEvent
@@ -66,7 +66,7 @@ class Ccm(Engine):
         self.upload_s = time.perf_counter() - start
         self._stream = self._gpu.stream()
         self._one: dict[tuple[int, int], OneEvent] = {}
-        self._many: dict[int, ManyEvents] = {}
+        self._many: dict[int, CcmBatches] = {}
 
     @classmethod
     def serves(cls, table: Table) -> str | None:
@@ -92,7 +92,7 @@ class Ccm(Engine):
         if 0 < batch.n_events <= FEW_EVENTS:
             return Matches.concat([self._match_one(batch[i : i + 1], answer) for i in range(batch.n_events)])
         if answer not in self._many:
-            self._many[answer] = ManyEvents(self._gpu, self._stream, self._on_device, answer)
+            self._many[answer] = CcmBatches(self._gpu, self._stream, self._on_device, answer)
         return self._many[answer].match(batch)
 
     def _match_one(self, batch: EventBatch, answer: int) -> Matches:

@@ -39,7 +39,7 @@ FIRST_PAIRS = 1 << 16
 """Room in the list of answers before the first pass has shown what is needed."""
 
 
-class ManyEvents:
+class ClcbBatches:
     """Matches batches for one kind of answer with ids below `n_ids`.  `kernel_s` is the device time of all so far."""
 
     def __init__(

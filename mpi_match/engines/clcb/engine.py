@@ -36,7 +36,7 @@ from mpi_match.engines.base import Engine, check_batch, check_changes
 from mpi_match.engines.ccm.kernel import FILTERS, INTERFACES
 from mpi_match.engines.ccm.layout import too_large
 from mpi_match.engines.clcb import updates
-from mpi_match.engines.clcb.batch import ManyEvents
+from mpi_match.engines.clcb.batch import ClcbBatches
 from mpi_match.engines.clcb.segment import Segment
 from mpi_match.engines.clcb.single import OneEvent, Runs
 from mpi_match.engines.clcb.updates import SegmentSlots
@@ -83,7 +83,7 @@ class Clcb(Engine):
         """Shelves or ids are others now: so will be what was made for them."""
         self._runs: Runs | None = None
         self._one: dict[tuple[int, int], OneEvent] = {}
-        self._many: dict[int, ManyEvents] = {}
+        self._many: dict[int, ClcbBatches] = {}
 
     def update(self, changes: Changes) -> None:
         """See `Engine.update`."""
@@ -117,7 +117,7 @@ class Clcb(Engine):
         many = self._many.get(answer)
         if many is None:
             books = self._books
-            many = ManyEvents(self._gpu, self._stream, books.shelves, answer, self._n_ids(answer), books.n_interfaces)
+            many = ClcbBatches(self._gpu, self._stream, books.shelves, answer, self._n_ids(answer), books.n_interfaces)
             self._many[answer] = many
         before = many.kernel_s
         matches = many.match(batch)

@@ -36,7 +36,7 @@ from mpi_match.engines.base import Engine, check_batch
 from mpi_match.engines.ccm.batch import CcmBatches
 from mpi_match.engines.ccm.kernel import FILTERS, INTERFACES, MASK, OnDevice
 from mpi_match.engines.ccm.layout import ccm_rows, too_large
-from mpi_match.engines.ccm.single import OneEvent
+from mpi_match.engines.ccm.single import CcmSingle
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import open_gpu
 from mpi_match.matches.matches import Matches
@@ -65,7 +65,7 @@ class Ccm(Engine):
         self._on_device = OnDevice(self._gpu, rows, table)
         self.upload_s = time.perf_counter() - start
         self._stream = self._gpu.stream()
-        self._one: dict[tuple[int, int], OneEvent] = {}
+        self._one: dict[tuple[int, int], CcmSingle] = {}
         self._many: dict[int, CcmBatches] = {}
 
     @classmethod
@@ -99,5 +99,5 @@ class Ccm(Engine):
         n_attributes = max(LEAST_ATTRIBUTES, 1 << (len(batch.attributes) - 1).bit_length())
         one = self._one.get((answer, n_attributes))
         if one is None:
-            one = self._one[answer, n_attributes] = OneEvent(self._gpu, self._stream, self._on_device, answer, n_attributes)
+            one = self._one[answer, n_attributes] = CcmSingle(self._gpu, self._stream, self._on_device, answer, n_attributes)
         return one.match(batch)

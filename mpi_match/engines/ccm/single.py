@@ -43,7 +43,7 @@ MASKS_KEPT = 4096
 """Answers that are kept by their mask, instead of being unpacked again."""
 
 
-class OneEvent:
+class CcmSingle:
     """Matches events of at most `n_attributes` attributes one by one, for one kind of answer."""
 
     def __init__(self, gpu: Gpu, stream: Stream, table: OnDevice, answer: int, n_attributes: int) -> None:

@@ -38,7 +38,7 @@ from mpi_match.engines.ccm.layout import too_large
 from mpi_match.engines.clcb import updates
 from mpi_match.engines.clcb.batch import ClcbBatches
 from mpi_match.engines.clcb.segment import Segment
-from mpi_match.engines.clcb.single import OneEvent, Runs
+from mpi_match.engines.clcb.single import ClcbSingle, Runs
 from mpi_match.engines.clcb.updates import SegmentSlots
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import open_gpu
@@ -82,7 +82,7 @@ class Clcb(Engine):
     def _forget(self) -> None:
         """Shelves or ids are others now: so will be what was made for them."""
         self._runs: Runs | None = None
-        self._one: dict[tuple[int, int], OneEvent] = {}
+        self._one: dict[tuple[int, int], ClcbSingle] = {}
         self._many: dict[int, ClcbBatches] = {}
 
     def update(self, changes: Changes) -> None:
@@ -133,7 +133,7 @@ class Clcb(Engine):
         if one is None:
             if self._runs is None:
                 self._runs = Runs(self._gpu, self._books.shelves, self._books.n_interfaces)
-            one = OneEvent(
+            one = ClcbSingle(
                 self._gpu, self._stream, self._books.shelves, self._runs, answer, self._n_ids(answer), n_attributes
             )
             self._one[answer, n_attributes] = one

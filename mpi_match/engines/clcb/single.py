@@ -61,7 +61,7 @@ class Runs:
         return run
 
 
-class OneEvent:
+class ClcbSingle:
     """Matches events of at most `n_attributes` attributes one by one, for one kind of answer with ids below `n_ids`."""
 
     def __init__(

@@ -16,7 +16,7 @@ from itertools import accumulate
 from mpi_match.journal.reader import EventRange
 
 
-class Extents:
+class BatchRanges:
     """Stretches of events, ascending and apart, cut into batches of `size` events; the last of each may be shorter."""
 
     def __init__(self, stretches: Sequence[EventRange], size: int) -> None:

@@ -22,7 +22,7 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.changes import log as change_log
 from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.stream import ChangeStream, StampedChanges
-from mpi_match.cluster.batches import Extents
+from mpi_match.cluster.batches import BatchRanges
 from mpi_match.cluster.distribution.partition import Division
 from mpi_match.cluster.messages import Written
 from mpi_match.cluster.options import RunOptions, RunSummary
@@ -73,7 +73,7 @@ class Job:
                 log.warning("%s was %s: its events are encoded again on the way", self.options.events, why)
             self._output: Output | LocalOutput = self._open_output()
             self._stack.enter_context(self._output)
-            self.extents = Extents(self._output.unanswered, self.options.batch)
+            self.extents = BatchRanges(self._output.unanswered, self.options.batch)
             self.standing = RunStatus(self.events.n_events - self._output.n_resumed)
             self._stack = self._stack.pop_all()
         return self

@@ -27,7 +27,7 @@ import mpi_match
 from mpi_match.arrays.strings import Strings
 from mpi_match.cli.errors import exit_code_of
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.batches import Extents
+from mpi_match.cluster.batches import BatchRanges
 from mpi_match.cluster.messages import Written
 from mpi_match.cluster.results import journal as journal_module
 from mpi_match.cluster.results import output as output_module
@@ -55,7 +55,7 @@ def journalled(path: Path, size: int, safe: Safe) -> None:
     """Batches of `size` events to the file and its journal, which is synced at every third."""
     with Output(path, IDENTITY, NO_LABELS, resume=True, journalled=True) as output:
         assert output._journal is not None
-        extents = Extents(output.unanswered, size)
+        extents = BatchRanges(output.unanswered, size)
         for batch in range(extents.n_batches):
             start, stop = extents.of(batch)
             output.write(start, *answers(start, stop))
@@ -72,7 +72,7 @@ def local(path: Path, size: int, safe: Safe) -> None:
         parts = {
             each: stack.enter_context(PartWriter(output.places.part(*each), IDENTITY)) for each in [(1, 0), (1, 1), (2, 0)]
         }
-        extents = Extents(output.unanswered, size)
+        extents = BatchRanges(output.unanswered, size)
         for batch in range(extents.n_batches):
             (rank, number), part = list(parts.items())[batch % len(parts)]
             events = EventRange(*extents.of(batch))

@@ -13,7 +13,7 @@ import pytest
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.batches import Extents
+from mpi_match.cluster.batches import BatchRanges
 from mpi_match.cluster.distribution.shard import Shard
 from mpi_match.cluster.distribution.shared_memory import left_bytes
 from mpi_match.cluster.engine_runner import Holdings, Matcher, ShortMatcher
@@ -163,7 +163,7 @@ def written(way: type[Matcher | ShortMatcher], numbers: list[int], *parts: PartW
     """What becomes of these batches."""
     table = Table.from_filters([])
     holdings = Holdings(Shard(0, 1, 0, 0, 0), table, lambda _: Sevens())
-    matcher = WrittenHere(way(holdings, table.vocabulary, filters=False), parts, Extents([EventRange(0, 10)], 5))
+    matcher = WrittenHere(way(holdings, table.vocabulary, filters=False), parts, BatchRanges([EventRange(0, 10)], 5))
     matcher.engine()
     for number in numbers:
         matcher.put(batch_of(number))

@@ -20,7 +20,7 @@ from small_outputs import IDENTITY, N_EVENTS, answers, kept_in
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.batches import Extents
+from mpi_match.cluster.batches import BatchRanges
 from mpi_match.cluster.results import journal as journal_module
 from mpi_match.cluster.results.journal import Journal
 from mpi_match.cluster.results.output import Output
@@ -300,7 +300,7 @@ def test_batches_cover_what_is_left_in_order(lengths: list[tuple[int, int]], siz
     for apart, n_events in lengths:
         stretches.append(EventRange(at + apart + 1, at + apart + 1 + n_events))
         at = stretches[-1].stop
-    extents = Extents(stretches, size)
+    extents = BatchRanges(stretches, size)
     found = [extents.of(batch) for batch in range(extents.n_batches)]
     assert [event for start, stop in found for event in range(start, stop)] == [
         event for each in stretches for event in range(each.start, each.stop)

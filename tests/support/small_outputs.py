@@ -9,7 +9,7 @@ import pytest
 
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
-from mpi_match.cluster.batches import Extents
+from mpi_match.cluster.batches import BatchRanges
 from mpi_match.cluster.results import output as output_module
 from mpi_match.cluster.results.output import Output
 from mpi_match.journal.reader import EventRange, JournalFile, Kind, RunIdentity
@@ -44,7 +44,7 @@ def note_where(patch: pytest.MonkeyPatch) -> None:
 def run(path: Path, size: int, *, until: int | None = None, aside: tuple[int, ...] = (), **how: bool) -> int:
     """Answer what is left in batches of a size, but for the batches `aside`; end by an exception before batch `until`."""
     with Output(path, IDENTITY, Strings.of(()), **{"resume": True, "journalled": True, **how}) as output:
-        extents = Extents(output.unanswered, size)
+        extents = BatchRanges(output.unanswered, size)
         for batch in range(extents.n_batches):
             if batch == until:
                 raise ZeroDivisionError

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from mpi_match.arrays.csr import Array
-from mpi_match.cluster.batches import Extents
+from mpi_match.cluster.batches import BatchRanges
 from mpi_match.cluster.distribution.broadcast import EventCopy
 from mpi_match.cluster.options import ClusterError, RunOptions
 from mpi_match.cluster.prefetch import Expected
@@ -68,7 +68,7 @@ class Offer(NamedTuple):
 
     path: Path
     digest: str
-    extents: Extents
+    extents: BatchRanges
 
 
 class FileSource:

@@ -11,7 +11,7 @@ from mpi_match.cluster.engine_runner import match_changing
 from mpi_match.cluster.options import RunOptions, RunSummary
 from mpi_match.cluster.ordered_writer import WriteBehind
 from mpi_match.cluster.prefetch import ReadAhead
-from mpi_match.cluster.run_files import Job, Opened
+from mpi_match.cluster.run_files import Opened, RunFiles
 from mpi_match.cluster.signals import Interruptions, held, terminate_as_interrupt
 from mpi_match.engines import Engine, compile_s, match_all, open_engine
 from mpi_match.events.batch import EventBatch
@@ -28,7 +28,7 @@ ALONE = 0
 def run_alone(options: RunOptions) -> RunSummary:
     """See `cluster.run`."""
     options = replace(options, results="master")  # one process writes one file
-    with terminate_as_interrupt(), Job(options) as job:
+    with terminate_as_interrupt(), RunFiles(options) as job:
         compiled_before_s = compile_s()
         engine = open_engine(
             options.engine,
@@ -45,7 +45,7 @@ def run_alone(options: RunOptions) -> RunSummary:
             return job.finish([opened])
 
 
-def _match(job: Job, engine: Engine) -> None:
+def _match(job: RunFiles, engine: Engine) -> None:
     """Match all events and write the answers; interruptions wait while this thread talks to others."""
     options = job.options
     n_threads = 0 if options.short_batches else None
@@ -64,7 +64,7 @@ def _match(job: Job, engine: Engine) -> None:
         answers.finish()
 
 
-def _batches(job: Job, feed: ReadAhead[EventBatch], interruptions: Interruptions) -> Iterator[EventBatch]:
+def _batches(job: RunFiles, feed: ReadAhead[EventBatch], interruptions: Interruptions) -> Iterator[EventBatch]:
     for batch in range(job.n_batches):
         with interruptions.held():
             feed.want(range(batch, min(batch + 1 + AHEAD, job.n_batches)))
@@ -73,7 +73,7 @@ def _batches(job: Job, feed: ReadAhead[EventBatch], interruptions: Interruptions
         yield events
 
 
-def _answers(job: Job, engine: Engine, batches: Iterator[EventBatch]) -> Iterator[Matches]:
+def _answers(job: RunFiles, engine: Engine, batches: Iterator[EventBatch]) -> Iterator[Matches]:
     filters, known = job.options.filters, None
     if job.options.changes is None:
         yield from match_all(engine, batches, filters=filters)

@@ -26,7 +26,7 @@ from mpi_match.cluster.inbox import Arrival, Arrivals, Body
 from mpi_match.cluster.options import ClusterError, RunSummary
 from mpi_match.cluster.ordered_writer import Turns
 from mpi_match.cluster.outbox import Orders
-from mpi_match.cluster.run_files import Job, Opened
+from mpi_match.cluster.run_files import Opened, RunFiles
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
 from mpi_match.cluster.scheduling.instructions import Drop, Emit, GiveUp, Instruction, Load, Quarantine, Send
 from mpi_match.cluster.scheduling.timeouts import Deadlines, RoundTrips
@@ -51,7 +51,7 @@ SIGN_OF_LIFE_S = 5.0
 class Master:
     """Rank 0's side of the channel with every worker."""
 
-    def __init__(self, comm: MPI.Comm, job: Job, backoff: Backoff) -> None:
+    def __init__(self, comm: MPI.Comm, job: RunFiles, backoff: Backoff) -> None:
         self._job, self._backoff = job, backoff
         self._workers = range(1, comm.size)
         options = job.options

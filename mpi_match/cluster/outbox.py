@@ -21,7 +21,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.cluster.distribution.shard import packed
 from mpi_match.cluster.prefetch import READERS, Buffers, ReadAhead
-from mpi_match.cluster.run_files import Job
+from mpi_match.cluster.run_files import RunFiles
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
 from mpi_match.cluster.scheduling.groups import Flight
 from mpi_match.cluster.scheduling.instructions import Load, Send
@@ -42,7 +42,9 @@ class Orders:
     waiting   what is to be sent, and is not read yet
     """
 
-    def __init__(self, job: Job, traffic: Traffic, dispatcher: Dispatcher, deadlines: Deadlines, opening_s: float) -> None:
+    def __init__(
+        self, job: RunFiles, traffic: Traffic, dispatcher: Dispatcher, deadlines: Deadlines, opening_s: float
+    ) -> None:
         self.waiting: deque[Send] = deque()
         self._job, self._traffic, self._dispatcher, self._deadlines = job, traffic, dispatcher, deadlines
         self._opening_s = opening_s

@@ -51,7 +51,7 @@ class Opened(NamedTuple):
     compile_s: float = 0.0
 
 
-class Job:
+class RunFiles:
     """Table, events, changes and output of a run.
 
     `with Job(options) as job:` raises StorageError or ClusterError before any work is done.  When the block is left by an
@@ -62,7 +62,7 @@ class Job:
         self.options, self._n_workers = options, n_workers
         self._stack = ExitStack()
 
-    def __enter__(self) -> Job:
+    def __enter__(self) -> RunFiles:
         self.options.check()
         with self._stack:
             self.division = self._stack.enter_context(Division(self.options, self._n_workers))

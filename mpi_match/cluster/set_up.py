@@ -23,7 +23,7 @@ from mpi_match.cluster.engine_runner import Holdings, Matcher, ShortMatcher
 from mpi_match.cluster.options import ClusterError, RunOptions
 from mpi_match.cluster.results.worker_output import Places
 from mpi_match.cluster.results.worker_writer import WrittenHere, look_for_parts, open_parts
-from mpi_match.cluster.run_files import Job, Opened
+from mpi_match.cluster.run_files import Opened, RunFiles
 from mpi_match.cluster.transport.shares import device_share, shared_gpu
 from mpi_match.cluster.transport.topology import Topology
 from mpi_match.engines import Engine, compile_s, open_engine
@@ -48,7 +48,7 @@ class Plan(NamedTuple):
 class Ready(NamedTuple):
     """What set-up has made: `job` on the master, `matcher` and `source` on a worker; `opened`: the workers' engines."""
 
-    job: Job
+    job: RunFiles
     matcher: Matcher | ShortMatcher | WrittenHere
     source: EventSource | None
     opened: list[Opened]
@@ -57,7 +57,7 @@ class Ready(NamedTuple):
 def set_up(options: RunOptions, topology: Topology, stack: ExitStack) -> Ready:
     """Take all phases on this rank; `stack` closes what they open.  Raises Ended when one has failed on some rank."""
     ranks, threads = topology.ranks, options.threads or topology.threads
-    job: Job = ranks.step("opening the files", master=lambda: stack.enter_context(Job(options, ranks.size - 1)))
+    job: RunFiles = ranks.step("opening the files", master=lambda: stack.enter_context(RunFiles(options, ranks.size - 1)))
     plan: Plan = ranks.tell(None if job is None else _plan(options, job))
     part, table = share_parts(topology, plan.groups, plan.parts, None if job is None else job.division)
     copy = share_events(topology, job) if options.feed == "shared" else None
@@ -91,7 +91,7 @@ def set_up(options: RunOptions, topology: Topology, stack: ExitStack) -> Ready:
     return Ready(job, matcher, source, opened)
 
 
-def _plan(options: RunOptions, job: Job) -> Plan:
+def _plan(options: RunOptions, job: RunFiles) -> Plan:
     offer = Offer(options.events.absolute(), job.events.digest, job.extents)
     return Plan(job.division.groups, job.division.parts, offer, job.places)
 

@@ -28,7 +28,7 @@ from mpi_match.cluster.distribution.shard import Shard, laid_out, plan
 from mpi_match.cluster.distribution.shared_memory import HostMemory
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.prefetch import Buffers, ReadAhead, n_readers
-from mpi_match.cluster.run_files import Job
+from mpi_match.cluster.run_files import RunFiles
 from mpi_match.cluster.transport.collectives import Circle
 from mpi_match.cluster.transport.topology import Topology
 from mpi_match.events.batch import WIRE_EXTRA_BYTES
@@ -100,7 +100,7 @@ class EventCopy:
         return self.memory[self.starts[batch] : self.starts[batch + 1]]
 
 
-def share_events(topology: Topology, job: Job | None) -> EventCopy:
+def share_events(topology: Topology, job: RunFiles | None) -> EventCopy:
     """The events of a run on every host; `job` on rank 0, None elsewhere.
 
     Raises Ended, when the table is damaged or a host has no room for it.
@@ -122,13 +122,13 @@ def share_events(topology: Topology, job: Job | None) -> EventCopy:
     return EventCopy(on_host.map(int(starts[-1]), finished=True), starts)
 
 
-def _expected_bytes(job: Job) -> int:
+def _expected_bytes(job: RunFiles) -> int:
     """Room that the batches take, roughly; 0 when that is known only when they have been encoded."""
     encoded = job.events.encoded_bytes
     return encoded and encoded + WIRE_EXTRA_BYTES * job.n_batches
 
 
-def _fill(leaders: Circle, on_host: HostMemory, job: Job | None) -> tuple[bytes, int]:
+def _fill(leaders: Circle, on_host: HostMemory, job: RunFiles | None) -> tuple[bytes, int]:
     """Leaders: put the master's batches into memory.  Returns the size of each, as bytes of i64, and the CRC-32 of all.
 
     A leader that cannot go on receives the rest all the same, because others do, and raises then.
@@ -173,7 +173,7 @@ def _received(leaders: Circle) -> Generator[Array]:
         yield buffer[:n_bytes]
 
 
-def _wires(job: Job) -> Generator[Array]:
+def _wires(job: RunFiles) -> Generator[Array]:
     """The wire form of every batch in turn, read ahead; each is lent until the next is asked for."""
     buffers, ahead = Buffers(), 2 * n_readers()
 

@@ -25,7 +25,7 @@ from mpi_match.cluster.run_files import Opened
 from mpi_match.cluster.set_up import Ready, set_up
 from mpi_match.cluster.signals import (
     EverybodyKnows,
-    Noted,
+    SignalFlag,
     held,
     interrupts_noted,
     terminate_as_interrupt,
@@ -55,7 +55,7 @@ def run_ranks(options: RunOptions, launch: LaunchedBy) -> RunSummary | None:
             raise ClusterError(refusal, ExitCode.ENVIRONMENT, quiet=launch.rank not in (0, None))
         return run_alone(options)
     world.Set_errhandler(MPI.ERRORS_RETURN)  # and so of those that are made from it
-    interrupted = Noted()
+    interrupted = SignalFlag()
     roll = Roll(Traffic(world), options.setup_limit, interrupted)
     try:
         with terminate_as_interrupt() if world.rank == 0 else interrupts_noted(interrupted):
@@ -90,7 +90,7 @@ def _lost_during_set_up(comm: MPI.Comm, dead: Sequence[int]) -> ClusterError:
     return ClusterError(f"rank {who} died before the first batch; start the run again", quiet=comm.rank != first)
 
 
-def _run(options: RunOptions, roll: Roll, interrupted: Noted) -> RunSummary | None:
+def _run(options: RunOptions, roll: Roll, interrupted: SignalFlag) -> RunSummary | None:
     sleep_exactly()
     comm, request = MPI.COMM_WORLD.Idup()
     roll.wait(request)
@@ -127,7 +127,7 @@ def _log_engines(opened: Sequence[Opened]) -> None:
     log.log(level, "%d workers: %s", len(opened), workers)
 
 
-def _serve(ranks: Circle, ready: Ready, backoff: Backoff, interrupted: Noted) -> None:
+def _serve(ranks: Circle, ready: Ready, backoff: Backoff, interrupted: SignalFlag) -> None:
     """What a worker does after set-up.  Raises Ended when the run has failed."""
     from mpi_match.cluster.worker import Worker
 

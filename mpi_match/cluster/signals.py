@@ -26,7 +26,7 @@ AGAIN_S = 5.0
 """A signal that follows an earlier one within this time says the same: launchers send two, and a terminal one of its own."""
 
 
-class Noted:
+class SignalFlag:
     """When an interruption was asked for, if it was."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Interruptions:
     """
 
     def __init__(self) -> None:
-        self._last = Noted()
+        self._last = SignalFlag()
         self._holders = 0
         self._waiting: str | None = None
 
@@ -131,7 +131,7 @@ def held() -> Iterator[Interruptions]:
 
 
 @contextmanager
-def interrupts_noted(noted: Noted) -> Iterator[None]:
+def interrupts_noted(noted: SignalFlag) -> Iterator[None]:
     """Within the block SIGTERM and Ctrl-C do nothing but show in `noted`."""
     with _handled_by(lambda _: noted.note()):
         yield

@@ -28,7 +28,7 @@ from mpi_match.cluster.messages import Matched, Parcel, Received
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.prefetch import Buffers, Expected, InOrder
 from mpi_match.cluster.results.worker_writer import WrittenHere
-from mpi_match.cluster.signals import LEAVE_S, Noted
+from mpi_match.cluster.signals import LEAVE_S, SignalFlag
 from mpi_match.cluster.transport.backoff import Backoff, Silence
 from mpi_match.cluster.transport.channel import Traffic
 from mpi_match.cluster.transport.collectives import Ended, RankFailure
@@ -62,7 +62,7 @@ class Worker:
         comm: MPI.Comm,
         matcher: Matcher | ShortMatcher | WrittenHere,
         backoff: Backoff,
-        interrupted: Noted,
+        interrupted: SignalFlag,
         source: EventSource | None = None,
     ) -> None:
         self._rank, self._source = comm.rank, source

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.cluster.signals import LEAVE_S, Noted
+from mpi_match.cluster.signals import LEAVE_S, SignalFlag
 from mpi_match.cluster.transport.backoff import Backoff, Silence
 from mpi_match.cluster.transport.finalize import abort, rank_was_lost
 from mpi_match.cluster.transport.protocol import Answer, Do, Order, Said, inline_body, words_of
@@ -85,7 +85,7 @@ class Roll:
     say how.
     """
 
-    def __init__(self, traffic: Traffic, limit_s: float, interrupted: Noted) -> None:
+    def __init__(self, traffic: Traffic, limit_s: float, interrupted: SignalFlag) -> None:
         self._rank, self._limit_s = traffic.rank, limit_s
         self._others = range(1, traffic.size) if traffic.rank == MASTER else range(1)
         self._traffic = traffic

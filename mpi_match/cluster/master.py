@@ -30,7 +30,7 @@ from mpi_match.cluster.run_files import Opened, RunFiles
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
 from mpi_match.cluster.scheduling.instructions import Drop, Emit, GiveUp, Instruction, Load, Quarantine, Send
 from mpi_match.cluster.scheduling.timeouts import Deadlines, RoundTrips
-from mpi_match.cluster.signals import EverybodyKnows, Interruptions, held
+from mpi_match.cluster.signals import Interruptions, RanksNotified, held
 from mpi_match.cluster.transport.backoff import Backoff
 from mpi_match.cluster.transport.channel import Traffic
 from mpi_match.cluster.transport.collectives import Ended, RankFailure, exit_code_of
@@ -99,7 +99,7 @@ class Master:
         except KeyboardInterrupt as error:
             self._job.leave(error)  # the journal first: mpirun kills half a second after it has asked
             self._dismiss(Order(Do.ABANDON, ExitCode.INTERRUPTED), HASTY_FAREWELL_S)
-            raise EverybodyKnows from error
+            raise RanksNotified from error
         except Exception as error:
             self._dismiss(Order(Do.ABANDON, exit_code_of(error)))
             raise Ended(error) from error

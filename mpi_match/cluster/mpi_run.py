@@ -24,7 +24,7 @@ from mpi_match.cluster.options import ClusterError, RunOptions, RunSummary
 from mpi_match.cluster.run_files import Opened
 from mpi_match.cluster.set_up import Ready, set_up
 from mpi_match.cluster.signals import (
-    EverybodyKnows,
+    RanksNotified,
     SignalFlag,
     held,
     interrupts_noted,
@@ -67,7 +67,7 @@ def run_ranks(options: RunOptions, launch: LaunchedBy) -> RunSummary | None:
     except KeyboardInterrupt as error:
         if world.rank == 0:
             log.error("interrupted")
-        abort(ExitCode.INTERRUPTED, awaited=not isinstance(error, EverybodyKnows))
+        abort(ExitCode.INTERRUPTED, awaited=not isinstance(error, RanksNotified))
     except StandsStill as error:
         rank_was_lost()
         _leave_in_peace(after_another=not str(error))

@@ -115,7 +115,7 @@ def terminate_as_interrupt() -> Iterator[None]:
         _interruptions = None
 
 
-class EverybodyKnows(KeyboardInterrupt):
+class RanksNotified(KeyboardInterrupt):
     """A run was interrupted, and all of its ranks have been told."""
 
 

@@ -18,7 +18,7 @@ from mpirun import TIMEOUT_S, environment, launch, needs_mpirun
 
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.supervise.hostfile import Host, hosts_of, n_ranks, without
-from mpi_match.cluster.supervise.restart_policy import Again, Done, GiveUp, HowItEnded, Restarts
+from mpi_match.cluster.supervise.restart_policy import Again, Done, GiveUp, Restarts, RunOutcome
 from mpi_match.cluster.supervise.supervisor import Supervisor, output_of, with_at_most
 from mpi_match.journal.manifest import read_manifest, write_manifest
 from mpi_match.journal.reader import journal_of
@@ -63,12 +63,12 @@ HEAD_BYTES = 400
 )
 def test_what_is_decided(ends: list[tuple[bool, int, int]], decided: list[Done | Again | GiveUp]) -> None:
     restarts = Restarts(4)
-    assert [restarts.after(HowItEnded(*end)) for end in ends] == decided
+    assert [restarts.after(RunOutcome(*end)) for end in ends] == decided
 
 
 def test_without_a_host_or_a_restart_left_it_is_over() -> None:
-    assert Restarts(4).after(HowItEnded(False, 0, 5), hosts_left=False) == GiveUp("no host answers any more", 4)
-    assert Restarts(0).after(HowItEnded(False, 0, 5)) == GiveUp("--max-restarts is 0", 4)
+    assert Restarts(4).after(RunOutcome(False, 0, 5), hosts_left=False) == GiveUp("no host answers any more", 4)
+    assert Restarts(0).after(RunOutcome(False, 0, 5)) == GiveUp("--max-restarts is 0", 4)
 
 
 HOSTS = """# ours

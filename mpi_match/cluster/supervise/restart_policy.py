@@ -23,7 +23,7 @@ _HOPELESS: dict[int, str] = {
 }
 
 
-class HowItEnded(NamedTuple):
+class RunOutcome(NamedTuple):
     """What is left of a start: does the manifest say complete; the launcher's code; events answered, in all starts."""
 
     complete: bool
@@ -56,7 +56,7 @@ class Restarts:
         self._answered = 0
         self._fruitless = 0
 
-    def after(self, end: HowItEnded, *, hosts_left: bool = True) -> Done | Again | GiveUp:
+    def after(self, end: RunOutcome, *, hosts_left: bool = True) -> Done | Again | GiveUp:
         """What to do when a start has ended; `hosts_left` says whether there is a host to start on."""
         if end.complete:
             return Done()

@@ -26,7 +26,7 @@ from pathlib import Path
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.signals import terminate_as_interrupt
 from mpi_match.cluster.supervise.hostfile import PROBE, hosts_of, n_ranks, without
-from mpi_match.cluster.supervise.restart_policy import Again, Done, GiveUp, HowItEnded, Restarts
+from mpi_match.cluster.supervise.restart_policy import Again, Done, GiveUp, Restarts, RunOutcome
 from mpi_match.exit_codes import ExitCode
 from mpi_match.journal.manifest import COMPLETE, manifest_of, read_manifest
 from mpi_match.journal.reader import JournalFile, journal_of
@@ -77,7 +77,7 @@ class Supervisor:
         command = self._command
         with terminate_as_interrupt(), tempfile.TemporaryDirectory(prefix="mpi-match-hosts-") as directory:
             while True:
-                end = HowItEnded(code=self._start(command), complete=self._is_complete(), answered=self._answered())
+                end = RunOutcome(code=self._start(command), complete=self._is_complete(), answered=self._answered())
                 command, gone, left = self._without_lost_hosts(Path(directory)) if not end.complete else (command, [], True)
                 match self._restarts.after(end, hosts_left=left):
                     case Done():

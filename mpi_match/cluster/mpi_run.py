@@ -32,7 +32,7 @@ from mpi_match.cluster.signals import (
 )
 from mpi_match.cluster.transport.backoff import Backoff, sleep_exactly
 from mpi_match.cluster.transport.channel import Traffic, dead_ranks
-from mpi_match.cluster.transport.collectives import Circle, Ended
+from mpi_match.cluster.transport.collectives import Ended, RankGroup
 from mpi_match.cluster.transport.finalize import abort, finalize, rank_was_lost
 from mpi_match.cluster.transport.launcher import LaunchedBy, singleton_refusal
 from mpi_match.cluster.transport.liveness import Died, Roll, StandsStill
@@ -94,7 +94,7 @@ def _run(options: RunOptions, roll: Roll, interrupted: SignalFlag) -> RunSummary
     sleep_exactly()
     comm, request = MPI.COMM_WORLD.Idup()
     roll.wait(request)
-    ranks = Circle(comm, roll)
+    ranks = RankGroup(comm, roll)
     topology = Topology.find(ranks)
     told = ranks.tell(replace(options, progress=None, watch=None))  # the master's options are everybody's
     with ExitStack() as stack:
@@ -107,7 +107,7 @@ def _run(options: RunOptions, roll: Roll, interrupted: SignalFlag) -> RunSummary
     return None
 
 
-def _lead(ranks: Circle, ready: Ready, backoff: Backoff, roll: Roll) -> RunSummary:
+def _lead(ranks: RankGroup, ready: Ready, backoff: Backoff, roll: Roll) -> RunSummary:
     """What the master does after set-up."""
     from mpi_match.cluster.master import Master
 
@@ -127,7 +127,7 @@ def _log_engines(opened: Sequence[Opened]) -> None:
     log.log(level, "%d workers: %s", len(opened), workers)
 
 
-def _serve(ranks: Circle, ready: Ready, backoff: Backoff, interrupted: SignalFlag) -> None:
+def _serve(ranks: RankGroup, ready: Ready, backoff: Backoff, interrupted: SignalFlag) -> None:
     """What a worker does after set-up.  Raises Ended when the run has failed."""
     from mpi_match.cluster.worker import Worker
 

@@ -29,7 +29,7 @@ from mpi_match.cluster.distribution.shared_memory import HostMemory
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.prefetch import Buffers, ReadAhead, n_readers
 from mpi_match.cluster.run_files import RunFiles
-from mpi_match.cluster.transport.collectives import Circle
+from mpi_match.cluster.transport.collectives import RankGroup
 from mpi_match.cluster.transport.topology import Topology
 from mpi_match.events.batch import WIRE_EXTRA_BYTES
 from mpi_match.table.table import Table
@@ -128,7 +128,7 @@ def _expected_bytes(job: RunFiles) -> int:
     return encoded and encoded + WIRE_EXTRA_BYTES * job.n_batches
 
 
-def _fill(leaders: Circle, on_host: HostMemory, job: RunFiles | None) -> tuple[bytes, int]:
+def _fill(leaders: RankGroup, on_host: HostMemory, job: RunFiles | None) -> tuple[bytes, int]:
     """Leaders: put the master's batches into memory.  Returns the size of each, as bytes of i64, and the CRC-32 of all.
 
     A leader that cannot go on receives the rest all the same, because others do, and raises then.
@@ -151,7 +151,7 @@ def _fill(leaders: Circle, on_host: HostMemory, job: RunFiles | None) -> tuple[b
     return sizes.tobytes(), crc
 
 
-def _sent(leaders: Circle, wires: Generator[Array]) -> Generator[Array]:
+def _sent(leaders: RankGroup, wires: Generator[Array]) -> Generator[Array]:
     """The master's wire forms, each sent to the other leaders before it is given; and the end, however it comes."""
     try:
         for wire in wires:
@@ -163,7 +163,7 @@ def _sent(leaders: Circle, wires: Generator[Array]) -> Generator[Array]:
         leaders.tell(None)
 
 
-def _received(leaders: Circle) -> Generator[Array]:
+def _received(leaders: RankGroup) -> Generator[Array]:
     """What the master sends, each until the next is asked for."""
     buffer = np.empty(0, np.uint8)
     while (n_bytes := leaders.tell()) is not None:

@@ -73,7 +73,7 @@ def exit_code_of(error: Exception) -> int:
     return ExitCode.ENVIRONMENT if isinstance(error, EngineError) else ExitCode.FAILURE
 
 
-class Circle:
+class RankGroup:
     """Ranks that take steps together, and call the roll while they wait; `rank` and `size` are those of `comm`.
 
     All of its ranks call the same methods in the same order.  They raise what `Roll.wait` does.
@@ -142,15 +142,15 @@ class Circle:
         self._roll.wait(self.comm.Iallgatherv(said, [heard, sizes, MPI.BYTE]))
         return [pickle.loads(each.tobytes()) for each in np.split(heard, np.cumsum(sizes)[:-1])]
 
-    def parted(self, color: int | None) -> Circle | None:
+    def parted(self, color: int | None) -> RankGroup | None:
         """The circle of the ranks with the same color; None where that is None."""
         self._wait_for_all()  # so that nobody is late for what can only block
         with self._roll.limited():
             comm = self.comm.Split(MPI.UNDEFINED if color is None else color, key=self.rank)
-        return None if comm == MPI.COMM_NULL else Circle(comm, self._roll)
+        return None if comm == MPI.COMM_NULL else RankGroup(comm, self._roll)
 
-    def on_host(self) -> Circle:
+    def on_host(self) -> RankGroup:
         """The circle of those ranks that share this one's host."""
         self._wait_for_all()
         with self._roll.limited():
-            return Circle(self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank), self._roll)
+            return RankGroup(self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank), self._roll)

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from mpi_match.cluster.options import ClusterError
-from mpi_match.cluster.transport.collectives import Circle
+from mpi_match.cluster.transport.collectives import RankGroup
 from mpi_match.cluster.transport.shares import has_own_core, local_ranks_in, places_on_host, thread_share
 from mpi_match.environment import source_digest
 
@@ -24,9 +24,9 @@ class Topology:
     own_core              whether this rank may keep a core busy without taking it from another
     """
 
-    ranks: Circle
-    node: Circle | None
-    leaders: Circle | None
+    ranks: RankGroup
+    node: RankGroup | None
+    leaders: RankGroup | None
     threads: int
     number: int
     own_core: bool
@@ -50,7 +50,7 @@ class Topology:
         return replace(self, node=node, leaders=holders.parted(0 if node.rank == 0 else None))
 
     @classmethod
-    def find(cls, ranks: Circle) -> Topology:
+    def find(cls, ranks: RankGroup) -> Topology:
         """Ask all ranks.  Raises Ended when they do not run the same program."""
         _check_same_program(ranks)
         node = ranks.on_host()
@@ -65,7 +65,7 @@ class Topology:
         return cls(ranks, node, leaders, threads, number, has_own_core(node.rank, cores))
 
 
-def _check_same_program(ranks: Circle) -> None:
+def _check_same_program(ranks: RankGroup) -> None:
     """Ranks with another version of this package would read the same bytes differently."""
     programs = ranks.gather((source_digest.digest(), socket.gethostname()))
 

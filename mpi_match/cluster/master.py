@@ -25,7 +25,7 @@ from mpi4py import MPI
 from mpi_match.cluster.inbox import Arrival, Arrivals, Body
 from mpi_match.cluster.options import ClusterError, RunSummary
 from mpi_match.cluster.ordered_writer import Turns
-from mpi_match.cluster.outbox import Orders
+from mpi_match.cluster.outbox import Outbox
 from mpi_match.cluster.run_files import Opened, RunFiles
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
 from mpi_match.cluster.scheduling.instructions import Drop, Emit, GiveUp, Instruction, Load, Quarantine, Send
@@ -89,7 +89,7 @@ class Master:
         opening_s = max(each.opening_s for each in opened)
         try:
             with held() as interruptions:
-                self._orders = Orders(self._job, self._traffic, self._dispatcher, self._deadlines, opening_s)
+                self._orders = Outbox(self._job, self._traffic, self._dispatcher, self._deadlines, opening_s)
                 with self._orders, self._turns:
                     self._job.begin()
                     self._match(interruptions)

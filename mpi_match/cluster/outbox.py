@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 _NOTHING = np.empty(0, np.uint8)
 
 
-class Orders:
+class Outbox:
     """Orders of a job's batches to its workers; a context manager.
 
     `opening_s` is what opening an engine took: one that has to open it afresh is waited for so much longer.
@@ -56,7 +56,7 @@ class Orders:
         self._known: dict[int, int] = {}
         self._loading: set[int] = set()
 
-    def __enter__(self) -> Orders:
+    def __enter__(self) -> Outbox:
         self._feed.__enter__()
         return self
 

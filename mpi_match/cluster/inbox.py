@@ -34,7 +34,7 @@ class Arrival(NamedTuple):
     at_s: float
 
 
-class Arrivals:
+class Inbox:
     """Answers of at most `n_ids` ids to an event, from workers that are listened to.
 
     waiting                 those that nobody has looked at yet, in the order in which they came

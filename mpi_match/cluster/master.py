@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 from mpi4py import MPI
 
-from mpi_match.cluster.inbox import Arrival, Arrivals, Body
+from mpi_match.cluster.inbox import Arrival, Body, Inbox
 from mpi_match.cluster.options import ClusterError, RunSummary
 from mpi_match.cluster.ordered_writer import Turns
 from mpi_match.cluster.outbox import Outbox
@@ -67,7 +67,7 @@ class Master:
         self._traffic = Traffic(comm)
         self._round_trips = RoundTrips()
         self._deadlines = Deadlines(self._dispatcher, self._round_trips, options.deadline)
-        self._arrivals = Arrivals(self._traffic, job.n_ids)
+        self._arrivals = Inbox(self._traffic, job.n_ids)
         self._turns = Turns(job, self._arrivals)
         self._parts: dict[tuple[int, int], dict[int, Body]] = {}
         self._failures: list[str] = []

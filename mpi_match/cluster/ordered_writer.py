@@ -25,7 +25,7 @@ from mpi_match.cluster.messages import WRITTEN, Body, Written
 from mpi_match.cluster.run_files import RunFiles
 
 if TYPE_CHECKING:
-    from mpi_match.cluster.inbox import Arrivals  # which loads MPI, and a run of one process has none
+    from mpi_match.cluster.inbox import Inbox  # which loads MPI, and a run of one process has none
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ class Turns:
     Bodies that are written go back to `arrivals`.  What writing raises is raised by a later call.
     """
 
-    def __init__(self, job: RunFiles, arrivals: Arrivals) -> None:
+    def __init__(self, job: RunFiles, arrivals: Inbox) -> None:
         self._job, self._arrivals = job, arrivals
         options, alone = job.options, len(job.division.groups[0]) == 1
         if not alone:

@@ -35,7 +35,7 @@ from mpi_match.cluster.transport.channel import Traffic, dead_ranks
 from mpi_match.cluster.transport.collectives import Ended, RankGroup
 from mpi_match.cluster.transport.finalize import abort, finalize, rank_was_lost
 from mpi_match.cluster.transport.launcher import LaunchedBy, singleton_refusal
-from mpi_match.cluster.transport.liveness import Died, Roll, StandsStill
+from mpi_match.cluster.transport.liveness import Died, StandsStill, StartupBarrier
 from mpi_match.cluster.transport.topology import Topology
 from mpi_match.exit_codes import ExitCode
 
@@ -56,7 +56,7 @@ def run_ranks(options: RunOptions, launch: LaunchedBy) -> RunSummary | None:
         return run_alone(options)
     world.Set_errhandler(MPI.ERRORS_RETURN)  # and so of those that are made from it
     interrupted = SignalFlag()
-    roll = Roll(Traffic(world), options.setup_limit, interrupted)
+    roll = StartupBarrier(Traffic(world), options.setup_limit, interrupted)
     try:
         with terminate_as_interrupt() if world.rank == 0 else interrupts_noted(interrupted):
             return _run(options, roll, interrupted)
@@ -90,7 +90,7 @@ def _lost_during_set_up(comm: MPI.Comm, dead: Sequence[int]) -> ClusterError:
     return ClusterError(f"rank {who} died before the first batch; start the run again", quiet=comm.rank != first)
 
 
-def _run(options: RunOptions, roll: Roll, interrupted: SignalFlag) -> RunSummary | None:
+def _run(options: RunOptions, roll: StartupBarrier, interrupted: SignalFlag) -> RunSummary | None:
     sleep_exactly()
     comm, request = MPI.COMM_WORLD.Idup()
     roll.wait(request)
@@ -107,7 +107,7 @@ def _run(options: RunOptions, roll: Roll, interrupted: SignalFlag) -> RunSummary
     return None
 
 
-def _lead(ranks: RankGroup, ready: Ready, backoff: Backoff, roll: Roll) -> RunSummary:
+def _lead(ranks: RankGroup, ready: Ready, backoff: Backoff, roll: StartupBarrier) -> RunSummary:
     """What the master does after set-up."""
     from mpi_match.cluster.master import Master
 

@@ -21,7 +21,7 @@ from mpi4py import MPI
 from mpi_match.arrays.csr import Array
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.transport.channel import pieces
-from mpi_match.cluster.transport.liveness import Roll
+from mpi_match.cluster.transport.liveness import StartupBarrier
 from mpi_match.errors import EngineError
 from mpi_match.exit_codes import ExitCode
 from mpi_match.model import ModelError
@@ -76,10 +76,10 @@ def exit_code_of(error: Exception) -> int:
 class RankGroup:
     """Ranks that take steps together, and call the roll while they wait; `rank` and `size` are those of `comm`.
 
-    All of its ranks call the same methods in the same order.  They raise what `Roll.wait` does.
+    All of its ranks call the same methods in the same order.  They raise what `StartupBarrier.wait` does.
     """
 
-    def __init__(self, comm: MPI.Comm, roll: Roll) -> None:
+    def __init__(self, comm: MPI.Comm, roll: StartupBarrier) -> None:
         self.comm, self._roll = comm, roll
         self.rank, self.size = comm.rank, comm.size
 

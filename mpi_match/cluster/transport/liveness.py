@@ -78,7 +78,7 @@ class Request(Protocol):
         ...
 
 
-class Roll:
+class StartupBarrier:
     """The roll of a run's set-up on this rank of `traffic`; a rank may be silent for `limit_s` seconds.
 
     `interrupted` tells whether this rank was asked to end.  The master was perhaps asked as well, and has a few seconds to

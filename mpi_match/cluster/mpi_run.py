@@ -35,7 +35,7 @@ from mpi_match.cluster.transport.channel import Traffic, dead_ranks
 from mpi_match.cluster.transport.collectives import Ended, RankGroup
 from mpi_match.cluster.transport.finalize import abort, finalize, rank_was_lost
 from mpi_match.cluster.transport.launcher import LaunchedBy, singleton_refusal
-from mpi_match.cluster.transport.liveness import Died, StandsStill, StartupBarrier
+from mpi_match.cluster.transport.liveness import Died, RankStalled, StartupBarrier
 from mpi_match.cluster.transport.topology import Topology
 from mpi_match.exit_codes import ExitCode
 
@@ -68,7 +68,7 @@ def run_ranks(options: RunOptions, launch: LaunchedBy) -> RunSummary | None:
         if world.rank == 0:
             log.error("interrupted")
         abort(ExitCode.INTERRUPTED, awaited=not isinstance(error, RanksNotified))
-    except StandsStill as error:
+    except RankStalled as error:
         rank_was_lost()
         _leave_in_peace(after_another=not str(error))
         raise ClusterError(str(error), quiet=not str(error)) from None

@@ -62,7 +62,7 @@ HASTY_FAREWELL_S = 1.0
 """The same when the master was interrupted, and who did that may soon kill it."""
 
 
-class StandsStill(Exception):
+class RankStalled(Exception):
     """Nothing was heard of a rank for too long; the text says of which, and what it did last.  Empty: others say it."""
 
 
@@ -147,7 +147,7 @@ class StartupBarrier:
     def _look(self) -> None:
         self._traffic.poll()
         if self._dismissed:
-            raise StandsStill("")
+            raise RankStalled("")
         now = time.monotonic()
         if now < self._next_call:
             return
@@ -168,12 +168,12 @@ class StartupBarrier:
             for other in self._others:  # with a fault-tolerant MPI nobody would tell them
                 self._traffic.write(Order(Do.ABANDON), [], other)
             who = ", ".join(f"rank {other} {self._doing[other]}" for other in silent)
-            raise StandsStill(
+            raise RankStalled(
                 f"nothing was heard for more than {self._limit_s:g} s of {who}; if that takes so long, raise --setup-limit, "
                 "else see to the host and start the run again"
             )
         if silent:
-            raise StandsStill(f"nothing was heard of the master for more than {self._limit_s:g} s" * (self._rank == 1))
+            raise RankStalled(f"nothing was heard of the master for more than {self._limit_s:g} s" * (self._rank == 1))
 
 
 def absent_of(

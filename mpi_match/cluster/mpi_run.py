@@ -35,7 +35,7 @@ from mpi_match.cluster.transport.channel import Traffic, dead_ranks
 from mpi_match.cluster.transport.collectives import Ended, RankGroup
 from mpi_match.cluster.transport.finalize import abort, finalize, rank_was_lost
 from mpi_match.cluster.transport.launcher import LaunchedBy, singleton_refusal
-from mpi_match.cluster.transport.liveness import Died, RankStalled, StartupBarrier
+from mpi_match.cluster.transport.liveness import RankDied, RankStalled, StartupBarrier
 from mpi_match.cluster.transport.topology import Topology
 from mpi_match.exit_codes import ExitCode
 
@@ -74,7 +74,7 @@ def run_ranks(options: RunOptions, launch: LaunchedBy) -> RunSummary | None:
         raise ClusterError(str(error), quiet=not str(error)) from None
     except Exception as error:
         dead = dead_ranks(world)
-        if isinstance(error, MPI.Exception | Died) and dead:
+        if isinstance(error, MPI.Exception | RankDied) and dead:
             raise _lost_during_set_up(world, dead) from error
         log.exception("rank %d of %d failed outside of any step", world.rank, world.size)
         abort(1)

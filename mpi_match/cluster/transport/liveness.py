@@ -66,7 +66,7 @@ class RankStalled(Exception):
     """Nothing was heard of a rank for too long; the text says of which, and what it did last.  Empty: others say it."""
 
 
-class Died(Exception):
+class RankDied(Exception):
     """A rank has died, and MPI knows it; the text says which."""
 
 
@@ -157,7 +157,7 @@ class StartupBarrier:
             raise KeyboardInterrupt
         for other in self._others:
             if other in self._traffic.lost:
-                raise Died(f"rank {other} {self._traffic.lost[other]}")
+                raise RankDied(f"rank {other} {self._traffic.lost[other]}")
         if self._rank == MASTER:
             for other in self._answered:
                 self._traffic.write(Order(Do.WAIT), [], other)

@@ -24,7 +24,7 @@ from mpi4py import MPI
 
 from mpi_match.cluster.inbox import Arrival, Body, Inbox
 from mpi_match.cluster.options import ClusterError, RunSummary
-from mpi_match.cluster.ordered_writer import Turns
+from mpi_match.cluster.ordered_writer import OrderedWriter
 from mpi_match.cluster.outbox import Outbox
 from mpi_match.cluster.run_files import Opened, RunFiles
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
@@ -68,7 +68,7 @@ class Master:
         self._round_trips = RoundTrips()
         self._deadlines = Deadlines(self._dispatcher, self._round_trips, options.deadline)
         self._arrivals = Inbox(self._traffic, job.n_ids)
-        self._turns = Turns(job, self._arrivals)
+        self._turns = OrderedWriter(job, self._arrivals)
         self._parts: dict[tuple[int, int], dict[int, Body]] = {}
         self._failures: list[str] = []
         self._absent: dict[int, str] = {}

@@ -90,7 +90,7 @@ Parts = dict[int, Body]
 """The answer of a group: what each of its members has said."""
 
 
-class Turns:
+class OrderedWriter:
     """The answers of a job; a context manager.  Leaving it without `finish` drops what waits for the thread.
 
     Bodies that are written go back to `arrivals`.  What writing raises is raised by a later call.
@@ -108,7 +108,7 @@ class Turns:
         self._kept: list[Body] = []
         self._first = self._end = 0
 
-    def __enter__(self) -> Turns:
+    def __enter__(self) -> OrderedWriter:
         self._written.__enter__()
         return self
 

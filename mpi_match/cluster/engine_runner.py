@@ -50,7 +50,7 @@ from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 
 
-class Holdings:
+class ShardsHeld:
     """The parts of the table that a worker has: one, until others have died and it is told to load another (`regroup`).
 
     `open_table` opens an engine for a table.
@@ -97,7 +97,7 @@ class Matcher:
     An engine for what it holds is opened first, in the thread.
     """
 
-    def __init__(self, holdings: Holdings, vocabulary: Vocabulary, *, filters: bool) -> None:
+    def __init__(self, holdings: ShardsHeld, vocabulary: Vocabulary, *, filters: bool) -> None:
         self._bench_of = holdings, vocabulary, filters
         self._work: SimpleQueue[Received | Parcel | None] = SimpleQueue()
         # Not a SimpleQueue, because `get` has a timeout: up to CPython 3.12 one of some microseconds may wait for ever there
@@ -176,7 +176,7 @@ def _may_begin(work: Received | Parcel) -> bool:
 class ShortMatcher:
     """The same for short batches: `get` matches the next one."""
 
-    def __init__(self, holdings: Holdings, vocabulary: Vocabulary, *, filters: bool) -> None:
+    def __init__(self, holdings: ShardsHeld, vocabulary: Vocabulary, *, filters: bool) -> None:
         self._bench_of = holdings, vocabulary, filters
         self._work: deque[Received | Parcel] = deque()
 
@@ -212,7 +212,7 @@ class _Bench:
     Changes cannot be undone, so a batch from before changes that were made is matched with an engine that is opened again.
     """
 
-    def __init__(self, holdings: Holdings, vocabulary: Vocabulary, filters: bool) -> None:
+    def __init__(self, holdings: ShardsHeld, vocabulary: Vocabulary, filters: bool) -> None:
         self._holdings, self._vocabulary, self._filters = holdings, vocabulary, filters
         self.engine = holdings.open()
         self._broken: Exception | None = None

@@ -16,7 +16,7 @@ from mpi_match.cluster import ClusterError
 from mpi_match.cluster.batches import BatchRanges
 from mpi_match.cluster.distribution.shard import Shard
 from mpi_match.cluster.distribution.shared_memory import left_bytes
-from mpi_match.cluster.engine_runner import Holdings, Matcher, ShortMatcher
+from mpi_match.cluster.engine_runner import Matcher, ShardsHeld, ShortMatcher
 from mpi_match.cluster.messages import Matched, Received
 from mpi_match.cluster.prefetch import Expected
 from mpi_match.cluster.results.worker_writer import WrittenHere
@@ -162,7 +162,7 @@ def batch_of(number: int, n_events: int = 5) -> Received:
 def written(way: type[Matcher | ShortMatcher], numbers: list[int], *parts: PartWriter) -> dict[int, Matched]:
     """What becomes of these batches."""
     table = Table.from_filters([])
-    holdings = Holdings(Shard(0, 1, 0, 0, 0), table, lambda _: Sevens())
+    holdings = ShardsHeld(Shard(0, 1, 0, 0, 0), table, lambda _: Sevens())
     matcher = WrittenHere(way(holdings, table.vocabulary, filters=False), parts, BatchRanges([EventRange(0, 10)], 5))
     matcher.engine()
     for number in numbers:

@@ -10,7 +10,7 @@ from run_inputs import plain_events
 
 from mpi_match.changes.log import ChangeLog
 from mpi_match.cluster.distribution.shard import Shard
-from mpi_match.cluster.engine_runner import Holdings, Matcher, ShortMatcher
+from mpi_match.cluster.engine_runner import Matcher, ShardsHeld, ShortMatcher
 from mpi_match.cluster.messages import Matched, Received
 from mpi_match.cluster.prefetch import Expected
 from mpi_match.engines import open_engine
@@ -20,10 +20,10 @@ from mpi_match.model import Change, make_filter
 from mpi_match.table.table import Table
 
 
-def whole(table: Table, engine: str, *, live: bool = False) -> Holdings:
+def whole(table: Table, engine: str, *, live: bool = False) -> ShardsHeld:
     """The whole table, and an engine for it."""
     part = Shard(0, 1, 0, table.n_filters, table.n_filters)
-    return Holdings(part, table, lambda each: open_engine(engine, each, live=live))
+    return ShardsHeld(part, table, lambda each: open_engine(engine, each, live=live))
 
 
 def test_looking_for_an_answer_ends_in_time() -> None:

@@ -8,7 +8,7 @@ import pytest
 from random_tables import random_subscriptions
 
 from mpi_match.cluster.distribution.shard import Shard, packed, unpacked
-from mpi_match.cluster.engine_runner import Holdings
+from mpi_match.cluster.engine_runner import ShardsHeld
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
 from mpi_match.cluster.scheduling.instructions import Emit, GiveUp, Instruction, Load, Send
 from mpi_match.cluster.scheduling.regroup import Spares, any_room
@@ -105,7 +105,7 @@ def test_parts_that_are_sent_and_held_together_answer_as_the_whole_table(filters
         return open_engine("reference", each)
 
     expected = open_reference(table).match(batch, filters=filters)
-    holdings = Holdings(*first, open_reference)
+    holdings = ShardsHeld(*first, open_reference)
     alone = holdings.open().match(batch, filters=filters)
     holdings.load(*unpacked(packed(*second)), keep=True)
     assert holdings.open().match(batch, filters=filters) == expected != alone

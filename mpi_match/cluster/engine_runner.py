@@ -173,7 +173,7 @@ def _may_begin(work: Received | Parcel) -> bool:
     return isinstance(work, Received) and not work.alters and work.events.is_here()
 
 
-class ShortMatcher:
+class InlineRunner:
     """The same for short batches: `get` matches the next one."""
 
     def __init__(self, holdings: ShardsHeld, vocabulary: Vocabulary, *, filters: bool) -> None:

@@ -10,7 +10,7 @@ from run_inputs import plain_events
 
 from mpi_match.changes.log import ChangeLog
 from mpi_match.cluster.distribution.shard import Shard
-from mpi_match.cluster.engine_runner import Matcher, ShardsHeld, ShortMatcher
+from mpi_match.cluster.engine_runner import InlineRunner, Matcher, ShardsHeld
 from mpi_match.cluster.messages import Matched, Received
 from mpi_match.cluster.prefetch import Expected
 from mpi_match.engines import open_engine
@@ -50,7 +50,7 @@ def test_an_added_filter_outlives_the_buffer_that_it_came_in() -> None:
     events = plain_events(6).encode(table.vocabulary).to_wire()
     rows = [ChangeRow(Change.ADD, filters=(make_filter("b", [["n3", ">", 3]]),))]
     changes = ChangeLog.of(table, rows, []).stream(table).within(0, 1).to_wire()
-    matcher = ShortMatcher(whole(table, "reference", live=True), table.vocabulary, filters=False)
+    matcher = InlineRunner(whole(table, "reference", live=True), table.vocabulary, filters=False)
     matcher.engine()
     answers = []
     for told in (changes, np.empty(0, np.uint8)):

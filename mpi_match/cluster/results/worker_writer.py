@@ -24,7 +24,7 @@ from contextlib import ExitStack
 from queue import Empty, PriorityQueue, Queue
 
 from mpi_match.cluster.batches import BatchRanges
-from mpi_match.cluster.engine_runner import Matcher, ShortMatcher
+from mpi_match.cluster.engine_runner import InlineRunner, Matcher
 from mpi_match.cluster.messages import Matched, Parcel, Received, Written
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.results.worker_output import Places
@@ -47,7 +47,7 @@ class WrittenHere:
     gets them, to the first of the `parts`.
     """
 
-    def __init__(self, matcher: Matcher | ShortMatcher, parts: Sequence[PartWriter], extents: BatchRanges) -> None:
+    def __init__(self, matcher: Matcher | InlineRunner, parts: Sequence[PartWriter], extents: BatchRanges) -> None:
         self._matcher, self._parts, self._extents = matcher, parts, extents
         self._done: Queue[Matched] = Queue()
         self._free: PriorityQueue[int] = PriorityQueue()

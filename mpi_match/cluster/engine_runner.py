@@ -91,7 +91,7 @@ def match_changing(engine: Engine, batch: EventBatch, stamped: StampedChanges | 
     return Matches.concat(found)
 
 
-class Matcher:
+class EngineRunner:
     """Matches the batches that are `put`, in order, with an engine for a table of the given vocabulary.
 
     An engine for what it holds is opened first, in the thread.
@@ -181,16 +181,16 @@ class InlineRunner:
         self._work: deque[Received | Parcel] = deque()
 
     def engine(self) -> Engine:
-        """See `Matcher.engine`."""
+        """See `EngineRunner.engine`."""
         self._bench = _Bench(*self._bench_of)
         return self._bench.engine
 
     def put(self, work: Received | Parcel) -> None:
-        """See `Matcher.put`."""
+        """See `EngineRunner.put`."""
         self._work.append(work)
 
     def get(self, timeout_s: float = 0) -> Matched | None:
-        """See `Matcher.get`."""
+        """See `EngineRunner.get`."""
         if self._work:
             work = self._work.popleft()
             if not isinstance(work, Parcel):
@@ -201,7 +201,7 @@ class InlineRunner:
         return None
 
     def stop(self, timeout_s: float) -> None:
-        """See `Matcher.stop`."""
+        """See `EngineRunner.stop`."""
         self._work.clear()
 
 

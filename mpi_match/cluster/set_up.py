@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from mpi_match.cluster.distribution.broadcast import share_events, share_parts
 from mpi_match.cluster.distribution.event_source import EventSource, Offer, open_source
 from mpi_match.cluster.distribution.shard import Shard
-from mpi_match.cluster.engine_runner import InlineRunner, Matcher, ShardsHeld
+from mpi_match.cluster.engine_runner import EngineRunner, InlineRunner, ShardsHeld
 from mpi_match.cluster.options import ClusterError, RunOptions
 from mpi_match.cluster.results.worker_output import Places
 from mpi_match.cluster.results.worker_writer import WrittenHere, look_for_parts, open_parts
@@ -49,7 +49,7 @@ class Ready(NamedTuple):
     """What set-up has made: `job` on the master, `matcher` and `source` on a worker; `opened`: the workers' engines."""
 
     job: RunFiles
-    matcher: Matcher | InlineRunner | WrittenHere
+    matcher: EngineRunner | InlineRunner | WrittenHere
     source: EventSource | None
     opened: list[Opened]
 
@@ -71,9 +71,9 @@ def set_up(options: RunOptions, topology: Topology, stack: ExitStack) -> Ready:
     )
     ranks.step("looking for the parts of the output", master=lambda: look_for_parts(plan.places, ranks.size))
 
-    def matcher_and_engine() -> tuple[Matcher | InlineRunner | WrittenHere, Opened]:
+    def matcher_and_engine() -> tuple[EngineRunner | InlineRunner | WrittenHere, Opened]:
         began = time.perf_counter()
-        way = InlineRunner if options.short_batches else Matcher
+        way = InlineRunner if options.short_batches else EngineRunner
         holdings = ShardsHeld(part, table, _opening(options, topology, source, threads))
         matcher = way(holdings, table.vocabulary, filters=options.filters)
         written = WrittenHere(matcher, parts, plan.offer.extents) if parts else matcher

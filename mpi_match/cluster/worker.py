@@ -23,7 +23,7 @@ from mpi4py import MPI
 
 from mpi_match.arrays.csr import Array
 from mpi_match.cluster.distribution.event_source import EventSource
-from mpi_match.cluster.engine_runner import InlineRunner, Matcher
+from mpi_match.cluster.engine_runner import EngineRunner, InlineRunner
 from mpi_match.cluster.messages import Matched, Parcel, Received
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.prefetch import Buffers, Expected, InOrder
@@ -60,7 +60,7 @@ class Worker:
     def __init__(
         self,
         comm: MPI.Comm,
-        matcher: Matcher | InlineRunner | WrittenHere,
+        matcher: EngineRunner | InlineRunner | WrittenHere,
         backoff: Backoff,
         interrupted: SignalFlag,
         source: EventSource | None = None,

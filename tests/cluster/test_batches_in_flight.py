@@ -18,7 +18,7 @@ from mpi_match.cluster import engine_runner as matchers
 from mpi_match.cluster.batches import BatchRanges
 from mpi_match.cluster.distribution.event_source import FileSource, Offer
 from mpi_match.cluster.distribution.shard import PartEngine, Shard
-from mpi_match.cluster.engine_runner import Matcher
+from mpi_match.cluster.engine_runner import EngineRunner
 from mpi_match.cluster.messages import Matched, Parcel, Received
 from mpi_match.cluster.prefetch import Expected
 from mpi_match.engines import Engine, Pending, match_all
@@ -115,9 +115,9 @@ def test_batches_are_matched_in_order_and_begun_ahead() -> None:
     assert one_by_one.log == "begin 1"  # and not the next, which may not be here yet
 
 
-def made(engine: object) -> tuple[Matcher, Opens]:
+def made(engine: object) -> tuple[EngineRunner, Opens]:
     holdings = Opens(engine)
-    return Matcher(holdings, Table.from_filters([]).vocabulary, filters=False), holdings  # type: ignore[arg-type]
+    return EngineRunner(holdings, Table.from_filters([]).vocabulary, filters=False), holdings  # type: ignore[arg-type]
 
 
 def answered(engine: object, *work: Received | Parcel) -> list[Matched]:

@@ -16,7 +16,7 @@ from mpi_match.cluster import ClusterError
 from mpi_match.cluster.batches import BatchRanges
 from mpi_match.cluster.distribution.shard import Shard
 from mpi_match.cluster.distribution.shared_memory import left_bytes
-from mpi_match.cluster.engine_runner import InlineRunner, Matcher, ShardsHeld
+from mpi_match.cluster.engine_runner import EngineRunner, InlineRunner, ShardsHeld
 from mpi_match.cluster.messages import Matched, Received
 from mpi_match.cluster.prefetch import Expected
 from mpi_match.cluster.results.worker_writer import WrittenHere
@@ -159,7 +159,7 @@ def batch_of(number: int, n_events: int = 5) -> Received:
     return Received(number, 0, False, np.empty(0, np.uint8), Expected(lambda: events), None)
 
 
-def written(way: type[Matcher | InlineRunner], numbers: list[int], *parts: PartWriter) -> dict[int, Matched]:
+def written(way: type[EngineRunner | InlineRunner], numbers: list[int], *parts: PartWriter) -> dict[int, Matched]:
     """What becomes of these batches."""
     table = Table.from_filters([])
     holdings = ShardsHeld(Shard(0, 1, 0, 0, 0), table, lambda _: Sevens())
@@ -175,8 +175,10 @@ def written(way: type[Matcher | InlineRunner], numbers: list[int], *parts: PartW
     return found
 
 
-@pytest.mark.parametrize("way", [Matcher, InlineRunner])
-def test_what_is_got_is_on_disk(way: type[Matcher | InlineRunner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("way", [EngineRunner, InlineRunner])
+def test_what_is_got_is_on_disk(
+    way: type[EngineRunner | InlineRunner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: list[int] = []
     with PartWriter(tmp_path / "1-rank-1.answers", IDENTITY) as part:
         monkeypatch.setattr(PartWriter, "sync", lambda self: synced.append(self.end))
@@ -190,9 +192,9 @@ def test_what_is_got_is_on_disk(way: type[Matcher | InlineRunner], tmp_path: Pat
     assert max(ends) == kept.ends[tmp_path / "1-rank-1.answers"]
 
 
-@pytest.mark.parametrize("way", [Matcher, InlineRunner])
+@pytest.mark.parametrize("way", [EngineRunner, InlineRunner])
 def test_answers_that_the_disk_does_not_take_are_an_error_of_the_worker(
-    way: type[Matcher | InlineRunner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    way: type[EngineRunner | InlineRunner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -220,8 +222,8 @@ def test_a_second_part_is_for_answers_that_the_first_is_too_busy_for(
     monkeypatch.setattr(PartWriter, "sync", sync)
     monkeypatch.setattr("mpi_match.cluster.results.worker_writer.TOGETHER_BYTES", 0)
     with PartWriter(paths[0], IDENTITY) as first, PartWriter(paths[1], IDENTITY) as second:
-        found = written(Matcher, [0, 1], first, second)
-        more = written(Matcher, [1], first, second)
+        found = written(EngineRunner, [0, 1], first, second)
+        more = written(EngineRunner, [1], first, second)
     assert [found[batch].written for batch in (0, 1)] == [(0, first_end(paths[0])), (1, paths[1].stat().st_size)]
     assert [each.written for each in more.values()] == [(0, paths[0].stat().st_size)]
     assert Parts(paths, IDENTITY).joined()[1].tolist() == [7] * 10

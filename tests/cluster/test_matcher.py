@@ -10,7 +10,7 @@ from run_inputs import plain_events
 
 from mpi_match.changes.log import ChangeLog
 from mpi_match.cluster.distribution.shard import Shard
-from mpi_match.cluster.engine_runner import InlineRunner, Matcher, ShardsHeld
+from mpi_match.cluster.engine_runner import EngineRunner, InlineRunner, ShardsHeld
 from mpi_match.cluster.messages import Matched, Received
 from mpi_match.cluster.prefetch import Expected
 from mpi_match.engines import open_engine
@@ -29,7 +29,7 @@ def whole(table: Table, engine: str, *, live: bool = False) -> ShardsHeld:
 def test_looking_for_an_answer_ends_in_time() -> None:
     """Workers look for some microseconds at a time; one look that waits for an answer would leave MPI without a driver."""
     table, nothing = Table.from_filters([]), np.empty(0, np.uint8)
-    matcher = Matcher(whole(table, "counting"), table.vocabulary, filters=False)
+    matcher = EngineRunner(whole(table, "counting"), table.vocabulary, filters=False)
     events = Expected(lambda: EventBatch(nothing, nothing, None, 0))
     answer = Matched(Received(0, 0, False, nothing, events, None), nothing, nothing)
 

@@ -24,7 +24,7 @@ from contextlib import ExitStack
 from queue import Empty, PriorityQueue, Queue
 
 from mpi_match.cluster.batches import BatchRanges
-from mpi_match.cluster.engine_runner import InlineRunner, Matcher
+from mpi_match.cluster.engine_runner import EngineRunner, InlineRunner
 from mpi_match.cluster.messages import Matched, Parcel, Received, Written
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.results.worker_output import Places
@@ -47,7 +47,7 @@ class WrittenHere:
     gets them, to the first of the `parts`.
     """
 
-    def __init__(self, matcher: Matcher | InlineRunner, parts: Sequence[PartWriter], extents: BatchRanges) -> None:
+    def __init__(self, matcher: EngineRunner | InlineRunner, parts: Sequence[PartWriter], extents: BatchRanges) -> None:
         self._matcher, self._parts, self._extents = matcher, parts, extents
         self._done: Queue[Matched] = Queue()
         self._free: PriorityQueue[int] = PriorityQueue()
@@ -55,21 +55,21 @@ class WrittenHere:
             self._free.put(number)
         self._stopping = False
         self._thread: threading.Thread | None = None
-        if isinstance(matcher, Matcher):
+        if isinstance(matcher, EngineRunner):
             self._writers = ThreadPoolExecutor(len(parts), "part")
             self._thread = threading.Thread(target=self._run, name="parts", daemon=True)
             self._thread.start()
 
     def engine(self) -> Engine:
-        """See `Matcher.engine`."""
+        """See `EngineRunner.engine`."""
         return self._matcher.engine()
 
     def put(self, work: Received | Parcel) -> None:
-        """See `Matcher.put`."""
+        """See `EngineRunner.put`."""
         self._matcher.put(work)
 
     def get(self, timeout_s: float = 0) -> Matched | None:
-        """See `Matcher.get`."""
+        """See `EngineRunner.get`."""
         if self._thread is None:
             matched = self._matcher.get(timeout_s)
             return None if matched is None else self._written(0, [matched])[0]
@@ -79,7 +79,7 @@ class WrittenHere:
             return None
 
     def stop(self, timeout_s: float) -> None:
-        """See `Matcher.stop`; what is not written then never is."""
+        """See `EngineRunner.stop`; what is not written then never is."""
         self._matcher.stop(timeout_s)
         self._stopping = True
         if self._thread is not None:

@@ -41,7 +41,7 @@ import numpy as np
 
 from mpi_match.changes.stream import StampedChanges
 from mpi_match.cluster.distribution.shard import PartEngine, PartsEngine, Shard, unpacked
-from mpi_match.cluster.messages import Matched, Parcel, Received
+from mpi_match.cluster.messages import Matched, Received, SerializedShard
 from mpi_match.cluster.transport.backoff import pause
 from mpi_match.engines.base import MOST_BEGUN, Engine, Pending
 from mpi_match.events.batch import EventBatch
@@ -99,7 +99,7 @@ class EngineRunner:
 
     def __init__(self, holdings: ShardsHeld, vocabulary: Vocabulary, *, filters: bool) -> None:
         self._bench_of = holdings, vocabulary, filters
-        self._work: SimpleQueue[Received | Parcel | None] = SimpleQueue()
+        self._work: SimpleQueue[Received | SerializedShard | None] = SimpleQueue()
         # Not a SimpleQueue, because `get` has a timeout: up to CPython 3.12 one of some microseconds may wait for ever there
         # (when what is left of it becomes negative).
         self._done: Queue[Matched] = Queue()
@@ -116,7 +116,7 @@ class EngineRunner:
             raise opened
         return opened
 
-    def put(self, work: Received | Parcel) -> None:
+    def put(self, work: Received | SerializedShard) -> None:
         """Have a batch matched, whose memory is lent until it comes back in `Matched`; or a part loaded."""
         self._work.put(work)
 
@@ -146,14 +146,14 @@ class EngineRunner:
                 continue
             while begun and not _may_begin(work):
                 self._end(begun)
-            if isinstance(work, Parcel):
+            if isinstance(work, SerializedShard):
                 bench.load(work)
             else:
                 begun.append(bench.begin(work))
         while begun:
             self._end(begun)
 
-    def _next(self, begun: deque[Matched | _Begun]) -> Received | Parcel | None:
+    def _next(self, begun: deque[Matched | _Begun]) -> Received | SerializedShard | None:
         """What was put next; batches that were begun are ended while there is nothing, or while they are too many."""
         while begun:
             if isinstance(begun[0], _Begun) and len(begun) < MOST_BEGUN:
@@ -168,7 +168,7 @@ class EngineRunner:
         self._done.put(oldest if isinstance(oldest, Matched) else oldest.end())
 
 
-def _may_begin(work: Received | Parcel) -> bool:
+def _may_begin(work: Received | SerializedShard) -> bool:
     """May it begin while others are matched: neither alters the engine under them nor has them wait for its events?"""
     return isinstance(work, Received) and not work.alters and work.events.is_here()
 
@@ -178,14 +178,14 @@ class InlineRunner:
 
     def __init__(self, holdings: ShardsHeld, vocabulary: Vocabulary, *, filters: bool) -> None:
         self._bench_of = holdings, vocabulary, filters
-        self._work: deque[Received | Parcel] = deque()
+        self._work: deque[Received | SerializedShard] = deque()
 
     def engine(self) -> Engine:
         """See `EngineRunner.engine`."""
         self._bench = _Bench(*self._bench_of)
         return self._bench.engine
 
-    def put(self, work: Received | Parcel) -> None:
+    def put(self, work: Received | SerializedShard) -> None:
         """See `EngineRunner.put`."""
         self._work.append(work)
 
@@ -193,7 +193,7 @@ class InlineRunner:
         """See `EngineRunner.get`."""
         if self._work:
             work = self._work.popleft()
-            if not isinstance(work, Parcel):
+            if not isinstance(work, SerializedShard):
                 return self._bench.match(work)
             self._bench.load(work)
             return None
@@ -245,7 +245,7 @@ class _Bench:
             return _failed(received, error)
         return _answer(received, begun) if isinstance(begun, Matches) else _Begun(received, begun)
 
-    def load(self, parcel: Parcel) -> None:
+    def load(self, parcel: SerializedShard) -> None:
         """Have a part of the table, and an engine for what there is then; batches fail if that cannot be."""
         try:
             self._holdings.load(*unpacked(parcel.wire), keep=parcel.keep)

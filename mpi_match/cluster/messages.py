@@ -37,7 +37,7 @@ class Received(NamedTuple):
         return self.afresh or len(self.changes) > 0
 
 
-class Parcel(NamedTuple):
+class SerializedShard(NamedTuple):
     """A part of the table (`part`) that is to be had from now on: besides what there is (`keep`), or instead of it."""
 
     wire: Array

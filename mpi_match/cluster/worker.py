@@ -24,7 +24,7 @@ from mpi4py import MPI
 from mpi_match.arrays.csr import Array
 from mpi_match.cluster.distribution.event_source import EventSource
 from mpi_match.cluster.engine_runner import EngineRunner, InlineRunner
-from mpi_match.cluster.messages import Matched, Parcel, Received
+from mpi_match.cluster.messages import Matched, Received, SerializedShard
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.prefetch import Buffers, Expected, InOrder
 from mpi_match.cluster.results.worker_writer import WrittenHere
@@ -70,7 +70,7 @@ class Worker:
         self._matcher, self._backoff = matcher, backoff
         self._traffic = Traffic(comm)
         self._buffers = Buffers()
-        self._in_order: InOrder[Received | Parcel] = InOrder()
+        self._in_order: InOrder[Received | SerializedShard] = InOrder()
         self._n_received = 0
         self._next_look = 0.0
         self._last: Order | None = None
@@ -136,7 +136,9 @@ class Worker:
         self._n_received += 1
         self._in_order.begin(turn)
         if order.kind == Do.LOAD:
-            parcel = Parcel(np.empty(order.n_events, np.uint8), bool(order.attempt))  # it stays: the table lies in it
+            parcel = SerializedShard(
+                np.empty(order.n_events, np.uint8), bool(order.attempt)
+            )  # it stays: the table lies in it
             self._traffic.read([parcel.wire], MASTER, lambda: self._take(turn, parcel))
             return True
         n_changes, n_bytes = order.n_changes, order.n_changes + order.n_events
@@ -155,7 +157,7 @@ class Worker:
         """A batch's events: from their wire form, which is here before anybody gets them, or from the source."""
         return Expected(partial(EventBatch.from_wire, wire)) if self._source is None else self._source.expect(batch)
 
-    def _take(self, turn: int, received: Received | Parcel) -> None:
+    def _take(self, turn: int, received: Received | SerializedShard) -> None:
         """A batch, or a part, is here whole: to the matcher, with those that waited for it, unless it has to wait itself."""
         for each in self._in_order.end(turn, received):
             self._matcher.put(each)

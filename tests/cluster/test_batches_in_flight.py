@@ -19,7 +19,7 @@ from mpi_match.cluster.batches import BatchRanges
 from mpi_match.cluster.distribution.event_source import FileSource, Offer
 from mpi_match.cluster.distribution.shard import PartEngine, Shard
 from mpi_match.cluster.engine_runner import EngineRunner
-from mpi_match.cluster.messages import Matched, Parcel, Received
+from mpi_match.cluster.messages import Matched, Received, SerializedShard
 from mpi_match.cluster.prefetch import Expected
 from mpi_match.engines import Engine, Pending, match_all
 from mpi_match.events.batch import EventBatch
@@ -120,7 +120,7 @@ def made(engine: object) -> tuple[EngineRunner, Opens]:
     return EngineRunner(holdings, Table.from_filters([]).vocabulary, filters=False), holdings  # type: ignore[arg-type]
 
 
-def answered(engine: object, *work: Received | Parcel) -> list[Matched]:
+def answered(engine: object, *work: Received | SerializedShard) -> list[Matched]:
     """What becomes of it when all of it is there at once."""
     matcher, holdings = made(engine)
     for each in work:
@@ -244,7 +244,7 @@ def test_before_a_change_all_is_ended() -> None:
 @pytest.mark.usefixtures("_changes")
 def test_before_an_engine_is_opened_again_all_is_ended() -> None:
     engine = Begins()
-    part = Parcel(NOTHING, keep=True)
+    part = SerializedShard(NOTHING, keep=True)
     found = answered(engine, received(1), received(2, afresh=True), received(3), received(4), part, received(5))
     assert names(found) == [1, 2, 3, 4, 5]
     assert engine.log == "open, begin 1, end 1, open, match 2, begin 3, begin 4, end 3, end 4, load, open, begin 5, end 5"

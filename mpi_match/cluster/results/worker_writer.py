@@ -25,7 +25,7 @@ from queue import Empty, PriorityQueue, Queue
 
 from mpi_match.cluster.batches import BatchRanges
 from mpi_match.cluster.engine_runner import EngineRunner, InlineRunner
-from mpi_match.cluster.messages import Matched, Parcel, Received, Written
+from mpi_match.cluster.messages import Matched, Received, SerializedShard, Written
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.results.worker_output import Places
 from mpi_match.engines import Engine
@@ -64,7 +64,7 @@ class WrittenHere:
         """See `EngineRunner.engine`."""
         return self._matcher.engine()
 
-    def put(self, work: Received | Parcel) -> None:
+    def put(self, work: Received | SerializedShard) -> None:
         """See `EngineRunner.put`."""
         self._matcher.put(work)
 

@@ -17,7 +17,7 @@ from run_inputs import Inputs
 from mpi_match.cluster import engine_runner as matchers
 from mpi_match.cluster.batches import BatchRanges
 from mpi_match.cluster.distribution.event_source import FileSource, Offer
-from mpi_match.cluster.distribution.shard import PartEngine, Shard
+from mpi_match.cluster.distribution.shard import Shard, ShardEngine
 from mpi_match.cluster.engine_runner import EngineRunner
 from mpi_match.cluster.messages import Matched, Received, SerializedShard
 from mpi_match.cluster.prefetch import Expected
@@ -279,7 +279,7 @@ def test_a_part_begins_in_the_numbers_of_the_part_and_ends_in_everybodys() -> No
     """As many as there were at the beginning."""
     part = Shard(1, 2, 100, 200, 250)
     for engine in (Begins(), Begins(at_once=[7])):
-        member = PartEngine(engine, part)
+        member = ShardEngine(engine, part)
         begun = member.begin(batch_of(7), filters=True)
         member._n_filters = 1000
         found = begun if isinstance(begun, Matches) else begun.end()

@@ -17,7 +17,7 @@ from mpi_match.cluster import ClusterError
 from mpi_match.cluster.distribution.cost_model import work_of
 from mpi_match.cluster.distribution.merge import unite
 from mpi_match.cluster.distribution.partition import UNEVEN, divide, fewest_parts, groups_of
-from mpi_match.cluster.distribution.shard import PartEngine, Shard
+from mpi_match.cluster.distribution.shard import Shard, ShardEngine
 from mpi_match.engines import open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
@@ -189,7 +189,7 @@ def test_parts_answer_together_as_the_whole(
     found = []
     for part in parts:
         own = open_engine(engine, table.take(np.arange(part.first, part.stop)), threads=1)
-        answer = PartEngine(own, part).match(batch, filters=filters)
+        answer = ShardEngine(own, part).match(batch, filters=filters)
         assert answer.n_ids == expected.n_ids
         found.append((answer.counts, answer.ids))
     counts, ids = unite(found)
@@ -219,7 +219,7 @@ def test_parts_change_together_as_the_whole(engine: str, filters: bool) -> None:
     whole = open_engine("reference", stream.table, live=True)
     parts = [Shard(i, 3, first, stop, 230) for i, (first, stop) in enumerate(((0, 30), (30, 180), (180, 230)))]
     members = [
-        PartEngine(open_engine(engine, stream.table.take(np.arange(p.first, p.stop)), threads=1, live=True), p)
+        ShardEngine(open_engine(engine, stream.table.take(np.arange(p.first, p.stop)), threads=1, live=True), p)
         for p in parts
     ]
     for at in range(0, 40, 8):

@@ -7,7 +7,7 @@ which has one.
     everybody's    0 1 2 3 4 5 6 7     8  9  10  11        a table of 8 among three members, and four that came
     member 1             0 1 2            3                first 3, stop 6
 
-Both numberings ascend together, so a member's answers stay in order.  Engines know nothing of it: `PartEngine` stands
+Both numberings ascend together, so a member's answers stay in order.  Engines know nothing of it: `ShardEngine` stands
 between, and is the one place where numbers are converted.
 
 As bytes (`packed`) a part is what is sent to a worker that is to load it; a host's ranks share arrays laid out alike:
@@ -116,7 +116,7 @@ class PartsEngine(Engine):
         return sum(engine.nbytes for engine in self._engines)
 
 
-class PartEngine(Engine):
+class ShardEngine(Engine):
     """An engine for the table of a part, as an engine that speaks in everybody's numbers."""
 
     def __init__(self, engine: Engine, part: Shard) -> None:

@@ -40,7 +40,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match.changes.stream import StampedChanges
-from mpi_match.cluster.distribution.shard import PartsEngine, Shard, ShardEngine, unpacked
+from mpi_match.cluster.distribution.shard import Shard, ShardEngine, ShardsEngine, unpacked
 from mpi_match.cluster.messages import Matched, Received, SerializedShard
 from mpi_match.cluster.transport.backoff import pause
 from mpi_match.engines.base import MOST_BEGUN, Engine, Pending
@@ -72,7 +72,7 @@ class ShardsHeld:
         for part, table in self._tables.items():
             engine = self._open_table(table)
             engines.append(engine if part.n_members == 1 else ShardEngine(engine, part))
-        return engines[0] if len(engines) == 1 else PartsEngine(engines)
+        return engines[0] if len(engines) == 1 else ShardsEngine(engines)
 
 
 def match_changing(engine: Engine, batch: EventBatch, stamped: StampedChanges | None, *, filters: bool) -> Matches:

@@ -89,7 +89,7 @@ class Shard(NamedTuple):
         )
 
 
-class PartsEngine(Engine):
+class ShardsEngine(Engine):
     """Engines for several parts, as one."""
 
     def __init__(self, engines: Sequence[Engine]) -> None:

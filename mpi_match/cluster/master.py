@@ -36,7 +36,7 @@ from mpi_match.cluster.transport.channel import Traffic
 from mpi_match.cluster.transport.collectives import Ended, RankFailure, exit_code_of
 from mpi_match.cluster.transport.launcher import survives_deaths
 from mpi_match.cluster.transport.liveness import FAREWELL_S, HASTY_FAREWELL_S, absent_of, dismiss
-from mpi_match.cluster.transport.protocol import Do, Order
+from mpi_match.cluster.transport.protocol import Command, Order
 from mpi_match.exit_codes import ExitCode
 
 log = logging.getLogger(__name__)
@@ -98,12 +98,12 @@ class Master:
                     summary = self._job.finish(opened, self._round_trips)
         except KeyboardInterrupt as error:
             self._job.leave(error)  # the journal first: mpirun kills half a second after it has asked
-            self._dismiss(Order(Do.ABANDON, ExitCode.INTERRUPTED), HASTY_FAREWELL_S)
+            self._dismiss(Order(Command.ABANDON, ExitCode.INTERRUPTED), HASTY_FAREWELL_S)
             raise RanksNotified from error
         except Exception as error:
-            self._dismiss(Order(Do.ABANDON, exit_code_of(error)))
+            self._dismiss(Order(Command.ABANDON, exit_code_of(error)))
             raise Ended(error) from error
-        self._dismiss(Order(Do.END))
+        self._dismiss(Order(Command.END))
         return summary
 
     def _match(self, interruptions: Interruptions) -> None:

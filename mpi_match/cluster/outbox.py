@@ -27,7 +27,7 @@ from mpi_match.cluster.scheduling.groups import Flight
 from mpi_match.cluster.scheduling.instructions import Load, Send
 from mpi_match.cluster.scheduling.timeouts import Deadlines
 from mpi_match.cluster.transport.channel import Traffic
-from mpi_match.cluster.transport.protocol import Do, Order
+from mpi_match.cluster.transport.protocol import Command, Order
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class Outbox:
         wire = packed(parts[load.part], self._job.division.read(parts[load.part]))
         self._known.pop(worker, None)
         self._loading.add(worker)
-        self._traffic.write(Order(Do.LOAD, attempt=int(load.keep), n_events=len(wire)), [wire], worker)
+        self._traffic.write(Order(Command.LOAD, attempt=int(load.keep), n_events=len(wire)), [wire], worker)
 
     def _read(self, batch: int) -> tuple[Array, Array | None]:
         """Wire form of a batch, and the buffer it lies in; runs in the feed's thread.
@@ -126,7 +126,7 @@ class Outbox:
             if afresh:
                 del self._known[worker]
             changes = self._changes_for(worker, batch)
-        order = Order(Do.MATCH_AFRESH if afresh else Do.MATCH, batch, attempt, len(changes), len(wire))
+        order = Order(Command.MATCH_AFRESH if afresh else Command.MATCH, batch, attempt, len(changes), len(wire))
         self._traffic.write(order, [changes, wire], worker, given_back)
         # What follows the worker need not wait for.
         patience_s = self._job.options.setup_limit if worker in self._loading else self._opening_s if afresh else 0

@@ -34,7 +34,7 @@ from mpi_match.cluster.transport.channel import Traffic
 from mpi_match.cluster.transport.collectives import Ended, RankFailure
 from mpi_match.cluster.transport.finalize import abort, rank_was_lost
 from mpi_match.cluster.transport.launcher import survives_deaths
-from mpi_match.cluster.transport.protocol import Answer, Do, Order, Said, inline_body, words_of
+from mpi_match.cluster.transport.protocol import Answer, Command, Order, Said, inline_body, words_of
 from mpi_match.events.batch import EventBatch
 from mpi_match.exit_codes import ExitCode
 
@@ -126,16 +126,16 @@ class Worker:
     def _obey(self, letter: Array) -> bool:
         self._silence.broken()
         order = Order(*words_of(letter))
-        afresh = order.kind == Do.MATCH_AFRESH
-        if not afresh and order.kind != Do.MATCH and order.kind != Do.LOAD:
-            if order.kind == Do.WAIT:
+        afresh = order.kind == Command.MATCH_AFRESH
+        if not afresh and order.kind != Command.MATCH and order.kind != Command.LOAD:
+            if order.kind == Command.WAIT:
                 return True
             self._last = order
             return False
         turn = self._n_received
         self._n_received += 1
         self._in_order.begin(turn)
-        if order.kind == Do.LOAD:
+        if order.kind == Command.LOAD:
             parcel = SerializedShard(
                 np.empty(order.n_events, np.uint8), bool(order.attempt)
             )  # it stays: the table lies in it

@@ -24,7 +24,7 @@ import numpy as np
 from mpi4py import MPI
 
 from mpi_match.arrays.csr import Array
-from mpi_match.cluster.transport.protocol import INLINE_BYTES, LETTER_BYTES, Answer, Do, Order, Tag, letter_of
+from mpi_match.cluster.transport.protocol import INLINE_BYTES, LETTER_BYTES, Answer, Command, Order, Tag, letter_of
 
 PIECE_BYTES = 2**30
 """A transfer is cut into pieces of this size, because MPI counts in 31 bits."""
@@ -159,7 +159,7 @@ class Traffic:
         if peer is None or peer.beating:
             return
         peer.beating = True
-        letter = letter_of(Order(Do.WAIT))
+        letter = letter_of(Order(Command.WAIT))
         taken = functools.partial(setattr, peer, "beating", False)
         self._start(to, letter, [letter], taken, lambda piece: self._comm.Issend([piece, MPI.BYTE], to, Tag.LETTER))
 

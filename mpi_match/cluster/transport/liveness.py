@@ -36,7 +36,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.cluster.signals import LEAVE_S, SignalFlag
 from mpi_match.cluster.transport.backoff import Backoff, Silence
 from mpi_match.cluster.transport.finalize import abort, rank_was_lost
-from mpi_match.cluster.transport.protocol import Answer, Do, Order, Said, inline_body, words_of
+from mpi_match.cluster.transport.protocol import Answer, Command, Order, Said, inline_body, words_of
 from mpi_match.cluster.transport.time_limit import time_limited
 from mpi_match.exit_codes import ExitCode
 
@@ -138,7 +138,7 @@ class StartupBarrier:
             words = inline_body(letter, Answer(*words_of(letter)).n_ids)
             assert words is not None
             self._doing[other] = words.tobytes().decode(errors="replace") or self._doing[other]
-        elif Order(*words_of(letter)).kind == Do.ABANDON:
+        elif Order(*words_of(letter)).kind == Command.ABANDON:
             self._dismissed = True
         else:
             self._say(b"")
@@ -160,13 +160,13 @@ class StartupBarrier:
                 raise RankDied(f"rank {other} {self._traffic.lost[other]}")
         if self._rank == MASTER:
             for other in self._answered:
-                self._traffic.write(Order(Do.WAIT), [], other)
+                self._traffic.write(Order(Command.WAIT), [], other)
             self._answered = set()
         limit_s = self._limit_s if self._rank == MASTER else self._limit_s + GRACE_S
         silent = [other for other, silence in self._silences.items() if silence.seconds() > limit_s]
         if silent and self._rank == MASTER:
             for other in self._others:  # with a fault-tolerant MPI nobody would tell them
-                self._traffic.write(Order(Do.ABANDON), [], other)
+                self._traffic.write(Order(Command.ABANDON), [], other)
             who = ", ".join(f"rank {other} {self._doing[other]}" for other in silent)
             raise RankStalled(
                 f"nothing was heard for more than {self._limit_s:g} s of {who}; if that takes so long, raise --setup-limit, "

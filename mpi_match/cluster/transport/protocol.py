@@ -30,7 +30,7 @@ class Tag(IntEnum):
     BODY = 2
 
 
-class Do(IntEnum):
+class Command(IntEnum):
     """Kinds of orders: match a batch; leave, all is done; leave, the run has failed; nothing, the master is alive; match a
     batch from before changes that this worker has made, with an engine that is opened afresh for it; have another part of
     the table.

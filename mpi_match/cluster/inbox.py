@@ -20,7 +20,7 @@ from mpi_match.cluster.messages import WRITTEN, Body
 from mpi_match.cluster.prefetch import Buffers
 from mpi_match.cluster.transport.channel import Traffic
 from mpi_match.cluster.transport.collectives import RankFailure
-from mpi_match.cluster.transport.protocol import Answer, Said, inline_body, words_of
+from mpi_match.cluster.transport.protocol import Answer, Reply, inline_body, words_of
 from mpi_match.matches.matches import id_dtype
 
 
@@ -63,18 +63,18 @@ class Inbox:
 
     def _hear(self, worker: int, letter: Array) -> bool:
         answer = Answer(*words_of(letter))
-        if answer.kind == Said.MATCHES:
+        if answer.kind == Reply.MATCHES:
             sizes = answer.n_events * self.count_dtype.itemsize, answer.n_ids * self.id_dtype.itemsize
             self._receive(letter, sizes, worker, lambda body: self._arrive(worker, answer, body))
-        elif answer.kind == Said.WRITTEN:
+        elif answer.kind == Reply.WRITTEN:
             self._receive(letter, (0, 3 * WRITTEN.itemsize), worker, lambda body: self._arrive(worker, answer, body))
-        elif answer.kind == Said.FAILED:
+        elif answer.kind == Reply.FAILED:
             self._receive(letter, (0, answer.n_ids), worker, lambda body: self._fail(worker, answer, body))
-        elif answer.kind == Said.READY:
+        elif answer.kind == Reply.READY:
             self.ready.add(worker)
-        elif answer.kind == Said.GONE:
+        elif answer.kind == Reply.GONE:
             self.gone.add(worker)
-        return answer.kind != Said.GONE
+        return answer.kind != Reply.GONE
 
     def _receive(self, letter: Array, sizes: tuple[int, int], worker: int, then: Callable[[Body], None]) -> None:
         """Call `then` with the two parts of a letter's body, when they are here."""

@@ -34,7 +34,7 @@ from mpi_match.cluster.transport.channel import Traffic
 from mpi_match.cluster.transport.collectives import Ended, RankFailure
 from mpi_match.cluster.transport.finalize import abort, rank_was_lost
 from mpi_match.cluster.transport.launcher import survives_deaths
-from mpi_match.cluster.transport.protocol import Answer, Command, Order, Said, inline_body, words_of
+from mpi_match.cluster.transport.protocol import Answer, Command, Order, Reply, inline_body, words_of
 from mpi_match.events.batch import EventBatch
 from mpi_match.exit_codes import ExitCode
 
@@ -81,7 +81,7 @@ class Worker:
         Raises Ended when there is no master any more, and when this rank was asked to end and the master does not say how.
         """
         self._traffic.listen(MASTER, self._obey)
-        self._traffic.write(Answer(Said.READY), [], MASTER)
+        self._traffic.write(Answer(Reply.READY), [], MASTER)
         backoff = self._backoff
         while self._last is None:
             busy = self._traffic.poll(backoff.looks)
@@ -97,7 +97,7 @@ class Worker:
             if busy:
                 backoff.reset()
         self._matcher.stop(PATIENCE_S)
-        self._traffic.write(Answer(Said.GONE), [], MASTER)
+        self._traffic.write(Answer(Reply.GONE), [], MASTER)
         deadline = time.monotonic() + LAST_WORD_S
         while len(self._traffic):
             if self._traffic.poll():
@@ -169,11 +169,11 @@ class Worker:
         if self._last is not None:
             return
         body = [matched.counts, matched.ids]
-        said = Answer(Said.MATCHES, batch, attempt, len(matched.counts), len(matched.ids))
+        said = Answer(Reply.MATCHES, batch, attempt, len(matched.counts), len(matched.ids))
         if matched.written is not None:
             body = [np.array([*matched.written, len(matched.ids)], np.int64)]
-            said = said._replace(kind=Said.WRITTEN)
+            said = said._replace(kind=Reply.WRITTEN)
         if matched.error is not None:
             body = [np.frombuffer(pickle.dumps(RankFailure.of(matched.error, self._rank)), np.uint8)]
-            said = Answer(Said.FAILED, batch, attempt, 0, len(body[0]))
+            said = Answer(Reply.FAILED, batch, attempt, 0, len(body[0]))
         self._traffic.write(said, body, MASTER)

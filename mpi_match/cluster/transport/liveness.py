@@ -36,7 +36,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.cluster.signals import LEAVE_S, SignalFlag
 from mpi_match.cluster.transport.backoff import Backoff, Silence
 from mpi_match.cluster.transport.finalize import abort, rank_was_lost
-from mpi_match.cluster.transport.protocol import Answer, Command, Order, Said, inline_body, words_of
+from mpi_match.cluster.transport.protocol import Answer, Command, Order, Reply, inline_body, words_of
 from mpi_match.cluster.transport.time_limit import time_limited
 from mpi_match.exit_codes import ExitCode
 
@@ -129,7 +129,7 @@ class StartupBarrier:
         self._traffic.close()
 
     def _say(self, words: bytes) -> None:
-        self._traffic.write(Answer(Said.PRESENT, n_ids=len(words)), [np.frombuffer(words, np.uint8)], MASTER)
+        self._traffic.write(Answer(Reply.PRESENT, n_ids=len(words)), [np.frombuffer(words, np.uint8)], MASTER)
 
     def _hear(self, other: int, letter: Array) -> bool:
         self._silences[other].broken()

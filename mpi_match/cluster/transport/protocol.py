@@ -44,7 +44,7 @@ class Command(IntEnum):
     LOAD = 6
 
 
-class Said(IntEnum):
+class Reply(IntEnum):
     """Kinds of answers: a batch's matches; what went wrong; a worker's last word; that matches are written; a first word;
     before that, what it does (`roll`).
     """

@@ -27,7 +27,7 @@ from mpi_match.cluster.distribution.partition import Division
 from mpi_match.cluster.messages import Written
 from mpi_match.cluster.options import RunOptions, RunSummary
 from mpi_match.cluster.results.output import Output
-from mpi_match.cluster.results.worker_output import LocalOutput, Places
+from mpi_match.cluster.results.worker_output import LocalOutput, PartPlaces
 from mpi_match.cluster.scheduling.timeouts import RoundTrips
 from mpi_match.events.event_table import EventTable
 from mpi_match.journal.reader import EventRange, RunIdentity
@@ -178,7 +178,7 @@ class RunFiles:
         self._tell_of(events.n_events)
 
     @property
-    def places(self) -> Places | None:
+    def places(self) -> PartPlaces | None:
         """Where workers write their answers; None when the master does."""
         return self._output.places if isinstance(self._output, LocalOutput) else None
 

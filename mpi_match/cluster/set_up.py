@@ -21,7 +21,7 @@ from mpi_match.cluster.distribution.event_source import EventSource, Offer, open
 from mpi_match.cluster.distribution.shard import Shard
 from mpi_match.cluster.engine_runner import EngineRunner, InlineRunner, ShardsHeld
 from mpi_match.cluster.options import ClusterError, RunOptions
-from mpi_match.cluster.results.worker_output import Places
+from mpi_match.cluster.results.worker_output import PartPlaces
 from mpi_match.cluster.results.worker_writer import WrittenHere, look_for_parts, open_parts
 from mpi_match.cluster.run_files import Opened, RunFiles
 from mpi_match.cluster.transport.shares import device_share, shared_gpu
@@ -42,7 +42,7 @@ class Plan(NamedTuple):
     groups: Sequence[range]
     parts: Sequence[Shard]
     offer: Offer
-    places: Places | None
+    places: PartPlaces | None
 
 
 class Ready(NamedTuple):

@@ -14,7 +14,7 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.cluster.messages import Written
 from mpi_match.cluster.results import worker_output as local_output_module
 from mpi_match.cluster.results.output import Output
-from mpi_match.cluster.results.worker_output import LocalOutput, Places
+from mpi_match.cluster.results.worker_output import LocalOutput, PartPlaces
 from mpi_match.journal.manifest import manifest_of, read_manifest
 from mpi_match.journal.reader import EventRange, RunIdentity
 from mpi_match.matches.file import MatchesFile
@@ -67,7 +67,7 @@ def path(tmp_path: Path) -> Path:
 def test_what_a_worker_of_a_lost_run_writes_late_does_not_count(path: Path) -> None:
     """It has not noticed yet that its master is gone, and its batches are others than those of the run that goes on."""
     run(path, 10, until=30)
-    late = Places(parts_directory(path), 1, IDENTITY).part(1)
+    late = PartPlaces(parts_directory(path), 1, IDENTITY).part(1)
     size = late.stat().st_size
     run(path, 30)
     part = PartWriter.__new__(PartWriter)
@@ -79,9 +79,9 @@ def test_what_a_worker_of_a_lost_run_writes_late_does_not_count(path: Path) -> N
 
 def test_parts_that_were_hardly_begun_hold_nothing(path: Path) -> None:
     run(path, 10, until=30)
-    whole = Places(parts_directory(path), 1, IDENTITY).part(1).read_bytes()
+    whole = PartPlaces(parts_directory(path), 1, IDENTITY).part(1).read_bytes()
     for number, length in enumerate((0, 1, 40, 100)):
-        Places(parts_directory(path), 1, IDENTITY).part(2, number).write_bytes(whole[:length])
+        PartPlaces(parts_directory(path), 1, IDENTITY).part(2, number).write_bytes(whole[:length])
     assert run(path, 7) == 30
     check(path)
     assert sorted(parts_beside(path)) == ["1-rank-1.answers", "2-rank-1.answers"]
@@ -89,7 +89,7 @@ def test_parts_that_were_hardly_begun_hold_nothing(path: Path) -> None:
 
 def test_a_run_that_was_killed_when_its_index_was_in_place_is_complete(path: Path) -> None:
     run(path, 10)
-    left = Places(parts_directory(path), 1, IDENTITY).part(2)
+    left = PartPlaces(parts_directory(path), 1, IDENTITY).part(2)
     with PartWriter(left, IDENTITY) as part:
         append(part, EventRange(0, 10))
     before = path.stat().st_mtime_ns
@@ -100,7 +100,7 @@ def test_a_run_that_was_killed_when_its_index_was_in_place_is_complete(path: Pat
 
 def test_an_index_without_its_parts_is_no_output(path: Path) -> None:
     run(path, 10)
-    Places(parts_directory(path), 1, IDENTITY).part(1).unlink()
+    PartPlaces(parts_directory(path), 1, IDENTITY).part(1).unlink()
     assert run(path, 10) == 0
     check(path)
 

@@ -32,7 +32,7 @@ from mpi_match.storage import StorageError, check_output, parts_directory, remov
 log = logging.getLogger(__name__)
 
 
-class Places(NamedTuple):
+class PartPlaces(NamedTuple):
     """Where workers write: the directory, the number of the run among those that have parts there, and whose answers."""
 
     directory: Path
@@ -90,7 +90,7 @@ class LocalOutput:
             log.info("%s: no lock: %s", directory, error.strerror)
         remove_half_written(self.path)  # of runs that were killed: this one has the lock
         there = parts_beside(self.path)
-        self.places = Places(directory.absolute(), 1 + max(there.values(), default=0), self.identity)
+        self.places = PartPlaces(directory.absolute(), 1 + max(there.values(), default=0), self.identity)
         done = there_already(self.path, self.identity)
         if self._resume and done is not None:
             log.warning("%s holds the answers already; there is nothing left to do", self.path)

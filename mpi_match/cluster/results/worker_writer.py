@@ -27,7 +27,7 @@ from mpi_match.cluster.batches import BatchRanges
 from mpi_match.cluster.engine_runner import EngineRunner, InlineRunner
 from mpi_match.cluster.messages import Matched, Received, SerializedShard, Written
 from mpi_match.cluster.options import ClusterError
-from mpi_match.cluster.results.worker_output import Places
+from mpi_match.cluster.results.worker_output import PartPlaces
 from mpi_match.engines import Engine
 from mpi_match.exit_codes import ExitCode
 from mpi_match.journal.reader import EventRange
@@ -120,7 +120,7 @@ def _n_bytes(matched: Matched) -> int:
     return matched.counts.nbytes + matched.ids.nbytes
 
 
-def open_parts(places: Places | None, rank: int, n_threads: int, stack: ExitStack) -> list[PartWriter]:
+def open_parts(places: PartPlaces | None, rank: int, n_threads: int, stack: ExitStack) -> list[PartWriter]:
     """The parts of a worker that has so many threads; none without `places`.  `stack` closes them.  Raises StorageError."""
     if places is None:
         return []
@@ -129,7 +129,7 @@ def open_parts(places: Places | None, rank: int, n_threads: int, stack: ExitStac
     return [stack.enter_context(PartWriter(path, places.identity)) for path in paths]
 
 
-def look_for_parts(places: Places | None, n_ranks: int) -> None:
+def look_for_parts(places: PartPlaces | None, n_ranks: int) -> None:
     """Raise ClusterError when a worker's part is not to be seen from here, the master's host."""
     if places is None:
         return

@@ -162,7 +162,7 @@ class _PendingPart(NamedTuple):
         return self.convert(self.begun.end())
 
 
-class Place(NamedTuple):
+class ShardPlace(NamedTuple):
     """Where an array lies in the shared memory."""
 
     name: str
@@ -175,7 +175,7 @@ class Place(NamedTuple):
 class _Views:
     """The arrays of a table as views of one memory; `Table.from_arrays` reads it like a file."""
 
-    def __init__(self, memory: Array, places: Sequence[Place]) -> None:
+    def __init__(self, memory: Array, places: Sequence[ShardPlace]) -> None:
         self._memory = memory
         self._places = {place.name: place for place in places}
 
@@ -184,16 +184,16 @@ class _Views:
         return self._memory[place.at : place.at + place.n_bytes].view(place.dtype).reshape(place.shape)
 
 
-def plan(table: Table) -> list[Place]:
+def plan(table: Table) -> list[ShardPlace]:
     """Where the arrays of a table lie, one behind the other."""
     places, at = [], 0
     for name, array in table.arrays():
-        places.append(Place(name, array.dtype.str, array.shape, at, array.nbytes))
+        places.append(ShardPlace(name, array.dtype.str, array.shape, at, array.nbytes))
         at += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
     return places
 
 
-def laid_out(memory: Array, places: Sequence[Place]) -> Table:
+def laid_out(memory: Array, places: Sequence[ShardPlace]) -> Table:
     """The table whose arrays lie in a memory u8, which must stay as it is."""
     return Table.from_arrays(_Views(memory, places))
 

@@ -34,7 +34,7 @@ from isal.isal_zlib import crc32
 
 from mpi_match.arrays.csr import Array, smallest_unsigned
 from mpi_match.exit_codes import ExitCode
-from mpi_match.storage import Place, StorageError
+from mpi_match.storage import StorageError, StoredRange
 
 MAGIC = b"mpi-match journal\n"
 VERSION = 1
@@ -105,7 +105,7 @@ class RunIdentity:
 class JournalPart(NamedTuple):
     """Counts, or ids, of some answers in a file of matches: where they are, the dataset's CRC-32 before and with them."""
 
-    place: Place
+    place: StoredRange
     before: int
     after: int
 

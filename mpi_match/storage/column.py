@@ -19,7 +19,7 @@ from mpi_match.storage.integrity import bytes_of
 CHUNK_BYTES = 2**20
 
 
-class Place(NamedTuple):
+class StoredRange(NamedTuple):
     """Where some rows of a column are: in these stretches of the file (first byte, number of bytes), end to end, and behind
     them as `rest`, which the file does not have yet.
     """
@@ -80,7 +80,7 @@ class Column:
             self._disk.wrote(chunk.nbytes)
         self._n_written += n_rows
 
-    def place(self, start: int, stop: int) -> Place:
+    def place(self, start: int, stop: int) -> StoredRange:
         """Where rows are that were appended."""
         size, in_file = self.dtype.itemsize, min(stop, self._n_written)
         if in_file > len(self._places) * self._rows:
@@ -92,7 +92,7 @@ class Column:
             extents.append((self._places[chunk] + first * size, n * size))
             at += n
         rest = self._pending[max(at - self._n_written, 0) : max(stop - self._n_written, 0)]
-        return Place(extents, rest.tobytes())
+        return StoredRange(extents, rest.tobytes())
 
     def _look_for_chunks(self) -> None:
         """HDF5 tells of all chunks in about the time that it takes to tell of one."""

@@ -18,7 +18,7 @@ from mpirun import TIMEOUT_S, environment, launch, needs_mpirun
 
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.supervise.hostfile import Host, hosts_of, n_ranks, without
-from mpi_match.cluster.supervise.restart_policy import Again, Done, GiveUp, Restarts, RunOutcome
+from mpi_match.cluster.supervise.restart_policy import Again, Done, Restarts, RunOutcome, StopRestarting
 from mpi_match.cluster.supervise.supervisor import Supervisor, output_of, with_at_most
 from mpi_match.journal.manifest import read_manifest, write_manifest
 from mpi_match.journal.reader import journal_of
@@ -44,31 +44,33 @@ HEAD_BYTES = 400
         ),
         pytest.param(
             [(False, 137, 3), (False, 1, 3), (False, 1, 3), (False, 1, 3)],
-            [Again(1), Again(2), Again(4), GiveUp("3 starts in a row answered nothing", 4)],
+            [Again(1), Again(2), Again(4), StopRestarting("3 starts in a row answered nothing", 4)],
             id="it does not get on",
         ),
-        pytest.param([(False, 1, 0)] * 3, [Again(2), Again(4), GiveUp("3 starts in a row answered nothing", 1)], id="never"),
+        pytest.param(
+            [(False, 1, 0)] * 3, [Again(2), Again(4), StopRestarting("3 starts in a row answered nothing", 1)], id="never"
+        ),
         pytest.param(
             [(False, 4, k) for k in range(1, 6)],
-            [*[Again(1)] * 4, GiveUp("it has been started again 4 times", 4)],
+            [*[Again(1)] * 4, StopRestarting("it has been started again 4 times", 4)],
             id="enough",
         ),
-        pytest.param([(False, 2, 0)], [GiveUp("wrong usage: it would end in the same way", 2)], id="usage"),
-        pytest.param([(False, 3, 5)], [GiveUp("bad input: it would end in the same way", 3)], id="input"),
+        pytest.param([(False, 2, 0)], [StopRestarting("wrong usage: it would end in the same way", 2)], id="usage"),
+        pytest.param([(False, 3, 5)], [StopRestarting("bad input: it would end in the same way", 3)], id="input"),
         pytest.param(
-            [(False, 5, 0)], [GiveUp("the environment lacks something: it would end in the same way", 5)], id="MPI"
+            [(False, 5, 0)], [StopRestarting("the environment lacks something: it would end in the same way", 5)], id="MPI"
         ),
-        pytest.param([(False, 130, 5)], [GiveUp("it was interrupted", 130)], id="Ctrl-C"),
+        pytest.param([(False, 130, 5)], [StopRestarting("it was interrupted", 130)], id="Ctrl-C"),
     ],
 )
-def test_what_is_decided(ends: list[tuple[bool, int, int]], decided: list[Done | Again | GiveUp]) -> None:
+def test_what_is_decided(ends: list[tuple[bool, int, int]], decided: list[Done | Again | StopRestarting]) -> None:
     restarts = Restarts(4)
     assert [restarts.after(RunOutcome(*end)) for end in ends] == decided
 
 
 def test_without_a_host_or_a_restart_left_it_is_over() -> None:
-    assert Restarts(4).after(RunOutcome(False, 0, 5), hosts_left=False) == GiveUp("no host answers any more", 4)
-    assert Restarts(0).after(RunOutcome(False, 0, 5)) == GiveUp("--max-restarts is 0", 4)
+    assert Restarts(4).after(RunOutcome(False, 0, 5), hosts_left=False) == StopRestarting("no host answers any more", 4)
+    assert Restarts(0).after(RunOutcome(False, 0, 5)) == StopRestarting("--max-restarts is 0", 4)
 
 
 HOSTS = """# ours

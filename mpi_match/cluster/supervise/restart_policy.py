@@ -41,7 +41,7 @@ class Again(NamedTuple):
     wait_s: float
 
 
-class GiveUp(NamedTuple):
+class StopRestarting(NamedTuple):
     """Do not; end with a code."""
 
     why: str
@@ -56,22 +56,24 @@ class Restarts:
         self._answered = 0
         self._fruitless = 0
 
-    def after(self, end: RunOutcome, *, hosts_left: bool = True) -> Done | Again | GiveUp:
+    def after(self, end: RunOutcome, *, hosts_left: bool = True) -> Done | Again | StopRestarting:
         """What to do when a start has ended; `hosts_left` says whether there is a host to start on."""
         if end.complete:
             return Done()
         self._fruitless = 0 if end.answered > self._answered else self._fruitless + 1
         self._answered = max(self._answered, end.answered)
         if end.code in _HOPELESS:
-            return GiveUp(f"{_HOPELESS[end.code]}: it would end in the same way", end.code)
+            return StopRestarting(f"{_HOPELESS[end.code]}: it would end in the same way", end.code)
         if end.code == ExitCode.INTERRUPTED:
-            return GiveUp("it was interrupted", ExitCode.INTERRUPTED)
+            return StopRestarting("it was interrupted", ExitCode.INTERRUPTED)
         failed = ExitCode.INCOMPLETE if self._answered else ExitCode.FAILURE
         if not hosts_left:
-            return GiveUp("no host answers any more", failed)
+            return StopRestarting("no host answers any more", failed)
         if self._fruitless == FRUITLESS:
-            return GiveUp(f"{FRUITLESS} starts in a row answered nothing", failed)
+            return StopRestarting(f"{FRUITLESS} starts in a row answered nothing", failed)
         if self.made == self.most:
-            return GiveUp(f"it has been started again {self.most} times" if self.most else "--max-restarts is 0", failed)
+            return StopRestarting(
+                f"it has been started again {self.most} times" if self.most else "--max-restarts is 0", failed
+            )
         self.made += 1
         return Again(min(FIRST_WAIT_S * 2**self._fruitless, LONGEST_WAIT_S))

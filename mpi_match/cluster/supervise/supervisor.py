@@ -26,7 +26,7 @@ from pathlib import Path
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.signals import terminate_as_interrupt
 from mpi_match.cluster.supervise.hostfile import PROBE, hosts_of, n_ranks, without
-from mpi_match.cluster.supervise.restart_policy import Again, Done, GiveUp, Restarts, RunOutcome
+from mpi_match.cluster.supervise.restart_policy import Again, Done, Restarts, RunOutcome, StopRestarting
 from mpi_match.exit_codes import ExitCode
 from mpi_match.journal.manifest import COMPLETE, manifest_of, read_manifest
 from mpi_match.journal.reader import JournalFile, journal_of
@@ -82,7 +82,7 @@ class Supervisor:
                 match self._restarts.after(end, hosts_left=left):
                     case Done():
                         return ExitCode.OK
-                    case GiveUp(why, exit_code):
+                    case StopRestarting(why, exit_code):
                         self._say(f"the run ended with code {end.code}; {self._state()}; not started again: {why}")
                         return exit_code
                     case Again(wait_s):

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from mpi_match.cluster.distribution.broadcast import share_events, share_parts
-from mpi_match.cluster.distribution.event_source import EventSource, Offer, open_source
+from mpi_match.cluster.distribution.event_source import EventOffer, EventSource, open_source
 from mpi_match.cluster.distribution.shard import Shard
 from mpi_match.cluster.engine_runner import EngineRunner, InlineRunner, ShardsHeld
 from mpi_match.cluster.options import ClusterError, RunOptions
@@ -41,7 +41,7 @@ class Plan(NamedTuple):
 
     groups: Sequence[range]
     parts: Sequence[Shard]
-    offer: Offer
+    offer: EventOffer
     places: PartPlaces | None
 
 
@@ -92,7 +92,7 @@ def set_up(options: RunOptions, topology: Topology, stack: ExitStack) -> Ready:
 
 
 def _plan(options: RunOptions, job: RunFiles) -> Plan:
-    offer = Offer(options.events.absolute(), job.events.digest, job.extents)
+    offer = EventOffer(options.events.absolute(), job.events.digest, job.extents)
     return Plan(job.division.groups, job.division.parts, offer, job.places)
 
 

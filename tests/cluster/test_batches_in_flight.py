@@ -16,7 +16,7 @@ from run_inputs import Inputs
 
 from mpi_match.cluster import engine_runner as matchers
 from mpi_match.cluster.batches import BatchRanges
-from mpi_match.cluster.distribution.event_source import FileSource, Offer
+from mpi_match.cluster.distribution.event_source import EventOffer, FileSource
 from mpi_match.cluster.distribution.shard import Shard, ShardEngine
 from mpi_match.cluster.engine_runner import EngineRunner
 from mpi_match.cluster.messages import Matched, Received, SerializedShard
@@ -302,7 +302,7 @@ def test_events_from_a_file_are_here_when_they_have_been_read(inputs: Inputs, mo
     monkeypatch.setattr(EventTable, "batch", late)
     with EventTable(inputs.events, vocabulary) as events:
         digest = events.digest
-    offer = Offer(inputs.events, digest, BatchRanges([EventRange(0, 10)], 5))
+    offer = EventOffer(inputs.events, digest, BatchRanges([EventRange(0, 10)], 5))
     with FileSource(offer, vocabulary, 1) as source:
         expected = source.expect(0)
         assert not expected.is_here()

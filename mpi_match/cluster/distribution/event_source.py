@@ -63,7 +63,7 @@ class SharedSource:
         return Expected(partial(EventBatch.from_wire, self._copy.wire(batch)))
 
 
-class Offer(NamedTuple):
+class EventOffer(NamedTuple):
     """The event table of a run, as the master has it: which file, and which events of it are in which batch."""
 
     path: Path
@@ -74,7 +74,7 @@ class Offer(NamedTuple):
 class FileSource:
     """The event table of an offer, opened by this rank.  With 0 threads a batch is read by who gets it."""
 
-    def __init__(self, offer: Offer, vocabulary: Vocabulary, n_threads: int) -> None:
+    def __init__(self, offer: EventOffer, vocabulary: Vocabulary, n_threads: int) -> None:
         self._events = _opened(offer, vocabulary)
         self._extents = offer.extents
         self._executor = ThreadPoolExecutor(n_threads, "feed") if n_threads else None
@@ -106,7 +106,7 @@ class FileSource:
 
 
 def open_source(
-    options: RunOptions, offer: Offer, copy: EventCopy | None, vocabulary: Vocabulary, n_threads: int
+    options: RunOptions, offer: EventOffer, copy: EventCopy | None, vocabulary: Vocabulary, n_threads: int
 ) -> AbstractContextManager[EventSource | None]:
     """What the run's feed says, for a block: None when events come with the orders.
 
@@ -121,7 +121,7 @@ def open_source(
     return FileSource(offer, vocabulary, 0 if options.short_batches else min(options.credits, n_threads))
 
 
-def _opened(offer: Offer, vocabulary: Vocabulary) -> EventTable:
+def _opened(offer: EventOffer, vocabulary: Vocabulary) -> EventTable:
     try:
         events = EventTable(offer.path, vocabulary)
     except StorageError as error:

@@ -124,7 +124,7 @@ class CliCommand(click.Command):
             raise
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; a foreseen error becomes a `CliFailure`, and SIGTERM is like Ctrl-C: no half-written file stays."""
+        """Run the command; a foreseen error becomes a `CliFailure`; SIGTERM is like Ctrl-C: no half-written file stays."""
         try:
             with terminate_as_interrupt():
                 return super().invoke(ctx)

@@ -2,9 +2,9 @@
 
     files open ─► plan to all ─► table to every host ─► events ─► parts of the output ─► engines ─► GPUs, observers ─► match
 
-A phase is a step with two sides, what the master does in it and what a worker does (`RankGroup.step`; all go on when all have
-done it), or a collective call, which is the same on all ranks.  No rank takes a branch of its own, so no side can take a
-phase more than the other, and leave it waiting.
+A phase is a step with two sides, what the master does in it and what a worker does (`RankGroup.step`; all go on when all
+have done it), or a collective call, which is the same on all ranks.  No rank takes a branch of its own, so no side can take
+a phase more than the other, and leave it waiting.
 """
 
 from __future__ import annotations

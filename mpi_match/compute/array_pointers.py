@@ -13,8 +13,8 @@ and the compiled function makes arrays of them again (`line`, `rows`, `sheets`),
 no owner, and that is worth as much: Numba counts references to an array that has one whenever it is handed on, sliced or
 taken out of a tuple, with instructions that are atomic, and an event would cost more counting than matching.
 
-The price is what Numba did for that time.  It kept the memory, and it knew the types.  Here `PointerTable` keeps the memory for as
-long as there is its table, and looks once that every array is of the type that the compiled function takes it for.
+The price is what Numba did for that time.  It kept the memory, and it knew the types.  Here `PointerTable` keeps the memory
+for as long as there is its table, and looks once that every array is of the type that the compiled function takes it for.
 """
 
 from __future__ import annotations

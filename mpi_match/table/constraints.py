@@ -178,8 +178,8 @@ def encode(
 ) -> tuple[Vocabulary, Constraints]:
     """Vocabulary and constraints of a range of names.
 
-    Parameters: the columns of `Subscriptions`, except that `names` is sorted and every name in it is used; `filter_id` i64[c] says
-    which filter each constraint belongs to.  The constraints may come in any order.
+    Parameters: the columns of `Subscriptions`, except that `names` is sorted and every name in it is used; `filter_id`
+    i64[c] says which filter each constraint belongs to.  The constraints may come in any order.
     """
     n_names, n_rows, n_operands = len(names), len(name), int(operand_offsets[-1])
     name = np.asarray(name)

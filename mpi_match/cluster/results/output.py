@@ -143,7 +143,8 @@ class Output:
     """The answers of one run; `labels` are the names of the ids.
 
     `with Output(path, identity, labels, resume=True, journalled=True) as output:`, then `write` or `set_aside` all events of
-    `unanswered`, ascending, then `finish` and `write_manifest`.  Leaving without `finish` keeps the journal, if it holds answers.
+    `unanswered`, ascending, then `finish` and `write_manifest`.  Leaving without `finish` keeps the journal, if it holds
+    answers.
 
     unanswered   the events that are to be matched; none when an earlier run has done it all
     n_answered   events whose answers are safe, those of earlier runs among them

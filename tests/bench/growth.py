@@ -39,7 +39,7 @@ from mpi_match.engines import open_engine
 from mpi_match.ingest.rows import ChangeRow
 from mpi_match.model import Area, Change
 from mpi_match.table.table import Table
-from mpi_match.workloads.scenarios import SCENARIOS, Places, Scenario, radius_of
+from mpi_match.workloads.scenarios import SCENARIOS, Sampler, Scenario, radius_of
 
 CONTENTS = 2000
 """Filters of the table whose contents those that come have, in turn."""
@@ -59,7 +59,7 @@ def growing(scenario: Scenario, engine_name: str, more: float, at_once: int) -> 
     batch = events.encode(table.vocabulary)
     rng = np.random.default_rng(7)
     contents = [table.filter(i) for i in range(CONTENTS)]
-    places, radius = Places(scenario.place_exponent), radius_of(scenario.area)
+    places, radius = Sampler(scenario.place_exponent), radius_of(scenario.area)
     n_calls = max(round(more * table.n_filters / at_once), 2)
     judged = 0
     engine.match(batch[:1])

@@ -136,8 +136,8 @@ def test_under_mpi_one_rank_speaks_and_the_answers_are_the_same(workload):
 def test_under_mpi_an_error_on_one_rank_ends_all_of_them_also_without_python_m_mpi4py(tmp_path, error):
     script = tmp_path / "waits.py"
     script.write_text(
-        "import click\nfrom mpi4py import MPI\nfrom mpi_match.cli.errors import Command, run_as_program\n"
-        "@click.command(cls=Command)\ndef waits():\n    if MPI.COMM_WORLD.rank == 1:\n"
+        "import click\nfrom mpi4py import MPI\nfrom mpi_match.cli.errors import CliCommand, run_as_program\n"
+        "@click.command(cls=CliCommand)\ndef waits():\n    if MPI.COMM_WORLD.rank == 1:\n"
         f"        raise {error}\n    MPI.COMM_WORLD.barrier()\nrun_as_program(waits)\n"
     )
     done = execute(launch(2, python=(script,)))

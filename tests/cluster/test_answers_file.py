@@ -156,12 +156,12 @@ from pathlib import Path
 from small_outputs import IDENTITY, answers, kept_in
 from mpi_match.storage import column
 from mpi_match.cluster import journal, output
-from mpi_match.cluster.batches import Extents
+from mpi_match.cluster.batches import BatchRanges
 from mpi_match.arrays.strings import Strings
 
 column.CHUNK_BYTES, output.LONG_BYTES, journal.SYNC_S = 64, 0, 0.003
 with output.Output(Path(sys.argv[1]), IDENTITY, Strings.of(()), resume=True, journalled=True) as out:
-    extents = Extents(out.unanswered, int(sys.argv[2]))
+    extents = BatchRanges(out.unanswered, int(sys.argv[2]))
     for batch in range(extents.n_batches):
         start, stop = extents.of(batch)
         out.write(start, *answers(start, stop))

@@ -11,7 +11,7 @@ CLOSED = """
 import time
 from mpi4py import MPI
 from mpi_match.cluster.transport.channel import Traffic
-from mpi_match.cluster.transport.protocol import Do, Order, words_of
+from mpi_match.cluster.transport.protocol import Command, Order, words_of
 import numpy as np
 
 comm, heard = MPI.COMM_WORLD, []
@@ -21,7 +21,7 @@ if comm.rank == 0:
     traffic.close()
 comm.Barrier()
 if comm.rank == 1:
-    traffic.write(Order(Do.WAIT, 7), [], 0)
+    traffic.write(Order(Command.WAIT, 7), [], 0)
 comm.Barrier()
 if comm.rank == 0:
     late = np.zeros(1024, np.uint8)

@@ -41,17 +41,17 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.cluster import RunOptions
 from mpi_match.cluster.distribution import shared_memory
 from mpi_match.cluster.transport import channel
-from mpi_match.cluster.transport.collectives import Circle, Ended
+from mpi_match.cluster.transport.collectives import RankGroup, Ended
 from mpi_match.cluster.distribution.broadcast import share_events
-from mpi_match.cluster.run_files import Job
-from mpi_match.cluster.signals import Noted
-from mpi_match.cluster.transport.liveness import Roll
+from mpi_match.cluster.run_files import RunFiles
+from mpi_match.cluster.signals import SignalFlag
+from mpi_match.cluster.transport.liveness import StartupBarrier
 from mpi_match.cluster.transport.topology import Topology
 
 *files, full, piece_bytes = sys.argv[1:]
 channel.PIECE_BYTES = int(piece_bytes)
 comm = MPI.COMM_WORLD
-ranks = Circle(comm, Roll(channel.Traffic(comm), 60.0, Noted()))
+ranks = RankGroup(comm, StartupBarrier(channel.Traffic(comm), 60.0, SignalFlag()))
 node = ranks.parted(comm.rank // 2)
 leaders = ranks.parted(0 if node.rank == 0 else None)
 found = Topology.find(ranks)
@@ -61,7 +61,7 @@ if str(comm.rank // 2) == full:
 options = RunOptions(*map(Path, files), batch=37, feed="shared")
 try:
     if comm.rank == 0:
-        with Job(options) as job:
+        with RunFiles(options) as job:
             copy = share_events(topology, job)
             expected = [job.events.batch(*job.extent(i)).to_wire() for i in range(job.n_batches)]
     else:

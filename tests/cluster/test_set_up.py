@@ -27,22 +27,22 @@ from pathlib import Path
 from mpi4py import MPI
 from mpi_match.cluster import RunOptions
 from mpi_match.cluster.transport.channel import Traffic
-from mpi_match.cluster.transport.collectives import Circle, Ended
-from mpi_match.cluster.transport.liveness import Roll
+from mpi_match.cluster.transport.collectives import RankGroup, Ended
+from mpi_match.cluster.transport.liveness import StartupBarrier
 from mpi_match.cluster.set_up import set_up
-from mpi_match.cluster.signals import Noted
+from mpi_match.cluster.signals import SignalFlag
 from mpi_match.cluster.transport.topology import Topology
 
 table, events, output = map(Path, sys.argv[1:])
 comm = MPI.COMM_WORLD
-roll = Roll(Traffic(comm), 60.0, Noted())
-ranks = Circle(comm, roll)
+roll = StartupBarrier(Traffic(comm), 60.0, SignalFlag())
+ranks = RankGroup(comm, roll)
 node = ranks.parted(comm.rank // 2)
 leaders = ranks.parted(0 if node.rank == 0 else None)
 topology = Topology(**{**vars(Topology.find(ranks)), "node": node, "leaders": leaders})
 
 
-class Logged(Circle):
+class Logged(RankGroup):
     steps = []  # the sides that this rank has
     fails = None  # the one that raises
     def gather(self, value):

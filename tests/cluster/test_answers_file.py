@@ -155,7 +155,7 @@ import sys, time
 from pathlib import Path
 from small_outputs import IDENTITY, answers, kept_in
 from mpi_match.storage import column
-from mpi_match.cluster import journal, output
+from mpi_match.cluster.results import journal, output
 from mpi_match.cluster.batches import BatchRanges
 from mpi_match.arrays.strings import Strings
 
@@ -167,7 +167,7 @@ with output.Output(Path(sys.argv[1]), IDENTITY, Strings.of(()), resume=True, jou
         out.write(start, *answers(start, stop))
         time.sleep(0.004)
     out.finish()
-    out.attest({})
+    out.write_manifest({})
 """
 
 
@@ -178,7 +178,7 @@ def test_a_run_that_is_killed_again_and_again_comes_to_the_same_bytes(tmp_path: 
     for _ in range(12):
         command = [sys.executable, "-c", KILLED, str(path), str(rng.choice((1, 2, 5)))]
         before = journal.stat().st_size if journal.exists() else 400
-        with subprocess.Popen(command, cwd=TESTS, stderr=subprocess.DEVNULL) as process:
+        with subprocess.Popen(command, cwd=TESTS / "support", stderr=subprocess.DEVNULL) as process:
             while process.poll() is None and kills < 5:
                 if journal.exists() and journal.stat().st_size > before:
                     time.sleep(rng.uniform(0, 0.02))

@@ -102,7 +102,8 @@ FULL = """
 import resource, signal, sys
 from pathlib import Path
 from small_outputs import IDENTITY, answers
-from mpi_match.cluster import ClusterError, journal
+from mpi_match.cluster.options import ClusterError
+from mpi_match.cluster.results import journal
 from mpi_match.cluster.results.output import Output
 from mpi_match.arrays.strings import Strings
 
@@ -128,7 +129,7 @@ def test_a_full_disk_is_one_line_and_what_was_answered_is_kept(
     path = tmp_path / "matches.h5"
     script = [sys.executable, "-c", FULL, str(path), str(limit)]
     for _ in range(2):
-        done = subprocess.run(script, cwd=TESTS, check=False, capture_output=True, text=True)
+        done = subprocess.run(script, cwd=TESTS / "support", check=False, capture_output=True, text=True)
         name = f"{path}.{full}".rstrip(".")
         assert (done.returncode, done.stdout) == (0, f"4 {name}: cannot be written: File too large\n")
         assert f"{path} is incomplete: {n_answered} of 60 events are answered and kept" in done.stderr
@@ -139,7 +140,7 @@ def test_a_full_disk_is_one_line_and_what_was_answered_is_kept(
 
 
 LONG_ANSWERS = """
-from mpi_match.cluster import output
+from mpi_match.cluster.results import output
 from mpi_match.storage import column
 output.LONG_BYTES, column.CHUNK_BYTES = 0, 64
 """
@@ -148,7 +149,7 @@ output.LONG_BYTES, column.CHUNK_BYTES = 0, 64
 def test_a_full_disk_keeps_long_answers_where_they_are(tmp_path: Path, noted: None, undisturbed: bytes) -> None:
     path = tmp_path / "matches.h5"
     script = [sys.executable, "-c", LONG_ANSWERS + FULL, str(path), "2200"]
-    done = subprocess.run(script, cwd=TESTS, check=False, capture_output=True, text=True)
+    done = subprocess.run(script, cwd=TESTS / "support", check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, f"4 {path}: cannot be written: File too large\n")
     n_answered = JournalFile.look(journal_of(path)).n_answered
     assert 30 < n_answered < 60

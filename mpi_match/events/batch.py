@@ -149,5 +149,22 @@ class EventBatch:
         return EventBatch(offsets, attributes, location, batches[0].fingerprint)
 
 
+class _Unmarked:
+    """What NumPy makes an array of: the memory of another, which it keeps, without the mark that it is read-only."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
+
+
+def unmarked(array: Array) -> Array:
+    """An array for batches in the same memory, as if it might be written to; a write would end the process.
+
+    To Numba an array that is marked read-only is of another type: all that takes it would be compiled once more, and at each
+    call it would take ten times as long to find out.
+    """
+    return array if array.flags.writeable else np.asarray(_Unmarked(array))
+
+
 def _padded(n_bytes: int) -> int:
     return -(-n_bytes // 8) * 8

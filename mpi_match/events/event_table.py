@@ -18,7 +18,7 @@ from isal.isal_zlib import crc32
 
 from mpi_match.arrays.csr import Array, are_bounds, offsets_of
 from mpi_match.arrays.strings import Strings
-from mpi_match.events.batch import EventBatch
+from mpi_match.events.batch import EventBatch, unmarked
 from mpi_match.events.events import Events
 from mpi_match.model import Event
 from mpi_match.storage import Reader, StorageError, Writer
@@ -112,9 +112,11 @@ class _Encoded:
         self._path = reader.path
         self._fingerprint = vocabulary.fingerprint
         # As plain arrays, of which a slice is made in a sixth of the time.
-        self._offsets = np.asarray(reader.mapped("encoded/offsets"))
-        self._attributes = np.asarray(reader.mapped("encoded/attributes"))
-        self._location = np.asarray(reader.mapped("encoded/location")) if "encoded/location" in reader else None
+        self._offsets = unmarked(np.asarray(reader.mapped("encoded/offsets")))
+        self._attributes = unmarked(np.asarray(reader.mapped("encoded/attributes")))
+        self._location = None
+        if "encoded/location" in reader:
+            self._location = unmarked(np.asarray(reader.mapped("encoded/location")))
         self._starts: list[int] = reader.array("encoded/block_attributes").tolist()
         self._crcs = reader.array("encoded/block_crc32")
         self._checked = np.zeros(len(self._crcs), bool)

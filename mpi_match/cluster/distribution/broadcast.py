@@ -31,7 +31,7 @@ from mpi_match.cluster.prefetch import Buffers, ReadAhead, n_readers
 from mpi_match.cluster.run_files import RunFiles
 from mpi_match.cluster.transport.collectives import RankGroup
 from mpi_match.cluster.transport.topology import Topology
-from mpi_match.events.batch import WIRE_EXTRA_BYTES
+from mpi_match.events.batch import WIRE_EXTRA_BYTES, unmarked
 from mpi_match.table.table import Table
 
 
@@ -89,6 +89,7 @@ class EventCopy:
 
     def __init__(self, memory: Array, starts: Array) -> None:
         self.memory, self.starts = memory, starts
+        self._unmarked = unmarked(memory)
 
     @property
     def n_batches(self) -> int:
@@ -97,7 +98,7 @@ class EventCopy:
 
     def wire(self, batch: int) -> Array:
         """The wire form of a batch, as it lies there."""
-        return self.memory[self.starts[batch] : self.starts[batch + 1]]
+        return self._unmarked[self.starts[batch] : self.starts[batch + 1]]
 
 
 def share_events(topology: Topology, job: RunFiles | None) -> EventCopy:

@@ -49,24 +49,35 @@ def test_a_match_with_one_thread_leaves_the_others_to_those_who_come_after():
 
 
 NOTHING_LEFT = """
+import sys
+from pathlib import Path
 from numba.core.dispatcher import Dispatcher
-from mpi_match import make_batch, make_table, open_engine
+from mpi_match import open_engine
 from mpi_match.engines.keyed import cpu, cpu_search
+from mpi_match.events.event_table import EventTable
+from mpi_match.table.table import Table
+from mpi_match.workloads.files import write_workload
+from mpi_match.workloads.scenarios import SCENARIOS
 
-table = make_table([{"interface": "i", "constraints": [["a", "=", 1]]}])
+there = Path(sys.argv[1])
+write_workload(SCENARIOS["clcb"].scaled(n_filters=100), there, 2000)
+table = Table.load(there / "table.h5")
 engine = open_engine("keyed", table)
 functions = [each for names in (vars(cpu), vars(cpu_search)) for each in names.values() if isinstance(each, Dispatcher)]
 before = [len(each.signatures) for each in functions]
 assert sum(before) > 2, before
-for n in (1, 2000):
-    assert engine.match(make_batch(table, [{"a": 1}] * n)).n_matches == n
+with EventTable(there / "events.h5", table.vocabulary) as events:
+    for n in (1, 2000):
+        mapped = events.batch(0, n)
+        engine.match(mapped)
+        engine.match(mapped.from_wire(mapped.to_wire()))
 print([len(each.signatures) for each in functions] == before)
 """
 
 
-def test_an_engine_that_is_open_has_nothing_left_to_compile_or_load(repository: Path):
-    """So the time of matching is that of matching only."""
-    command = [sys.executable, "-c", NOTHING_LEFT]
+def test_an_engine_that_is_open_has_nothing_left_to_compile_or_load(repository: Path, tmp_path: Path):
+    """So the time of matching is that of matching only, for events in a mapped file and for those of a message."""
+    command = [sys.executable, "-c", NOTHING_LEFT, str(tmp_path)]
     assert subprocess.run(command, cwd=repository, stdout=subprocess.PIPE, text=True, check=True).stdout == "True\n"
 
 

@@ -9,6 +9,7 @@
     changes        rows -> a change log, in the order in which they take effect
     parts          parts written by tasks that may run twice, committed by the driver
     rejects        bad rows: reason, file, line
+    java_errors    what Spark's Java says, as one line
     session        a Spark session that suits the machine
     job            the commands, whole; for `mpi-match compile` and spark-submit
 
@@ -20,15 +21,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["CompileSummary", "SparkPrepError", "SparkUnavailableError"]
+from mpi_match.exit_codes import ExitCode
+
+__all__ = ["CompileSummary", "SparkFailure", "SparkPrepError", "SparkUnavailableError"]
 
 
 class SparkPrepError(Exception):
     """The input cannot be compiled, or was not wanted with rejects; the text says what, where and what to do."""
 
+    exit_code = ExitCode.BAD_INPUT
+
 
 class SparkUnavailableError(SparkPrepError):
     """Spark cannot start here (no Java, ...); the text says what fixes it."""
+
+    exit_code = ExitCode.ENVIRONMENT
+
+
+class SparkFailure(SparkPrepError):
+    """Spark could not do its work, whatever the input: a lost executor, a full disk."""
+
+    exit_code = ExitCode.FAILURE
 
 
 class CompileSummary(NamedTuple):

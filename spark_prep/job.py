@@ -11,17 +11,14 @@ system that they share.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark import StorageLevel
-from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mpi_match.arrays.strings import Strings
-from mpi_match.ingest.rows import EventForm
+from mpi_match.ingest.rows import EventForm, nothing_usable
 from mpi_match.storage import StorageError, check_output, kind_of_file
 from mpi_match.table.table import Table, load_vocabulary
 from spark_prep import (
@@ -35,6 +32,7 @@ from spark_prep import (
     subscriptions,
     table_writer,
 )
+from spark_prep.java_errors import in_one_line
 from spark_prep.part_files import PartSet, WrittenPart
 from spark_prep.session import session
 from spark_prep.sources import RowSource
@@ -71,13 +69,13 @@ def compile_subscriptions(
     spark = session(master)
     source = _source(spark, inputs, format)
     subscriptions.check_columns(source.columns)
-    with PartSet(output, "table") as parts, _Held() as held, _tasks():
+    with PartSet(output, "table") as parts, _Held() as held, in_one_line():
         records = held.keep(subscriptions.parse(_spread(spark, source)))
         n_rows, n_filters, n_constraints, n_bad = _totals(records)
         table_writer.check_size(n_filters)
         bad_rows.settle(records, source, n_rows, n_bad, strict)
         if not n_filters:
-            raise bad_rows.nothing_usable(records, source, n_rows, "subscription")
+            raise bad_rows.nothing_usable(records, source, n_bad, "subscription")
         cut = partitions or table_writer.partitions_for(n_filters, table_writer.FILTERS_PER_PART, _cores(spark))
         ordered = held.keep(subscriptions.ordered(subscriptions.filters(records), cut))
         stretches, _, n_interfaces = subscriptions.stretches(ordered)
@@ -142,7 +140,7 @@ def compile_events(
     spark = session(master)
     source, unusable = event_columns.usable(_source(spark, inputs, format), needed, form)
     cut = partitions or max(_cores(spark), source.rows.rdd.getNumPartitions())
-    with PartSet(output, "events") as parts, _Held() as held, _tasks():
+    with PartSet(output, "events") as parts, _Held() as held, in_one_line():
         rows = events.ordered(source.rows, cut)
         found = held.keep(events.write_parts(rows, form, table, digest, parts.files, unusable))
         columns = list(WrittenPart._fields)
@@ -153,7 +151,7 @@ def compile_events(
         bad_rows.settle(found, source, n_rows, n_bad, strict)
         n_events = n_rows - n_bad
         if not n_events:
-            raise bad_rows.nothing_usable(found, source, n_rows, "event")
+            raise bad_rows.nothing_usable(found, source, n_bad, "event")
         _agree(written, n_events, "events")
         never_seen, left_out = _seen(parts, written, form)
         if strict and never_seen:
@@ -184,7 +182,7 @@ def compile_changes(
     changing = Table.load(table)
     spark = session(master)
     source = sources.read(spark, inputs, "json")
-    with _Held() as held, _tasks():
+    with _Held() as held, in_one_line():
         parsed = held.keep(changes.parse(_spread(spark, source)))
         row = parsed.agg(F.sum("rows"), F.count("reason")).first()
         n_rows, n_bad = (row[0] or 0, row[1]) if row is not None else (0, 0)
@@ -193,7 +191,7 @@ def compile_changes(
         bad = changes.with_refused(parsed, refused)
         bad_rows.settle(bad, source, n_rows, n_bad, strict)
         if not len(log):
-            raise bad_rows.nothing_usable(bad, source, n_rows, "change")
+            raise bad_rows.nothing_usable(bad, source, n_bad, "change")
         log.save(output)
     return CompileSummary(
         n_rows,
@@ -228,16 +226,6 @@ def _check_files(output: Path, inputs: list[str] | DataFrame, *read: Path) -> No
 def _check_partitions(partitions: int | None) -> None:
     if partitions is not None and partitions < 1:
         raise SparkPrepError(f"the number of partitions must be at least 1, found {partitions}")
-
-
-@contextmanager
-def _tasks() -> Iterator[None]:
-    """An error inside a task comes back as the text of its traceback; say the last line of it, which is what went wrong."""
-    try:
-        yield
-    except PythonException as error:
-        lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith(("\t", " SQLSTATE"))]
-        raise SparkPrepError(f"a task failed: {lines[-1].strip() if lines else 'without a text'}") from error
 
 
 def _partition(written: WrittenPart) -> int:
@@ -315,15 +303,11 @@ class _RejectPath:
             raise rejects.refusal(found, n_bad, n_rows)
         rejects.write(found, self.path)
 
-    def nothing_usable(self, records: DataFrame, source: RowSource, n_rows: int, what: str) -> SparkPrepError:
+    def nothing_usable(self, records: DataFrame, source: RowSource, n_bad: int, what: str) -> SparkPrepError:
         """The error of an input of which no row is a `what`."""
-        bad = rejects.first(rejects.rejects(records, source), 1)
-        if not bad:
-            return SparkPrepError(f"the input holds no {what}")
-        return SparkPrepError(
-            f"the input holds no usable {what}, all {n_rows:,} rows are rejected and lie in {self.path}; "
-            f"{bad[0].place}: {bad[0].reason}"
-        )
+        example = rejects.first(rejects.rejects(records, source), 1) if n_bad else [None]
+        text = nothing_usable(source.name, what, n_bad, example[0])
+        return SparkPrepError(f"{text}; all of them are in {self.path}" if n_bad else text)
 
 
 if __name__ == "__main__":

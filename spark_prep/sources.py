@@ -21,26 +21,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from mpi_match.ingest.rows import MAX_LINE_BYTES
 from spark_prep import SparkPrepError
+from spark_prep.java_errors import in_one_line
 
 FORMATS = ("json", "parquet")
 PLACE = ("file", "block", "position")
+_PARQUET = b"PAR1"
+"""How a Parquet file begins."""
 
 
 @dataclass(frozen=True)
 class RowSource:
     """Rows of one format ("json", "parquet" or "frame"): a DataFrame of content, file, block, position (see the module).
 
-    `columns` are those of the input; for JSON lines, which have none, None.
+    `name` is what people call it.  `columns` are those of the input; for JSON lines, which have none, None.
     """
 
     rows: DataFrame
     format: str
+    name: str
     columns: list[str] | None = None
 
     def with_lines(self, places: DataFrame) -> DataFrame:
@@ -65,7 +68,8 @@ def read(spark: SparkSession, inputs: list[str], format_: str | None = None) -> 
     JSON lines: directories are searched to the bottom, and `.gz` is unpacked.  Parquet: directories named `column=value` are
     columns, as everywhere in Spark.
 
-    `format_` is "json" or "parquet"; by default what ends in `.parquet`, or is a local directory of such, is Parquet.
+    `format_` is "json" or "parquet"; by default Parquet is what ends in `.parquet`, a local directory of such, and a local
+    file that begins as Parquet does.
     Raises SparkPrepError when an input is missing or the formats are mixed.
     """
     if not inputs:
@@ -75,10 +79,8 @@ def read(spark: SparkSession, inputs: list[str], format_: str | None = None) -> 
     found = {format_} if format_ is not None else {_guess(path) for path in inputs}
     if len(found) > 1:
         raise SparkPrepError("the inputs mix JSON lines and Parquet; compile one kind at a time, or convert one of them")
-    try:
+    with in_one_line(f"cannot read {', '.join(inputs)}: "):
         return _parquet(spark, inputs) if found == {"parquet"} else _json_lines(spark, inputs)
-    except AnalysisException as error:
-        raise SparkPrepError(f"cannot read {', '.join(inputs)}: {str(error).splitlines()[0]}") from error
 
 
 def _json_lines(spark: SparkSession, inputs: list[str]) -> RowSource:
@@ -91,7 +93,7 @@ def _json_lines(spark: SparkSession, inputs: list[str]) -> RowSource:
         F.col("_metadata.file_block_start").alias("block"),
         F.monotonically_increasing_id().alias("position"),
     )
-    return RowSource(rows, "json")
+    return RowSource(rows, "json", ", ".join(inputs))
 
 
 def _parquet(spark: SparkSession, inputs: list[str]) -> RowSource:
@@ -102,7 +104,7 @@ def _parquet(spark: SparkSession, inputs: list[str]) -> RowSource:
         F.lit(0).cast("bigint").alias("block"),
         F.col("_metadata.row_index").alias("position"),
     )
-    return RowSource(rows, "parquet", table.columns)
+    return RowSource(rows, "parquet", ", ".join(inputs), table.columns)
 
 
 def of_frame(frame: DataFrame) -> RowSource:
@@ -113,7 +115,7 @@ def of_frame(frame: DataFrame) -> RowSource:
         F.lit(0).cast("bigint").alias("block"),
         F.monotonically_increasing_id().alias("position"),
     )
-    return RowSource(rows, "frame", frame.columns)
+    return RowSource(rows, "frame", "the DataFrame", frame.columns)
 
 
 def _all_columns(frame: DataFrame) -> Column:
@@ -128,6 +130,9 @@ def _guess(path: str) -> str:
     if path.rstrip("/").endswith(".parquet"):
         return "parquet"
     local = Path(path.removeprefix("file://"))
+    if local.is_file():
+        with local.open("rb") as handle:
+            return "parquet" if handle.read(len(_PARQUET)) == _PARQUET else "json"
     return "parquet" if local.is_dir() and next(local.rglob("*.parquet"), None) is not None else "json"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from mpi_match.cli.errors import CliFailure, CliGroup, run_as_program
-from mpi_match.cli.options import FILE, HDF5_OUT, Function, id_option, json_option, location_option, strict_option
+from mpi_match.cli.options import FILE, HDF5_OUT, Function, InputName, id_option, json_option, location_option, strict_option
 from mpi_match.cli.terminal import print_json, say
 from mpi_match.exit_codes import ExitCode
 from mpi_match.humanize import plural, seconds
@@ -56,7 +56,7 @@ def input_options(function: Function) -> Function:
 
 
 @compile_.command("subscriptions", short_help="Subscriptions to a table.")
-@click.argument("inputs", metavar="IN...", nargs=-1, required=True)
+@click.argument("inputs", metavar="IN...", type=InputName(), nargs=-1, required=True)
 @click.option(
     "-o", "--output", type=HDF5_OUT, required=True, help="The table to write; its parts lie beside it in OUTPUT.parts."
 )
@@ -71,7 +71,7 @@ def compile_subscriptions(inputs: tuple[str, ...], output: Path, as_json: bool, 
 
 
 @compile_.command("events", short_help="Events to an event table, for one table.")
-@click.argument("inputs", metavar="IN...", nargs=-1, required=True)
+@click.argument("inputs", metavar="IN...", type=InputName(), nargs=-1, required=True)
 @click.option("--table", type=FILE, required=True, help="The table that the events are to be matched against.")
 @click.option(
     "-o", "--output", type=HDF5_OUT, required=True, help="The event table to write; its parts lie beside it in OUTPUT.parts."
@@ -90,7 +90,7 @@ def compile_events(
 
 
 @compile_.command("changes", short_help="Changes of a table, for `run --changes`.")
-@click.argument("inputs", metavar="IN...", nargs=-1, required=True)
+@click.argument("inputs", metavar="IN...", type=InputName(), nargs=-1, required=True)
 @click.option("--table", type=FILE, required=True, help="The table that changes; ids in the changes are of its filters.")
 @click.option("-o", "--output", type=HDF5_OUT, required=True, help="The file of changes to write.")
 @spark_options

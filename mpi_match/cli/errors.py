@@ -35,7 +35,6 @@ _CODES = (
     ("mpi_match.bench.engines", "WrongAnswer", ExitCode.FAILURE),
     ("mpi_match.environment.mpi_launcher", "LaunchError", ExitCode.ENVIRONMENT),
     ("mpi_match.commands.export", "ExportError", ExitCode.ENVIRONMENT),
-    ("spark_prep", "SparkUnavailableError", ExitCode.ENVIRONMENT),
     ("spark_prep", "SparkPrepError", ExitCode.BAD_INPUT),
 )
 """Foreseen errors: module, class, exit code.  An instance may carry a code of its own as `exit_code`."""

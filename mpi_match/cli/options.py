@@ -59,6 +59,18 @@ class FileName(click.Path):
         return self._must_say if not said else said[0] not in self._endings
 
 
+class InputName(click.ParamType):
+    """A file, directory, glob or address of another file system, for Spark to read."""
+
+    name = "input"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name, as it is."""
+        if value in ("", "-"):
+            self.fail("the name is empty" if not value else "'-' cannot be standard input here", param, ctx)
+        return str(value)
+
+
 FILE = FileName()
 HDF5_OUT, FIGURE_OUT = FileName("HDF5"), FileName("figure", must_say=True)
 JSON_LINES_OUT, RESULTS_OUT = FileName("JSON lines"), FileName("JSON lines", stdout=True)

@@ -30,6 +30,8 @@ from mpi_match.ingest.rows import (
     Rejects,
     change_of_row,
     event_of_row,
+    looks_like_subscription,
+    nothing_usable,
     parse_json,
     read_lines,
     read_rows,
@@ -111,15 +113,7 @@ class RejectLog:
     def nothing_usable(self, what: str, hint: str = "") -> ModelError:
         """The error of an input of which no row is a `what`."""
         n_bad = self.count - self._count_before
-        if not n_bad:
-            return ModelError(f"{self._input}: holds no {what}{hint}")
-        if self._example.row.startswith("["):
-            hint += "; one object a line is wanted, `jq -c '.[]'` makes such lines of an array"
-        rows = "its only row is" if n_bad == 1 else f"all {n_bad:,} rows are"
-        place, reason = self._example.place, self._example.reason
-        if self._input.is_file():
-            place = f"line {self._example.line}"
-        return ModelError(f"{self._input}: holds no usable {what}, {rows} rejected; {place}: {reason}{hint}")
+        return ModelError(nothing_usable(str(self._input), what, n_bad, self._example if n_bad else None) + hint)
 
     def append(self, reject: Reject) -> None:
         """Take a reject.  Raises ModelError under `strict`."""
@@ -254,11 +248,10 @@ def match_rows(
 
 def _exchanged(event_files: Sequence[Path]) -> str:
     """What to add when the rows of the events are subscriptions: the two were given in the wrong order."""
-    with suppress(ModelError):
-        _, _, line = next(read_lines(event_files), ("", 0, b"null"))
-        row = parse_json(line)
-        if isinstance(row, dict) and "interface" in row and row.keys() & {"constraints", "filters", "area", "predicate"}:
-            return f"; the rows of {event_files[0]} are subscriptions: are the two exchanged?"
+    with suppress(ModelError):  # of a damaged file
+        _, _, line = next(read_lines(event_files), ("", 0, b""))
+        if looks_like_subscription(line):
+            return f"; the rows of {event_files[0]} are subscriptions: are two files exchanged?"
     return ""
 
 

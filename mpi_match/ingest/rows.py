@@ -55,6 +55,7 @@ Row = TypeVar("Row")
 _SUBSCRIPTION_KEYS = {"interface", "constraints", "area", "filters", "id"}
 _FILTER_KEYS = {"constraints", "area", "id"}
 _PREDICATE_KEYS = {"interface", "predicate", "area", "id"}
+_OF_SUBSCRIPTIONS = {"constraints", "area", "filters", "predicate"}
 MAX_LINE_BYTES = 2**24
 """Longest line that is read; what is longer is a bad row, of which only the beginning is kept."""
 MAX_DEPTH = 100
@@ -85,6 +86,28 @@ class Reject(NamedTuple):
     def place(self) -> str:
         """Where it stands, for people: a file below the working directory by its relative path."""
         return f"{self.file.removeprefix(f'{Path.cwd()}{os.sep}')}, line {self.line}" if self.file else f"row {self.line}"
+
+
+def nothing_usable(source: str, what: str, n_bad: int, example: Reject | None) -> str:
+    """What is wrong with `source`, none of whose rows is a `what`: `n_bad` are rejected, such as `example`."""
+    if example is None:
+        return f"{source}: holds no {what}"
+    rows = "its only row is" if n_bad == 1 else f"all {n_bad:,} rows are"
+    guess = ""
+    if example.row.startswith("["):
+        guess = "; one object a line is wanted, `jq -c '.[]'` makes such lines of an array"
+    elif what != "subscription" and looks_like_subscription(example.row):
+        guess = "; it is a subscription: are two files exchanged?"
+    return f"{source}: holds no usable {what}, {rows} rejected; {example.place}: {example.reason}{guess}"
+
+
+def looks_like_subscription(line: str | bytes) -> bool:
+    """Is a line of JSON a subscription rather than an event, good or bad?"""
+    try:
+        row = parse_json(line)
+    except ModelError:
+        return False
+    return isinstance(row, dict) and "interface" in row and not row.keys().isdisjoint(_OF_SUBSCRIPTIONS)
 
 
 def row_text(row: Any) -> str:

@@ -34,7 +34,7 @@ def match(files, *flags, code=0):
         ("", "holds no {}"),
         ("\n  \n", "holds no {}"),
         ("a,b\n1,2\n", "holds no usable {}, all 2 rows are rejected; "),
-        ("3\n", "holds no usable {}, its only row is rejected; line 1: "),
+        ("3\n", "holds no usable {}, its only row is rejected; "),
         ('[{"temp": 31}]\n', ARRAY),
         ('[\n  {\n"temp": 31\n}]\n', ARRAY),
     ],
@@ -51,10 +51,10 @@ def test_an_input_without_a_good_row_is_one_line_and_writes_nothing(files, tmp_p
 def test_exchanged_arguments_are_guessed(files, tmp_path):
     line = only_line(match(files[::-1], "--rejects", tmp_path / "bad.jsonl", code=3))
     assert "events.jsonl: holds no usable subscription" in line
-    assert f"the rows of {files[0]} are subscriptions: are the two exchanged?" in line
+    assert f"the rows of {files[0]} are subscriptions: are two files exchanged?" in line
     assert json.loads((tmp_path / "bad.jsonl").read_text())["row"] == GOOD["events"]
     assert not (tmp_path / "m.h5").exists()
-    assert "are the two" not in only_line(match([files[1], files[1]], code=3))
+    assert "are two files" not in only_line(match([files[1], files[1]], code=3))
 
 
 def test_a_subscription_of_no_filter_is_none(files, tmp_path):

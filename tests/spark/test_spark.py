@@ -21,7 +21,7 @@ from mpi_match.events.events import Events
 from mpi_match.ingest.rows import event_of_row
 from mpi_match.storage import StorageError, parts_directory
 from mpi_match.table.table import Table
-from spark_prep import SparkPrepError
+from spark_prep import SparkFailure, SparkPrepError
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytestmark = pytest.mark.spark
@@ -33,6 +33,7 @@ from pyspark import TaskContext  # noqa: E402
 from spark_inputs import assert_same_events, in_memory, names_in, read_rejects, write_lines  # noqa: E402
 
 from spark_prep import job, sources, subscriptions, table_writer  # noqa: E402
+from spark_prep.java_errors import in_one_line  # noqa: E402
 from spark_prep.part_files import PartFiles, PartSet, WrittenPart, write_parts  # noqa: E402
 
 BAD_LINES = [
@@ -144,11 +145,11 @@ def test_strict_refuses_and_leaves_nothing_new(spark, rows, tmp_path):
 def test_no_filters_are_an_error_and_no_output(spark, tmp_path):
     path = tmp_path / "in.jsonl"
     path.write_text("[]\n1\n")
-    with pytest.raises(SparkPrepError, match=r"no usable subscription, all 2 rows .* lie in .*bad rows; .*line 1: a sub"):
+    with pytest.raises(SparkPrepError, match=r"no usable subscription, all 2 rows .*line 1: .* are in .*bad rows$"):
         job.compile_subscriptions([str(path)], tmp_path / "table.h5", rejects=tmp_path / "bad rows")
     assert [row["line"] for row in read_rejects(tmp_path / "bad rows")] == [1, 2]
     path.write_text("\n")
-    with pytest.raises(SparkPrepError, match=r"^the input holds no subscription$"):
+    with pytest.raises(SparkPrepError, match=r"^/.*/in\.jsonl: holds no subscription$"):
         job.compile_subscriptions([str(path)], tmp_path / "table.h5")
     assert names_in(tmp_path / "any") == {"in.jsonl", "bad rows"}
 
@@ -169,6 +170,28 @@ def test_inputs_that_cannot_be_read(spark, tmp_path, inputs, match):
     with pytest.raises(SparkPrepError, match=match):
         job.compile_subscriptions([str(tmp_path / name) for name in inputs], tmp_path / "table.h5")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("cut.jsonl.gz", r"^Encountered error while reading file file:\S+cut\.jsonl\.gz\. Unexpected end of input stream$"),
+        ("text.parquet", r"^cannot read \S+text\.parquet: Encountered error .* is not a Parquet file"),
+    ],
+)
+def test_a_damaged_file_is_one_line_and_no_traceback(spark, rows, tmp_path, name, said):
+    whole = write_lines(tmp_path / "whole.gz", rows).read_bytes()
+    (tmp_path / name).write_bytes(whole[:500])
+    with pytest.raises(SparkPrepError, match=said) as caught:
+        job.compile_subscriptions([str(tmp_path / name)], tmp_path / "table.h5")
+    assert (caught.value.exit_code, "\n" in str(caught.value)) == (3, False)
+    assert names_in(tmp_path / "any") == {"whole.gz", name}
+
+
+def test_what_no_input_is_to_blame_for_is_a_failure(spark):
+    with pytest.raises(SparkFailure, match=r"^No value present$") as caught, in_one_line():
+        spark.sparkContext._jvm.java.util.Optional.empty().get()  # any exception of Java will do
+    assert caught.value.exit_code == 1
 
 
 def test_predicates_and_parquet_say_the_same_as_json(spark, tmp_path):
@@ -306,7 +329,9 @@ def test_the_command_line(spark, rows, tmp_path):
     assert json.loads(printed.stdout)["rows"] == 30
     assert "from 30 rows" in printed.stderr
     printed = mpi_match("compile", "events", path, "--table", output, "-o", tmp_path / "e.h5", "--location", "x,y", code=3)
-    assert "the input holds no usable event" in only_line(printed)
+    line = only_line(printed)
+    assert "in.jsonl: holds no usable event" in line
+    assert "it is a subscription: are two files exchanged?" in line
     assert "mpi-match: cannot read" in only_line(mpi_match("compile", "subscriptions", "absent", "-o", output, code=3))
 
 

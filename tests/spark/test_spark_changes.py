@@ -96,7 +96,7 @@ def test_the_log_equals_the_one_made_in_memory(spark, table, tmp_path, small_blo
     ("text", "said"),
     [
         ("\n", "holds no change"),
-        ('{"before_event": 3, "remove": "f"}', "no usable change, all 1 rows .*no filter has the id"),
+        ('{"before_event": 3, "remove": "f"}', "no usable change, its only row is rejected; .*no filter has the id"),
     ],
 )
 def test_no_changes_are_an_error_and_no_output(spark, table, tmp_path, text, said):

@@ -71,8 +71,8 @@ def test_parts_of_events_are_bounded(spark, table, tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "the input holds no event"),
-        ("\n[]\n1\n", "no usable event, all 2 rows are rejected and lie in .*line 2: an event"),
+        ("", "in.jsonl: holds no event$"),
+        ("\n[]\n1\n", "no usable event, all 2 rows are rejected; .*line 2: an event"),
     ],
     ids=["no rows", "all rows bad"],
 )

@@ -53,15 +53,15 @@ def watching(live: bool, report: Path | None, options: Mapping[str, Any]) -> Ite
     from mpi_match.monitor.dashboard import Dashboard
     from mpi_match.monitor.observer import Watch
     from mpi_match.monitor.report import RunReport
-    from mpi_match.monitor.screen import Screen, terminal_size
+    from mpi_match.monitor.screen import Screen, terminal
 
-    size = terminal_size(launched=found_in(os.environ) is not None) if live else None
-    onlookers: list[Observer] = [] if size is None else [Dashboard(Screen(size))]
+    drawn = terminal(launched=found_in(os.environ) is not None) if live else None
+    onlookers: list[Observer] = [] if drawn is None else [Dashboard(Screen(drawn))]
     with ExitStack() as stack:
         kept = None if report is None else stack.enter_context(RunReport(report, options))
         if kept is not None:
             onlookers.append(kept)
-        progress = stack.enter_context(Progress("events")) if size is None else None
+        progress = stack.enter_context(Progress("events")) if drawn is None else None
         yield Watched(progress, Watch(onlookers) if onlookers else None, kept)
 
 

@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
+from rich.text import Text
+
 from mpi_match.environment.machine import resident_bytes
 from mpi_match.humanize import byte_size, clock_time, plural, rate
 from mpi_match.monitor.screen import Screen
@@ -45,7 +47,7 @@ class Pace:
         return (done - before) / (at_s - since_s) if at_s > since_s else 0.0
 
 
-def frame(standing: RunStatus, now_per_s: float, memory_bytes: int, room: int) -> list[str]:
+def frame(standing: RunStatus, now_per_s: float, memory_bytes: int, room: int) -> list[Text]:
     """The view, in at most `room` lines (but not fewer than five).
 
     Workers that have no room are summed up in one line; of incidents the last are shown, all are counted.
@@ -56,20 +58,23 @@ def frame(standing: RunStatus, now_per_s: float, memory_bytes: int, room: int) -
     n_held, held_bytes = (sum(getattr(share, name) for share in shares.values()) for name in ("held", "held_bytes"))
     lines = [
         _line("events", part, part, f"{done:,} of {standing.n_events:,}{left}"),
-        f"{'rate':10} {rate(now_per_s)} now, {rate(done / at_s if at_s else 0)} overall in {clock_time(at_s)}",
-        f"{'in flight':10} {plural(n_held, 'batch', 'batches')}, {byte_size(held_bytes)}; "
-        f"master's memory {byte_size(memory_bytes)}",
+        Text(f"{'rate':10} {rate(now_per_s)} now, {rate(done / at_s if at_s else 0)} overall in {clock_time(at_s)}"),
+        Text(
+            f"{'in flight':10} {plural(n_held, 'batch', 'batches')}, {byte_size(held_bytes)}; "
+            f"master's memory {byte_size(memory_bytes)}"
+        ),
     ]
     incidents = _incident_lines(standing)
     return [*lines, *_share_lines(shares, max(room - len(lines) - len(incidents), 2)), *incidents][: max(room, 5)]
 
 
-def _line(what: str, full: float, part: float, words: str) -> str:
+def _line(what: str, full: float, part: float, words: str, style: str = "green") -> Text:
     n_full = round(BAR * full)
-    return f"{what:10} {FULL * n_full}{EMPTY * (BAR - n_full)}  {100 * part:3.0f} %  {words}"
+    bar = (FULL * n_full, style), (EMPTY * (BAR - n_full), "bright_black")
+    return Text.assemble(f"{what:10} ", *bar, f"  {100 * part:3.0f} %  {words}")
 
 
-def _share_lines(shares: Mapping[int, Share], room: int) -> list[str]:
+def _share_lines(shares: Mapping[int, Share], room: int) -> list[Text]:
     total = max(sum(share.events for share in shares.values()), 1)
     most = max((share.events for share in shares.values()), default=0) or 1
     ranks = list(shares)
@@ -79,7 +84,8 @@ def _share_lines(shares: Mapping[int, Share], room: int) -> list[str]:
         share = shares[rank]
         state = "; lost" if share.lost else f", {share.held:,} held" + ("; overdue" if share.overdue else "")
         words = f"{share.events:,} events{state}"
-        lines.append(_line(f"worker {rank}", share.events / most, share.events / total, words))
+        style = "red" if share.lost else "yellow" if share.overdue else "green"
+        lines.append(_line(f"worker {rank}", share.events / most, share.events / total, words, style))
     others = [shares[rank] for rank in ranks[len(shown) :]]
     if others:
         events, lost = sum(share.events for share in others), sum(share.lost for share in others)
@@ -88,10 +94,10 @@ def _share_lines(shares: Mapping[int, Share], room: int) -> list[str]:
     return lines
 
 
-def _incident_lines(standing: RunStatus) -> list[str]:
+def _incident_lines(standing: RunStatus) -> list[Text]:
     counts = ", ".join(f"{count:,} {kind}" for kind, count in standing.happened_so_far.copy().items())
     last = list(standing.incidents.copy())[-LAST_INCIDENTS:]
-    return [counts, *(f"{each.at_s:8.2f} s  {each}" for each in last)] if counts else []
+    return [Text(counts), *(Text(f"{each.at_s:8.2f} s  {each}") for each in last)] if counts else []
 
 
 class Dashboard:
@@ -107,7 +113,7 @@ class Dashboard:
     def look(self, standing: RunStatus) -> None:
         """Draw how the run stands."""
         now_per_s = self._pace.look(standing.at_s, standing.written)
-        self._screen.draw(frame(standing, now_per_s, resident_bytes(), self._screen.lines - 1))
+        self._screen.draw(frame(standing, now_per_s, resident_bytes(), self._screen.lines))
 
     def end(self, standing: RunStatus, error: BaseException | None) -> None:
         """Draw it for the last time, and leave it there."""

@@ -1,8 +1,8 @@
-"""Lines on a terminal that are drawn again and again in the same place.
+"""Lines on a terminal that are drawn again and again in the same place, by rich.
 
 Under a launcher standard error is a pipe, which the launcher empties onto its own standard error.  If that is a terminal,
-what is written to the pipe appears there, the codes that move the cursor too; so it is the launcher that is asked.  (A shell
-is never asked: where people put `| tee`, a file is meant.)
+what is written to the pipe appears there, the codes that move the cursor too; so the launcher's is looked at, for its size
+as well.  (A shell's never is: where people put `| tee`, a file is meant.)
 
 Log lines of this process go above what is drawn.
 """
@@ -12,24 +12,48 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
-UP, TO_END_OF_LINE, TO_END = "\x1b[{}A", "\x1b[K", "\x1b[J"
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
 _BETWEEN = "hydra_pmi_proxy"
 """MPICH has a process between its launcher and the ranks of a host."""
 _LOGGERS = ("mpi_match", "spark_prep")
+_DUMB = ("dumb", "unknown")
+"""TERM of terminals that cannot move their cursor."""
 
 
-def terminal_size(launched: bool) -> os.terminal_size | None:
-    """Columns and lines of the terminal that standard error ends on; None when it does not end on one.
+class Terminal:
+    """A terminal that something is drawn on, by the descriptor of any file that is open on it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._size = os.terminal_size((80, 24))
+
+    def size(self) -> os.terminal_size:
+        """Columns and lines as they are now; as they were, once the terminal has gone."""
+        try:
+            found = os.get_terminal_size(self._descriptor)
+        except OSError:
+            return self._size
+        self._size = os.terminal_size((found.columns or 80, found.lines or 24))  # one without a window says 0
+        return self._size
+
+
+def terminal(launched: bool) -> Terminal | None:
+    """The terminal that standard error ends on; None when it does not end on one, or on one that cannot be drawn on.
 
     `launched` says that a launcher started this process, whose parent is then looked at as well.
     """
+    if os.environ.get("TERM") in _DUMB:
+        return None
     if sys.stderr.isatty():
-        return os.get_terminal_size(sys.stderr.fileno())
+        return Terminal(sys.stderr.fileno())
     if not launched:
         return None
     try:
@@ -39,56 +63,62 @@ def terminal_size(launched: bool) -> os.terminal_size | None:
         descriptor = os.open(f"/proc/{parent}/fd/2", os.O_WRONLY | os.O_NOCTTY)
     except OSError:  # no such file system, or a parent of another user
         return None
-    try:
-        return os.get_terminal_size(descriptor) if os.isatty(descriptor) else None
-    finally:
-        os.close(descriptor)
+    if os.isatty(descriptor):
+        return Terminal(descriptor)
+    os.close(descriptor)
+    return None
+
+
+class _Console(Console):
+    """A console that never hides the cursor: a rank that is killed could not bring it back."""
+
+    def show_cursor(self, show: bool = True) -> bool:
+        """Leave it as it is."""
+        return False
 
 
 class Screen:
-    """A place for some lines at the end of `stream`, a terminal of `size`; used in a `with` block."""
+    """A place for some lines at the end of `stream`, which ends on `terminal`; used in a `with` block."""
 
-    def __init__(self, size: os.terminal_size, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stderr
-        self.columns, self.lines = size.columns or 80, size.lines or 24  # a terminal without a window says 0
-        self._drawn: list[str] = []
-        self._lock = threading.Lock()
+    def __init__(self, terminal: Terminal, stream: TextIO | None = None) -> None:
+        self._terminal = terminal
+        self._console = _Console(file=stream or sys.stderr, force_terminal=True, highlight=False, markup=False, emoji=False)
+        self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
     def __enter__(self) -> Screen:
         self._loggers = {name: logging.getLogger(name).handlers for name in _LOGGERS}
         for name, handlers in self._loggers.items():
-            above = _Above(self)
+            above = _Above(self._console)
             above.setFormatter(handlers[0].formatter if handlers else None)
             logging.getLogger(name).handlers = [above]
+        self._live.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._live.stop()
         for name, handlers in self._loggers.items():
             logging.getLogger(name).handlers = handlers
 
-    def draw(self, lines: list[str]) -> None:
+    @property
+    def lines(self) -> int:
+        """How many lines there is room for; below them the cursor stands, for what others write there."""
+        return self._terminal.size().lines - 1
+
+    def draw(self, lines: Sequence[Text]) -> None:
         """Put lines where the last ones are; what is too long or too much for the terminal is cut."""
-        with self._lock:
-            self._write("", [line[: self.columns - 1] for line in lines[: self.lines - 1]])
-
-    def above(self, text: str) -> None:
-        """A line that stays, above what is drawn."""
-        with self._lock:
-            self._write(f"{text}{TO_END_OF_LINE}\n", self._drawn)
-
-    def _write(self, first: str, lines: list[str]) -> None:
-        up = UP.format(len(self._drawn)) if self._drawn else ""
-        self._stream.write(up + first + "".join(f"{line}{TO_END_OF_LINE}\n" for line in lines) + TO_END)
-        self._stream.flush()
-        self._drawn = lines
+        columns, rows = self._terminal.size()
+        self._console.size = (columns, rows)
+        for line in lines:
+            line.no_wrap, line.overflow = True, "crop"
+        self._live.update(Group(*lines[: rows - 1], Text()), refresh=True)
 
 
 class _Above(logging.Handler):
     """Log lines above what is drawn."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, console: Console) -> None:
         super().__init__()
-        self._screen = screen
+        self._console = console
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._screen.above(self.format(record))
+        self._console.print(self.format(record), soft_wrap=True)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import logging
 import os
 import pty
+import re
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 from contextlib import contextmanager
@@ -16,12 +20,13 @@ from typing import Any
 
 import pytest
 from mpirun import FLAGS, MPIRUN, TIMEOUT_S, environment, needs_mpirun
+from rich.text import Text
 from run_inputs import Inputs
 
 from mpi_match.monitor import screen as screens
 from mpi_match.monitor.dashboard import LAST_INCIDENTS, Dashboard, Pace, frame
 from mpi_match.monitor.observer import Watch
-from mpi_match.monitor.screen import Screen, terminal_size
+from mpi_match.monitor.screen import Screen, terminal
 from mpi_match.monitor.status import RunStatus, Share
 
 
@@ -46,6 +51,11 @@ def made_up(events: dict[int, int], clock: Clock | None = None) -> RunStatus:
     return standing
 
 
+def plain(lines: list[Text]) -> list[str]:
+    """Lines without their colours."""
+    return [line.plain for line in lines]
+
+
 def test_a_frame_says_how_the_run_stands() -> None:
     clock = Clock()
     standing = made_up({1: 600_000, 2: 400_000}, clock)
@@ -56,7 +66,7 @@ def test_a_frame_says_how_the_run_stands() -> None:
     standing.sent(2, 20, 500_000)
     standing.happened("lost", 2)
     standing.happened("resent", 1, 20)
-    assert frame(standing, 500_000, 412_000_000, 24) == [
+    assert plain(frame(standing, 500_000, 412_000_000, 24)) == [
         "events     ███████████░░░░░░░░░░░   50 %  1,000,000 of 2,000,000, 0:02 left",
         "rate       500 k events/s now, 250 k events/s overall in 0:04",
         "in flight  3 batches, 3 MB; master's memory 412 MB",
@@ -70,8 +80,8 @@ def test_a_frame_says_how_the_run_stands() -> None:
 
 
 def test_a_frame_of_a_run_that_has_not_begun_and_of_one_without_events() -> None:
-    assert frame(RunStatus(10), 0.0, 0, 24)[0] == "events     ░░░░░░░░░░░░░░░░░░░░░░    0 %  0 of 10"
-    assert frame(RunStatus(0), 0.0, 0, 24)[0] == "events     ██████████████████████  100 %  0 of 0"
+    assert plain(frame(RunStatus(10), 0.0, 0, 24))[0] == "events     ░░░░░░░░░░░░░░░░░░░░░░    0 %  0 of 10"
+    assert plain(frame(RunStatus(0), 0.0, 0, 24))[0] == "events     ██████████████████████  100 %  0 of 0"
 
 
 @pytest.mark.parametrize("room", [5, 9, 24])
@@ -79,7 +89,7 @@ def test_a_frame_fits_and_counts_what_it_leaves_out(room: int) -> None:
     standing = made_up({rank: 10_000 for rank in range(1, 33)})
     for batch in range(100):
         standing.happened("dropped", 3, batch)
-    lines = frame(standing, 1.0, 0, room)
+    lines = plain(frame(standing, 1.0, 0, room))
     assert len(lines) <= room
     if room == 24:
         shown = [line for line in lines if line.startswith("worker")]
@@ -105,25 +115,33 @@ def test_the_rate_now_is_that_of_the_last_seconds() -> None:
 # The screen
 
 
+class Window:
+    """A terminal of any size, which may change."""
+
+    def __init__(self, columns: int, lines: int) -> None:
+        self.columns, self.lines = columns, lines
+
+    def size(self) -> os.terminal_size:
+        return os.terminal_size((self.columns, self.lines))
+
+
 def played(text: str) -> list[str]:
-    """The lines of a terminal that got a text: the codes of `screen`, and nothing else."""
-    lines, row = [""], 0
-    for piece in text.replace("\x1b", "\n\x1b").split("\n\x1b"):
-        if piece.startswith("[J"):
-            del lines[row + 1 :]
+    """The lines of a terminal that got a text: codes that move the cursor up, erase a line or colour it, and no others."""
+    lines, row, column = [""], 0, 0
+    for piece in re.split(r"(\x1b\[[\d;?]*[A-Za-z]|\r|\n)", text):
+        if piece == "\n":
+            row, column = row + 1, 0
+            lines += [""] * (row == len(lines))
+        elif piece == "\r":
+            column = 0
+        elif piece.endswith("A") and piece[0] == "\x1b":
+            row -= int(piece[2:-1])
+        elif piece == "\x1b[2K":
             lines[row] = ""
-            piece = piece[2:]
-        elif piece.startswith("[K"):
-            piece = piece[2:]
-        elif piece.startswith("["):
-            up, _, piece = piece[1:].partition("A")
-            row -= int(up)
-        for number, line in enumerate(piece.split("\n")):
-            if number:
-                row += 1
-                lines[row:] = lines[row:] or [""]
-            if line:
-                lines[row] = line
+        elif not re.fullmatch(r"\x1b\[[\d;]*m", piece):
+            assert "\x1b" not in piece, f"a code that a terminal may not know: {piece!r}"
+            lines[row] = lines[row][:column].ljust(column) + piece + lines[row][column + len(piece) :]
+            column += len(piece)
     return lines
 
 
@@ -139,25 +157,80 @@ def logged_to(stream: io.StringIO) -> Any:
         logger.handlers = before
 
 
+def texts(*lines: str) -> list[Text]:
+    return [Text(line) for line in lines]
+
+
 def test_lines_are_drawn_over_the_last_ones_and_log_lines_stay_above() -> None:
     stream = io.StringIO()
     with logged_to(stream):
-        with Screen(os.terminal_size((20, 5)), stream) as screen:
-            screen.draw(["one", "two", "three"])
-            logging.getLogger("mpi_match.cluster").warning("mind the gap")
-            screen.draw(["uno", "due"])
-            assert played(stream.getvalue()) == ["WARNING: mind the gap", "uno", "due", ""]
-            screen.draw(["x" * 30, *"abcdef"])
-            assert played(stream.getvalue()) == ["WARNING: mind the gap", "x" * 19, "a", "b", "c", ""]
+        with Screen(Window(20, 5), stream) as screen:
+            screen.draw(texts("one", "two", "three"))
+            assert played(stream.getvalue()) == ["one", "two", "three", ""]
+            logging.getLogger("mpi_match.cluster").warning("mind the gap [/b] :smile: 1")
+            screen.draw(texts("uno", "due"))
+            assert played(stream.getvalue())[:4] == ["WARNING: mind the gap [/b] :smile: 1", "uno", "due", ""]
+            screen.draw(texts("x" * 30, *"abcdef"))
+            assert played(stream.getvalue()) == ["WARNING: mind the gap [/b] :smile: 1", "x" * 20, "a", "b", "c", ""]
+        assert played(stream.getvalue())[1:] == ["x" * 20, "a", "b", "c", "", ""]
         logging.getLogger("mpi_match.cluster").warning("after")
     assert stream.getvalue().endswith("WARNING: after\n")
+    assert "\x1b[?25" not in stream.getvalue(), "a cursor that is hidden stays so when the rank is killed"
+
+
+def test_a_window_may_change_its_size() -> None:
+    stream, window = io.StringIO(), Window(20, 5)
+    with Screen(window, stream) as screen:
+        for columns, lines, drawn in (
+            (20, 5, ["x" * 20, "a", "b", "c"]),
+            (30, 8, ["x" * 30, *"abcdef"]),
+            (10, 3, ["x" * 10, "a"]),
+        ):
+            window.columns, window.lines = columns, lines
+            assert screen.lines == lines - 1
+            screen.draw(texts("x" * 40, *"abcdef"))
+            assert [line for line in played(stream.getvalue()) if line] == drawn
+
+
+@pytest.mark.parametrize(("no_colour", "coloured"), [("", True), ("1", False)])
+def test_lines_are_coloured_unless_that_is_not_wanted(
+    no_colour: str, coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", no_colour)
+    stream = io.StringIO()
+    with Screen(Window(80, 24), stream) as screen:
+        screen.draw(frame(made_up({1: 600_000}), 0.0, 0, 24))
+    assert ("\x1b[32m" in stream.getvalue()) == coloured
+    assert "events     ███████░░░░░░░░░░░░░░░   30 %  600,000 of 2,000,000" in played(stream.getvalue())
 
 
 def test_where_there_is_no_terminal_there_is_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert terminal_size(launched=False) is None
+    assert terminal(launched=False) is None
     monkeypatch.setattr(screens.os, "getppid", lambda: 2**22 + 1)  # more processes than there can be
-    assert terminal_size(launched=True) is None
+    assert terminal(launched=True) is None
+
+
+@pytest.mark.parametrize(("term", "drawn"), [("xterm", True), ("dumb", False)])
+def test_on_a_terminal_that_cannot_be_drawn_on_there_is_none(
+    term: str, drawn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    master, slave = pty.openpty()
+    try:
+        with open(slave, "w", closefd=False) as stream:
+            monkeypatch.setattr(sys, "stderr", stream)
+            found = terminal(launched=False)
+            assert (found is not None) == drawn
+            if found is not None:
+                assert found.size() == (80, 24)  # it has no window
+                fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 120, 0, 0))
+                assert found.size() == (120, 30)
+    finally:
+        os.close(master)
+        os.close(slave)
+    assert found is None or found.size() == (120, 30), "what was known when it went"
 
 
 # In a thread of its own
@@ -198,7 +271,7 @@ def test_a_stuck_onlooker_holds_up_nothing(monkeypatch: pytest.MonkeyPatch, capl
 
 
 def test_a_failing_onlooker_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    failing, screen = Failing(), Screen(os.terminal_size((80, 24)), io.StringIO())
+    failing, screen = Failing(), Screen(Window(80, 24), io.StringIO())
     with Watch([failing, Dashboard(screen)], tick_s=0.001)(made_up({1: 5})):
         assert failing.looked.wait(TIMEOUT_S)
         while not (failing.looked.is_set() and "Failing" in caplog.text):
@@ -209,7 +282,7 @@ def test_a_failing_onlooker_is_left_out(caplog: pytest.LogCaptureFixture) -> Non
 
 def test_who_looks_has_a_last_look(monkeypatch: pytest.MonkeyPatch) -> None:
     stream, standing = io.StringIO(), made_up({1: 5})
-    with Watch([Dashboard(Screen(os.terminal_size((80, 24)), stream))], tick_s=60)(standing):
+    with Watch([Dashboard(Screen(Window(80, 24), stream))], tick_s=60)(standing):
         standing.wrote(1_999_995)
         standing.end()
     assert "2,000,000 of 2,000,000" in stream.getvalue()

@@ -27,7 +27,7 @@ from mpi_match.table.subscriptions import KIND_SHIFT, Subscriptions
 _CONSTRAINT_SCHEMA = "name: binary, kind: tinyint, numbers: array<double>, strings: array<binary>"
 REJECT_SCHEMA = "reason string, file string, block bigint, position bigint, row string"
 _KEYED = "interface binary, key_hi bigint, key_lo bigint, id binary, area array<double>"
-SCHEMA = f"rows int, {_KEYED}, constraints array<struct<{_CONSTRAINT_SCHEMA}>>, {REJECT_SCHEMA}"
+RECORDS_SCHEMA = f"rows int, {_KEYED}, constraints array<struct<{_CONSTRAINT_SCHEMA}>>, {REJECT_SCHEMA}"
 
 _CONSTRAINT = pa.struct(
     [("name", pa.binary()), ("kind", pa.int8()), ("numbers", pa.list_(pa.float64())), ("strings", pa.list_(pa.binary()))]

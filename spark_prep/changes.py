@@ -41,7 +41,9 @@ from spark_prep.arrow_records import BadRow, ConstraintColumns, areas_of
 from spark_prep.sources import PLACE, in_order
 from spark_prep.subscriptions import bad_row, contents
 
-SCHEMA = f"stamp bigint, kind tinyint, target binary, circle array<double>, place int, {arrow_records.SCHEMA}"
+CHANGES_SCHEMA = (
+    f"stamp bigint, kind tinyint, target binary, circle array<double>, place int, {arrow_records.RECORDS_SCHEMA}"
+)
 _OF_CHANGES = (
     *(pa.field("stamp", pa.int64()), pa.field("kind", pa.int8()), pa.field("target", pa.binary())),
     *(pa.field("circle", pa.list_(pa.float64())), pa.field("place", pa.int32())),
@@ -51,8 +53,8 @@ _DONE = ("stamp", "kind", "target", "circle", "place", "interface", "id", "area"
 
 
 def parse(rows: DataFrame) -> DataFrame:
-    """Records (`SCHEMA`) of rows of value, file, block and position (`sources`); each row's first has its text (`row`)."""
-    return rows.select("value", *PLACE).mapInArrow(_parse_batches, SCHEMA)
+    """Records (`CHANGES_SCHEMA`) of rows of value, file, block and position (`sources`); each row's first has its text (`row`)."""
+    return rows.select("value", *PLACE).mapInArrow(_parse_batches, CHANGES_SCHEMA)
 
 
 def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -29,7 +29,7 @@ from mpi_match.events.events import Events
 from mpi_match.ingest.rows import EventForm, event_of_row, parse_json
 from mpi_match.model import Event, ModelError, Type
 from mpi_match.storage import Reader
-from mpi_match.table.table import KIND_OF_FILE, load_vocabulary
+from mpi_match.table.table import TABLE_FILE, load_vocabulary
 from mpi_match.table.vocabulary import Vocabulary
 from spark_prep.arrow_records import REJECT_ARROW, REJECT_SCHEMA, BadRow
 from spark_prep.event_columns import event_of_columns, needed_names
@@ -38,7 +38,7 @@ from spark_prep.sources import PLACE, in_order
 from spark_prep.subscriptions import bad_row, contents
 
 EVENTS_PER_PART = 2**20
-SCHEMA = f"read bigint, {MANIFEST_SCHEMA}, {REJECT_SCHEMA}"
+EVENTS_SCHEMA = f"read bigint, {MANIFEST_SCHEMA}, {REJECT_SCHEMA}"
 _ARROW = pa.schema([pa.field("read", pa.int64()), *MANIFEST_ARROW, *REJECT_ARROW])
 
 
@@ -56,7 +56,7 @@ def write_parts(
     left_out: Iterable[str] = (),
     events_per_part: int = EVENTS_PER_PART,
 ) -> DataFrame:
-    """Write the parts of an event table; a row of `SCHEMA` for each part, for each bad row, and for each batch `read`.
+    """Write the parts of an event table; a row of `EVENTS_SCHEMA` for each part, for each bad row, and for each batch `read`.
 
     `digest` is that of `table` (`table_digest`), so that no task takes another table that came to lie there.  `left_out` are
     the columns that are not among the rows any more (`event_columns`).
@@ -80,12 +80,12 @@ def write_parts(
         if held:
             yield _records([_write(held, vocabulary, files, parse.left_out)._asdict()])
 
-    return ordered.select(content, *PLACE).mapInArrow(run, SCHEMA)
+    return ordered.select(content, *PLACE).mapInArrow(run, EVENTS_SCHEMA)
 
 
 def table_digest(table: Path) -> str:
     """Digest of a table file: says whether a vocabulary loaded earlier is still that table's.  Raises StorageError."""
-    with Reader(table, KIND_OF_FILE) as reader:
+    with Reader(table, TABLE_FILE) as reader:
         return str(reader.attributes["digest"])
 
 

@@ -31,7 +31,7 @@ from mpi_match.ingest.rows import parse_json, row_text, subscription_filters, tr
 from mpi_match.model import Filter, ModelError
 from mpi_match.table.subscriptions import SubscriptionsBuilder
 from spark_prep import SparkPrepError
-from spark_prep.arrow_records import SCHEMA, BadRow, bad_records, filter_records
+from spark_prep.arrow_records import RECORDS_SCHEMA, BadRow, bad_records, filter_records
 
 ORDER = ("interface", "key_hi", "key_lo")
 COLUMNS = {"interface", "constraints", "predicate", "filters", "area", "id"}
@@ -51,7 +51,7 @@ def check_columns(columns: list[str] | None) -> None:
 def parse(rows: DataFrame) -> DataFrame:
     """Records (`records.SCHEMA`) of rows of content, file, block and position (`sources`)."""
     content = "value" if "value" in rows.columns else "row"
-    return rows.select(content, "file", "block", "position").mapInArrow(_parse_batches, SCHEMA)
+    return rows.select(content, "file", "block", "position").mapInArrow(_parse_batches, RECORDS_SCHEMA)
 
 
 def filters(records: DataFrame) -> DataFrame:

@@ -31,13 +31,13 @@ from spark_prep.subscriptions import FilterRange
 
 FILTERS_PER_PART = 500_000
 CONSTRAINTS_PER_PART = 2_000_000
-SMALL = 20_000
+SMALL_TABLE_FILTERS = 20_000
 """Fewer rows than this go into one part; starting more tasks would cost more than they save."""
 
 
 def partitions_for(n_rows: int, rows_per_part: int, parallelism: int) -> int:
     """How many parts: one for few rows, else a multiple of the cores that keeps parts below `rows_per_part`."""
-    if n_rows <= SMALL:
+    if n_rows <= SMALL_TABLE_FILTERS:
         return 1
     return -(-max(parallelism, -(-n_rows // rows_per_part)) // parallelism) * parallelism
 

@@ -40,8 +40,8 @@ from mpi_match.verify.verify import verify
 from mpi_match.workloads.files import repeat_events, write_workload
 from mpi_match.workloads.scenarios import SCENARIOS
 
-KINDS = ("strong", "weak")
-ROOT = Path(mpi_match.__file__).parents[1]
+SCALINGS = ("strong", "weak")
+SOURCE_ROOT = Path(mpi_match.__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def launched(plan: ScalingPlan, workers: int, table: Path, events: Path, output:
     files = ["--table", str(table), "--events", str(events), "-o", str(output)]
     how = ["--batch", str(plan.batch), "--threads", str(plan.threads_each), *plan.how]
     words = mpi_launcher.command(workers + 1, plan.flags, ["run", *files, *how, "--json"])
-    here = {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
+    here = {"PYTHONPATH": os.pathsep.join([str(SOURCE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
     done = subprocess.run(words, env={**os.environ, **here}, capture_output=True, text=True, check=False)
     summary = next((line for line in done.stdout.splitlines() if line.startswith("{")), None)
     if done.returncode or summary is None:
@@ -108,7 +108,7 @@ def scale(plan: ScalingPlan, directory: Path, run: Run = launched) -> list[dict[
     written = _workload(plan, directory)
     table, judged = directory / "table.h5", None
     results = []
-    for kind in KINDS:
+    for kind in SCALINGS:
         runs: dict[int, list[dict[str, Any]]] = {workers: [] for workers in plan.workers}
         for round_ in range(plan.repetitions + 1):
             for workers in plan.workers:

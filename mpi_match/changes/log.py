@@ -33,7 +33,7 @@ from mpi_match.table.recode import join
 from mpi_match.table.table import Table
 from mpi_match.table.validate import faults
 
-KIND_OF_FILE = "changes"
+CHANGES_FILE = "changes"
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +136,7 @@ class ChangeLog:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the log.  Raises StorageError."""
-        with Writer(path, KIND_OF_FILE) as writer:
+        with Writer(path, CHANGES_FILE) as writer:
             writer.attribute("table", self.table_digest)
             for name, value in self.counts().items():
                 writer.attribute(name, value)
@@ -146,7 +146,7 @@ class ChangeLog:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> ChangeLog:
         """Read a log and check it.  Raises StorageError."""
-        with Reader(path, KIND_OF_FILE) as reader:
+        with Reader(path, CHANGES_FILE) as reader:
             log = cls(
                 table_digest=str(reader.attribute("table")),
                 before_event=reader.array("changes/before_event"),

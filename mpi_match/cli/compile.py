@@ -18,7 +18,7 @@ from mpi_match.cli.terminal import print_json, say
 from mpi_match.exit_codes import ExitCode
 from mpi_match.humanize import plural, seconds
 
-FORMATS = ("json", "parquet")
+ROW_FORMATS = ("json", "parquet")
 """Forms of rows that the Spark stage reads."""
 
 
@@ -49,7 +49,7 @@ def spark_options(function: Function) -> Function:
 def input_options(function: Function) -> Function:
     """The options of those that read several forms and write several parts."""
     form = click.option(
-        "--format", "format_", type=click.Choice(FORMATS), help="Form of the input.  [default: by file name]"
+        "--format", "format_", type=click.Choice(ROW_FORMATS), help="Form of the input.  [default: by file name]"
     )
     parts = click.option("--partitions", type=click.IntRange(1), help="Parts to write.  [default: by the size of the input]")
     return form(parts(function))

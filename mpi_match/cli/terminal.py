@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-PATIENCE_S = 1.0
+PROGRESS_AFTER_S = 1.0
 """A bar appears when something takes longer than this."""
 
 
@@ -26,7 +26,7 @@ def print_json(summary: Mapping[str, Any]) -> None:
 
 
 class Progress:
-    """A bar on the terminal once the work has lasted `PATIENCE_S`; nothing at all elsewhere (a pipe, a log).
+    """A bar on the terminal once the work has lasted `PROGRESS_AFTER_S`; nothing at all elsewhere (a pipe, a log).
 
     `with Progress("events") as progress: ... progress(done, total)` with counts from 0, as often as one likes.
     """
@@ -43,7 +43,7 @@ class Progress:
 
     def __call__(self, done: int, total: int) -> None:
         """`done` of `total` are done."""
-        if not self._shown or (self._bar is None and time.monotonic() - self._started < PATIENCE_S):
+        if not self._shown or (self._bar is None and time.monotonic() - self._started < PROGRESS_AFTER_S):
             return
         if self._bar is None:
             self._bar = click.progressbar(length=total, label=self._label, file=sys.stderr, show_pos=True)

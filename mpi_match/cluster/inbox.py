@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from mpi_match.arrays.csr import Array
-from mpi_match.cluster.messages import WRITTEN, Body
+from mpi_match.cluster.messages import WRITTEN_DTYPE, Body
 from mpi_match.cluster.prefetch import Buffers
 from mpi_match.cluster.transport.channel import Traffic
 from mpi_match.cluster.transport.collectives import RankFailure
@@ -67,7 +67,7 @@ class Inbox:
             sizes = answer.n_events * self.count_dtype.itemsize, answer.n_ids * self.id_dtype.itemsize
             self._receive(letter, sizes, worker, lambda body: self._arrive(worker, answer, body))
         elif answer.kind == Reply.WRITTEN:
-            self._receive(letter, (0, 3 * WRITTEN.itemsize), worker, lambda body: self._arrive(worker, answer, body))
+            self._receive(letter, (0, 3 * WRITTEN_DTYPE.itemsize), worker, lambda body: self._arrive(worker, answer, body))
         elif answer.kind == Reply.FAILED:
             self._receive(letter, (0, answer.n_ids), worker, lambda body: self._fail(worker, answer, body))
         elif answer.kind == Reply.READY:

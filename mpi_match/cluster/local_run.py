@@ -19,7 +19,7 @@ from mpi_match.matches.matches import Matches
 
 log = logging.getLogger(__name__)
 
-AHEAD = 2
+BATCHES_AHEAD = 2
 """Batches that are read while others are matched."""
 ALONE = 0
 """The rank of a process that has no others."""
@@ -67,7 +67,7 @@ def _match(job: RunFiles, engine: Engine) -> None:
 def _batches(job: RunFiles, feed: ReadAhead[EventBatch], interruptions: Interruptions) -> Iterator[EventBatch]:
     for batch in range(job.n_batches):
         with interruptions.held():
-            feed.want(range(batch, min(batch + 1 + AHEAD, job.n_batches)))
+            feed.want(range(batch, min(batch + 1 + BATCHES_AHEAD, job.n_batches)))
             events = feed.take(batch)
         job.standing.sent(ALONE, batch, events.wire_bytes)
         yield events

@@ -35,13 +35,13 @@ from mpi_match.cluster.transport.backoff import Backoff
 from mpi_match.cluster.transport.channel import Traffic
 from mpi_match.cluster.transport.collectives import Ended, RankFailure, exit_code_of
 from mpi_match.cluster.transport.launcher import survives_deaths
-from mpi_match.cluster.transport.liveness import FAREWELL_S, HASTY_FAREWELL_S, absent_of, dismiss
+from mpi_match.cluster.transport.liveness import HASTY_FAREWELL_S, LEAVING_S, absent_of, dismiss
 from mpi_match.cluster.transport.protocol import Command, Order
 from mpi_match.exit_codes import ExitCode
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 5e-3
+MASTER_POLL_S = 5e-3
 """How often to look for what goes wrong, and to write short answers: not between any two of them, which may be some
 microseconds apart."""
 SIGN_OF_LIFE_S = 5.0
@@ -119,7 +119,7 @@ class Master:
             busy |= self._orders.send_ready() or bool(arrived)
             now = time.monotonic()
             if now >= self._next_look:
-                self._next_look = now + LOOK_S
+                self._next_look = now + MASTER_POLL_S
                 self._look_around(now)
                 self._turns.flush()
             if busy:
@@ -213,7 +213,7 @@ class Master:
         self._job.standing.happened("failed", worker, batch)
         return self._dispatcher.failed(worker, batch, attempt)
 
-    def _dismiss(self, order: Order, patience_s: float = FAREWELL_S) -> None:
+    def _dismiss(self, order: Order, patience_s: float = LEAVING_S) -> None:
         dispensable = survives_deaths(os.environ)  # else the launcher ends a job that goes without one of its ranks
         late = {worker for worker in self._workers if dispensable and self._dispatcher.is_overdue(worker)}
         gone = self._arrivals.gone

@@ -14,7 +14,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.cluster.prefetch import Expected
 from mpi_match.events.batch import EventBatch
 
-WRITTEN = np.dtype(np.int64)
+WRITTEN_DTYPE = np.dtype(np.int64)
 """Type of the three numbers that come with the word that answers are written."""
 
 

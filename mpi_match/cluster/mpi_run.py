@@ -41,7 +41,7 @@ from mpi_match.exit_codes import ExitCode
 
 log = logging.getLogger(__name__)
 
-LAST_WORD_S = 2.0
+LAST_LINE_S = 2.0
 """What the ranks of a failed run give the one that says why."""
 
 
@@ -149,4 +149,4 @@ def _leave_in_peace(*, after_another: bool = False) -> None:
     if after_another:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        time.sleep(LAST_WORD_S)
+        time.sleep(LAST_LINE_S)

@@ -23,7 +23,7 @@ RESULTS = ("master", "local")
 """Who writes the answers.  `master`: the master, into one file.  `local`: every worker, into a part of its own beside the
 output, in a directory that all hosts share; the output is an index that reads as one file."""
 
-FEW_EVENTS = 16
+SHORT_BATCH_EVENTS = 16
 """A batch of at most so many events is sooner read or matched than handed to another thread: there are none then."""
 
 
@@ -93,7 +93,7 @@ class RunOptions:
     @property
     def short_batches(self) -> bool:
         """Are batches so short that what is done with one takes less than handing it to another thread?"""
-        return self.batch <= FEW_EVENTS
+        return self.batch <= SHORT_BATCH_EVENTS
 
     def check(self) -> None:
         """Raise ClusterError for an option out of its range."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from mpi_match.cluster.messages import WRITTEN, Body, Written
+from mpi_match.cluster.messages import WRITTEN_DTYPE, Body, Written
 from mpi_match.cluster.run_files import RunFiles
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MOST_WAITING = 8
+MOST_BATCHES_WAITING = 8
 
 
 class WriteBehind(Generic[T]):
@@ -41,7 +41,7 @@ class WriteBehind(Generic[T]):
 
     def __init__(self, write: Callable[[T], None], *, threaded: bool = True) -> None:
         self._write = write
-        self._waiting: Queue[T | None] = Queue(MOST_WAITING)
+        self._waiting: Queue[T | None] = Queue(MOST_BATCHES_WAITING)
         self._dropping = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="answers") if threaded else None
@@ -158,7 +158,7 @@ class OrderedWriter:
             return
         if self._job.options.results == "local":
             ((worker, said),) = parts.items()
-            part, end, n_ids = said.second.view(WRITTEN).tolist()
+            part, end, n_ids = said.second.view(WRITTEN_DTYPE).tolist()
             self._job.wrote(batch, n_ids, worker, Written(part, end))
             return
         types = self._arrivals.count_dtype, self._arrivals.id_dtype

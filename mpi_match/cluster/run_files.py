@@ -98,9 +98,9 @@ class RunFiles:
             unit="filter" if options.filters else "interface",
             n_ids=self.n_ids,
             n_events=self.events.n_events,
-            table_digest=_digest(options.table, table.KIND_OF_FILE),
+            table_digest=_digest(options.table, table.TABLE_FILE),
             events_digest=self.events.digest,
-            changes_digest="" if options.changes is None else _digest(options.changes, change_log.KIND_OF_FILE),
+            changes_digest="" if options.changes is None else _digest(options.changes, change_log.CHANGES_FILE),
         )
         labels = Strings.of(()) if options.filters else labels
         if options.results == "local":

@@ -39,14 +39,14 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.exit_codes import ExitCode
 
 MASTER = 0
-PATIENCE_S = 5.0
+MASTER_WAIT_S = 5.0
 """How long a worker that has to leave waits for the batch that its engine is matching."""
-LOOK_S = 5e-3
+WORKER_POLL_S = 5e-3
 """How often to look whether there still is a master."""
 SILENCE_S = 600.0
 """How long a worker that hears nothing of its master believes that there is one.  The master gives a sign every few seconds,
 unless it waits for a disk."""
-LAST_WORD_S = 10.0
+LAST_REPLY_S = 10.0
 """How long a worker that has to leave waits without anything moving for what is still under way, its last word as well."""
 
 
@@ -87,7 +87,7 @@ class Worker:
             busy = self._traffic.poll(backoff.looks)
             now = time.monotonic()
             if now >= self._next_look:
-                self._next_look = now + LOOK_S
+                self._next_look = now + WORKER_POLL_S
                 self._see_to_master()
             # Waiting for MPI and for the matcher at once: asleep in the matcher's queue, for as long as the back-off allows.
             patience_s = 0 if busy else backoff.next_s(soon=len(self._traffic) > 1)  # more than the next order
@@ -96,12 +96,12 @@ class Worker:
                 busy = True
             if busy:
                 backoff.reset()
-        self._matcher.stop(PATIENCE_S)
+        self._matcher.stop(MASTER_WAIT_S)
         self._traffic.write(Answer(Reply.GONE), [], MASTER)
-        deadline = time.monotonic() + LAST_WORD_S
+        deadline = time.monotonic() + LAST_REPLY_S
         while len(self._traffic):
             if self._traffic.poll():
-                deadline = time.monotonic() + LAST_WORD_S
+                deadline = time.monotonic() + LAST_REPLY_S
             elif time.monotonic() > deadline:
                 rank_was_lost()  # the master, or this one to it
                 break

@@ -21,7 +21,7 @@ from mpi_match.environment import mpi_launcher
 
 LEAST_PYTHON = (3, 11)
 LEAST_JAVA = 17
-LIMIT_S = 30
+CHECK_S = 30
 _PROJECT = "mpi-match"
 
 
@@ -239,7 +239,7 @@ def _output(command: Sequence[str]) -> str | None:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
-            timeout=LIMIT_S,
+            timeout=CHECK_S,
             env=clean,
             check=False,
         )

@@ -44,7 +44,7 @@ from mpi_match.storage import check_output
 from mpi_match.table.subscriptions import SubscriptionsBuilder
 from mpi_match.table.table import Table
 
-BLOCK_EVENTS = 2**15
+MATCHED_AT_ONCE = 2**15
 """Events read, encoded and matched at a time."""
 
 Row = TypeVar("Row")
@@ -214,7 +214,9 @@ def match_rows(
             for told, end in _stretches(stream) if changes is not None else [(None, None)]:
                 if told is not None:
                     matcher.update(told)
-                while block := list(islice(made, min(BLOCK_EVENTS, BLOCK_EVENTS if end is None else end - writer.n_events))):
+                while block := list(
+                    islice(made, min(MATCHED_AT_ONCE, MATCHED_AT_ONCE if end is None else end - writer.n_events))
+                ):
                     flat = Events.of(block)
                     found = matcher.match(flat.encode(stream.table.vocabulary), filters=filters)
                     ids = Strings.of((event.id or "").encode() for event in block) if form.id is not None else None

@@ -52,7 +52,7 @@ KEPT_S = 30 * 24 * 3600
 STAMPED_S = 24 * 3600
 """A use renews the directory's time stamp at most this often: many ranks begin at once, perhaps on a remote file system."""
 
-PATIENCE_S = 300.0
+COMPILE_WAIT_S = 300.0
 """A process waits so long for another that compiles, then compiles for itself."""
 POLL_S = 0.02
 
@@ -168,7 +168,7 @@ _holder: TextIO | None = None
 def _locked(path: Path) -> Iterator[None]:
     """Hold a lock on a file, which the operating system frees if this process dies.
 
-    Without it after `PATIENCE_S` (the holder may be stopped), where files cannot be locked, and in the process that holds it
+    Without it after `COMPILE_WAIT_S` (the holder may be stopped), where files cannot be locked, and in the process that holds it
     already.
     """
     global _holder
@@ -187,7 +187,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _wait_for(file: TextIO) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + COMPILE_WAIT_S
     said = False
     while time.monotonic() < deadline:
         try:

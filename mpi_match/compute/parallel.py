@@ -40,7 +40,7 @@ ROW = np.dtype(np.uint32)
 MAX_ROWS = 2**32 - 1
 LEAST_ROWS = 4096
 """Fewer are not worth another thread."""
-LONG_BYTES = 2**25
+SORTED_BYTES = 2**25
 """A copy of fewer is one thread's."""
 
 
@@ -65,7 +65,7 @@ def _threads() -> ThreadPoolExecutor:
 def copy(to: Array, source: Array) -> None:
     """Copy a one-dimensional array into another of its length; a long one by all threads, since one alone neither reads nor
     first touches memory as fast as a GPU asks for it."""
-    if source.nbytes < LONG_BYTES:
+    if source.nbytes < SORTED_BYTES:
         to[:] = source
     else:
         in_stretches(len(source), _copy_stretch, to, source)

@@ -24,7 +24,7 @@ from mpi_match.model import Event
 from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.table.vocabulary import Vocabulary
 
-KIND_OF_FILE = "events"
+EVENTS_FILE = "events"
 BLOCK_EVENTS = 2**16
 """Events of a block: the encoded columns carry one checksum, and one 64-bit start, for each."""
 ENCODE_EVENTS = 2**18
@@ -34,7 +34,7 @@ def save_events(
     events: Events,
     path: str | os.PathLike[str],
     vocabulary: Vocabulary,
-    kind: str = KIND_OF_FILE,
+    kind: str = EVENTS_FILE,
     left_out: Iterable[str] = (),
 ) -> str:
     """Write an event table: raw columns, and encoded ones for `vocabulary`.
@@ -44,7 +44,7 @@ def save_events(
     """
     batch = _encoded(events, vocabulary)
     with Writer(path, kind) as writer:
-        if kind != KIND_OF_FILE:
+        if kind != EVENTS_FILE:
             writer.attribute("rows", events.n_events)
         for name, value in event_counts(events.n_events, vocabulary).items():
             writer.attribute(name, value)
@@ -170,7 +170,7 @@ class EventTable:
     """
 
     def __init__(self, path: str | os.PathLike[str], vocabulary: Vocabulary) -> None:
-        self._reader = Reader(path, KIND_OF_FILE)
+        self._reader = Reader(path, EVENTS_FILE)
         self._vocabulary = vocabulary
         self._raw: dict[int, Events] = {}
         try:

@@ -17,7 +17,7 @@ Words are read in any case.  `not` binds before `and`, and that before `or`.  Ty
 converted.  As in JSON, two `\uXXXX` that are a surrogate pair are one character, and digits are 0 to 9.
 
 A filter is a conjunction, so a predicate is brought to disjunctive normal form, one filter for each alternative.  That can
-multiply: (a or b) and (c or d) is four filters.  Past `MAX_FILTERS` filters or `MAX_OPERANDS` operands in them it is
+multiply: (a or b) and (c or d) is four filters.  Past `MAX_FILTERS_OF_A_PREDICATE` filters or `MAX_OPERANDS` operands in them it is
 refused, saying how many there would be, before any of them is made.
 
 `not` is pushed inward (De Morgan) and must end at `exists` or `absent`.  `not (temp > 30)` is *not* `temp <= 30`: an event
@@ -34,13 +34,13 @@ from typing import Any, NamedTuple, NoReturn
 
 from mpi_match.model import PRESENCE, Constraint, ModelError, Op, constraint, decimal
 
-MAX_FILTERS = 1000
+MAX_FILTERS_OF_A_PREDICATE = 1000
 """Filters that one predicate may become."""
 MAX_OPERANDS = 100_000
 """Constraints that these filters may have together, where the text has fewer; a list counts as many as it has values."""
 _UNCOUNTED = 10**24
 """Where counting ends: so many filters are refused all the same, and their number would have thousands of digits."""
-MAX_DEPTH = 100
+MAX_NESTING = 100
 """Parentheses and `not` within one another."""
 _SHOWN = 70
 _TOKEN = re.compile(
@@ -112,9 +112,9 @@ def parse(text: str) -> list[tuple[Constraint, ...]]:
         parser.fail(f"expected 'and', 'or' or the end, found {parser.token.text}")
     term = parser.pushed(read, None)
     size = _size(term)
-    if size.filters > MAX_FILTERS:
+    if size.filters > MAX_FILTERS_OF_A_PREDICATE:
         n = f"{size.filters:,}" if size.filters < _UNCOUNTED else "more than 10^24"
-        parser.fail(f"this would be {n} filters, more than {MAX_FILTERS:,}; write several subscriptions", 0)
+        parser.fail(f"this would be {n} filters, more than {MAX_FILTERS_OF_A_PREDICATE:,}; write several subscriptions", 0)
     if size.operands > max(MAX_OPERANDS, size.written):
         n = f"{size.filters:,} filters with {size.operands:,} constraints and listed values"
         parser.fail(f"this would be {n}, more than {MAX_OPERANDS:,}; write several subscriptions", 0)
@@ -206,8 +206,8 @@ class _Parser:
         return terms[0] if len(terms) == 1 else _Branch(True, tuple(terms))
 
     def _term(self, depth: int) -> _Term:
-        if depth > MAX_DEPTH:
-            self.fail(f"more than {MAX_DEPTH} parentheses within one another")
+        if depth > MAX_NESTING:
+            self.fail(f"more than {MAX_NESTING} parentheses within one another")
         if self.token.word == "not":
             at = self.take().at
             return _Not(self._term(depth + 1), at)

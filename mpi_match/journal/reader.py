@@ -36,14 +36,14 @@ from mpi_match.arrays.csr import Array, smallest_unsigned
 from mpi_match.exit_codes import ExitCode
 from mpi_match.storage import StorageError, StoredRange
 
-MAGIC = b"mpi-match journal\n"
+JOURNAL_MAGIC = b"mpi-match journal\n"
 VERSION = 1
 _HEAD = struct.Struct("<III")  # version, length of the identity, its CRC-32
 _RECORD = struct.Struct("<Iiqqq")  # CRC-32 of all that follows it, kind, first event, events, ids
 _PLACED = struct.Struct(
     "<I4I2I2q"
 )  # file; CRC-32 of counts, ids, before and with; extents of both; bytes that follow of both
-_IDENTITY_AT = len(MAGIC) + _HEAD.size
+_IDENTITY_AT = len(JOURNAL_MAGIC) + _HEAD.size
 
 
 Bytes = bytes | memoryview
@@ -131,7 +131,7 @@ class Record(NamedTuple):
 def head_bytes(identity: RunIdentity) -> bytes:
     """The head of a journal."""
     text = json.dumps(asdict(identity)).encode()
-    return MAGIC + _HEAD.pack(VERSION, len(text), crc32(text)) + text
+    return JOURNAL_MAGIC + _HEAD.pack(VERSION, len(text), crc32(text)) + text
 
 
 def is_bare(path: Path, identity: RunIdentity) -> bool:
@@ -215,9 +215,9 @@ class JournalFile:
             os.close(descriptor)
 
     def _read_head(self) -> tuple[RunIdentity, int]:
-        if bytes(self._bytes[: len(MAGIC)]) != MAGIC or len(self._bytes) < _IDENTITY_AT:
+        if bytes(self._bytes[: len(JOURNAL_MAGIC)]) != JOURNAL_MAGIC or len(self._bytes) < _IDENTITY_AT:
             raise StorageError(f"{self.path}: is not a journal of mpi-match; remove it, or give the output another name")
-        version, length, crc = _HEAD.unpack_from(self._bytes, len(MAGIC))
+        version, length, crc = _HEAD.unpack_from(self._bytes, len(JOURNAL_MAGIC))
         if version != VERSION:
             raise StorageError(f"{self.path}: journal version found {version}, expected {VERSION}; remove it to begin anew")
         text = self._bytes[_IDENTITY_AT : _IDENTITY_AT + length]
@@ -358,7 +358,7 @@ def is_journal(path: Path) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as handle:
-        return handle.read(len(MAGIC)) == MAGIC
+        return handle.read(len(JOURNAL_MAGIC)) == JOURNAL_MAGIC
 
 
 def gaps(answered: Iterable[EventRange], n_events: int) -> list[EventRange]:

@@ -14,7 +14,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array, are_bounds
 from mpi_match.arrays.strings import Strings
 from mpi_match.journal.reader import refuse_incomplete
-from mpi_match.matches.matches import KIND_OF_FILE, Matches, id_dtype
+from mpi_match.matches.matches import MATCHES_FILE, Matches, id_dtype
 from mpi_match.matches.part_index import read_parts
 from mpi_match.storage import Column, Reader, StorageError, Writer
 
@@ -38,7 +38,7 @@ class MatchesWriter:
         with_event_ids: bool = False,
         **attributes: int | str,
     ) -> None:
-        self._writer = Writer(path, KIND_OF_FILE, temporary)
+        self._writer = Writer(path, MATCHES_FILE, temporary)
         self._with_event_ids = with_event_ids
         self._n_ids, self._labels, self._unit, self._attributes = n_ids, labels, unit, attributes
         self.n_events = 0
@@ -137,7 +137,7 @@ class MatchesFile:
     def load(cls, path: str | os.PathLike[str]) -> MatchesFile:
         """Read and check a file.  Raises StorageError; IncompleteError when the run that was to write it has not ended."""
         refuse_incomplete(Path(path))
-        with Reader(path, KIND_OF_FILE) as reader:
+        with Reader(path, MATCHES_FILE) as reader:
             labels = Strings.read(reader, "labels")
             n_ids, n_events, n_matches = (int(reader.attribute(name)) for name in ("n_ids", "n_events", "n_matches"))
             counts, ids = _answers_in(reader)

@@ -36,11 +36,11 @@ from mpi_match.journal.reader import (
     record_bytes,
     write_at,
 )
-from mpi_match.matches.matches import KIND_OF_FILE
+from mpi_match.matches.matches import MATCHES_FILE
 from mpi_match.storage import Reader, StorageError, Writer, parts_directory
 
-SUFFIX = ".answers"
-_NAME = re.compile(rf"(\d+)-rank-\d+(?:-\d+)?{re.escape(SUFFIX)}")
+PART_SUFFIX = ".answers"
+_NAME = re.compile(rf"(\d+)-rank-\d+(?:-\d+)?{re.escape(PART_SUFFIX)}")
 NAMES, SIZES = "answers/part", "answers/bytes"
 
 
@@ -175,7 +175,7 @@ def named_in(reader: Reader) -> dict[str, int]:
 
 def named_by(output: Path) -> dict[str, int]:
     """The same of the file that is in the place of an output; none when there is no file, or a damaged one."""
-    with suppress(StorageError), Reader(output, KIND_OF_FILE) as reader:
+    with suppress(StorageError), Reader(output, MATCHES_FILE) as reader:
         return named_in(reader)
     return {}
 

@@ -29,7 +29,7 @@ NOW_S = 2.0
 """The rate now is that of so many seconds."""
 BAR = 22
 LAST_INCIDENTS = 6
-FULL, EMPTY = "█", "░"
+FULL, UNFILLED = "█", "░"
 
 
 class Pace:
@@ -70,7 +70,7 @@ def frame(standing: RunStatus, now_per_s: float, memory_bytes: int, room: int) -
 
 def _line(what: str, full: float, part: float, words: str, style: str = "green") -> Text:
     n_full = round(BAR * full)
-    bar = (FULL * n_full, style), (EMPTY * (BAR - n_full), "bright_black")
+    bar = (FULL * n_full, style), (UNFILLED * (BAR - n_full), "bright_black")
     return Text.assemble(f"{what:10} ", *bar, f"  {100 * part:3.0f} %  {words}")
 
 

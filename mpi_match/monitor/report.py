@@ -24,7 +24,7 @@ from mpi_match.environment.machine import command, commit, machine, resident_byt
 from mpi_match.monitor.status import RunStatus
 from mpi_match.storage import StorageError
 
-FORMAT_VERSION = 1
+REPORT_VERSION = 1
 TICKS = 400
 """As many ticks come in the first 100 s, and again whenever the time has become e times as long."""
 _FIRST = '{"what": "run",'
@@ -65,7 +65,7 @@ class RunReport:
         workers = [{"rank": r, "engine": s.engine, "device": s.device, "host": s.host} for r, s in standing.shares.items()]
         self._say(
             "run",
-            format_version=FORMAT_VERSION,
+            format_version=REPORT_VERSION,
             date=datetime.now(UTC).isoformat(timespec="milliseconds"),
             options={key: str(value) if isinstance(value, Path) else value for key, value in self._options.items()},
             n_events=standing.n_events,
@@ -154,9 +154,9 @@ def read_report(path: Path) -> list[Recorded]:
                 continue  # the run was killed while it wrote this
             raise StorageError(f"{path}, line {number}: not a line of a run's report") from None
         if what == "run":
-            if line.get("format_version") != FORMAT_VERSION:
+            if line.get("format_version") != REPORT_VERSION:
                 raise StorageError(
-                    f"{path}, line {number}: format version {line.get('format_version')}, expected {FORMAT_VERSION}"
+                    f"{path}, line {number}: format version {line.get('format_version')}, expected {REPORT_VERSION}"
                 )
             found.append(Recorded(line, [], [], None))
         elif not found:

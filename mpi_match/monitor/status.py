@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-KINDS = {
+INCIDENTS = {
     "lost": "worker {worker} is lost",
     "overdue": "worker {worker} has not answered batch {batch} in time",
     "failed": "the engine of worker {worker} failed on batch {batch}",
@@ -41,7 +41,7 @@ class Incident(NamedTuple):
     batch: int | None = None
 
     def __str__(self) -> str:
-        return KINDS[self.kind].format(worker=self.worker, batch=self.batch)
+        return INCIDENTS[self.kind].format(worker=self.worker, batch=self.batch)
 
 
 @dataclass

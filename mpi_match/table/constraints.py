@@ -32,7 +32,7 @@ CODE = np.dtype(np.uint32)
 FILTER_ID = np.dtype(np.uint32)
 KIND = np.dtype(np.uint8)
 OP_MASK = (1 << KIND_SHIFT) - 1
-BLOCK = 2**17
+ENCODED_AT_ONCE = 2**17
 """Rows worked on together: what is made by the way stays in a core's cache, and needs no memory of the size of a column."""
 FEW = 2**12
 """So many values stay in a core's cache."""
@@ -248,7 +248,7 @@ def encode(
 
 def _blocks(n: int) -> Iterator[slice]:
     """Ranges of rows."""
-    return (slice(at, min(at + BLOCK, n)) for at in range(0, n, BLOCK))
+    return (slice(at, min(at + ENCODED_AT_ONCE, n)) for at in range(0, n, ENCODED_AT_ONCE))
 
 
 class _Pairs:

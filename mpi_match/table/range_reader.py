@@ -33,11 +33,11 @@ from mpi_match.table.constraints import FILTER_ID, OP_MASK, Constraints
 from mpi_match.table.filters import FilterColumns
 from mpi_match.table.recode import Recoding
 from mpi_match.table.schema import label_arrays, read_labels, read_vocabulary, vocabulary_arrays
-from mpi_match.table.table import KIND_OF_FILE, Table
+from mpi_match.table.table import TABLE_FILE, Table
 from mpi_match.table.validate import dtype_of, faults
 from mpi_match.table.vocabulary import Vocabulary
 
-BLOCK = 2**20
+READ_AT_ONCE = 2**20
 """Rows that go by at a time."""
 MOST_GRAINS = 2**18
 _COLUMNS = ("constraints/kind", "constraints/lo", "constraints/hi", "constraints/filter")
@@ -56,7 +56,7 @@ class RangeReader:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = path
         self._recoding: Recoding | None = None
-        self._reader = Reader(path, KIND_OF_FILE)
+        self._reader = Reader(path, TABLE_FILE)
         try:
             self._vocabulary = read_vocabulary(self._reader)
             self.labels = read_labels(self._reader)
@@ -153,7 +153,7 @@ class RangeReader:
         digest = hashlib.sha256()
         for name, _ in Table.from_filters(()).arrays():
             digest.update(b"%s %d;" % (name.encode(), self._reader.length(name)))
-            for block in self._reader.blocks(name, BLOCK):
+            for block in self._reader.blocks(name, READ_AT_ONCE):
                 digest.update(block.reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
 
@@ -232,7 +232,7 @@ class RangeReader:
         return picked if picked is not None else self._array(name)
 
     def _blocks(self, name: str) -> Iterator[Array]:
-        for block in self._reader.blocks(name, BLOCK):
+        for block in self._reader.blocks(name, READ_AT_ONCE):
             if block.dtype != dtype_of(name):
                 self._refuse(f"{name} is {block.dtype}, expected {dtype_of(name)}")
             yield block

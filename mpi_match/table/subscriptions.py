@@ -22,7 +22,7 @@ from mpi_match.model import Filter, Op, Type
 
 KIND_SHIFT = 4
 """A constraint's kind is one byte: `type << 4 | op`."""
-BLOCK = 2**14
+HASHED_AT_ONCE = 2**14
 """Filters whose keys are made together: what is made by the way stays in a core's cache."""
 
 
@@ -90,8 +90,8 @@ class Subscriptions:
         keys = np.empty((self.n_filters, 2), np.uint64)
         for lane in range(2):
             names, strings = _hashes(self.names, lane), np.append(_hashes(self.strings, lane), np.uint64(0))
-            for at in range(0, self.n_filters, BLOCK):
-                block = slice(at, min(at + BLOCK, self.n_filters))
+            for at in range(0, self.n_filters, HASHED_AT_ONCE):
+                block = slice(at, min(at + HASHED_AT_ONCE, self.n_filters))
                 keys[block, lane] = self._keys_of(block, lane, names, strings)
             if self.ids is not None:  # a filter without an id adds nothing, whatever the others of this draft have
                 named = np.array([i is not None for i in self.ids], bool)

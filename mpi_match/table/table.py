@@ -44,7 +44,7 @@ from mpi_match.table.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from mpi_match.table.recode import Recoding
 
-KIND_OF_FILE = "table"
+TABLE_FILE = "table"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -144,7 +144,7 @@ class Table:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table as one file.  Raises StorageError."""
-        with Writer(path, KIND_OF_FILE) as writer:
+        with Writer(path, TABLE_FILE) as writer:
             for name, value in self.counts().items():
                 writer.attribute(name, value)
             for name, array in self.arrays():
@@ -162,7 +162,7 @@ class Table:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Table:
         """Read a table (one file, or an index and its parts) and check it.  Raises StorageError."""
-        with Reader(path, KIND_OF_FILE) as reader:
+        with Reader(path, TABLE_FILE) as reader:
             table = cls.from_arrays(reader)
             for name, value in table.counts().items():
                 if reader.attributes.get(name) != value:
@@ -288,5 +288,5 @@ def _order_of(interface: Array, keys: Array) -> Array:
 
 def load_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
     """The vocabulary of a table file, without its constraints and filters.  Raises StorageError."""
-    with Reader(path, KIND_OF_FILE) as reader:
+    with Reader(path, TABLE_FILE) as reader:
         return read_vocabulary(reader)

@@ -37,7 +37,7 @@ _OTHER_DTYPES: dict[str, np.dtype[Any]] = {
     "numbers/values": np.dtype(np.float64),
     "atoms/op": np.dtype(np.uint8),
 }
-BLOCK = 2**20
+VALIDATED_AT_ONCE = 2**20
 """Rows looked at together where a whole column would need a large temporary array."""
 
 
@@ -190,8 +190,8 @@ def _rows_ascend(table: Table) -> bool:
 def _counts(ids: Array, n: int) -> Array:
     """i64[n]: how often each id occurs; in blocks, because `bincount` makes a 64-bit copy of what it is given."""
     counts = np.zeros(n, np.int64)
-    for at in range(0, len(ids), BLOCK):
-        np.add.at(counts, ids[at : at + BLOCK], 1)
+    for at in range(0, len(ids), VALIDATED_AT_ONCE):
+        np.add.at(counts, ids[at : at + VALIDATED_AT_ONCE], 1)
     return counts
 
 

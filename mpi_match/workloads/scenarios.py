@@ -80,7 +80,7 @@ from mpi_match.workloads.sampling import Moves, Sampler, Weighted, radius_of, st
 
 __all__ = ["BLOCK", "CHUNK_EVENTS", "SCENARIOS", "Scenario", "event_rows", "subscription_rows"]
 
-BLOCK = 2**14
+DRAWN_AT_ONCE = 2**14
 """Filters or events that come from one generator."""
 CHUNK_EVENTS = 2**18
 _FILTERS, _EVENTS, _INTERFACES, _WORDS, _HOMES, _LOCATIONS, _MOVES = range(
@@ -144,7 +144,7 @@ class Scenario:
 
     def draft(self, seed: int = 0) -> Subscriptions:
         """The subscriptions, as `Table.from_draft` takes them."""
-        blocks = [self._filter_block(seed, at) for at in range(-(-self.n_filters // BLOCK))]
+        blocks = [self._filter_block(seed, at) for at in range(-(-self.n_filters // DRAWN_AT_ONCE))]
         sizes, name, choice, value = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
         sizes = sizes[: self.n_filters]
         n_constraints = int(sizes.sum())
@@ -187,7 +187,7 @@ class Scenario:
 
     def event_range(self, start: int, stop: int, seed: int = 1) -> Events:
         """Events `start` to `stop`."""
-        first, last = start // BLOCK, -(-stop // BLOCK)
+        first, last = start // DRAWN_AT_ONCE, -(-stop // DRAWN_AT_ONCE)
         blocks = [self._event_block(seed, at) for at in range(first, max(last, first + 1))]
         sizes, name, value = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
         is_string = self._is_string[name]
@@ -203,7 +203,7 @@ class Scenario:
             if self.area
             else None,
         )
-        return whole[start - first * BLOCK : stop - first * BLOCK]
+        return whole[start - first * DRAWN_AT_ONCE : stop - first * DRAWN_AT_ONCE]
 
     def moves(self, n: int, seed: int = 2, *, step: float | None = 0.01, draft_seed: int = 0) -> Moves:
         """The first n moves of an interface, each as new areas of all its filters.  Ids are those of the table of
@@ -217,10 +217,12 @@ class Scenario:
             raise ValueError(f"{self.name}: nothing moves, because its filters have no areas")
         homes = self._homes(draft_seed)
         interfaces, places = [np.empty(0, np.int64)], [np.empty((0, 2))]
-        for block in range(-(-n // BLOCK)):
+        for block in range(-(-n // DRAWN_AT_ONCE)):
             rng = _generator(seed, _MOVES, block)
-            interfaces.append(rng.integers(0, self.n_interfaces, BLOCK))
-            places.append(self._places.draw(rng, BLOCK) if step is None else stepped(homes[interfaces[-1]], rng, step))
+            interfaces.append(rng.integers(0, self.n_interfaces, DRAWN_AT_ONCE))
+            places.append(
+                self._places.draw(rng, DRAWN_AT_ONCE) if step is None else stepped(homes[interfaces[-1]], rng, step)
+            )
         interface, place = np.concatenate(interfaces)[:n], np.concatenate(places)[:n]
         first = offsets_of(self._interface_sizes(draft_seed))
         sizes = np.diff(first)[interface]
@@ -233,21 +235,23 @@ class Scenario:
 
     def _homes(self, seed: int) -> Array:
         """f64[n_interfaces, 2]: the place of each interface; that of interface i depends on `seed` and i only."""
-        blocks = range(-(-self.n_interfaces // BLOCK))
-        return np.concatenate([self._places.draw(_generator(seed, _HOMES, at), BLOCK) for at in blocks])[: self.n_interfaces]
+        blocks = range(-(-self.n_interfaces // DRAWN_AT_ONCE))
+        return np.concatenate([self._places.draw(_generator(seed, _HOMES, at), DRAWN_AT_ONCE) for at in blocks])[
+            : self.n_interfaces
+        ]
 
     def _locations(self, seed: int, block: int) -> Array:
-        """f64[BLOCK, 2]: locations of `BLOCK` events."""
-        return self._places.draw(_generator(seed, _LOCATIONS, block), BLOCK)
+        """f64[BLOCK, 2]: locations of `DRAWN_AT_ONCE` events."""
+        return self._places.draw(_generator(seed, _LOCATIONS, block), DRAWN_AT_ONCE)
 
     def _event_block(self, seed: int, block: int) -> tuple[Array, Array, Array]:
-        """Sizes of `BLOCK` events; name and value of each of their attributes."""
+        """Sizes of `DRAWN_AT_ONCE` events; name and value of each of their attributes."""
         rng = _generator(seed, _EVENTS, block)
         sizes, name = self._names_of(rng, self.event_size)
         return sizes, name, rng.integers(0, self.n_values, len(name), dtype=smallest_unsigned(self.n_values))
 
     def _filter_block(self, seed: int, block: int) -> tuple[Array, Array, Array, Array]:
-        """Sizes of `BLOCK` filters; name, choice of operator and value of each of their constraints."""
+        """Sizes of `DRAWN_AT_ONCE` filters; name, choice of operator and value of each of their constraints."""
         rng = _generator(seed, _FILTERS, block)
         sizes, name = self._names_of(rng, self.filter_size)
         choice = rng.integers(0, self._n_choices, len(name), dtype=np.uint8)
@@ -255,9 +259,11 @@ class Scenario:
 
     def _names_of(self, rng: np.random.Generator, size: tuple[int, int]) -> tuple[Array, Array]:
         """Sizes i64[BLOCK] in the range, and that many distinct names for each, end to end."""
-        sizes = rng.integers(size[0], size[1] + 1, BLOCK)
+        sizes = rng.integers(size[0], size[1] + 1, DRAWN_AT_ONCE)
         if self.name_exponent == 0 and size[1] > self.n_names // 4:  # so many would be rejected that a shuffle costs less
-            names = np.broadcast_to(np.arange(self.n_names, dtype=smallest_unsigned(self.n_names)), (BLOCK, self.n_names))
+            names = np.broadcast_to(
+                np.arange(self.n_names, dtype=smallest_unsigned(self.n_names)), (DRAWN_AT_ONCE, self.n_names)
+            )
             rows = rng.permuted(names, axis=1)[:, : size[1]]
         else:
             rows = self._draw_distinct(rng, size[1])
@@ -265,9 +271,9 @@ class Scenario:
 
     def _draw_distinct(self, rng: np.random.Generator, most: int) -> Array:
         """[BLOCK, most] names, distinct within a row: each is drawn again until it is none of those before it."""
-        columns = np.empty((most, BLOCK), smallest_unsigned(self.n_names))
+        columns = np.empty((most, DRAWN_AT_ONCE), smallest_unsigned(self.n_names))
         for k in range(most):
-            columns[k] = self._names.draw(rng, BLOCK)
+            columns[k] = self._names.draw(rng, DRAWN_AT_ONCE)
             again = np.flatnonzero((columns[:k] == columns[k]).any(axis=0))
             while len(again):
                 drawn = self._names.draw(rng, len(again))

@@ -142,11 +142,11 @@ def main() -> None:
         upload_s=round(engine.upload_s, 3),
         device_bytes=engine.nbytes,
     )
-    few = ccm.FEW_INTERFACES
+    few = ccm.MASK_INTERFACES
     for kind, few_interfaces, filters in (("mask", few, False), ("list", -1, False), ("filters", few, True)):
         if kind == "mask" and (options.engine != "ccm" or table.n_interfaces > few):
             continue
-        ccm.FEW_INTERFACES = few_interfaces
+        ccm.MASK_INTERFACES = few_interfaces
         engine._one.clear()
         times, graph_times, ones = single_events(engine, batch[: options.events], filters)
         rates, many = batches(engine, batch, filters)

@@ -79,7 +79,7 @@ def test_compile_hands_its_arguments_to_the_job(monkeypatch, tmp_path):
 
 @pytest.mark.skipif(find_spec("pyspark") is None, reason="pyspark is not installed")
 def test_compile_knows_the_formats_that_spark_reads():
-    from mpi_match.cli.compile import FORMATS
+    from mpi_match.cli.compile import ROW_FORMATS
     from spark_prep import sources
 
-    assert FORMATS == sources.FORMATS
+    assert ROW_FORMATS == sources.FORMATS

@@ -39,7 +39,7 @@ def test_export_adds_ids_and_writes_parquet(rows, tmp_path):
 
 
 def test_ids_travel_with_the_answers_of_match(rows, tmp_path, monkeypatch):
-    monkeypatch.setattr("mpi_match.commands.match.BLOCK_EVENTS", 1)
+    monkeypatch.setattr("mpi_match.commands.match.MATCHED_AT_ONCE", 1)
     mpi_match("match", *rows, "--id", "n")
     expected = [("e1", ["hot"]), ("e2", []), (None, ["hot"])]
     found = [json.loads(line) for line in mpi_match("export", tmp_path / "m.h5").stdout.splitlines()]

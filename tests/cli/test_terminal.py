@@ -18,7 +18,7 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize("patience", [0, 60])
 def test_a_bar_is_shown_on_a_terminal_for_what_takes_long(monkeypatch, patience):
     monkeypatch.setattr(sys, "stderr", Terminal())
-    monkeypatch.setattr(terminal, "PATIENCE_S", patience)
+    monkeypatch.setattr(terminal, "PROGRESS_AFTER_S", patience)
     with terminal.Progress("events") as progress:
         for done in range(11):
             progress(done, 10)
@@ -27,7 +27,7 @@ def test_a_bar_is_shown_on_a_terminal_for_what_takes_long(monkeypatch, patience)
 
 def test_no_bar_is_shown_elsewhere(monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    monkeypatch.setattr(terminal, "PATIENCE_S", 0)
+    monkeypatch.setattr(terminal, "PROGRESS_AFTER_S", 0)
     with terminal.Progress("events") as progress:
         progress(10, 10)
     assert sys.stderr.getvalue() == ""

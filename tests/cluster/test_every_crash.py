@@ -91,7 +91,7 @@ RUNS = pytest.mark.parametrize("run", [journalled, local])
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answers of six events are long or not; chunks have 32 counts or ids; nothing happens by the clock."""
-    monkeypatch.setattr(output_module, "LONG_BYTES", 32)
+    monkeypatch.setattr(output_module, "LONG_ANSWER_BYTES", 32)
     monkeypatch.setattr(journal_module, "GROUP_BYTES", 40)
     monkeypatch.setattr(journal_module, "SYNC_S", 1000.0)
     monkeypatch.setattr("mpi_match.storage.column.CHUNK_BYTES", 64)

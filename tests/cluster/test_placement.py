@@ -311,7 +311,7 @@ def test_work_is_the_same_however_the_file_goes_by(tmp_path: Path, monkeypatch: 
     Table.from_filters(filters).save(tmp_path / "table.h5")
     found = []
     for block in (2**20, 9):
-        monkeypatch.setattr(range_reader, "BLOCK", block)
+        monkeypatch.setattr(range_reader, "READ_AT_ONCE", block)
         with RangeReader(tmp_path / "table.h5") as large:
             found.append(work_of(large, "keyed"))
     assert np.array_equal(*found)

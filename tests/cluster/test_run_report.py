@@ -17,7 +17,7 @@ from run_inputs import Inputs
 
 from mpi_match.monitor import plot
 from mpi_match.monitor.report import TICKS, Recorded, RunReport, gap_s, read_report
-from mpi_match.monitor.status import KEPT, KINDS, RunStatus, Share
+from mpi_match.monitor.status import INCIDENTS, KEPT, RunStatus, Share
 from mpi_match.storage import StorageError
 
 
@@ -195,7 +195,7 @@ def test_the_format_page_has_every_key(repository: Path, path: Path, clock: Cloc
     rows = {row[0]: set(row[1:]) for row in (re.findall(r"`(\w+)`", line) for line in page.splitlines()) if row}
     for line in (found.run, found.ticks[0], found.incidents[0]):
         assert line.keys() - {"what"} <= rows[line["what"]]
-    assert rows["incident"] > set(KINDS)
+    assert rows["incident"] > set(INCIDENTS)
 
 
 def test_one_process_reports_too(inputs: Inputs, tmp_path: Path, path: Path) -> None:

@@ -157,7 +157,7 @@ def test_the_plot_shows_both_kinds(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="plots need matplotlib (extra `plot`)")
     plot_scaling(scale(PLAN, tmp_path, MadeUp()), tmp_path / "scaling.svg")
     drawn = (tmp_path / "scaling.svg").read_text(encoding="utf-8")
-    assert all(f"<!-- ccm-10-names, {kind} -->" in drawn for kind in scaling.KINDS)
+    assert all(f"<!-- ccm-10-names, {kind} -->" in drawn for kind in scaling.SCALINGS)
 
 
 def test_the_launcher_gets_the_flags_of_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from clock import Clock
 
-from mpi_match.monitor.status import KEPT, KINDS, Incident, RunStatus, Share
+from mpi_match.monitor.status import INCIDENTS, KEPT, Incident, RunStatus, Share
 
 
 @pytest.fixture
@@ -78,8 +78,8 @@ def test_incidents_need_bounded_memory(standing: RunStatus) -> None:
     assert standing.happened_so_far == {"dropped": 3 * KEPT}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", INCIDENTS)
 def test_an_incident_is_a_line(kind: str) -> None:
     text = str(Incident(0, 0.5, kind, 3, 17))
     assert "{" not in text
-    assert all(number in text for name, number in (("{worker}", "3"), ("{batch}", "17")) if name in KINDS[kind])
+    assert all(number in text for name, number in (("{worker}", "3"), ("{batch}", "17")) if name in INCIDENTS[kind])

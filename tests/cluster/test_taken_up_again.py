@@ -41,7 +41,7 @@ def come_to_the_same_bytes(steps: list[tuple[int, int, set[int], bool]], directo
     run(whole, 60)
     answered = 0
     for size, until, aside, noted in steps:
-        patch.setattr(output_module, "LONG_BYTES", 0 if noted else 2**14)
+        patch.setattr(output_module, "LONG_ANSWER_BYTES", 0 if noted else 2**14)
         with suppress(ZeroDivisionError, ClusterError):
             run(path, size, until=until, aside=tuple(aside))
         if not path.exists():

@@ -8,7 +8,7 @@ import time
 import pytest
 from mpirun import TIMEOUT_S
 
-from mpi_match.cluster.ordered_writer import MOST_WAITING, WriteBehind
+from mpi_match.cluster.ordered_writer import MOST_BATCHES_WAITING, WriteBehind
 from mpi_match.storage import StorageError
 
 
@@ -27,7 +27,7 @@ def test_whoever_puts_waits_when_much_is_waiting() -> None:
     with WriteBehind(lambda _: may_write.wait(TIMEOUT_S)) as answers:
 
         def put_all() -> None:
-            for i in range(2 * MOST_WAITING):
+            for i in range(2 * MOST_BATCHES_WAITING):
                 answers.put(i)
                 put.append(i)
 
@@ -35,11 +35,11 @@ def test_whoever_puts_waits_when_much_is_waiting() -> None:
         putting.start()
         putting.join(0.2)
         assert putting.is_alive()
-        assert len(put) <= MOST_WAITING + 1  # and the one that is being written
+        assert len(put) <= MOST_BATCHES_WAITING + 1  # and the one that is being written
         may_write.set()
         putting.join(TIMEOUT_S)
         answers.finish()
-    assert len(put) == 2 * MOST_WAITING
+    assert len(put) == 2 * MOST_BATCHES_WAITING
 
 
 @pytest.mark.parametrize("threaded", [True, False])

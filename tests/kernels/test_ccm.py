@@ -20,7 +20,7 @@ from mpi_match.table.table import Table
 @pytest.fixture(params=KINDS)
 def answer(request, monkeypatch):
     if request.param == "list":
-        monkeypatch.setattr(ccm, "FEW_INTERFACES", 0)
+        monkeypatch.setattr(ccm, "MASK_INTERFACES", 0)
     return request.param
 
 
@@ -34,7 +34,7 @@ def test_case(case):
 @pytest.mark.parametrize("at_once", [1, 1000], ids=["one by one", "batched"])
 def test_all_cases_in_one_table(answer, at_once, monkeypatch):
     """Every filter of every case against some of the events, in three kinds of answer."""
-    monkeypatch.setattr(ccm, "FEW_EVENTS", 4 if at_once == 1 else 0)
+    monkeypatch.setattr(ccm, "CCM_SINGLE_EVENTS", 4 if at_once == 1 else 0)
     filters = [f for case in CASES[::12] for f in filters_of(case)]
     events = [event_of(case) for case in CASES[::27]][:6]
     table = Table.from_filters(filters)
@@ -51,7 +51,7 @@ def test_agrees_with_the_model(given_, few, answer):
     table = Table.from_filters(filters)
     batch = Events.of(events).encode(table.vocabulary)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ccm, "FEW_EVENTS", few)
+        patch.setattr(ccm, "CCM_SINGLE_EVENTS", few)
         engine = open_engine("ccm", table)
         assert answers(engine, table, batch, answer) == expected(table, events, answer)
 
@@ -70,7 +70,7 @@ def test_counters_are_reset_between_events_and_batches(answer):
 
 @pytest.mark.parametrize("n_constraints", [255, 256], ids=["bytes", "16 bits"])
 def test_counters_are_as_wide_as_the_largest_filter(n_constraints, monkeypatch):
-    monkeypatch.setattr(ccm, "FEW_EVENTS", 0)
+    monkeypatch.setattr(ccm, "CCM_SINGLE_EVENTS", 0)
     monkeypatch.setattr(ccm_batch, "ROWS_PER_THREAD", 80)
     filters = [make_filter("many", [["a", ">", i] for i in range(n_constraints)]), make_filter("few", [["a", "=", 0.5]])]
     table = Table.from_filters(filters)

@@ -36,7 +36,7 @@ high as the widest event of a batch."""
 
 @pytest.mark.parametrize("group", GROUPS, ids=[group[0]["name"] for group in GROUPS])
 def test_cases(group, monkeypatch):
-    monkeypatch.setattr(clcb, "FEW_EVENTS", 0)
+    monkeypatch.setattr(clcb, "CLCB_SINGLE_EVENTS", 0)
     filters = [f._replace(interface=f"{i:02}/{f.interface}") for i, case in enumerate(group) for f in filters_of(case)]
     table = Table.from_filters(filters)
     batch = Events.of([event_of(case) for case in group]).encode(table.vocabulary)
@@ -50,7 +50,7 @@ def test_cases(group, monkeypatch):
 @pytest.mark.parametrize("at_once", [1, 1000], ids=["one by one", "batched"])
 def test_all_cases_in_one_table(answer, at_once, monkeypatch):
     """Every filter of some cases, with and without areas, against some of the events."""
-    monkeypatch.setattr(clcb, "FEW_EVENTS", 4 if at_once == 1 else 0)
+    monkeypatch.setattr(clcb, "CLCB_SINGLE_EVENTS", 4 if at_once == 1 else 0)
     filters = [f for case in CASES[::24] for f in filters_of(case)]
     filters += [f for case in CASES for f in filters_of(case) if f.area is not None][::3]
     events = [*(event_of(case) for case in CASES[::54]), make_event({"temp": 25}, (0.5, 0.5)), make_event({}, (3, 4))]
@@ -69,7 +69,7 @@ def test_agrees_with_the_model(given_, few, answer):
     table = Table.from_filters(filters)
     batch = Events.of(events).encode(table.vocabulary)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clcb, "FEW_EVENTS", few)
+        patch.setattr(clcb, "CLCB_SINGLE_EVENTS", few)
         engine = open_engine("clcb", table)
         assert answers(engine, table, batch, answer) == expected(table, events, answer)
 
@@ -106,7 +106,7 @@ def test_more_events_than_a_launch_and_a_pass_take(monkeypatch):
     filters = [make_filter(str(i % 3), [["a", "=", i % 5]], [i % 4, 0, 1]) for i in range(9)]
     table = Table.from_filters(filters)
     events = [make_event({"a": i % 6}, (i % 7, 0)) for i in range(40)]
-    monkeypatch.setattr(clcb_batch, "PASS_EVENTS", 37)
+    monkeypatch.setattr(clcb_batch, "CLCB_PASS_EVENTS", 37)
     batch = Events.of(events).encode(table.vocabulary)
     assert open_engine("clcb", table).match(batch).labels(table.labels) == [covers(filters, event) for event in events]
 
@@ -150,7 +150,7 @@ def changes_of(steps, everything, n_filters, n_interfaces):
 
 @pytest.mark.parametrize(("few", "examples"), [(0, 3), (4, 1)], ids=["batched", "one by one"])
 def test_changes_in_any_order(few, examples, monkeypatch):
-    monkeypatch.setattr(clcb, "FEW_EVENTS", few)
+    monkeypatch.setattr(clcb, "CLCB_SINGLE_EVENTS", few)
     run_machine("clcb", examples, 12)
 
 

@@ -37,7 +37,7 @@ SCANNING = ("ccm", "clcb", "counting", "reference")
 """Engines that look at constraints rather than at filters."""
 DEPTH = 3
 """Features that a filter is filed under at most."""
-PRESENCE = 0.15
+PRESENCE_WORK = 0.15
 """Work of being there, in terms of the mean filter's."""
 _ABSENT = int(Op.ABSENT)
 _FEATURES = 1 << Op.EQ | 1 << Op.SUFFIX | 1 << Op.CONTAINS
@@ -69,7 +69,7 @@ def work_of(table: RangeReader, engine: str, *, filters: bool = False) -> Array:
         # Of filters that are looked at one after the other until one matches, when m should match: (1 - e^-m) / m of them.
         passed_over = np.where(matches > 1e-9, -np.expm1(-matches) / np.maximum(matches, 1e-9), 1.0)
         looked_at *= passed_over[interface]
-    return looked_at + PRESENCE * looked_at.sum() / max(n, 1)
+    return looked_at + PRESENCE_WORK * looked_at.sum() / max(n, 1)
 
 
 def _shares_of_plane(has_area: Array, circles: Array) -> Array:

@@ -37,7 +37,7 @@ from mpi_match.exit_codes import ExitCode
 from mpi_match.journal.manifest import COMPLETE, INCOMPLETE, take_back, tell
 from mpi_match.journal.reader import EventRange, JournalFile, JournalPart, Placed, Record, RunIdentity, file_of, journal_of
 from mpi_match.matches.file import MatchesWriter
-from mpi_match.matches.matches import KIND_OF_FILE
+from mpi_match.matches.matches import MATCHES_FILE
 from mpi_match.matches.part_index import named_by, named_in, parts_beside, remove_parts
 from mpi_match.storage import (
     Column,
@@ -51,7 +51,7 @@ from mpi_match.storage import (
 
 log = logging.getLogger(__name__)
 
-LONG_BYTES = 2**14
+LONG_ANSWER_BYTES = 2**14
 """Answers of this size are noted in the journal and not copied there."""
 
 
@@ -125,7 +125,7 @@ def there_already(path: Path, identity: RunIdentity) -> tuple[str, int] | None:
     none.
     """
     try:
-        with Reader(path, KIND_OF_FILE) as reader:
+        with Reader(path, MATCHES_FILE) as reader:
             found = {key: reader.attributes.get(key, "") for key in asdict(identity)}
             parts = {parts_directory(path) / name: size for name, size in named_in(reader).items()}
             if found == asdict(identity) and all(_has(part, size) for part, size in parts.items()):
@@ -227,7 +227,7 @@ class Output:
         Raises ClusterError when there is no room for them, or no directory any more.
         """
         with self._reported():
-            long = self._journal is not None and counts.nbytes + ids.nbytes >= LONG_BYTES
+            long = self._journal is not None and counts.nbytes + ids.nbytes >= LONG_ANSWER_BYTES
             if self._journal is not None and (self._without or not long):
                 self._journal.append(start, counts, ids)
             if not self._without:

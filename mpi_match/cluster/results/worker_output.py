@@ -25,8 +25,8 @@ from mpi_match.cluster.results.output import there_already
 from mpi_match.exit_codes import ExitCode
 from mpi_match.journal.manifest import COMPLETE, INCOMPLETE, take_back, tell
 from mpi_match.journal.reader import EventRange, RunIdentity, is_bare, journal_of
-from mpi_match.matches.matches import KIND_OF_FILE
-from mpi_match.matches.part_index import SUFFIX, Parts, named_by, parts_beside, remove_parts, write_index
+from mpi_match.matches.matches import MATCHES_FILE
+from mpi_match.matches.part_index import PART_SUFFIX, Parts, named_by, parts_beside, remove_parts, write_index
 from mpi_match.storage import StorageError, check_output, parts_directory, remove_half_written, sync_directory
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class PartPlaces(NamedTuple):
     def part(self, rank: int, number: int = 0) -> Path:
         """The part of a rank, or a further one."""
         further = f"-{number}" if number else ""
-        return self.directory / f"{self.run}-rank-{rank}{further}{SUFFIX}"
+        return self.directory / f"{self.run}-rank-{rank}{further}{PART_SUFFIX}"
 
 
 class LocalOutput:
@@ -141,7 +141,7 @@ class LocalOutput:
             if found < size:
                 raise ClusterError(f"{path}: has {found:,} bytes here, its worker wrote {size:,}", ExitCode.INCOMPLETE)
         try:
-            self.digest = write_index(self.path, KIND_OF_FILE, self.identity, self._labels, self.n_matches, self._sizes)
+            self.digest = write_index(self.path, MATCHES_FILE, self.identity, self._labels, self.n_matches, self._sizes)
         except StorageError as error:
             raise ClusterError(str(error), ExitCode.INCOMPLETE) from error
         self._finished = True

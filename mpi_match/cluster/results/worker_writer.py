@@ -34,7 +34,7 @@ from mpi_match.journal.reader import EventRange
 from mpi_match.matches.part_index import PartWriter
 from mpi_match.storage import StorageError
 
-LOOK_S = 0.1
+DISK_POLL_S = 0.1
 """How often the thread that hands out parts looks whether it is to end."""
 TOGETHER_BYTES = 2**22
 """Answers of so many bytes are worth a sync of their own."""
@@ -88,7 +88,7 @@ class WrittenHere:
 
     def _run(self) -> None:
         while not self._stopping:
-            if (matched := self._matcher.get(LOOK_S)) is None:
+            if (matched := self._matcher.get(DISK_POLL_S)) is None:
                 continue
             together, number = [matched], self._free.get()
             while sum(map(_n_bytes, together)) < TOGETHER_BYTES and (matched := self._matcher.get()) is not None:

@@ -30,11 +30,11 @@ from mpi_match.cluster.supervise.restart_policy import Again, Done, Restarts, Ru
 from mpi_match.exit_codes import ExitCode
 from mpi_match.journal.manifest import COMPLETE, manifest_of, read_manifest
 from mpi_match.journal.reader import JournalFile, journal_of
-from mpi_match.matches.part_index import SUFFIX
+from mpi_match.matches.part_index import PART_SUFFIX
 from mpi_match.storage import StorageError, parts_directory
 
-LOOK_S = 0.2
-FAREWELL_S = 30.0
+SUPERVISOR_POLL_S = 0.2
+STOP_S = 30.0
 """How long a launcher may take to end, once the run is complete or it was asked to."""
 PROBE_S = 15.0
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
@@ -101,13 +101,13 @@ class Supervisor:
         with _ended_with_us(process):
             changed_at, seen, complete_at = time.monotonic(), self._traces(), None
             while process.poll() is None:
-                time.sleep(LOOK_S)
+                time.sleep(SUPERVISOR_POLL_S)
                 now, found = time.monotonic(), self._traces()
                 if found != seen:
                     changed_at, seen = now, found
                 if complete_at is None and self._is_complete():
                     complete_at = now
-                if complete_at is not None and now - complete_at > FAREWELL_S:
+                if complete_at is not None and now - complete_at > STOP_S:
                     self._say("the run is complete, but its launcher does not end: it is ended")
                     break
                 if self._stalled_s is not None and complete_at is None and now - changed_at > self._stalled_s:
@@ -128,7 +128,7 @@ class Supervisor:
 
     def _files_of_answers(self) -> list[Path]:
         """The journal, and what workers have written that write their answers themselves."""
-        return [journal_of(self._output), *sorted(parts_directory(self._output).glob(f"*{SUFFIX}"))]
+        return [journal_of(self._output), *sorted(parts_directory(self._output).glob(f"*{PART_SUFFIX}"))]
 
     def _is_complete(self) -> bool:
         manifest = read_manifest(self._output)
@@ -181,7 +181,7 @@ def _ended_with_us(process: subprocess.Popen[bytes]) -> Iterator[None]:
         if process.poll() is None:
             process.terminate()
             try:
-                process.wait(FAREWELL_S)
+                process.wait(STOP_S)
             except subprocess.TimeoutExpired:
                 process.kill()
         with suppress(ProcessLookupError):

@@ -28,7 +28,7 @@ import traceback
 
 from mpi_match.cluster.transport.launcher import survives_deaths
 
-LIMIT_S = 30
+FINALIZE_S = 30
 """What MPI_Finalize may take.  It holds Python's lock, so that it takes a signal to end it."""
 
 _was_lost = False
@@ -55,7 +55,7 @@ def finalize() -> None:
         from mpi4py import MPI
 
         if not MPI.Is_finalized():
-            signal.alarm(LIMIT_S)
+            signal.alarm(FINALIZE_S)
             MPI.Finalize()
             signal.alarm(0)
 

@@ -50,13 +50,13 @@ CALL_EVERY_S = 1.0
 """How often the master asks who is there."""
 GRACE_S = 10.0
 """How much longer than the limit a worker waits for the master."""
-MOST_WORDS = 200
+MOST_TEXT_WORDS = 200
 """Letters of a step's name that are told."""
 MEETING_S = 30.0
 """How long workers may take to leave the last common step, in which they have nothing to do any more."""
-FAREWELL_S = 30.0
+LEAVING_S = 30.0
 """How long workers may take to leave before the master leaves without them."""
-LATE_FAREWELL_S = 5.0
+LATE_LEAVING_S = 5.0
 """The same for workers that have stood still for longer than their deadline, if the job may end without them."""
 HASTY_FAREWELL_S = 1.0
 """The same when the master was interrupted, and who did that may soon kill it."""
@@ -100,7 +100,7 @@ class StartupBarrier:
     def begin(self, doing: str) -> None:
         """This rank begins a step, which the words `doing` name."""
         if self._rank != MASTER:
-            words = f"on {socket.gethostname()} (its last word: {doing})".encode()[:MOST_WORDS]
+            words = f"on {socket.gethostname()} (its last word: {doing})".encode()[:MOST_TEXT_WORDS]
             self._say(words)
 
     def wait(self, request: Request) -> None:
@@ -204,7 +204,7 @@ def dismiss(
     lost: Set[int],
     late: Set[int],
     gone: Set[int],
-    patience_s: float = FAREWELL_S,
+    patience_s: float = LEAVING_S,
 ) -> None:
     """Tell all workers to leave and wait until they have; what still comes in is received and dropped.
 
@@ -224,7 +224,7 @@ def dismiss(
     ]:
         if traffic.poll():
             backoff.reset()
-        elif time.monotonic() - began > (min(patience_s, LATE_FAREWELL_S) if late >= set(left) else patience_s):
+        elif time.monotonic() - began > (min(patience_s, LATE_LEAVING_S) if late >= set(left) else patience_s):
             log.warning("rank %s did not leave in time; the run ends without it", ", ".join(map(str, left)))
             rank_was_lost()
             return

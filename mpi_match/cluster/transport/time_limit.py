@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from mpi_match.cluster.signals import LEAVE_S, SIGNALS
 from mpi_match.cluster.transport.backoff import Silence
 
-LOOK_S = 0.1
+TIME_LIMIT_POLL_S = 0.1
 _OVER = b"\0"
 """What no signal is told by."""
 
@@ -49,7 +49,7 @@ def _watch(heard: int, limit_s: float, give_up: Callable[[bool], None], leave_s:
     poll, silence, asked = select.poll(), Silence(), False
     poll.register(heard, select.POLLIN)
     while silence.seconds() < limit_s:
-        if poll.poll(LOOK_S * 1000):
+        if poll.poll(TIME_LIMIT_POLL_S * 1000):
             said = os.read(heard, 64)
             if _OVER in said:
                 return

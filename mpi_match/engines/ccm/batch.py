@@ -19,15 +19,15 @@ from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.engines.ccm import kernel as ccm_kernel
 from mpi_match.engines.ccm.kernel import (
     ANSWER,
+    ANSWER_INTERFACES,
+    ANSWER_MASK,
     ANSWERS_SLOT,
     ATTRIBUTES,
     CAPACITY,
     COUNTS_SLOT,
     EVENTS_HEADER,
     FIRST,
-    INTERFACES,
     LOCATIONS,
-    MASK,
     N_ANSWERS_RESET,
     N_EVENTS,
     N_RESET,
@@ -52,9 +52,9 @@ IN_FLIGHT_BYTES = 16 << 20
 """Bytes of counters in one of the two copies: both and the table fit in the cache of a large GPU."""
 LEAST_IN_FLIGHT = 4
 MOST_IN_FLIGHT = 1024
-PASS_EVENTS = 16384
+CCM_PASS_EVENTS = 16384
 """Events of a pass."""
-FIRST_PAIRS = 1 << 16
+CCM_FIRST_PAIRS = 1 << 16
 """Room in the list of answers before the first pass has shown what is needed."""
 
 
@@ -64,7 +64,7 @@ class CcmBatches:
     def __init__(self, gpu: Gpu, stream: Stream, table: OnDevice, answer: int) -> None:
         self._stream, self._table, self._answer = stream, table, answer
         self._n_ids = table.n_ids(answer)
-        slot_bytes = 4 * (len(table.counters) + (table.answer_words if answer == INTERFACES else 0))
+        slot_bytes = 4 * (len(table.counters) + (table.answer_words if answer == ANSWER_INTERFACES else 0))
         self._slots = min(max(IN_FLIGHT_BYTES // max(slot_bytes, 1), LEAST_IN_FLIGHT), MOST_IN_FLIGHT)
         self._counts = table.copies(gpu, stream, self._slots)
         self._copy = 0
@@ -72,9 +72,9 @@ class CcmBatches:
         self._used = 0
         """Slots of the other copy that the next launch must reset."""
         self._answers = gpu.buffer(np.uint32)
-        if answer == INTERFACES:
+        if answer == ANSWER_INTERFACES:
             stream.zero(self._answers.array(max(2 * self._slots * table.answer_words, 1)))
-        self._found, self._capacity = gpu.buffer(np.int64), FIRST_PAIRS
+        self._found, self._capacity = gpu.buffer(np.int64), CCM_FIRST_PAIRS
         self._events, self._host_events = gpu.buffer(np.int64), PinnedBuffer(np.int64)
         self._host_masks, self._host_found = PinnedBuffer(np.uint32), PinnedBuffer(np.int64)
         self._before, self._after = Mark(), Mark()
@@ -84,12 +84,12 @@ class CcmBatches:
         """The answers for a batch of any size."""
         if batch.n_events == 0:
             return Matches.from_offsets(np.zeros(1, np.int64), np.zeros(0, id_dtype(self._n_ids)), self._n_ids)
-        starts = range(0, batch.n_events, PASS_EVENTS)
-        parts = [self._pass(batch[start : start + PASS_EVENTS]) for start in starts]
+        starts = range(0, batch.n_events, CCM_PASS_EVENTS)
+        parts = [self._pass(batch[start : start + CCM_PASS_EVENTS]) for start in starts]
         return parts[0] if len(parts) == 1 else Matches.concat(parts)
 
     def _pass(self, batch: EventBatch) -> Matches:
-        if self._answer == MASK:
+        if self._answer == ANSWER_MASK:
             return self._masked(batch)
         while True:
             n_found = self._launch(batch, self._found.array(1 + self._capacity).size)
@@ -107,10 +107,10 @@ class CcmBatches:
         n_launches = -(-batch.n_events // self._slots)
         in_flight = max(min(self._slots, batch.n_events), self._used)
         grid = table.grid(int(np.diff(bounds).max()), in_flight, ROWS_PER_THREAD)
-        launch = kernel.bind(grid, ccm_kernel.BLOCK, (table.rows, table.words, events, self._counts, answers, found, 0))
+        launch = kernel.bind(grid, ccm_kernel.CCM_BLOCK, (table.rows, table.words, events, self._counts, answers, found, 0))
         stream.copy_in(events, host)
         stream.zero(found.part(0, 1))
-        if self._answer == MASK:
+        if self._answer == ANSWER_MASK:
             stream.zero(answers)
         self._before.record(stream)
         for number in range(n_launches):
@@ -126,7 +126,7 @@ class CcmBatches:
         return int(counter[0])
 
     def _answer_slots(self, n_events: int) -> int:
-        return {MASK: n_events, INTERFACES: 2 * self._slots}.get(self._answer, 0)
+        return {ANSWER_MASK: n_events, ANSWER_INTERFACES: 2 * self._slots}.get(self._answer, 0)
 
     def _pack(self, batch: EventBatch, bounds: Array) -> Array:
         """The words of `events`: see `ccm.kernel`."""
@@ -152,9 +152,9 @@ class CcmBatches:
         plan[:, COUNTS_SLOT], plan[:, RESET_COUNTS_SLOT] = copy * self._slots, (1 - copy) * self._slots
         plan[0, N_RESET], plan[1:, N_RESET] = self._used, n_of_launch[:-1]
         plan[:, RESET_FOUND] = NO_RESET
-        if self._answer == MASK:
+        if self._answer == ANSWER_MASK:
             plan[:, ANSWERS_SLOT] = first
-        elif self._answer == INTERFACES:
+        elif self._answer == ANSWER_INTERFACES:
             plan[:, ANSWERS_SLOT], plan[:, RESET_ANSWERS_SLOT] = plan[:, COUNTS_SLOT], plan[:, RESET_COUNTS_SLOT]
             plan[:, N_ANSWERS_RESET] = plan[:, N_RESET]
 

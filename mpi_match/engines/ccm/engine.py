@@ -34,7 +34,7 @@ import time
 
 from mpi_match.engines.base import Engine, check_batch
 from mpi_match.engines.ccm.batch import CcmBatches
-from mpi_match.engines.ccm.kernel import FILTERS, INTERFACES, MASK, OnDevice
+from mpi_match.engines.ccm.kernel import ANSWER_FILTERS, ANSWER_INTERFACES, ANSWER_MASK, OnDevice
 from mpi_match.engines.ccm.layout import ccm_rows, too_large
 from mpi_match.engines.ccm.single import CcmSingle
 from mpi_match.events.batch import EventBatch
@@ -42,11 +42,11 @@ from mpi_match.gpu.kernels import open_gpu
 from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
 
-FEW_EVENTS = 4
+CCM_SINGLE_EVENTS = 4
 """Batches up to this size go event by event, in the published way."""
-FEW_INTERFACES = 64
+MASK_INTERFACES = 64
 """Up to so many interfaces the answer is a bit mask."""
-LEAST_ATTRIBUTES = 4
+CCM_LEAST_ATTRIBUTES = 4
 """Graphs are captured for events of up to 4, 8, 16, ... attributes."""
 
 
@@ -86,17 +86,19 @@ class Ccm(Engine):
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
         check_batch(self._table, batch)
-        answer = FILTERS if filters else MASK if self._table.n_interfaces <= FEW_INTERFACES else INTERFACES
+        answer = (
+            ANSWER_FILTERS if filters else ANSWER_MASK if self._table.n_interfaces <= MASK_INTERFACES else ANSWER_INTERFACES
+        )
         if batch.n_events == 1:
             return self._match_one(batch, answer)
-        if 0 < batch.n_events <= FEW_EVENTS:
+        if 0 < batch.n_events <= CCM_SINGLE_EVENTS:
             return Matches.concat([self._match_one(batch[i : i + 1], answer) for i in range(batch.n_events)])
         if answer not in self._many:
             self._many[answer] = CcmBatches(self._gpu, self._stream, self._on_device, answer)
         return self._many[answer].match(batch)
 
     def _match_one(self, batch: EventBatch, answer: int) -> Matches:
-        n_attributes = max(LEAST_ATTRIBUTES, 1 << (len(batch.attributes) - 1).bit_length())
+        n_attributes = max(CCM_LEAST_ATTRIBUTES, 1 << (len(batch.attributes) - 1).bit_length())
         one = self._one.get((answer, n_attributes))
         if one is None:
             one = self._one[answer, n_attributes] = CcmSingle(self._gpu, self._stream, self._on_device, answer, n_attributes)

@@ -19,6 +19,7 @@ import numpy as np
 from mpi_match.engines.ccm.layout import (
     ANSWER_WORDS,
     AREAS,
+    CODE_SHIFT,
     COUNTER_LOG,
     COUNTER_WORDS,
     HAS_REST,
@@ -27,7 +28,6 @@ from mpi_match.engines.ccm.layout import (
     N_REST,
     SECTION,
     SET_ROW,
-    SHIFT,
     CcmRows,
 )
 from mpi_match.errors import EngineError
@@ -35,7 +35,7 @@ from mpi_match.gpu.intrinsics import add, double_of, in_circle
 from mpi_match.gpu.kernels import DeviceArray, Gpu, Stream, cuda, device_function, kernel
 from mpi_match.table.table import Table
 
-MASK, INTERFACES, FILTERS = 0, 1, 2
+ANSWER_MASK, ANSWER_INTERFACES, ANSWER_FILTERS = 0, 1, 2
 """Kinds of answer: bit masks of interfaces, pairs (event, interface), pairs (event, filter)."""
 
 ANSWER, OFFSETS, LOCATIONS, ATTRIBUTES, CAPACITY, EVENTS_HEADER = range(6)
@@ -55,7 +55,7 @@ PLAN_WORDS = 10
 NO_RESET = -1
 
 # Shared memory of a block: its attribute, and what all its threads need to know.
-CODE, N_EXISTS, EXISTS_ROWS, TYPED_ROWS, N_ROWS, FIRST_ATTRIBUTE, LAST_ATTRIBUTE, SHARED_WORDS = range(8)
+EVENT_CODE, N_EXISTS, EXISTS_ROWS, TYPED_ROWS, N_ROWS, FIRST_ATTRIBUTE, LAST_ATTRIBUTE, SHARED_WORDS = range(8)
 
 _RUN_OFFSETS, _SEGMENT_ENDS, _ROW_FILTER = SECTION["run_offsets"], SECTION["segment_ends"], SECTION["row_filter"]
 _COUNTERS, _INTERFACE, _ALWAYS = SECTION["counters"], SECTION["interface"], SECTION["always"]
@@ -89,14 +89,14 @@ def load_attribute(words: Any, events: Any, shared: Any, event: int, attribute: 
     first, last = events[offsets + event], events[offsets + event + 1]
     shared[FIRST_ATTRIBUTE] = first
     shared[LAST_ATTRIBUTE] = last
-    shared[CODE] = shared[EXISTS_ROWS] = shared[N_EXISTS] = shared[TYPED_ROWS] = shared[N_ROWS] = 0
+    shared[EVENT_CODE] = shared[EXISTS_ROWS] = shared[N_EXISTS] = shared[TYPED_ROWS] = shared[N_ROWS] = 0
     if first + attribute >= last:
         return
     packed = events[events[ATTRIBUTES] + first + attribute]
-    shift = np.int64(words[SHIFT])
+    shift = np.int64(words[CODE_SHIFT])
     name = packed >> shift
     code = packed & ((np.int64(1) << shift) - 1)
-    shared[CODE] = code
+    shared[EVENT_CODE] = code
     n_names = np.int64(words[N_NAMES])
     if name >= n_names:  # an atom: all rows of its run are satisfied
         run = 3 * n_names + name
@@ -146,7 +146,7 @@ def rest_holds(rows: Any, words: Any, events: Any, event: int, first: int, last:
     for i in range(word_of(words, _ABSENT_OFFSETS, rest), word_of(words, _ABSENT_OFFSETS, rest + 1)):
         name = word_of(words, _ABSENT_NAMES, i)
         for attribute in range(first, last):
-            if events[events[ATTRIBUTES] + attribute] >> np.int64(words[SHIFT]) == name:
+            if events[events[ATTRIBUTES] + attribute] >> np.int64(words[CODE_SHIFT]) == name:
                 return False
     return True
 
@@ -163,14 +163,14 @@ def _deliver(
     ):
         return
     id_ = filter_id
-    if events[ANSWER] != FILTERS:
+    if events[ANSWER] != ANSWER_FILTERS:
         id_ = info & (HAS_REST - 1)
         word = (events[plan + ANSWERS_SLOT] + z) * np.int64(words[ANSWER_WORDS]) + (id_ >> 5)
         bit = np.int64(1) << (id_ & 31)
         if np.int64(answers[word]) & bit:
             return
         before = cuda.atomic.or_(answers, word, np.uint32(bit))
-        if events[ANSWER] == MASK or np.int64(before) & bit:
+        if events[ANSWER] == ANSWER_MASK or np.int64(before) & bit:
             return
     counter = events[plan + FOUND]
     at = cuda.atomic.add(found, counter, 1)
@@ -244,7 +244,7 @@ def ccm_kernel(rows: Any, words: Any, events: Any, counts: Any, answers: Any, fo
     place = (np.int64(1) << log) - 1  # bits of a filter id that say which counter of its word
     bits = 5 - log
     counter_mask = (np.int64(1) << (np.int64(1) << bits)) - 1
-    n_rows, n_exists, exists_rows, code = shared[N_ROWS], shared[N_EXISTS], shared[EXISTS_ROWS], shared[CODE]
+    n_rows, n_exists, exists_rows, code = shared[N_ROWS], shared[N_EXISTS], shared[EXISTS_ROWS], shared[EVENT_CODE]
     typed_rows = shared[TYPED_ROWS] - n_exists
     filters = np.int64(words[_ROW_FILTER])
     i = x
@@ -264,7 +264,7 @@ def ccm_kernel(rows: Any, words: Any, events: Any, counts: Any, answers: Any, fo
             i += stride
 
 
-BLOCK = 256
+CCM_BLOCK = 256
 """Threads of a block."""
 MAX_BLOCKS = 4096
 """Most blocks for the run of one attribute; longer runs make threads walk."""
@@ -284,7 +284,7 @@ class OnDevice:
 
     def n_ids(self, answer: int) -> int:
         """How many different ids there can be in an answer."""
-        return self.n_filters if answer == FILTERS else self.n_interfaces
+        return self.n_filters if answer == ANSWER_FILTERS else self.n_interfaces
 
     def grid(self, n_attributes: int, n_events: int, rows_per_thread: int) -> tuple[int, int, int]:
         """The grid for events of up to `n_attributes`.  Raises EngineError when a grid cannot have so many."""
@@ -292,7 +292,7 @@ class OnDevice:
             raise EngineError(
                 f"an event has {n_attributes} attributes; ccm takes at most {MAX_ATTRIBUTES}, keyed takes more"
             )
-        blocks = -(-self._longest_run // (BLOCK * rows_per_thread))
+        blocks = -(-self._longest_run // (CCM_BLOCK * rows_per_thread))
         return min(max(blocks, 1), MAX_BLOCKS), max(n_attributes, 1), n_events
 
     def copies(self, gpu: Gpu, stream: Stream, slots: int) -> DeviceArray:

@@ -57,10 +57,12 @@ SECTIONS = (
 )
 """Sections of the words, in order; word i of the header is where section i starts."""
 SECTION = {name: i for i, name in enumerate(SECTIONS)}
-N_NAMES, SHIFT, COUNTER_WORDS, COUNTER_LOG, N_ALWAYS, N_REST, AREAS, ANSWER_WORDS = range(len(SECTIONS), len(SECTIONS) + 8)
+N_NAMES, CODE_SHIFT, COUNTER_WORDS, COUNTER_LOG, N_ALWAYS, N_REST, AREAS, ANSWER_WORDS = range(
+    len(SECTIONS), len(SECTIONS) + 8
+)
 """The rest of the header.  COUNTER_LOG: 2^n counters share a word; AREAS: where areas start in the rows; ANSWER_WORDS: of
 a bit mask."""
-HEADER_WORDS = ANSWER_WORDS + 1
+CCM_HEADER_WORDS = ANSWER_WORDS + 1
 
 
 @dataclass(frozen=True)
@@ -148,9 +150,9 @@ def ccm_rows(table: Table, engine: str = "ccm", *, by_filter: bool = False) -> C
         "set_codes": c.set_codes,
     }
     packed = _packed_rows(table, order, name)
-    header = np.zeros(HEADER_WORDS, np.int64)
-    header[: len(SECTIONS)] = HEADER_WORDS + offsets_of(np.array([len(sections[s]) for s in SECTIONS]))[:-1]
-    header[N_NAMES], header[SHIFT] = v.n_names, v.shift
+    header = np.zeros(CCM_HEADER_WORDS, np.int64)
+    header[: len(SECTIONS)] = CCM_HEADER_WORDS + offsets_of(np.array([len(sections[s]) for s in SECTIONS]))[:-1]
+    header[N_NAMES], header[CODE_SHIFT] = v.n_names, v.shift
     header[COUNTER_WORDS], header[COUNTER_LOG] = len(counters), counter_log
     header[N_ALWAYS], header[N_REST] = len(always), len(rest["rest_filter"])
     header[AREAS], header[ANSWER_WORDS] = len(packed), -(-table.n_interfaces // 32)

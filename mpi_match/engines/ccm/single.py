@@ -20,12 +20,12 @@ from mpi_match.arrays.csr import Array
 from mpi_match.engines.ccm import kernel as ccm_kernel
 from mpi_match.engines.ccm.kernel import (
     ANSWER,
+    ANSWER_FILTERS,
+    ANSWER_MASK,
     ATTRIBUTES,
     CAPACITY,
     EVENTS_HEADER,
-    FILTERS,
     LOCATIONS,
-    MASK,
     OFFSETS,
     PLAN_WORDS,
     OnDevice,
@@ -37,7 +37,7 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Gpu, Graph, Stream, pinned
 from mpi_match.matches.matches import Matches, id_dtype
 
-FIRST_IDS = 127
+CCM_FIRST_IDS = 127
 """Ids that the copy out of an event brings; where there are more, a second copy fetches all."""
 MASKS_KEPT = 4096
 """Answers that are kept by their mask, instead of being unpacked again."""
@@ -50,7 +50,7 @@ class CcmSingle:
         self._stream, self._answer = stream, answer
         self._n_ids = table.n_ids(answer)
         self._id_dtype = id_dtype(self._n_ids)
-        capacity = 0 if answer == MASK else self._n_ids
+        capacity = 0 if answer == ANSWER_MASK else self._n_ids
         offsets = EVENTS_HEADER + 2 * PLAN_WORDS
         self._events = events = pinned(offsets + 4 + n_attributes, np.int64)
         events[[ANSWER, OFFSETS, LOCATIONS, ATTRIBUTES, CAPACITY]] = answer, offsets, offsets + 2, offsets + 4, capacity
@@ -58,7 +58,7 @@ class CcmSingle:
         self._location = events[offsets + 2 : offsets + 4].view(np.float64) if table.has_areas else None
         self._attributes = events[offsets + 4 :]
 
-        answer_words = 0 if answer == FILTERS else table.answer_words
+        answer_words = 0 if answer == ANSWER_FILTERS else table.answer_words
         device_events = gpu.buffer(np.int64).array(len(events))
         counts = table.copies(gpu, stream, 1)
         answers = gpu.buffer(np.uint32).array(max(2 * answer_words, 1))
@@ -66,18 +66,18 @@ class CcmSingle:
         stream.zero(answers)
         stream.zero(found)
         self._found = [found.part(copy * (1 + capacity), (copy + 1) * (1 + capacity)) for copy in (0, 1)]
-        if answer == MASK:
+        if answer == ANSWER_MASK:
             words = pinned(2, np.uint32)
             self._mask, self._out = words.view(np.uint64), words[:answer_words]
             sources = [answers.part(copy * answer_words, (copy + 1) * answer_words) for copy in (0, 1)]
         else:
-            self._out = pinned(1 + min(FIRST_IDS, capacity), np.int64)
+            self._out = pinned(1 + min(CCM_FIRST_IDS, capacity), np.int64)
             sources = self._found
         self._unpacked = lru_cache(MASKS_KEPT)(self._unpack)
 
         def graph(copy: int) -> Graph:
             arrays = (table.rows, table.words, device_events, counts, answers, found)
-            launch = kernel.bind(table.grid(n_attributes, 1, rows_per_thread=1), ccm_kernel.BLOCK, (*arrays, copy))
+            launch = kernel.bind(table.grid(n_attributes, 1, rows_per_thread=1), ccm_kernel.CCM_BLOCK, (*arrays, copy))
 
             def record() -> None:
                 stream.copy_in(device_events, events)
@@ -109,7 +109,7 @@ class CcmSingle:
         self._copy = 1 - copy
         self._graphs[copy].launch()
         self._stream.synchronize()
-        if self._answer == MASK:
+        if self._answer == ANSWER_MASK:
             return self._unpacked(int(self._mask[0]))
         return self._listed(copy)
 

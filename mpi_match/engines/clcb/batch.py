@@ -16,11 +16,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mpi_match.engines.ccm.kernel import ANSWER, ATTRIBUTES, CAPACITY, FILTERS, LOCATIONS, OFFSETS
+from mpi_match.engines.ccm.kernel import ANSWER, ANSWER_FILTERS, ATTRIBUTES, CAPACITY, LOCATIONS, OFFSETS
 from mpi_match.engines.clcb.kernels import (
-    FOUND,
-    HEADER_WORDS,
+    CLCB_HEADER_WORDS,
     MOST_AT_ONCE,
+    N_FOUND,
     N_INTERFACES,
     RUNS_LOG,
     counter_words,
@@ -33,9 +33,9 @@ from mpi_match.matches.matches import Matches, id_dtype
 
 COUNTER_BYTES = 1 << 28
 """Bytes of counters, at most (but for one word of each filter): with 10 M filters, 24 events at a time."""
-PASS_EVENTS = 4096
+CLCB_PASS_EVENTS = 4096
 """Events of a pass."""
-FIRST_PAIRS = 1 << 16
+CLCB_FIRST_PAIRS = 1 << 16
 """Room in the list of answers before the first pass has shown what is needed."""
 
 
@@ -54,7 +54,7 @@ class ClcbBatches:
         self._counters = [gpu.buffer(np.uint32).array(max(n_words * counter_words(shelf.n_filters), 1)) for shelf in shelves]
         self._interfaces = gpu.buffer(np.uint32).array(max(n_words * n_interfaces, 1))
         self._events, self._host = gpu.buffer(np.int64), PinnedBuffer(np.int64)
-        self._host_found, self._capacity = PinnedBuffer(np.int64), FIRST_PAIRS
+        self._host_found, self._capacity = PinnedBuffer(np.int64), CLCB_FIRST_PAIRS
         self._before, self._after = Mark(), Mark()
         self.kernel_s = 0.0
 
@@ -62,8 +62,8 @@ class ClcbBatches:
         """The answers for a batch of any size."""
         if batch.n_events == 0:
             return Matches.from_offsets(np.zeros(1, np.int64), np.zeros(0, id_dtype(self._n_ids)), self._n_ids)
-        starts = range(0, batch.n_events, PASS_EVENTS)
-        return Matches.concat([self._pass(batch[start : start + PASS_EVENTS]) for start in starts])
+        starts = range(0, batch.n_events, CLCB_PASS_EVENTS)
+        return Matches.concat([self._pass(batch[start : start + CLCB_PASS_EVENTS]) for start in starts])
 
     def _pass(self, batch: EventBatch) -> Matches:
         while True:
@@ -80,13 +80,13 @@ class ClcbBatches:
     def _pack(self, batch: EventBatch) -> int:
         """Write the words that travel; returns where the count stands."""
         n_events = batch.n_events
-        offsets = HEADER_WORDS
+        offsets = CLCB_HEADER_WORDS
         locations = offsets + n_events + 1
         attributes = locations + 2 * n_events
         found = attributes + len(batch.attributes)
         host = self._host.array(found + 1)
         host[[ANSWER, OFFSETS, LOCATIONS, ATTRIBUTES]] = self._answer, offsets, locations, attributes
-        host[[CAPACITY, FOUND, N_INTERFACES, RUNS_LOG]] = self._capacity, found, self._n_interfaces, self._log
+        host[[CAPACITY, N_FOUND, N_INTERFACES, RUNS_LOG]] = self._capacity, found, self._n_interfaces, self._log
         host[offsets:locations] = batch.bounds
         host[locations:attributes].view(np.float64)[:] = np.nan if batch.location is None else batch.location.reshape(-1)
         host[attributes:found] = batch.attributes
@@ -111,7 +111,7 @@ class ClcbBatches:
             stream.zero(self._interfaces)
             for launch in launches:
                 launch(first, n_events, 0)
-            if self._answer != FILTERS:
+            if self._answer != ANSWER_FILTERS:
                 zip_.set(2, first)
                 zip_.set(3, n_events)
                 zip_(stream)

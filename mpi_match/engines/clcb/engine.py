@@ -33,7 +33,7 @@ import time
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
 from mpi_match.engines.base import Engine, check_batch, check_changes
-from mpi_match.engines.ccm.kernel import FILTERS, INTERFACES
+from mpi_match.engines.ccm.kernel import ANSWER_FILTERS, ANSWER_INTERFACES
 from mpi_match.engines.ccm.layout import too_large
 from mpi_match.engines.clcb import updates
 from mpi_match.engines.clcb.batch import ClcbBatches
@@ -47,9 +47,9 @@ from mpi_match.table.table import Table
 
 log = logging.getLogger(__name__)
 
-FEW_EVENTS = 4
+CLCB_SINGLE_EVENTS = 4
 """Batches up to this size go event by event, in the published way."""
-LEAST_ATTRIBUTES = 4
+CLCB_LEAST_ATTRIBUTES = 4
 """Graphs are captured for events of up to 4, 8, 16, ... attributes."""
 
 
@@ -64,7 +64,7 @@ class Clcb(Engine):
         self._gpu = open_gpu(device)
         self.device, self.gpu = self._gpu.info.name, self._gpu.info.uuid
         self._table, self._live = table, live
-        if live and table.n_filters > updates.SMALL:
+        if live and table.n_filters > updates.JOINED_AT_ONCE:
             log.warning(
                 "clcb makes tables of the filters that are added, and matching waits: for a second or two when millions are "
                 "joined; keyed_cuda takes them in without"
@@ -109,10 +109,10 @@ class Clcb(Engine):
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
         check_batch(self._table, batch)
-        answer = FILTERS if filters else INTERFACES
+        answer = ANSWER_FILTERS if filters else ANSWER_INTERFACES
         if batch.n_events == 1:
             return self._match_one(batch, answer)
-        if 0 < batch.n_events <= FEW_EVENTS:
+        if 0 < batch.n_events <= CLCB_SINGLE_EVENTS:
             return Matches.concat([self._match_one(batch[i : i + 1], answer) for i in range(batch.n_events)])
         many = self._many.get(answer)
         if many is None:
@@ -125,10 +125,10 @@ class Clcb(Engine):
         return matches
 
     def _n_ids(self, answer: int) -> int:
-        return self._books.n_filters if answer == FILTERS else self._books.n_interfaces
+        return self._books.n_filters if answer == ANSWER_FILTERS else self._books.n_interfaces
 
     def _match_one(self, batch: EventBatch, answer: int) -> Matches:
-        n_attributes = max(LEAST_ATTRIBUTES, 1 << (len(batch.attributes) - 1).bit_length())
+        n_attributes = max(CLCB_LEAST_ATTRIBUTES, 1 << (len(batch.attributes) - 1).bit_length())
         one = self._one.get((answer, n_attributes))
         if one is None:
             if self._runs is None:

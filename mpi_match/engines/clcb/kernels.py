@@ -39,12 +39,12 @@ import numpy as np
 
 from mpi_match.engines.ccm.kernel import (
     ANSWER,
+    ANSWER_FILTERS,
     ATTRIBUTES,
     CAPACITY,
-    CODE,
+    EVENT_CODE,
     EVENTS_HEADER,
     EXISTS_ROWS,
-    FILTERS,
     LOCATIONS,
     N_EXISTS,
     N_ROWS,
@@ -56,35 +56,35 @@ from mpi_match.engines.ccm.kernel import (
     satisfied,
     word_of,
 )
-from mpi_match.engines.ccm.layout import COUNTER_LOG, HAS_REST, SECTION, SHIFT
+from mpi_match.engines.ccm.layout import CODE_SHIFT, COUNTER_LOG, HAS_REST, SECTION
 from mpi_match.gpu.intrinsics import WARP, add, ballot, double_of, in_circle, lane
 from mpi_match.gpu.kernels import cuda, device_function, kernel
 from mpi_match.gpu.warp import drainer, put
 
-FOUND, N_INTERFACES, RUNS_LOG = range(EVENTS_HEADER, EVENTS_HEADER + 3)
+N_FOUND, N_INTERFACES, RUNS_LOG = range(EVENTS_HEADER, EVENTS_HEADER + 3)
 """More words of the header: where the count stands, how many interfaces there are, and 2^n runs share a word."""
-HEADER_WORDS = RUNS_LOG + 1
+CLCB_HEADER_WORDS = RUNS_LOG + 1
 MOST_AT_ONCE = 32
 """Events of a launch: what a block of Loc has room for."""
 BLOOM_BITS = 32
 FLAG_BITS = 8
 """Bits of a run in the word of an interface."""
-MAX_REGISTERS = 64
+CLCB_REGISTERS = 64
 """Of a thread of Loc or Cont, which wait for memory: four blocks of 256 share a multiprocessor then.  With 48 and five of
 them an event alone took an H200 a tenth longer, with 40 and six a third."""
 GROUP_LOG = 8
 """Logarithm of the filters of a group."""
 MOST_GROUPS = 8
 """Where neighbouring rows are of filters so far apart, they are looked at instead of the flags of all groups between."""
-BLOCK = 256
+CLCB_BLOCK = 256
 """Threads of a block."""
-LOC_AHEAD, AHEAD = 8, 4
+FILTERS_AHEAD, ROWS_AHEAD = 8, 4
 """Filters, or rows of Cont, whose memory a thread asks for before it waits for any of it."""
-CHUNK = AHEAD * WARP
+CHUNK = ROWS_AHEAD * WARP
 """Rows that a warp looks at together."""
 
-_N_WARPS = BLOCK // WARP
-_MOST_QUEUED = (LOC_AHEAD + 1) * WARP
+_N_WARPS = CLCB_BLOCK // WARP
+_MOST_QUEUED = (FILTERS_AHEAD + 1) * WARP
 _ALL_QUEUED = _N_WARPS * _MOST_QUEUED
 _INTERFACE, _COUNTERS, _ROW_FILTER = SECTION["interface"], SECTION["counters"], SECTION["row_filter"]
 
@@ -108,7 +108,7 @@ def _size_of(words: Any, filter_id: int) -> Any:
 def _bloom_of(words: Any, events: Any, event: int) -> Any:
     """The Bloom filter of an event's names."""
     bloom = np.int64(0)
-    attributes, shift = events[ATTRIBUTES], np.int64(words[SHIFT])
+    attributes, shift = events[ATTRIBUTES], np.int64(words[CODE_SHIFT])
     for i in range(events[events[OFFSETS] + event], events[events[OFFSETS] + event + 1]):
         bloom |= np.int64(1) << ((events[attributes + i] >> shift) & (BLOOM_BITS - 1))
     return bloom
@@ -165,7 +165,7 @@ def _any_left(first: int, last: int, shared: Any, words: Any, counters: Any, gro
 @device_function
 def _append(events: Any, event: int, id_: int) -> None:
     """Put a pair on the list of answers, or only count it when there is no room."""
-    counter = events[FOUND]
+    counter = events[N_FOUND]
     at = cuda.atomic.add(events, counter, 1)
     if at < events[CAPACITY]:
         events[counter + 1 + at] = event << 32 | id_
@@ -181,7 +181,7 @@ def _deliver(shelf: Any, events: Any, interfaces: Any, event: int, run: int, fil
         offsets = events[OFFSETS] + event
         if not rest_holds(rows, words, events, event, events[offsets], events[offsets + 1], filter_id):
             return
-    if events[ANSWER] == FILTERS:
+    if events[ANSWER] == ANSWER_FILTERS:
         _append(events, event, np.int64(filters[(filters.size >> 1) + filter_id]))
         return
     at = (run >> events[RUNS_LOG]) * events[N_INTERFACES] + (info & (HAS_REST - 1))
@@ -217,7 +217,7 @@ _drain = drainer(_locate)
 @kernel(
     "void(uint32[::1], float64[::1], int64[::1], uint32[::1], int64[::1], uint32[::1], uint32[::1],"
     " int64, int64, int64, int64)",
-    max_registers=MAX_REGISTERS,
+    max_registers=CLCB_REGISTERS,
 )
 def loc_kernel(
     filters: Any,
@@ -258,11 +258,11 @@ def loc_kernel(
     ys = cuda.shared.array(MOST_AT_ONCE, np.float64)
     queued = cuda.shared.array(_ALL_QUEUED, np.int64)
     lengths = cuda.shared.array(_N_WARPS, np.int32)
-    bloom = cuda.local.array(LOC_AHEAD, np.int64)
+    bloom = cuda.local.array(FILTERS_AHEAD, np.int64)
     stride = np.int64(cuda.gridDim.x * cuda.blockDim.x)
     start = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
     last = max(n_filters - 1, 0)
-    for k in range(LOC_AHEAD):  # before the events: what they are is known only after several loads, one after the other
+    for k in range(FILTERS_AHEAD):  # before the events: what they are is known only after several loads, one after the other
         bloom[k] = filters[min(start + k * stride, last)]
     event = np.int64(cuda.threadIdx.x)
     while event < n_events:
@@ -278,7 +278,7 @@ def loc_kernel(
     about = ((filters, rows, words), areas, events, counters, interfaces, (xs, ys), (n_filters, first, run))
     only = ~blooms[0] if n_events == 1 else np.int64(0)
     while start - lane() < n_filters:
-        for k in range(LOC_AHEAD):
+        for k in range(FILTERS_AHEAD):
             filter_id = start + k * stride
             if filter_id >= n_filters or bloom[k] & only:
                 continue
@@ -289,8 +289,8 @@ def loc_kernel(
                         passed |= np.int64(1) << i
             if passed:
                 put(passed << 32 | filter_id, queue)
-        start += LOC_AHEAD * stride
-        for k in range(LOC_AHEAD):
+        start += FILTERS_AHEAD * stride
+        for k in range(FILTERS_AHEAD):
             bloom[k] = filters[min(start + k * stride, last)]
         _drain(np.int64(WARP), queue, np.int64(0), about)
     _drain(np.int64(1), queue, np.int64(0), about)
@@ -298,7 +298,7 @@ def loc_kernel(
 
 @kernel(
     "void(uint32[::1], int64[::1], uint32[::1], int64[::1], uint32[::1], uint32[::1], int64, int64, int64, int64)",
-    max_registers=MAX_REGISTERS,
+    max_registers=CLCB_REGISTERS,
 )
 def cont_kernel(
     filters: Any,
@@ -335,12 +335,12 @@ def cont_kernel(
     if cuda.threadIdx.x == 0:
         load_attribute(words, events, shared, first + z, np.int64(cuda.blockIdx.y))
     cuda.syncthreads()
-    n_rows, code, log = shared[N_ROWS], shared[CODE], events[RUNS_LOG]
+    n_rows, code, log = shared[N_ROWS], shared[EVENT_CODE], events[RUNS_LOG]
     place, base = (run + z) & _runs_mask(events), ((run + z) >> log) * _counter_words(n_filters)
     at, count_mask = place << (5 - log), (np.int64(1) << (np.int64(1) << (5 - log))) - 1
     shelf, filter_of = (filters, rows, words), np.int64(words[_ROW_FILTER])
-    filter_id = cuda.local.array(AHEAD, np.int64)
-    count = cuda.local.array(AHEAD, np.int64)
+    filter_id = cuda.local.array(ROWS_AHEAD, np.int64)
+    count = cuda.local.array(ROWS_AHEAD, np.int64)
     n_chunks, stride = (n_rows + CHUNK - 1) // CHUNK, np.int64(cuda.gridDim.x * cuda.blockDim.x) // WARP * WARP
     chunk = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x) // WARP * WARP
     while chunk < n_chunks:
@@ -353,11 +353,11 @@ def cont_kernel(
             if not left >> nth & 1:
                 continue
             start = (chunk + nth) * CHUNK + lane()
-            for k in range(AHEAD):
+            for k in range(ROWS_AHEAD):
                 filter_id[k] = words[filter_of + _row_of(min(start + k * WARP, n_rows - 1), shared)]
-            for k in range(AHEAD):
+            for k in range(ROWS_AHEAD):
                 count[k] = (np.int64(counters[base + filter_id[k]]) >> at) & count_mask
-            for k in range(AHEAD):
+            for k in range(ROWS_AHEAD):
                 i = start + k * WARP
                 if i < n_rows and count[k] and satisfied(rows, words, _row_of(i, shared), code):
                     before = cuda.atomic.sub(counters, base + filter_id[k], np.uint32(np.int64(1) << at))

@@ -31,7 +31,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.engines.ccm.kernel import MAX_ATTRIBUTES
 from mpi_match.engines.ccm.layout import ccm_rows
-from mpi_match.engines.clcb.kernels import AHEAD, BLOCK, BLOOM_BITS, cont_kernel, loc_kernel
+from mpi_match.engines.clcb.kernels import BLOOM_BITS, CLCB_BLOCK, ROWS_AHEAD, cont_kernel, loc_kernel
 from mpi_match.errors import EngineError
 from mpi_match.gpu.intrinsics import WARP
 from mpi_match.gpu.kernels import DeviceArray, Gpu, Kernel, KernelLaunch, PinnedBuffer, Rows, Stream, cuda, kernel
@@ -42,7 +42,7 @@ from mpi_match.table.vocabulary import ATOM_OPS
 BLOCKS_PER_MULTIPROCESSOR = 4
 """Blocks of a launch along x and y together, as many as a GPU has under way with `clcb_kernel.MAX_REGISTERS`: each reads
 once what its event brings, and then walks."""
-EVERYWHERE, NOWHERE = (0, 0, np.inf), (np.nan, np.nan, np.nan)
+ANYWHERE, NOWHERE = (0, 0, np.inf), (np.nan, np.nan, np.nan)
 """The areas of a filter that has none, and of one that is not there any more."""
 FEW_MOVES = 8
 """Up to so many moves are a copy each."""
@@ -62,7 +62,7 @@ def filter_columns(table: Table, ids: Array) -> tuple[Array, Array]:
     for b in range(BLOOM_BITS):
         filters[c.filter_id[bit == b]] |= np.uint32(1 << b)
     filters[n:] = ids
-    areas = np.full((n, 3), EVERYWHERE)
+    areas = np.full((n, 3), ANYWHERE)
     areas[table.filters.area_filter] = table.filters.area
     return filters, areas
 
@@ -157,7 +157,7 @@ class Segment:
 def spread(kernel: Kernel, gpu: Gpu, n: int, args: Sequence[DeviceArray | int], y: int = 1, z: int = 1) -> KernelLaunch:
     """A kernel with its arguments, its threads spread over n items along x, with `y` and `z` such rows of blocks."""
     most = max(gpu.info.n_multiprocessors * BLOCKS_PER_MULTIPROCESSOR // y, 1)
-    return kernel.bind((min(max(-(-n // (BLOCK * AHEAD)), 1), most), y, z), BLOCK, args)
+    return kernel.bind((min(max(-(-n // (CLCB_BLOCK * ROWS_AHEAD)), 1), most), y, z), CLCB_BLOCK, args)
 
 
 @kernel("void(int64[::1], uint32[::1], int64, int64)")

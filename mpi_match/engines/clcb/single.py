@@ -18,15 +18,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mpi_match.engines.ccm.kernel import ANSWER, ATTRIBUTES, CAPACITY, FILTERS, LOCATIONS, OFFSETS
-from mpi_match.engines.clcb.kernels import FOUND, HEADER_WORDS, N_INTERFACES, RUNS_LOG, counter_words, zip_kernel
+from mpi_match.engines.ccm.kernel import ANSWER, ANSWER_FILTERS, ATTRIBUTES, CAPACITY, LOCATIONS, OFFSETS
+from mpi_match.engines.clcb.kernels import CLCB_HEADER_WORDS, N_FOUND, N_INTERFACES, RUNS_LOG, counter_words, zip_kernel
 from mpi_match.engines.clcb.segment import Segment, spread
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Gpu, Graph, Stream
 from mpi_match.gpu.pinned_mailbox import Mailbox
 from mpi_match.matches.matches import Matches, id_dtype
 
-FIRST_IDS = 511
+CLCB_FIRST_IDS = 511
 """Ids that the copy out of an event brings; where there are more, a second copy fetches all."""
 
 
@@ -69,13 +69,13 @@ class ClcbSingle:
     ) -> None:
         self._stream, self._runs, self._n_ids = stream, runs, n_ids
         self._id_dtype, self._count_dtype = id_dtype(n_ids), id_dtype(n_ids + 1)
-        capacity = sum(shelf.n_filters for shelf in shelves) if answer == FILTERS else n_ids
-        offsets = HEADER_WORDS
+        capacity = sum(shelf.n_filters for shelf in shelves) if answer == ANSWER_FILTERS else n_ids
+        offsets = CLCB_HEADER_WORDS
         locations, attributes, found = offsets + 2, offsets + 4, offsets + 4 + n_attributes
-        self._mailbox = mailbox = Mailbox(gpu, found, capacity, FIRST_IDS)
+        self._mailbox = mailbox = Mailbox(gpu, found, capacity, CLCB_FIRST_IDS)
         events = mailbox.words
         events[[ANSWER, OFFSETS, LOCATIONS, ATTRIBUTES]] = answer, offsets, locations, attributes
-        events[[CAPACITY, FOUND, N_INTERFACES, RUNS_LOG]] = capacity, found, runs.n_interfaces, runs.log
+        events[[CAPACITY, N_FOUND, N_INTERFACES, RUNS_LOG]] = capacity, found, runs.n_interfaces, runs.log
         self._end = events[offsets + 1 : offsets + 2].data
         self._location = events[locations:attributes].view(np.float64)
         self._location[:] = np.nan
@@ -92,7 +92,7 @@ class ClcbSingle:
                 mailbox.fetch(stream)
                 for launch in launches:
                     launch(0, 1, run)
-                if answer != FILTERS:
+                if answer != ANSWER_FILTERS:
                     zip_.set(4, run)
                     zip_(stream)
                 mailbox.deliver(stream)

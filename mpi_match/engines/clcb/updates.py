@@ -30,14 +30,14 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, owners, take_ranges
 from mpi_match.changes.changes import Changes, runs
-from mpi_match.engines.clcb.segment import EVERYWHERE, NOWHERE, Segment
+from mpi_match.engines.clcb.segment import ANYWHERE, NOWHERE, Segment
 from mpi_match.model import LISTS, Change
 from mpi_match.table.constraints import CODE, FILTER_ID, Constraints
 from mpi_match.table.table import Table
 
 GROWTH = 8
 """A shelf is joined with the one before it unless that is this many times as large ..."""
-SMALL = 4096
+JOINED_AT_ONCE = 4096
 """... and has more filters than this."""
 _GONE = -1
 _MOVE = int(Change.MOVE)  # NumPy takes four microseconds to compare an item with an enum
@@ -125,7 +125,7 @@ class SegmentSlots:
         """Put filters on a new shelf, together with those of the shelves before it that are not much larger."""
         size = came.table.n_filters
         stands = [came]
-        while self.shelves and self.shelves[-1].n_filters <= max(GROWTH * size, SMALL):
+        while self.shelves and self.shelves[-1].n_filters <= max(GROWTH * size, JOINED_AT_ONCE):
             shelf = self.shelves.pop()
             areas = shelf.areas()
             there = np.flatnonzero(~np.isnan(areas[:, 2]))
@@ -149,7 +149,7 @@ class _Coming:
         self.any = len(adds) > 0
         self.ids, self.interface = changes.target[adds], changes.interface[adds]
         self.area = np.tile(NOWHERE, (len(adds), 1))
-        self._areas = np.tile(EVERYWHERE, (0 if self._added is None else self._added.n_filters, 1))
+        self._areas = np.tile(ANYWHERE, (0 if self._added is None else self._added.n_filters, 1))
         if self._added is not None:
             self._areas[self._added.filters.area_filter] = self._added.filters.area
 

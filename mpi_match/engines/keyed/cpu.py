@@ -23,7 +23,6 @@ from mpi_match.changes.changes import Changes
 from mpi_match.compute.array_pointers import PointerTable
 from mpi_match.engines.base import Engine, check_batch, check_changes
 from mpi_match.engines.keyed.cpu_search import (
-    BLOCK_EVENTS,
     BLOCKS,
     BY_NAME,
     CHECKS,
@@ -31,6 +30,7 @@ from mpi_match.engines.keyed.cpu_search import (
     COUNTS,
     IDS,
     LEVELS,
+    N_WORDS,
     PLACES,
     RECORDS,
     SEEN,
@@ -39,7 +39,7 @@ from mpi_match.engines.keyed.cpu_search import (
     STRIPES,
     T32,
     T64,
-    WORDS,
+    TASK_EVENTS,
     match_blocks,
     match_one_block,
 )
@@ -55,7 +55,7 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches, id_dtype
 from mpi_match.table.table import Table
 
-ROOM = 4
+CPU_ANSWER_ROOM = 4
 """Answers per event that a block first has room for."""
 APART = 16
 """Words between the rows of two threads: they must not write to the same cache line."""
@@ -93,8 +93,11 @@ class Keyed(Engine):
         self._by_name = np.full((self._threads, self.index.n_virtual + 1), absent, self.index.words.dtype)
         self._widest = -1
         self._sparse = self._stack = np.empty(0, np.int64)
-        self._places, self._ids = np.array((0, ROOM * BLOCK_EVENTS)), np.empty(ROOM * BLOCK_EVENTS, np.uint32)
-        self._counts = np.empty(BLOCK_EVENTS, np.int64)
+        self._places, self._ids = (
+            np.array((0, CPU_ANSWER_ROOM * TASK_EVENTS)),
+            np.empty(CPU_ANSWER_ROOM * TASK_EVENTS, np.uint32),
+        )
+        self._counts = np.empty(TASK_EVENTS, np.int64)
         self._bound: PointerTable | None = None
         self._serial = 1  # of the next event; 0 is that of no event
 
@@ -134,7 +137,7 @@ class Keyed(Engine):
         location = _NOWHERE if batch.location is None else batch.location
         given = (filters, batch.offsets, batch.attributes, location)
         n, n_ids = batch.n_events, self._n_filters if filters else self._n_interfaces
-        is_block = n <= BLOCK_EVENTS
+        is_block = n <= TASK_EVENTS
         counts, ids = (self._match_block if is_block else self._match_blocks)(n, given, bound)
         return Matches(counts.astype(id_dtype(n_ids + 1)), ids.astype(id_dtype(n_ids), copy=is_block), n_ids)
 
@@ -150,9 +153,9 @@ class Keyed(Engine):
 
     def _match_blocks(self, n: int, given: tuple[Any, ...], bound: PointerTable) -> tuple[Array, Array]:
         """Counts and ids of n events that are several blocks."""
-        starts = np.arange(0, n, BLOCK_EVENTS)
+        starts = np.arange(0, n, TASK_EVENTS)
         todo, counts = np.arange(len(starts)), np.empty(n, np.int64)
-        places = offsets_of(np.full(len(starts), ROOM * BLOCK_EVENTS))
+        places = offsets_of(np.full(len(starts), CPU_ANSWER_ROOM * TASK_EVENTS))
         ids = np.empty(int(places[-1]), np.uint32)
         while len(todo):
             self._share_out(todo, self._serial, *given, bound.table, places, counts, ids)
@@ -187,7 +190,7 @@ class Keyed(Engine):
             {
                 T32: (t32, np.uint32),
                 T64: (t64, np.uint64),
-                WORDS: (self.index.words, packed),
+                N_WORDS: (self.index.words, packed),
                 BLOCKS: (grid.blocks, np.uint64),
                 CIRCLES: (grid.slots.view(np.float64), np.float64),
                 RECORDS: (grid.slots.view(np.uint32), np.uint32),

@@ -29,7 +29,7 @@ from mpi_match.engines.keyed.grid.geometry import (
     scale_of,
     step_of,
 )
-from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, FILTER, PLACE, SLOT_WORDS
+from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, SLOT_FILTER, SLOT_PLACE, SLOT_WORDS
 from mpi_match.engines.keyed.index.layout import CODES, N_VIRTUAL, SHIFT
 
 _in_circle = in_circle_of(numba.njit, operator.add, operator.mul)
@@ -121,7 +121,7 @@ def scan_cell(
                         if entry == 0 or not may_hold(entry, here_x, here_y, absent):
                             continue
                         slot = np.int64(entry >> np.uint64(32)) - 1
-                        at = np.int64(records[2 * SLOT_WORDS * slot + PLACE])
+                        at = np.int64(records[2 * SLOT_WORDS * slot + SLOT_PLACE])
                         interface = np.int64(checks[at])
                         if not filters and seen[thread, interface] == stamp:
                             continue
@@ -131,7 +131,7 @@ def scan_cell(
                             continue
                         given = np.uint32(interface)
                         if filters:
-                            given = records[2 * SLOT_WORDS * slot + FILTER]
+                            given = records[2 * SLOT_WORDS * slot + SLOT_FILTER]
                             if _is_among(ids, before, min(answer, end), given):
                                 continue
                         if answer < end:

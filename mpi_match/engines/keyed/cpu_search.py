@@ -59,7 +59,7 @@ from mpi_match.engines.keyed.index.layout import (
     N_SLOTS,
     NODE_WORDS,
     NODES,
-    PRESENCE,
+    PRESENCE_FEATURES,
     ROOT,
     SHIFT,
     SLOTS,
@@ -69,7 +69,7 @@ from mpi_match.engines.keyed.index.layout import (
 )
 from mpi_match.engines.keyed.index.postings import COUNT_BITS, HEADER, MAX_CHECKS
 
-BLOCK_EVENTS = 512
+TASK_EVENTS = 512
 """Events a thread takes at a time."""
 
 _ONE = np.uint64(1)
@@ -77,7 +77,7 @@ _NODE, _LIST, _LAST_FEATURE = range(3)
 """An entry of the stack: a node, its word in NODES that says where its list is, and the last feature of its key (-1 for the
 root), which is set only where sparse children may follow."""
 
-T32, T64, WORDS, BLOCKS, CIRCLES, RECORDS, CHECKS, STRIPES, LEVELS, BY_NAME, SPARSE, STACK, SEEN = range(13)
+T32, T64, N_WORDS, BLOCKS, CIRCLES, RECORDS, CHECKS, STRIPES, LEVELS, BY_NAME, SPARSE, STACK, SEEN = range(13)
 PLACES, COUNTS, IDS = range(SEEN + 1, SEEN + 4)
 """What is bound for `match_block`:
 
@@ -147,7 +147,7 @@ def match_block(
     ids       out: u32
     """
     attributes, ids = unowned(attributes), unowned(ids)
-    t32, t64, words = line(bound, T32, np.uint32), line(bound, T64, np.uint64), line(bound, WORDS, attributes.dtype)
+    t32, t64, words = line(bound, T32, np.uint32), line(bound, T64, np.uint64), line(bound, N_WORDS, attributes.dtype)
     blocks, circles = line(bound, BLOCKS, np.uint64), line(bound, CIRCLES, np.float64)
     records, checks = line(bound, RECORDS, np.uint32), line(bound, CHECKS, words.dtype)
     stripes, levels = line(bound, STRIPES, np.uint8), line(bound, LEVELS, np.int64)
@@ -155,7 +155,7 @@ def match_block(
     stack, seen = sheets(bound, STACK, np.int64), rows(bound, SEEN, np.int64)
     answer, end, every = places[block], places[block + 1], np.int64(-1) if filters else np.int64(seen.shape[1])
     found = np.int64(0)
-    for event in range(block * BLOCK_EVENTS, min((block + 1) * BLOCK_EVENTS, len(counts))):
+    for event in range(block * TASK_EVENTS, min((block + 1) * TASK_EVENTS, len(counts))):
         first = np.int64(np.uint32(offsets[event] - offsets[0]))
         last = np.int64(np.uint32(offsets[event + 1] - offsets[0]))
         n_sparse, bits0, bits1 = _enter(attributes, first, last, t32, t64, by_name, sparse, thread)
@@ -212,7 +212,7 @@ def _enter(
     Returns the number of sparse features, and the bits of the dense ones.
     """
     shift, most_frequent = np.int64(t64[SHIFT]), np.int64(t64[N_FEATURES]) - 1
-    presence, codes, equality = np.int64(t64[PRESENCE]), np.int64(t64[CODES]), np.int64(t64[EQUALITY])
+    presence, codes, equality = np.int64(t64[PRESENCE_FEATURES]), np.int64(t64[CODES]), np.int64(t64[EQUALITY])
     code_mask = (np.int64(1) << shift) - 1
     n_sparse, bits0, bits1 = np.int64(0), np.uint64(0), np.uint64(0)
     for place in range(first, last):

@@ -5,7 +5,7 @@ another are fetched (`cuda_slot`, `cuda_results`): those of one batch, and those
 begun before the one before is ended.
 
 Where all filters stand in the trie, the engine keeps its CPU twin on the same index.  The shortest way to a GPU and back
-takes as long as a CPU core takes for several events, so batches below `FEW_EVENTS` go there, and so do batches with an event
+takes as long as a CPU core takes for several events, so batches below `CPU_EVENTS` go there, and so do batches with an event
 of more attributes than a warp has room for (256).  The grid, for filters with areas and for tables that change, is on the
 GPU alone, since keeping two of them would double the work of every change; events are matched there however few they are.
 """
@@ -39,7 +39,7 @@ from mpi_match.table.table import Table
 
 log = logging.getLogger(__name__)
 
-FEW_EVENTS = 64
+CPU_EVENTS = 64
 FEW_INTERFACES = 64
 """Up to so many interfaces an answer is a bit mask."""
 POOL_BYTES = 2**30
@@ -130,7 +130,7 @@ class KeyedCuda(Engine):
 
     def begin(self, batch: EventBatch, *, filters: bool = False) -> Matches | Pending:
         """See `Engine.begin`."""
-        if self._cpu is not None and batch.n_events < FEW_EVENTS:
+        if self._cpu is not None and batch.n_events < CPU_EVENTS:
             return self._cpu.match(batch, filters=filters)
         check_batch(self._table, batch)
         widest = batch.widest

@@ -12,11 +12,11 @@ from mpi_match.arrays.csr import Array
 from mpi_match.compute.parallel import copy
 from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, SLOT_WORDS, n_blocks
 from mpi_match.engines.keyed.grid.live_filters import Effects, LiveFilters
-from mpi_match.engines.keyed.kernels.compact import BLOCK
+from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK
 from mpi_match.engines.keyed.kernels.grid import enter_kernel, note_kernel, put_kernel, step_kernel
 from mpi_match.gpu.kernels import DeviceArray, Gpu, PinnedBuffer
 
-MOST_WAITING = 2**20
+MOST_MARKS_WAITING = 2**20
 """Steps that may wait for the next batch."""
 LEAST_SPARE = 1024
 """Filters, and words, that there is room for at least beyond those that are there; else a quarter of them."""
@@ -55,7 +55,7 @@ class GridOnGpu:
         """Let changes take effect before the next `flush` returns."""
         self._waiting.append(effects)
         self._n_waiting += len(effects.steps)
-        if self._n_waiting > MOST_WAITING:
+        if self._n_waiting > MOST_MARKS_WAITING:
             self.flush()
 
     def flush(self) -> None:
@@ -81,7 +81,9 @@ class GridOnGpu:
             if n_blocks(self._keys.size) > n_blocks(n):
                 self._take_blocks()
                 views = [self._slots.viewed(np.uint32), self._slots.viewed(np.float64)]
-                enter_kernel.bind((-(-n // BLOCK),), BLOCK, [self._blocks, *views, self._keys, self._stripes, n])(stream)
+                enter_kernel.bind(
+                    (-(-n // KEYED_BLOCK),), KEYED_BLOCK, [self._blocks, *views, self._keys, self._stripes, n]
+                )(stream)
             stream.synchronize()
 
     def _take_slots(self, n: int) -> None:
@@ -110,10 +112,10 @@ class GridOnGpu:
             host, steps = self._staging.array(effects.steps.size), self._steps.array(effects.steps.size)
             copy(host, effects.steps.reshape(-1))
             stream.copy_in(steps, host)
-            n_groups = (-(-n // BLOCK),)
+            n_groups = (-(-n // KEYED_BLOCK),)
             slots = [self._slots, self._slots.viewed(np.uint32), self._slots.viewed(np.float64)]
-            note_kernel.bind(n_groups, BLOCK, [steps, self._last, n])(stream)
-            step_kernel.bind(n_groups, BLOCK, [steps, self._last, self._blocks, *slots, self._keys, self._stripes, n])(
+            note_kernel.bind(n_groups, KEYED_BLOCK, [steps, self._last, n])(stream)
+            step_kernel.bind(n_groups, KEYED_BLOCK, [steps, self._last, self._blocks, *slots, self._keys, self._stripes, n])(
                 stream
             )
         if residents.levels.sum() > self._n_levels:  # none ever goes
@@ -130,9 +132,9 @@ class GridOnGpu:
         places, words = self._where.array(len(where)), self._values.array(n)
         self._stream.copy_in(places, where)
         self._stream.copy_in(words, values.view(np.uint32))
-        put_kernel.bind((-(-n // BLOCK),), BLOCK, [places, words, into.viewed(np.uint32), n, into.dtype.itemsize // 4])(
-            self._stream
-        )
+        put_kernel.bind(
+            (-(-n // KEYED_BLOCK),), KEYED_BLOCK, [places, words, into.viewed(np.uint32), n, into.dtype.itemsize // 4]
+        )(self._stream)
 
 
 def _with_spare(n: int) -> int:

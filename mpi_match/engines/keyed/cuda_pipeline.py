@@ -36,7 +36,7 @@ SLICE_EVENTS, SLICE_ATTRIBUTES = 2**20, 2**23
 millisecond, does not count.  In slices of a quarter of that, batches of a million events took an H200 half as long again."""
 FIRST_EVENTS = 2**18
 """Most events of a slice that the GPU has nothing to do besides: it begins sooner."""
-ROOM = 8
+CUDA_ANSWER_ROOM = 8
 """Slots for answers of an event, to begin with."""
 SLOT_BYTES, LONG_SLICE_BYTES, LONG_SLICE_EVENTS = 2**30, 2**25, 2**14
 """Bytes of slots of a lane: more slots per event make shorter slices, so that ids of one leave while the next is matched.
@@ -50,7 +50,7 @@ class Batches:
         self._free = [*lanes]
         self._waiting: deque[Begun] = deque()  # with events that are in no slice yet
         self._started: deque[_Slice] = deque()
-        self._room = ROOM
+        self._room = CUDA_ANSWER_ROOM
         self.clock = Clock(lanes[0].mark())
 
     def begin(self, batch: EventBatch, plan: SlicePlan, answers: Answers) -> Begun:

@@ -25,7 +25,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.compute.parallel import copy
 from mpi_match.engines.keyed.cuda_grid import GridOnGpu
 from mpi_match.engines.keyed.cuda_results import Answers
-from mpi_match.engines.keyed.kernels.compact import BLOCK, SCAN_THREADS, count_dtype, scan_kernel
+from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK, SCAN_THREADS, count_dtype, scan_kernel
 from mpi_match.engines.keyed.kernels.trie_thread import MASKS
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.intrinsics import WARP
@@ -91,7 +91,7 @@ class PipelineSlot:
         is_mask = plan.kind == MASKS
         found = self._found.array(n)
         slots = self._slots.array(1 if is_mask else n * room)
-        n_groups = -(-n // BLOCK)
+        n_groups = -(-n // KEYED_BLOCK)
         sums = self._sums.array(n_groups + 1)
         host_counts, counts_buffer = self._counts[is_mask]
         counts = counts_buffer.array(n)
@@ -100,18 +100,18 @@ class PipelineSlot:
         if plan.trie_kernel is None or plan.is_wide:
             stream.zero(found)
         if plan.trie_kernel is not None:
-            n_blocks = -(-n * (WARP if plan.is_wide else 1) // BLOCK)
-            plan.trie_kernel.bind((n_blocks,), BLOCK, [*events, *plan.index_arrays, found, slots, *shape])(stream)
+            n_blocks = -(-n * (WARP if plan.is_wide else 1) // KEYED_BLOCK)
+            plan.trie_kernel.bind((n_blocks,), KEYED_BLOCK, [*events, *plan.index_arrays, found, slots, *shape])(stream)
         if plan.grid_kernel is not None and grid is not None and location is not None:
             plan.grid_kernel.bind(
-                (-(-n * WARP // BLOCK),),
-                BLOCK,
+                (-(-n * WARP // KEYED_BLOCK),),
+                KEYED_BLOCK,
                 [*events, location, *plan.index_arrays[:2], *grid.arrays, found, slots, n, room, grid.n_levels],
             )(stream)
         self.ended.record(stream)
         urgent = self._urgent
         urgent.wait(self.ended)
-        plan.count_kernel.bind((n_groups,), BLOCK, [found, counts, sums, n])(urgent)
+        plan.count_kernel.bind((n_groups,), KEYED_BLOCK, [found, counts, sums, n])(urgent)
         scan_kernel.bind((1,), SCAN_THREADS, [sums, n_groups])(urgent)
         urgent.copy_out(host_counts.array(n), counts)
         urgent.copy_out(self._total.array(1), sums.part(n_groups, n_groups + 1))
@@ -150,9 +150,9 @@ class PipelineSlot:
         ids = ids_buffer.array(int(self._total.array(1)[0]))
         if ids.size:
             found, counts, sums, slots = self._work
-            plan.write_kernel.bind((-(-self._n // BLOCK),), BLOCK, [found, counts, sums, slots, ids, self._n, self.room])(
-                self._urgent
-            )
+            plan.write_kernel.bind(
+                (-(-self._n // KEYED_BLOCK),), KEYED_BLOCK, [found, counts, sums, slots, ids, self._n, self.room]
+            )(self._urgent)
         answers.take(self._counts[plan.kind == MASKS][0].array(self._n), ids, self._urgent, host_ids)
 
 

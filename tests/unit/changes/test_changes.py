@@ -332,7 +332,7 @@ def test_an_engine_that_was_not_opened_for_changes_says_so(table: Table, log: Ch
 
 
 def test_rows_are_matched_without_spark_as_if_they_came_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(match, "BLOCK_EVENTS", 7)
+    monkeypatch.setattr(match, "MATCHED_AT_ONCE", 7)
     generator = random.Random(4)
     published = [random_event(generator) for _ in range(60)]
     written: dict[str, list[Any]] = {"subscriptions": [random_subscription(generator) for _ in range(30)]}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpi_match.ingest.predicates import MAX_FILTERS, PredicateError, parse
+from mpi_match.ingest.predicates import MAX_FILTERS_OF_A_PREDICATE, PredicateError, parse
 from mpi_match.model import OPS, Constraint, Filter, Op, constraint, make_event, matches, satisfies
 
 
@@ -152,7 +152,7 @@ def test_filters_and_operands_are_counted_before_they_are_made():
 
 def test_a_predicate_that_explodes_is_refused_without_being_built():
     text = " and ".join(f"(a{i} exists or b{i} exists)" for i in range(60))
-    with pytest.raises(PredicateError, match=f"{2**60:,} filters, more than {MAX_FILTERS:,}"):
+    with pytest.raises(PredicateError, match=f"{2**60:,} filters, more than {MAX_FILTERS_OF_A_PREDICATE:,}"):
         parse(text)
     assert len(parse(" and ".join(f"(a{i} exists or b{i} exists)" for i in range(9)))) == 512
 

@@ -31,7 +31,7 @@ def saved(directory: Path, shape: str) -> tuple[Table, Path]:
 def test_ranges_are_those_of_the_whole_table(
     shape: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(range_reader, "BLOCK", block)
+    monkeypatch.setattr(range_reader, "READ_AT_ONCE", block)
     table, path = saved(tmp_path, shape)
     with RangeReader(path) as large:
         for start, stop in pairwise(CUTS):
@@ -44,7 +44,7 @@ def test_ranges_are_those_of_the_whole_table(
 
 def test_a_table_in_parts_is_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The names in two files, cut where the constraints are, the rest in a third."""
-    monkeypatch.setattr(range_reader, "BLOCK", 50)
+    monkeypatch.setattr(range_reader, "READ_AT_ONCE", 50)
     table, _ = saved(tmp_path, "every type")
     index = tmp_path / "index.h5"
     parts_directory(index).mkdir()
@@ -135,7 +135,7 @@ def read_in_ranges(path: Path) -> list[Table]:
 
 def test_a_range_takes_the_memory_of_a_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An eighth of a table with 900,000 constraints, 12 MB of them: nothing is ever there that is as large as the table."""
-    monkeypatch.setattr(range_reader, "BLOCK", 2**14)
+    monkeypatch.setattr(range_reader, "READ_AT_ONCE", 2**14)
     table = Table.from_subscriptions(SCENARIOS["ccm"].scaled(n_filters=225_000).draft(0))
     table.save(tmp_path / "table.h5")
     tracemalloc.start()

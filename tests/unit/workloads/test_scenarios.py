@@ -22,7 +22,7 @@ from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.table import Table
 from mpi_match.workloads.files import LOCATION
 from mpi_match.workloads.sampling import CELLS, stepped
-from mpi_match.workloads.scenarios import BLOCK, SCENARIOS, Scenario
+from mpi_match.workloads.scenarios import DRAWN_AT_ONCE, SCENARIOS, Scenario
 
 EVERY = pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
 
@@ -154,19 +154,19 @@ PLACES = "48b7923706079b60"
 
 
 def test_an_event_does_not_depend_on_how_many_there_are_or_how_they_are_cut() -> None:
-    scenario, n = SCENARIOS["ccm-strings"], BLOCK + 2_000
+    scenario, n = SCENARIOS["ccm-strings"], DRAWN_AT_ONCE + 2_000
     whole = scenario.events(n, seed=7)
     chunks = list(scenario.event_chunks(n, seed=7, size=5_000))
     assert [len(chunk) for chunk in chunks] == [5_000] * 3 + [n - 15_000]
     for field in ("name", "type", "number", "string"):
         assert np.array_equal(np.concatenate([getattr(chunk, field) for chunk in chunks]), getattr(whole, field))
-    alone = scenario.event_range(BLOCK + 1, BLOCK + 2, seed=7)
-    assert alone.event(0) == whole.event(BLOCK + 1)
+    alone = scenario.event_range(DRAWN_AT_ONCE + 1, DRAWN_AT_ONCE + 2, seed=7)
+    assert alone.event(0) == whole.event(DRAWN_AT_ONCE + 1)
     assert len(scenario.events(0)) == 0
     located = SCENARIOS["clcb"].events(n, seed=7).location
     assert located is not None
-    again = SCENARIOS["clcb"].event_range(BLOCK - 1, BLOCK + 2, seed=7).location
-    assert np.array_equal(again, located[BLOCK - 1 : BLOCK + 2])
+    again = SCENARIOS["clcb"].event_range(DRAWN_AT_ONCE - 1, DRAWN_AT_ONCE + 2, seed=7).location
+    assert np.array_equal(again, located[DRAWN_AT_ONCE - 1 : DRAWN_AT_ONCE + 2])
 
 
 def test_the_filters_of_an_interface_share_its_place_and_move_with_it() -> None:

@@ -34,14 +34,14 @@ from mpi_match.engines.keyed.grid.hash_grid import KEEP, STEP_WORDS
 from mpi_match.engines.keyed.grid.predicates import Added, enter_checks
 from mpi_match.model import Change
 
-MOST_WORDS = 2**31
+MOST_CHECK_WORDS = 2**31
 """Of the checks: a step has 32 bits for a place, and a reference to an operand list one bit less."""
-SLOTS, WORDS, FREE_SLOT, FREE_PLACES = range(4)
+N_SLOTS_GIVEN, N_WORDS_GIVEN, FREE_SLOT, FREE_PLACES = range(4)
 """Of the counters: how many slots and words were given out, and what became free last: 1 + a slot (0: none is free), and for
 each k the place of 2^k words (0: none is)."""
 N_COUNTERS = FREE_PLACES + 32
 
-STEPS, MARKS, WRITTEN, ANCHORS = range(4)
+N_STEPS, N_MARKS, N_WRITTEN, N_BUCKET_KEYS = range(4)
 """Of the counts of `Entered`."""
 
 DONE, CANNOT_MOVE, NOT_GIVEN, IS_THERE, IS_NOT_THERE, NO_ROOM = range(6)
@@ -172,7 +172,7 @@ def _room_for(kind: Array, target: Array, row: Array, added: Added, books: SlotT
         np.empty(min(n_marks, len(origin.entries)), np.int64),
         np.empty(n_words, np.int64),
         np.empty(n_added, np.int64),
-        np.zeros(ANCHORS + 1, np.int64),
+        np.zeros(N_BUCKET_KEYS + 1, np.int64),
         steps.view(np.float64),
     )
 
@@ -210,8 +210,8 @@ def _add(filter_id: Any, row: Any, interface: Any, added: Added, books: SlotTabl
         return NO_ROOM
     enter_checks(np.int64(added.places[row]), added.words, interface, place, books.words)
     for word in range(n_words):
-        entered.words[entered.counts[WRITTEN] + word] = place + word
-    entered.counts[WRITTEN] += n_words
+        entered.words[entered.counts[N_WRITTEN] + word] = place + word
+    entered.counts[N_WRITTEN] += n_words
     slot, key = _take_slot(slots, books.counters), added.keys[row]
     slots.place[slot], slots.key[slot], slots.filter[slot], slots.size[slot] = place, key, filter_id, size
     filters.slot_after[filter_id], filters.interface[filter_id], filters.there[filter_id] = slot + 1, interface, True
@@ -219,8 +219,8 @@ def _add(filter_id: Any, row: Any, interface: Any, added: Added, books: SlotTabl
     anchor = np.int64(key & LOW)
     if not stripes[anchor]:
         stripes[anchor] = 1
-        entered.anchors[entered.counts[ANCHORS]] = anchor
-        entered.counts[ANCHORS] += 1
+        entered.anchors[entered.counts[N_BUCKET_KEYS]] = anchor
+        entered.counts[N_BUCKET_KEYS] += 1
     _step(slot, added.areas[row], books, entered)
     return DONE
 
@@ -236,8 +236,8 @@ def _remove(filter_id: Any, books: SlotTables, entered: Entered) -> Any:
     slot = np.int64(filters.slot_after[filter_id]) - 1
     if slot < 0:
         for entry in range(origin.offsets[filter_id], origin.offsets[filter_id + 1]):
-            entered.marks[entered.counts[MARKS]] = origin.entries[entry] + 2
-            entered.counts[MARKS] += 1
+            entered.marks[entered.counts[N_MARKS]] = origin.entries[entry] + 2
+            entered.counts[N_MARKS] += 1
         return DONE
     filters.slot_after[filter_id] = 0
     place, free = np.int64(slots.place[slot]), FREE_PLACES + slots.size[slot]
@@ -268,8 +268,8 @@ def _last_of(interface: Any, books: SlotTables) -> Any:
 def _take_slot(slots: Slots, counters: Array) -> Any:
     slot = counters[FREE_SLOT] - 1
     if slot < 0:
-        slot = counters[SLOTS]
-        counters[SLOTS] += 1
+        slot = counters[N_SLOTS_GIVEN]
+        counters[N_SLOTS_GIVEN] += 1
     else:
         counters[FREE_SLOT] = slots.filter[slot]
     return slot
@@ -282,17 +282,17 @@ def _take_place(size: Any, words: Array, counters: Array) -> Any:
     if place:
         counters[FREE_PLACES + size] = words[place]
         return place
-    place = counters[WORDS]
-    if place + (1 << size) >= MOST_WORDS:
+    place = counters[N_WORDS_GIVEN]
+    if place + (1 << size) >= MOST_CHECK_WORDS:
         return 0
-    counters[WORDS] += 1 << size
+    counters[N_WORDS_GIVEN] += 1 << size
     return place
 
 
 @inlined
 def _step(slot: Any, circle: Array, books: SlotTables, entered: Entered) -> None:
     """What becomes of a slot, in full (`keyed_grid.steps_of`)."""
-    n, slots, floats = entered.counts[STEPS], books.slots, entered.floats
+    n, slots, floats = entered.counts[N_STEPS], books.slots, entered.floats
     for axis in range(3):
         floats[n, 1 + axis] = -1.0 if np.isnan(circle[axis]) else circle[axis]
     if slots.place[slot]:
@@ -300,7 +300,7 @@ def _step(slot: Any, circle: Array, books: SlotTables, entered: Entered) -> None
     entered.steps[n, 0] = slot
     entered.steps[n, 4] = np.uint64(slots.place[slot]) | np.uint64(slots.filter[slot]) << np.uint64(32)
     entered.steps[n, 5] = slots.key[slot]
-    entered.counts[STEPS] += 1
+    entered.counts[N_STEPS] += 1
 
 
 @jit

@@ -19,7 +19,7 @@ from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import in_stretches, stretch_of
 from mpi_match.engines.keyed.grid.geometry import LOW, N_GROUPS, group_of, name_bit
 from mpi_match.engines.keyed.grid.hash_grid import MAX_STRIPES, occupancy
-from mpi_match.engines.keyed.index.filter_rows import KIND, LO, NAME, FilterRows, feature_of
+from mpi_match.engines.keyed.index.filter_rows import ROW_KIND, ROW_LO, ROW_NAME, FilterRows, feature_of
 
 ENTRIES_PER_STRIPE = 4
 
@@ -84,7 +84,7 @@ def _fill_keys(
         rarest, names = np.int64(len(weight)), np.uint64(0)
         a, b, c = np.int64(-1), np.int64(-1), np.int64(-1)  # those names, the rarest first
         for row in range(offsets[filters[i]], offsets[filters[i] + 1]):
-            op, name, lo = records[row, KIND] & 15, np.int64(records[row, NAME]), np.int64(records[row, LO])
+            op, name, lo = records[row, ROW_KIND] & 15, np.int64(records[row, ROW_NAME]), np.int64(records[row, ROW_LO])
             feature = feature_of(op, name, lo, first_feature[name])
             if feature < 0:
                 continue

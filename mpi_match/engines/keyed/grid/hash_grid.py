@@ -58,7 +58,7 @@ BLOCKS_A_FILTER = 4 * 2.5 / (BLOCK_WORDS - 1)
 LEAST_BLOCKS_LOG = 4
 SLOT_WORDS = 4
 STEP_WORDS = 6
-PLACE, FILTER = 6, 7
+SLOT_PLACE, SLOT_FILTER = 6, 7
 """Words of a slot as u32."""
 MAX_STRIPES = 12
 """Logarithm of the most stripes of a key."""
@@ -146,7 +146,7 @@ def enter_all(blocks: Array, slots: Array, keys: Array, stripes: Array) -> None:
 @jit
 def _change(slot: Any, entering: bool, blocks: Array, floats: Array, records: Array, keys: Array, stripes: Array) -> None:
     """Enter a slot's filter into the blocks of its keys, or take it out, if it is there."""
-    if records[2 * SLOT_WORDS * slot + PLACE] == 0:
+    if records[2 * SLOT_WORDS * slot + SLOT_PLACE] == 0:
         return
     x, y, r = floats[SLOT_WORDS * slot], floats[SLOT_WORDS * slot + 1], floats[SLOT_WORDS * slot + 2]
     level, scale, column, row, columns, rows = span_of(x, y, r)

@@ -33,10 +33,10 @@ from mpi_match.compute.parallel import find_bounds, in_stretches
 from mpi_match.engines.keyed.grid.apply_changes import (
     CANNOT_MOVE,
     DONE,
-    MOST_WORDS,
+    MOST_CHECK_WORDS,
     N_COUNTERS,
-    SLOTS,
-    WORDS,
+    N_SLOTS_GIVEN,
+    N_WORDS_GIVEN,
     WRONG,
     Filters,
     Origin,
@@ -103,7 +103,7 @@ class LiveFilters:
         self._slots = Slots(place, key, filters.astype(np.uint32), np.zeros(0, np.uint8))
         self._n_filters = table.n_filters
         self._counters = np.zeros(N_COUNTERS, np.int64)
-        self._counters[SLOTS], self._counters[WORDS] = n, len(self.words)
+        self._counters[N_SLOTS_GIVEN], self._counters[N_WORDS_GIVEN] = n, len(self.words)
         if live:
             self._open(table, index)
 
@@ -115,12 +115,12 @@ class LiveFilters:
     @property
     def n_slots(self) -> int:
         """See above."""
-        return int(self._counters[SLOTS])
+        return int(self._counters[N_SLOTS_GIVEN])
 
     @property
     def n_words(self) -> int:
         """See above."""
-        return int(self._counters[WORDS])
+        return int(self._counters[N_WORDS_GIVEN])
 
     @property
     def is_empty(self) -> bool:
@@ -147,7 +147,7 @@ class LiveFilters:
         whole = filters._replace(interface=table.filters.interface, there=np.ones(n, np.bool_))
         self._filters = Filters(*(with_room(array, max(n, LEAST_ROOM)) for array in whole))
         self._slots = Slots(*(with_room(array, max(self.n_slots, LEAST_ROOM)) for array in slots._replace(size=sizes)))
-        self._counters[WORDS] = max(len(self.words), 1)  # place 0 is nowhere
+        self._counters[N_WORDS_GIVEN] = max(len(self.words), 1)  # place 0 is nowhere
         self.words = with_room(self.words, max(self.n_words, LEAST_ROOM))
 
     def update(self, changes: Changes) -> Effects:
@@ -178,7 +178,7 @@ class LiveFilters:
             raise EngineError(f"filter {missing[0]} is added, but is not among the filters that the changes hold")
         self._came.have(changes.n_interfaces, self._n_filters)
         n_words = self.n_words + 2 * int(added.lengths[rows].sum())  # each rounded up to a power of two
-        self._have(self._n_filters, self.n_slots + len(rows), min(n_words, MOST_WORDS))
+        self._have(self._n_filters, self.n_slots + len(rows), min(n_words, MOST_CHECK_WORDS))
         books = SlotTables(
             self._filters,
             self._slots,

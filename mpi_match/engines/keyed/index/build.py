@@ -27,7 +27,7 @@ from mpi_match.engines.keyed.index.layout import (
     N_VIRTUAL,
     NODE_WORDS,
     NODES,
-    PRESENCE,
+    PRESENCE_FEATURES,
     ROOT,
     SHIFT,
     SLOTS,
@@ -62,7 +62,7 @@ def build_index(table: Table, rows: FilterRows, weight: Array) -> KeyedIndex:
             N_VIRTUAL: rows.n_virtual,
         },
         {
-            PRESENCE: (np.uint32, rows.n_virtual),
+            PRESENCE_FEATURES: (np.uint32, rows.n_virtual),
             CODES: (np.uint32, rows.n_virtual + 1),
             EQUALITY: (np.uint32, rows.n_features - rows.n_virtual),
             NODES: (np.uint64, NODE_WORDS * trie.n_nodes),
@@ -73,7 +73,7 @@ def build_index(table: Table, rows: FilterRows, weight: Array) -> KeyedIndex:
             FEATURES: (np.uint32, len(trie.feature)),
         },
     )
-    sections[PRESENCE][:], sections[EQUALITY][:] = feature_rank[: rows.n_virtual], feature_rank[rows.n_virtual :]
+    sections[PRESENCE_FEATURES][:], sections[EQUALITY][:] = feature_rank[: rows.n_virtual], feature_rank[rows.n_virtual :]
     sections[CODES][:], sections[FEATURES][:] = rows.code_offsets, trie.feature
     sections[FILTERS][:] = take(filed_filter, trie.order)
     find_bounds(trie.node, sections[ENTRIES])

@@ -16,27 +16,27 @@ from mpi_match.compute.parallel import in_stretches, stretch_of
 from mpi_match.engines.keyed.index.filter_rows import (
     ABSENT,
     EXISTS,
-    HI,
     IN,
-    KIND,
-    LO,
-    NAME,
     NE,
     NOT_IN,
+    ROW_HI,
+    ROW_KIND,
+    ROW_LO,
+    ROW_NAME,
     FilterRows,
     feature_of,
 )
 
 NONE = np.uint32(0xFFFFFFFF)
 """No feature."""
-MAX_DEPTH = 3
+MAX_KEY_FEATURES = 3
 MAX_LIST = 16
 """An `in` of at most this many values files its filter once for each; a longer one is filed under its name."""
 VISIT_COST, VERIFY_COST = 1.0, 2.0
 """Relative cost of visiting a node and of a candidate that fails."""
 _BROAD = 1 << NE | 1 << NOT_IN | 1 << ABSENT | 1 << EXISTS
 """Operators that nearly every code satisfies."""
-BLOCK = 2**14
+FILTERS_AT_ONCE = 2**14
 """Filters whose probabilities are added up together: the sum is the same for any number of threads."""
 
 
@@ -57,7 +57,7 @@ def feature_weights(rows: FilterRows) -> Array:
 def choose_features(rows: FilterRows, weight: Array) -> tuple[Array, Array]:
     """Each filter's rarest features i32[n_filters, MAX_DEPTH] and how likely it is to match f32[n_filters] (`_choose`)."""
     n_filters = len(rows.offsets) - 1
-    chosen, likelihood = np.empty((n_filters, MAX_DEPTH), np.int32), np.empty(n_filters, np.float32)
+    chosen, likelihood = np.empty((n_filters, MAX_KEY_FEATURES), np.int32), np.empty(n_filters, np.float32)
     n_codes = np.diff(rows.code_offsets)
     in_stretches(
         n_filters,
@@ -101,14 +101,14 @@ def _choose(
         logarithm, chance = 0.0, 1.0
         row, end = offsets[f], offsets[f + 1]
         while row < end:
-            best, name = np.int64(-1), records[row, NAME]
-            while row < end and records[row, NAME] == name:  # the rows of a filter are in the order of their names
-                op, lo = records[row, KIND] & 15, np.int64(records[row, LO])
+            best, name = np.int64(-1), records[row, ROW_NAME]
+            while row < end and records[row, ROW_NAME] == name:  # the rows of a filter are in the order of their names
+                op, lo = records[row, ROW_KIND] & 15, np.int64(records[row, ROW_LO])
                 candidate = feature_of(op, np.int64(name), lo, first_feature[name])
                 if op == IN:
                     chance *= set_size[lo] / n_codes[name]
                 elif not _BROAD >> op & 1:
-                    chance *= (np.int64(records[row, HI]) - lo + 1) / n_codes[name]
+                    chance *= (np.int64(records[row, ROW_HI]) - lo + 1) / n_codes[name]
                 if chance < 1e-250:  # a logarithm now and then, before a product of many becomes zero
                     logarithm, chance = logarithm + math.log(chance), 1.0
                 if op == IN and set_size[lo] <= MAX_LIST and not has_set:
@@ -138,7 +138,7 @@ def choose_depth(chosen: Array, weight: Array, width: float) -> int:
     the key.  Of the nodes of level d it visits at most C(d), and at most as many as there are combinations of its features.
     The cheapest d is taken.
     """
-    sums_of_blocks = np.zeros((-(-len(chosen) // BLOCK), chosen.shape[1]))
+    sums_of_blocks = np.zeros((-(-len(chosen) // FILTERS_AT_ONCE), chosen.shape[1]))
     in_stretches(len(chosen), _count_candidates, chosen, weight, width, sums_of_blocks)
     candidates = sums_of_blocks.sum(axis=0).tolist()
     costs, visits, combinations = [], 0.0, 1.0
@@ -153,7 +153,7 @@ def choose_depth(chosen: Array, weight: Array, width: float) -> int:
 def _count_candidates(stretch: int, n_stretches: int, chosen: Array, weight: Array, width: float, candidates: Array) -> None:
     """Fill `candidates` f64[n_blocks, K]: how many filters of a block an event should meet under keys of 1 to K features."""
     for block in stretch_of(len(candidates), stretch, n_stretches):
-        for f in range(block * BLOCK, min((block + 1) * BLOCK, len(chosen))):
+        for f in range(block * FILTERS_AT_ONCE, min((block + 1) * FILTERS_AT_ONCE, len(chosen))):
             probability = 1.0
             for d in range(chosen.shape[1]):
                 if chosen[f, d] >= 0:

@@ -15,18 +15,18 @@ from mpi_match.model import Op, Type
 from mpi_match.table.table import Table
 
 EQ, NE, IN, NOT_IN = int(Op.EQ), int(Op.NE), int(Op.IN), int(Op.NOT_IN)
-SUFFIX, CONTAINS, EXISTS, ABSENT = int(Op.SUFFIX), int(Op.CONTAINS), int(Op.EXISTS), int(Op.ABSENT)
+OP_SUFFIX, CONTAINS, EXISTS, ABSENT = int(Op.SUFFIX), int(Op.CONTAINS), int(Op.EXISTS), int(Op.ABSENT)
 
 LISTED = 1 << IN | 1 << NOT_IN
 """Operators as a set of bits, `LISTED >> op & 1`: those whose operand is a list ..."""
-ATOMIC = 1 << SUFFIX | 1 << CONTAINS
+ATOMIC = 1 << OP_SUFFIX | 1 << CONTAINS
 """... those that ask for an atom ..."""
-PLAIN = 1 << EQ | 1 << EXISTS | ATOMIC
+FEATURE_ONLY = 1 << EQ | 1 << EXISTS | ATOMIC
 """... and those that only ask for a feature."""
 
-NAME, LO, HI, KIND = range(4)
+ROW_NAME, ROW_LO, ROW_HI, ROW_KIND = range(4)
 """Columns of `FilterRows.records`: four constraints are a cache line, and those of a filter lie next to each other."""
-SET = LO
+SET = ROW_LO
 """The column that says the operand list of `in` and `not in`."""
 
 
@@ -163,7 +163,12 @@ def _compose(
         elif ATOMIC >> op & 1:
             shown = n_names + atom_offsets[name] + low
             low = high = np.int64(0)
-        records[row, NAME], records[row, LO], records[row, HI], records[row, KIND] = shown, low, high, kind[row]
+        records[row, ROW_NAME], records[row, ROW_LO], records[row, ROW_HI], records[row, ROW_KIND] = (
+            shown,
+            low,
+            high,
+            kind[row],
+        )
 
 
 @jit

@@ -30,14 +30,14 @@ from mpi_match.compute.parallel import in_stretches, running_sum, stretch_of
 from mpi_match.engines.keyed.index.features import NONE
 from mpi_match.engines.keyed.index.filter_rows import (
     ABSENT,
-    HI,
+    FEATURE_ONLY,
     IN,
-    KIND,
-    LO,
-    NAME,
     NE,
     NOT_IN,
-    PLAIN,
+    ROW_HI,
+    ROW_KIND,
+    ROW_LO,
+    ROW_NAME,
     SET,
     FilterRows,
     feature_of,
@@ -110,9 +110,9 @@ def _entry_sizes(
         f, set_ = filter_id[e], np.int64(filed_set[e])
         n = 0
         for row in range(offsets[f], offsets[f + 1]):
-            op, name, lo = records[row, KIND] & 15, np.int64(records[row, NAME]), np.int64(records[row, LO])
+            op, name, lo = records[row, ROW_KIND] & 15, np.int64(records[row, ROW_NAME]), np.int64(records[row, ROW_LO])
             known = op == IN and lo == set_
-            if PLAIN >> op & 1:
+            if FEATURE_ONLY >> op & 1:
                 feature = feature_of(op, name, lo, first_feature[name])
                 for d in range(depth):
                     known |= keys[e, d] != NONE and keys[e, d] == feature_rank[feature]
@@ -175,10 +175,10 @@ def _fill(
         first = long_places[nth] + LONG_HEADER if is_long else at + HEADER
         n_positive = n_negative = n_sets = 0
         for row in range(offsets[f], offsets[f + 1]):
-            op, name, lo = records[row, KIND] & 15, np.int64(records[row, NAME]), np.int64(records[row, LO])
+            op, name, lo = records[row, ROW_KIND] & 15, np.int64(records[row, ROW_NAME]), np.int64(records[row, ROW_LO])
             known = op == IN
             n_sets += op == NOT_IN or (op == IN and lo != set_)
-            if PLAIN >> op & 1:
+            if FEATURE_ONLY >> op & 1:
                 feature = feature_of(op, name, lo, first_feature[name])
                 for d in range(depth):
                     known |= keys[e, d] != NONE and keys[e, d] == feature_rank[feature]
@@ -187,9 +187,9 @@ def _fill(
             if op == ABSENT:
                 n_negative += 1
                 continue
-            base, low, high = np.uint64(name) << bits, np.uint64(lo), np.uint64(records[row, HI])
+            base, low, high = np.uint64(name) << bits, np.uint64(lo), np.uint64(records[row, ROW_HI])
             if _TYPED >> op & 1:
-                type_ = records[row, KIND] >> 4
+                type_ = records[row, ROW_KIND] >> 4
                 low, high = np.uint64(segments[type_, 0, name]), np.uint64(segments[type_, 1, name])
             place = first + 2 * n_positive
             width, of = high - low + np.uint64(1), n_codes[name]
@@ -204,15 +204,18 @@ def _fill(
             n_negative += op == NE
         place = first + 2 * n_positive
         for row in range(offsets[f], offsets[f + 1] if n_negative else 0):
-            op = records[row, KIND] & 15
+            op = records[row, ROW_KIND] & 15
             if _NEGATIVE >> op & 1:
-                base = np.uint64(records[row, NAME]) << bits
-                words[place], words[place + 1] = base | np.uint64(records[row, LO]), base | np.uint64(records[row, HI])
+                base = np.uint64(records[row, ROW_NAME]) << bits
+                words[place], words[place + 1] = (
+                    base | np.uint64(records[row, ROW_LO]),
+                    base | np.uint64(records[row, ROW_HI]),
+                )
                 place += 2
         for row in range(offsets[f], offsets[f + 1] if n_sets else 0):
-            op = records[row, KIND] & 15
+            op = records[row, ROW_KIND] & 15
             if op == NOT_IN or (op == IN and np.int64(records[row, SET]) != set_):
-                words[place] = np.uint64(records[row, NAME]) << bits
+                words[place] = np.uint64(records[row, ROW_NAME]) << bits
                 words[place + 1] = set_places[records[row, SET]] << 1 | (op == NOT_IN)
                 place += 2
         words[at] = interface[f]

@@ -18,7 +18,7 @@ import numpy as np
 from mpi_match.gpu.intrinsics import popcount
 from mpi_match.gpu.kernels import Kernel, cuda, kernel
 
-BLOCK = 128
+KEYED_BLOCK = 128
 """Threads of a block, and events of a group whose answers are written together."""
 SCAN_THREADS = 256
 """Threads of the one block of `scan_kernel`."""
@@ -67,7 +67,7 @@ def write_kernel(is_mask: bool, id_type: str) -> Kernel:
         starts   u64[groups + 1]: first answer of each group (`scan_kernel`);  slots u32[n * room]: what `match_kernel` found
         ids      out: all answers, in the order of events;  Launch: a block per group, a thread per event.
         """
-        before = cuda.shared.array(BLOCK, np.int64)
+        before = cuda.shared.array(KEYED_BLOCK, np.int64)
         thread = cuda.threadIdx.x
         event = cuda.blockIdx.x * cuda.blockDim.x + thread
         before[thread] = np.int64(counts[event]) if event < n_events else np.int64(0)

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from mpi_match.engines.keyed.grid.geometry import EVERYWHERE, LOW, MIDDLE, N_GROUPS, scalars
-from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, FILTER, KEEP, PLACE, SLOT_WORDS, STEP_WORDS
+from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, KEEP, SLOT_FILTER, SLOT_PLACE, SLOT_WORDS, STEP_WORDS
 from mpi_match.engines.keyed.index.layout import CODES, N_VIRTUAL, SHIFT
-from mpi_match.engines.keyed.kernels.compact import BLOCK
-from mpi_match.engines.keyed.kernels.trie_thread import INTERFACES, MASKS, MAX_REGISTERS, verify
+from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK
+from mpi_match.engines.keyed.kernels.trie_thread import INTERFACES, KEYED_REGISTERS, MASKS, verify
 from mpi_match.gpu.intrinsics import WARP, add, ballot, in_circle, lane, shuffle, sync_warp
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
 from mpi_match.gpu.warp import append, drainer, owner, put, running_sum, tidy
@@ -104,7 +104,7 @@ def enter_kernel(blocks: Any, records: Any, circles: Any, keys: Any, stripes: An
 @device_function
 def _change(slot: Any, entering: Any, blocks: Any, records: Any, circles: Any, keys: Any, stripes: Any) -> None:
     """Enter a slot's filter into the blocks of its keys, or take it out, if it is there."""
-    if records[2 * SLOT_WORDS * slot + PLACE] == 0:
+    if records[2 * SLOT_WORDS * slot + SLOT_PLACE] == 0:
         return
     x, y, r = circles[SLOT_WORDS * slot], circles[SLOT_WORDS * slot + 1], circles[SLOT_WORDS * slot + 2]
     level, scale, column, row, columns, rows = _span_of(x, y, r)
@@ -165,7 +165,7 @@ def _three(nth: Any, mine: Any, shift: Any) -> Any:
 def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
     """The kernel for events of at most `width` attributes of type `packed` ("uint32", "uint64"), and one kind of answer."""
     local_type = np.uint32 if packed == "uint32" else np.uint64
-    n_warps = BLOCK // WARP
+    n_warps = KEYED_BLOCK // WARP
     n_queued = BLOCK_WORDS * WARP * n_warps
 
     @device_function
@@ -183,7 +183,7 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
         """Verify the filter of a slot, and give its answer; returns the mask of what this lane has found."""
         here, event, index, grid, answers = about
         records, circles = grid
-        at = np.int64(records[2 * SLOT_WORDS * slot + PLACE])
+        at = np.int64(records[2 * SLOT_WORDS * slot + SLOT_PLACE])
         r = circles[SLOT_WORDS * slot + 2]
         if r >= 0.0:
             dx, dy = add(here[0], -circles[SLOT_WORDS * slot]), add(here[1], -circles[SLOT_WORDS * slot + 1])
@@ -195,7 +195,7 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
             return found
         if kind == MASKS:
             return found | bit
-        answer = np.uint32(interface) if kind == INTERFACES else records[2 * SLOT_WORDS * slot + FILTER]
+        answer = np.uint32(interface) if kind == INTERFACES else records[2 * SLOT_WORDS * slot + SLOT_FILTER]
         append(answer, answers)
         return found
 
@@ -215,7 +215,7 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
     @kernel(
         f"void(uint32[::1], {packed}[::1], float64[::1], uint32[::1], uint64[::1], uint64[::1], uint32[::1], float64[::1],"
         f" {packed}[::1], uint8[::1], int64[::1], uint64[::1], uint32[::1], int64, int64, int64)",
-        max_registers=MAX_REGISTERS,
+        max_registers=KEYED_REGISTERS,
     )
     def grid_kernel_(
         offsets: Any,

@@ -41,7 +41,7 @@ from mpi_match.engines.keyed.index.layout import (
     N_SLOTS,
     NODE_WORDS,
     NODES,
-    PRESENCE,
+    PRESENCE_FEATURES,
     ROOT,
     SHIFT,
     SLOTS,
@@ -58,7 +58,7 @@ WIDTHS = (8, 16)
 takes wider ones (`trie_warp`)."""
 WIDEST = 4096
 """Where there is no CPU to take a wider event: 50 KB of local memory for each thread that fits the GPU."""
-MAX_REGISTERS = 64
+KEYED_REGISTERS = 64
 """Of a thread.  Left alone the compiler takes 96, and too few threads fit; with 40 to 64 an H200 answers a quarter more
 events of ccm-large per second (240 M, not 188 M), and 64 spill least."""
 MASKS, INTERFACES, FILTER_IDS = range(3)
@@ -73,7 +73,7 @@ def _enter(mine: Any, sparse: Any, attributes: Any, first: Any, n: Any, index: A
     """Copy attributes[first : first + n] to `mine` and their sparse features to `sparse`; how many those are, and `bits`."""
     t32, t64, _ = index
     shift, most_frequent = np.int64(t64[SHIFT]), np.int64(t64[N_FEATURES]) - 1
-    presence, codes, equality = np.int64(t64[PRESENCE]), np.int64(t64[CODES]), np.int64(t64[EQUALITY])
+    presence, codes, equality = np.int64(t64[PRESENCE_FEATURES]), np.int64(t64[CODES]), np.int64(t64[EQUALITY])
     code_mask = (np.int64(1) << shift) - 1
     n_sparse, bits0, bits1 = np.int64(0), np.uint64(0), np.uint64(0)
     for a in range(n):
@@ -337,7 +337,7 @@ def match_kernel(width: int, packed: str, kind: int) -> Kernel:
     @kernel(
         f"void(uint32[::1], {packed}[::1], uint32[::1], uint64[::1], {packed}[::1], uint64[::1], uint32[::1],"
         " int64, int64, int64)",
-        max_registers=MAX_REGISTERS,
+        max_registers=KEYED_REGISTERS,
     )
     def keyed_kernel(
         offsets: Any,

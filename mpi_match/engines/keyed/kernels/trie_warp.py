@@ -35,14 +35,14 @@ from mpi_match.engines.keyed.index.layout import (
     N_FEATURES,
     NODE_WORDS,
     NODES,
-    PRESENCE,
+    PRESENCE_FEATURES,
     ROOT,
     SHIFT,
 )
-from mpi_match.engines.keyed.kernels.compact import BLOCK
+from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK
 from mpi_match.engines.keyed.kernels.trie_thread import (
+    KEYED_REGISTERS,
     MASKS,
-    MAX_REGISTERS,
     dense_children,
     first_dense,
     lower_bound,
@@ -152,7 +152,7 @@ def wide_kernel(width: int, packed: str, kind: int) -> Kernel:
     """The kernel for events of at most `width` attributes of type `packed` ("uint32", "uint64"), and one kind of answer."""
     scan = scanner(kind, _give, _verify)
     local_type = np.uint32 if packed == "uint32" else np.uint64
-    n_warps, n_features = BLOCK // WARP, 2 * width
+    n_warps, n_features = KEYED_BLOCK // WARP, 2 * width
     n_seconds = 2 * WARP  # those of one round, and what was left before
     n_ready = n_features + 1 + 3 * WARP  # the root and single features, 32 nodes, 32 dense and 32 sparse children
     n_slots = 2 * n_features
@@ -208,7 +208,7 @@ def wide_kernel(width: int, packed: str, kind: int) -> Kernel:
     @kernel(
         f"void(uint32[::1], {packed}[::1], uint32[::1], uint64[::1], {packed}[::1], uint64[::1], uint32[::1],"
         " int64, int64, int64)",
-        max_registers=MAX_REGISTERS,
+        max_registers=KEYED_REGISTERS,
     )
     def wide_kernel_(
         offsets: Any,
@@ -253,7 +253,7 @@ def wide_kernel(width: int, packed: str, kind: int) -> Kernel:
         first = np.int64(np.uint32(offsets[number] - offsets[0]))
         n = np.int64(np.uint32(offsets[number + 1] - offsets[0])) - first
         shift, most_frequent = np.int64(t64[SHIFT]), np.int64(t64[N_FEATURES]) - 1
-        presence, codes, equality = np.int64(t64[PRESENCE]), np.int64(t64[CODES]), np.int64(t64[EQUALITY])
+        presence, codes, equality = np.int64(t64[PRESENCE_FEATURES]), np.int64(t64[CODES]), np.int64(t64[EQUALITY])
         for a in range(lane(), n, WARP):
             mine[a] = attributes[first + a]
             packed_ = np.int64(mine[a])

@@ -53,7 +53,7 @@ _DONE = ("stamp", "kind", "target", "circle", "place", "interface", "id", "area"
 
 
 def parse(rows: DataFrame) -> DataFrame:
-    """Records (`CHANGES_SCHEMA`) of rows of value, file, block and position (`sources`); each row's first has its text (`row`)."""
+    """Records (`CHANGES_SCHEMA`) of rows of value, file, block and position (`sources`); the first of a row has its text."""
     return rows.select("value", *PLACE).mapInArrow(_parse_batches, CHANGES_SCHEMA)
 
 

@@ -56,7 +56,7 @@ def write_parts(
     left_out: Iterable[str] = (),
     events_per_part: int = EVENTS_PER_PART,
 ) -> DataFrame:
-    """Write the parts of an event table; a row of `EVENTS_SCHEMA` for each part, for each bad row, and for each batch `read`.
+    """Write the parts of an event table; a row of `EVENTS_SCHEMA` for each part, each bad row, and each batch `read`.
 
     `digest` is that of `table` (`table_digest`), so that no task takes another table that came to lie there.  `left_out` are
     the columns that are not among the rows any more (`event_columns`).

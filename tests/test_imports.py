@@ -215,6 +215,33 @@ def test_only_one_module_has_compiled_code_cached() -> None:
     assert not {path.name for path, call in calls if "enable_caching" in ast.unparse(call.func)}
 
 
+def defined(tree: ast.Module) -> Iterator[tuple[str, bool]]:
+    """Public classes and constants of a module, by name; whether each is a class.  Type variables are neither."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield node.name, True
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        names = [each for target in targets for each in (target.elts if isinstance(target, ast.Tuple) else [target])]
+        yield from (
+            (name.id, False)
+            for name in names
+            if isinstance(name, ast.Name) and name.id.isupper() and not name.id.startswith("_") and len(name.id) > 1
+        )
+
+
+def test_a_name_means_one_thing() -> None:
+    """No two public classes share a name, and no public constant is defined in two modules."""
+    homes: dict[tuple[str, bool], list[str]] = defaultdict(list)
+    for module in modules():
+        path = REPOSITORY.joinpath(*module.split("."))
+        source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        for each in dict.fromkeys(defined(ast.parse(source.read_text(encoding="utf-8")))):
+            homes[each].append(module)
+    assert {name: found for (name, _), found in homes.items() if len(found) > 1} == {}
+    assert ("Table", True) in homes
+    assert ("ENCODED_AT_ONCE", False) in homes
+
+
 def test_master_and_worker_are_strangers() -> None:
     master, worker = modules()["mpi_match.cluster.master"], modules()["mpi_match.cluster.worker"]
     assert not any(item.name.startswith("mpi_match.cluster.worker") for item in master)

@@ -34,11 +34,11 @@ from mpi_match.cluster.transport.channel import Traffic
 from mpi_match.cluster.transport.collectives import Ended, RankFailure
 from mpi_match.cluster.transport.finalize import abort, rank_was_lost
 from mpi_match.cluster.transport.launcher import survives_deaths
+from mpi_match.cluster.transport.liveness import MASTER
 from mpi_match.cluster.transport.protocol import Answer, Command, Order, Reply, inline_body, words_of
 from mpi_match.events.batch import EventBatch
 from mpi_match.exit_codes import ExitCode
 
-MASTER = 0
 MASTER_WAIT_S = 5.0
 """How long a worker that has to leave waits for the batch that its engine is matching."""
 WORKER_POLL_S = 5e-3

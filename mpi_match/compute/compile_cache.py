@@ -168,8 +168,8 @@ _holder: TextIO | None = None
 def _locked(path: Path) -> Iterator[None]:
     """Hold a lock on a file, which the operating system frees if this process dies.
 
-    Without it after `COMPILE_WAIT_S` (the holder may be stopped), where files cannot be locked, and in the process that holds it
-    already.
+    Without it after `COMPILE_WAIT_S` (the holder may be stopped), where files cannot be locked, and in the process that
+    holds it already.
     """
     global _holder
     if _holder is not None:

@@ -17,8 +17,8 @@ Words are read in any case.  `not` binds before `and`, and that before `or`.  Ty
 converted.  As in JSON, two `\uXXXX` that are a surrogate pair are one character, and digits are 0 to 9.
 
 A filter is a conjunction, so a predicate is brought to disjunctive normal form, one filter for each alternative.  That can
-multiply: (a or b) and (c or d) is four filters.  Past `MAX_FILTERS_OF_A_PREDICATE` filters or `MAX_OPERANDS` operands in them it is
-refused, saying how many there would be, before any of them is made.
+multiply: (a or b) and (c or d) is four filters.  Past `MAX_FILTERS_OF_A_PREDICATE` filters or `MAX_OPERANDS` operands in
+them it is refused, saying how many there would be, before any of them is made.
 
 `not` is pushed inward (De Morgan) and must end at `exists` or `absent`.  `not (temp > 30)` is *not* `temp <= 30`: an event
 without temp, or with a text or NaN there, satisfies the first and not the second, and no filter says "NaN".  Rather than

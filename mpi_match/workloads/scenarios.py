@@ -78,7 +78,7 @@ from mpi_match.model import Op, Type
 from mpi_match.table.subscriptions import Subscriptions, kind_of, prefix_bound
 from mpi_match.workloads.sampling import Moves, Sampler, Weighted, radius_of, stepped
 
-__all__ = ["BLOCK", "CHUNK_EVENTS", "SCENARIOS", "Scenario", "event_rows", "subscription_rows"]
+__all__ = ["CHUNK_EVENTS", "DRAWN_AT_ONCE", "SCENARIOS", "Scenario", "event_rows", "subscription_rows"]
 
 DRAWN_AT_ONCE = 2**14
 """Filters or events that come from one generator."""
@@ -241,7 +241,7 @@ class Scenario:
         ]
 
     def _locations(self, seed: int, block: int) -> Array:
-        """f64[BLOCK, 2]: locations of `DRAWN_AT_ONCE` events."""
+        """f64[DRAWN_AT_ONCE, 2]: locations of `DRAWN_AT_ONCE` events."""
         return self._places.draw(_generator(seed, _LOCATIONS, block), DRAWN_AT_ONCE)
 
     def _event_block(self, seed: int, block: int) -> tuple[Array, Array, Array]:
@@ -258,7 +258,7 @@ class Scenario:
         return sizes, name, choice, rng.integers(0, self.n_values, len(name), dtype=smallest_unsigned(self.n_values))
 
     def _names_of(self, rng: np.random.Generator, size: tuple[int, int]) -> tuple[Array, Array]:
-        """Sizes i64[BLOCK] in the range, and that many distinct names for each, end to end."""
+        """Sizes i64[DRAWN_AT_ONCE] in the range, and that many distinct names for each, end to end."""
         sizes = rng.integers(size[0], size[1] + 1, DRAWN_AT_ONCE)
         if self.name_exponent == 0 and size[1] > self.n_names // 4:  # so many would be rejected that a shuffle costs less
             names = np.broadcast_to(
@@ -270,7 +270,7 @@ class Scenario:
         return sizes, rows[np.arange(size[1]) < sizes[:, None]]
 
     def _draw_distinct(self, rng: np.random.Generator, most: int) -> Array:
-        """[BLOCK, most] names, distinct within a row: each is drawn again until it is none of those before it."""
+        """[DRAWN_AT_ONCE, most] names, distinct within a row: each is drawn again until it is none of those before it."""
         columns = np.empty((most, DRAWN_AT_ONCE), smallest_unsigned(self.n_names))
         for k in range(most):
             columns[k] = self._names.draw(rng, DRAWN_AT_ONCE)

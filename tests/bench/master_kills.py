@@ -41,7 +41,7 @@ from mpi_match.journal.reader import journal_of
 
 N_FILTERS = 600
 BATCHES = (7, 40, 600)
-"""The answers of the largest are so long that they go past the journal (`output.LONG_BYTES`)."""
+"""The answers of the largest are so long that they go past the journal (`output.LONG_ANSWER_BYTES`)."""
 LONGEST_S = 1.5
 """The last moment for a kill, in seconds after what it is counted from."""
 HEAD_BYTES = 400

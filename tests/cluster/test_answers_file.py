@@ -159,7 +159,7 @@ from mpi_match.cluster.results import journal, output
 from mpi_match.cluster.batches import BatchRanges
 from mpi_match.arrays.strings import Strings
 
-column.CHUNK_BYTES, output.LONG_BYTES, journal.SYNC_S = 64, 0, 0.003
+column.CHUNK_BYTES, output.LONG_ANSWER_BYTES, journal.SYNC_S = 64, 0, 0.003
 with output.Output(Path(sys.argv[1]), IDENTITY, Strings.of(()), resume=True, journalled=True) as out:
     extents = BatchRanges(out.unanswered, int(sys.argv[2]))
     for batch in range(extents.n_batches):

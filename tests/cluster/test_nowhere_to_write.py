@@ -142,7 +142,7 @@ def test_a_full_disk_is_one_line_and_what_was_answered_is_kept(
 LONG_ANSWERS = """
 from mpi_match.cluster.results import output
 from mpi_match.storage import column
-output.LONG_BYTES, column.CHUNK_BYTES = 0, 64
+output.LONG_ANSWER_BYTES, column.CHUNK_BYTES = 0, 64
 """
 
 

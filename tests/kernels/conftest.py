@@ -89,7 +89,7 @@ def _tiny_shapes():
     patch.setattr(ccm_batch, "CCM_FIRST_PAIRS", 1)
     patch.setattr(ccm_event, "CCM_FIRST_IDS", 1)
     patch.setattr(clcb, "CLCB_LEAST_ATTRIBUTES", 1)
-    patch.setattr(segment, "BLOCK", 2)
+    patch.setattr(segment, "CLCB_BLOCK", 2)
     patch.setattr(segment, "BLOCKS_PER_MULTIPROCESSOR", 1)
     patch.setattr(segment, "FEW_MOVES", 2)
     patch.setattr(segment, "MOVES_UNDER_WAY", 3)
@@ -100,7 +100,7 @@ def _tiny_shapes():
     patch.setattr(clcb_batch, "CLCB_FIRST_PAIRS", 1)
     patch.setattr(clcb_event, "CLCB_FIRST_IDS", 1)
     for module in (compact, cuda_slot, cuda_grid, keyed_grid_kernel, trie_warp):
-        patch.setattr(module, "BLOCK", 4)
+        patch.setattr(module, "KEYED_BLOCK", 4)
     for module in (compact, cuda_slot):
         patch.setattr(module, "SCAN_THREADS", 4)
     patch.setattr(cuda_grid, "LEAST_SPARE", 1)

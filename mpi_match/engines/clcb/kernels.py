@@ -247,7 +247,7 @@ def loc_kernel(
                                                 behind those the flag of each group that has one
         interfaces  u32 [words, n_interfaces]   flags; marked here for filters with nothing to count
 
-    Launch: any grid along x (threads walk) of blocks of at most BLOCK threads; shared memory 24 bytes for each of
+    Launch: any grid along x (threads walk) of blocks of at most CLCB_BLOCK threads; shared memory 24 bytes for each of
     MOST_AT_ONCE events, and 8 for each place of the queues.
     Work: a Bloom filter read per filter, 24 bytes more where it passes, two words written where the circle does.
     Source: Cugola & Margara, Middleware 2012, kernel Loc.  We differ: a filter's size is written instead of a flag.

@@ -40,7 +40,7 @@ from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import ATOM_OPS
 
 BLOCKS_PER_MULTIPROCESSOR = 4
-"""Blocks of a launch along x and y together, as many as a GPU has under way with `clcb_kernel.MAX_REGISTERS`: each reads
+"""Blocks of a launch along x and y together, as many as a GPU has under way with `CLCB_REGISTERS`: each reads
 once what its event brings, and then walks."""
 ANYWHERE, NOWHERE = (0, 0, np.inf), (np.nan, np.nan, np.nan)
 """The areas of a filter that has none, and of one that is not there any more."""

@@ -136,7 +136,7 @@ def match_block(
 ) -> Any:
     """Match a block of a batch; returns how many answers there are, those that do not fit among them.
 
-    block     its number: it has the events from block * BLOCK_EVENTS on
+    block     its number: it has the events from block * TASK_EVENTS on
     thread    which row of the scratch to use
     serial    a number for the batch's first event that no earlier event had: what `seen` is marked with
     filters   answers are filters, not interfaces

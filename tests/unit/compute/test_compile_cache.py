@@ -52,7 +52,7 @@ import sys
 import numba
 from mpi_match.compute import compile_cache
 logging.basicConfig(level=os.environ.get("LOGGED", "WARNING"), format="%(message)s", stream=sys.stdout)
-compile_cache.PATIENCE_S = float(os.environ.get("PATIENCE_S", compile_cache.PATIENCE_S))
+compile_cache.COMPILE_WAIT_S = float(os.environ.get("PATIENCE_S", compile_cache.COMPILE_WAIT_S))
 from mpi_match.caller import ask
 with compile_cache.compile_once("ask") as missing:
     if missing:

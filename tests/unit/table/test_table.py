@@ -43,15 +43,23 @@ def test_a_table_holds_the_filters_it_was_made_of(found: list[Filter]) -> None:
     assert [table.label(i) for i in range(table.n_interfaces)] == sorted({f.interface for f in found}, key=str.encode)
 
 
-@pytest.mark.parametrize("limit", ["BLOCK", "FEW", "MANY", "ROW_BITS", "all"])
+LIMITS = (
+    (constraints, "ENCODED_AT_ONCE", 7),
+    (draft, "HASHED_AT_ONCE", 7),
+    (constraints, "FEW", 0),
+    (constraints, "MANY", 0),
+    (constraints, "ROW_BITS", 0),
+)
+
+
+@pytest.mark.parametrize("limit", [*(name for _, name, _ in LIMITS), "all"])
 def test_a_large_table_is_made_like_a_small_one(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many blocks, values, pairs of a name and a value, and rows too wide to be sorted as numbers."""
     found = [*random_subscriptions(5, n_filters=300)[0], *example_filters(), *example_filters()]
     table = Table.from_filters(found)
-    for module in (constraints, draft):
-        for name in ("BLOCK", "FEW", "MANY", "ROW_BITS"):
-            if limit in (name, "all") and hasattr(module, name):
-                monkeypatch.setattr(module, name, 7 if name == "BLOCK" else 0)
+    for module, name, value in LIMITS:
+        if limit in (name, "all"):
+            monkeypatch.setattr(module, name, value)
     assert Table.from_filters(found) == table
 
 

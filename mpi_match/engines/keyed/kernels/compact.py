@@ -1,7 +1,7 @@
 """From what each thread of `keyed` found to the ids of all events end to end, as they travel: three small kernels.
 
     found_of         0b1010       0          0b0001      ...      a mask for each event, or the count of ids in its slots
-    count_kernel     counts 2     0          1           ...      and their sum for each group of BLOCK events
+    count_kernel     counts 2     0          1           ...      and their sum for each group of KEYED_BLOCK events
     scan_kernel      sums         0, 3, ...                       of the groups before each, and the total
     write_kernel     ids          1, 3       0           ...      each event's behind those of the events before it
 
@@ -36,7 +36,7 @@ def count_kernel(is_mask: bool) -> Kernel:
 
     @kernel(f"void(uint64[::1], {count_dtype(is_mask).name}[::1], uint64[::1], int64)")
     def count_answers(found_of: Any, counts: Any, sums: Any, n_events: Any) -> None:
-        """Count of answers of each event, and their sum for each group of BLOCK events.
+        """Count of answers of each event, and their sum for each group of KEYED_BLOCK events.
 
         Launch: a block per group, a thread per event.
         """

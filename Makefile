@@ -4,6 +4,7 @@ SHELL := /bin/bash
 python := .venv/bin/python
 stamp := .venv/.installed
 hosts := slurm or beowulf
+scripts := $(wildcard .ci/run launch/*.sh launch/*.sbatch tests/*/*.sh)
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo test test-wheel test-hosts test-hosts-short test-mpi test-simulator check clean
@@ -48,10 +49,12 @@ test-hosts-short: test-hosts
 test-simulator: env ## Run the kernels' tests under the CUDA simulator (no GPU needed)
 	NUMBA_ENABLE_CUDASIM=1 $(python) -m pytest --numprocesses auto tests/kernels
 
-# All three also when one fails, so that one run tells everything.
-check: env ## Lint, formatting and types
+# All of them also when one fails, so that one run tells everything.
+check: env ## Lint, formatting, types, spelling, shell scripts
 	@failed=0; \
-	for what in 'ruff check .' 'ruff format --check .' mypy; do echo "$$what"; $(python) -m $$what || failed=1; done; \
+	for what in 'ruff check .' 'ruff format --check .' mypy codespell 'shellcheck -x $(scripts)'; do \
+		echo "$$what"; .venv/bin/$$what || failed=1; \
+	done; \
 	exit $$failed
 
 clean: ## Remove everything that make made, the environment too

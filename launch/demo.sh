@@ -65,6 +65,8 @@ for name, rows, what, microseconds in zip(cells, cells, cells, cells):
     rate = "" if name.startswith("verify") else f"{int(rows) / seconds:>12,.0f}"  # verify looks at a sample
     print(f"{name:<40} {int(rows):>10,} {what:<8} {seconds:>8.2f} {rate}".rstrip())
     if name.startswith("run"):
+        if run["compile_s"] > 0.5:
+            print(f"{'  of which compiling, once':<40} {'':>10} {'':<8} {run['compile_s']:>8.2f}")
         print(f"{'  of which matching':<40} {run['events']:>10,} {'events':<8} {run['wall_s']:>8.2f} {run['events_per_s']:>12,.0f}")
 print(f"\n{run['matches']:,} matches (event, interface), checked against the naive matcher")
 print(f"engine {run['engine']} on {run['device']}, {run['workers']} workers")

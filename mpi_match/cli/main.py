@@ -175,11 +175,12 @@ def generate(
 @report_option
 @json_option
 def run(as_json: bool, live: bool, report: Path | None, **options: Any) -> None:
-    """Match an event table against a constraint table.
+    r"""Match an event table against a constraint table.
 
     Alone it runs in this process.  Under MPI, rank 0 is the master and every other rank a worker:
 
-        mpirun -n 3 python -m mpi4py -m mpi_match run --table table.h5 --events events.h5 -o matches.h5
+        mpirun -n 3 --host localhost:3 --bind-to none \
+            python -m mpi4py -m mpi_match run --table table.h5 --events events.h5 -o matches.h5
 
     The answers are the same bytes whatever the ranks, the batch size, the placement and the schedule.  Large batches pass
     the most events a second; with --batch 1 --credits 1 an event is answered before the next is sent, as soon as can be.

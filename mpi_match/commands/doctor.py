@@ -263,6 +263,7 @@ _CHECKS: tuple[Callable[[], Finding], ...] = (
     _package("h5py", "all files", note=_hdf5),
     _package("isal", "checksums of all files"),
     _package("click", "the command line"),
+    _package("rich", "`run --live`"),
     _package("mpi4py", "more than one process"),
     _mpi,
     _gpu,

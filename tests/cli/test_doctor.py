@@ -1,12 +1,15 @@
 """`doctor`: what this machine has, and the command for what it has not."""
 
 import json
+import re
 import sys
+import tomllib
 from importlib.metadata import PackageNotFoundError
 from types import SimpleNamespace
 
 import pytest
 from command_line import mpi_match
+from pages import REPOSITORY
 
 from mpi_match import engines, gpu
 from mpi_match.commands import doctor
@@ -47,9 +50,20 @@ def installed(monkeypatch):
     return install
 
 
-def test_doctor_looks_for_all_that_an_extra_brings(installed):
-    names = {each.name for each in doctor._requirements() if each.extra == "spark"}
-    assert {"pyspark", "pyarrow", "pandas"} == names
+def test_doctor_looks_for_all_that_the_project_asks_for(installed):
+    stated = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    extras = stated["optional-dependencies"]
+    wanted = [*stated["dependencies"], *extras["spark"], *extras["plot"]]
+    names = {re.match(r"[\w-]+", each)[0] for each in wanted}
+    assert {"numpy", "pandas", "matplotlib"} <= names
+    installed([])
+    findings = {check().name: check() for check in doctor._CHECKS if check not in (doctor._mpi, doctor._gpu)}
+    assert names <= findings.keys()
+    assert not [name for name in names if findings[name].ok]
+
+
+def test_doctor_advises_extras(installed):
+    names = {"pyspark", "pyarrow", "pandas"}
     installed(['pandas<3,>=2.2; extra == "spark"'], pyspark="4.1.1", pyarrow="21.0.0")
     found = {check().name: check() for check in doctor.SPARK_CHECKS}
     assert names <= found.keys()

@@ -1,8 +1,11 @@
 """`launch`: what is printed runs without the project's tree."""
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 from command_line import mpi_match
@@ -26,6 +29,16 @@ def test_every_file_for_others_can_be_had():
         assert printed.splitlines()[:2] == text.splitlines()[:2]
         assert "mpi-env.sh\nsource" not in printed
     assert mpi_match("launch", "docker").stdout == (REPOSITORY / "launch" / "Dockerfile").read_text()
+
+
+def test_recipes_for_containers_install_what_there_is():
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    for name in ("docker", "apptainer"):
+        text = launch_file(name)
+        (extras,) = set(re.findall(r"^ *(?:ARG )?EXTRAS=(\S+)$", text, re.MULTILINE))
+        assert set(extras.split(",")) <= project["optional-dependencies"].keys()
+        (version,) = set(re.findall(r"\bpython:3\.(\d+)-", text))
+        assert f">=3.{version}" >= project["requires-python"]
 
 
 def run_script(directory, name, *arguments, **environment):
@@ -63,6 +76,13 @@ def test_a_printed_script_needs_no_tree_and_runs_the_python_that_printed_it(tmp_
     assert (done.returncode, done.stderr) == (0, "")
     assert f"[{tmp_path}/an other/python][-m][mpi4py][-m][mpi_match][run]" in done.stdout
     assert "[--table][t.h5]" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["slurm", "local", "hosts"])
+def test_a_printed_script_is_clean(name):
+    shellcheck = Path(sys.executable).with_name("shellcheck")
+    done = subprocess.run([shellcheck, "-"], input=launch_file(name), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
 
 
 def test_a_script_for_slurm_says_so_elsewhere(tmp_path):

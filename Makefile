@@ -7,7 +7,7 @@ hosts := slurm or beowulf
 scripts := $(wildcard .ci/run launch/*.sh launch/*.sbatch tests/*/*.sh)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-wheel test-hosts test-hosts-short test-mpi test-simulator check clean
+.PHONY: help env demo cli-reference test test-wheel test-hosts test-hosts-short test-mpi test-simulator check clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ $(stamp): pyproject.toml launch/setup.sh
 
 demo: env ## Generate a workload, compile it with Spark, match it under mpirun, check the answers
 	@launch/demo.sh
+
+cli-reference: env ## Write mpi_match/docs/cli.md, which is what --help says
+	$(python) tests/support/cli_reference.py
 
 # Tests that start ranks mostly wait, so there are more processes than cores; who does what is in tests/support/schedule.py.
 # They start some hundred processes, each of which would compile the sources again where Python may not keep what it compiled.

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Self
 
 
 class ExitCode(IntEnum):
-    """Exit codes; `supervise` reads those of a run, and a shell those of every command."""
+    """Exit codes, each with its `meaning`; `supervise` reads those of a run, and a shell those of every command."""
 
-    OK = 0
-    """Done and, where the command verifies, verified."""
-    FAILURE = 1
-    """Something failed that is none of the others: a full disk, a lost rank, a wrong answer, a closed standard output."""
-    USAGE = 2
-    """The command line is wrong."""
-    BAD_INPUT = 3
-    """An input is missing, damaged, of another format version, or holds nothing usable."""
-    INCOMPLETE = 4
-    """Some answers are missing; the run can be resumed."""
-    ENVIRONMENT = 5
-    """The machine lacks something: MPI, a GPU, Java."""
-    INTERRUPTED = 130
-    """SIGINT or SIGTERM."""
+    meaning: str
+
+    OK = 0, "done and, where the command verifies, verified"
+    FAILURE = 1, "failed, in none of the ways below: a full disk, a lost rank, a wrong answer, a closed standard output"
+    USAGE = 2, "wrong usage"
+    BAD_INPUT = 3, "an input is missing, damaged, of another format version, or holds nothing usable"
+    INCOMPLETE = 4, "some answers are missing; the run can be resumed"
+    ENVIRONMENT = 5, "the machine lacks something: MPI, a GPU, Java"
+    INTERRUPTED = 130, "interrupted by SIGINT or SIGTERM"
+
+    def __new__(cls, value: int, meaning: str) -> Self:
+        """A member of that value."""
+        found = int.__new__(cls, value)
+        found._value_, found.meaning = value, meaning
+        return found

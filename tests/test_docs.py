@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+import cli_reference
 import click
 import pytest
 from bench import results
@@ -155,6 +156,10 @@ def lines_with_commands() -> Iterator[tuple[str, list[str]]]:
                     yield " ".join(words[:size]), words[size:]
                 elif any(word.startswith("launch/") for word in words):
                     yield "run", words[next(i for i, word in enumerate(words) if word.startswith("launch/")) + 1 :]
+
+
+def test_the_page_of_commands_is_what_help_says():
+    assert cli_reference.PAGE.read_text(encoding="utf-8") == cli_reference.reference(), "`make cli-reference` writes it"
 
 
 def test_options_on_the_pages_exist():

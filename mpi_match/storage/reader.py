@@ -200,6 +200,12 @@ def kind_of_file(path: str | os.PathLike[str]) -> str | None:
         return None
 
 
+def _begins_as_rows(path: Path) -> bool:
+    """Does a file begin as JSON lines, what gzip packs, or Parquet do?"""
+    with path.open("rb") as handle:
+        return handle.read(4).startswith((b"{", b"\x1f\x8b", b"PAR1"))
+
+
 def _open(path: Path, kind: str) -> h5py.File:
     if not path.exists():
         raise StorageError(f"{path}: no such file")
@@ -207,6 +213,8 @@ def _open(path: Path, kind: str) -> h5py.File:
         file = h5py.File(path, "r")
     except OSError as error:
         reason = reason_of(error).replace("file signature not found", "it does not begin as one")
+        if path.is_file() and _begins_as_rows(path):
+            reason += "; rows are for `mpi-match match`, or for `mpi-match compile` first"
         raise StorageError(f"{path}: is not a readable HDF5 file: {reason}") from error
     try:
         _check(path, file, kind)

@@ -1,0 +1,86 @@
+"""Every file that a command reads, wrong in every way: one line that names it, exit code 3, nothing touched."""
+
+import gzip
+
+import h5py
+import pytest
+from command_line import mpi_match, only_line
+
+FILES = {
+    "run --table": (["run", "--table", "?", "--events", "events.h5", "-o", "o.h5"], "table"),
+    "run --events": (["run", "--table", "table.h5", "--events", "?", "-o", "o.h5"], "events"),
+    "run --changes": (["run", "--table", "table.h5", "--events", "events.h5", "--changes", "?", "-o", "o.h5"], "changes"),
+    "verify --table": (["verify", "--table", "?", "--events", "events.h5", "--matches", "matches.h5"], "table"),
+    "verify --events": (["verify", "--table", "table.h5", "--events", "?", "--matches", "matches.h5"], "events"),
+    "verify --matches": (["verify", "--table", "table.h5", "--events", "events.h5", "--matches", "?"], "matches"),
+    "export": (["export", "?", "-o", "o.jsonl"], "matches"),
+    "export --events": (["export", "matches.h5", "--events", "?", "-o", "o.jsonl"], "events"),
+    "inspect": (["inspect", "?"], None),
+    "inspect --filter": (["inspect", "?", "--filter", "0"], "table"),
+}
+"""Commands with a place for a file, and what it is to hold (None: anything of ours)."""
+WRONG = {
+    "missing": "no such file",
+    "empty": "is not a readable HDF5 file: it does not begin as one",
+    "a directory": "is not a readable HDF5 file: Is a directory",
+    "rows": "rows are for `mpi-match match`, or for `mpi-match compile` first",
+    "packed rows": "rows are for `mpi-match match`, or for `mpi-match compile` first",
+    "text": "is not a readable HDF5 file: it does not begin as one",
+    "cut": "is not a readable HDF5 file: truncated file",
+    "another's": "is HDF5 but not a file of mpi-match",
+}
+
+
+@pytest.fixture(scope="module")
+def place(workload, tmp_path_factory):
+    """The files of a workload, and one that is wrong in each way."""
+    at = tmp_path_factory.mktemp("place")
+    for name in ("table.h5", "events.h5", "matches.h5"):
+        (at / name).write_bytes((workload / name).read_bytes())
+    (at / "empty").touch()
+    (at / "a directory").mkdir()
+    (at / "rows").write_text('{"temp": 31}\n')
+    (at / "packed rows").write_bytes(gzip.compress(b'{"temp": 31}\n'))
+    (at / "text").write_text("hello\n")
+    (at / "cut").write_bytes((workload / "table.h5").read_bytes()[:5000])
+    with h5py.File(at / "another's", "w") as file:
+        file["x"] = [1, 2, 3]
+    return at
+
+
+def state_of(directory):
+    return {item.name: item.read_bytes() if item.is_file() else None for item in directory.iterdir()}
+
+
+@pytest.mark.parametrize("what", FILES)
+def test_a_wrong_file_is_one_line_and_touches_nothing(place, monkeypatch, what):
+    monkeypatch.chdir(place)
+    before = state_of(place)
+    words, kind = FILES[what]
+    for wrong, said in WRONG.items():
+        line = only_line(mpi_match(*(wrong if word == "?" else word for word in words), code=3))
+        assert line.startswith(f"mpi-match: {wrong}: "), line
+        assert said in line
+    for other in {"table", "events", "matches"} - {kind} if kind else ():
+        line = only_line(mpi_match(*(f"{other}.h5" if word == "?" else word for word in words), code=3))
+        assert line == f"mpi-match: {other}.h5: holds '{other}', expected '{kind}'; were two files exchanged?"
+    assert state_of(place) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("missing", None, "missing: No such file or directory"),
+        ("r.jsonl", "", "r.jsonl: holds no run's report"),
+        ("r.jsonl", '{"temp": 31}\n', "r.jsonl, line 1: not a line of a run's report"),
+        ("r.jsonl", '{"what": "tick"}\n', "r.jsonl, line 1: not the first line of a run's report"),
+        ("r.jsonl", '{"what": "run", "format_version": 99}\n', "r.jsonl, line 1: format version 99, expected 1"),
+    ],
+)
+def test_a_report_that_is_none_is_one_line(tmp_path, monkeypatch, name, text, said):
+    pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
+    monkeypatch.chdir(tmp_path)
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    assert only_line(mpi_match("plot", name, code=3)) == f"mpi-match: {said}"
+    assert not (tmp_path / "r.png").exists()

@@ -36,7 +36,7 @@ class FileName(click.Path):
     """
 
     def __init__(self, *forms: str, must_say: bool = False, stdout: bool = False) -> None:
-        super().__init__(path_type=Path)
+        super().__init__(path_type=Path, readable=False)  # what cannot be read is bad input, which the reader says
         self._endings = [ending for form in forms for ending in FORMS[form]]
         self._must_say, self._stdout = must_say, stdout
 

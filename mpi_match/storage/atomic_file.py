@@ -7,6 +7,7 @@ the name, as root also a device, so `-o /dev/null` is refused.
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import secrets
@@ -30,6 +31,8 @@ def check_output(path: Path, inputs: Iterable[Path] = (), *, streamed: bool = Fa
         raise StorageError(f"{path}: cannot be written: it is a directory; give the name of a file in it")
     if not streamed and ((path.exists() and not path.is_file()) or _is_open_file(path)):
         raise StorageError(f"{path}: cannot be written: it is a device or a pipe, and a file would take its place")
+    if not os.access(path if streamed and path.exists() else path.parent, os.W_OK):
+        raise StorageError(f"{path}: cannot be written: {os.strerror(errno.EACCES)}")
     if any(path.resolve() == each.resolve() or _is_one_file(path, each) for each in inputs):
         raise StorageError(f"{path}: is an input and would be overwritten; give the output another name")
 

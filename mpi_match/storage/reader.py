@@ -212,9 +212,10 @@ def _open(path: Path, kind: str) -> h5py.File:
     try:
         file = h5py.File(path, "r")
     except OSError as error:
-        reason = reason_of(error).replace("file signature not found", "it does not begin as one")
-        if path.is_file() and _begins_as_rows(path):
-            reason += "; rows are for `mpi-match match`, or for `mpi-match compile` first"
+        reason = reason_of(error)
+        if reason == "file signature not found":
+            rows = "; rows are for `mpi-match match`, or for `mpi-match compile` first" if _begins_as_rows(path) else ""
+            reason = f"it does not begin as one{rows}"
         raise StorageError(f"{path}: is not a readable HDF5 file: {reason}") from error
     try:
         _check(path, file, kind)

@@ -1,10 +1,14 @@
 """Every file that a command reads, wrong in every way: one line that names it, exit code 3, nothing touched."""
 
 import gzip
+import os
+import subprocess
+import sys
 
 import h5py
 import pytest
 from command_line import mpi_match, only_line
+from mpirun import TESTS, TIMEOUT_S
 
 FILES = {
     "run --table": (["run", "--table", "?", "--events", "events.h5", "-o", "o.h5"], "table"),
@@ -84,3 +88,32 @@ def test_a_report_that_is_none_is_one_line(tmp_path, monkeypatch, name, text, sa
         (tmp_path / name).write_text(text)
     assert only_line(mpi_match("plot", name, code=3)) == f"mpi-match: {said}"
     assert not (tmp_path / "r.png").exists()
+
+
+def test_what_may_not_be_read_or_written_is_one_line_and_found_before_the_work(workload, tmp_path):
+    """By a process that permissions are for, also where the tests are run by root."""
+    for name in ("table.h5", "events.jsonl"):
+        (tmp_path / name).write_bytes((workload / name).read_bytes())
+        (tmp_path / name).chmod(0o000)
+    (tmp_path / "closed").mkdir(mode=0o555)
+    run = f"run --table {workload}/table.h5 --events {workload}/events.h5 --engine counting"
+    said = {
+        "inspect table.h5": "table.h5: Permission denied",
+        "export table.h5 -o o.jsonl": "table.h5: is not a readable HDF5 file: Permission denied",
+        f"match {workload}/subscriptions.jsonl events.jsonl -o o.h5": "events.jsonl: Permission denied",
+        f"{run} -o closed/o.h5": "closed/o.h5: cannot be written: Permission denied",
+        f"{run} -o o.h5 --report closed/r.jsonl": "closed/r.jsonl: Permission denied",
+        f"export {workload}/matches.h5 -o closed/o.jsonl": "closed/o.jsonl: cannot be written: Permission denied",
+        "bench ccm -o closed/b.jsonl": "closed/b.jsonl: cannot be written: Permission denied",
+        "generate ccm --filters 10 --events 5 -o closed/w": "closed/w: Permission denied",
+    }
+    script = "\n".join(f"{sys.executable} -m mpi_match {command}; echo $?" for command in said)
+    ordinary = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    environment = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
+    words = [*ordinary, "sh", "-c", script]
+    done = subprocess.run(
+        words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=True
+    )
+    assert done.stderr.splitlines() == [f"mpi-match: {line}" for line in said.values()]
+    assert done.stdout.split() == ["3"] * len(said)
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["closed", "events.jsonl", "table.h5"]

@@ -23,7 +23,7 @@ from mpi_match.cluster.transport.launcher import found_in
 from mpi_match.exit_codes import ExitCode
 
 EPILOG = (
-    "\b\nExit codes: 0 done, 1 failure, 2 wrong usage, 3 bad input or format version,\n"
+    "\b\nExit codes: 0 done, 1 failure, 2 wrong usage, 3 bad input or nothing usable in it,\n"
     "4 incomplete, 5 environment (no MPI, GPU or Java), 130 interrupted."
 )
 

@@ -160,9 +160,12 @@ def test_a_run_of_three_ranks_reports(inputs: Inputs, tmp_path: Path, path: Path
 @needs_mpirun
 def test_a_report_that_cannot_be_written_ends_the_run_before_it_begins(inputs: Inputs, tmp_path: Path) -> None:
     files = ("--table", inputs.table, "--events", inputs.events, "-o", tmp_path / "matches.h5")
-    done = execute(launch(3, *files, "--engine", "counting", "--report", inputs.table, python=COMMAND))
+    taken = tmp_path / "events.jsonl"
+    taken.write_text('{"temp": 31}\n')
+    done = execute(launch(3, *files, "--engine", "counting", "--report", taken, python=COMMAND))
     assert done.returncode == 3
-    assert f"{inputs.table}: exists and is not a run's report" in done.stderr
+    assert f"{taken}: exists and is not a run's report" in done.stderr
+    assert taken.read_text() == '{"temp": 31}\n'
     assert not (tmp_path / "matches.h5").exists()
 
 

@@ -1,6 +1,6 @@
 """The cluster: rank 0 is the master, every other rank a worker with one engine.
 
-    rank 0   job ─► table once, then batches, `credits` at a time ─► worker   engine.match
+    rank 0   files ─► table once, then batches, `credits` at a time ─► worker   engine.match
              answers written in event order ◄─ counts and ids ◄────
 
 `run` is all that the outside calls.  Importing `mpi_run` or what it imports starts MPI; nothing does that before a run has

@@ -1,4 +1,4 @@
-"""Which events are in which batch.
+"""The events and changes of a run in batches.
 
 Batches are numbered from 0 and cover the events that are still to be matched: all of them, or, when a run is taken up again,
 those that its journal does not hold.  No batch reaches over a gap between them.
@@ -13,7 +13,14 @@ import bisect
 from collections.abc import Sequence
 from itertools import accumulate
 
+import numpy as np
+
+from mpi_match.changes.stream import ChangeStream, StampedChanges
+from mpi_match.events.batch import EventBatch
+from mpi_match.events.event_table import EventTable
 from mpi_match.journal.reader import EventRange
+from mpi_match.table.range_reader import RangeReader
+from mpi_match.table.table import Table
 
 
 class BatchRanges:
@@ -35,3 +42,51 @@ class BatchRanges:
         stretch = self._stretches[place]
         start = stretch.start + (batch - self._first[place]) * self._size
         return start, min(start + self._size, stretch.stop)
+
+
+class BatchedEvents:
+    """The events of a `table` that are in the batches of some `ranges`."""
+
+    def __init__(self, table: EventTable, ranges: BatchRanges) -> None:
+        self.table, self.ranges = table, ranges
+
+    @property
+    def n_batches(self) -> int:
+        """How many batches there are."""
+        return self.ranges.n_batches
+
+    def read(self, batch: int) -> EventBatch:
+        """The events of a batch.  Raises StorageError when they are damaged."""
+        return self.table.batch(*self.ranges.of(batch))
+
+
+class BatchedChanges:
+    """The changes of a run, told with batches: to every worker all of them, each once and in order.
+
+    A worker is told of changes that come before the last event of its batch, those of other workers' batches among them.
+    """
+
+    def __init__(self, stream: ChangeStream[Table | RangeReader], ranges: BatchRanges) -> None:
+        self._stream, self._ranges = stream, ranges
+        self._known: dict[int, int] = {}  # by worker: it was told of all changes up to that event
+
+    def told_with(self, worker: int, batch: int) -> tuple[bool, StampedChanges | None]:
+        """What a worker is told of with a batch, stamps counted from its first event; None: nothing.
+
+        The first is whether its engine has to be opened afresh, and told from the beginning: changes cannot be undone, and
+        it has made one that the batch is too early to see.
+        """
+        start, stop = self._ranges.of(batch)
+        known = self._known.get(worker)
+        afresh = known is not None and start + 1 < known and len(self._stream.within(start + 1, known)) > 0
+        if afresh:
+            known = None
+        self._known[worker] = stop
+        found = self._stream.within(known or 0, stop)
+        if known is not None and not len(found):
+            return afresh, None
+        return afresh, StampedChanges(np.maximum(found.before_event - start, 0), found.changes)
+
+    def forget(self, worker: int) -> None:
+        """A worker begins anew, and is told of everything with its next batch."""
+        self._known.pop(worker, None)

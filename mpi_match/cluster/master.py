@@ -51,24 +51,25 @@ SIGN_OF_LIFE_S = 5.0
 class Master:
     """Rank 0's side of the channel with every worker."""
 
-    def __init__(self, comm: MPI.Comm, job: RunFiles, backoff: Backoff) -> None:
-        self._job, self._backoff = job, backoff
+    def __init__(self, comm: MPI.Comm, files: RunFiles, backoff: Backoff) -> None:
+        self._files, self._backoff = files, backoff
         self._workers = range(1, comm.size)
-        options = job.options
+        options = files.options
         self._short = options.short_batches
         self._dispatcher = Dispatcher(
-            job.n_batches,
-            job.division.groups,
+            files.events.n_batches,
+            files.division.groups,
             credits=options.credits,
             schedule=options.schedule,
             ascending=options.changes is not None,
-            room=job.division.room,
+            room=files.division.room,
         )
         self._traffic = Traffic(comm)
         self._round_trips = RoundTrips()
         self._deadlines = Deadlines(self._dispatcher, self._round_trips, options.deadline)
-        self._arrivals = Inbox(self._traffic, job.n_ids)
-        self._turns = OrderedWriter(job, self._arrivals)
+        self._arrivals = Inbox(self._traffic, files.n_ids)
+        in_parts = len(files.division.parts) > 1
+        self._turns = OrderedWriter(files.answers, self._arrivals, in_parts=in_parts, short=self._short)
         self._parts: dict[tuple[int, int], dict[int, Body]] = {}
         self._failures: list[str] = []
         self._absent: dict[int, str] = {}
@@ -89,15 +90,15 @@ class Master:
         opening_s = max(each.opening_s for each in opened)
         try:
             with held() as interruptions:
-                self._orders = Outbox(self._job, self._traffic, self._dispatcher, self._deadlines, opening_s)
+                self._orders = Outbox(self._files, self._traffic, self._dispatcher, self._deadlines, opening_s)
                 with self._orders, self._turns:
-                    self._job.begin()
+                    self._files.begin()
                     self._match(interruptions)
                     self._turns.finish()
                 with interruptions.heeded():
-                    summary = self._job.finish(opened, self._round_trips)
+                    summary = self._files.finish(opened, self._round_trips)
         except KeyboardInterrupt as error:
-            self._job.leave(error)  # the journal first: mpirun kills half a second after it has asked
+            self._files.leave(error)  # the journal first: mpirun kills half a second after it has asked
             self._dismiss(Order(Command.ABANDON, ExitCode.INTERRUPTED), HASTY_FAREWELL_S)
             raise RanksNotified from error
         except Exception as error:
@@ -138,13 +139,13 @@ class Master:
                 case Emit(batch, attempt):
                     self._turns.put(batch, self._parts.pop((batch, attempt)))
                 case Quarantine(batch):
-                    self._job.standing.happened("quarantined", batch=batch)
+                    self._files.standing.happened("quarantined", batch=batch)
                     self._turns.set_aside(batch)
                 case Drop(batch, attempt):
                     self._arrivals.give_back(self._parts.pop((batch, attempt)).values())
                 case GiveUp(why):
                     self._turns.finish()
-                    start, _ = self._job.extent(self._dispatcher.n_emitted)
+                    start, _ = self._files.events.ranges.of(self._dispatcher.n_emitted)
                     raise ClusterError(
                         "; ".join([f"{why}: the events from {start} on have no answers", *self._failures]),
                         ExitCode.INCOMPLETE,
@@ -162,11 +163,11 @@ class Master:
             return self._survive(worker, batch, attempt, body)
         if flight is not None and self._dispatcher.wants(worker, batch, attempt):
             self._round_trips.add(at_s - flight.sent_at)
-            start, stop = self._job.extent(batch)
-            self._job.standing.answered(worker, batch, stop - start)
+            start, stop = self._files.events.ranges.of(batch)
+            self._files.standing.answered(worker, batch, stop - start)
             self._parts.setdefault((batch, attempt), {})[worker] = body
         else:
-            self._job.standing.happened("dropped", worker, batch)
+            self._files.standing.happened("dropped", worker, batch)
             self._arrivals.give_back([body])
         return self._dispatcher.answered(worker, batch, attempt)
 
@@ -184,12 +185,12 @@ class Master:
 
     def _see_who_is_late(self) -> None:
         for worker, batch in self._deadlines.overdue():
-            start, stop = self._job.extent(batch)
+            start, stop = self._files.events.ranges.of(batch)
             log.warning(
                 "rank %d has not answered events %d to %d within %.0f s; they are given to another worker too",
                 *(worker, start, stop, self._deadlines.limit_s),
             )
-            self._job.standing.happened("overdue", worker, batch)
+            self._files.standing.happened("overdue", worker, batch)
             self._obey(self._dispatcher.overdue(worker))
         for worker in self._deadlines.hopeless():
             self._lose(worker, f"nothing was heard of it for more than {self._deadlines.limit_s:.0f} s")
@@ -198,19 +199,19 @@ class Master:
         """A worker is gone; what it had goes to others."""
         log.warning("rank %d is lost: %s", worker, why)
         self._lost.add(worker)
-        self._job.standing.happened("lost", worker)
+        self._files.standing.happened("lost", worker)
         self._obey(self._dispatcher.lost(worker))
 
     def _survive(self, worker: int, batch: int, attempt: int, failure: RankFailure) -> Sequence[Instruction]:
         """An engine raised; what is to be done then.  Raises when it was the input: that is the same for every worker."""
-        start, stop = self._job.extent(batch)
+        start, stop = self._files.events.ranges.of(batch)
         again = any(failure.text in text for text in self._failures)
         error = failure.as_error(quiet=again, what=f", matching events {start} to {stop}")
         if failure.exit_code == ExitCode.BAD_INPUT:
             raise error
         log.warning("%s", error)
         self._failures = [str(error)]
-        self._job.standing.happened("failed", worker, batch)
+        self._files.standing.happened("failed", worker, batch)
         return self._dispatcher.failed(worker, batch, attempt)
 
     def _dismiss(self, order: Order, patience_s: float = LEAVING_S) -> None:

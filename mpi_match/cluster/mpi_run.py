@@ -111,7 +111,7 @@ def _lead(ranks: RankGroup, ready: Ready, backoff: Backoff, roll: StartupBarrier
     """What the master does after set-up."""
     from mpi_match.cluster.master import Master
 
-    master = Master(ranks.comm, ready.job, backoff)
+    master = Master(ranks.comm, ready.files, backoff)
     with held() as interruptions:  # workers that are ready wait for the master's word, also for that of an interruption
         master.meet(interruptions)
         roll.close()

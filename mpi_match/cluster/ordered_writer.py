@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 
 from mpi_match.cluster.messages import WRITTEN_DTYPE, Body, Written
-from mpi_match.cluster.run_files import RunFiles
+from mpi_match.cluster.run_files import Answers
 
 if TYPE_CHECKING:
     from mpi_match.cluster.inbox import Inbox  # which loads MPI, and a run of one process has none
@@ -91,20 +91,20 @@ Parts = dict[int, Body]
 
 
 class OrderedWriter:
-    """The answers of a job; a context manager.  Leaving it without `finish` drops what waits for the thread.
+    """The answers of a run; a context manager.  Leaving it without `finish` drops what waits for the thread.
 
-    Bodies that are written go back to `arrivals`.  What writing raises is raised by a later call.
+    `in_parts`: is an answer what several members of a group have said?  `short`: are batches?  Bodies that are written go
+    back to `arrivals`.  What writing raises is raised by a later call.
     """
 
-    def __init__(self, job: RunFiles, arrivals: Inbox) -> None:
-        self._job, self._arrivals = job, arrivals
-        options, alone = job.options, len(job.division.groups[0]) == 1
-        if not alone:
+    def __init__(self, answers: Answers, arrivals: Inbox, *, in_parts: bool, short: bool) -> None:
+        self._answers, self._arrivals = answers, arrivals
+        if in_parts:
             from mpi_match.cluster.distribution.merge import unite  # loads Numba
 
             self._unite = unite
-        self._in_groups = options.short_batches and options.results == "master" and alone
-        self._written = WriteBehind(self._write, threaded=not options.short_batches)
+        self._joins = short and not in_parts and not answers.by_workers
+        self._written = WriteBehind(self._write, threaded=not short)
         self._kept: list[Body] = []
         self._first = self._end = 0
 
@@ -120,10 +120,10 @@ class OrderedWriter:
 
     def put(self, batch: int, parts: Parts) -> None:
         """The answers of the next batch."""
-        if not self._in_groups:
+        if not self._joins:
             self._written.put((batch, parts))
             return
-        start, stop = self._job.extent(batch)
+        start, stop = self._answers.ranges.of(batch)
         if start != self._end:
             self.flush()
         if not self._kept:
@@ -142,7 +142,7 @@ class OrderedWriter:
             kept, self._kept = self._kept, []
             counts, ids = b"".join([body.first.data for body in kept]), b"".join([body.second.data for body in kept])
             found = np.frombuffer(counts, self._arrivals.count_dtype), np.frombuffer(ids, self._arrivals.id_dtype)
-            self._job.write(self._first, *found)
+            self._answers.write(self._first, *found)
             self._arrivals.give_back(kept)
 
     def finish(self) -> None:
@@ -154,14 +154,14 @@ class OrderedWriter:
         """The answers of the next batch, from the members of a group, or none; runs in the answers' thread."""
         batch, parts = answers
         if not parts:
-            self._job.set_aside(batch)
+            self._answers.set_aside(batch)
             return
-        if self._job.options.results == "local":
+        if self._answers.by_workers:
             ((worker, said),) = parts.items()
             part, end, n_ids = said.second.view(WRITTEN_DTYPE).tolist()
-            self._job.wrote(batch, n_ids, worker, Written(part, end))
+            self._answers.wrote(batch, n_ids, worker, Written(part, end))
             return
         types = self._arrivals.count_dtype, self._arrivals.id_dtype
         found = [(parts[each].first.view(types[0]), parts[each].second.view(types[1])) for each in sorted(parts)]
-        self._job.write(batch, *(found[0] if len(found) == 1 else self._unite(found)))
+        self._answers.write(batch, *(found[0] if len(found) == 1 else self._unite(found)))
         self._arrivals.give_back(parts.values())

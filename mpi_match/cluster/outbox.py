@@ -35,7 +35,7 @@ _NOTHING = np.empty(0, np.uint8)
 
 
 class Outbox:
-    """Orders of a job's batches to its workers; a context manager.
+    """Orders of a run's batches to its workers; a context manager.
 
     `opening_s` is what opening an engine took: one that has to open it afresh is waited for so much longer.
 
@@ -43,17 +43,16 @@ class Outbox:
     """
 
     def __init__(
-        self, job: RunFiles, traffic: Traffic, dispatcher: Dispatcher, deadlines: Deadlines, opening_s: float
+        self, files: RunFiles, traffic: Traffic, dispatcher: Dispatcher, deadlines: Deadlines, opening_s: float
     ) -> None:
         self.waiting: deque[Send] = deque()
-        self._job, self._traffic, self._dispatcher, self._deadlines = job, traffic, dispatcher, deadlines
+        self._files, self._traffic, self._dispatcher, self._deadlines = files, traffic, dispatcher, deadlines
         self._opening_s = opening_s
-        self._short = job.options.short_batches
-        reads = job.options.feed == "master"
+        self._short = files.options.short_batches
+        reads = files.options.feed == "master"
         self._feed = ReadAhead(self._read if reads else _read_nothing, 0 if self._short or not reads else None)
-        self._n_ahead = sum(map(len, job.division.groups)) + (0 if self._short else READERS)
+        self._n_ahead = sum(map(len, files.division.groups)) + (0 if self._short else READERS)
         self._wires = Buffers()
-        self._known: dict[int, int] = {}
         self._loading: set[int] = set()
 
     def __enter__(self) -> Outbox:
@@ -95,11 +94,12 @@ class Outbox:
 
     def load(self, load: Load) -> None:
         """A worker is to have another part of the table, and to be told of all changes to it."""
-        worker, parts = load.worker, self._job.division.parts
-        log.warning("rank %d loads part %d of %d, which a lost one had", worker, load.part + 1, len(parts))
-        self._job.standing.happened("loads", worker)
-        wire = packed(parts[load.part], self._job.division.read(parts[load.part]))
-        self._known.pop(worker, None)
+        worker, division = load.worker, self._files.division
+        log.warning("rank %d loads part %d of %d, which a lost one had", worker, load.part + 1, len(division.parts))
+        self._files.standing.happened("loads", worker)
+        wire = packed(division.parts[load.part], division.read(division.parts[load.part]))
+        if self._files.changes is not None:
+            self._files.changes.forget(worker)
         self._loading.add(worker)
         self._traffic.write(Order(Command.LOAD, attempt=int(load.keep), n_events=len(wire)), [wire], worker)
 
@@ -110,7 +110,7 @@ class Outbox:
         """
         if self._short:
             self._traffic.poll()
-        events = self._job.events.batch(*self._job.extent(batch))
+        events = self._files.events.read(batch)
         if self._short:
             self._traffic.poll()
             return events.to_wire(), None
@@ -120,34 +120,21 @@ class Outbox:
     def _send(self, worker: int, flight: Flight, wire: Array, given_back: Callable[[], None]) -> None:
         flight.sent_at = time.perf_counter()
         batch, attempt = flight.batch, flight.attempt
-        afresh, changes = False, _NOTHING
-        if self._job.options.changes is not None:
-            afresh = self._job.is_past(batch, self._known.get(worker))
-            if afresh:
-                del self._known[worker]
-            changes = self._changes_for(worker, batch)
+        afresh, told = (False, None) if self._files.changes is None else self._files.changes.told_with(worker, batch)
+        changes = _NOTHING if told is None else told.to_wire()
         order = Order(Command.MATCH_AFRESH if afresh else Command.MATCH, batch, attempt, len(changes), len(wire))
         self._traffic.write(order, [changes, wire], worker, given_back)
         # What follows the worker need not wait for.
-        patience_s = self._job.options.setup_limit if worker in self._loading else self._opening_s if afresh else 0
+        patience_s = self._files.options.setup_limit if worker in self._loading else self._opening_s if afresh else 0
         self._deadlines.sent(worker, flight, patience_s)
         self._loading.discard(worker)
-        self._job.standing.sent(worker, batch, order.n_events)
+        self._files.standing.sent(worker, batch, order.n_events)
         if attempt:
-            self._job.standing.happened("resent", worker, batch)
+            self._files.standing.happened("resent", worker, batch)
 
     def _give_back(self, buffer: Array | None) -> None:
         if buffer is not None:
             self._wires.give(buffer)
-
-    def _changes_for(self, worker: int, batch: int) -> Array:
-        """Wire form of the changes that a worker must be told of with a batch; empty when there are none.
-
-        It is told of all changes, each once and in order, and from the beginning when it has to open its engine afresh.
-        """
-        changes = self._job.changes_for(batch, self._known.get(worker))
-        _, self._known[worker] = self._job.extent(batch)
-        return _NOTHING if changes is None else changes.to_wire()
 
 
 def _read_nothing(batch: int) -> tuple[Array, None]:

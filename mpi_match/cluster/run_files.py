@@ -9,25 +9,23 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from types import TracebackType
 from typing import NamedTuple
 
-import numpy as np
-
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
 from mpi_match.changes import log as change_log
 from mpi_match.changes.log import ChangeLog
-from mpi_match.changes.stream import ChangeStream, StampedChanges
-from mpi_match.cluster.batches import BatchRanges
+from mpi_match.changes.stream import ChangeStream
+from mpi_match.cluster.batches import BatchedChanges, BatchedEvents, BatchRanges
 from mpi_match.cluster.distribution.partition import Division
 from mpi_match.cluster.messages import Written
 from mpi_match.cluster.options import RunOptions, RunSummary
 from mpi_match.cluster.results.output import Output
-from mpi_match.cluster.results.worker_output import LocalOutput, PartPlaces
+from mpi_match.cluster.results.worker_output import LocalOutput
 from mpi_match.cluster.scheduling.timeouts import RoundTrips
 from mpi_match.events.event_table import EventTable
 from mpi_match.journal.reader import EventRange, RunIdentity
@@ -51,11 +49,57 @@ class Opened(NamedTuple):
     compile_s: float = 0.0
 
 
-class RunFiles:
-    """Table, events, changes and output of a run.
+class Answers:
+    """The answers of a run on their way to its `output`, batch by batch; who watches is told of them.
 
-    `with Job(options) as job:` raises StorageError or ClusterError before any work is done.  When the block is left by an
-    exception, the journal is left behind with the answers until then, and nothing else.  `batches`: what is left to match.
+    by_workers   do the workers write them, so that the master only hears where they are (`wrote`)?
+    """
+
+    def __init__(
+        self,
+        output: Output | LocalOutput,
+        ranges: BatchRanges,
+        standing: RunStatus,
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
+        self.ranges, self.by_workers = ranges, isinstance(output, LocalOutput)
+        self._output, self._standing, self._progress = output, standing, progress
+
+    def write(self, batch: int, counts: Array, ids: Array) -> None:
+        """The answers of a batch, and of those behind it as far as they go; batches ascend."""
+        assert isinstance(self._output, Output)
+        self._output.write(self.ranges.of(batch)[0], counts, ids)
+        self._tell_of(len(counts))
+
+    def wrote(self, batch: int, n_ids: int, rank: int, where: Written) -> None:
+        """A worker has written the answers of a batch into its part of the output (see `LocalOutput.wrote`)."""
+        events = EventRange(*self.ranges.of(batch))
+        assert isinstance(self._output, LocalOutput)
+        self._output.wrote(events, n_ids, rank, where)
+        self._tell_of(events.n_events)
+
+    def set_aside(self, batch: int) -> None:
+        """A batch, in its turn, that has no answers: the run goes on, and ends incomplete (see `Output.set_aside`)."""
+        self._output.set_aside(EventRange(*self.ranges.of(batch)))
+
+    def _tell_of(self, n_events: int) -> None:
+        self._standing.wrote(n_events)
+        if self._progress is not None:
+            self._progress(self._output.n_answered, self._output.identity.n_events)
+
+
+class RunFiles:
+    """Table, events, changes and output of a run, opened by one process, and what the run makes of them.
+
+    `with RunFiles(options) as files:` raises StorageError or ClusterError before any work is done.  When the block is left
+    by an exception, the journal is left behind with the answers until then, and nothing else.
+
+    division          the table and its parts
+    events, changes   in batches, those that are left to match; changes None: the table stays as it is
+    answers           on their way to the output
+    places            where workers write theirs; None when the master does
+    n_ids             how many different ids an answer can hold
+    standing          how the run stands
     """
 
     def __init__(self, options: RunOptions, n_workers: int = 1) -> None:
@@ -63,18 +107,25 @@ class RunFiles:
         self._stack = ExitStack()
 
     def __enter__(self) -> RunFiles:
-        self.options.check()
+        options = self.options
+        options.check()
         with self._stack:
-            self.division = self._stack.enter_context(Division(self.options, self._n_workers))
-            self._stream = self._load_changes()
-            self.events = self._stack.enter_context(EventTable(self.options.events, self.division.table.vocabulary))
-            if not self.events.encoded_for_vocabulary:
-                why = "compiled for another table" if self._stream is None else "not compiled for what the changes ask for"
-                log.warning("%s was %s: its events are encoded again on the way", self.options.events, why)
-            self._output: Output | LocalOutput = self._open_output()
+            self.division = self._stack.enter_context(Division(options, self._n_workers))
+            stream = self._load_changes()
+            events = self._stack.enter_context(EventTable(options.events, self.division.table.vocabulary))
+            if not events.encoded_for_vocabulary:
+                why = "compiled for another table" if stream is None else "not compiled for what the changes ask for"
+                log.warning("%s was %s: its events are encoded again on the way", options.events, why)
+            ids = self.division.table if stream is None else stream
+            self.n_ids = ids.n_filters if options.filters else ids.n_interfaces
+            self._output = self._open_output(events, ids.labels)
             self._stack.enter_context(self._output)
-            self.extents = BatchRanges(self._output.unanswered, self.options.batch)
-            self.standing = RunStatus(self.events.n_events - self._output.n_resumed)
+            ranges = BatchRanges(self._output.unanswered, options.batch)
+            self.events = BatchedEvents(events, ranges)
+            self.changes = None if stream is None else BatchedChanges(stream, ranges)
+            self.standing = RunStatus(events.n_events - self._output.n_resumed)
+            self.answers = Answers(self._output, ranges, self.standing, options.progress)
+            self.places = self._output.places if isinstance(self._output, LocalOutput) else None
             self._stack = self._stack.pop_all()
         return self
 
@@ -91,15 +142,14 @@ class RunFiles:
         self.division.table = stream.table
         return stream
 
-    def _open_output(self) -> Output | LocalOutput:
-        options, stream = self.options, self._stream
-        labels = self.division.table.labels if stream is None else stream.labels
+    def _open_output(self, events: EventTable, labels: Strings) -> Output | LocalOutput:
+        options = self.options
         identity = RunIdentity(
             unit="filter" if options.filters else "interface",
             n_ids=self.n_ids,
-            n_events=self.events.n_events,
+            n_events=events.n_events,
             table_digest=_digest(options.table, table.TABLE_FILE),
-            events_digest=self.events.digest,
+            events_digest=events.digest,
             changes_digest="" if options.changes is None else _digest(options.changes, change_log.CHANGES_FILE),
         )
         labels = Strings.of(()) if options.filters else labels
@@ -114,44 +164,6 @@ class RunFiles:
         """Leave the block's files as its end would, now."""
         self._stack.__exit__(type(error), error, error.__traceback__)
 
-    @property
-    def n_ids(self) -> int:
-        """How many different ids an answer can hold."""
-        ids = self.division.table if self._stream is None else self._stream
-        return ids.n_filters if self.options.filters else ids.n_interfaces
-
-    @property
-    def n_batches(self) -> int:
-        """The last one may be shorter."""
-        return self.extents.n_batches
-
-    def extent(self, batch: int) -> tuple[int, int]:
-        """First event of a batch, and the one after its last."""
-        return self.extents.of(batch)
-
-    def is_past(self, batch: int, known: int | None) -> bool:
-        """Has an engine that was told of all changes up to event `known` made one that this batch is too early to see?
-
-        Changes cannot be undone: such an engine has to be opened afresh for the batch.
-        """
-        if self._stream is None or known is None:
-            return False
-        start, _ = self.extent(batch)
-        return start + 1 < known and len(self._stream.within(start + 1, known)) > 0
-
-    def changes_for(self, batch: int, known: int | None) -> StampedChanges | None:
-        """What an engine must be told that has been told of all changes up to event `known` (None: of nothing) for a batch.
-
-        Stamps count from the batch's first event; None when there is nothing to tell.
-        """
-        if self._stream is None:
-            return None
-        start, stop = self.extent(batch)
-        found = self._stream.within(known or 0, stop)
-        if known is not None and not len(found):
-            return None
-        return StampedChanges(np.maximum(found.before_event - start, 0), found.changes)
-
     @contextmanager
     def watched(self, workers: Mapping[int, Opened]) -> Iterator[None]:
         """While the block lasts, whoever wants to watch the run does; `workers` are the engines by rank."""
@@ -164,33 +176,6 @@ class RunFiles:
         self.standing.begin()
         self._started = time.perf_counter()
 
-    def write(self, batch: int, counts: Array, ids: Array) -> None:
-        """The answers of a batch; batches ascend."""
-        assert isinstance(self._output, Output)
-        self._output.write(self.extent(batch)[0], counts, ids)
-        self._tell_of(len(counts))
-
-    def wrote(self, batch: int, n_ids: int, rank: int, where: Written) -> None:
-        """A worker has written the answers of a batch into its part of the output (see `LocalOutput.wrote`)."""
-        events = EventRange(*self.extent(batch))
-        assert isinstance(self._output, LocalOutput)
-        self._output.wrote(events, n_ids, rank, where)
-        self._tell_of(events.n_events)
-
-    @property
-    def places(self) -> PartPlaces | None:
-        """Where workers write their answers; None when the master does."""
-        return self._output.places if isinstance(self._output, LocalOutput) else None
-
-    def _tell_of(self, n_events: int) -> None:
-        self.standing.wrote(n_events)
-        if self.options.progress is not None:
-            self.options.progress(self._output.n_answered, self.events.n_events)
-
-    def set_aside(self, batch: int) -> None:
-        """A batch, in its turn, that has no answers: the run goes on, and ends incomplete (see `Output.set_aside`)."""
-        self._output.set_aside(EventRange(*self.extent(batch)))
-
     def finish(self, opened: Sequence[Opened], round_trips: RoundTrips | None = None) -> RunSummary:
         """Put the output in its place, sum up, and say that the run is complete.
 
@@ -200,11 +185,12 @@ class RunFiles:
         self.standing.end()
         wall_s = time.perf_counter() - self._started
         resumed = self._output.n_resumed
+        n_events = self._output.identity.n_events
         summary = RunSummary(
-            events=self.events.n_events,
+            events=n_events,
             matches=self._output.n_matches,
             wall_s=wall_s,
-            events_per_s=(self.events.n_events - resumed) / wall_s,
+            events_per_s=(n_events - resumed) / wall_s,
             engine=", ".join(sorted({each.engine for each in opened})),
             device=", ".join(
                 f"{n} x {device}" if n > 1 else device for device, n in Counter(o.device for o in opened).items()

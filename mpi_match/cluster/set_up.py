@@ -46,9 +46,9 @@ class Plan(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """What set-up has made: `job` on the master, `matcher` and `source` on a worker; `opened`: the workers' engines."""
+    """What set-up has made: `files` on the master, `matcher` and `source` on a worker; `opened`: the workers' engines."""
 
-    job: RunFiles
+    files: RunFiles
     matcher: EngineRunner | InlineRunner | WrittenHere
     source: EventSource | None
     opened: list[Opened]
@@ -57,10 +57,13 @@ class Ready(NamedTuple):
 def set_up(options: RunOptions, topology: Topology, stack: ExitStack) -> Ready:
     """Take all phases on this rank; `stack` closes what they open.  Raises Ended when one has failed on some rank."""
     ranks, threads = topology.ranks, options.threads or topology.threads
-    job: RunFiles = ranks.step("opening the files", master=lambda: stack.enter_context(RunFiles(options, ranks.size - 1)))
-    plan: Plan = ranks.tell(None if job is None else _plan(options, job))
-    part, table = share_parts(topology, plan.groups, plan.parts, None if job is None else job.division)
-    copy = share_events(topology, job) if options.feed == "shared" else None
+    files: RunFiles = ranks.step("opening the files", master=lambda: stack.enter_context(RunFiles(options, ranks.size - 1)))
+    plan: Plan = ranks.tell(None if files is None else _plan(options, files))
+    part, table = share_parts(topology, plan.groups, plan.parts, None if files is None else files.division)
+    copy = None
+    if options.feed == "shared":
+        events = None if files is None else files.events
+        copy = share_events(topology, events, 0 if options.short_batches else None)
     source: EventSource | None = ranks.step(
         "opening the events",
         worker=lambda: stack.enter_context(open_source(options, plan.offer, copy, table.vocabulary, threads)),
@@ -76,7 +79,7 @@ def set_up(options: RunOptions, topology: Topology, stack: ExitStack) -> Ready:
         way = InlineRunner if options.short_batches else EngineRunner
         holdings = ShardsHeld(part, table, _opening(options, topology, source, threads))
         matcher = way(holdings, table.vocabulary, filters=options.filters)
-        written = WrittenHere(matcher, parts, plan.offer.extents) if parts else matcher
+        written = WrittenHere(matcher, parts, plan.offer.ranges) if parts else matcher
         engine = written.engine()
         opening_s = time.perf_counter() - began
         return written, Opened(engine.name, engine.device, engine.gpu, socket.gethostname(), opening_s, compile_s())
@@ -87,13 +90,13 @@ def set_up(options: RunOptions, topology: Topology, stack: ExitStack) -> Ready:
     opened = ranks.gather(mine)[1:]
     ranks.step("comparing GPUs", master=lambda: _refuse_shared_gpu(options, opened))
     watched = dict(enumerate(opened, 1))
-    ranks.step("opening what watches the run", master=lambda: stack.enter_context(job.watched(watched)))
-    return Ready(job, matcher, source, opened)
+    ranks.step("opening what watches the run", master=lambda: stack.enter_context(files.watched(watched)))
+    return Ready(files, matcher, source, opened)
 
 
-def _plan(options: RunOptions, job: RunFiles) -> Plan:
-    offer = EventOffer(options.events.absolute(), job.events.digest, job.extents)
-    return Plan(job.division.groups, job.division.parts, offer, job.places)
+def _plan(options: RunOptions, files: RunFiles) -> Plan:
+    offer = EventOffer(options.events.absolute(), files.events.table.digest, files.events.ranges)
+    return Plan(files.division.groups, files.division.parts, offer, files.places)
 
 
 def _opening(options: RunOptions, topology: Topology, source: EventSource | None, threads: int) -> Callable[[Table], Engine]:

@@ -61,9 +61,9 @@ if str(comm.rank // 2) == full:
 options = RunOptions(*map(Path, files), batch=37, feed="shared")
 try:
     if comm.rank == 0:
-        with RunFiles(options) as job:
-            copy = share_events(topology, job)
-            expected = [job.events.batch(*job.extent(i)).to_wire() for i in range(job.n_batches)]
+        with RunFiles(options) as files:
+            copy = share_events(topology, files.events)
+            expected = [files.events.read(i).to_wire() for i in range(files.events.n_batches)]
     else:
         copy, expected = share_events(topology, None), None
 except Ended as ended:

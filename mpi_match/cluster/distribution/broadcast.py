@@ -14,7 +14,7 @@ event is copied again.  The memory does not change any more, so an engine may ha
 from __future__ import annotations
 
 import array
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -23,12 +23,12 @@ import numpy as np
 from isal.isal_zlib import crc32
 
 from mpi_match.arrays.csr import Array
+from mpi_match.cluster.batches import BatchedEvents
 from mpi_match.cluster.distribution.partition import Division
 from mpi_match.cluster.distribution.shard import Shard, laid_out, plan
 from mpi_match.cluster.distribution.shared_memory import HostMemory
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.prefetch import Buffers, ReadAhead, n_readers
-from mpi_match.cluster.run_files import RunFiles
 from mpi_match.cluster.transport.collectives import RankGroup
 from mpi_match.cluster.transport.topology import Topology
 from mpi_match.events.batch import WIRE_EXTRA_BYTES, unmarked
@@ -101,17 +101,18 @@ class EventCopy:
         return self._unmarked[self.starts[batch] : self.starts[batch + 1]]
 
 
-def share_events(topology: Topology, job: RunFiles | None) -> EventCopy:
-    """The events of a run on every host; `job` on rank 0, None elsewhere.
+def share_events(topology: Topology, events: BatchedEvents | None, n_threads: int | None = None) -> EventCopy:
+    """The events of a run on every host; `events` on rank 0, None elsewhere, are read in `n_threads` (see `ReadAhead`).
 
     Raises Ended, when the table is damaged or a host has no room for it.
     """
     ranks, leads = topology.ranks, topology.leads_node
     on_host = HostMemory(topology, "the events", "use --feed file or --feed master, which need none")
-    n_bytes: int = ranks.tell(None if job is None else _expected_bytes(job))
+    n_bytes: int = ranks.tell(None if events is None else _expected_bytes(events))
     ranks.agree("having memory for the events", lambda: on_host.reserve(n_bytes) if leads else None)
     leaders = topology.leaders
-    sizes, crc = ranks.agree("copying the events", lambda: (None, None) if leaders is None else _fill(leaders, on_host, job))
+    wires = None if events is None else partial(_wires, events, n_threads)
+    sizes, crc = ranks.agree("copying the events", lambda: _fill(leaders, on_host, wires) if leaders else (None, None))
     sizes, expected = ranks.tell((sizes, crc))
 
     def compare() -> None:
@@ -123,20 +124,21 @@ def share_events(topology: Topology, job: RunFiles | None) -> EventCopy:
     return EventCopy(on_host.map(int(starts[-1]), finished=True), starts)
 
 
-def _expected_bytes(job: RunFiles) -> int:
+def _expected_bytes(events: BatchedEvents) -> int:
     """Room that the batches take, roughly; 0 when that is known only when they have been encoded."""
-    encoded = job.events.encoded_bytes
-    return encoded and encoded + WIRE_EXTRA_BYTES * job.n_batches
+    encoded = events.table.encoded_bytes
+    return encoded and encoded + WIRE_EXTRA_BYTES * events.n_batches
 
 
-def _fill(leaders: RankGroup, on_host: HostMemory, job: RunFiles | None) -> tuple[bytes, int]:
-    """Leaders: put the master's batches into memory.  Returns the size of each, as bytes of i64, and the CRC-32 of all.
+def _fill(leaders: RankGroup, on_host: HostMemory, read: Callable[[], Generator[Array]] | None) -> tuple[bytes, int]:
+    """Leaders: put the master's batches, which it `read`s, into memory.  Returns the size of each, as
+    bytes of i64, and the CRC-32 of all.
 
     A leader that cannot go on receives the rest all the same, because others do, and raises then.
     """
     sizes, crc, error = array.array("q"), 0, None
     several = leaders.size > 1
-    with closing(_received(leaders) if job is None else _sent(leaders, _wires(job))) as wires:
+    with closing(_received(leaders) if read is None else _sent(leaders, read())) as wires:
         try:
             for wire in wires:
                 on_host.append(wire)
@@ -144,7 +146,7 @@ def _fill(leaders: RankGroup, on_host: HostMemory, job: RunFiles | None) -> tupl
                 crc = crc32(wire.data, crc) if several else 0
         except Exception as caught:
             error = caught
-            if job is None:
+            if read is None:
                 for _ in wires:
                     pass
     if error is not None:
@@ -174,19 +176,19 @@ def _received(leaders: RankGroup) -> Generator[Array]:
         yield buffer[:n_bytes]
 
 
-def _wires(job: RunFiles) -> Generator[Array]:
+def _wires(batches: BatchedEvents, n_threads: int | None) -> Generator[Array]:
     """The wire form of every batch in turn, read ahead; each is lent until the next is asked for."""
     buffers, ahead = Buffers(), 2 * n_readers()
 
     def read(batch: int) -> tuple[Array, Array]:
-        events = job.events.batch(*job.extent(batch))
+        events = batches.read(batch)
         _ = events.widest  # looked for here, once, and told in the wire form
         buffer = buffers.take(events.wire_bytes)
         return events.to_wire(buffer), buffer
 
-    with ReadAhead(read, 0 if job.options.short_batches else None) as feed:
-        for batch in range(job.n_batches):
-            feed.want(range(batch, min(batch + 1 + ahead, job.n_batches)))
+    with ReadAhead(read, n_threads) as feed:
+        for batch in range(batches.n_batches):
+            feed.want(range(batch, min(batch + 1 + ahead, batches.n_batches)))
             wire, buffer = feed.take(batch)
             yield wire
             buffers.give(buffer)

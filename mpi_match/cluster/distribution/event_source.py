@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from mpi_match.arrays.csr import Array
-from mpi_match.cluster.batches import BatchRanges
+from mpi_match.cluster.batches import BatchedEvents, BatchRanges
 from mpi_match.cluster.distribution.broadcast import EventCopy
 from mpi_match.cluster.options import ClusterError, RunOptions
 from mpi_match.cluster.prefetch import Expected
@@ -68,15 +68,14 @@ class EventOffer(NamedTuple):
 
     path: Path
     digest: str
-    extents: BatchRanges
+    ranges: BatchRanges
 
 
 class FileSource:
     """The event table of an offer, opened by this rank.  With 0 threads a batch is read by who gets it."""
 
     def __init__(self, offer: EventOffer, vocabulary: Vocabulary, n_threads: int) -> None:
-        self._events = _opened(offer, vocabulary)
-        self._extents = offer.extents
+        self._events = BatchedEvents(_opened(offer, vocabulary), offer.ranges)
         self._executor = ThreadPoolExecutor(n_threads, "feed") if n_threads else None
 
     def __enter__(self) -> FileSource:
@@ -85,23 +84,22 @@ class FileSource:
     def __exit__(self, *_: object) -> None:
         if self._executor is not None:
             self._executor.shutdown(cancel_futures=True)
-        self._events.__exit__()
+        self._events.table.__exit__()
 
     @property
     def memory(self) -> Sequence[Array]:
         """See `EventSource.memory`."""
-        return self._events.mapped
+        return self._events.table.mapped
 
     def first(self) -> EventBatch | None:
         """See `EventSource.first`."""
-        return self.expect(0).get() if self._extents.n_batches else None
+        return self.expect(0).get() if self._events.n_batches else None
 
     def expect(self, batch: int) -> Expected[EventBatch]:
         """See `EventSource.expect`."""
-        extent = self._extents.of(batch)
         if self._executor is None:
-            return Expected(partial(self._events.batch, *extent))
-        reading = self._executor.submit(self._events.batch, *extent)
+            return Expected(partial(self._events.read, batch))
+        reading = self._executor.submit(self._events.read, batch)
         return Expected(reading.result, reading.done)
 
 

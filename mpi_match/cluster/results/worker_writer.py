@@ -47,8 +47,8 @@ class WrittenHere:
     gets them, to the first of the `parts`.
     """
 
-    def __init__(self, matcher: EngineRunner | InlineRunner, parts: Sequence[PartWriter], extents: BatchRanges) -> None:
-        self._matcher, self._parts, self._extents = matcher, parts, extents
+    def __init__(self, matcher: EngineRunner | InlineRunner, parts: Sequence[PartWriter], ranges: BatchRanges) -> None:
+        self._matcher, self._parts, self._ranges = matcher, parts, ranges
         self._done: Queue[Matched] = Queue()
         self._free: PriorityQueue[int] = PriorityQueue()
         for number in range(len(parts)):
@@ -106,7 +106,7 @@ class WrittenHere:
         try:
             for matched in together:
                 if matched.error is None:
-                    events = EventRange(*self._extents.of(matched.received.batch))
+                    events = EventRange(*self._ranges.of(matched.received.batch))
                     part.append(events, matched.counts, matched.ids)
             part.sync()
         except StorageError as error:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from mpi_match.cluster.engine_runner import match_changing
+from mpi_match.cluster.execution import execution_for
 from mpi_match.cluster.options import RunOptions, RunSummary
-from mpi_match.cluster.ordered_writer import WriteBehind
-from mpi_match.cluster.prefetch import ReadAhead
+from mpi_match.cluster.prefetch import ReadAhead, n_readers
 from mpi_match.cluster.run_files import Opened, RunFiles
 from mpi_match.cluster.signals import Interruptions, held, terminate_as_interrupt
 from mpi_match.engines import Engine, compile_s, match_all, open_engine
@@ -47,14 +47,11 @@ def run_alone(options: RunOptions) -> RunSummary:
 
 def _match(files: RunFiles, engine: Engine) -> None:
     """Match all events and write the answers; interruptions wait while this thread talks to others."""
-    options = files.options
-    n_threads = 0 if options.short_batches else None
+    execution = execution_for(files.options)
     with (
         held() as interruptions,
-        ReadAhead(files.events.read, n_threads) as feed,
-        WriteBehind[tuple[int, Matches]](
-            lambda found: files.answers.write(found[0], found[1].counts, found[1].ids), threaded=not options.short_batches
-        ) as answers,
+        ReadAhead(files.events.read, execution.workers(n_readers())) as feed,
+        execution.writer(lambda found: files.answers.write(found[0], found[1].counts, found[1].ids)) as answers,
     ):
         with interruptions.heeded():
             for batch, found in enumerate(_answers(files, engine, _batches(files, feed, interruptions))):

@@ -4,10 +4,7 @@
     main thread       sends them, receives answers, hands them to the dispatcher  `arrivals`
     answers' thread   writes what the dispatcher lets go                          `ordered_writer`
 
-Short batches are read and written by the main thread.  What the worker waits for is done first then: when an answer comes,
-the next batch is sent, and the one after that read, with a look for the next answer in between.  That takes about as long as
-a short trip, and to write an answer would take as long again; so answers are written every few milliseconds, all that have
-come since in one go.
+Short batches are read and written by the main thread (`execution`).
 
 Memory is bounded by credits: answers wait for earlier ones only within the dispatcher's window, and a few (`WriteBehind`)
 for being written.
@@ -22,6 +19,7 @@ from collections.abc import Sequence
 
 from mpi4py import MPI
 
+from mpi_match.cluster.execution import Execution
 from mpi_match.cluster.inbox import Arrival, Body, Inbox
 from mpi_match.cluster.options import ClusterError, RunSummary
 from mpi_match.cluster.ordered_writer import OrderedWriter
@@ -51,11 +49,10 @@ SIGN_OF_LIFE_S = 5.0
 class Master:
     """Rank 0's side of the channel with every worker."""
 
-    def __init__(self, comm: MPI.Comm, files: RunFiles, backoff: Backoff) -> None:
-        self._files, self._backoff = files, backoff
+    def __init__(self, comm: MPI.Comm, files: RunFiles, execution: Execution, backoff: Backoff) -> None:
+        self._files, self._execution, self._backoff = files, execution, backoff
         self._workers = range(1, comm.size)
         options = files.options
-        self._short = options.short_batches
         self._dispatcher = Dispatcher(
             files.events.n_batches,
             files.division.groups,
@@ -69,7 +66,7 @@ class Master:
         self._deadlines = Deadlines(self._dispatcher, self._round_trips, options.deadline)
         self._arrivals = Inbox(self._traffic, files.n_ids)
         in_parts = len(files.division.parts) > 1
-        self._turns = OrderedWriter(files.answers, self._arrivals, in_parts=in_parts, short=self._short)
+        self._turns = OrderedWriter(files.answers, self._arrivals, execution, in_parts=in_parts)
         self._parts: dict[tuple[int, int], dict[int, Body]] = {}
         self._failures: list[str] = []
         self._absent: dict[int, str] = {}
@@ -90,7 +87,9 @@ class Master:
         opening_s = max(each.opening_s for each in opened)
         try:
             with held() as interruptions:
-                self._orders = Outbox(self._files, self._traffic, self._dispatcher, self._deadlines, opening_s)
+                self._orders = Outbox(
+                    self._files, self._execution, self._traffic, self._dispatcher, self._deadlines, opening_s
+                )
                 with self._orders, self._turns:
                     self._files.begin()
                     self._match(interruptions)
@@ -150,8 +149,7 @@ class Master:
                         "; ".join([f"{why}: the events from {start} on have no answers", *self._failures]),
                         ExitCode.INCOMPLETE,
                     )
-        if self._short:
-            self._traffic.poll()
+        self._execution.meanwhile(self._traffic.poll)
         self._orders.read_ahead()
 
     def _take(self, arrival: Arrival) -> Sequence[Instruction]:

@@ -19,6 +19,7 @@ from dataclasses import replace
 
 from mpi4py import MPI
 
+from mpi_match.cluster.execution import Execution, execution_for
 from mpi_match.cluster.local_run import run_alone
 from mpi_match.cluster.options import ClusterError, RunOptions, RunSummary
 from mpi_match.cluster.run_files import Opened
@@ -98,20 +99,21 @@ def _run(options: RunOptions, roll: StartupBarrier, interrupted: SignalFlag) -> 
     topology = Topology.find(ranks)
     told = ranks.tell(replace(options, progress=None, watch=None))  # the master's options are everybody's
     with ExitStack() as stack:
-        ready = set_up(options if ranks.rank == 0 else told, topology, stack)
-        backoff = Backoff(tireless=told.short_batches and topology.own_core)
+        execution = execution_for(told)
+        ready = set_up(options if ranks.rank == 0 else told, execution, topology, stack)
+        backoff = Backoff(tireless=execution.tireless and topology.own_core)
         if ranks.rank == 0:
-            return _lead(ranks, ready, backoff, roll)
+            return _lead(ranks, ready, execution, backoff, roll)
         roll.close()
         _serve(ranks, ready, backoff, interrupted)
     return None
 
 
-def _lead(ranks: RankGroup, ready: Ready, backoff: Backoff, roll: StartupBarrier) -> RunSummary:
+def _lead(ranks: RankGroup, ready: Ready, execution: Execution, backoff: Backoff, roll: StartupBarrier) -> RunSummary:
     """What the master does after set-up."""
     from mpi_match.cluster.master import Master
 
-    master = Master(ranks.comm, ready.files, backoff)
+    master = Master(ranks.comm, ready.files, execution, backoff)
     with held() as interruptions:  # workers that are ready wait for the master's word, also for that of an interruption
         master.meet(interruptions)
         roll.close()

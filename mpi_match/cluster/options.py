@@ -23,9 +23,6 @@ RESULTS = ("master", "local")
 """Who writes the answers.  `master`: the master, into one file.  `local`: every worker, into a part of its own beside the
 output, in a directory that all hosts share; the output is an index that reads as one file."""
 
-SHORT_BATCH_EVENTS = 16
-"""A batch of at most so many events is sooner read or matched than handed to another thread: there are none then."""
-
 
 class ClusterError(Exception):
     """A run cannot start or go on; the text says why and what to do.
@@ -89,11 +86,6 @@ class RunOptions:
     threads: int | None = None
     progress: Callable[[int, int], None] | None = None
     watch: Callable[[RunStatus], AbstractContextManager[object]] | None = None
-
-    @property
-    def short_batches(self) -> bool:
-        """Are batches so short that what is done with one takes less than handing it to another thread?"""
-        return self.batch <= SHORT_BATCH_EVENTS
 
     def check(self) -> None:
         """Raise ClusterError for an option out of its range."""

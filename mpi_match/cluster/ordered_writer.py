@@ -25,6 +25,7 @@ from mpi_match.cluster.messages import WRITTEN_DTYPE, Body, Written
 from mpi_match.cluster.run_files import Answers
 
 if TYPE_CHECKING:
+    from mpi_match.cluster.execution import Execution
     from mpi_match.cluster.inbox import Inbox  # which loads MPI, and a run of one process has none
 
 T = TypeVar("T")
@@ -33,22 +34,21 @@ MOST_BATCHES_WAITING = 8
 
 
 class WriteBehind(Generic[T]):
-    """Calls `write` with what is `put`, in order: in a thread, or, if not `threaded`, at once.
+    """Calls `write` with what is `put`, in order, in a thread.
 
     What `write` raises is raised by a later `put` or by `finish`, and nothing is written after that.  Leaving the block
     without `finish` drops what waits.
     """
 
-    def __init__(self, write: Callable[[T], None], *, threaded: bool = True) -> None:
+    def __init__(self, write: Callable[[T], None]) -> None:
         self._write = write
         self._waiting: Queue[T | None] = Queue(MOST_BATCHES_WAITING)
         self._dropping = False
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="answers") if threaded else None
+        self._thread = threading.Thread(target=self._run, name="answers")
 
     def __enter__(self) -> WriteBehind[T]:
-        if self._thread is not None:
-            self._thread.start()
+        self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -58,10 +58,7 @@ class WriteBehind(Generic[T]):
     def put(self, item: T) -> None:
         """Have it written; waits while too much waits already."""
         self._raise()
-        if self._thread is None:
-            self._write(item)
-        else:
-            self._waiting.put(item)
+        self._waiting.put(item)
 
     def finish(self) -> None:
         """Wait until all is written."""
@@ -69,7 +66,7 @@ class WriteBehind(Generic[T]):
         self._raise()
 
     def _end(self) -> None:
-        if self._thread is not None and self._thread.is_alive():
+        if self._thread.is_alive():
             self._waiting.put(None)
             self._thread.join()
 
@@ -86,6 +83,22 @@ class WriteBehind(Generic[T]):
                     self._error = error
 
 
+class WriteAtOnce(Generic[T]):
+    """Calls `write` with what is `put`, at once."""
+
+    def __init__(self, write: Callable[[T], None]) -> None:
+        self.put = write
+
+    def __enter__(self) -> WriteAtOnce[T]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def finish(self) -> None:
+        """All is written."""
+
+
 Parts = dict[int, Body]
 """The answer of a group: what each of its members has said."""
 
@@ -93,18 +106,18 @@ Parts = dict[int, Body]
 class OrderedWriter:
     """The answers of a run; a context manager.  Leaving it without `finish` drops what waits for the thread.
 
-    `in_parts`: is an answer what several members of a group have said?  `short`: are batches?  Bodies that are written go
-    back to `arrivals`.  What writing raises is raised by a later call.
+    `in_parts`: is an answer what several members of a group have said?  Bodies that are written go back to `arrivals`.  What
+    writing raises is raised by a later call.
     """
 
-    def __init__(self, answers: Answers, arrivals: Inbox, *, in_parts: bool, short: bool) -> None:
+    def __init__(self, answers: Answers, arrivals: Inbox, execution: Execution, *, in_parts: bool) -> None:
         self._answers, self._arrivals = answers, arrivals
         if in_parts:
             from mpi_match.cluster.distribution.merge import unite  # loads Numba
 
             self._unite = unite
-        self._joins = short and not in_parts and not answers.by_workers
-        self._written = WriteBehind(self._write, threaded=not short)
+        self._joins = execution.joins and not in_parts and not answers.by_workers
+        self._written = execution.writer(self._write)
         self._kept: list[Body] = []
         self._first = self._end = 0
 

@@ -20,7 +20,8 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.cluster.distribution.shard import packed
-from mpi_match.cluster.prefetch import READERS, Buffers, ReadAhead
+from mpi_match.cluster.execution import Execution
+from mpi_match.cluster.prefetch import AtOnce, Buffers, ReadAhead, n_readers
 from mpi_match.cluster.run_files import RunFiles
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
 from mpi_match.cluster.scheduling.groups import Flight
@@ -43,15 +44,21 @@ class Outbox:
     """
 
     def __init__(
-        self, files: RunFiles, traffic: Traffic, dispatcher: Dispatcher, deadlines: Deadlines, opening_s: float
+        self,
+        files: RunFiles,
+        execution: Execution,
+        traffic: Traffic,
+        dispatcher: Dispatcher,
+        deadlines: Deadlines,
+        opening_s: float,
     ) -> None:
         self.waiting: deque[Send] = deque()
         self._files, self._traffic, self._dispatcher, self._deadlines = files, traffic, dispatcher, deadlines
         self._opening_s = opening_s
-        self._short = files.options.short_batches
+        self._execution = execution
         reads = files.options.feed == "master"
-        self._feed = ReadAhead(self._read if reads else _read_nothing, 0 if self._short or not reads else None)
-        self._n_ahead = sum(map(len, files.division.groups)) + (0 if self._short else READERS)
+        self._feed = ReadAhead(self._read, execution.workers(n_readers())) if reads else ReadAhead(_read_nothing, AtOnce())
+        self._n_ahead = sum(map(len, files.division.groups)) + execution.n_ahead
         self._wires = Buffers()
         self._loading: set[int] = set()
 
@@ -106,15 +113,12 @@ class Outbox:
     def _read(self, batch: int) -> tuple[Array, Array | None]:
         """Wire form of a batch, and the buffer it lies in; runs in the feed's thread.
 
-        That of a short one is a copy for itself.  An answer that comes meanwhile is heard in between.
+        An answer that comes meanwhile is heard in between.
         """
-        if self._short:
-            self._traffic.poll()
+        self._execution.meanwhile(self._traffic.poll)
         events = self._files.events.read(batch)
-        if self._short:
-            self._traffic.poll()
-            return events.to_wire(), None
-        buffer = self._wires.take(events.wire_bytes)
+        self._execution.meanwhile(self._traffic.poll)
+        buffer = self._wires.take(events.wire_bytes) if self._execution.lends else None
         return events.to_wire(buffer), buffer
 
     def _send(self, worker: int, flight: Flight, wire: Array, given_back: Callable[[], None]) -> None:

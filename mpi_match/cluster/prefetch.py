@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -36,49 +36,13 @@ def n_readers() -> int:
     return min(READERS, len(os.sched_getaffinity(0)))
 
 
-class ReadAhead(Generic[T]):
-    """Makes batches ready in threads of its own: `read(batch)` runs there, begun in the order asked for.
-
-    With 0 threads it runs when a batch is asked for.
-    """
-
-    def __init__(self, read: Callable[[int], T], n_threads: int | None = None) -> None:
-        self._read = read
-        if n_threads is None:
-            n_threads = n_readers()
-        self._executor = ThreadPoolExecutor(n_threads, "feed") if n_threads else None
-        self._ready: dict[int, Future[T] | _Done[T]] = {}
-
-    def __enter__(self) -> ReadAhead[T]:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._executor is not None:
-            self._executor.shutdown(cancel_futures=True)
-
-    def want(self, batches: Iterable[int]) -> None:
-        """Have these read; those asked for before are not read again."""
-        for batch in batches:
-            if batch not in self._ready:
-                executor = self._executor
-                self._ready[batch] = _Done(self._read, batch) if executor is None else executor.submit(self._read, batch)
-
-    def is_ready(self, batch: int) -> bool:
-        """Would `take` return (or raise) at once?"""
-        return self._ready[batch].done()
-
-    def take(self, batch: int) -> T:
-        """A wanted batch, once; waits for it.  Raises what reading it raised."""
-        return self._ready.pop(batch).result()
-
-
 class _Done(Generic[T]):
-    """What an executor's `submit` would return, read at once; a `Future` has locks, which take longer to make than this."""
+    """What an executor's `submit` would return, done at once; a `Future` has locks, which take longer to make than this."""
 
-    def __init__(self, read: Callable[[int], T], batch: int) -> None:
+    def __init__(self, do: Callable[..., T], *arguments: Any) -> None:
         self._error: Exception | None = None
         try:
-            self._found = read(batch)
+            self._found = do(*arguments)
         except Exception as error:
             self._error = error
 
@@ -87,10 +51,58 @@ class _Done(Generic[T]):
         return True
 
     def result(self) -> T:
-        """What was read.  Raises what reading it raised."""
+        """What came of it.  Raises what it raised."""
         if self._error is not None:
             raise self._error
         return self._found
+
+
+class AtOnce:
+    """An executor that does what is submitted at once, in the thread that submits it."""
+
+    def __init__(self, n_threads: int = 0) -> None:
+        """The number is not looked at."""
+
+    def submit(self, do: Callable[..., T], *arguments: Any) -> _Done[T]:
+        """See `concurrent.futures.Executor.submit`."""
+        return _Done(do, *arguments)
+
+    def shutdown(self, *, cancel_futures: bool = False) -> None:
+        """There is nothing to end."""
+
+
+Workers = ThreadPoolExecutor | AtOnce
+"""What reads batches."""
+
+
+class ReadAhead(Generic[T]):
+    """Makes batches ready: `read(batch)` is done by `workers`, begun in the order asked for; a context manager, which ends
+    them.
+    """
+
+    def __init__(self, read: Callable[[int], T], workers: Workers) -> None:
+        self._read, self._workers = read, workers
+        self._ready: dict[int, Future[T] | _Done[T]] = {}
+
+    def __enter__(self) -> ReadAhead[T]:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._workers.shutdown(cancel_futures=True)
+
+    def want(self, batches: Iterable[int]) -> None:
+        """Have these read; those asked for before are not read again."""
+        for batch in batches:
+            if batch not in self._ready:
+                self._ready[batch] = self._workers.submit(self._read, batch)
+
+    def is_ready(self, batch: int) -> bool:
+        """Would `take` return (or raise) at once?"""
+        return self._ready[batch].done()
+
+    def take(self, batch: int) -> T:
+        """A wanted batch, once; waits for it.  Raises what reading it raised."""
+        return self._ready.pop(batch).result()
 
 
 class Expected(NamedTuple, Generic[T]):

@@ -20,9 +20,10 @@ from mpi_match.cluster.distribution.broadcast import share_events, share_parts
 from mpi_match.cluster.distribution.event_source import EventOffer, EventSource, open_source
 from mpi_match.cluster.distribution.shard import Shard
 from mpi_match.cluster.engine_runner import EngineRunner, InlineRunner, ShardsHeld
+from mpi_match.cluster.execution import Execution
 from mpi_match.cluster.options import ClusterError, RunOptions
 from mpi_match.cluster.results.worker_output import PartPlaces
-from mpi_match.cluster.results.worker_writer import WrittenHere, look_for_parts, open_parts
+from mpi_match.cluster.results.worker_writer import WrittenAtOnce, look_for_parts, open_parts
 from mpi_match.cluster.run_files import Opened, RunFiles
 from mpi_match.cluster.transport.shares import device_share, shared_gpu
 from mpi_match.cluster.transport.topology import Topology
@@ -49,12 +50,12 @@ class Ready(NamedTuple):
     """What set-up has made: `files` on the master, `matcher` and `source` on a worker; `opened`: the workers' engines."""
 
     files: RunFiles
-    matcher: EngineRunner | InlineRunner | WrittenHere
+    matcher: EngineRunner | InlineRunner | WrittenAtOnce
     source: EventSource | None
     opened: list[Opened]
 
 
-def set_up(options: RunOptions, topology: Topology, stack: ExitStack) -> Ready:
+def set_up(options: RunOptions, execution: Execution, topology: Topology, stack: ExitStack) -> Ready:
     """Take all phases on this rank; `stack` closes what they open.  Raises Ended when one has failed on some rank."""
     ranks, threads = topology.ranks, options.threads or topology.threads
     files: RunFiles = ranks.step("opening the files", master=lambda: stack.enter_context(RunFiles(options, ranks.size - 1)))
@@ -63,23 +64,22 @@ def set_up(options: RunOptions, topology: Topology, stack: ExitStack) -> Ready:
     copy = None
     if options.feed == "shared":
         events = None if files is None else files.events
-        copy = share_events(topology, events, 0 if options.short_batches else None)
+        copy = share_events(topology, events, execution)
     source: EventSource | None = ranks.step(
         "opening the events",
-        worker=lambda: stack.enter_context(open_source(options, plan.offer, copy, table.vocabulary, threads)),
+        worker=lambda: stack.enter_context(open_source(options, plan.offer, copy, table.vocabulary, execution, threads)),
     )
     parts = ranks.step(
         "opening its part of the output",
-        worker=lambda: open_parts(plan.places, ranks.rank, 1 if options.short_batches else threads, stack),
+        worker=lambda: open_parts(plan.places, ranks.rank, min(execution.most_parts, max(threads // 2, 1)), stack),
     )
     ranks.step("looking for the parts of the output", master=lambda: look_for_parts(plan.places, ranks.size))
 
-    def matcher_and_engine() -> tuple[EngineRunner | InlineRunner | WrittenHere, Opened]:
+    def matcher_and_engine() -> tuple[EngineRunner | InlineRunner | WrittenAtOnce, Opened]:
         began = time.perf_counter()
-        way = InlineRunner if options.short_batches else EngineRunner
         holdings = ShardsHeld(part, table, _opening(options, topology, source, threads))
-        matcher = way(holdings, table.vocabulary, filters=options.filters)
-        written = WrittenHere(matcher, parts, plan.offer.ranges) if parts else matcher
+        matcher = execution.matcher(holdings, table.vocabulary, filters=options.filters)
+        written = execution.written(matcher, parts, plan.offer.ranges) if parts else matcher
         engine = written.engine()
         opening_s = time.perf_counter() - began
         return written, Opened(engine.name, engine.device, engine.gpu, socket.gethostname(), opening_s, compile_s())

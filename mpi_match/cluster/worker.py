@@ -27,7 +27,7 @@ from mpi_match.cluster.engine_runner import EngineRunner, InlineRunner
 from mpi_match.cluster.messages import Matched, Received, SerializedShard
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.prefetch import Buffers, Expected, InOrder
-from mpi_match.cluster.results.worker_writer import WrittenHere
+from mpi_match.cluster.results.worker_writer import WrittenAtOnce
 from mpi_match.cluster.signals import LEAVE_S, SignalFlag
 from mpi_match.cluster.transport.backoff import Backoff, Silence
 from mpi_match.cluster.transport.channel import Traffic
@@ -60,7 +60,7 @@ class Worker:
     def __init__(
         self,
         comm: MPI.Comm,
-        matcher: EngineRunner | InlineRunner | WrittenHere,
+        matcher: EngineRunner | InlineRunner | WrittenAtOnce,
         backoff: Backoff,
         interrupted: SignalFlag,
         source: EventSource | None = None,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -303,7 +304,7 @@ def test_events_from_a_file_are_here_when_they_have_been_read(inputs: Inputs, mo
     with EventTable(inputs.events, vocabulary) as events:
         digest = events.digest
     offer = EventOffer(inputs.events, digest, BatchRanges([EventRange(0, 10)], 5))
-    with FileSource(offer, vocabulary, 1) as source:
+    with FileSource(offer, vocabulary, ThreadPoolExecutor(1)) as source:
         expected = source.expect(0)
         assert not expected.is_here()
         may_read.set()

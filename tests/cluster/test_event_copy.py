@@ -43,6 +43,7 @@ from mpi_match.cluster.distribution import shared_memory
 from mpi_match.cluster.transport import channel
 from mpi_match.cluster.transport.collectives import RankGroup, Ended
 from mpi_match.cluster.distribution.broadcast import share_events
+from mpi_match.cluster.execution import THREADED
 from mpi_match.cluster.run_files import RunFiles
 from mpi_match.cluster.signals import SignalFlag
 from mpi_match.cluster.transport.liveness import StartupBarrier
@@ -62,10 +63,10 @@ options = RunOptions(*map(Path, files), batch=37, feed="shared")
 try:
     if comm.rank == 0:
         with RunFiles(options) as files:
-            copy = share_events(topology, files.events)
+            copy = share_events(topology, files.events, THREADED)
             expected = [files.events.read(i).to_wire() for i in range(files.events.n_batches)]
     else:
-        copy, expected = share_events(topology, None), None
+        copy, expected = share_events(topology, None, THREADED), None
 except Ended as ended:
     if comm.rank == 0:
         print(ended)

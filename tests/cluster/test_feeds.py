@@ -16,10 +16,10 @@ from mpi_match.cluster import ClusterError
 from mpi_match.cluster.batches import BatchRanges
 from mpi_match.cluster.distribution.shard import Shard
 from mpi_match.cluster.distribution.shared_memory import left_bytes
-from mpi_match.cluster.engine_runner import EngineRunner, InlineRunner, ShardsHeld
+from mpi_match.cluster.engine_runner import ShardsHeld
+from mpi_match.cluster.execution import INLINE, THREADED, Execution
 from mpi_match.cluster.messages import Matched, Received
 from mpi_match.cluster.prefetch import Expected
-from mpi_match.cluster.results.worker_writer import WrittenHere
 from mpi_match.engines import Engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.journal.reader import EventRange, JournalFile, RunIdentity
@@ -159,11 +159,12 @@ def batch_of(number: int, n_events: int = 5) -> Received:
     return Received(number, 0, False, np.empty(0, np.uint8), Expected(lambda: events), None)
 
 
-def written(way: type[EngineRunner | InlineRunner], numbers: list[int], *parts: PartWriter) -> dict[int, Matched]:
+def written(execution: Execution, numbers: list[int], *parts: PartWriter) -> dict[int, Matched]:
     """What becomes of these batches."""
     table = Table.from_filters([])
     holdings = ShardsHeld(Shard(0, 1, 0, 0, 0), table, lambda _: Sevens())
-    matcher = WrittenHere(way(holdings, table.vocabulary, filters=False), parts, BatchRanges([EventRange(0, 10)], 5))
+    matcher = execution.matcher(holdings, table.vocabulary, filters=False)
+    matcher = execution.written(matcher, parts, BatchRanges([EventRange(0, 10)], 5))
     matcher.engine()
     for number in numbers:
         matcher.put(batch_of(number))
@@ -175,14 +176,12 @@ def written(way: type[EngineRunner | InlineRunner], numbers: list[int], *parts: 
     return found
 
 
-@pytest.mark.parametrize("way", [EngineRunner, InlineRunner])
-def test_what_is_got_is_on_disk(
-    way: type[EngineRunner | InlineRunner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("execution", [THREADED, INLINE])
+def test_what_is_got_is_on_disk(execution: Execution, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     with PartWriter(tmp_path / "1-rank-1.answers", IDENTITY) as part:
         monkeypatch.setattr(PartWriter, "sync", lambda self: synced.append(self.end))
-        found = written(way, [1, 0], part)
+        found = written(execution, [1, 0], part)
     assert [each.error for each in found.values()] == [None, None]
     ends = {each.written.end for each in found.values() if each.written is not None}
     assert ends
@@ -192,16 +191,16 @@ def test_what_is_got_is_on_disk(
     assert max(ends) == kept.ends[tmp_path / "1-rank-1.answers"]
 
 
-@pytest.mark.parametrize("way", [EngineRunner, InlineRunner])
+@pytest.mark.parametrize("execution", [THREADED, INLINE])
 def test_answers_that_the_disk_does_not_take_are_an_error_of_the_worker(
-    way: type[EngineRunner | InlineRunner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    execution: Execution, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with PartWriter(tmp_path / "1-rank-1.answers", IDENTITY) as part:
         monkeypatch.setattr(os, "pwrite", full)
-        found = written(way, [0, 1], part)
+        found = written(execution, [0, 1], part)
     errors = [each.error for each in found.values()]
     assert [(type(error), getattr(error, "exit_code", 0)) for error in errors] == [(ClusterError, 4)] * 2
     assert str(errors[0]).endswith("1-rank-1.answers: cannot be written: No space left on device")
@@ -222,8 +221,8 @@ def test_a_second_part_is_for_answers_that_the_first_is_too_busy_for(
     monkeypatch.setattr(PartWriter, "sync", sync)
     monkeypatch.setattr("mpi_match.cluster.results.worker_writer.TOGETHER_BYTES", 0)
     with PartWriter(paths[0], IDENTITY) as first, PartWriter(paths[1], IDENTITY) as second:
-        found = written(EngineRunner, [0, 1], first, second)
-        more = written(EngineRunner, [1], first, second)
+        found = written(THREADED, [0, 1], first, second)
+        more = written(THREADED, [1], first, second)
     assert [found[batch].written for batch in (0, 1)] == [(0, first_end(paths[0])), (1, paths[1].stat().st_size)]
     assert [each.written for each in more.values()] == [(0, paths[0].stat().st_size)]
     assert Parts(paths, IDENTITY).joined()[1].tolist() == [7] * 10

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpi_match.cluster.prefetch import Buffers, InOrder, ReadAhead
+from mpi_match.cluster.prefetch import AtOnce, Buffers, InOrder, ReadAhead
 
 
 def test_batches_are_read_once_in_the_order_asked_for() -> None:
     read: list[int] = []
-    with ReadAhead(lambda batch: read.append(batch) or batch * 10, 1) as feed:  # type: ignore[func-returns-value]
+    with ReadAhead(lambda batch: read.append(batch) or batch * 10, ThreadPoolExecutor(1)) as feed:  # type: ignore[func-returns-value]
         feed.want([0, 1, 2])
         feed.want([1, 2, 3])
         assert [feed.take(batch) for batch in (1, 0, 2, 3)] == [10, 0, 20, 30]
@@ -24,7 +25,7 @@ def test_batches_are_read_once_in_the_order_asked_for() -> None:
 
 
 def test_what_reading_raises_is_raised_where_the_batch_is_taken() -> None:
-    with ReadAhead(lambda batch: 1 // batch) as feed:
+    with ReadAhead(lambda batch: 1 // batch, ThreadPoolExecutor(2)) as feed:
         feed.want([0, 1])
         assert feed.take(1) == 1
         with pytest.raises(ZeroDivisionError):
@@ -33,7 +34,7 @@ def test_what_reading_raises_is_raised_where_the_batch_is_taken() -> None:
 
 def test_with_no_thread_a_batch_is_read_when_it_is_asked_for() -> None:
     read: list[int] = []
-    with ReadAhead(lambda batch: read.append(batch) or 1 // batch, 0) as feed:  # type: ignore[func-returns-value]
+    with ReadAhead(lambda batch: read.append(batch) or 1 // batch, AtOnce()) as feed:  # type: ignore[func-returns-value]
         feed.want([2, 0])
         assert read == [2, 0]
         assert feed.is_ready(0)

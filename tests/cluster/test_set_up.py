@@ -29,6 +29,7 @@ from mpi_match.cluster import RunOptions
 from mpi_match.cluster.transport.channel import Traffic
 from mpi_match.cluster.transport.collectives import RankGroup, Ended
 from mpi_match.cluster.transport.liveness import StartupBarrier
+from mpi_match.cluster.execution import execution_for
 from mpi_match.cluster.set_up import set_up
 from mpi_match.cluster.signals import SignalFlag
 from mpi_match.cluster.transport.topology import Topology
@@ -71,7 +72,9 @@ def take(**more):
     given = dict(table=table, events=events, output=output, engine="counting", threads=1)
     try:
         with ExitStack() as stack:
-            ready = set_up(RunOptions(**given, **more), Topology(**{**vars(topology), "ranks": world}), stack)
+            options = RunOptions(**given, **more)
+            here = Topology(**{**vars(topology), "ranks": world})
+            ready = set_up(options, execution_for(options), here, stack)
             return str(len(ready.opened)), world.calls
     except Ended as ended:
         return str(ended.error), world.calls

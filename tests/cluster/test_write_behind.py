@@ -8,14 +8,14 @@ import time
 import pytest
 from mpirun import TIMEOUT_S
 
-from mpi_match.cluster.ordered_writer import MOST_BATCHES_WAITING, WriteBehind
+from mpi_match.cluster.ordered_writer import MOST_BATCHES_WAITING, WriteAtOnce, WriteBehind
 from mpi_match.storage import StorageError
 
 
-@pytest.mark.parametrize("threaded", [True, False])
-def test_what_is_put_is_written_in_order(threaded: bool) -> None:
+@pytest.mark.parametrize("way", [WriteBehind, WriteAtOnce])
+def test_what_is_put_is_written_in_order(way: type[WriteBehind[int] | WriteAtOnce[int]]) -> None:
     written: list[int] = []
-    with WriteBehind(written.append, threaded=threaded) as answers:
+    with way(written.append) as answers:
         for i in range(100):
             answers.put(i)
         answers.finish()
@@ -42,8 +42,10 @@ def test_whoever_puts_waits_when_much_is_waiting() -> None:
     assert len(put) == 2 * MOST_BATCHES_WAITING
 
 
-@pytest.mark.parametrize("threaded", [True, False])
-def test_what_writing_raises_reaches_whoever_puts_and_nothing_is_written_after_it(threaded: bool) -> None:
+@pytest.mark.parametrize("way", [WriteBehind, WriteAtOnce])
+def test_what_writing_raises_reaches_whoever_puts_and_nothing_is_written_after_it(
+    way: type[WriteBehind[int] | WriteAtOnce[int]],
+) -> None:
     written: list[int] = []
 
     def write(i: int) -> None:
@@ -52,7 +54,7 @@ def test_what_writing_raises_reaches_whoever_puts_and_nothing_is_written_after_i
         written.append(i)
 
     def put_all() -> None:
-        with WriteBehind(write, threaded=threaded) as answers:
+        with way(write) as answers:
             for i in range(1000):
                 answers.put(i)
             answers.finish()

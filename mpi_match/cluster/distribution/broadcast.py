@@ -27,6 +27,7 @@ from mpi_match.cluster.batches import BatchedEvents
 from mpi_match.cluster.distribution.partition import Division
 from mpi_match.cluster.distribution.shard import Shard, laid_out, plan
 from mpi_match.cluster.distribution.shared_memory import HostMemory
+from mpi_match.cluster.execution import Execution
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.prefetch import Buffers, ReadAhead, n_readers
 from mpi_match.cluster.transport.collectives import RankGroup
@@ -101,8 +102,8 @@ class EventCopy:
         return self._unmarked[self.starts[batch] : self.starts[batch + 1]]
 
 
-def share_events(topology: Topology, events: BatchedEvents | None, n_threads: int | None = None) -> EventCopy:
-    """The events of a run on every host; `events` on rank 0, None elsewhere, are read in `n_threads` (see `ReadAhead`).
+def share_events(topology: Topology, events: BatchedEvents | None, execution: Execution) -> EventCopy:
+    """The events of a run on every host; `events` on rank 0, None elsewhere.
 
     Raises Ended, when the table is damaged or a host has no room for it.
     """
@@ -111,7 +112,7 @@ def share_events(topology: Topology, events: BatchedEvents | None, n_threads: in
     n_bytes: int = ranks.tell(None if events is None else _expected_bytes(events))
     ranks.agree("having memory for the events", lambda: on_host.reserve(n_bytes) if leads else None)
     leaders = topology.leaders
-    wires = None if events is None else partial(_wires, events, n_threads)
+    wires = None if events is None else partial(_wires, events, execution)
     sizes, crc = ranks.agree("copying the events", lambda: _fill(leaders, on_host, wires) if leaders else (None, None))
     sizes, expected = ranks.tell((sizes, crc))
 
@@ -176,7 +177,7 @@ def _received(leaders: RankGroup) -> Generator[Array]:
         yield buffer[:n_bytes]
 
 
-def _wires(batches: BatchedEvents, n_threads: int | None) -> Generator[Array]:
+def _wires(batches: BatchedEvents, execution: Execution) -> Generator[Array]:
     """The wire form of every batch in turn, read ahead; each is lent until the next is asked for."""
     buffers, ahead = Buffers(), 2 * n_readers()
 
@@ -186,7 +187,7 @@ def _wires(batches: BatchedEvents, n_threads: int | None) -> Generator[Array]:
         buffer = buffers.take(events.wire_bytes)
         return events.to_wire(buffer), buffer
 
-    with ReadAhead(read, n_threads) as feed:
+    with ReadAhead(read, execution.workers(n_readers())) as feed:
         for batch in range(batches.n_batches):
             feed.want(range(batch, min(batch + 1 + ahead, batches.n_batches)))
             wire, buffer = feed.take(batch)

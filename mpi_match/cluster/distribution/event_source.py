@@ -12,7 +12,6 @@ table) is done in threads as soon as the order is there, while the engine matche
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -21,8 +20,9 @@ from typing import NamedTuple, Protocol
 from mpi_match.arrays.csr import Array
 from mpi_match.cluster.batches import BatchedEvents, BatchRanges
 from mpi_match.cluster.distribution.broadcast import EventCopy
+from mpi_match.cluster.execution import Execution
 from mpi_match.cluster.options import ClusterError, RunOptions
-from mpi_match.cluster.prefetch import Expected
+from mpi_match.cluster.prefetch import Expected, Workers
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
 from mpi_match.exit_codes import ExitCode
@@ -72,18 +72,17 @@ class EventOffer(NamedTuple):
 
 
 class FileSource:
-    """The event table of an offer, opened by this rank.  With 0 threads a batch is read by who gets it."""
+    """The event table of an offer, opened by this rank, whose batches are read by `workers`."""
 
-    def __init__(self, offer: EventOffer, vocabulary: Vocabulary, n_threads: int) -> None:
+    def __init__(self, offer: EventOffer, vocabulary: Vocabulary, workers: Workers) -> None:
         self._events = BatchedEvents(_opened(offer, vocabulary), offer.ranges)
-        self._executor = ThreadPoolExecutor(n_threads, "feed") if n_threads else None
+        self._workers = workers
 
     def __enter__(self) -> FileSource:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._executor is not None:
-            self._executor.shutdown(cancel_futures=True)
+        self._workers.shutdown(cancel_futures=True)
         self._events.table.__exit__()
 
     @property
@@ -97,14 +96,17 @@ class FileSource:
 
     def expect(self, batch: int) -> Expected[EventBatch]:
         """See `EventSource.expect`."""
-        if self._executor is None:
-            return Expected(partial(self._events.read, batch))
-        reading = self._executor.submit(self._events.read, batch)
+        reading = self._workers.submit(self._events.read, batch)
         return Expected(reading.result, reading.done)
 
 
 def open_source(
-    options: RunOptions, offer: EventOffer, copy: EventCopy | None, vocabulary: Vocabulary, n_threads: int
+    options: RunOptions,
+    offer: EventOffer,
+    copy: EventCopy | None,
+    vocabulary: Vocabulary,
+    execution: Execution,
+    n_threads: int,
 ) -> AbstractContextManager[EventSource | None]:
     """What the run's feed says, for a block: None when events come with the orders.
 
@@ -116,7 +118,7 @@ def open_source(
     if options.feed == "master":
         return nullcontext()
     # No more batches are expected at a time than there are credits, and cores are shared with the host's other workers.
-    return FileSource(offer, vocabulary, 0 if options.short_batches else min(options.credits, n_threads))
+    return FileSource(offer, vocabulary, execution.workers(min(options.credits, n_threads)))
 
 
 def _opened(offer: EventOffer, vocabulary: Vocabulary) -> EventTable:

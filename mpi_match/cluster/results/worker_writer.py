@@ -38,27 +38,16 @@ DISK_POLL_S = 0.1
 """How often the thread that hands out parts looks whether it is to end."""
 TOGETHER_BYTES = 2**22
 """Answers of so many bytes are worth a sync of their own."""
-MOST_PARTS = 8
-"""Of a worker that has twice as many threads: a memory takes the bytes of about so many of them."""
 
 
-class WrittenHere:
-    """A matcher whose answers are on disk when they are got: `Matched.written` says so.  Short batches are written by who
-    gets them, to the first of the `parts`.
+class WrittenAtOnce:
+    """A matcher whose answers are on disk when they are got: `Matched.written` says so.
+
+    `get` writes them, to the first of the `parts`.
     """
 
     def __init__(self, matcher: EngineRunner | InlineRunner, parts: Sequence[PartWriter], ranges: BatchRanges) -> None:
         self._matcher, self._parts, self._ranges = matcher, parts, ranges
-        self._done: Queue[Matched] = Queue()
-        self._free: PriorityQueue[int] = PriorityQueue()
-        for number in range(len(parts)):
-            self._free.put(number)
-        self._stopping = False
-        self._thread: threading.Thread | None = None
-        if isinstance(matcher, EngineRunner):
-            self._writers = ThreadPoolExecutor(len(parts), "part")
-            self._thread = threading.Thread(target=self._run, name="parts", daemon=True)
-            self._thread.start()
 
     def engine(self) -> Engine:
         """See `EngineRunner.engine`."""
@@ -70,35 +59,12 @@ class WrittenHere:
 
     def get(self, timeout_s: float = 0) -> Matched | None:
         """See `EngineRunner.get`."""
-        if self._thread is None:
-            matched = self._matcher.get(timeout_s)
-            return None if matched is None else self._written(0, [matched])[0]
-        try:
-            return self._done.get(timeout=timeout_s) if timeout_s else self._done.get_nowait()
-        except Empty:
-            return None
+        matched = self._matcher.get(timeout_s)
+        return None if matched is None else self._written(0, [matched])[0]
 
     def stop(self, timeout_s: float) -> None:
         """See `EngineRunner.stop`; what is not written then never is."""
         self._matcher.stop(timeout_s)
-        self._stopping = True
-        if self._thread is not None:
-            self._thread.join(timeout_s)
-            self._writers.shutdown(wait=not self._thread.is_alive(), cancel_futures=True)
-
-    def _run(self) -> None:
-        while not self._stopping:
-            if (matched := self._matcher.get(DISK_POLL_S)) is None:
-                continue
-            together, number = [matched], self._free.get()
-            while sum(map(_n_bytes, together)) < TOGETHER_BYTES and (matched := self._matcher.get()) is not None:
-                together.append(matched)
-            self._writers.submit(self._write, number, together)
-
-    def _write(self, number: int, together: Sequence[Matched]) -> None:
-        for matched in self._written(number, together):
-            self._done.put(matched)
-        self._free.put(number)
 
     def _written(self, number: int, together: Sequence[Matched]) -> Sequence[Matched]:
         """The same, when they are on disk; or, of those that have answers, why they are not."""
@@ -116,15 +82,57 @@ class WrittenHere:
         return [each if each.error is not None else each._replace(written=where) for each in together]
 
 
+class WrittenHere(WrittenAtOnce):
+    """The same, written in threads, to the first of the parts that is free."""
+
+    def __init__(self, matcher: EngineRunner | InlineRunner, parts: Sequence[PartWriter], ranges: BatchRanges) -> None:
+        super().__init__(matcher, parts, ranges)
+        self._done: Queue[Matched] = Queue()
+        self._free: PriorityQueue[int] = PriorityQueue()
+        for number in range(len(parts)):
+            self._free.put(number)
+        self._stopping = False
+        self._writers = ThreadPoolExecutor(len(parts), "part")
+        self._thread = threading.Thread(target=self._run, name="parts", daemon=True)
+        self._thread.start()
+
+    def get(self, timeout_s: float = 0) -> Matched | None:
+        """See `EngineRunner.get`."""
+        try:
+            return self._done.get(timeout=timeout_s) if timeout_s else self._done.get_nowait()
+        except Empty:
+            return None
+
+    def stop(self, timeout_s: float) -> None:
+        """See `EngineRunner.stop`; what is not written then never is."""
+        super().stop(timeout_s)
+        self._stopping = True
+        self._thread.join(timeout_s)
+        self._writers.shutdown(wait=not self._thread.is_alive(), cancel_futures=True)
+
+    def _run(self) -> None:
+        while not self._stopping:
+            if (matched := self._matcher.get(DISK_POLL_S)) is None:
+                continue
+            together, number = [matched], self._free.get()
+            while sum(map(_n_bytes, together)) < TOGETHER_BYTES and (matched := self._matcher.get()) is not None:
+                together.append(matched)
+            self._writers.submit(self._write, number, together)
+
+    def _write(self, number: int, together: Sequence[Matched]) -> None:
+        for matched in self._written(number, together):
+            self._done.put(matched)
+        self._free.put(number)
+
+
 def _n_bytes(matched: Matched) -> int:
     return matched.counts.nbytes + matched.ids.nbytes
 
 
-def open_parts(places: PartPlaces | None, rank: int, n_threads: int, stack: ExitStack) -> list[PartWriter]:
-    """The parts of a worker that has so many threads; none without `places`.  `stack` closes them.  Raises StorageError."""
+def open_parts(places: PartPlaces | None, rank: int, n_parts: int, stack: ExitStack) -> list[PartWriter]:
+    """So many parts for a worker; none without `places`.  `stack` closes them.  Raises StorageError."""
     if places is None:
         return []
-    n_parts = min(MOST_PARTS, max(n_threads // 2, 1))
     paths = [places.part(rank, number) for number in range(n_parts)]
     return [stack.enter_context(PartWriter(path, places.identity)) for path in paths]
 

@@ -2,7 +2,7 @@
 
 Answers are got in one of two ways:
 
-Matcher        in a thread of its own, so that a worker receives batch k + 1 and sends answer k - 1 while batch k is matched.
+EngineRunner   in a thread of its own, so that a worker receives batch k + 1 and sends answer k - 1 while batch k is matched.
                MPI moves large messages only while someone calls it, and the main thread does that all the time.  A batch
                that is there is begun before those before it are ended, so that a GPU has always something to match:
 
@@ -10,7 +10,7 @@ Matcher        in a thread of its own, so that a worker receives batch k + 1 and
                    batch k + 1          begin ────────────────────── end │ answer
 
                No batch waits for its end longer than another takes to begin: where none is there, the oldest is ended.
-ShortMatcher   in the thread that gets the answer.  To wake another thread and be woken by it takes longer than to match a
+InlineRunner   in the thread that gets the answer.  To wake another thread and be woken by it takes longer than to match a
                few events, and their messages need no other thread to move them.
 
 Either way the engine lives in one thread from its first call to its last (a GPU's context belongs to a thread), and never

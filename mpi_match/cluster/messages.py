@@ -1,6 +1,6 @@
 """What the parts of a worker, and those of the master, hand to each other: no MPI, and no thread of its own.
 
-worker   orders ──► Received, Parcel ──► matcher ──► Matched (Written) ──► answers
+worker   orders ──► Received, SerializedShard ──► engine ──► Matched (Written) ──► answers
 master   answers ──► Body ──► the file
 """
 

@@ -16,11 +16,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from mpi_match.cluster.engine_runner import EngineRunner, InlineRunner
 from mpi_match.cluster.options import RunOptions
-from mpi_match.cluster.ordered_writer import WriteAtOnce, WriteBehind
+from mpi_match.cluster.ordered_writer import WriteAtOnce, WriteBehind, Writer
 from mpi_match.cluster.prefetch import READERS, AtOnce, Workers
 from mpi_match.cluster.results.worker_writer import WrittenAtOnce, WrittenHere
 
@@ -47,7 +46,7 @@ class Execution:
     n_ahead: int
     lends: bool
     meanwhile: Callable[[Callable[[], object]], object]
-    writer: type[WriteBehind[Any]] | type[WriteAtOnce[Any]]
+    writer: Writer
     joins: bool
     matcher: type[EngineRunner] | type[InlineRunner]
     written: type[WrittenAtOnce]

@@ -66,7 +66,9 @@ class Master:
         self._deadlines = Deadlines(self._dispatcher, self._round_trips, options.deadline)
         self._arrivals = Inbox(self._traffic, files.n_ids)
         in_parts = len(files.division.parts) > 1
-        self._turns = OrderedWriter(files.answers, self._arrivals, execution, in_parts=in_parts)
+        self._turns = OrderedWriter(
+            files.answers, self._arrivals, execution.writer, in_parts=in_parts, joins=execution.joins
+        )
         self._parts: dict[tuple[int, int], dict[int, Body]] = {}
         self._failures: list[str] = []
         self._absent: dict[int, str] = {}

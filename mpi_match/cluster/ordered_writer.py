@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from queue import Queue
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from mpi_match.cluster.messages import WRITTEN_DTYPE, Body, Written
 from mpi_match.cluster.run_files import Answers
 
 if TYPE_CHECKING:
-    from mpi_match.cluster.execution import Execution
     from mpi_match.cluster.inbox import Inbox  # which loads MPI, and a run of one process has none
 
 T = TypeVar("T")
@@ -99,6 +98,8 @@ class WriteAtOnce(Generic[T]):
         """All is written."""
 
 
+Writer = type[WriteBehind[Any]] | type[WriteAtOnce[Any]]
+"""What calls what writes answers: in a thread, or at once."""
 Parts = dict[int, Body]
 """The answer of a group: what each of its members has said."""
 
@@ -106,18 +107,20 @@ Parts = dict[int, Body]
 class OrderedWriter:
     """The answers of a run; a context manager.  Leaving it without `finish` drops what waits for the thread.
 
-    `in_parts`: is an answer what several members of a group have said?  Bodies that are written go back to `arrivals`.  What
-    writing raises is raised by a later call.
+    in_parts   is an answer what several members of a group have said?
+    joins      where that can be, answers to events that follow each other are kept, and written in one go by `flush`
+
+    Bodies that are written go back to `arrivals`.  What writing raises is raised by a later call.
     """
 
-    def __init__(self, answers: Answers, arrivals: Inbox, execution: Execution, *, in_parts: bool) -> None:
+    def __init__(self, answers: Answers, arrivals: Inbox, writer: Writer, *, in_parts: bool, joins: bool) -> None:
         self._answers, self._arrivals = answers, arrivals
         if in_parts:
             from mpi_match.cluster.distribution.merge import unite  # loads Numba
 
             self._unite = unite
-        self._joins = execution.joins and not in_parts and not answers.by_workers
-        self._written = execution.writer(self._write)
+        self._joins = joins and not in_parts and not answers.by_workers
+        self._written = writer(self._write)
         self._kept: list[Body] = []
         self._first = self._end = 0
 

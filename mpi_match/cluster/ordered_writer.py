@@ -1,4 +1,4 @@
-"""Answers whose turn it is, on their way to the file: the other end of `feed.ReadAhead`.
+"""BatchedAnswers whose turn it is, on their way to the file: the other end of `feed.ReadAhead`.
 
     long batches    each is put to the answers' thread, which unites what the members of a group have said and writes it
     short ones      are kept until the master has time (`flush`), and those that follow each other are written in one go
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from mpi_match.cluster.messages import WRITTEN_DTYPE, Body, Written
-from mpi_match.cluster.run_files import Answers
+from mpi_match.cluster.run_files import BatchedAnswers
 
 if TYPE_CHECKING:
     from mpi_match.cluster.inbox import Inbox  # which loads MPI, and a run of one process has none
@@ -113,7 +113,7 @@ class OrderedWriter:
     Bodies that are written go back to `arrivals`.  What writing raises is raised by a later call.
     """
 
-    def __init__(self, answers: Answers, arrivals: Inbox, writer: Writer, *, in_parts: bool, joins: bool) -> None:
+    def __init__(self, answers: BatchedAnswers, arrivals: Inbox, writer: Writer, *, in_parts: bool, joins: bool) -> None:
         self._answers, self._arrivals = answers, arrivals
         if in_parts:
             from mpi_match.cluster.distribution.merge import unite  # loads Numba

@@ -49,7 +49,7 @@ class Opened(NamedTuple):
     compile_s: float = 0.0
 
 
-class Answers:
+class BatchedAnswers:
     """The answers of a run on their way to its `output`, batch by batch; who watches is told of them.
 
     by_workers   do the workers write them, so that the master only hears where they are (`wrote`)?
@@ -124,7 +124,7 @@ class RunFiles:
             self.events = BatchedEvents(events, ranges)
             self.changes = None if stream is None else BatchedChanges(stream, ranges)
             self.standing = RunStatus(events.n_events - self._output.n_resumed)
-            self.answers = Answers(self._output, ranges, self.standing, options.progress)
+            self.answers = BatchedAnswers(self._output, ranges, self.standing, options.progress)
             self.places = self._output.places if isinstance(self._output, LocalOutput) else None
             self._stack = self._stack.pop_all()
         return self

@@ -103,23 +103,31 @@ mpi_flags() {
 # Those of one host take turns at it, with whatever else runs there: what another command has compiled is not compiled again.
 # shellcheck disable=SC2016,SC2034  # expanded by the rank, on its own host; read by those who source this
 mpi_match_run() {
-    local where=$1 rank
-    rank=$own_shm
+    local where=$1 rank=
+    if [[ $mpi_flavour == openmpi ]]; then
+        rank=$own_shm
+    fi
     if [[ $where == hosts ]]; then
         rank+='export NUMBA_CACHE_DIR="${NUMBA_CACHE_DIR:-$HOME/.cache/mpi-match/$(uname -n)}"; '
     fi
     rank_command=(bash -c "$rank"'exec "$@"' rank "$python" -m mpi4py -m mpi_match run)
 }
 
-# Ranks of a host pass messages through files, with Open MPI 16 MiB of /dev/shm each, and those that are killed leave theirs.
+# Open MPI's ranks of a host pass messages through files of /dev/shm, 16 MiB each, and those that are killed leave theirs.
 # So those of a launch have a directory, which is removed when their parent, the launcher's process on the host, has ended,
-# however it did: by a process in a session of its own, or, with MPI_MATCH_SHM, by who has set that.
-# (Open MPI 4.1 knows the second name only.)
+# however it did: by a process in a session of its own, or, with MPI_MATCH_SHM, by who has set that.  That process keeps no
+# file of the launcher open (MPICH's would wait for it).  (Open MPI 4.1 knows the second name of the setting only.)
 # shellcheck disable=SC2016  # expanded by the rank, on its own host
 own_shm='
 shm=${MPI_MATCH_SHM:-/dev/shm/mpi-match.$UID.$PPID.$(cut -d " " -f 22 /proc/$PPID/stat)}
 if mkdir -m 700 "$shm" 2>/dev/null && [[ -z ${MPI_MATCH_SHM:-} ]]; then
-    setsid sh -c "tail --pid=$PPID -f /dev/null; rm -rf $shm" </dev/null >/dev/null 2>&1 &
+    (
+        for fd in /proc/$BASHPID/fd/*; do
+            fd=${fd##*/}
+            ((fd < 3)) || exec {fd}>&-
+        done
+        exec setsid sh -c "tail --pid=$PPID -f /dev/null; rm -rf $shm"
+    ) </dev/null >/dev/null 2>&1 &
 fi
 if [[ -d $shm && -O $shm ]]; then
     export OMPI_MCA_btl_sm_backing_directory=$shm OMPI_MCA_btl_vader_backing_directory=$shm

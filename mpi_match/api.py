@@ -59,8 +59,8 @@ def make_table(
     (2, 1, ['a: x = 1.0', 'a: x exists'])
     """
     builder = SubscriptionsBuilder()
-    for found in _converted(subscriptions, _filters_of, "subscription", rejects):
-        for item in found:
+    for found in _judged(subscriptions, _filters_of, "subscription", rejects):
+        for item in found or ():
             builder.add(item)
     return Table.from_subscriptions(builder.draft())
 
@@ -84,8 +84,8 @@ def make_events(
     NaN is a number; null, None and masked entries are absent).
     `location`: the two attributes that hold x and y, `("x", "y")` or `"x,y"`.  `id`: the attribute that holds the event's
     id.
-    `rejects`: bad events are appended to it; without it the first one raises ModelError.  Columns are good or bad as a
-    whole.
+    `rejects`: bad events are appended to it; without it the first one raises ModelError.  A bad event keeps its number and
+    matches nothing.  Columns are good or bad as a whole.
 
     >>> events = make_events({"temp": [31, 25.5, None], "city": ["Milan", "Rome", "Turin"]})
     >>> [events.event(i).attributes for i in range(len(events))]
@@ -96,7 +96,7 @@ def make_events(
         return events_of_columns(events, form)
     if isinstance(events, Frame):
         return events_of_columns(columns_of_frame(events), form)
-    return Events.of(_converted(events, lambda row: _event_of(row, form), "event", rejects))
+    return Events.of(_judged(events, lambda row: _event_of(row, form), "event", rejects))
 
 
 def make_batch(
@@ -155,10 +155,10 @@ class _Refused:
         raise ModelError(f"{reject.place}: {reject.reason}")
 
 
-def _converted(
+def _judged(
     source: PathLike | Iterable[Any], convert: Callable[[Any], Made], what: str, rejects: list[Reject] | None
-) -> Iterator[Made]:
-    """What `convert` makes of every row of a file or of an iterable; see `make_table` for what happens to bad rows."""
+) -> Iterator[Made | None]:
+    """What `convert` makes of every row of a file or of an iterable; None for a bad row, see `make_table`."""
     if isinstance(source, (str, os.PathLike)):
         yield from read_rows([Path(source)], convert, _Refused() if rejects is None else rejects)
         return
@@ -169,6 +169,7 @@ def _converted(
             if rejects is None:
                 raise ModelError(f"{what} {position}: {error}") from None
             rejects.append(Reject(str(error), "", position, row_text(row)))
+            yield None
 
 
 __all__: Sequence[str] = ("load_table", "make_batch", "make_events", "make_table", "match", "open_engine")

@@ -21,6 +21,9 @@ Three rules decide the corner cases:
   doubles that they are read as (`decimal`): 0.1 is the double nearest to it.
 
 NaN satisfies only `exists`; -0.0 equals 0.0.  A filter without constraints matches every event (in its area).
+
+Events are numbered from 0 in the order of the input.  A row that is no event (a *rejected row*) has its number too, and
+matches nothing, not even a filter without constraints.
 """
 
 from __future__ import annotations
@@ -470,13 +473,18 @@ def inside(location: tuple[float, float] | None, circle: Area) -> bool:
     return dx * dx + dy * dy <= r * r
 
 
-def matches(filter_: Filter, event: Event) -> bool:
-    """Does the filter match: every constraint satisfied, and the location inside the area if there is one?"""
+def matches(filter_: Filter, event: Event | None) -> bool:
+    """Does the filter match: every constraint satisfied, and the location inside the area if there is one?
+
+    None stands for a rejected row, which no filter matches.
+    """
+    if event is None:
+        return False
     if filter_.area is not None and not inside(event.location, filter_.area):
         return False
     return all(satisfies(event.attributes.get(c.name), c) for c in filter_.constraints)
 
 
-def covers(filters: Iterable[Filter], event: Event) -> list[str]:
+def covers(filters: Iterable[Filter], event: Event | None) -> list[str]:
     """The naive matcher: labels of the interfaces the event must be delivered to, sorted by their UTF-8 bytes, each once."""
     return sorted({f.interface for f in filters if matches(f, event)}, key=str.encode)

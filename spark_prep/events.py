@@ -7,8 +7,9 @@ each Python worker.
 
     rows --ordered--> --write_parts--> what was written (`parts.MANIFEST_SCHEMA`), and bad rows (`records.REJECT_SCHEMA`)
 
-Parts are written by the same job that finds the bad rows, so under `strict` they may be written in vain; reading everything
-twice to avoid that would make the ordinary case pay for the rare one.
+A bad row keeps its place among the events, as a rejected row.  Parts are written by the same job that finds the bad rows, so
+under `strict` they may be written in vain; reading everything twice to avoid that would make the ordinary case pay for the
+rare one.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pyspark.sql import DataFrame
 
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.arrays.strings import Strings
+from mpi_match.events.batch import concat_rejected
 from mpi_match.events.event_table import save_events
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import EventForm, event_of_row, parse_json
@@ -69,8 +71,8 @@ def write_parts(
         parse = _Parser(form, needed_names(vocabulary.names, form), set(left_out))
         held: list[Events] = []
         for batch in batches:
-            events, bad, n_rows = parse(batch)
-            yield _records([{"read": n_rows}, *(item._asdict() for item in bad)])
+            events, bad = parse(batch)
+            yield _records([{"read": len(events)}, *(item._asdict() for item in bad)])
             for at in range(0, len(events), events_per_part):
                 piece = Events.of(events[at : at + events_per_part])
                 if sum(map(len, held)) + len(piece) > events_per_part:
@@ -102,9 +104,9 @@ class _Parser:
     def __init__(self, form: EventForm, needed: frozenset[str], left_out: set[str]) -> None:
         self._form, self._needed, self.left_out = form, needed, left_out
 
-    def __call__(self, batch: pa.RecordBatch) -> tuple[list[Event], list[BadRow], int]:
-        """Events of a batch; its bad rows; the number of its rows that are not blank."""
-        events: list[Event] = []
+    def __call__(self, batch: pa.RecordBatch) -> tuple[list[Event | None], list[BadRow]]:
+        """Events of the rows of a batch that are not blank, None for a bad one; its bad rows."""
+        events: list[Event | None] = []
         bad: list[BadRow] = []
         for at, content in contents(batch):
             try:
@@ -114,7 +116,8 @@ class _Parser:
                     events.append(event_of_columns(content, self._form, self._needed, self.left_out))
             except ModelError as error:
                 bad.append(bad_row(str(error), content, batch, at))
-        return events, bad, len(events) + len(bad)
+                events.append(None)
+        return events, bad
 
 
 def _write(held: list[Events], vocabulary: Vocabulary, files: PartFiles, left_out: Iterable[str]) -> WrittenPart:
@@ -151,6 +154,7 @@ def joined(pieces: list[Events]) -> Events:
         strings=strings,
         location=np.concatenate(location) if has_location else None,
         ids=Strings.concat(ids) if has_ids else None,
+        rejected=concat_rejected([piece.rejected for piece in pieces], n_events),
     )
 
 

@@ -149,17 +149,16 @@ def compile_events(
         )
         n_rows, n_bad = found.agg(F.coalesce(F.sum("read"), F.lit(0)), F.count("reason")).first() or (0, 0)
         bad_rows.settle(found, source, n_rows, n_bad, strict)
-        n_events = n_rows - n_bad
-        if not n_events:
+        if n_bad == n_rows:
             raise bad_rows.nothing_usable(found, source, n_bad, "event")
-        _agree(written, n_events, "events")
+        _agree(written, n_rows, "events")
         never_seen, left_out = _seen(parts, written, form)
         if strict and never_seen:
             raise SparkPrepError(f"no event has {' or '.join(map(repr, never_seen))}, and strict wants it")
-        parts.commit(written, parts.attributes(written[0]) | {"n_events": n_events})
+        parts.commit(written, parts.attributes(written[0]) | {"n_events": n_rows})
     rejected = bad_rows.path if n_bad else None
     wall_s = time.perf_counter() - start
-    return CompileSummary(n_rows, 0, 0, 0, n_events, n_bad, rejected, wall_s, never_seen=never_seen, left_out=left_out)
+    return CompileSummary(n_rows, 0, 0, 0, n_rows, n_bad, rejected, wall_s, never_seen=never_seen, left_out=left_out)
 
 
 def compile_changes(

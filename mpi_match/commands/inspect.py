@@ -92,23 +92,27 @@ def filter_row(table: Table, filter_id: int) -> dict[str, Any]:
 def _of_events(path: Path, attributes: dict[str, Any], rows: int, n_parts: int) -> dict[str, Any]:
     with EventTable(path, Table.from_filters(()).vocabulary) as events:  # raw columns only: any vocabulary does
         first = [_event_row(i, events.event(i)) for i in range(min(rows, events.n_events))]
-        sizes, located = [], 0
+        sizes, located, rejected = [], 0, 0
         for part in range(n_parts):
             raw = events.raw_part(part)
             sizes.append(np.diff(raw.offsets))
             located += 0 if raw.location is None else int((~np.isnan(raw.location[:, 0])).sum())
+            rejected += 0 if raw.rejected is None else len(raw.rejected)
         return {
             "events": events.n_events,
             "with_location": located,
             "with_id": sum(id_ is not None for id_ in events.ids()),
             "attributes": _spread(np.concatenate([np.zeros(0, np.int64), *sizes])),
+            "rejected": rejected,
             "left_out": sorted(events.left_out),
             "vocabulary": attributes["vocabulary"],
             "first": first,
         }
 
 
-def _event_row(number: int, event: Event) -> dict[str, Any]:
+def _event_row(number: int, event: Event | None) -> dict[str, Any]:
+    if event is None:
+        return {"event": number, "rejected": True}
     row: dict[str, Any] = {"event": number, "attributes": dict(event.attributes)}
     if event.id is not None:
         row["id"] = event.id

@@ -115,6 +115,10 @@ class RejectLog:
         n_bad = self.count - self._count_before
         return ModelError(nothing_usable(str(self._input), what, n_bad, self._example if n_bad else None) + hint)
 
+    def all_bad(self, n_rows: int) -> bool:
+        """Is no row of this input good, of so many?"""
+        return self.count - self._count_before == n_rows
+
     def append(self, reject: Reject) -> None:
         """Take a reject.  Raises ModelError under `strict`."""
         if self.count == self._count_before:
@@ -171,8 +175,8 @@ def match_rows(
     """Match the events of JSON lines files against the subscriptions of others.
 
     Parameters: `form` names the location and id of events; `engine` and `threads` as in `open_engine`; `filters` answers
-    with filters instead of interfaces; `changes` are JSON lines too (`rows.change_of_row`), stamped with numbers of good
-    events; `rejects` is the file for bad rows; `progress` is told how many rows are done.
+    with filters instead of interfaces; `changes` are JSON lines too (`rows.change_of_row`), stamped with numbers of events;
+    `rejects` is the file for bad rows; `progress` is told how many rows are done.
     Nothing is written to `output` unless all goes well.  Raises ModelError (also for an input without one good row, and
     under `strict` for any bad row and for a location or id that no event has), StorageError, EngineError, OSError.
     """
@@ -188,7 +192,7 @@ def match_rows(
         builder = SubscriptionsBuilder()
         with _rows(subscription_files, subscription_filters, log, "subscriptions", progress) as rows:
             for predicate in rows:
-                for item in predicate:
+                for item in predicate or ():
                     builder.add(item)
         table = Table.from_subscriptions(builder.draft())
         if not table.n_filters and (log.count or changes is None):
@@ -219,10 +223,12 @@ def match_rows(
                 ):
                     flat = Events.of(block)
                     found = matcher.match(flat.encode(stream.table.vocabulary), filters=filters)
-                    ids = Strings.of((event.id or "").encode() for event in block) if form.id is not None else None
+                    ids = None
+                    if form.id is not None:
+                        ids = Strings.of(("" if event is None else event.id or "").encode() for event in block)
                     writer.append(found, ids)
                     located, identified = located or flat.location is not None, identified or flat.ids is not None
-            if not writer.n_events:
+            if log.all_bad(writer.n_events):
                 raise log.nothing_usable("event")
             never_seen = form.never_seen(located, identified)
             if strict and never_seen:
@@ -285,7 +291,7 @@ def _stretches(stream: ChangeStream) -> Iterator[tuple[Changes, int | None]]:
 @contextmanager
 def _rows(
     files: Sequence[Path], convert: Callable[[Any], Row], rejects: Rejects, label: str, progress: Progress | None
-) -> Iterator[Iterator[Row]]:
+) -> Iterator[Iterator[Row | None]]:
     """`read_rows`, telling `progress` about every row when the number of rows can be known beforehand."""
     countable = progress is not None and all(file.is_file() and file.suffix != ".gz" for file in files)
     if progress is None or not countable:

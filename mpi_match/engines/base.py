@@ -5,7 +5,8 @@
     engine.update(changes)          visible to every later batch
 
 An engine derives from `Engine`, implements `match` and `nbytes`, and overrides of the rest what it can do better than not at
-all.  The registry (`registry`) knows it by name.
+all.  The registry (`registry`) knows it by name.  Rejected rows of a batch never reach it: `without_rejected` decorates what
+takes batches.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar, Protocol
+from functools import wraps
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
@@ -25,6 +27,9 @@ from mpi_match.table.table import Table
 
 MOST_BEGUN = 3
 """Batches that are begun at a time: one for each lane of a GPU, should a batch have events for one lane only."""
+
+
+Take = TypeVar("Take", bound=Callable[..., Any])
 
 
 class Pending(Protocol):
@@ -119,6 +124,30 @@ class Engine(ABC):
     def kernel_s(self) -> float:
         """Seconds in which at least one matching kernel ran so far; 0 where there are none, or nobody measures them."""
         return 0.0
+
+
+def without_rejected(take: Take) -> Take:
+    """Decorator of an engine's `match` or `begin`: it gets the rows that are not rejected, and the others match nothing."""
+
+    @wraps(take)
+    def taking(engine: Engine, batch: EventBatch, *, filters: bool = False) -> Any:
+        if batch.rejected is None:
+            return take(engine, batch, filters=filters)
+        found = take(engine, batch.accepted, filters=filters)
+        return found.with_rejected(batch.rejected) if isinstance(found, Matches) else _Apart(found, batch.rejected)
+
+    return taking  # type: ignore[return-value]
+
+
+class _Apart(NamedTuple):
+    """A begun batch whose rejected rows the engine has not seen."""
+
+    begun: Pending
+    rejected: Array
+
+    def end(self) -> Matches:
+        """See `Pending.end`."""
+        return self.begun.end().with_rejected(self.rejected)
 
 
 def match_all(engine: Engine, batches: Iterable[EventBatch], *, filters: bool = False) -> Iterator[Matches]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.circle import in_circles
-from mpi_match.engines.base import Engine, check_batch
+from mpi_match.engines.base import Engine, check_batch, without_rejected
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Op, Type
@@ -48,6 +48,7 @@ class Counting(Engine):
         """See `Engine.nbytes`."""
         return self._start.nbytes + self._atom_rows.nbytes + self._atom_offsets.nbytes
 
+    @without_rejected
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
         table = self._table

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match.changes.changes import Changes
-from mpi_match.engines.base import Engine, check_batch, check_changes
+from mpi_match.engines.base import Engine, check_batch, check_changes, without_rejected
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Area, Change, Op, Type, inside
@@ -56,6 +56,7 @@ class Reference(Engine):
         """See `Engine.nbytes`: about that much, for they are objects of Python."""
         return sum(sys.getsizeof(item) + sys.getsizeof(item.rows) for item in self._filters.values())
 
+    @without_rejected
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
         check_batch(self._table, batch)

@@ -3,12 +3,16 @@
     attributes   u32 or u64 [m]   packed attributes (see `vocabulary`), ascending within an event, events end to end
     offsets      u32[n + 1]       bounds of the events, counted from any start and modulo 2^32
     location     f64[n, 2]        x and y, NaN for an event without one; None when no filter of the table has an area
+    rejected     u32[r]           which of the events are rejected rows, ascending; None when none is
 
 Event i has the attributes `attributes[offsets[i] - offsets[0] : offsets[i + 1] - offsets[0]]` (in 32-bit arithmetic).
 Not starting at 0 lets a range of a large event table be a batch as it lies there, without touching a byte.
 
 Names that no constraint uses are already gone; string atoms are already evaluated (they are attributes like any other).
-The wire form is one contiguous buffer: a header of eight 64-bit words, then the three arrays, each padded to eight bytes.
+A rejected row keeps its number; it has no attributes and no location.  It matches nothing, not even a filter that asks for
+absence: an engine matches `accepted`, which is the others, and empty answers are put between theirs (`engines.base`).
+
+The wire form is one contiguous buffer: a header of nine 64-bit words, then the arrays, each padded to eight bytes.
 The header says how many attributes the widest event has, if that was known when it was made, so that who matches the batch
 need not look at every event before.
 """
@@ -16,8 +20,10 @@ need not look at every event before.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -25,13 +31,14 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.humanize import plural
 
-_MAGIC = 0x3148435441422D4D  # "M-BATCH1" in memory, read as one little-endian word
-_HEADER = struct.Struct("<8Q")
-WIRE_EXTRA_BYTES = _HEADER.size + 4 + 2 * 7
-"""What a wire form has, at most, beside four bytes for each event, its attributes and its locations."""
+_MAGIC = 0x3248435441422D4D  # "M-BATCH2" in memory, read as one little-endian word
+_HEADER = struct.Struct("<9Q")
+WIRE_EXTRA_BYTES = _HEADER.size + 4 + 3 * 7
+"""What a wire form has, at most, beside four bytes for each event and for each rejected row, attributes and locations."""
 _PADDING = [bytes(n) for n in range(8)]
 _OFFSET: np.dtype[Any] = np.dtype(np.uint32)
 _LOCATION: np.dtype[Any] = np.dtype(np.float64)
+REJECTED: np.dtype[Any] = np.dtype(np.uint32)
 _ATTRIBUTE: dict[int, np.dtype[Any]] = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
 
 
@@ -43,6 +50,7 @@ class EventBatch:
     attributes: Array
     location: Array | None
     fingerprint: int
+    rejected: Array | None = None
 
     def __repr__(self) -> str:
         counts = f"{plural(self.n_events, 'event')} with {plural(len(self.attributes), 'attribute')}"
@@ -80,20 +88,37 @@ class EventBatch:
         stop = max(start, stop)
         first, last = ((int(self.offsets[i]) - int(self.offsets[0])) % 2**32 for i in (start, stop))
         location = None if self.location is None else self.location[start:stop]
-        return EventBatch(self.offsets[start : stop + 1], self.attributes[first:last], location, self.fingerprint)
+        rejected = None if self.rejected is None else within(self.rejected, start, stop)
+        return EventBatch(self.offsets[start : stop + 1], self.attributes[first:last], location, self.fingerprint, rejected)
+
+    @cached_property
+    def accepted(self) -> EventBatch:
+        """The events that are no rejected rows; the batch itself when none is."""
+        if self.rejected is None:
+            return self
+        location = None if self.location is None else np.delete(self.location, self.rejected, axis=0)
+        found = EventBatch(np.delete(self.offsets, self.rejected), self.attributes, location, self.fingerprint)
+        if "widest" in vars(self):
+            vars(found)["widest"] = self.widest
+        return found
 
     @property
     def wire_bytes(self) -> int:
         """Size of the wire form."""
         size = _HEADER.size + _padded(self.offsets.nbytes) + _padded(self.attributes.nbytes)
-        return size if self.location is None else size + self.location.nbytes
+        size += 0 if self.location is None else self.location.nbytes
+        return size if self.rejected is None else size + _padded(self.rejected.nbytes)
 
     def to_wire(self, buffer: Array | None = None) -> Array:
         """Copy the batch into the start of `buffer` u8 (or a new one); returns the part that was filled, u8[wire_bytes]."""
         offsets, attributes, location, widest = self.offsets, self.attributes, self.location, vars(self).get("widest")
+        rejected = self.rejected
         sizes = (len(offsets) - 1, len(attributes), attributes.itemsize, location is not None)
-        header = _HEADER.pack(_MAGIC, *sizes, self.fingerprint, widest is not None, widest or 0)
-        sections = (offsets, attributes) if location is None else (offsets, attributes, location)
+        n_rejected = 0 if rejected is None else len(rejected)
+        header = _HEADER.pack(_MAGIC, *sizes, self.fingerprint, widest is not None, widest or 0, n_rejected)
+        sections: tuple[Array, ...] = (offsets, attributes) if location is None else (offsets, attributes, location)
+        if rejected is not None:
+            sections = (*sections, rejected)
         if buffer is None:  # half as long for an event alone as to fill arrays
             wire = bytearray(header)
             for section in sections:
@@ -116,13 +141,16 @@ class EventBatch:
         memory, n_bytes = wire.data, len(wire)
         if n_bytes < _HEADER.size:
             raise ValueError(f"not a batch: {n_bytes} bytes are less than a header")
-        magic, n_events, n_attributes, width, has_location, fingerprint, known, widest = _HEADER.unpack_from(memory)
+        magic, n_events, n_attributes, width, has_location, fingerprint, *rest = _HEADER.unpack_from(memory)
         if magic != _MAGIC:
             raise ValueError(f"not a batch: the first word is {magic:#x}, expected {_MAGIC:#x}")
+        known, widest, n_rejected = rest
         attributes_at = _HEADER.size + _padded((n_events + 1) * _OFFSET.itemsize)
         attributes_end = attributes_at + n_attributes * width
         location_at = _padded(attributes_end)
         end = location_at + 2 * n_events * _LOCATION.itemsize if has_location else attributes_end
+        rejected_at = _padded(end)
+        end = rejected_at + n_rejected * REJECTED.itemsize if n_rejected else end
         if end > n_bytes:
             raise ValueError(f"not a whole batch: it has {n_bytes:,} bytes, {n_events:,} events need more")
         batch = cls(
@@ -130,6 +158,7 @@ class EventBatch:
             np.ndarray(n_attributes, _ATTRIBUTE[width], memory, attributes_at),
             np.ndarray((n_events, 2), _LOCATION, memory, location_at) if has_location else None,
             fingerprint,
+            np.ndarray(n_rejected, REJECTED, memory, rejected_at) if n_rejected else None,
         )
         if known:
             vars(batch)["widest"] = widest
@@ -146,7 +175,22 @@ class EventBatch:
             pieces = [np.full((len(b), 2), np.nan) if b.location is None else b.location for b in batches]
             location = np.concatenate(pieces)
         attributes = np.concatenate([batch.attributes for batch in batches])
-        return EventBatch(offsets, attributes, location, batches[0].fingerprint)
+        rejected = concat_rejected([batch.rejected for batch in batches], [len(batch) for batch in batches])
+        rejected = None if rejected is None else rejected.astype(REJECTED)
+        return EventBatch(offsets, attributes, location, batches[0].fingerprint, rejected)
+
+
+def within(rejected: Array, start: int, stop: int) -> Array | None:
+    """Of rejected rows, ascending, those from `start` to `stop`, counted from there, u32; None when there are none."""
+    first, last = np.searchsorted(rejected, (start, stop))
+    return (rejected[first:last] - start).astype(REJECTED) if first < last else None
+
+
+def concat_rejected(parts: Sequence[Array | None], n_events: Sequence[int]) -> Array | None:
+    """The rejected rows, i64, of consecutive batches of so many events; None when there are none."""
+    starts = accumulate(n_events, initial=0)
+    found = [part.astype(np.int64) + start for part, start in zip(parts, starts, strict=False) if part is not None]
+    return np.concatenate(found) if found else None
 
 
 class _Unmarked:

@@ -18,7 +18,7 @@ from isal.isal_zlib import crc32
 
 from mpi_match.arrays.csr import Array, are_bounds, offsets_of
 from mpi_match.arrays.strings import Strings
-from mpi_match.events.batch import EventBatch, unmarked
+from mpi_match.events.batch import REJECTED, EventBatch, unmarked, within
 from mpi_match.events.events import Events
 from mpi_match.model import Event
 from mpi_match.storage import Reader, StorageError, Writer
@@ -120,6 +120,7 @@ class _Encoded:
         self._starts: list[int] = reader.array("encoded/block_attributes").tolist()
         self._crcs = reader.array("encoded/block_crc32")
         self._checked = np.zeros(len(self._crcs), bool)
+        self.rejected = _rejected(reader, n_events)
         self.n_events = n_events
         n_blocks = -(-n_events // BLOCK_EVENTS)
         location = (n_events, 2) if self._location is None else self._location.shape
@@ -141,7 +142,12 @@ class _Encoded:
                 self._check(block)
         first, last = self._attribute(start), self._attribute(stop)
         location = None if self._location is None else self._location[start:stop]
-        return EventBatch(self._offsets[start : stop + 1], self._attributes[first:last], location, self._fingerprint)
+        found = EventBatch(self._offsets[start : stop + 1], self._attributes[first:last], location, self._fingerprint)
+        if self.rejected is not None and (rejected := within(self.rejected, start, stop)) is not None:
+            if (found.offsets[rejected] != found.offsets[rejected + 1]).any():
+                raise StorageError(f"{self._path}: a rejected row has attributes; compile the events again")
+            found.rejected = rejected
+        return found
 
     def _attribute(self, event: int) -> int:
         block = min(event // BLOCK_EVENTS, len(self._starts) - 1)
@@ -219,8 +225,9 @@ class EventTable:
 
     @property
     def encoded_bytes(self) -> int:
-        """Their size; 0 where there are none."""
-        return sum(column.nbytes for column in self.mapped)
+        """Their size, and what batches of them say of rejected rows; 0 where there are none."""
+        n_rejected = sum(len(part.rejected) for part in self._encoded if part.rejected is not None)
+        return sum(column.nbytes for column in self.mapped) + n_rejected * REJECTED.itemsize
 
     def batch(self, start: int, stop: int) -> EventBatch:
         """Events `start` to `stop`, encoded.  Raises StorageError when the file is damaged there."""
@@ -236,8 +243,8 @@ class EventTable:
         """All events in batches of `size` (the last may be shorter)."""
         return (self.batch(at, min(at + size, self.n_events)) for at in range(0, self.n_events, size))
 
-    def event(self, i: int) -> Event:
-        """One event as it was published."""
+    def event(self, i: int) -> Event | None:
+        """One event as it was published; None for a rejected row."""
         ((part, first, _),) = self._cut(i, i + 1)
         return self.raw_part(part).event(first)
 
@@ -290,6 +297,7 @@ def _read_raw(reader: Reader, n_events: int) -> Events:
         strings=Strings.read(reader, "strings"),
         location=reader.array("events/location") if "events/location" in reader else None,
         ids=Strings.read(reader, "ids") if has_ids else None,
+        rejected=_rejected(reader, n_events),
     )
     n_attributes = len(events.name)
     if (
@@ -300,6 +308,17 @@ def _read_raw(reader: Reader, n_events: int) -> Events:
         or int(events.string.max(initial=0)) >= max(len(events.strings), 1)
         or (events.location is not None and events.location.shape != (n_events, 2))
         or (events.ids is not None and len(events.ids) != n_events)
+        or (events.rejected is not None and np.diff(events.offsets)[events.rejected].any())
     ):
         raise StorageError(f"{reader.path}: its columns of events do not fit each other; compile the events again")
     return events
+
+
+def _rejected(reader: Reader, n_events: int) -> Array | None:
+    """The rejected rows of one file; None when there are none.  Raises StorageError."""
+    if "events/rejected" not in reader:
+        return None
+    found: Array = reader.array("events/rejected")
+    if len(found) and (found[0] < 0 or found[-1] >= n_events or (np.diff(found) <= 0).any()):
+        raise StorageError(f"{reader.path}: its rejected rows are no ascending numbers of events; compile the events again")
+    return found if len(found) else None

@@ -9,10 +9,12 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, place_of, take_ranges
 from mpi_match.arrays.strings import Strings
-from mpi_match.events.batch import EventBatch
+from mpi_match.events.batch import REJECTED, EventBatch, within
 from mpi_match.humanize import plural
 from mpi_match.model import Event, Type
 from mpi_match.table.vocabulary import Vocabulary
+
+_NOTHING = Event({})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -27,6 +29,7 @@ class Events:
     names, strings  Strings     distinct, in any order
     location        f64[n, 2]   x and y; NaN for an event without one; None when no event has one
     ids             Strings[n]  the publisher's own name for each event; None when events have none
+    rejected        i64[r]      which are rejected rows, ascending: without attributes, location and id; None when none is
     """
 
     offsets: Array
@@ -38,6 +41,7 @@ class Events:
     strings: Strings
     location: Array | None = None
     ids: Strings | None = None
+    rejected: Array | None = None
 
     def __repr__(self) -> str:
         return f"<{plural(self.n_events, 'event')} with {plural(len(self.name), 'attribute')}>"
@@ -51,13 +55,17 @@ class Events:
         return self.n_events
 
     @classmethod
-    def of(cls, events: Iterable[Event]) -> Events:
-        """Flatten checked events (`model.make_event`)."""
+    def of(cls, events: Iterable[Event | None]) -> Events:
+        """Flatten checked events (`model.make_event`); None stands for a rejected row."""
         names: dict[str, int] = {}
         strings: dict[str, int] = {}
-        sizes, name, type_, number, string = [], [], [], [], []
-        location, ids = [], []
+        sizes: list[int] = []
+        name, type_, number, string = [], [], [], []
+        location, ids, rejected = [], [], []
         for event in events:
+            if event is None:
+                rejected.append(len(sizes))
+                event = _NOTHING
             sizes.append(len(event.attributes))
             location.append(event.location or (np.nan, np.nan))
             ids.append(event.id)
@@ -78,11 +86,17 @@ class Events:
             strings=Strings.of(text.encode() for text in strings),
             location=None if np.isnan(where).all() else where,
             ids=Strings.of((i or "").encode() for i in ids) if any(i is not None for i in ids) else None,
+            rejected=np.array(rejected, np.int64) if rejected else None,
         )
 
-    def event(self, i: int) -> Event:
-        """One event as an object of the model, counted from the end if `i` is negative.  Raises IndexError."""
+    def event(self, i: int) -> Event | None:
+        """One event as an object of the model, counted from the end if `i` is negative; None for a rejected row.
+
+        Raises IndexError.
+        """
         i = place_of(i, self.n_events, "event")
+        if self.rejected is not None and within(self.rejected, i, i + 1) is not None:
+            return None
         values: dict[str, float | str | bool] = {}
         for k in range(int(self.offsets[i]), int(self.offsets[i + 1])):
             match Type(int(self.type[k])):
@@ -113,6 +127,7 @@ class Events:
             strings=self.strings,
             location=None if self.location is None else self.location[start:stop],
             ids=None if self.ids is None else self.ids.take(np.arange(start, stop)),
+            rejected=None if self.rejected is None else within(self.rejected, start, max(start, stop)),
         )
 
     def encode(self, vocabulary: Vocabulary) -> EventBatch:
@@ -142,7 +157,9 @@ class Events:
             event = np.append(event, np.repeat(event[textual], n_atoms[pair]))
         offsets = np.zeros(self.n_events + 1, np.uint32)
         np.cumsum(np.bincount(event, minlength=self.n_events), out=offsets[1:], dtype=np.uint32)
-        return EventBatch(offsets, _by_event(event, packed, vocabulary.shift), self.location, vocabulary.fingerprint)
+        attributes = _by_event(event, packed, vocabulary.shift)
+        rejected = None if self.rejected is None else self.rejected.astype(REJECTED)
+        return EventBatch(offsets, attributes, self.location, vocabulary.fingerprint, rejected)
 
     def _encode_strings(self, vocabulary: Vocabulary, name: Array, string: Array) -> tuple[Array, list[list[int]], Array]:
         """Code and satisfied atoms of each distinct (name, string) pair, and the pair of each attribute."""
@@ -162,6 +179,8 @@ class Events:
             yield "events/location", self.location
         if self.ids is not None:
             yield from self.ids.named("ids")
+        if self.rejected is not None:
+            yield "events/rejected", self.rejected.astype(np.int64)
 
 
 def _by_event(event: Array, packed: Array, shift: int) -> Array:

@@ -52,8 +52,9 @@ def subscription_rows(draft: Subscriptions) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def event_rows(events: Events, form: EventForm | None = None) -> Iterator[dict[str, Any]]:
-    """One event row for every event, in order.
+def event_rows(events: Events, form: EventForm | None = None) -> Iterator[dict[str, Any] | None]:
+    """One event row for every event, in order; None, which is no event when it is read again, for a rejected one.
+
 
     `form` names the attributes that take an event's location and its id, as when it is read.  Raises ModelError when events
     have what `form` has no name for, and would be lost.
@@ -66,7 +67,11 @@ def event_rows(events: Events, form: EventForm | None = None) -> Iterator[dict[s
     is_string, boolean = events.type == Type.STRING, events.type == Type.BOOLEAN
     values = _values(events.number, is_string, events.string, boolean, list(events.strings))
     name, bounds = [names[i] for i in events.name.tolist()], events.offsets.tolist()
+    rejected = set() if events.rejected is None else set(events.rejected.tolist())
     for i in range(events.n_events):
+        if i in rejected:
+            yield None
+            continue
         row = dict(zip(name[bounds[i] : bounds[i + 1]], values[bounds[i] : bounds[i + 1]], strict=True))
         if events.location is not None and form.location is not None and not np.isnan(events.location[i, 0]):
             row.update(zip(form.location, events.location[i].tolist(), strict=True))

@@ -16,7 +16,8 @@ whose filters all have the row's `area` and `id`.  Rows may share an interface, 
 nested objects flatten to dotted names (`position.x`), null means absent.  A change says before which event it takes effect,
 counted from 0; it names filters by the id that they came with, and all filters with that id change together.  Interfaces and
 ids are strings; an integer is its decimal digits.  A row that has no meaning becomes a `Reject` with its reason, file and
-line; it is never half-used: one bad filter rejects the whole row.
+line; it is never half-used: one bad filter rejects the whole row.  An event's number is that of its row, from 0: a rejected
+row has its number too, a blank line is no row.
 """
 
 from __future__ import annotations
@@ -382,10 +383,11 @@ class Rejects(Protocol):
         ...
 
 
-def read_rows(paths: Iterable[Path], convert: Callable[[Any], Row], rejects: Rejects) -> Iterator[Row]:
-    """Convert every line of JSON lines files; a line that cannot be converted goes to `rejects`."""
+def read_rows(paths: Iterable[Path], convert: Callable[[Any], Row], rejects: Rejects) -> Iterator[Row | None]:
+    """Convert every line of JSON lines files; None for one that cannot be converted, which goes to `rejects`."""
     for file, number, line in read_lines(paths):
         try:
             yield convert(parse_json(line))
         except ModelError as error:
             rejects.append(Reject(str(error), file, number, row_text(line)))
+            yield None

@@ -122,6 +122,14 @@ class Matches:
         """i64[n_matches]: the event of every pair."""
         return owners(self.offsets)
 
+    def with_rejected(self, rejected: Array) -> Matches:
+        """The answers with empty ones for rejected rows (ascending numbers, as in `EventBatch`) put between them."""
+        counts = np.zeros(len(self.counts) + len(rejected), self.counts.dtype)
+        accepted = np.ones(len(counts), bool)
+        accepted[rejected] = False
+        counts[accepted] = self.counts
+        return Matches(counts, self.ids, self.n_ids)
+
     @staticmethod
     def concat(parts: list[Matches]) -> Matches:
         """Answers of consecutive batches as one."""

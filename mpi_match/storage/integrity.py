@@ -21,7 +21,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 
 MAGIC = b"mpi-match"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 DAMAGE = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError)
 """What h5py raises, depending on the byte, when a file is damaged or is not what its names promise."""
 

@@ -70,7 +70,7 @@ class Replay:
             self._gone.add(filter_id)
             self._moved.pop(filter_id, None)
 
-    def matched(self, event: Event, by_table: list[int]) -> list[int]:
+    def matched(self, event: Event | None, by_table: list[int]) -> list[int]:
         """Filters that match an event now (sorted), when those of the table that do are `by_table`."""
         found = {i for i in by_table if i not in self._gone and i not in self._moved}
         found.update(i for i, item in self._moved.items() if matches(item, event))

@@ -17,7 +17,7 @@ match nothing, a uniform sample would mostly compare silence with silence.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -47,23 +47,27 @@ Progress = Callable[[int, int], None]
 
 
 class Difference(NamedTuple):
-    """The first event whose answer is wrong: its number, itself, and the ids that are missing from the answer or too much
-    in it, each with the reason."""
+    """The first event whose answer is wrong: its number, itself (None for a rejected row), and the ids that are missing from
+    the answer or too much in it, each with the reason."""
 
     number: int
-    event: Event
+    event: Event | None
     missing: list[str]
     extra: list[str]
 
     def __str__(self) -> str:
+        if self.event is None:
+            return "\n".join([f"event {self.number}, a rejected row", *self._lines()])
         where = "" if self.event.location is None else f" at ({self.event.location[0]!r}, {self.event.location[1]!r})"
         named = "" if self.event.id is None else f" (id {self.event.id})"
-        lines = [f"event {self.number}{named} {json.dumps(dict(self.event.attributes), ensure_ascii=False)}{where}"]
+        title = f"event {self.number}{named} {json.dumps(dict(self.event.attributes), ensure_ascii=False)}{where}"
+        return "\n".join([title, *self._lines()])
+
+    def _lines(self) -> Iterator[str]:
         for what, found in (("missing", self.missing), ("too much", self.extra)):
-            lines += [f"  {what:8}  {line}" for line in found[:SHOWN]]
+            yield from (f"  {what:8}  {line}" for line in found[:SHOWN])
             if len(found) > SHOWN:
-                lines.append(f"  {what:8}  ... and {len(found) - SHOWN:,} more")
-        return "\n".join(lines)
+                yield f"  {what:8}  ... and {len(found) - SHOWN:,} more"
 
 
 @dataclass(frozen=True)
@@ -184,7 +188,7 @@ class _Naive:
     def __init__(self, table: Table, seed: int) -> None:
         self._filters = list(table.iter_filters())
 
-    def matched(self, event: Event) -> tuple[list[int], list[str]]:
+    def matched(self, event: Event | None) -> tuple[list[int], list[str]]:
         """Filters that match the event; and what the judges disagree on, which here is nothing."""
         return [i for i, item in enumerate(self._filters) if matches(item, event)], []
 
@@ -204,7 +208,7 @@ class _Counting:
         )
         self._n_matched = 0
 
-    def matched(self, event: Event) -> tuple[list[int], list[str]]:
+    def matched(self, event: Event | None) -> tuple[list[int], list[str]]:
         """Filters that match the event; and lines about filters on which the two disagree."""
         right = self._engine.match(Events.of([event]).encode(self._table.vocabulary), filters=True)[0].tolist()
         self._n_matched += len(right)
@@ -226,7 +230,9 @@ class _Counting:
         )
 
 
-def _difference(now: Replay, number: int, event: Event, right: set[int], found: set[int], by_filter: bool) -> Difference:
+def _difference(
+    now: Replay, number: int, event: Event | None, right: set[int], found: set[int], by_filter: bool
+) -> Difference:
     """Both sides of a wrong answer in words."""
 
     def described(i: int) -> str:

@@ -80,7 +80,7 @@ def write_workload(
     return {**summary, "events": n_events, **files, "wall_s": time.perf_counter() - started}
 
 
-def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]], tell: Callable[[int], None]) -> None:
+def _write_lines(path: Path, rows: Iterable[Mapping[str, Any] | None], tell: Callable[[int], None]) -> None:
     """Write JSON lines, all or nothing."""
     with whole_file(path) as temporary, temporary.open("w", encoding="utf-8") as handle:
         for done, row in enumerate(rows, 1):

@@ -25,7 +25,7 @@ def test_export_adds_ids_and_writes_parquet(rows, tmp_path):
     mpi_match("match", *rows)
     made = api.make_events(tmp_path / "events.jsonl", id="n", rejects=[])
     save_events(made, tmp_path / "events.h5", api.make_table([]).vocabulary)
-    expected = [("e1", ["hot"]), ("e2", []), (None, ["hot"])]
+    expected = [("e1", ["hot"]), ("e2", []), (None, []), (None, ["hot"])]
     output = tmp_path / "out.jsonl"
     mpi_match("export", tmp_path / "m.h5", "--events", tmp_path / "events.h5", "-o", output)
     found = [json.loads(line) for line in output.read_text().splitlines()]
@@ -41,11 +41,11 @@ def test_export_adds_ids_and_writes_parquet(rows, tmp_path):
 def test_ids_travel_with_the_answers_of_match(rows, tmp_path, monkeypatch):
     monkeypatch.setattr("mpi_match.commands.match.MATCHED_AT_ONCE", 1)
     mpi_match("match", *rows, "--id", "n")
-    expected = [("e1", ["hot"]), ("e2", []), (None, ["hot"])]
+    expected = [("e1", ["hot"]), ("e2", []), (None, []), (None, ["hot"])]
     found = [json.loads(line) for line in mpi_match("export", tmp_path / "m.h5").stdout.splitlines()]
     assert found == [{"event": i, "id": id_, "interfaces": labels} for i, (id_, labels) in enumerate(expected)]
     shown = json.loads(mpi_match("inspect", tmp_path / "m.h5", "--json").stdout)["first"]
-    assert shown[::2] == [{"event": 0, "id": "e1", "matches": ["hot"]}, {"event": 2, "id": None, "matches": ["hot"]}]
+    assert shown[::2] == [{"event": 0, "id": "e1", "matches": ["hot"]}, {"event": 2, "id": None, "matches": []}]
 
     (tmp_path / "events.jsonl").write_text('{"n": 7, "temp": 31}\n{"n": "\u00e9", "temp": 30}\n{"n": ""}\n')
     mpi_match("match", *rows, "--id", "n", "--filters")

@@ -74,7 +74,7 @@ def test_hostile_events_are_rejects(tmp_path: Path, event: str, said: str) -> No
     (reject,) = match(tmp_path, "--location", "lat,lon", "--id", "n")
     assert said in reject["reason"]
     assert (reject["file"], reject["line"], reject["row"]) == (str(tmp_path / "events.jsonl"), 1, event)
-    assert list(MatchesFile.load(tmp_path / "m.h5").rows()) == [["i"]]
+    assert list(MatchesFile.load(tmp_path / "m.h5").rows()) == [[], ["i"]]
 
 
 def test_zeros_and_decimals_that_round_are_numbers(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_match_sets_bad_rows_aside_with_reason_file_and_line(rows, tmp_path):
     result = mpi_match(
         "match", *rows, "--location", "pos.x,pos.y", "--id", "n", "--rejects", tmp_path / "bad.jsonl", "--json"
     )
-    assert list(MatchesFile.load(tmp_path / "m.h5").rows()) == [["hot", "near"], [], ["hot"]]
+    assert list(MatchesFile.load(tmp_path / "m.h5").rows()) == [["hot", "near"], [], [], ["hot"]]
     assert json.loads(result.stdout)["rejected"] == 2
     assert "events.jsonl, line 3: the number 1e999 is beyond the range of a double" in result.stderr
     bad = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
@@ -91,7 +91,7 @@ def test_match_filters_answers_with_filters(rows, tmp_path):
     mpi_match("match", *rows, "--filters", "--location", "pos.x,pos.y")
     found = MatchesFile.load(tmp_path / "m.h5")
     assert found.attributes["unit"] == "filter"
-    assert list(found.rows()) == [["0", "1"], [], ["0"]]
+    assert list(found.rows()) == [["0", "1"], [], [], ["0"]]
 
 
 @pytest.mark.parametrize("bad", ["subscriptions", "events"])
@@ -114,7 +114,7 @@ def test_inputs_are_never_overwritten(rows, tmp_path, flag):
     mpi_match("match", *rows)
     answers = (tmp_path / "m.h5").rename(tmp_path / "m.jsonl")
     assert "is an input" in only_line(mpi_match("export", answers, "-o", answers, code=3))
-    assert MatchesFile.load(answers).matches.n_events == 3
+    assert MatchesFile.load(answers).matches.n_events == 4
 
 
 @pytest.mark.mpi

@@ -62,7 +62,7 @@ def test_case(name: str, case: dict[str, Any]) -> None:
 
 @every_engine
 @given(inputs=subscriptions_and_events())
-def test_hypothesis(name: str, inputs: tuple[list[Filter], list[Event]]) -> None:
+def test_hypothesis(name: str, inputs: tuple[list[Filter], list[Event | None]]) -> None:
     assert_agrees(name, *inputs)
 
 

@@ -25,7 +25,7 @@ def _nothing_is_listed() -> Iterator[None]:
 
 
 @given(inputs=subscriptions_and_events())
-def test_long_filters_are_matched_as_the_model_says(inputs: tuple[list[Filter], list[Event]]) -> None:
+def test_long_filters_are_matched_as_the_model_says(inputs: tuple[list[Filter], list[Event | None]]) -> None:
     filters, events = inputs
     table = Table.from_filters(filters)
     engine, batch = open_engine("keyed", table), Events.of(events).encode(table.vocabulary)

@@ -51,6 +51,7 @@ def assert_same_events(path: Path, table: Path, events: Events) -> None:
         batch = found.batch(0, len(found))
         assert np.array_equal(batch.bounds, expected.bounds)
         assert np.array_equal(batch.attributes, expected.attributes)
+        assert (batch.rejected is None) == (expected.rejected is None)
         if expected.location is None:
             assert batch.location is None
         else:

@@ -165,7 +165,7 @@ def test_a_constraint_is_rebuilt_from_its_parts(wanted: Constraint) -> None:
 
 
 @given(subscriptions_and_events(), filters())
-def test_one_more_filter_adds_at_most_its_interface(inputs: tuple[list[Filter], list[Event]], more: Filter) -> None:
+def test_one_more_filter_adds_at_most_its_interface(inputs: tuple[list[Filter], list[Event | None]], more: Filter) -> None:
     found, batch = inputs
     for event in batch:
         before, after = model.covers(found, event), model.covers([*found, more], event)

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import time
 
-from mpi_match.engines.base import Engine, check_batch
+from mpi_match.engines.base import Engine, check_batch, without_rejected
 from mpi_match.engines.ccm.batch import CcmBatches
 from mpi_match.engines.ccm.kernel import ANSWER_FILTERS, ANSWER_INTERFACES, ANSWER_MASK, OnDevice
 from mpi_match.engines.ccm.layout import ccm_rows, too_large
@@ -83,6 +83,7 @@ class Ccm(Engine):
         """Seconds of device time, see the class."""
         return sum(many.kernel_s for many in self._many.values())
 
+    @without_rejected
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
         check_batch(self._table, batch)

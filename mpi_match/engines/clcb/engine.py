@@ -32,7 +32,7 @@ import time
 
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
-from mpi_match.engines.base import Engine, check_batch, check_changes
+from mpi_match.engines.base import Engine, check_batch, check_changes, without_rejected
 from mpi_match.engines.ccm.kernel import ANSWER_FILTERS, ANSWER_INTERFACES
 from mpi_match.engines.ccm.layout import too_large
 from mpi_match.engines.clcb import updates
@@ -106,6 +106,7 @@ class Clcb(Engine):
         """See the class."""
         return self._kernel_s
 
+    @without_rejected
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
         check_batch(self._table, batch)

@@ -21,7 +21,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of, take_ranges
 from mpi_match.changes.changes import Changes
 from mpi_match.compute.array_pointers import PointerTable
-from mpi_match.engines.base import Engine, check_batch, check_changes
+from mpi_match.engines.base import Engine, check_batch, check_changes, without_rejected
 from mpi_match.engines.keyed.cpu_search import (
     BLOCKS,
     BY_NAME,
@@ -128,6 +128,7 @@ class Keyed(Engine):
         own = (self._seen, self._by_name, self._sparse, self._stack, self._ids)
         return self.index.nbytes + self.residents.nbytes + self._grid.nbytes + sum(array.nbytes for array in own)
 
+    @without_rejected
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
         check_batch(self._table, batch)

@@ -20,7 +20,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
-from mpi_match.engines.base import Engine, Pending, check_batch, check_changes, match_all
+from mpi_match.engines.base import Engine, Pending, check_batch, check_changes, match_all, without_rejected
 from mpi_match.engines.keyed.cpu import Keyed, consolidated
 from mpi_match.engines.keyed.cuda_grid import GridOnGpu
 from mpi_match.engines.keyed.cuda_pipeline import FIRST_EVENTS, N_LANES, SLICE_EVENTS, Batches
@@ -128,6 +128,7 @@ class KeyedCuda(Engine):
         begun = self.begin(batch, filters=filters)
         return begun if isinstance(begun, Matches) else begun.end()
 
+    @without_rejected
     def begin(self, batch: EventBatch, *, filters: bool = False) -> Matches | Pending:
         """See `Engine.begin`."""
         if self._cpu is not None and batch.n_events < CPU_EVENTS:

@@ -358,11 +358,12 @@ def test_rows_are_matched_without_spark_as_if_they_came_one_by_one(tmp_path: Pat
     rows = [change_of_row(row) for row in written["changes"] if "away" not in row]
     answers, refused = MatchesFile.load(tmp_path / "matches"), 0
     found = answers.matches.labels(answers.labels)
-    for number, event in enumerate([*published, None]):
-        now = [row for row in rows if row.before_event == number or (event is None and row.before_event > number)]
-        refused += sum(not naive.apply(row) for row in sorted(now, key=lambda row: row.before_event))
-        if event is not None:
-            assert sorted(found[number]) == sorted(covers(naive.filters, event_of_row(event, form))), number
+    for number, raw in enumerate([*written["events"], None]):
+        now = [each for each in rows if each.before_event == number or (raw is None and each.before_event > number)]
+        refused += sum(not naive.apply(each) for each in sorted(now, key=lambda each: each.before_event))
+        if raw is not None:
+            event = event_of_row(raw, form) if isinstance(raw, dict) else None
+            assert sorted(found[number]) == sorted(covers(naive.filters, event)), number
     assert done.rejected == refused + 2 > 5
     kept = [json.loads(line) for line in (tmp_path / "rejects").read_text().splitlines()]
     assert {Path(row["file"]).name for row in kept} == {"changes", "events"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import h5py
@@ -71,6 +72,43 @@ def test_ranges_of_a_file_are_ranges_of_the_events(vocabulary: Vocabulary, locat
         assert reader.attributes["digest"] == digest
 
 
+@pytest.mark.parametrize("vocabulary", [VOCABULARY, OTHER], ids=["mapped", "encoded again"])
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_rejected_rows_keep_their_numbers(vocabulary: Vocabulary, in_parts: bool, events_path: Path) -> None:
+    found: list[Event | None] = [None if i in (0, 7, 8, 9, 31, 49) else event for i, event in enumerate(published())]
+    if in_parts:
+        write_parts(events_path, [found[:8], found[8:10], found[10:30], found[30:]])
+    else:
+        save_events(Events.of(found), events_path, VOCABULARY)
+    whole = Events.of(found).encode(vocabulary)
+    with EventTable(events_path, vocabulary) as table:
+        for start, stop in RANGES:
+            assert_equal(table.batch(start, stop), whole[start:stop])
+        assert_equal(EventBatch.concat(list(table.batches(7))), whole)
+        assert [table.event(i) is None for i in range(50)] == [event is None for event in found]
+        assert list(table.ids()) == [event and event.id for event in found]
+
+
+@pytest.mark.parametrize("vocabulary", [VOCABULARY, OTHER], ids=["mapped", "encoded again"])
+@pytest.mark.parametrize(
+    ("rejected", "said"),
+    [
+        ([3], "a rejected row has attributes|columns of events do not fit"),
+        ([7, 7], "its rejected rows are no ascending numbers of events"),
+        ([-1], "its rejected rows are no ascending numbers of events"),
+        ([0, 50], "its rejected rows are no ascending numbers of events"),
+    ],
+)
+def test_rejected_rows_that_lie_are_refused(
+    vocabulary: Vocabulary, rejected: list[int], said: str, events_path: Path
+) -> None:
+    found: list[Event | None] = [None, *published()[1:]]
+    save_events(Events.of(found), events_path, VOCABULARY)
+    rewrite(events_path, {"events/rejected": np.array(rejected)})
+    with pytest.raises(StorageError, match=said), EventTable(events_path, vocabulary) as table:
+        table.batch(0, 10)
+
+
 def test_a_mapped_batch_shares_the_file_s_memory(events_path: Path) -> None:
     save_events(Events.of(published()), events_path, VOCABULARY)
     with EventTable(events_path, VOCABULARY) as table:
@@ -90,7 +128,7 @@ def test_no_events(vocabulary: Vocabulary, events_path: Path) -> None:
         assert list(table.ids()) == []
 
 
-def write_parts(path: Path, groups: list[list[Event]], vocabulary: Vocabulary = VOCABULARY) -> None:
+def write_parts(path: Path, groups: Sequence[Sequence[Event | None]], vocabulary: Vocabulary = VOCABULARY) -> None:
     directory = parts_directory(path)
     directory.mkdir()
     parts = []

@@ -56,7 +56,7 @@ def code_satisfies(table: Table, row: int, codes: dict[int, int]) -> bool:
     return not lo <= code <= hi if op is Op.NE else lo <= code <= hi
 
 
-def assert_codes_say_what_values_say(filters: Sequence[Filter], published: Sequence[Event]) -> None:
+def assert_codes_say_what_values_say(filters: Sequence[Filter], published: Sequence[Event | None]) -> None:
     table = Table.from_filters(filters)
     batch = Events.of(published).encode(table.vocabulary)
     assert batch.n_events == len(published)
@@ -66,6 +66,9 @@ def assert_codes_say_what_values_say(filters: Sequence[Filter], published: Seque
     wanted: list[Constraint] = [table.constraints.decode(row, table.vocabulary) for row in range(table.n_constraints)]
     for i, event in enumerate(published):
         codes = codes_of(batch, i, table)
+        if event is None:
+            assert not codes
+            continue
         known = {name for name in event.attributes if name.encode() in table.vocabulary.name_ids}
         assert sum(name < table.vocabulary.n_names for name in codes) == len(known)
         for row, item in enumerate(wanted):
@@ -74,7 +77,7 @@ def assert_codes_say_what_values_say(filters: Sequence[Filter], published: Seque
 
 
 @given(subscriptions_and_events(max_filters=8))
-def test_codes_satisfy_exactly_what_values_satisfy(inputs: tuple[list[Filter], list[Event]]) -> None:
+def test_codes_satisfy_exactly_what_values_satisfy(inputs: tuple[list[Filter], list[Event | None]]) -> None:
     assert_codes_say_what_values_say(*inputs)
 
 
@@ -101,13 +104,16 @@ def sorted_event(event: Event) -> Any:
 
 
 @given(subscriptions_and_events(), st.data())
-def test_slices_encode_as_slices_of_the_encoded(inputs: tuple[list[Filter], list[Event]], data: st.DataObject) -> None:
+def test_slices_encode_as_slices_of_the_encoded(
+    inputs: tuple[list[Filter], list[Event | None]], data: st.DataObject
+) -> None:
     filters, published = inputs
     codes = Table.from_filters(filters).vocabulary
     start, stop = sorted(data.draw(st.lists(st.integers(0, len(published)), min_size=2, max_size=2)))
     flat = Events.of(published)
     assert_equal(flat[start:stop].encode(codes), flat.encode(codes)[start:stop])
-    assert [flat[start:stop].event(i).id for i in range(stop - start)] == [e.id for e in published[start:stop]]
+    kept = [flat[start:stop].event(i) for i in range(stop - start)]
+    assert [e and e.id for e in kept] == [e and e.id for e in published[start:stop]]
 
 
 def assert_equal(found: EventBatch, expected: EventBatch) -> None:
@@ -119,6 +125,8 @@ def assert_equal(found: EventBatch, expected: EventBatch) -> None:
     nowhere = np.full((len(found), 2), np.nan)
     locations = [nowhere if batch.location is None else batch.location for batch in (found, expected)]
     assert np.array_equal(*locations, equal_nan=True)
+    rejected = [None if batch.rejected is None else batch.rejected.tolist() for batch in (found, expected)]
+    assert rejected[0] == rejected[1]
 
 
 # Batches.
@@ -186,6 +194,48 @@ def test_what_is_no_whole_batch_is_refused(batch: EventBatch) -> None:
             EventBatch.from_wire(wire[:length])
     with pytest.raises(ValueError, match="not a batch: the first word is 0x0"):
         EventBatch.from_wire(np.zeros(1000, np.uint8))
+
+
+REJECTED = (0, 4, 5, 17, 29)
+
+
+@pytest.fixture
+def with_rejected(batch: EventBatch) -> EventBatch:
+    """The same thirty, of which some have become rejected rows."""
+    table = Table.from_filters([make_filter("i", [["a", ">", 1], ["b", "=", "x"], ["c", "suffix", "y"]])])
+    assert table.vocabulary.fingerprint == batch.fingerprint
+    published = [None if i in REJECTED else make_event({"a": i, "c": "y"}, (i, -i)) for i in range(30)]
+    return Events.of(published).encode(table.vocabulary)
+
+
+def test_rejected_rows_travel_in_slices_joins_and_wires(with_rejected: EventBatch) -> None:
+    batch = with_rejected
+    assert batch.rejected is not None
+    assert (batch.rejected.tolist(), batch.rejected.dtype) == (list(REJECTED), np.uint32)
+    assert not np.diff(batch.bounds)[list(REJECTED)].any()
+    piece = batch[4:18]
+    assert piece.rejected is not None
+    assert piece.rejected.tolist() == [0, 1, 13]
+    assert batch[6:17].rejected is None
+    assert_equal(EventBatch.concat([batch[:5], batch[5:5], batch[5:17], batch[17:]]), batch)
+    assert_equal(EventBatch.from_wire(batch.to_wire()), batch)
+    assert_equal(EventBatch.from_wire(batch.to_wire(np.full(batch.wire_bytes + 100, 7, np.uint8))), batch)
+    nowhere = EventBatch(batch.offsets, batch.attributes, None, batch.fingerprint, batch.rejected)
+    assert_equal(EventBatch.from_wire(nowhere.to_wire()), nowhere)
+    assert len(nowhere.to_wire()) == nowhere.wire_bytes
+    for length in (batch.wire_bytes - 8, batch.wire_bytes - 24):
+        with pytest.raises(ValueError, match="not a whole batch"):
+            EventBatch.from_wire(batch.to_wire()[:length])
+
+
+def test_what_is_accepted_is_the_batch_without_rejected_rows(with_rejected: EventBatch) -> None:
+    table = Table.from_filters([make_filter("i", [["a", ">", 1], ["b", "=", "x"], ["c", "suffix", "y"]])])
+    good = [make_event({"a": i, "c": "y"}, (i, -i)) for i in range(30) if i not in REJECTED]
+    assert_equal(with_rejected.accepted, Events.of(good).encode(table.vocabulary))
+    assert_equal(with_rejected[4:6].accepted, Events.of([]).encode(table.vocabulary))
+    assert with_rejected[6:9].accepted.rejected is None
+    plain = with_rejected[6:9]
+    assert plain.accepted is plain
 
 
 # Values at their edges.

@@ -182,10 +182,10 @@ def add_dataset(file: h5py.File) -> None:
         ),
         pytest.param(lambda file: file.attrs.__delitem__("magic"), "magic found None, expected 'mpi-match'", id="no magic"),
         pytest.param(
-            set_attribute("format_version", 2), "format_version found 2, expected 1; compile it again", id="version"
+            set_attribute("format_version", 99), "format_version found 99, expected 2; compile it again", id="version"
         ),
         pytest.param(
-            lambda file: file.attrs.__delitem__("format_version"), "format_version found None, expected 1", id="no version"
+            lambda file: file.attrs.__delitem__("format_version"), "format_version found None, expected 2", id="no version"
         ),
         pytest.param(
             set_attribute("kind", np.bytes_("events")),

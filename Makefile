@@ -26,10 +26,12 @@ cli-reference: env ## Write mpi_match/docs/cli.md, which is what --help says
 
 # Tests that start ranks mostly wait, so there are more processes than cores; who does what is in tests/support/schedule.py.
 # They start some hundred processes, each of which would compile the sources again where Python may not keep what it compiled.
-# The kernels' tests want numba to be imported as the CUDA simulator, so they have processes of their own.
+# The kernels' tests want numba to be imported as the CUDA simulator, so they have processes of their own.  Unit tests come
+# first and alone: of them coverage is measured, on the packages of data, whose floor is in pyproject.toml.
 test test-simulator: export PYTHONDONTWRITEBYTECODE =
 test: env ## Run the tests
-	$(python) -m pytest --numprocesses 3 --dist loadfile --ignore=tests/kernels
+	$(python) -m pytest --numprocesses 3 --dist loadfile --cov --cov-report=term:skip-covered tests/unit
+	$(python) -m pytest --numprocesses 3 --dist loadfile --ignore=tests/kernels --ignore=tests/unit
 	@if [ -d tests/kernels ]; then $(MAKE) --no-print-directory test-simulator; fi
 
 # pip's cache makes it seconds from the second time on.  The wheel is built from the sdist, in a directory of its own.

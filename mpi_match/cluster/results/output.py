@@ -139,12 +139,10 @@ def _has(path: Path, n_bytes: int) -> bool:
     return path.is_file() and path.stat().st_size >= n_bytes
 
 
-class Output:
-    """The answers of one run; `labels` are the names of the ids.
+class RunOutput:
+    """The answers of one run, whoever writes them; `labels` are the names of the ids.
 
-    `with Output(path, identity, labels, resume=True, journalled=True) as output:`, then `write` or `set_aside` all events of
-    `unanswered`, ascending, then `finish` and `write_manifest`.  Leaving without `finish` keeps the journal, if it holds
-    answers.
+    Within its block all events of `unanswered` are to be written or `set_aside`, then `finish` and `write_manifest` called.
 
     unanswered   the events that are to be matched; none when an earlier run has done it all
     n_answered   events whose answers are safe, those of earlier runs among them
@@ -152,18 +150,74 @@ class Output:
     n_matches    their pairs, after `finish`
     """
 
-    def __init__(self, path: Path, identity: RunIdentity, labels: Strings, *, resume: bool, journalled: bool) -> None:
+    def __init__(self, path: Path, identity: RunIdentity, labels: Strings, *, resume: bool) -> None:
         self.path, self.identity = path, identity
-        self._resume = resume
-        self._labels = labels
-        self._journal = Journal(journal_of(path), identity, resume=resume) if journalled else None
-        self._file, self._kept = ExitStack(), ExitStack()
-        self._earlier: JournalFile | None = None
+        self._labels, self._resume = labels, resume
         self._without: list[EventRange] = []
-        self._finished = self._is_new = False
+        self._finished = False
         self.unanswered: list[EventRange] = []
         self.n_answered = self.n_resumed = self.n_matches = 0
         self.digest = ""
+
+    def _is_there(self) -> bool:
+        """Has an earlier run, which this one takes up, put the answers in their place?"""
+        found = there_already(self.path, self.identity) if self._resume else None
+        if found is None:
+            return False
+        log.warning("%s holds the answers already; there is nothing left to do", self.path)
+        self.n_answered = self.n_resumed = self.identity.n_events
+        (self.digest, self.n_matches), self._finished = found, True
+        return True
+
+    def finish(self) -> None:
+        """Put the output in its place.
+
+        Raises ClusterError, with the exit code of an incomplete run when events were set aside.
+        """
+        if self._without:
+            which = ", ".join(map(str, self._without))
+            raise ClusterError(
+                f"no answers for the events {which}: all workers that got them died or failed; --resume tries again",
+                ExitCode.INCOMPLETE,
+            )
+        if not self._finished:
+            self._put_in_place()
+            self._finished = True
+
+    def _put_in_place(self) -> None:
+        raise NotImplementedError
+
+    def _say(self, state: str, **more: Any) -> None:
+        tell(self.path, state, self.identity, answered=self.n_answered, resumed=self.n_resumed, **more)
+
+    def _say_complete(self, took: Mapping[str, Any]) -> None:
+        self._say(COMPLETE, matches=self.n_matches, digest=self.digest, run=took)
+
+    def _say_incomplete(self, kept_in: str, error: BaseException) -> None:
+        log.warning(
+            "%s is incomplete: %s of %s events are answered and kept in %s; go on with --resume",
+            self.path,
+            f"{self.n_answered:,}",
+            f"{self.identity.n_events:,}",
+            kept_in,
+        )
+        with suppress(StorageError):  # what is kept counts, and the reason is on its way
+            self._say(INCOMPLETE, set_aside=self._without, reason=str(error) or type(error).__name__)
+
+
+class Output(RunOutput):
+    """The answers of one run, which the master writes into one file.
+
+    `with Output(path, identity, labels, resume=True, journalled=True) as output:`, then `write` or `set_aside`, ascending.
+    Leaving without `finish` keeps the journal, if it holds answers.
+    """
+
+    def __init__(self, path: Path, identity: RunIdentity, labels: Strings, *, resume: bool, journalled: bool) -> None:
+        super().__init__(path, identity, labels, resume=resume)
+        self._journal = Journal(journal_of(path), identity, resume=resume) if journalled else None
+        self._file, self._kept = ExitStack(), ExitStack()
+        self._earlier: JournalFile | None = None
+        self._is_new = False
 
     def __enter__(self) -> Output:
         """Raises StorageError when the output cannot be written or the journal does not let it."""
@@ -172,10 +226,7 @@ class Output:
             if self._journal is not None:
                 self._earlier = self._kept.enter_context(self._journal).earlier
                 remove_half_written(self.path)  # of runs that were killed: this one has the lock
-            if self._resume and self._is_there():
-                log.warning("%s holds the answers already; there is nothing left to do", self.path)
-                self.n_answered = self.n_resumed = self.identity.n_events
-                self._finished = True
+            if self._is_there():
                 sync_directory(self.path.parent)
                 if self._journal is not None:
                     self._journal.remove()
@@ -212,14 +263,6 @@ class Output:
         with self._reported():
             take_back(self.path)
         self._replay(self.unanswered[0].start if self.unanswered else self.identity.n_events)
-
-    def _is_there(self) -> bool:
-        """Are the answers in their place?"""
-        found = there_already(self.path, self.identity)
-        if found is None:
-            return False
-        self.digest, self.n_matches = found
-        return True
 
     def write(self, start: int, counts: Array, ids: Array) -> None:
         """The answers of the events from `start` on, in the types of `RunIdentity.types`.
@@ -261,26 +304,14 @@ class Output:
             record: Record = self._to_replay.popleft()
             self._answers.append(*self._earlier.answers(record))
 
-    def finish(self) -> None:
-        """Put the file in its place.
-
-        Raises ClusterError with the exit code of an incomplete run when events were set aside.
-        """
-        if self._without:
-            which = ", ".join(map(str, self._without))
-            raise ClusterError(
-                f"no answers for the events {which}: all workers that got them died or failed; --resume tries again",
-                ExitCode.INCOMPLETE,
-            )
-        if self._finished:
-            return
+    def _put_in_place(self) -> None:
         with self._reported():
             self._replay(self.identity.n_events)
             if self._journal is not None:
                 self._journal.unfollow(synced=False)  # closing the file does that
             self._file.close()
         self.digest, self.n_matches = self._writer.digest, self._writer.n_matches
-        self._finished = self._is_new = True
+        self._is_new = True
 
     def write_manifest(self, took: Mapping[str, Any]) -> None:
         """Remove the journal, and the parts of an index whose place the file has taken, and say that the answers are
@@ -292,10 +323,7 @@ class Output:
                 remove_parts(self.path)
                 if self._journal is not None:
                     self._journal.remove()
-        self._say(COMPLETE, matches=self.n_matches, digest=self.digest, run=took)
-
-    def _say(self, state: str, **more: Any) -> None:
-        tell(self.path, state, self.identity, answered=self.n_answered, resumed=self.n_resumed, **more)
+        self._say_complete(took)
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
@@ -317,15 +345,6 @@ class Output:
             self._kept.__exit__(type(error), error, trace)
         finally:
             self._file.__exit__(type(error), error, trace)
-        if self._finished or self._journal is None or not self._journal.n_answered:
-            return
-        self.n_answered = self._journal.n_answered
-        log.warning(
-            "%s is incomplete: %s of %s events are answered and kept in %s; go on with --resume",
-            self.path,
-            f"{self._journal.n_answered:,}",
-            f"{self.identity.n_events:,}",
-            self._journal.path.name,
-        )
-        with suppress(StorageError):  # the journal counts, and the reason is on its way
-            self._say(INCOMPLETE, set_aside=self._without, reason=str(error) or type(error).__name__)
+        if not self._finished and self._journal is not None and self._journal.n_answered:
+            self.n_answered = self._journal.n_answered
+            self._say_incomplete(self._journal.path.name, error)

@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 from mpi_match.arrays.strings import Strings
 from mpi_match.cluster.messages import Written
 from mpi_match.cluster.options import ClusterError
-from mpi_match.cluster.results.output import there_already
+from mpi_match.cluster.results.output import RunOutput
 from mpi_match.exit_codes import ExitCode
-from mpi_match.journal.manifest import COMPLETE, INCOMPLETE, take_back, tell
+from mpi_match.journal.manifest import take_back
 from mpi_match.journal.reader import EventRange, RunIdentity, is_bare, journal_of
 from mpi_match.matches.matches import MATCHES_FILE
 from mpi_match.matches.part_index import PART_SUFFIX, Parts, named_by, parts_beside, remove_parts, write_index
@@ -45,21 +45,15 @@ class PartPlaces(NamedTuple):
         return self.directory / f"{self.run}-rank-{rank}{further}{PART_SUFFIX}"
 
 
-class LocalOutput:
-    """The answers of one run, as `output.Output`, but for `wrote` instead of `write`.
+class LocalOutput(RunOutput):
+    """The answers of one run, of which the master is told (`wrote`) when workers have written them.
 
     places   for the workers
     """
 
     def __init__(self, path: Path, identity: RunIdentity, labels: Strings, *, resume: bool) -> None:
-        self.path, self.identity = path, identity
-        self._labels, self._resume = labels, resume
+        super().__init__(path, identity, labels, resume=resume)
         self._sizes: dict[str, int] = {}
-        self._without: list[EventRange] = []
-        self._finished = False
-        self.unanswered: list[EventRange] = []
-        self.n_answered = self.n_resumed = self.n_matches = 0
-        self.digest = ""
 
     def __enter__(self) -> LocalOutput:
         """Raises StorageError when the output cannot be written, or parts of another run do not let it."""
@@ -91,11 +85,7 @@ class LocalOutput:
         remove_half_written(self.path)  # of runs that were killed: this one has the lock
         there = parts_beside(self.path)
         self.places = PartPlaces(directory.absolute(), 1 + max(there.values(), default=0), self.identity)
-        done = there_already(self.path, self.identity)
-        if self._resume and done is not None:
-            log.warning("%s holds the answers already; there is nothing left to do", self.path)
-            self.n_answered = self.n_resumed = self.identity.n_events
-            (self.digest, self.n_matches), self._finished = done, True
+        if self._is_there():
             return
         left = [directory / name for name in sorted(there.keys() - named_by(self.path).keys())]
         earlier = Parts((path for path in left if not is_bare(path, self.identity)), self.identity)
@@ -121,20 +111,7 @@ class LocalOutput:
         """These events have no answers, and the run goes on without."""
         self._without.append(events)
 
-    def finish(self) -> None:
-        """Put the index in its place.  Raises ClusterError, with the exit code of an incomplete run when events were set
-        aside or a part is not what its worker said.
-        """
-        if self._without:
-            which = ", ".join(map(str, self._without))
-            raise ClusterError(
-                f"no answers for the events {which}: all workers that got them died or failed; --resume tries again",
-                ExitCode.INCOMPLETE,
-            )
-        if not self._finished:
-            self._write_index()
-
-    def _write_index(self) -> None:
+    def _put_in_place(self) -> None:
         for name, size in self._sizes.items():
             path = self.places.directory / name
             found = path.stat().st_size if path.is_file() else 0
@@ -144,7 +121,6 @@ class LocalOutput:
             self.digest = write_index(self.path, MATCHES_FILE, self.identity, self._labels, self.n_matches, self._sizes)
         except StorageError as error:
             raise ClusterError(str(error), ExitCode.INCOMPLETE) from error
-        self._finished = True
 
     def write_manifest(self, took: Mapping[str, Any]) -> None:
         """Remove the parts of the index whose place this one has taken, and say that the answers are complete: the last
@@ -155,10 +131,7 @@ class LocalOutput:
             remove_parts(self.path, but=named_by(self.path))
         except StorageError as error:
             raise ClusterError(str(error), ExitCode.INCOMPLETE) from error
-        self._say(COMPLETE, matches=self.n_matches, digest=self.digest, run=took)
-
-    def _say(self, state: str, **more: Any) -> None:
-        tell(self.path, state, self.identity, answered=self.n_answered, resumed=self.n_resumed, **more)
+        self._say_complete(took)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
@@ -168,16 +141,8 @@ class LocalOutput:
             os.close(self._descriptor)
 
     def _leave_incomplete(self, error: BaseException | None) -> None:
-        if not self.n_answered:
-            with suppress(StorageError):
-                remove_parts(self.path, but=named_by(self.path))  # the output that is there stays
+        if self.n_answered:
+            self._say_incomplete(self.places.directory.name, error or ClusterError("the run was left before its end"))
             return
-        log.warning(
-            "%s is incomplete: %s of %s events are answered and kept in %s; go on with --resume",
-            self.path,
-            f"{self.n_answered:,}",
-            f"{self.identity.n_events:,}",
-            self.places.directory.name,
-        )
-        with suppress(StorageError):  # the parts count, and the reason is on its way
-            self._say(INCOMPLETE, set_aside=self._without, reason=str(error) or "the run was left before its end")
+        with suppress(StorageError):
+            remove_parts(self.path, but=named_by(self.path))  # the output that is there stays

@@ -108,12 +108,7 @@ def main() -> None:
             found[way].append(took(way, given.batches))
     for way, each in found.items():
         last_s, whole_s, n_bytes = (statistics.median(values) for values in zip(*each, strict=True))
-        record = {
-            "way": way,
-            "last_s": round(last_s, 2),
-            "whole_s": round(whole_s, 2),
-            "written_mib": round(n_bytes / 2**20),
-        }
+        seconds = {"last_s": round(last_s, 2), "whole_s": round(whole_s, 2)}
         sys.stdout.write(json.dumps({"way": way, **seconds, "written_mib": round(n_bytes / 2**20)}) + "\n")
 
 

@@ -123,6 +123,7 @@ def match(
     events: PathLike | Mapping[str, Any] | Frame | Iterable[Mapping[str, Any] | Event] | Events | EventBatch,
     *,
     engine: str = "auto",
+    options: Mapping[str, object] | None = None,
     filters: bool = False,
     location: str | tuple[str, str] | None = None,
 ) -> Matches:
@@ -136,7 +137,7 @@ def match(
     [['hot'], []]
     """
     batch = events if isinstance(events, EventBatch) else make_batch(table, events, location=location)
-    return open_engine(engine, table).match(batch, filters=filters)
+    return open_engine(engine, table, options=options).match(batch, filters=filters)
 
 
 def _filters_of(row: Mapping[str, Any] | Filter) -> list[Filter]:

@@ -39,8 +39,8 @@ from mpi_match.table.table import Table
 class LiveMatcher:
     """Matches events against subscriptions that change.
 
-    Parameters: `subscriptions` a table, or what `make_table` makes one of; `engine`, `device` and `threads` as in
-    `open_engine`; `expected` rows of subscriptions that may come (see `update`).  Raises ModelError, EngineError.
+    Parameters: `subscriptions` a table, or what `make_table` makes one of; `engine`, `device`, `threads` and `options` as
+    in `open_engine`; `expected` rows of subscriptions that may come (see `update`).  Raises ModelError, EngineError.
     `engine` is the engine that is open now.
     """
 
@@ -53,12 +53,13 @@ class LiveMatcher:
         engine: str = "auto",
         device: int | None = None,
         threads: int | None = None,
+        options: Mapping[str, object] | None = None,
         expected: Iterable[Mapping[str, Any] | Filter] = (),
     ) -> None:
         table = subscriptions if isinstance(subscriptions, Table) else make_table(subscriptions)
         likely = [item for row in expected for item in ([row] if isinstance(row, Filter) else subscription_filters(row))]
         self._live = LiveTable(table, expected=likely)
-        self._how: dict[str, Any] = {"name": engine, "device": device, "threads": threads, "live": True}
+        self._how: dict[str, Any] = {"name": engine, "device": device, "threads": threads, "options": options, "live": True}
         self._open()
 
     def _open(self) -> None:

@@ -25,7 +25,7 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import takewhile
@@ -35,6 +35,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.engines import Engine, match_all, open_engine
+from mpi_match.engines.registry import check_options, of_engine
 from mpi_match.environment.machine import command, commit, machine, versions
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
@@ -62,6 +63,7 @@ class Contender:
     runs_s: list[float] = field(default_factory=list)
     batch_s: list[float] = field(default_factory=list)
     kernel_s: list[float] = field(default_factory=list)
+    steps_s: list[dict[str, float]] = field(default_factory=list)
     answers: Matches | None = None
     checked: dict[str, int] = field(default_factory=dict)
 
@@ -114,28 +116,38 @@ def compare(
     device: int | None = None,
     threads: int | None = None,
     check: int = 10,
+    engine_options: Mapping[str, object] | None = None,
+    steps: bool = False,
 ) -> list[dict[str, Any]]:
     """Measure engines side by side on the same events; one result for each, in the order given.
 
     Parameters: `scenario` a name of `SCENARIOS` or a scenario; `n_filters` scales it; `batch` events per call of `match` (1
     also measures the latency of each event); `repetitions` over all events; `device` and `threads` as in `open_engine`;
-    `check` events are judged. A result holds only plain values, for one line of JSON: `scenario`, `engine`, `device`, counts
+    `check` events are judged; `engine_options` by `key` or `engine.key`, as in `open_engine`; `steps` has engines tell how
+    long their own phases took, which may make them slower.
+
+    A result holds only plain values, for one line of JSON: `scenario`, `engine`, `engine_options`, `device`, counts
     (`n_filters`, `n_constraints`, `n_interfaces`, `n_events`, `batch`, `repetitions`), seconds (`table_s`, `build_s`,
-    `encode_s`; `match_s` with median, min and max over the repetitions), `events_per_s` and `us_per_event` of the median,
-    `ratio` to the first engine's `events_per_s`, `latency_us` (p50, p99; only with batch 1), `matches`, `matches_per_event`,
-    `engine_bytes`, `checked` (judge: events judged), and what is needed to do it again: `seed`, `machine`, `versions`,
-    `commit`, `command`, `date`. Raises KeyError for an unknown scenario, ValueError for a count below 1, EngineError,
-    WrongAnswer.
+    `encode_s`; `match_s` with median, min and max over the repetitions; with `steps`, `steps_s` of each phase in a
+    repetition, the median), `events_per_s` and `us_per_event` of the median, `ratio` to the first engine's `events_per_s`,
+    `latency_us` (p50, p99; only with batch 1), `matches`, `matches_per_event`, `engine_bytes`, `checked` (judge: events
+    judged), and what is needed to do it again: `seed`, `machine`, `versions`, `commit`, `command`, `date`.
+
+    Raises KeyError for an unknown scenario, ValueError for a count below 1, EngineError, OptionError, WrongAnswer.
     """
     for name, value in (("n_events", n_events), ("batch", batch), ("repetitions", repetitions), ("engines", len(engines))):
         if value < 1:
             raise ValueError(f"{name} is {value}; it must be at least 1")
+    given = engine_options or {}
+    check_options(engines, given)
     chosen = SCENARIOS[scenario] if isinstance(scenario, str) else scenario
     workload = Workload.of(chosen if n_filters is None else chosen.scaled(n_filters), n_events, seed)
-    contenders = [_build(workload, name, device, threads) for name in engines]
+    contenders = [_build(workload, name, device, threads, given) for name in engines]
     batches = workload.batches(batch)
     for contender in contenders:
         contender.engine.pin(workload.events.columns)
+        if steps:
+            contender.engine.time_steps()
         _warm_up(contender.engine, batches)
     for _ in range(repetitions):
         for contender in contenders:
@@ -148,16 +160,17 @@ def compare(
     return [_result(workload, contender, first, batch) for contender in contenders]
 
 
-def _build(workload: Workload, name: str, device: int | None, threads: int | None) -> Contender:
+def _build(workload: Workload, name: str, device: int | None, threads: int | None, given: Mapping[str, object]) -> Contender:
     """Build an engine, warm, as often as `MAX_BUILDS` and `MAX_BUILD_S` allow; the last one stays."""
     small = Workload.of(
         workload.scenario.scaled(min(WARM_UP_FILTERS, workload.scenario.n_filters)), WARM_UP_EVENTS, workload.seed
     )
-    open_engine(name, small.table, device, threads).match(small.events)
+    options = of_engine(name, given)
+    open_engine(name, small.table, device, threads, options=options).match(small.events)
     spent: list[float] = []
     while True:
         started = time.perf_counter()
-        engine = open_engine(name, workload.table, device, threads)
+        engine = open_engine(name, workload.table, device, threads, options=options)
         spent.append(time.perf_counter() - started)
         if len(spent) == MAX_BUILDS or sum(spent) > MAX_BUILD_S:
             return Contender(engine, statistics.median(spent))
@@ -174,7 +187,7 @@ def _repeat(contender: Contender, batches: list[EventBatch]) -> None:
     """One timed run over all batches.  Raises WrongAnswer when its answers are not those of the run before."""
     found, clock, engine = [], time.perf_counter, contender.engine
     one_by_one = len(batches[0]) == 1  # else it would not be the latency of an event
-    on_device_s = engine.kernel_s
+    on_device_s, steps_s = engine.kernel_s, dict(engine.steps_s)
     gc.collect()
     gc.disable()
     try:
@@ -186,6 +199,7 @@ def _repeat(contender: Contender, batches: list[EventBatch]) -> None:
         gc.enable()
     contender.runs_s.append(times[-1] - times[0])
     contender.kernel_s.append(engine.kernel_s - on_device_s)
+    contender.steps_s.append({step: spent - steps_s.get(step, 0.0) for step, spent in engine.steps_s.items()})
     contender.batch_s.extend(np.diff(times).tolist())
     answers = Matches.concat(found)
     if contender.answers is not None and (at := _first_difference(contender.answers, answers)) is not None:
@@ -256,10 +270,12 @@ def _result(workload: Workload, contender: Contender, first: Contender, batch: i
     assert answers is not None
     match_s = statistics.median(contender.runs_s)
     kernel_s = statistics.median(contender.kernel_s)
+    steps_s = {step: statistics.median(run[step] for run in contender.steps_s) for step in contender.steps_s[-1]}
     latency = np.percentile(np.array(contender.batch_s) * 1e6, (50, 99)).tolist()
     return {
         "scenario": workload.scenario.name,
         "engine": contender.engine.name,
+        "engine_options": dict(contender.engine.options),
         "device": contender.engine.device,
         "n_filters": table.n_filters,
         "n_constraints": table.n_constraints,
@@ -277,6 +293,7 @@ def _result(workload: Workload, contender: Contender, first: Contender, batch: i
         "ratio": statistics.median(first.runs_s) / match_s,
         **({"kernel_events_per_s": n_events / kernel_s} if kernel_s else {}),
         **({"latency_us": {"p50": latency[0], "p99": latency[1]}} if batch == 1 else {}),
+        **({"steps_s": steps_s} if steps_s else {}),
         "matches": answers.n_matches,
         "matches_per_event": answers.n_matches / n_events,
         "engine_bytes": contender.engine.nbytes,

@@ -12,12 +12,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from mpi_match.engines.registry import options_of
+
 Result = dict[str, Any]
 """What `experiments.compare` gives for one engine."""
 
 _HEAD = ("scenario", "n_filters", "n_constraints", "n_interfaces", "n_events", "repetitions")
 _COLUMNS = (
-    ("Engine", lambda r: r["engine"]),
+    ("Engine", lambda r: engine_of(r)),
     ("Batch", lambda r: str(r["batch"])),
     ("Build (s)", lambda r: f"{r['build_s']:.3f}"),
     ("Match (s)", lambda r: f"{r['match_s']['median']:.4f}"),
@@ -31,6 +33,13 @@ _COLUMNS = (
     ("Ratio", lambda r: f"{r['ratio']:.2f}"),
     ("Checked", lambda r: "+".join(f"{n} {judge}" for judge, n in r["checked"].items()) or "no"),
 )
+
+
+def engine_of(result: Result) -> str:
+    """The engine of a result, and what was set of it."""
+    name, values = result["engine"], result.get("engine_options", {})
+    options = options_of(name) if values else ()
+    return " ".join([name, *(o.spelled(values[o.name]) for o in options if values.get(o.name, o.default) != o.default)])
 
 
 def _spread(seconds: dict[str, float]) -> str:
@@ -75,7 +84,16 @@ def place_of(result: Result) -> str:
 
 def _lines(results: Sequence[Result]) -> list[str]:
     columns = [column for column in _COLUMNS if not column[0].startswith("p") or any("latency_us" in r for r in results)]
-    return aligned([title for title, _ in columns], [[str(value(result)) for _, value in columns] for result in results])
+    rows = [[str(value(result)) for _, value in columns] for result in results]
+    return aligned([title for title, _ in columns], rows) + [_steps(result) for result in results if "steps_s" in result]
+
+
+def _steps(result: Result) -> str:
+    """What the engine's own phases take, of an event and of all that is told apart."""
+    steps_s, n_events = result["steps_s"], result["n_events"]
+    total = max(sum(steps_s.values()), 1e-12)
+    shares = [f"{step} {1e6 * spent / n_events:.3g} us ({spent / total:.0%})" for step, spent in steps_s.items()]
+    return f"# steps of {engine_of(result)}, for an event: {', '.join(shares)}"
 
 
 def aligned(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
@@ -115,12 +133,12 @@ def plot(results: Sequence[Result], path: Path) -> None:
     except ImportError as error:
         raise ImportError("plots need matplotlib: pip install 'mpi-match[plot]'") from error
     scenarios = list(dict.fromkeys(r["scenario"] for r in results))
-    series = list(dict.fromkeys((r["engine"], r["batch"]) for r in results))
+    series = list(dict.fromkeys((engine_of(r), r["batch"]) for r in results))
     figure = Figure(figsize=(max(5.0, 1.6 * len(scenarios) + 2), 4.5), layout="constrained")
     axes = figure.subplots()
     width = 0.8 / len(series)
     for k, (engine, batch) in enumerate(series):
-        shown = [r for r in results if (r["engine"], r["batch"]) == (engine, batch)]
+        shown = [r for r in results if (engine_of(r), r["batch"]) == (engine, batch)]
         places = [scenarios.index(r["scenario"]) + (k - (len(series) - 1) / 2) * width for r in shown]
         rates = [r["events_per_s"] for r in shown]
         slowest = [rate - r["n_events"] / r["match_s"]["max"] for rate, r in zip(rates, shown, strict=True)]

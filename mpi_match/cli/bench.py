@@ -30,6 +30,7 @@ from mpi_match.cli.options import (
     placement_option,
     results_option,
     schedule_option,
+    set_option,
     share_gpus_option,
     threads_option,
 )
@@ -74,6 +75,7 @@ class Workers(click.ParamType):
 @click.option(
     "--engine", "engines", type=ENGINE, multiple=True, default=["auto"], help="Engine to measure; several are compared."
 )
+@set_option
 @click.option(
     "--filters", "n_filters", type=click.IntRange(1, MAX_FILTERS), help="Number of filters.  [default: the scenario's own]"
 )
@@ -91,6 +93,7 @@ class Workers(click.ParamType):
 @click.option("--device", type=click.IntRange(0), metavar="N", help="Number of the GPU.  [default: by local rank]")
 @threads_option
 @click.option("--check", type=click.IntRange(0), default=10, help="Events whose answers are judged by another engine.")
+@click.option("--steps", is_flag=True, help="Also show how long the engine's own phases take, which may make it slower.")
 @click.option("--scaling", type=Workers(), metavar="W,W,...", help="Measure runs with so many workers, strong and weak.")
 @schedule_option
 @placement_option
@@ -128,7 +131,7 @@ def bench(
     from mpi_match.storage import check_output
 
     given = {name for name in options if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    wrong = {"device"} & given if scaling else set(_OF_RUNS) & given
+    wrong = {"device", "steps"} & given if scaling else set(_OF_RUNS) & given
     if wrong:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(wrong))
         raise click.UsageError(f"{names} cannot be used {'with' if scaling else 'without'} --scaling")
@@ -141,7 +144,8 @@ def bench(
     of_runs = {name: options.pop(name) for name in _OF_RUNS}
     options["n_events"] = options["n_events"] or (SCALING_EVENTS if scaling else ENGINE_EVENTS)
     if scaling:
-        del options["device"]
+        del options["device"], options["steps"]
+        of_runs["engine_options"] = options.pop("engine_options")
         _scale(scenarios, engines, scaling, of_runs, options, output, plot)
     else:
         _compare(scenarios, engines, options, output, plot)
@@ -175,13 +179,16 @@ def _scale(
 ) -> None:
     from mpi_match.bench.scaling import ScalingPlan, scale
     from mpi_match.bench.scaling_report import plot_scaling, scaling_table
+    from mpi_match.engines.registry import check_options, of_engine
 
-    flags, directory = of_runs.pop("mpirun_flags"), of_runs.pop("directory")
+    flags, directory, given = (of_runs.pop(name) for name in ("mpirun_flags", "directory", "engine_options"))
+    check_options(engines, given)
     same = [word for name, value in of_runs.items() for word in _words_of(name, value)]
     results = []
     for scenario in scenarios:
         for engine in engines:
-            how = ("--engine", engine, *same)
+            sets = [word for key, value in of_engine(engine, given).items() for word in ("--set", f"{key}={value}")]
+            how = ("--engine", engine, *sets, *same)
             plan = ScalingPlan(scenario, workers, how=how, flags=tuple(shlex.split(flags)), **options)
             with nullcontext(directory) if directory else tempfile.TemporaryDirectory(prefix="mpi-match-") as place:
                 found = scale(plan, Path(place) / scenario)

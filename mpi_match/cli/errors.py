@@ -30,6 +30,7 @@ EPILOG = (
 _CODES = (
     ("mpi_match.storage", "StorageError", ExitCode.BAD_INPUT),
     ("mpi_match.model", "ModelError", ExitCode.BAD_INPUT),
+    ("mpi_match.errors", "OptionError", ExitCode.USAGE),
     ("mpi_match.errors", "EngineError", ExitCode.ENVIRONMENT),
     ("mpi_match.cluster", "ClusterError", ExitCode.FAILURE),
     ("mpi_match.bench.engines", "WrongAnswer", ExitCode.FAILURE),

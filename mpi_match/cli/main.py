@@ -22,6 +22,7 @@ import mpi_match
 from mpi_match import cluster
 from mpi_match.cli.bench import bench
 from mpi_match.cli.compile import compile_
+from mpi_match.cli.engines import engines
 from mpi_match.cli.errors import CliFailure, CliGroup, run_as_program
 from mpi_match.cli.launch import launch
 from mpi_match.cli.monitor import live_option, plot, report_option, watching
@@ -48,6 +49,7 @@ from mpi_match.cli.options import (
     placement_option,
     results_option,
     schedule_option,
+    set_option,
     share_gpus_option,
     strict_option,
     threads_option,
@@ -80,6 +82,7 @@ commands.add_command(launch)
 commands.add_command(supervise)
 commands.add_command(plot)
 commands.add_command(bench)
+commands.add_command(engines)
 
 
 @commands.command(short_help="Make a workload to play with.")
@@ -138,6 +141,7 @@ def generate(
 @click.option("--changes", type=FILE, help="File of changes that take effect between events (`compile changes`).")
 @click.option("-o", "--output", type=HDF5_OUT, required=True, help="File of matches to write.")
 @engine_option
+@set_option
 @click.option("--batch", type=click.IntRange(1), default=cluster.RunOptions.batch, help="Events in a batch.")
 @schedule_option
 @placement_option
@@ -230,6 +234,7 @@ def _say_matched(summary: Any, output: Path, as_json: bool) -> None:
 @location_option
 @id_option
 @engine_option
+@set_option
 @filters_option
 @threads_option
 @strict_option

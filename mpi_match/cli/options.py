@@ -125,6 +125,28 @@ json_option = click.option(
 engine_option = click.option(
     "--engine", type=ENGINE, default="auto", help="Engine that matches; auto is the fastest that can run here."
 )
+
+
+def _settings(ctx: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for each in values:
+        key, equals, value = each.partition("=")
+        if not key or not equals:
+            raise click.BadParameter(f"{each!r} is no KEY=VALUE or ENGINE.KEY=VALUE")
+        if key in found:
+            raise click.BadParameter(f"{key!r} is set twice")
+        found[key] = value
+    return found
+
+
+set_option = click.option(
+    "--set",
+    "engine_options",
+    multiple=True,
+    metavar="[ENGINE.]KEY=VALUE",
+    callback=_settings,
+    help="Set an option of the engine, several if given again; `mpi-match engines` lists them.",
+)
 threads_option = click.option(
     "--threads",
     type=click.IntRange(1),

@@ -35,10 +35,14 @@ def run_alone(options: RunOptions) -> RunSummary:
             files.division.read(files.division.parts[0]),
             threads=options.threads,
             live=options.changes is not None,
+            options=options.engine_options,
         )
         compiled_s = compile_s() - compiled_before_s
         log.info("engine %s on %s", engine.name, engine.device)
-        opened = Opened(engine.name, engine.device, engine.gpu, socket.gethostname(), compile_s=compiled_s)
+        host = socket.gethostname()
+        opened = Opened(
+            engine.name, engine.device, engine.gpu, host, compile_s=compiled_s, engine_options=dict(engine.options)
+        )
         with files.watched({ALONE: opened}):
             files.begin()
             _match(files, engine)

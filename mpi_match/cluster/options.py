@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from mpi_match.errors import OptionError
 from mpi_match.exit_codes import ExitCode
 from mpi_match.monitor.status import RunStatus
 
@@ -44,6 +45,7 @@ class RunOptions:
     table, events, output   files; on the master's host, no other rank opens them (but the events, with feed `file`)
     changes                 file of changes that take effect between events (`changes.log`); None: the table stays as it is
     engine                  a name of `engines.REGISTRY`, or "auto"
+    engine_options          what is set of the engine, as in `open_engine`
     batch                   events per batch
     schedule, placement, feed, results   see SCHEDULES, PLACEMENTS, FEEDS, RESULTS
     groups                  how many groups of workers there are with placement `hybrid`; None with any other
@@ -68,6 +70,7 @@ class RunOptions:
     output: Path
     changes: Path | None = None
     engine: str = "auto"
+    engine_options: Mapping[str, object] = field(default_factory=dict)
     batch: int = 65536
     schedule: str = "dynamic"
     placement: str = "replicate"
@@ -88,7 +91,14 @@ class RunOptions:
     watch: Callable[[RunStatus], AbstractContextManager[object]] | None = None
 
     def check(self) -> None:
-        """Raise ClusterError for an option out of its range."""
+        """Raise ClusterError for an option out of its range, or one that the engine does not have."""
+        if self.engine_options:
+            from mpi_match.engines.registry import check_options  # loads NumPy
+
+            try:
+                check_options([self.engine], self.engine_options)
+            except OptionError as error:
+                raise ClusterError(str(error), ExitCode.USAGE) from error
         for name in ("batch", "credits", "threads", "groups", "memory_limit"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -128,6 +138,7 @@ class RunSummary:
                       feed `shared` also reading the events
     engine, device    as the workers report them; "2 x NVIDIA H200" where two say the same
     workers           engines that took part: 1 without a launcher
+    engine_options    the options of each engine that has any
     round_trip_us     how long batches took from the master, encoded, to a worker and back, answered: `p50` and `p99` in µs
                       (to 1 %); the time that they waited behind others at the worker is in it, so credits matter; None alone
     rejected          events set aside by the run itself; those set aside when the event table was made are not in it
@@ -147,3 +158,4 @@ class RunSummary:
     round_trip_us: dict[str, float] | None = None
     resumed: int = 0
     compile_s: float = 0.0
+    engine_options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)

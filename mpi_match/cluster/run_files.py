@@ -47,6 +47,7 @@ class Opened(NamedTuple):
     host: str = ""
     opening_s: float = 0.0
     compile_s: float = 0.0
+    engine_options: Mapping[str, object] = {}
 
 
 class BatchedAnswers:
@@ -200,6 +201,7 @@ class RunFiles:
             round_trip_us=None if round_trips is None else round_trips.in_us(),
             resumed=resumed,
             compile_s=max(each.compile_s for each in opened),
+            engine_options={each.engine: dict(each.engine_options) for each in opened if each.engine_options},
         )
         self._output.write_manifest(asdict(summary))
         return summary

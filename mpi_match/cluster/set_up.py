@@ -82,7 +82,8 @@ def set_up(options: RunOptions, execution: Execution, topology: Topology, stack:
         written = execution.written(matcher, parts, plan.offer.ranges) if parts else matcher
         engine = written.engine()
         opening_s = time.perf_counter() - began
-        return written, Opened(engine.name, engine.device, engine.gpu, socket.gethostname(), opening_s, compile_s())
+        what = engine.name, engine.device, engine.gpu, socket.gethostname()
+        return written, Opened(*what, opening_s, compile_s(), dict(engine.options))
 
     # The engine stays the matcher's alone: it may have to open another, which has no room beside this one.
     made: Any = ranks.step("opening its engine", worker=matcher_and_engine) or (None, None)
@@ -104,7 +105,8 @@ def _opening(options: RunOptions, topology: Topology, source: EventSource | None
 
     def open_table(table: Table) -> Engine:
         device = device_share(topology.number, os.environ, options.gpu_map)
-        engine = open_engine(options.engine, table, device, threads, live=options.changes is not None)
+        live = options.changes is not None
+        engine = open_engine(options.engine, table, device, threads, live=live, options=options.engine_options)
         if source is not None:
             engine.pin(source.memory)
             engine.warm_up(source.first, filters=options.filters)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -22,6 +22,7 @@ from mpi_match.changes.live_table import Refusal
 from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.stream import ChangeStream
 from mpi_match.engines import compile_s, open_engine
+from mpi_match.engines.registry import check_options
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import (
     ROW_ENDINGS,
@@ -59,6 +60,7 @@ class LocalSummary:
     wall_s            from the first event to the last answer
     build_s           what came before: reading the subscriptions, building table and engine
     compile_s         what compiling the engine took, which is in neither of these
+    engine_options    the options of the engine, by its name; empty where it has none
     rejected          subscriptions, changes and events that were set aside; `first_rejects` holds a few of them
     never_seen        attributes named for location and id that no event has
     unlocated         filters with an area that match nothing because no location is named
@@ -80,6 +82,7 @@ class LocalSummary:
     never_seen: tuple[str, ...]
     unlocated: int
     first_rejects: tuple[Reject, ...]
+    engine_options: Mapping[str, Mapping[str, object]]
 
 
 class RejectLog:
@@ -165,6 +168,7 @@ def match_rows(
     *,
     form: EventForm,
     engine: str = "auto",
+    engine_options: Mapping[str, object] | None = None,
     threads: int | None = None,
     filters: bool = False,
     changes: Path | None = None,
@@ -174,12 +178,13 @@ def match_rows(
 ) -> LocalSummary:
     """Match the events of JSON lines files against the subscriptions of others.
 
-    Parameters: `form` names the location and id of events; `engine` and `threads` as in `open_engine`; `filters` answers
-    with filters instead of interfaces; `changes` are JSON lines too (`rows.change_of_row`), stamped with numbers of events;
-    `rejects` is the file for bad rows; `progress` is told how many rows are done.
+    Parameters: `form` names the location and id of events; `engine`, `engine_options` and `threads` as in `open_engine`;
+    `filters` answers with filters instead of interfaces; `changes` are JSON lines too (`rows.change_of_row`), stamped with
+    numbers of good events; `rejects` is the file for bad rows; `progress` is told how many rows are done.
     Nothing is written to `output` unless all goes well.  Raises ModelError (also for an input without one good row, and
     under `strict` for any bad row and for a location or id that no event has), StorageError, EngineError, OSError.
     """
+    check_options([engine], engine_options or {})  # before an hour of work, not after it
     subscription_files, event_files = row_files(subscriptions), row_files(events)
     change_files = row_files(changes) if changes is not None else []
     inputs = [*subscription_files, *event_files, *change_files]
@@ -203,7 +208,8 @@ def match_rows(
         if changes is not None and not len(stream.changes):
             raise log.nothing_usable("change")
         compiled_before_s = compile_s()
-        matcher = open_engine(engine, stream.table, threads=threads, live=changes is not None)
+        live = changes is not None
+        matcher = open_engine(engine, stream.table, threads=threads, live=live, options=engine_options)
         compiled_s = compile_s() - compiled_before_s
         n_ids, labels = (stream.n_filters, Strings.of(())) if filters else (stream.n_interfaces, stream.labels)
         built = time.perf_counter()
@@ -240,6 +246,7 @@ def match_rows(
             wall_s=wall_s,
             events_per_s=writer.n_events / wall_s,
             engine=matcher.name,
+            engine_options={matcher.name: dict(matcher.options)} if matcher.options else {},
             device=matcher.device,
             workers=1,
             rejected=log.count,

@@ -39,11 +39,15 @@ class Option:
     def read(self, given: object) -> OptionValue:
         """A value of it, from itself or from its text.  Raises OptionError, saying what there is."""
         value = self._typed(given)
-        is_low = value is not None and self.least is not None and value < self.least  # type: ignore[operator]
-        is_high = value is not None and self.most is not None and value > self.most  # type: ignore[operator]
-        if value is None or is_low or is_high or (self.choices and value not in self.choices):
+        if value is None or not self._is_within(value) or (self.choices and value not in self.choices):
             raise OptionError(f"{self.name} is {given!r}; it can be {self.values}")
         return value
+
+    def _is_within(self, value: OptionValue) -> bool:
+        """Is it a number between the bounds, where there are any?"""
+        if self.least is None and self.most is None:
+            return True
+        return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)  # type: ignore[operator]
 
     def _typed(self, given: object) -> OptionValue | None:
         """The value with the option's type; None when it has none."""

@@ -35,9 +35,15 @@ REGISTRY = {
     "counting": Entry("mpi_match.engines.counting:Counting", "CPU  counts satisfied constraints on the event's names"),
     "keyed": Entry("mpi_match.engines.keyed.cpu:Keyed", "CPU  looks at filters that share rare features with the event"),
     "keyed_cuda": Entry("mpi_match.engines.keyed.cuda:KeyedCuda", "GPU  the same index, thousands of events at a time"),
-    "ccm": Entry("mpi_match.engines.ccm.engine:Ccm", "GPU  a thread for each constraint (Margara and Cugola, DEBS 2011)"),
+    "ccm": Entry(
+        "mpi_match.engines.ccm.engine:Ccm",
+        "GPU  a thread for each constraint (Margara and Cugola, DEBS 2011)",
+        "mpi_match.engines.ccm.options:CCM_OPTIONS",
+    ),
     "clcb": Entry(
-        "mpi_match.engines.clcb.engine:Clcb", "GPU  areas first, then constraints (Cugola and Margara, Middleware 2012)"
+        "mpi_match.engines.clcb.engine:Clcb",
+        "GPU  areas first, then constraints (Cugola and Margara, Middleware 2012)",
+        "mpi_match.engines.clcb.options:CLCB_OPTIONS",
     ),
 }
 AUTO = ("keyed_cuda", "keyed")
@@ -97,12 +103,12 @@ def open_engine(
 
     if not engine.compiles:
         return open_(table)
-    from mpi_match.engines import prewarm
+    from mpi_match.engines.prewarm import load, rehearse
 
-    prewarm.rehearse(name, open_, table, live=live)  # before the table's own engine, which may leave no room for another
+    rehearse(name, open_, table, live=live)  # before the table's own engine, which may leave no room for another
     opened = open_(table)
     if opened.gpu is None:  # those on a GPU do so themselves
-        prewarm.load(opened, table)
+        load(opened, table)
     return opened
 
 
@@ -135,7 +141,9 @@ def options_of(name: str) -> tuple[Option, ...]:
 
 
 def of_engine(name: str, given: Mapping[str, object]) -> dict[str, object]:
-    """Of options by `key` or `engine.key` those of one engine, by `key`."""
+    """Of options by `key` or `engine.key` those of one engine, by `key`; all as they are for `auto`, which may be any."""
+    if name == "auto":
+        return dict(given)
     owned = ((key.rpartition("."), value) for key, value in given.items())
     return {key: value for (owner, _, key), value in owned if owner in ("", name)}
 

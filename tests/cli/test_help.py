@@ -20,7 +20,20 @@ def every_command(group=commands, path=()):
 
 def test_every_command_and_option_is_documented():
     found = dict(every_command())
-    names = ["bench", "doctor", "export", "generate", "inspect", "launch", "match", "plot", "run", "supervise", "verify"]
+    names = [
+        "bench",
+        "doctor",
+        "engines",
+        "export",
+        "generate",
+        "inspect",
+        "launch",
+        "match",
+        "plot",
+        "run",
+        "supervise",
+        "verify",
+    ]
     assert set(found) == {(name,) for name in names} | {("compile", what) for what in ("subscriptions", "events", "changes")}
     for path, command in found.items():
         shown = mpi_match(*path, "--help").stdout

@@ -15,25 +15,38 @@ from mpi_match.gpu import intrinsics, pinned_mailbox
 from mpi_match.gpu import kernels as cuda
 
 MOVE_KERNELS = (segment.stamp_kernel, segment.place_kernel)
-CLCB_KERNELS = (clcb_kernel.loc_kernel, clcb_kernel.cont_kernel, clcb_kernel.zip_kernel, *MOVE_KERNELS)
+LOC_KERNELS = {
+    f"Loc {bits} bits {hashes} hashes groups={groups}": clcb_kernel.loc_kernel(bits, hashes, groups)
+    for bits, hashes, groups in ((32, 1, True), (64, 1, True), (8, 4, True), (32, 2, False))
+}
+CONT_KERNELS = {f"Cont groups={groups}": clcb_kernel.cont_kernel(groups) for groups in (True, False)}
+OTHERS = {kernel.name: kernel for kernel in (clcb_kernel.zip_kernel, *MOVE_KERNELS)}
+CCM_KERNELS = {
+    f"reset={reset} input={input_}": ccm_kernel(reset, input_)
+    for reset in ("kernel", "memset")
+    for input_ in ("shared", "global")
+}
 
 
 @pytest.mark.parametrize("compute_capability", [(8, 0), (9, 0)], ids=["sm_80", "sm_90"])
-def test_ccm_compiles_and_its_doubles_are_not_fused(compute_capability: tuple[int, int]) -> None:
-    ptx = compiled(ccm_kernel, compute_capability)
+@pytest.mark.parametrize("variant", CCM_KERNELS)
+def test_ccm_compiles_and_its_doubles_are_not_fused(variant: str, compute_capability: tuple[int, int]) -> None:
+    ptx = compiled(CCM_KERNELS[variant], compute_capability)
     assert f".target sm_{compute_capability[0]}{compute_capability[1]}" in ptx
     assert "mul.rn.f64" in ptx
     assert "fma.rn.f64" not in ptx
     assert "f32" not in ptx
+    assert ("bar.sync" in ptx) == ("ld.shared" in ptx) == ("input=shared" in variant)
 
 
-@pytest.mark.parametrize("kernel", CLCB_KERNELS, ids=[kernel.name for kernel in CLCB_KERNELS])
-def test_kernels_of_clcb_compile_and_their_doubles_are_not_fused(kernel: cuda.Kernel) -> None:
+@pytest.mark.parametrize("name", [*LOC_KERNELS, *CONT_KERNELS, *OTHERS])
+def test_kernels_of_clcb_compile_and_their_doubles_are_not_fused(name: str) -> None:
     for compute_capability in ((8, 0), (9, 0)):
-        ptx = compiled(kernel, compute_capability)
+        ptx = compiled((LOC_KERNELS | CONT_KERNELS | OTHERS)[name], compute_capability)
         assert "fma.rn.f64" not in ptx
         assert "f32" not in ptx
-        assert ("mul.rn.f64" in ptx) == (kernel is not clcb_kernel.zip_kernel and kernel not in MOVE_KERNELS)
+        assert ("mul.rn.f64" in ptx) == (name not in OTHERS)
+        assert ("vote.sync.ballot" in ptx) == (name == "Cont groups=True")
 
 
 @pytest.mark.parametrize(

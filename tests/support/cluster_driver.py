@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import tuned_engine
 from faulty_engines import FAULTY_ENGINES
 from interrupting import terminated_before, waiting_at
 
@@ -56,10 +57,12 @@ def _interrupt_master(place: str) -> None:
 def main(arguments: list[str]) -> int:
     for engine in FAULTY_ENGINES:
         REGISTRY[engine.name] = Entry(f"faulty_engines:{engine.__name__}", "for tests")
+    REGISTRY["tuned"] = tuned_engine.ENTRY
     table, events, output, *rest = arguments
     given: dict[str, Any] = dict(each.split("=", 1) for each in rest)
+    given["engine_options"] = {key[4:]: given.pop(key) for key in list(given) if key.startswith("set.")}
     lists = {key: tuple(map(int, given.pop(key).split(","))) for key in ("gpu_map",) if key in given}
-    numbers = {key: int(value) for key, value in given.items() if value.isdecimal()}
+    numbers = {key: int(value) for key, value in given.items() if str(value).isdecimal()}
     if "piece_bytes" in numbers:
         from mpi_match.cluster.transport import channel
 

@@ -6,6 +6,8 @@ A batch is worked on in passes, a pass in launches of as many events as have cou
     launch 1    events s .. 2s-1     counters: copy 1        resets copy 0
     ...
 
+With reset=memset there is one copy, which is set to zero before every launch.
+
 All launches of a pass follow one copy in and precede one copy out.  Bit masks lie beside each other for the whole pass.
 Lists hold (event, id) pairs of the whole pass in any order; the host sorts them.  The kernel also counts the pairs for
 which there was no room: then the list is made longer and the pass done again.
@@ -16,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of
-from mpi_match.engines.ccm import kernel as ccm_kernel
+from mpi_match.engines.ccm import kernel
 from mpi_match.engines.ccm.kernel import (
     ANSWER,
     ANSWER_INTERFACES,
@@ -39,11 +41,9 @@ from mpi_match.engines.ccm.kernel import (
     RESET_FOUND,
     OnDevice,
 )
-from mpi_match.engines.ccm.kernel import (
-    ccm_kernel as kernel,
-)
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Gpu, Mark, PinnedBuffer, Stream
+from mpi_match.gpu.step_times import StepTimes
 from mpi_match.matches.matches import Matches, id_dtype
 
 ROWS_PER_THREAD = 8
@@ -61,8 +61,8 @@ CCM_FIRST_PAIRS = 1 << 16
 class CcmBatches:
     """Matches batches for one kind of answer.  `kernel_s` is the device time of the kernels so far."""
 
-    def __init__(self, gpu: Gpu, stream: Stream, table: OnDevice, answer: int) -> None:
-        self._stream, self._table, self._answer = stream, table, answer
+    def __init__(self, gpu: Gpu, stream: Stream, table: OnDevice, answer: int, steps: StepTimes) -> None:
+        self._stream, self._table, self._answer, self._steps = stream, table, answer, steps
         self._n_ids = table.n_ids(answer)
         slot_bytes = 4 * (len(table.counters) + (table.answer_words if answer == ANSWER_INTERFACES else 0))
         self._slots = min(max(IN_FLIGHT_BYTES // max(slot_bytes, 1), LEAST_IN_FLIGHT), MOST_IN_FLIGHT)
@@ -73,7 +73,7 @@ class CcmBatches:
         """Slots of the other copy that the next launch must reset."""
         self._answers = gpu.buffer(np.uint32)
         if answer == ANSWER_INTERFACES:
-            stream.zero(self._answers.array(max(2 * self._slots * table.answer_words, 1)))
+            stream.zero(self._answers.array(max(table.n_copies * self._slots * table.answer_words, 1)))
         self._found, self._capacity = gpu.buffer(np.int64), CCM_FIRST_PAIRS
         self._events, self._host_events = gpu.buffer(np.int64), PinnedBuffer(np.int64)
         self._host_masks, self._host_found = PinnedBuffer(np.uint32), PinnedBuffer(np.int64)
@@ -99,34 +99,48 @@ class CcmBatches:
 
     def _launch(self, batch: EventBatch, n_words_found: int) -> int:
         """Copy a batch in and run its launches; returns how many pairs were found (none for masks)."""
-        table, stream = self._table, self._stream
-        bounds = batch.bounds
-        host = self._pack(batch, bounds)
+        table, stream, steps = self._table, self._stream, self._steps
+        with steps.on_host("pack"):
+            bounds = batch.bounds
+            host = self._pack(batch, bounds)
         events, found = self._events.array(len(host)), self._found.array(n_words_found)
         answers = self._answers.array(max(self._answer_slots(batch.n_events) * table.answer_words, 1))
         n_launches = -(-batch.n_events // self._slots)
         in_flight = max(min(self._slots, batch.n_events), self._used)
         grid = table.grid(int(np.diff(bounds).max()), in_flight, ROWS_PER_THREAD)
-        launch = kernel.bind(grid, ccm_kernel.CCM_BLOCK, (table.rows, table.words, events, self._counts, answers, found, 0))
+        arrays = (table.rows, table.words, events, self._counts, answers, found)
+        launch = table.kernel.bind(grid, kernel.CCM_BLOCK, (*arrays, 0))
+        steps.at(stream, "copy in")
         stream.copy_in(events, host)
+        steps.at(stream, "reset")
         stream.zero(found.part(0, 1))
         if self._answer == ANSWER_MASK:
             stream.zero(answers)
         self._before.record(stream)
         for number in range(n_launches):
+            if table.n_copies == 1:
+                steps.at(stream, "reset")
+                stream.zero(self._counts)
+                if self._answer == ANSWER_INTERFACES:
+                    stream.zero(answers)
+            steps.at(stream, "kernel")
             launch.set(6, number)
             launch(stream)
         self._after.record(stream)
-        self._copy = (self._copy + n_launches) % 2
-        self._used = batch.n_events - (n_launches - 1) * self._slots
+        if table.n_copies == 2:
+            self._copy = (self._copy + n_launches) % 2
+            self._used = batch.n_events - (n_launches - 1) * self._slots
         counter = self._host_found.array(1)
+        steps.at(stream, "copy out")
         stream.copy_out(counter, found.part(0, 1))
+        steps.end(stream)
         stream.synchronize()
+        steps.read()
         self.kernel_s += self._after.seconds_since(self._before)
         return int(counter[0])
 
     def _answer_slots(self, n_events: int) -> int:
-        return {ANSWER_MASK: n_events, ANSWER_INTERFACES: 2 * self._slots}.get(self._answer, 0)
+        return {ANSWER_MASK: n_events, ANSWER_INTERFACES: self._table.n_copies * self._slots}.get(self._answer, 0)
 
     def _pack(self, batch: EventBatch, bounds: Array) -> Array:
         """The words of `events`: see `ccm.kernel`."""
@@ -146,12 +160,13 @@ class CcmBatches:
 
         plan = host[EVENTS_HEADER:offsets].reshape(-1, PLAN_WORDS)
         plan[:] = 0
-        copy = (self._copy + np.arange(len(first))) % 2
+        copy = (self._copy + np.arange(len(first))) % self._table.n_copies
         n_of_launch = np.minimum(self._slots, n_events - first)
         plan[:, FIRST], plan[:, N_EVENTS] = first, n_of_launch
-        plan[:, COUNTS_SLOT], plan[:, RESET_COUNTS_SLOT] = copy * self._slots, (1 - copy) * self._slots
-        plan[0, N_RESET], plan[1:, N_RESET] = self._used, n_of_launch[:-1]
-        plan[:, RESET_FOUND] = NO_RESET
+        plan[:, COUNTS_SLOT], plan[:, RESET_FOUND] = copy * self._slots, NO_RESET
+        if self._table.n_copies == 2:
+            plan[:, RESET_COUNTS_SLOT] = (1 - copy) * self._slots
+            plan[0, N_RESET], plan[1:, N_RESET] = self._used, n_of_launch[:-1]
         if self._answer == ANSWER_MASK:
             plan[:, ANSWERS_SLOT] = first
         elif self._answer == ANSWER_INTERFACES:
@@ -166,20 +181,28 @@ class CcmBatches:
 
     def _masked(self, batch: EventBatch) -> Matches:
         self._launch(batch, 1)
-        n_words = self._table.answer_words
+        n_words, steps = self._table.answer_words, self._steps
         masks = self._host_masks.array(batch.n_events * n_words)
+        steps.at(self._stream, "copy out")
         self._stream.copy_out(masks, self._answers.array(max(len(masks), 1)))
+        steps.end(self._stream)
         self._stream.synchronize()
-        bytes_ = masks.astype("<u4", copy=False).view(np.uint8).reshape(batch.n_events, 4 * n_words)
-        event, id_ = np.nonzero(np.unpackbits(bytes_, axis=1, bitorder="little"))
-        return self._matches(event, id_, batch.n_events)
+        steps.read()
+        with steps.on_host("unpack"):
+            bytes_ = masks.astype("<u4", copy=False).view(np.uint8).reshape(batch.n_events, 4 * n_words)
+            event, id_ = np.nonzero(np.unpackbits(bytes_, axis=1, bitorder="little"))
+            return self._matches(event, id_, batch.n_events)
 
     def _listed(self, n_events: int, n_found: int) -> Matches:
-        pairs = self._host_found.array(1 + n_found)
+        pairs, steps = self._host_found.array(1 + n_found), self._steps
+        steps.at(self._stream, "copy out")
         self._stream.copy_out(pairs, self._found.array(1 + n_found))
+        steps.end(self._stream)
         self._stream.synchronize()
-        ordered = np.sort(pairs[1:])
-        return self._matches(ordered >> 32, ordered & 0xFFFFFFFF, n_events)
+        steps.read()
+        with steps.on_host("unpack"):
+            ordered = np.sort(pairs[1:])
+            return self._matches(ordered >> 32, ordered & 0xFFFFFFFF, n_events)
 
     def _matches(self, event: Array, id_: Array, n_events: int) -> Matches:
         offsets = offsets_of(np.bincount(event, minlength=n_events))

@@ -13,7 +13,7 @@ Margara & Cugola, "High Performance Content-Based Matching Using GPUs", DEBS 201
 
 One block works on one attribute, whose code and run lie in shared memory.  Counters and interfaces exist twice: while an
 event uses one copy, its kernel resets the other for the next event.  So a whole event is one copy in, one kernel, one
-copy out.
+copy out.  The variants that the paper compares this with are options (`options`).
 
 **One event at a time**, the published way (`--batch 1`): the three steps are captured as a CUDA graph, once for each of
 the two copies, and repeated with one driver call per event (`ccm.single`).
@@ -25,20 +25,25 @@ previous group used (`ccm.batch`).
 The answer is a bit mask per event where there are few interfaces, otherwise a list of (event, id) pairs: the kernel
 counts all that it finds and writes those for which there is room, and a list that was too short is made longer and filled
 again.  Where we differ from the paper: rows are also grouped by type, operators beyond its `= != < > prefix contains`
-come down to the same interval test, counters count down from the filter's size, packed (see `ccm.layout`).
+come down to the same interval test, counters are packed and, where the kernel resets them, count down from the filter's size
+(see `ccm.layout`).
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from mpi_match.engines.base import Engine, check_batch, without_rejected
 from mpi_match.engines.ccm.batch import CcmBatches
 from mpi_match.engines.ccm.kernel import ANSWER_FILTERS, ANSWER_INTERFACES, ANSWER_MASK, OnDevice
 from mpi_match.engines.ccm.layout import ccm_rows, too_large
+from mpi_match.engines.ccm.options import CcmVariant
 from mpi_match.engines.ccm.single import CcmSingle
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import open_gpu
+from mpi_match.gpu.step_times import StepTimes
 from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
 
@@ -56,15 +61,25 @@ class Ccm(Engine):
 
     name = "ccm"
 
-    def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
+    def __init__(
+        self,
+        table: Table,
+        device: int | None = None,
+        threads: int | None = None,
+        *,
+        live: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        variant = CcmVariant(**(options or {}))
+        self.options = variant._asdict()
         self._gpu = open_gpu(device)
         self.device, self.gpu = self._gpu.info.name, self._gpu.info.uuid
         self._table = table
-        rows = ccm_rows(table)
+        rows = ccm_rows(table, by_filter=variant.order == "given")
         start = time.perf_counter()
-        self._on_device = OnDevice(self._gpu, rows, table)
+        self._on_device = OnDevice(self._gpu, rows, table, variant)
         self.upload_s = time.perf_counter() - start
-        self._stream = self._gpu.stream()
+        self._stream, self._steps = self._gpu.stream(), StepTimes()
         self._one: dict[tuple[int, int], CcmSingle] = {}
         self._many: dict[int, CcmBatches] = {}
 
@@ -83,6 +98,16 @@ class Ccm(Engine):
         """Seconds of device time, see the class."""
         return sum(many.kernel_s for many in self._many.values())
 
+    def time_steps(self) -> None:
+        """See `Engine.time_steps`: single events are then no captured graphs."""
+        self._steps.on = True
+        self._one.clear()
+
+    @property
+    def steps_s(self) -> Mapping[str, float]:
+        """See `Engine.steps_s`."""
+        return self._steps.seconds
+
     @without_rejected
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
@@ -95,12 +120,14 @@ class Ccm(Engine):
         if 0 < batch.n_events <= CCM_SINGLE_EVENTS:
             return Matches.concat([self._match_one(batch[i : i + 1], answer) for i in range(batch.n_events)])
         if answer not in self._many:
-            self._many[answer] = CcmBatches(self._gpu, self._stream, self._on_device, answer)
+            self._many[answer] = CcmBatches(self._gpu, self._stream, self._on_device, answer, self._steps)
         return self._many[answer].match(batch)
 
     def _match_one(self, batch: EventBatch, answer: int) -> Matches:
         n_attributes = max(CCM_LEAST_ATTRIBUTES, 1 << (len(batch.attributes) - 1).bit_length())
         one = self._one.get((answer, n_attributes))
         if one is None:
-            one = self._one[answer, n_attributes] = CcmSingle(self._gpu, self._stream, self._on_device, answer, n_attributes)
+            one = self._one[answer, n_attributes] = CcmSingle(
+                self._gpu, self._stream, self._on_device, answer, n_attributes, self._steps
+            )
         return one.match(batch)

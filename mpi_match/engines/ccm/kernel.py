@@ -12,6 +12,7 @@ Arithmetic is in signed 64-bit integers throughout: mixed with unsigned ones Num
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,10 @@ from mpi_match.engines.ccm.layout import (
     SET_ROW,
     CcmRows,
 )
+from mpi_match.engines.ccm.options import CcmVariant
 from mpi_match.errors import EngineError
 from mpi_match.gpu.intrinsics import add, double_of, in_circle
-from mpi_match.gpu.kernels import DeviceArray, Gpu, Stream, cuda, device_function, kernel
+from mpi_match.gpu.kernels import DeviceArray, Gpu, Kernel, Stream, cuda, device_function, kernel
 from mpi_match.table.table import Table
 
 ANSWER_MASK, ANSWER_INTERFACES, ANSWER_FILTERS = 0, 1, 2
@@ -54,8 +56,8 @@ ANSWER, OFFSETS, LOCATIONS, ATTRIBUTES, CAPACITY, EVENTS_HEADER = range(6)
 PLAN_WORDS = 10
 NO_RESET = -1
 
-# Shared memory of a block: its attribute, and what all its threads need to know.
-EVENT_CODE, N_EXISTS, EXISTS_ROWS, TYPED_ROWS, N_ROWS, FIRST_ATTRIBUTE, LAST_ATTRIBUTE, SHARED_WORDS = range(8)
+# The input of a block: its attribute, and what all its threads need to know.
+EVENT_CODE, N_EXISTS, EXISTS_ROWS, TYPED_ROWS, N_ROWS, FIRST_ATTRIBUTE, LAST_ATTRIBUTE, INPUT_WORDS = range(8)
 
 _RUN_OFFSETS, _SEGMENT_ENDS, _ROW_FILTER = SECTION["run_offsets"], SECTION["segment_ends"], SECTION["row_filter"]
 _COUNTERS, _INTERFACE, _ALWAYS = SECTION["counters"], SECTION["interface"], SECTION["always"]
@@ -83,36 +85,36 @@ def _lower_bound(words: Any, first: int, last: int, wanted: int) -> Any:
 
 
 @device_function
-def load_attribute(words: Any, events: Any, shared: Any, event: int, attribute: int) -> None:
-    """Bring attribute number `attribute` of an event, and the bounds of the runs it looks at, to shared memory."""
+def load_attribute(words: Any, events: Any, input_: Any, event: int, attribute: int) -> None:
+    """Bring attribute number `attribute` of an event, and the bounds of the runs it looks at, to `input_`."""
     offsets = events[OFFSETS]
     first, last = events[offsets + event], events[offsets + event + 1]
-    shared[FIRST_ATTRIBUTE] = first
-    shared[LAST_ATTRIBUTE] = last
-    shared[EVENT_CODE] = shared[EXISTS_ROWS] = shared[N_EXISTS] = shared[TYPED_ROWS] = shared[N_ROWS] = 0
+    input_[FIRST_ATTRIBUTE] = first
+    input_[LAST_ATTRIBUTE] = last
+    input_[EVENT_CODE] = input_[EXISTS_ROWS] = input_[N_EXISTS] = input_[TYPED_ROWS] = input_[N_ROWS] = 0
     if first + attribute >= last:
         return
     packed = events[events[ATTRIBUTES] + first + attribute]
     shift = np.int64(words[CODE_SHIFT])
     name = packed >> shift
     code = packed & ((np.int64(1) << shift) - 1)
-    shared[EVENT_CODE] = code
+    input_[EVENT_CODE] = code
     n_names = np.int64(words[N_NAMES])
     if name >= n_names:  # an atom: all rows of its run are satisfied
         run = 3 * n_names + name
-        shared[EXISTS_ROWS] = word_of(words, _RUN_OFFSETS, run)
-        shared[N_EXISTS] = word_of(words, _RUN_OFFSETS, run + 1) - shared[EXISTS_ROWS]
-        shared[N_ROWS] = shared[N_EXISTS]
+        input_[EXISTS_ROWS] = word_of(words, _RUN_OFFSETS, run)
+        input_[N_EXISTS] = word_of(words, _RUN_OFFSETS, run + 1) - input_[EXISTS_ROWS]
+        input_[N_ROWS] = input_[N_EXISTS]
         return
     run = 4 * name
-    shared[EXISTS_ROWS] = word_of(words, _RUN_OFFSETS, run)
-    shared[N_EXISTS] = word_of(words, _RUN_OFFSETS, run + 1) - shared[EXISTS_ROWS]
-    shared[N_ROWS] = shared[N_EXISTS]
+    input_[EXISTS_ROWS] = word_of(words, _RUN_OFFSETS, run)
+    input_[N_EXISTS] = word_of(words, _RUN_OFFSETS, run + 1) - input_[EXISTS_ROWS]
+    input_[N_ROWS] = input_[N_EXISTS]
     nan = word_of(words, _SEGMENT_ENDS, 2 * name)
     if code != nan:
         type_ = 1 if code < nan else 2 if code <= word_of(words, _SEGMENT_ENDS, 2 * name + 1) else 3
-        shared[TYPED_ROWS] = word_of(words, _RUN_OFFSETS, run + type_)
-        shared[N_ROWS] += word_of(words, _RUN_OFFSETS, run + type_ + 1) - shared[TYPED_ROWS]
+        input_[TYPED_ROWS] = word_of(words, _RUN_OFFSETS, run + type_)
+        input_[N_ROWS] += word_of(words, _RUN_OFFSETS, run + type_ + 1) - input_[TYPED_ROWS]
 
 
 @device_function
@@ -152,14 +154,22 @@ def rest_holds(rows: Any, words: Any, events: Any, event: int, first: int, last:
 
 
 @device_function
+def size_of(words: Any, filter_id: int) -> int:
+    """How many constraints of a filter there are to count."""
+    log = np.int64(words[COUNTER_LOG])
+    at, n_bits = (filter_id & ((np.int64(1) << log) - 1)) << (5 - log), np.int64(1) << (5 - log)
+    return (word_of(words, _COUNTERS, filter_id >> log) >> at) & ((np.int64(1) << n_bits) - 1)
+
+
+@device_function
 def _deliver(
-    rows: Any, words: Any, events: Any, answers: Any, found: Any, plan: int, z: int, shared: Any, filter_id: int
+    rows: Any, words: Any, events: Any, answers: Any, found: Any, plan: int, z: int, input_: Any, filter_id: int
 ) -> None:
     """Record that everything counted of a filter is satisfied, if the rest of it holds too."""
     info = word_of(words, _INTERFACE, filter_id)
     event = events[plan + FIRST] + z
     if info & HAS_REST and not rest_holds(
-        rows, words, events, event, shared[FIRST_ATTRIBUTE], shared[LAST_ATTRIBUTE], filter_id
+        rows, words, events, event, input_[FIRST_ATTRIBUTE], input_[LAST_ATTRIBUTE], filter_id
     ):
         return
     id_ = filter_id
@@ -201,67 +211,86 @@ def _reset(words: Any, events: Any, counts: Any, answers: Any, found: Any, plan:
         found[events[plan + RESET_FOUND]] = 0
 
 
-@kernel("void(int64[::1], uint32[::1], int64[::1], uint32[::1], uint32[::1], int64[::1], int64)")
-def ccm_kernel(rows: Any, words: Any, events: Any, counts: Any, answers: Any, found: Any, launch: int) -> None:
-    """Count, for each filter, the constraints that each event satisfies; collect the complete ones; reset the other copy.
+@lru_cache
+def ccm_kernel(reset: str, input_: str) -> Kernel:
+    """The kernel of a variant (`options`)."""
+    in_kernel, in_shared = reset == "kernel", input_ == "shared"
 
-    One thread per (event, attribute, row of the attribute's runs): z is the event, y the attribute, x walks the rows.
+    @kernel("void(int64[::1], uint32[::1], int64[::1], uint32[::1], uint32[::1], int64[::1], int64)")
+    def ccm_kernel_(rows: Any, words: Any, events: Any, counts: Any, answers: Any, found: Any, launch: int) -> None:
+        """Count, for each filter, the constraints that each event satisfies; collect the complete ones.
 
-        run_offsets   0      3        7   9         an attribute "price" (id 0) with a number
-        rows          e e e  n n n n  s s  b ...    looks at e e e and n n n n
+        One thread per (event, attribute, row of the attribute's runs): z is the event, y the attribute, x walks the rows.
 
-    Parameters:
-        rows     i64  packed rows, then areas            written at building, see `ccm.layout`
-        words    u32  everything else about the table    written at building, see `ccm.layout`
-        events   i64  header, launches, offsets [n + 1], locations (x, y as bits of doubles) [n, 2], packed attributes;
-                      written by the host before each event or batch
-        counts   u32  [slots, counter_words] what each filter still misses; by the host once, then by this kernel
-        answers  u32  [slots, answer_words] bits of matched interfaces; zero before
-        found    i64  lists: a counter, then up to CAPACITY pairs `event << 32 | id`; those without room are counted too
-        launch        which entry of the launches in `events` this one is
+            run_offsets   0      3        7   9         an attribute "price" (id 0) with a number
+            rows          e e e  n n n n  s s  b ...    looks at e e e and n n n n
 
-    Launch: grid.x * block.x threads for a run (fewer walk), grid.y >= attributes of the widest event, grid.z >= events
-    and slots to reset; shared memory 56 bytes.
-    Work: rows of the runs touched; one atomic per satisfied row; counter_words written per slot.
-    Invariant: a counter comes to 0 exactly once, when all counted constraints of its filter are satisfied, because an
-    attribute looks at a row at most once and names are distinct in an event.
-    Source: Margara & Cugola, DEBS 2011 (a thread per constraint, 2-D grid, double buffers).  We differ: see `ccm`.
-    """
-    shared = cuda.shared.array(SHARED_WORDS, np.int64)
-    plan = EVENTS_HEADER + launch * PLAN_WORDS
-    z = np.int64(cuda.blockIdx.z)
-    live = z < events[plan + N_EVENTS]
-    if cuda.threadIdx.x == 0 and live:
-        load_attribute(words, events, shared, events[plan + FIRST] + z, np.int64(cuda.blockIdx.y))
-    cuda.syncthreads()
-    _reset(words, events, counts, answers, found, plan, z)
-    if not live:
-        return
-    x = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
-    stride = np.int64(cuda.gridDim.x * cuda.blockDim.x)
-    log = np.int64(words[COUNTER_LOG])
-    base = (events[plan + COUNTS_SLOT] + z) * np.int64(words[COUNTER_WORDS])
-    place = (np.int64(1) << log) - 1  # bits of a filter id that say which counter of its word
-    bits = 5 - log
-    counter_mask = (np.int64(1) << (np.int64(1) << bits)) - 1
-    n_rows, n_exists, exists_rows, code = shared[N_ROWS], shared[N_EXISTS], shared[EXISTS_ROWS], shared[EVENT_CODE]
-    typed_rows = shared[TYPED_ROWS] - n_exists
-    filters = np.int64(words[_ROW_FILTER])
-    i = x
-    while i < n_rows:  # not `range`: with a step, Numba divides to count the turns
-        row = exists_rows + i if i < n_exists else typed_rows + i
-        if satisfied(rows, words, row, code):
-            filter_id = np.int64(words[filters + row])
-            at = (filter_id & place) << bits
-            before = cuda.atomic.sub(counts, base + (filter_id >> log), np.uint32(np.int64(1) << at))
-            if (np.int64(before) >> at) & counter_mask == 1:
-                _deliver(rows, words, events, answers, found, plan, z, shared, filter_id)
-        i += stride
-    if cuda.blockIdx.y == 0:
+        Parameters:
+            rows     i64  packed rows, then areas            written at building, see `layout`
+            words    u32  everything else about the table    written at building, see `layout`
+            events   i64  header, launches, offsets [n + 1], locations (x, y as bits of doubles) [n, 2], packed attributes;
+                          written by the host before each event or batch
+            counts   u32  [slots, counter_words].  With reset=kernel what each filter still misses, which this kernel sets
+                          for the next launch, in the other half of the slots; with memset what it has, 0 before the launch
+            answers  u32  [slots, answer_words] bits of matched interfaces; zero before
+            found    i64  lists: a counter, then up to CAPACITY pairs `event << 32 | id`; those without room are counted too
+            launch        which entry of the launches in `events` this one is
+
+        Launch: grid.x * block.x threads for a run (fewer walk), grid.y >= attributes of the widest event, grid.z >= events
+        and slots to reset; shared memory 56 bytes with input=shared.
+        Work: rows of the runs touched; one atomic per satisfied row; with reset=kernel counter_words written per slot, with
+        memset the size of a filter read for each satisfied row.
+        Invariant: a counter comes to its end exactly once, when all counted constraints of its filter are satisfied, because
+        an attribute looks at a row at most once and names are distinct in an event.
+        Source: Margara & Cugola, DEBS 2011 (a thread per constraint, 2-D grid, double buffers).  We differ: see `engine`.
+        """
+        shared = cuda.shared.array(INPUT_WORDS, np.int64)
+        own = cuda.local.array(INPUT_WORDS, np.int64)
+        input_ = shared if in_shared else own
+        plan = EVENTS_HEADER + launch * PLAN_WORDS
+        z = np.int64(cuda.blockIdx.z)
+        live = z < events[plan + N_EVENTS]
+        if live and (cuda.threadIdx.x == 0 or not in_shared):
+            load_attribute(words, events, input_, events[plan + FIRST] + z, np.int64(cuda.blockIdx.y))
+        if in_shared:
+            cuda.syncthreads()
+        if in_kernel:
+            _reset(words, events, counts, answers, found, plan, z)
+        if not live:
+            return
+        x = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
+        stride = np.int64(cuda.gridDim.x * cuda.blockDim.x)
+        log = np.int64(words[COUNTER_LOG])
+        base = (events[plan + COUNTS_SLOT] + z) * np.int64(words[COUNTER_WORDS])
+        place = (np.int64(1) << log) - 1  # bits of a filter id that say which counter of its word
+        bits = 5 - log
+        counter_mask = (np.int64(1) << (np.int64(1) << bits)) - 1
+        n_rows, n_exists, exists_rows, code = input_[N_ROWS], input_[N_EXISTS], input_[EXISTS_ROWS], input_[EVENT_CODE]
+        typed_rows = input_[TYPED_ROWS] - n_exists
+        filters = np.int64(words[_ROW_FILTER])
         i = x
-        while i < np.int64(words[N_ALWAYS]):
-            _deliver(rows, words, events, answers, found, plan, z, shared, word_of(words, _ALWAYS, i))
+        while i < n_rows:  # not `range`: with a step, Numba divides to count the turns
+            row = exists_rows + i if i < n_exists else typed_rows + i
+            if satisfied(rows, words, row, code):
+                filter_id = np.int64(words[filters + row])
+                at = (filter_id & place) << bits
+                one = np.uint32(np.int64(1) << at)
+                if in_kernel:
+                    before = cuda.atomic.sub(counts, base + (filter_id >> log), one)
+                    last = np.int64(1)
+                else:
+                    before = cuda.atomic.add(counts, base + (filter_id >> log), one)
+                    last = size_of(words, filter_id) - 1
+                if (np.int64(before) >> at) & counter_mask == last:
+                    _deliver(rows, words, events, answers, found, plan, z, input_, filter_id)
             i += stride
+        if cuda.blockIdx.y == 0:
+            i = x
+            while i < np.int64(words[N_ALWAYS]):
+                _deliver(rows, words, events, answers, found, plan, z, input_, word_of(words, _ALWAYS, i))
+                i += stride
+
+    return ccm_kernel_
 
 
 CCM_BLOCK = 256
@@ -273,9 +302,13 @@ MAX_ATTRIBUTES = 65535
 
 
 class OnDevice:
-    """The table on the GPU, and the shapes of launches that follow from it."""
+    """The table on the GPU, the kernel for it, and the shapes of launches that follow from it.
 
-    def __init__(self, gpu: Gpu, rows: CcmRows, table: Table) -> None:
+    `n_copies` of the counters take turns: two where the kernel of an event resets them for the next one.
+    """
+
+    def __init__(self, gpu: Gpu, rows: CcmRows, table: Table, variant: CcmVariant) -> None:
+        self.kernel, self.n_copies = ccm_kernel(variant.reset, variant.input), 2 if variant.reset == "kernel" else 1
         self.rows, self.words = gpu.upload(rows.rows), gpu.upload(rows.words)
         self.counters, self.answer_words = rows.counters, rows.answer_words
         self.n_filters, self.n_interfaces = table.n_filters, table.n_interfaces
@@ -296,8 +329,11 @@ class OnDevice:
         return min(max(blocks, 1), MAX_BLOCKS), max(n_attributes, 1), n_events
 
     def copies(self, gpu: Gpu, stream: Stream, slots: int) -> DeviceArray:
-        """Counters for `slots` events in flight, twice, ready for the first launch."""
-        counts = gpu.buffer(np.uint32).array(max(2 * slots * len(self.counters), 1))
-        stream.copy_in(counts, np.tile(self.counters, 2 * slots))
+        """Counters for `slots` events in flight, in all copies, ready for the first launch."""
+        counts = gpu.buffer(np.uint32).array(max(self.n_copies * slots * len(self.counters), 1))
+        if self.n_copies == 1:
+            stream.zero(counts)
+        else:
+            stream.copy_in(counts, np.tile(self.counters, 2 * slots))
         stream.synchronize()
         return counts

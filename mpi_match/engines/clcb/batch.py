@@ -29,6 +29,7 @@ from mpi_match.engines.clcb.kernels import (
 from mpi_match.engines.clcb.segment import Segment, spread
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Gpu, Mark, PinnedBuffer, Stream
+from mpi_match.gpu.step_times import StepTimes
 from mpi_match.matches.matches import Matches, id_dtype
 
 COUNTER_BYTES = 1 << 28
@@ -43,10 +44,17 @@ class ClcbBatches:
     """Matches batches for one kind of answer with ids below `n_ids`.  `kernel_s` is the device time of all so far."""
 
     def __init__(
-        self, gpu: Gpu, stream: Stream, shelves: Sequence[Segment], answer: int, n_ids: int, n_interfaces: int
+        self,
+        gpu: Gpu,
+        stream: Stream,
+        shelves: Sequence[Segment],
+        answer: int,
+        n_ids: int,
+        n_interfaces: int,
+        steps: StepTimes,
     ) -> None:
         self._gpu, self._stream, self._shelves, self._answer, self._n_ids = gpu, stream, shelves, answer, n_ids
-        self._n_interfaces = n_interfaces
+        self._n_interfaces, self._steps = n_interfaces, steps
         self._log = min(shelf.runs_log for shelf in shelves)
         n_filters = sum(shelf.n_filters for shelf in shelves)
         n_words = max(min(COUNTER_BYTES // (4 * max(n_filters, 1)), MOST_AT_ONCE >> self._log), 1)
@@ -67,15 +75,20 @@ class ClcbBatches:
 
     def _pass(self, batch: EventBatch) -> Matches:
         while True:
-            found = self._pack(batch)
+            with self._steps.on_host("pack"):
+                found = self._pack(batch)
             n_found = self._launch(batch, found)
             if n_found <= self._capacity:
                 break
             self._capacity = n_found * 5 // 4
-        pairs = self._host_found.array(n_found)
+        pairs, steps = self._host_found.array(n_found), self._steps
+        steps.at(self._stream, "copy out")
         self._stream.copy_out(pairs, self._events.array(found + 1 + self._capacity).part(found + 1, found + 1 + n_found))
+        steps.end(self._stream)
         self._stream.synchronize()
-        return Matches.from_pairs(pairs >> 32, pairs & 0xFFFFFFFF, batch.n_events, self._n_ids)
+        steps.read()
+        with steps.on_host("unpack"):
+            return Matches.from_pairs(pairs >> 32, pairs & 0xFFFFFFFF, batch.n_events, self._n_ids)
 
     def _pack(self, batch: EventBatch) -> int:
         """Write the words that travel; returns where the count stands."""
@@ -95,29 +108,35 @@ class ClcbBatches:
 
     def _launch(self, batch: EventBatch, found: int) -> int:
         """Copy a batch in and run its launches; returns how many pairs were found."""
-        stream, widest = self._stream, int(np.diff(batch.bounds).max())
+        stream, steps, widest = self._stream, self._steps, int(np.diff(batch.bounds).max())
         events = self._events.array(found + 1 + self._capacity)
         launches = [
-            shelf.launches(events, counters, self._interfaces, widest, min(self._at_once, batch.n_events))
+            shelf.launches(events, counters, self._interfaces, widest, min(self._at_once, batch.n_events), steps)
             for shelf, counters in zip(self._shelves, self._counters, strict=True)
         ]
         zip_ = spread(zip_kernel, self._gpu, self._interfaces.size, (events, self._interfaces, 0, 0, 0))
+        steps.at(stream, "copy in")
         stream.copy_in(events, self._host.array(found + 1))
         self._before.record(stream)
         for first in range(0, batch.n_events, self._at_once):
             n_events = min(self._at_once, batch.n_events - first)
+            steps.at(stream, "zero")
             for counters in self._counters:
                 stream.zero(counters)
             stream.zero(self._interfaces)
             for launch in launches:
                 launch(first, n_events, 0)
             if self._answer != ANSWER_FILTERS:
+                steps.at(stream, "Zip")
                 zip_.set(2, first)
                 zip_.set(3, n_events)
                 zip_(stream)
         self._after.record(stream)
         counter = self._host_found.array(1)
+        steps.at(stream, "copy out")
         stream.copy_out(counter, events.part(found, found + 1))
+        steps.end(stream)
         stream.synchronize()
+        steps.read()
         self.kernel_s += self._after.seconds_since(self._before)
         return int(counter[0])

@@ -29,6 +29,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
@@ -37,11 +39,13 @@ from mpi_match.engines.ccm.kernel import ANSWER_FILTERS, ANSWER_INTERFACES
 from mpi_match.engines.ccm.layout import too_large
 from mpi_match.engines.clcb import updates
 from mpi_match.engines.clcb.batch import ClcbBatches
+from mpi_match.engines.clcb.options import ClcbVariant
 from mpi_match.engines.clcb.segment import Segment
 from mpi_match.engines.clcb.single import ClcbSingle, Runs
 from mpi_match.engines.clcb.updates import SegmentSlots
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import open_gpu
+from mpi_match.gpu.step_times import StepTimes
 from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
 
@@ -60,7 +64,17 @@ class Clcb(Engine):
     name = "clcb"
     takes_changes = compiles = True
 
-    def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
+    def __init__(
+        self,
+        table: Table,
+        device: int | None = None,
+        threads: int | None = None,
+        *,
+        live: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._variant = ClcbVariant(**(options or {}))
+        self.options = self._variant._asdict()
         self._gpu = open_gpu(device)
         self.device, self.gpu = self._gpu.info.name, self._gpu.info.uuid
         self._table, self._live = table, live
@@ -69,7 +83,7 @@ class Clcb(Engine):
                 "clcb makes tables of the filters that are added, and matching waits: for a second or two when millions are "
                 "joined; keyed_cuda takes them in without"
             )
-        self._stream = self._gpu.stream()
+        self._stream, self._steps = self._gpu.stream(), StepTimes()
         self._kernel_s = 0.0
         start = time.perf_counter()
         self._books = SegmentSlots(table, self._shelf)
@@ -77,7 +91,7 @@ class Clcb(Engine):
         self._forget()
 
     def _shelf(self, table: Table, ids: Array) -> Segment:
-        return Segment(self._gpu, self._stream, table, ids)
+        return Segment(self._gpu, self._stream, table, ids, self._variant)
 
     def _forget(self) -> None:
         """Shelves or ids are others now: so will be what was made for them."""
@@ -106,6 +120,16 @@ class Clcb(Engine):
         """See the class."""
         return self._kernel_s
 
+    def time_steps(self) -> None:
+        """See `Engine.time_steps`: single events are then no captured graphs."""
+        self._steps.on = True
+        self._one.clear()
+
+    @property
+    def steps_s(self) -> Mapping[str, float]:
+        """See `Engine.steps_s`."""
+        return self._steps.seconds
+
     @without_rejected
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
@@ -118,7 +142,8 @@ class Clcb(Engine):
         many = self._many.get(answer)
         if many is None:
             books = self._books
-            many = ClcbBatches(self._gpu, self._stream, books.shelves, answer, self._n_ids(answer), books.n_interfaces)
+            ids = self._n_ids(answer), books.n_interfaces
+            many = ClcbBatches(self._gpu, self._stream, books.shelves, answer, *ids, self._steps)
             self._many[answer] = many
         before = many.kernel_s
         matches = many.match(batch)
@@ -134,8 +159,7 @@ class Clcb(Engine):
         if one is None:
             if self._runs is None:
                 self._runs = Runs(self._gpu, self._books.shelves, self._books.n_interfaces)
-            one = ClcbSingle(
-                self._gpu, self._stream, self._books.shelves, self._runs, answer, self._n_ids(answer), n_attributes
-            )
+            what = self._books.shelves, self._runs, answer, self._n_ids(answer), n_attributes
+            one = ClcbSingle(self._gpu, self._stream, *what, self._steps)
             self._one[answer, n_attributes] = one
         return one.match(batch)

@@ -15,7 +15,7 @@ have words of their own with as many runs.  A batch has several words for each, 
 worked on together.
 
 **Groups.**  Of a million filters Loc leaves a dozen.  256 of them are a group, with a flag behind the counters that says
-whether any of it is left.  So Cont goes on over 128 rows where the paper's goes on over one.
+whether any of it is left.  So Cont goes on over 128 rows where the paper's, which is that with groups=off, goes on over one.
 
 **Words that travel.**  One array, `events`, holds what an event brings and what it takes away, so that one copy in and one
 copy out do:
@@ -33,6 +33,7 @@ belong together are handed down as tuples: `shelf` is (filters, rows, words), se
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -45,20 +46,22 @@ from mpi_match.engines.ccm.kernel import (
     EVENT_CODE,
     EVENTS_HEADER,
     EXISTS_ROWS,
+    INPUT_WORDS,
     LOCATIONS,
     N_EXISTS,
     N_ROWS,
     OFFSETS,
-    SHARED_WORDS,
     TYPED_ROWS,
     load_attribute,
     rest_holds,
     satisfied,
+    size_of,
     word_of,
 )
-from mpi_match.engines.ccm.layout import CODE_SHIFT, COUNTER_LOG, HAS_REST, SECTION
+from mpi_match.engines.ccm.layout import CODE_SHIFT, HAS_REST, SECTION
+from mpi_match.engines.clcb.bloom import bit_of
 from mpi_match.gpu.intrinsics import WARP, add, ballot, double_of, in_circle, lane
-from mpi_match.gpu.kernels import cuda, device_function, kernel
+from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
 from mpi_match.gpu.warp import drainer, put
 
 N_FOUND, N_INTERFACES, RUNS_LOG = range(EVENTS_HEADER, EVENTS_HEADER + 3)
@@ -66,7 +69,6 @@ N_FOUND, N_INTERFACES, RUNS_LOG = range(EVENTS_HEADER, EVENTS_HEADER + 3)
 CLCB_HEADER_WORDS = RUNS_LOG + 1
 MOST_AT_ONCE = 32
 """Events of a launch: what a block of Loc has room for."""
-BLOOM_BITS = 32
 FLAG_BITS = 8
 """Bits of a run in the word of an interface."""
 CLCB_REGISTERS = 64
@@ -86,32 +88,13 @@ CHUNK = ROWS_AHEAD * WARP
 _N_WARPS = CLCB_BLOCK // WARP
 _MOST_QUEUED = (FILTERS_AHEAD + 1) * WARP
 _ALL_QUEUED = _N_WARPS * _MOST_QUEUED
-_INTERFACE, _COUNTERS, _ROW_FILTER = SECTION["interface"], SECTION["counters"], SECTION["row_filter"]
+_INTERFACE, _ROW_FILTER = SECTION["interface"], SECTION["row_filter"]
 
 
 @device_function
 def _runs_mask(events: Any) -> Any:
     """The bits of a run's number that say which part of a word it has; the others say which word."""
     return (np.int64(1) << events[RUNS_LOG]) - 1
-
-
-@device_function
-def _size_of(words: Any, filter_id: int) -> Any:
-    """How many constraints of a filter Cont has to count."""
-    log = np.int64(words[COUNTER_LOG])
-    bits = 5 - log
-    at = (filter_id & ((np.int64(1) << log) - 1)) << bits
-    return (word_of(words, _COUNTERS, filter_id >> log) >> at) & ((np.int64(1) << (np.int64(1) << bits)) - 1)
-
-
-@device_function
-def _bloom_of(words: Any, events: Any, event: int) -> Any:
-    """The Bloom filter of an event's names."""
-    bloom = np.int64(0)
-    attributes, shift = events[ATTRIBUTES], np.int64(words[CODE_SHIFT])
-    for i in range(events[events[OFFSETS] + event], events[events[OFFSETS] + event + 1]):
-        bloom |= np.int64(1) << ((events[attributes + i] >> shift) & (BLOOM_BITS - 1))
-    return bloom
 
 
 @device_function
@@ -127,16 +110,7 @@ def counter_words(n_filters: int) -> int:
 
 
 _counter_words = device_function(counter_words)
-
-
-@device_function
-def _leave(counters: Any, n_filters: int, filter_id: int, size: int, events: Any, run: int) -> None:
-    """Note what a filter has to count in a run, and that its group has one that is left."""
-    place, base = run & _runs_mask(events), (run >> events[RUNS_LOG]) * _counter_words(n_filters)
-    at, group = base + filter_id, base + n_filters + (filter_id >> GROUP_LOG)
-    counters[at] = np.uint32(np.int64(counters[at]) | size << (place << (5 - events[RUNS_LOG])))
-    if not np.int64(counters[group]) >> place & 1:
-        cuda.atomic.or_(counters, group, np.uint32(np.int64(1) << place))
+_bit_of = device_function(bit_of)
 
 
 @device_function
@@ -182,7 +156,7 @@ def _deliver(shelf: Any, events: Any, interfaces: Any, event: int, run: int, fil
         if not rest_holds(rows, words, events, event, events[offsets], events[offsets + 1], filter_id):
             return
     if events[ANSWER] == ANSWER_FILTERS:
-        _append(events, event, np.int64(filters[(filters.size >> 1) + filter_id]))
+        _append(events, event, np.int64(filters[filter_id]))
         return
     at = (run >> events[RUNS_LOG]) * events[N_INTERFACES] + (info & (HAS_REST - 1))
     flag = np.int64(1) << (run & _runs_mask(events)) * FLAG_BITS
@@ -190,180 +164,238 @@ def _deliver(shelf: Any, events: Any, interfaces: Any, event: int, run: int, fil
         cuda.atomic.or_(interfaces, at, np.uint32(flag))
 
 
-@device_function
-def _locate(item: Any, found: Any, about: Any) -> Any:
-    """Let a filter count for those events that are in its circle.  An item of the queue is the bits of the events that may
-    have its names, and its number."""
-    shelf, areas, events, counters, interfaces, places, numbers = about
-    xs, ys = places
-    n_filters, first, run = numbers
-    filter_id, events_left, i = item & 0xFFFFFFFF, (item >> 32) & 0xFFFFFFFF, np.int64(0)
-    circle_x, circle_y, radius = areas[3 * filter_id], areas[3 * filter_id + 1], areas[3 * filter_id + 2]
-    while events_left:
-        if events_left & 1 and _is_inside(xs[i], ys[i], circle_x, circle_y, radius):
-            size = _size_of(shelf[2], filter_id)
-            if size == 0:
-                _deliver(shelf, events, interfaces, first + i, run + i, filter_id)
-            else:
-                _leave(counters, n_filters, filter_id, size, events, run + i)
-        events_left >>= 1
-        i += 1
-    return found
+@lru_cache
+def loc_kernel(bloom_bits: int, bloom_hashes: int, groups: bool) -> Kernel:
+    """The kernel Loc of a variant (`options`)."""
+    log_bits, is_wide = bloom_bits.bit_length() - 1, bloom_bits > 32
+
+    @device_function
+    def bloom_at(filters: Any, n_filters: int, filter_id: int) -> Any:
+        """The Bloom filter of a filter's names."""
+        bloom = np.int64(filters[n_filters + filter_id])
+        if is_wide:
+            bloom |= np.int64(filters[2 * n_filters + filter_id]) << 32
+        return bloom
+
+    @device_function
+    def bloom_of(words: Any, events: Any, event: int) -> Any:
+        """The Bloom filter of an event's names."""
+        bloom = np.int64(0)
+        attributes, shift = events[ATTRIBUTES], np.int64(words[CODE_SHIFT])
+        for i in range(events[events[OFFSETS] + event], events[events[OFFSETS] + event + 1]):
+            name = events[attributes + i] >> shift
+            for nth in range(bloom_hashes):
+                bloom |= np.int64(1) << _bit_of(name, nth, log_bits)
+        return bloom
+
+    @device_function
+    def leave(counters: Any, n_filters: int, filter_id: int, size: int, events: Any, run: int) -> None:
+        """Note what a filter has to count in a run, and that its group has one that is left."""
+        place, base = run & _runs_mask(events), (run >> events[RUNS_LOG]) * _counter_words(n_filters)
+        at, group = base + filter_id, base + n_filters + (filter_id >> GROUP_LOG)
+        counters[at] = np.uint32(np.int64(counters[at]) | size << (place << (5 - events[RUNS_LOG])))
+        if groups and not np.int64(counters[group]) >> place & 1:
+            cuda.atomic.or_(counters, group, np.uint32(np.int64(1) << place))
+
+    @device_function
+    def locate(item: Any, found: Any, about: Any) -> Any:
+        """Let a filter count for those events that are in its circle.
+
+        An item of the queue is the bits of the events that may have its names, and its number.
+        """
+        shelf, areas, events, counters, interfaces, places, numbers = about
+        xs, ys = places
+        n_filters, first, run = numbers
+        filter_id, events_left, i = item & 0xFFFFFFFF, (item >> 32) & 0xFFFFFFFF, np.int64(0)
+        circle_x, circle_y, radius = areas[3 * filter_id], areas[3 * filter_id + 1], areas[3 * filter_id + 2]
+        while events_left:
+            if events_left & 1 and _is_inside(xs[i], ys[i], circle_x, circle_y, radius):
+                size = size_of(shelf[2], filter_id)
+                if size == 0:
+                    _deliver(shelf, events, interfaces, first + i, run + i, filter_id)
+                else:
+                    leave(counters, n_filters, filter_id, size, events, run + i)
+            events_left >>= 1
+            i += 1
+        return found
+
+    drain = drainer(locate)
+
+    @kernel(
+        "void(uint32[::1], float64[::1], int64[::1], uint32[::1], int64[::1], uint32[::1], uint32[::1],"
+        " int64, int64, int64, int64)",
+        max_registers=CLCB_REGISTERS,
+    )
+    def loc_kernel_(
+        filters: Any,
+        areas: Any,
+        rows: Any,
+        words: Any,
+        events: Any,
+        counters: Any,
+        interfaces: Any,
+        n_filters: int,
+        first: int,
+        n_events: int,
+        run: int,
+    ) -> None:
+        """Find the filters whose names the event may have and whose area it is in, and let them count.
+
+        One thread per filter (x); each looks at all events of the launch, `first` to `first + n_events`, the first of which
+        has run number `run`, the next the next.  One filter in twenty passes the Bloom filter in the paper's scenario, so
+        nearly all lanes would wait for the circle of one: those that pass are queued, and a warp looks at the circles of 32
+        at once.
+
+        Parameters:
+            filters     u32 [k n]  ids, then Bloom filters of names (`segment`)     written at building
+            areas       f64 [3 n]  x, y and radius of each filter                   at building, then by updates
+            rows, words            CCM's table                                      at building
+            events      i64        what travels, see the module                     by the host, the list by kernels
+            counters    u32 [words, counter_words]  where zero before; afterwards the size of each filter that is left, and
+                                                    behind those, with groups, the flag of each group that has one
+            interfaces  u32 [words, n_interfaces]   flags; marked here for filters with nothing to count
+
+        Launch: any grid along x (threads walk) of blocks of at most CLCB_BLOCK threads; shared memory 24 bytes for each of
+        MOST_AT_ONCE events, and 8 for each place of the queues.
+        Work: a Bloom filter read per filter, 24 bytes more where it passes, two words written where the circle does.
+        Source: Cugola & Margara, Middleware 2012, kernel Loc.  We differ: a filter's size is written instead of a flag.
+        """
+        # a line for each: that is how the simulator tells arrays apart
+        blooms = cuda.shared.array(MOST_AT_ONCE, np.int64)
+        xs = cuda.shared.array(MOST_AT_ONCE, np.float64)
+        ys = cuda.shared.array(MOST_AT_ONCE, np.float64)
+        queued = cuda.shared.array(_ALL_QUEUED, np.int64)
+        lengths = cuda.shared.array(_N_WARPS, np.int32)
+        bloom = cuda.local.array(FILTERS_AHEAD, np.int64)
+        stride = np.int64(cuda.gridDim.x * cuda.blockDim.x)
+        start = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
+        last = max(n_filters - 1, 0)
+        for k in range(
+            FILTERS_AHEAD
+        ):  # before the events: what they are is known only after several loads, one after the other
+            bloom[k] = bloom_at(filters, n_filters, min(start + k * stride, last))
+        event = np.int64(cuda.threadIdx.x)
+        while event < n_events:
+            blooms[event] = bloom_of(words, events, first + event)
+            location = events[LOCATIONS] + 2 * (first + event)
+            xs[event], ys[event] = double_of(events[location]), double_of(events[location + 1])
+            event += cuda.blockDim.x
+        warp = np.int64(cuda.threadIdx.x) // WARP
+        if lane() == 0:
+            lengths[warp] = 0
+        cuda.syncthreads()
+        queue = (queued[warp * _MOST_QUEUED : (warp + 1) * _MOST_QUEUED], lengths, warp)
+        about = ((filters, rows, words), areas, events, counters, interfaces, (xs, ys), (n_filters, first, run))
+        only = ~blooms[0] if n_events == 1 else np.int64(0)
+        while start - lane() < n_filters:
+            for k in range(FILTERS_AHEAD):
+                filter_id = start + k * stride
+                if filter_id >= n_filters or bloom[k] & only:
+                    continue
+                passed = np.int64(n_events == 1)
+                if n_events > 1:
+                    for i in range(n_events):
+                        if not bloom[k] & ~blooms[i]:
+                            passed |= np.int64(1) << i
+                if passed:
+                    put(passed << 32 | filter_id, queue)
+            start += FILTERS_AHEAD * stride
+            for k in range(FILTERS_AHEAD):
+                bloom[k] = bloom_at(filters, n_filters, min(start + k * stride, last))
+            drain(np.int64(WARP), queue, np.int64(0), about)
+        drain(np.int64(1), queue, np.int64(0), about)
+
+    return loc_kernel_
 
 
-_drain = drainer(_locate)
+@lru_cache
+def cont_kernel(groups: bool) -> Kernel:
+    """The kernel Cont of a variant (`options`)."""
 
+    @kernel(
+        "void(uint32[::1], int64[::1], uint32[::1], int64[::1], uint32[::1], uint32[::1], int64, int64, int64, int64)",
+        max_registers=CLCB_REGISTERS,
+    )
+    def cont_kernel_(
+        filters: Any,
+        rows: Any,
+        words: Any,
+        events: Any,
+        counters: Any,
+        interfaces: Any,
+        n_filters: int,
+        first: int,
+        n_events: int,
+        run: int,
+    ) -> None:
+        """Count, for each filter that Loc left, the constraints that each event satisfies; mark who is complete.
 
-@kernel(
-    "void(uint32[::1], float64[::1], int64[::1], uint32[::1], int64[::1], uint32[::1], uint32[::1],"
-    " int64, int64, int64, int64)",
-    max_registers=CLCB_REGISTERS,
-)
-def loc_kernel(
-    filters: Any,
-    areas: Any,
-    rows: Any,
-    words: Any,
-    events: Any,
-    counters: Any,
-    interfaces: Any,
-    n_filters: int,
-    first: int,
-    n_events: int,
-    run: int,
-) -> None:
-    """Find the filters whose names the event may have and whose area it is in, and let them count.
+        One thread per (event, attribute, row of the attribute's runs), as in CCM: z is the event, y the attribute, x walks
+        the rows.  A row whose filter has no count left is not looked at.  With groups neither are 128 rows whose groups have
+        no such filter: every lane of a warp asks that for a chunk of rows, then all lanes take the rows of those chunks that
+        are left.
 
-    One thread per filter (x); each looks at all events of the launch, `first` to `first + n_events`, the first of which has
-    run number `run`, the next the next.  One filter in twenty passes the Bloom filter in the paper's scenario, so nearly all
-    lanes would wait for the circle of one: those that pass are queued, and a warp looks at the circles of 32 at once.
+        Parameters: as for `loc_kernel`; `counters` are counted down, `interfaces` get the flags of complete filters.
 
-    Parameters:
-        filters     u32 [2 n]  Bloom filters of names, then ids                 written at building
-        areas       f64 [3 n]  x, y and radius of each filter                   at building, then by updates
-        rows, words            CCM's table                                      at building
-        events      i64        what travels, see the module                     by the host, the list by kernels
-        counters    u32 [words, counter_words]  where zero before; afterwards the size of each filter that is left, and
-                                                behind those the flag of each group that has one
-        interfaces  u32 [words, n_interfaces]   flags; marked here for filters with nothing to count
-
-    Launch: any grid along x (threads walk) of blocks of at most CLCB_BLOCK threads; shared memory 24 bytes for each of
-    MOST_AT_ONCE events, and 8 for each place of the queues.
-    Work: a Bloom filter read per filter, 24 bytes more where it passes, two words written where the circle does.
-    Source: Cugola & Margara, Middleware 2012, kernel Loc.  We differ: a filter's size is written instead of a flag.
-    """
-    # a line for each: that is how the simulator tells arrays apart
-    blooms = cuda.shared.array(MOST_AT_ONCE, np.int64)
-    xs = cuda.shared.array(MOST_AT_ONCE, np.float64)
-    ys = cuda.shared.array(MOST_AT_ONCE, np.float64)
-    queued = cuda.shared.array(_ALL_QUEUED, np.int64)
-    lengths = cuda.shared.array(_N_WARPS, np.int32)
-    bloom = cuda.local.array(FILTERS_AHEAD, np.int64)
-    stride = np.int64(cuda.gridDim.x * cuda.blockDim.x)
-    start = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
-    last = max(n_filters - 1, 0)
-    for k in range(FILTERS_AHEAD):  # before the events: what they are is known only after several loads, one after the other
-        bloom[k] = filters[min(start + k * stride, last)]
-    event = np.int64(cuda.threadIdx.x)
-    while event < n_events:
-        blooms[event] = _bloom_of(words, events, first + event)
-        location = events[LOCATIONS] + 2 * (first + event)
-        xs[event], ys[event] = double_of(events[location]), double_of(events[location + 1])
-        event += cuda.blockDim.x
-    warp = np.int64(cuda.threadIdx.x) // WARP
-    if lane() == 0:
-        lengths[warp] = 0
-    cuda.syncthreads()
-    queue = (queued[warp * _MOST_QUEUED : (warp + 1) * _MOST_QUEUED], lengths, warp)
-    about = ((filters, rows, words), areas, events, counters, interfaces, (xs, ys), (n_filters, first, run))
-    only = ~blooms[0] if n_events == 1 else np.int64(0)
-    while start - lane() < n_filters:
-        for k in range(FILTERS_AHEAD):
-            filter_id = start + k * stride
-            if filter_id >= n_filters or bloom[k] & only:
-                continue
-            passed = np.int64(n_events == 1)
-            if n_events > 1:
-                for i in range(n_events):
-                    if not bloom[k] & ~blooms[i]:
-                        passed |= np.int64(1) << i
-            if passed:
-                put(passed << 32 | filter_id, queue)
-        start += FILTERS_AHEAD * stride
-        for k in range(FILTERS_AHEAD):
-            bloom[k] = filters[min(start + k * stride, last)]
-        _drain(np.int64(WARP), queue, np.int64(0), about)
-    _drain(np.int64(1), queue, np.int64(0), about)
-
-
-@kernel(
-    "void(uint32[::1], int64[::1], uint32[::1], int64[::1], uint32[::1], uint32[::1], int64, int64, int64, int64)",
-    max_registers=CLCB_REGISTERS,
-)
-def cont_kernel(
-    filters: Any,
-    rows: Any,
-    words: Any,
-    events: Any,
-    counters: Any,
-    interfaces: Any,
-    n_filters: int,
-    first: int,
-    n_events: int,
-    run: int,
-) -> None:
-    """Count, for each filter that Loc left, the constraints that each event satisfies; mark who is complete.
-
-    One thread per (event, attribute, row of the attribute's runs), as in CCM: z is the event, y the attribute, x walks the
-    rows.  A row whose filter has no count left is not looked at, and neither are 128 rows whose groups have no such filter:
-    every lane of a warp asks that for a chunk of rows, then all lanes take the rows of those chunks that are left.
-
-    Parameters: as for `loc_kernel`; `counters` are counted down, `interfaces` get the flags of complete filters.
-
-    Launch: any grid along x, grid.y >= attributes of the widest event, grid.z >= n_events; shared memory 56 bytes.
-    Work: for each 128 rows of the runs touched, the first and the last filter, and the flags of some groups, 4 bytes each;
-    filter and counter of each row of a chunk that is left; the rows of filters that are left, and one atomic for each of
-    those that is satisfied.
-    Invariant: a count comes to 0 exactly once, when all counted constraints of its filter are satisfied, because an
-    attribute looks at a row at most once and names are distinct in an event.  A count that is 0 before stays so.
-    Source: Cugola & Margara, Middleware 2012, kernel Cont; Margara & Cugola, DEBS 2011.  We differ: counts go down; groups.
-    """
-    z = np.int64(cuda.blockIdx.z)
-    if z >= n_events:
-        return
-    shared = cuda.shared.array(SHARED_WORDS, np.int64)
-    if cuda.threadIdx.x == 0:
-        load_attribute(words, events, shared, first + z, np.int64(cuda.blockIdx.y))
-    cuda.syncthreads()
-    n_rows, code, log = shared[N_ROWS], shared[EVENT_CODE], events[RUNS_LOG]
-    place, base = (run + z) & _runs_mask(events), ((run + z) >> log) * _counter_words(n_filters)
-    at, count_mask = place << (5 - log), (np.int64(1) << (np.int64(1) << (5 - log))) - 1
-    shelf, filter_of = (filters, rows, words), np.int64(words[_ROW_FILTER])
-    filter_id = cuda.local.array(ROWS_AHEAD, np.int64)
-    count = cuda.local.array(ROWS_AHEAD, np.int64)
-    n_chunks, stride = (n_rows + CHUNK - 1) // CHUNK, np.int64(cuda.gridDim.x * cuda.blockDim.x) // WARP * WARP
-    chunk = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x) // WARP * WARP
-    while chunk < n_chunks:
-        start, goes_on = (chunk + lane()) * CHUNK, False
-        if start < n_rows:
-            end = min(start + CHUNK, n_rows) - 1
-            goes_on = _any_left(start, end, shared, words, counters, base + n_filters, place)
-        left = ballot(goes_on)
-        for nth in range(WARP):
-            if not left >> nth & 1:
-                continue
-            start = (chunk + nth) * CHUNK + lane()
-            for k in range(ROWS_AHEAD):
-                filter_id[k] = words[filter_of + _row_of(min(start + k * WARP, n_rows - 1), shared)]
-            for k in range(ROWS_AHEAD):
-                count[k] = (np.int64(counters[base + filter_id[k]]) >> at) & count_mask
-            for k in range(ROWS_AHEAD):
-                i = start + k * WARP
-                if i < n_rows and count[k] and satisfied(rows, words, _row_of(i, shared), code):
-                    before = cuda.atomic.sub(counters, base + filter_id[k], np.uint32(np.int64(1) << at))
+        Launch: any grid along x, grid.y >= attributes of the widest event, grid.z >= n_events; shared memory 56 bytes.
+        Work: with groups, for each 128 rows of the runs touched, the first and the last filter, and the flags of some
+        groups, 4 bytes each; filter and counter of each row of a chunk that is left (without groups, of each row); the rows
+        of filters that are left, and one atomic for each of those that is satisfied.
+        Invariant: a count comes to 0 exactly once, when all counted constraints of its filter are satisfied, because an
+        attribute looks at a row at most once and names are distinct in an event.  A count that is 0 before stays so.
+        Source: Cugola & Margara, Middleware 2012, kernel Cont; Margara & Cugola, DEBS 2011.  We differ: counts go down;
+        groups.
+        """
+        z = np.int64(cuda.blockIdx.z)
+        if z >= n_events:
+            return
+        shared = cuda.shared.array(INPUT_WORDS, np.int64)
+        if cuda.threadIdx.x == 0:
+            load_attribute(words, events, shared, first + z, np.int64(cuda.blockIdx.y))
+        cuda.syncthreads()
+        n_rows, code, log = shared[N_ROWS], shared[EVENT_CODE], events[RUNS_LOG]
+        place, base = (run + z) & _runs_mask(events), ((run + z) >> log) * _counter_words(n_filters)
+        at, count_mask = place << (5 - log), (np.int64(1) << (np.int64(1) << (5 - log))) - 1
+        shelf, filter_of = (filters, rows, words), np.int64(words[_ROW_FILTER])
+        filter_id = cuda.local.array(ROWS_AHEAD, np.int64)
+        count = cuda.local.array(ROWS_AHEAD, np.int64)
+        if not groups:
+            stride = np.int64(cuda.gridDim.x * cuda.blockDim.x)
+            i = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
+            while i < n_rows:
+                row = _row_of(i, shared)
+                counted = np.int64(words[filter_of + row])
+                if (np.int64(counters[base + counted]) >> at) & count_mask and satisfied(rows, words, row, code):
+                    before = cuda.atomic.sub(counters, base + counted, np.uint32(np.int64(1) << at))
                     if (np.int64(before) >> at) & count_mask == 1:
-                        _deliver(shelf, events, interfaces, first + z, run + z, filter_id[k])
-        chunk += stride
+                        _deliver(shelf, events, interfaces, first + z, run + z, counted)
+                i += stride
+            return
+        n_chunks, stride = (n_rows + CHUNK - 1) // CHUNK, np.int64(cuda.gridDim.x * cuda.blockDim.x) // WARP * WARP
+        chunk = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x) // WARP * WARP
+        while chunk < n_chunks:
+            start, goes_on = (chunk + lane()) * CHUNK, False
+            if start < n_rows:
+                end = min(start + CHUNK, n_rows) - 1
+                goes_on = _any_left(start, end, shared, words, counters, base + n_filters, place)
+            left = ballot(goes_on)
+            for nth in range(WARP):
+                if not left >> nth & 1:
+                    continue
+                start = (chunk + nth) * CHUNK + lane()
+                for k in range(ROWS_AHEAD):
+                    filter_id[k] = words[filter_of + _row_of(min(start + k * WARP, n_rows - 1), shared)]
+                for k in range(ROWS_AHEAD):
+                    count[k] = (np.int64(counters[base + filter_id[k]]) >> at) & count_mask
+                for k in range(ROWS_AHEAD):
+                    i = start + k * WARP
+                    if i < n_rows and count[k] and satisfied(rows, words, _row_of(i, shared), code):
+                        before = cuda.atomic.sub(counters, base + filter_id[k], np.uint32(np.int64(1) << at))
+                        if (np.int64(before) >> at) & count_mask == 1:
+                            _deliver(shelf, events, interfaces, first + z, run + z, filter_id[k])
+            chunk += stride
+
+    return cont_kernel_
 
 
 @kernel("void(int64[::1], uint32[::1], int64, int64, int64)")

@@ -3,12 +3,11 @@
 An engine has one shelf for its table; filters that are added later go to others (`clcb.updates`).  Filters of a shelf have
 numbers, their places in its arrays:
 
-    filters   u32 [2 n]   Bloom filter of each one's names, then each one's id
+    filters   u32 [k n]   each one's id, then a word of each one's Bloom filter of names (two words, where it has 64 bits)
     areas     f64 [3 n]   x, y and radius, or EVERYWHERE, or NOWHERE where there is no filter any more
     rows, words           CCM's table (`ccm.layout`), without areas
 
-The Bloom filter of a name is one bit, the name's number modulo 32: names are numbered densely, so bits are used evenly, and
-up to 32 names have bits of their own.  What must be absent has none; an atom is a name (`vocabulary`).
+Which bits a name sets is in `bloom`.  What must be absent sets none; an atom is a name (`vocabulary`).
 
 **Moves.**  An area is 24 bytes at a place that follows from the filter, so moving it is one small copy, in constant time.  A
 removed filter is one that moved to nowhere.  Many moves at once travel in one copy and are put in their places by a kernel;
@@ -31,10 +30,13 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.engines.ccm.kernel import MAX_ATTRIBUTES
 from mpi_match.engines.ccm.layout import ccm_rows
-from mpi_match.engines.clcb.kernels import BLOOM_BITS, CLCB_BLOCK, ROWS_AHEAD, cont_kernel, loc_kernel
+from mpi_match.engines.clcb.bloom import bit_of
+from mpi_match.engines.clcb.kernels import CLCB_BLOCK, ROWS_AHEAD, cont_kernel, loc_kernel
+from mpi_match.engines.clcb.options import ClcbVariant
 from mpi_match.errors import EngineError
 from mpi_match.gpu.intrinsics import WARP
 from mpi_match.gpu.kernels import DeviceArray, Gpu, Kernel, KernelLaunch, PinnedBuffer, Rows, Stream, cuda, kernel
+from mpi_match.gpu.step_times import StepTimes
 from mpi_match.model import Op
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import ATOM_OPS
@@ -50,37 +52,40 @@ MOVES_UNDER_WAY = 1024
 """Moves whose copies may be under way."""
 
 
-def filter_columns(table: Table, ids: Array) -> tuple[Array, Array]:
+def filter_columns(table: Table, ids: Array, variant: ClcbVariant) -> tuple[Array, Array]:
     """`filters` and `areas` of the module, for filters with these ids."""
     c, v, n = table.constraints, table.vocabulary, table.n_filters
-    op = c.op
-    bit = (c.name_id & (BLOOM_BITS - 1)).astype(np.uint8)
+    op, name = c.op, c.name_id.astype(np.int64)
     atoms = np.flatnonzero(np.isin(op, ATOM_OPS))
-    bit[atoms] = (v.n_names + v.atom_offsets[c.name_id[atoms]] + c.lo[atoms]) & (BLOOM_BITS - 1)
-    bit[op == Op.ABSENT] = BLOOM_BITS
-    filters = np.zeros(2 * n, np.uint32)
-    for b in range(BLOOM_BITS):
-        filters[c.filter_id[bit == b]] |= np.uint32(1 << b)
-    filters[n:] = ids
+    name[atoms] = v.n_names + v.atom_offsets[c.name_id[atoms]] + c.lo[atoms]
+    n_words, log_bits = -(-variant.bloom_bits // 32), variant.bloom_bits.bit_length() - 1
+    filters = np.zeros((1 + n_words, n), np.uint32)
+    filters[0] = ids
+    for nth in range(variant.bloom_hashes):
+        bit = bit_of(name, nth, log_bits).astype(np.uint8)
+        bit[op == Op.ABSENT] = variant.bloom_bits
+        for b in range(variant.bloom_bits):
+            filters[1 + (b >> 5), c.filter_id[bit == b]] |= np.uint32(1 << (b & 31))
     areas = np.full((n, 3), ANYWHERE)
     areas[table.filters.area_filter] = table.filters.area
-    return filters, areas
+    return filters.reshape(-1), areas
 
 
 class Segment:
     """The filters of a table on the GPU.
 
     `table` has the interface of each of its filters, whatever its labels say, and the areas that they began with; `ids` are
-    those of the filters.  `runs_log`: counts are so narrow that 2^n of them fit a word.  `circles.put(filter, circle)` moves
-    one: the constant-time update of the paper.
+    those of the filters.  `runs_log`: counts are so narrow that 2^n of them fit a word, and no more are wanted.
+    `circles.put(filter, circle)` moves one: the constant-time update of the paper.
     """
 
-    def __init__(self, gpu: Gpu, stream: Stream, table: Table, ids: Array) -> None:
+    def __init__(self, gpu: Gpu, stream: Stream, table: Table, ids: Array, variant: ClcbVariant) -> None:
         nowhere = replace(table.filters, area_filter=table.filters.area_filter[:0], area=table.filters.area[:0])
         base = ccm_rows(replace(table, filters=nowhere), "clcb", by_filter=True)
-        filters, areas = filter_columns(table, ids)
+        filters, areas = filter_columns(table, ids, variant)
         self.table, self.ids, self.n_filters = table, ids, table.n_filters
-        self.runs_log = base.counter_log
+        self.runs_log = min(base.counter_log, variant.runs.bit_length() - 1)
+        self._variant = variant
         self._longest_run = base.longest_run
         self._filters, self._areas = gpu.upload(filters), gpu.upload(areas)
         self._rows, self._words = gpu.upload(base.rows), gpu.upload(base.words)
@@ -91,7 +96,13 @@ class Segment:
         self._moves = [(PinnedBuffer(dtype), gpu.buffer(dtype)) for dtype in (np.uint32, np.float64)]
 
     def launches(
-        self, events: DeviceArray, counters: DeviceArray, interfaces: DeviceArray, n_attributes: int, n_events: int
+        self,
+        events: DeviceArray,
+        counters: DeviceArray,
+        interfaces: DeviceArray,
+        n_attributes: int,
+        n_events: int,
+        steps: StepTimes,
     ) -> Callable[[int, int, int], None]:
         """A function that gives Loc and Cont to the stream: `launch(first, n_events, run)`, see `clcb_kernel.loc_kernel`.
 
@@ -103,12 +114,14 @@ class Segment:
                 f"an event has {n_attributes} attributes; clcb takes at most {MAX_ATTRIBUTES}, keyed takes more"
             )
         rest = (self._rows, self._words, events, counters, interfaces, self.n_filters, 0, n_events, 0)
-        loc = spread(loc_kernel, self._gpu, self.n_filters, (self._filters, self._areas, *rest))
-        chunks = -(-self._longest_run // WARP)
-        cont = spread(cont_kernel, self._gpu, chunks, (self._filters, *rest), max(n_attributes, 1), n_events)
+        _, bits, hashes, groups = self._variant
+        loc = spread(loc_kernel(bits, hashes, groups), self._gpu, self.n_filters, (self._filters, self._areas, *rest))
+        items = -(-self._longest_run // WARP) if groups else self._longest_run
+        cont = spread(cont_kernel(groups), self._gpu, items, (self._filters, *rest), max(n_attributes, 1), n_events)
 
         def launch(first: int, n_events: int, run: int) -> None:
-            for bound, at in ((loc, 8), (cont, 7)):
+            for name, bound, at in (("Loc", loc, 8), ("Cont", cont, 7)):
+                steps.at(self._stream, name)
                 for offset, value in enumerate((first, n_events, run)):
                     bound.set(at + offset, value)
                 bound(self._stream)

@@ -14,7 +14,7 @@ the attributes, give a graph to the driver, wait, and read the answer (`pinned_m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from mpi_match.engines.clcb.segment import Segment, spread
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Gpu, Graph, Stream
 from mpi_match.gpu.pinned_mailbox import Mailbox
+from mpi_match.gpu.step_times import StepTimes
 from mpi_match.matches.matches import Matches, id_dtype
 
 CLCB_FIRST_IDS = 511
@@ -65,9 +66,17 @@ class ClcbSingle:
     """Matches events of at most `n_attributes` attributes one by one, for one kind of answer with ids below `n_ids`."""
 
     def __init__(
-        self, gpu: Gpu, stream: Stream, shelves: Sequence[Segment], runs: Runs, answer: int, n_ids: int, n_attributes: int
+        self,
+        gpu: Gpu,
+        stream: Stream,
+        shelves: Sequence[Segment],
+        runs: Runs,
+        answer: int,
+        n_ids: int,
+        n_attributes: int,
+        steps: StepTimes,
     ) -> None:
-        self._stream, self._runs, self._n_ids = stream, runs, n_ids
+        self._stream, self._runs, self._n_ids, self._steps = stream, runs, n_ids, steps
         self._id_dtype, self._count_dtype = id_dtype(n_ids), id_dtype(n_ids + 1)
         capacity = sum(shelf.n_filters for shelf in shelves) if answer == ANSWER_FILTERS else n_ids
         offsets = CLCB_HEADER_WORDS
@@ -82,28 +91,34 @@ class ClcbSingle:
         self._attributes = events[attributes:]
 
         launches = [
-            shelf.launches(mailbox.on_device, counters, runs.interfaces, n_attributes, 1)
+            shelf.launches(mailbox.on_device, counters, runs.interfaces, n_attributes, 1, steps)
             for shelf, counters in zip(shelves, runs.counters, strict=True)
         ]
         zip_ = spread(zip_kernel, gpu, runs.n_interfaces, (mailbox.on_device, runs.interfaces, 0, 1, 0))
 
-        def graph(run: int) -> Graph:
+        def recorder(run: int) -> Callable[[], None]:
             def record() -> None:
+                steps.at(stream, "copy in")
                 mailbox.fetch(stream)
                 for launch in launches:
                     launch(0, 1, run)
                 if answer != ANSWER_FILTERS:
+                    steps.at(stream, "Zip")
                     zip_.set(4, run)
                     zip_(stream)
+                steps.at(stream, "copy out")
                 mailbox.deliver(stream)
                 if run == runs.n - 1:
+                    steps.at(stream, "zero")
                     runs.zero(stream)
+                steps.end(stream)
 
-            return Graph(stream, record)
+            return record
 
         # recording runs a graph once, for an event without attributes, which spoils its run: from here on run 0 is next
         runs.zero(stream)
-        self._graphs = [graph(run) for run in range(runs.n)]
+        self._records = [recorder(run) for run in range(runs.n)]
+        self._graphs = [] if steps.on else [Graph(stream, record) for record in self._records]
         runs.start()
 
     def match(self, batch: EventBatch) -> Matches:
@@ -113,7 +128,13 @@ class ClcbSingle:
         self._attributes[: len(attributes)] = attributes
         self._location[:] = np.nan if batch.location is None else batch.location[0]
         self._mailbox.expect()
-        self._graphs[self._runs.take()].launch()
+        run = self._runs.take()
+        if self._graphs:
+            self._graphs[run].launch()
+        else:
+            self._records[run]()
+            self._stream.synchronize()
+            self._steps.read()
         found = self._mailbox.receive(self._stream)
         ids = found.astype(self._id_dtype)
         if len(ids) > 1:

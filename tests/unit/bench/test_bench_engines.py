@@ -65,8 +65,8 @@ def liars(monkeypatch: pytest.MonkeyPatch) -> dict[str, Lie]:
     """Engines by name that lie; "counting" and "reference" stay honest unless they are in it."""
     lies: dict[str, Lie] = {}
 
-    def opened(name: str, table: Table, device: int | None = None, threads: int | None = None) -> Any:
-        return Liar(table, lies[name]) if name in lies else open_engine(name, table, device, threads)
+    def opened(name: str, table: Table, *_: Any, **__: Any) -> Any:
+        return Liar(table, lies[name]) if name in lies else open_engine(name, table)
 
     monkeypatch.setattr(engines, "open_engine", opened)
     return lies

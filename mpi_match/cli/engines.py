@@ -1,0 +1,41 @@
+"""`engines`: which there are, and what can be set of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from mpi_match.cli.errors import CliCommand
+from mpi_match.cli.options import NameOf
+from mpi_match.cli.terminal import print_json
+
+
+@click.command("engines", cls=CliCommand, short_help="Which engines there are, and what can be set of each.")
+@click.argument("names", metavar="[ENGINE]...", type=NameOf("mpi_match.engines", "REGISTRY"), nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+def engines(names: tuple[str, ...], as_json: bool) -> None:
+    """List the engines, or those that are named, with the options that `--set` takes on `match`, `run` and `bench`.
+
+    An option is shown with its values, its default, what it decides, and the section of the engine's paper that has it.
+    """
+    from mpi_match.engines.registry import REGISTRY, options_of
+
+    found: dict[str, Any] = {}
+    for name in names or REGISTRY:
+        found[name] = {"says": REGISTRY[name].says, "options": {}}
+        for option in options_of(name):
+            found[name]["options"][option.name] = {
+                "values": option.values,
+                "default": option.spelled(option.default).partition("=")[2],
+                "says": option.says,
+                "section": option.section,
+            }
+    if as_json:
+        print_json(found)
+        return
+    for name, engine in found.items():
+        click.echo(f"{name:<11} {engine['says']}")
+        for key, option in engine["options"].items():
+            click.echo(f"    {key}={option['values']}  [{option['default']}]")
+            click.echo(f"        {option['says']} ({option['section']})")

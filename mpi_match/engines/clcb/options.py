@@ -1,0 +1,38 @@
+"""What can be set of CLCB: parameters that its paper gives, and what we have added to it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mpi_match.engines.option import Option
+
+CLCB_OPTIONS = (
+    Option(
+        "runs",
+        4,
+        "events that share the words of counters, which are set to zero once for all of them; fewer where a filter has more "
+        "than 255 constraints",
+        "4.3, Reducing memory accesses",
+        (1, 2, 4),
+    ),
+    Option("bloom_bits", 32, "bits of a filter's Bloom filter of names", "4.3, Data structures", (8, 16, 32, 64)),
+    Option(
+        "bloom_hashes",
+        1,
+        "bits that a name sets in it: the first is its number modulo the bits, which tells as many names apart; the paper's "
+        "rates need two",
+        "4.3, Data structures",
+        least=1,
+        most=4,
+    ),
+    Option("groups", True, "rows of 256 filters of which Loc left none are passed over together", "ours"),
+)
+
+
+class ClcbVariant(NamedTuple):
+    """The values of CLCB_OPTIONS."""
+
+    runs: int = 4
+    bloom_bits: int = 32
+    bloom_hashes: int = 1
+    groups: bool = True

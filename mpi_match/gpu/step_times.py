@@ -1,0 +1,57 @@
+"""How long the steps of a batch take, on the device and on the host, for those who ask.
+
+    steps.at(stream, "copy in")     everything given to the stream from here on is this step's ...
+    steps.at(stream, "kernel")      ... and from here on the next one's
+    steps.end(stream)
+    steps.read()                    when the stream has come there: the times between are added up by name
+
+Nothing is recorded, and nothing waits, until `on` is set.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+
+from mpi_match.gpu.kernels import Mark, Stream
+
+
+class StepTimes:
+    """`seconds` of each step so far, in the order in which they first came."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self.seconds: dict[str, float] = {}
+        self._free: list[Mark] = []
+        self._passed: list[tuple[str, Mark]] = []
+
+    def at(self, stream: Stream, name: str) -> None:
+        """A step begins, and the one before it ends."""
+        if self.on:
+            mark = self._free.pop() if self._free else Mark()
+            self._passed.append((name, mark.record(stream)))
+
+    def end(self, stream: Stream) -> None:
+        """The last step ends."""
+        self.at(stream, "")
+
+    def read(self) -> None:
+        """Add up what was recorded; the stream is past it."""
+        for (name, mark), (_, after) in pairwise(self._passed):
+            if name:
+                self._add(name, after.seconds_since(mark))
+        self._free += [mark for _, mark in self._passed]
+        self._passed.clear()
+
+    @contextmanager
+    def on_host(self, name: str) -> Iterator[None]:
+        """The body is a step of the host."""
+        started = time.perf_counter()
+        yield
+        if self.on:
+            self._add(name, time.perf_counter() - started)
+
+    def _add(self, name: str, seconds: float) -> None:
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds

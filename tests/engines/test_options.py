@@ -1,0 +1,117 @@
+"""What can be set of an engine: values and their texts, whose an option is, what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from tuned_engine import DEFAULTS, ENTRY, OPTIONS, opened
+
+from mpi_match import api
+from mpi_match.engines import REGISTRY, EngineError, OptionError, open_engine, registry
+from mpi_match.engines.option import Option, OptionValue
+from mpi_match.engines.registry import check_options, options_of, read_options
+from mpi_match.live import LiveMatcher
+from mpi_match.model import make_filter
+from mpi_match.table.table import Table
+
+TABLE = Table.from_filters([make_filter("i", [["x", ">", 1]])])
+ORDER, DEPTH, SHARE, TWICE = OPTIONS
+
+
+@pytest.fixture(autouse=True)
+def _tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(REGISTRY, "tuned", ENTRY)
+    opened.clear()
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "value"),
+    [
+        *((ORDER, "down", "down"), (DEPTH, "8", 8), (DEPTH, 1, 1), (DEPTH, 3.0, 3), (SHARE, "1", 1.0), (SHARE, 0.25, 0.25)),
+        *((TWICE, "on", True), (TWICE, "off", False), (TWICE, True, True)),
+    ],
+)
+def test_a_value_is_given_as_itself_or_as_its_text(option: Option, given: object, value: OptionValue) -> None:
+    found = option.read(given)
+    assert (found, type(found)) == (value, type(option.default))
+    assert option.read(option.spelled(found).partition("=")[2]) == found
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "text"),
+    [
+        *((ORDER, "Up", "order is 'Up'; it can be up|down"), (ORDER, "", "it can be up|down"), (ORDER, 1, "up|down")),
+        *((DEPTH, "9", "depth is '9'; it can be 1..8"), (DEPTH, 0, "1..8"), (DEPTH, "2.5", "1..8"), (DEPTH, 2.5, "1..8")),
+        *(
+            (DEPTH, True, "1..8"),
+            (DEPTH, None, "1..8"),
+            (SHARE, "nan", "0..1"),
+            (SHARE, 1.5, "0..1"),
+            (SHARE, "much", "0..1"),
+        ),
+        *((TWICE, "yes", "it can be on|off"), (TWICE, 2, "on|off")),
+    ],
+)
+def test_a_value_that_it_cannot_have_is_refused(option: Option, given: object, text: str) -> None:
+    with pytest.raises(OptionError) as refused:
+        option.read(given)
+    assert text in str(refused.value)
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_option_says_what_it_decides_and_its_default_is_one_of_its_values(name: str) -> None:
+    options = options_of(name)
+    assert len({option.name for option in options}) == len(options)
+    for option in options:
+        assert option.read(option.default) == option.default
+        assert len(option.says.split()) > 3
+        assert option.section
+        assert "." not in option.name
+    assert read_options(name, {}) == {option.name: option.default for option in options}
+
+
+def test_an_engine_gets_all_its_options() -> None:
+    assert open_engine("tuned", TABLE).options == DEFAULTS
+    assert open_engine("tuned", TABLE, options={"depth": "3", "tuned.twice": "on"}).options == {
+        **DEFAULTS,
+        "depth": 3,
+        "twice": True,
+    }
+    api.match(TABLE, [{"x": 2}], engine="tuned", options={"order": "down"})
+    assert opened[-1] == {**DEFAULTS, "order": "down"}
+
+
+@pytest.mark.parametrize(
+    ("engines", "given", "text"),
+    [
+        (["tuned"], {"deep": "1"}, "tuned has no option 'deep'; it has: order, depth, share, twice"),
+        (["keyed"], {"deep": "1"}, "keyed has no option 'deep'; it has none"),
+        (["tuned"], {"ccm.reset": "kernel"}, "'ccm.reset' is of an engine that is not used; used: tuned"),
+        (["auto"], {"depth": "1"}, "whose is 'depth'? Write ENGINE.depth, with an engine of: keyed_cuda, keyed"),
+        (["auto"], {"tuned.depth": "1"}, "'tuned.depth' is of an engine that is not used; used: keyed_cuda, keyed"),
+        (["tuned", "keyed"], {"depth": "1"}, "whose is 'depth'? Write ENGINE.depth, with an engine of: tuned, keyed"),
+        (["tuned", "ccm"], {"ccm.reset": "memcpy"}, "reset is 'memcpy'; it can be kernel|memset"),
+    ],
+)
+def test_options_of_nobody_are_refused_by_name(engines: list[str], given: dict[str, object], text: str) -> None:
+    with pytest.raises(OptionError) as refused:
+        check_options(engines, given)
+    assert str(refused.value) == text
+
+
+def test_options_are_refused_before_the_engine_is_built() -> None:
+    with pytest.raises(OptionError, match="tuned has no option 'deep'"):
+        open_engine("tuned", TABLE, options={"deep": 1})
+    assert not opened
+    with pytest.raises(EngineError, match="unknown engine 'quick'"):
+        open_engine("quick", TABLE, options={"deep": 1})
+    with pytest.raises(OptionError, match="keyed has no option 'deep'"):
+        LiveMatcher(TABLE, engine="keyed", options={"deep": 1})
+
+
+def test_auto_hands_options_to_the_engine_that_they_are_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "AUTO", ("tuned", "keyed"))
+    assert open_engine("auto", TABLE, options={"tuned.depth": 5}).options["depth"] == 5
+
+
+def test_a_repeated_engine_is_one() -> None:
+    check_options(["tuned", "tuned"], {"depth": "1"})

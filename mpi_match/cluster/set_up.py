@@ -25,8 +25,7 @@ from mpi_match.cluster.options import ClusterError, RunOptions
 from mpi_match.cluster.results.worker_output import PartPlaces
 from mpi_match.cluster.results.worker_writer import WrittenAtOnce, look_for_parts, open_parts
 from mpi_match.cluster.run_files import Opened, RunFiles
-from mpi_match.cluster.transport.shares import device_share, shared_gpu
-from mpi_match.cluster.transport.topology import Topology
+from mpi_match.cluster.transport.topology import Topology, device_share, shared_gpu
 from mpi_match.engines import Engine, compile_s, open_engine
 from mpi_match.exit_codes import ExitCode
 from mpi_match.table.table import Table

@@ -1,6 +1,7 @@
-"""The launcher of MPI jobs, for commands that start runs themselves: where it is, and what it wants to be told.
+"""The launcher of MPI jobs: where it is and what it wants to be told, for commands that start runs themselves, and in which
+variables launchers tell ranks who they are.
 
-`launch/` does the same for people, in the shell.
+`launch/` starts runs for people, in the shell.
 """
 
 from __future__ import annotations
@@ -12,10 +13,31 @@ import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 _OPEN_MPI = ("Open MPI", "OpenRTE", "PRRTE")
 _LOCAL_FLAGS = ("--bind-to", "none", "--oversubscribe", "--mca", "pml", "ob1", "--mca", "btl", "vader,tcp,self")
 """For Open MPI on one host: more ranks than cores, none of them bound; shared memory, without a search for fabrics."""
+
+
+class RankVariables(NamedTuple):
+    """Where a launcher tells a process of how many ranks it is one, as which, and as which on its host; None: nowhere."""
+
+    by: str
+    size: str | None
+    rank: str
+    local_rank: str | None
+
+
+RANK_VARIABLES = (
+    RankVariables("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    RankVariables("mpiexec", "PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID"),  # MPICH, Intel; also srun --mpi=pmi2
+    RankVariables("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID"),
+    RankVariables("a PMIx launcher", None, "PMIX_RANK", None),  # only MPI knows the size
+)
+"""Innermost first, since each launcher leaves its variables to what it starts: under mpirun inside a Slurm job SLURM_LOCALID
+is 0 for every rank, and what mpirun itself set is right."""
+LOCAL_RANK_VARIABLES = tuple(each.local_rank for each in RANK_VARIABLES if each.local_rank is not None)
 
 
 class LaunchError(Exception):

@@ -20,6 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from mpi_match.environment.mpi_launcher import LOCAL_RANK_VARIABLES
 from mpi_match.errors import EngineError
 
 try:
@@ -29,10 +30,6 @@ except ImportError as _error:
 
 simulated: bool = os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0")
 """Do kernels run as Python?  Numba reads the same variable."""
-
-LOCAL_RANK_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
-"""Where a launcher tells a rank its number on this host.  The order matters: under mpirun inside a Slurm job
-SLURM_LOCALID is 0 for every rank, and what mpirun itself set is right."""
 
 
 def words_of(error: Any) -> str:

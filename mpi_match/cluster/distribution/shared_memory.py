@@ -15,15 +15,12 @@ from __future__ import annotations
 import mmap
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.cluster.options import ClusterError
-
-if TYPE_CHECKING:
-    from mpi_match.cluster.transport.topology import Topology  # which loads MPI
+from mpi_match.cluster.transport.topology import Topology
 
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
 _V2 = ("memory.max", "memory.current")

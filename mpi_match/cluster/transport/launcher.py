@@ -5,13 +5,6 @@ there, or one that waits for a server that is not.  And *not* noticing that N pr
 believes that it is alone: N times the same run, one output file, exit code 0.  That happens when `srun` speaks another
 PMI than the MPI library.
 
-The launchers, innermost first, since each leaves its variables to what it starts:
-
-    mpirun of Open MPI       OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_RANK
-    mpiexec of MPICH, Intel  PMI_SIZE, PMI_RANK        (also srun --mpi=pmi2)
-    srun                     SLURM_STEP_NUM_TASKS, SLURM_PROCID
-    anything with PMIx       PMIX_RANK                 the size is not said: only MPI knows
-
 SLURM_NTASKS alone says nothing: `salloc` and `sbatch` set it in a shell where one process runs.  A *step* is what srun
 starts; the numbers from 0xFFFFFFF0 on are Slurm's own steps (the batch script, an interactive shell), and those are
 not launched ranks.
@@ -22,12 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-_SOURCES = (
-    ("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
-    ("mpiexec", "PMI_SIZE", "PMI_RANK"),
-    ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
-    ("a PMIx launcher", None, "PMIX_RANK"),
-)
+from mpi_match.environment.mpi_launcher import RANK_VARIABLES
+
 _FIRST_OWN_STEP = 0xFFFFFFF0
 
 
@@ -41,7 +30,7 @@ class LaunchedBy(NamedTuple):
 
 def found_in(environment: Mapping[str, str]) -> LaunchedBy | None:
     """The launch that the environment tells of, or None when this process was started by hand."""
-    for by, size_name, rank_name in _SOURCES:
+    for by, size_name, rank_name, _ in RANK_VARIABLES:
         size, rank = (_number(environment.get(name or "")) for name in (size_name, rank_name))
         if by == "srun" and not _is_step(environment):
             continue

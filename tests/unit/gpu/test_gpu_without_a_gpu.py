@@ -16,6 +16,7 @@ import pytest
 
 from mpi_match import engines
 from mpi_match.engines import EngineError, open_engine
+from mpi_match.environment.mpi_launcher import LOCAL_RANK_VARIABLES
 from mpi_match.events.events import Events
 from mpi_match.gpu import device_memory, driver
 from mpi_match.gpu import kernels as cuda
@@ -28,7 +29,7 @@ TABLE = Table.from_filters([make_filter("a", [["x", "=", 1]])])
 
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in driver.LOCAL_RANK_VARIABLES:
+    for variable in LOCAL_RANK_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(cuda, "visible_gpus", lambda: GPUS)
     monkeypatch.setattr(cuda.Gpu, "make_current", lambda self: None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.transport.shares import (
+from mpi_match.cluster.transport.topology import (
     device_share,
     has_own_core,
     local_ranks_in,

@@ -29,24 +29,31 @@ class StoredRange(NamedTuple):
 
 
 class Column:
-    """A growing dataset of a file that `Writer` writes; `create(rows)` makes it, with so many rows to a chunk.
+    """A growing dataset of a file that `Writer` writes, made when there is a chunk for it, or at the end.
 
-    Full chunks go to the file as they come, from where they lie if they are appended whole.  What they hold depends only on
-    the values, not on how they were split over calls of `append`.
+    Where no column of a file fills a chunk, each has one of its own length, so that a file of three events is small.  Full
+    chunks go to the file as they come, from where they lie if they are appended whole.  What they hold depends only on the
+    values, not on how they were split over calls of `append`.
 
     n_rows   rows that were appended
     crc      CRC-32 of their bytes
     """
 
-    def __init__(self, dtype: np.dtype[Any], create: Callable[[int], Any], disk: Disk) -> None:
-        self._disk = disk
+    def __init__(self, dtype: np.dtype[Any], begin: Callable[[], None], disk: Disk) -> None:
+        self._begin, self._disk = begin, disk
         self.dtype = np.dtype(dtype)
         self._rows = CHUNK_BYTES // self.dtype.itemsize
         self._pending = np.empty(self._rows, self.dtype)
         self._n_pending = self._n_written = 0
         self._places: list[int] = []
-        self._dataset = create(self._rows)
+        self._dataset: Any = None
         self.n_rows = self.crc = 0
+
+    def create(self, make: Callable[[int], Any], *, whole: bool) -> None:
+        """Make the dataset by `make(rows)`, with so many rows to a chunk: those of a whole chunk, or all that there are."""
+        if not whole:
+            self._rows = max(self._n_pending, 1)
+        self._dataset = make(self._rows)
 
     @property
     def room(self) -> int:
@@ -73,6 +80,8 @@ class Column:
 
     def _write(self, chunk: Array, n_rows: int) -> None:
         """A chunk of values, of which the first `n_rows` count."""
+        if self._dataset is None:
+            self._begin()
         self._disk.need(n_rows * self.dtype.itemsize)
         with self._disk.reported():
             self._dataset.resize((self._n_written + n_rows,))
@@ -105,5 +114,5 @@ class Column:
         """Write what is left; called by the writer."""
         if self._n_pending:
             self._pending[self._n_pending :] = 0
-            self._write(self._pending, self._n_pending)
+            self._write(self._pending[: self._rows], self._n_pending)
             self._n_pending = 0

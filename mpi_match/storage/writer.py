@@ -38,6 +38,7 @@ class Writer:
         self._attributes: dict[str, int | str | float] = {}
         self._crcs: dict[str, str] = {}
         self._open_columns: dict[str, Column] = {}
+        self._columns_exist = False
         self._disk = Disk(self.path)
 
     def __enter__(self) -> Writer:
@@ -74,13 +75,19 @@ class Writer:
 
     def column(self, name: str, dtype: np.dtype[Any]) -> Column:
         """A dataset that grows: `append` arrays to it until the writer closes."""
-
-        def create(rows: int) -> h5py.Dataset:
-            return self._file.create_dataset(name, (0,), dtype, maxshape=(None,), chunks=(rows,))
-
-        with self._disk.reported():
-            column = self._open_columns[name] = Column(dtype, create, self._disk)
+        column = self._open_columns[name] = Column(dtype, self._create_columns, self._disk)
         return column
+
+    def _create_columns(self, *, whole: bool = True) -> None:
+        """Make the datasets of all columns, in their order: the bytes of a file follow from its values alone."""
+        self._columns_exist = True
+        for name, column in self._open_columns.items():
+
+            def make(rows: int, name: str = name, dtype: np.dtype[Any] = column.dtype) -> h5py.Dataset:
+                return self._file.create_dataset(name, (0,), dtype, maxshape=(None,), chunks=(rows,))
+
+            with self._disk.reported():
+                column.create(make, whole=whole)
 
     def sync(self) -> None:
         """Have the disk take all that was written."""
@@ -101,6 +108,8 @@ class Writer:
             self._abandon()
 
     def _finish(self) -> None:
+        if not self._columns_exist:
+            self._create_columns(whole=False)
         for name, column in self._open_columns.items():
             column.close()
             self._seal(name, column.crc)

@@ -251,3 +251,11 @@ def test_the_bytes_do_not_show_how_answers_were_cut(matches_path: Path, monkeypa
         files.add(matches_path.read_bytes())
         assert MatchesFile.load(matches_path).matches == whole
     assert len(files) == 1
+
+
+def test_a_file_of_a_few_answers_is_small(matches_path: Path) -> None:
+    few = Matches.of([[0], [], [0, 1]], 2)
+    with MatchesWriter(matches_path, 2, Strings.of([b"a", b"b"])) as writer:
+        writer.append(few)
+    assert matches_path.stat().st_size < 30_000
+    assert MatchesFile.load(matches_path).matches == few

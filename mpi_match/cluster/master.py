@@ -1,7 +1,7 @@
 """The master: does what the dispatcher says.
 
-    feed's threads    read, check and copy the next batches into buffers          `orders`
-    main thread       sends them, receives answers, hands them to the dispatcher  `arrivals`
+    feed's threads    read, check and copy the next batches into buffers          `outbox`
+    main thread       sends them, receives answers, hands them to the dispatcher  `inbox`
     answers' thread   writes what the dispatcher lets go                          `ordered_writer`
 
 Short batches are read and written by the main thread (`execution`).

@@ -38,7 +38,7 @@ class Received(NamedTuple):
 
 
 class SerializedShard(NamedTuple):
-    """A part of the table (`part`) that is to be had from now on: besides what there is (`keep`), or instead of it."""
+    """A part of the table (`shard`) that is to be had from now on: besides what there is (`keep`), or instead of it."""
 
     wire: Array
     keep: bool

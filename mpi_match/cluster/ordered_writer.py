@@ -1,4 +1,4 @@
-"""Answers whose turn it is, on their way to the file: the other end of `feed.ReadAhead`.
+"""Answers whose turn it is, on their way to the file: the other end of `prefetch.ReadAhead`.
 
     long batches    each is put to the answers' thread, which unites what the members of a group have said and writes it
     short ones      are kept until the master has time (`flush`), and those that follow each other are written in one go

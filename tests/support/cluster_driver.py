@@ -40,18 +40,18 @@ def _late_by(seconds: float, method: Callable[[Any], Any]) -> Callable[[Any], An
 
 def _interrupt_master(place: str) -> None:
     """Have rank 0 get SIGTERM at a place of the way to its first batch."""
-    from mpi_match.cluster import mpi_run
+    from mpi_match.cluster import mpi_run, set_up
 
     launch = found_in(os.environ)
-    name = {"set-up": "_refuse_shared_gpu", "greeting": "_log_engines"}[place]
-    before = getattr(mpi_run, name)
+    module, name = {"set-up": (set_up, "_refuse_shared_gpu"), "greeting": (mpi_run, "_log_engines")}[place]
+    before = getattr(module, name)
 
     def interrupted(*arguments: Any) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         before(*arguments)
 
     if launch is not None and launch.rank == 0:
-        setattr(mpi_run, name, interrupted)
+        setattr(module, name, interrupted)
 
 
 def main(arguments: list[str]) -> int:

@@ -9,7 +9,7 @@ Members are consecutive ranks, which launchers put on one host: a host that is l
 
 Filters are sorted by interface, so a range of them is a table, with the vocabulary of the whole (events are encoded once for
 all) and few interfaces that straddle two ranges.  Ranges are cut so that the most loaded member has as little *work* as
-possible (`work`), and no range takes more memory than it may.  To divide a row of numbers under a limit on each
+possible (`cost_model`), and no range takes more memory than it may.  To divide a row of numbers under a limit on each
 piece is easy: fill the pieces from the left up to a load, and see if there are enough of them; the least load that does is
 found by halving.
 

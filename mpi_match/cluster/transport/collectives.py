@@ -2,7 +2,7 @@
 
 A rank that meets an error and leaves would let the others wait for it for ever; a rank that meets one and aborts
 buries the reason under the launcher's lines.  So during set-up every rank tries its part of a step, then all compare
-notes; when one failed, all leave, and rank 0 alone has the words.  Whoever waits calls the roll (`roll`), so that a rank
+notes; when one failed, all leave, and rank 0 alone has the words.  Whoever waits calls the roll (`liveness`), so that a rank
 that stands still is missed.
 """
 

@@ -46,7 +46,7 @@ class Command(IntEnum):
 
 class Reply(IntEnum):
     """Kinds of answers: a batch's matches; what went wrong; a worker's last word; that matches are written; a first word;
-    before that, what it does (`roll`).
+    before that, what it does (`liveness`).
     """
 
     MATCHES = 1
@@ -60,7 +60,7 @@ class Reply(IntEnum):
 class Order(NamedTuple):
     """Words from the master.  MATCH, MATCH_AFRESH: batch `number`, sent for the `attempt`-th time, with a body of
     `n_changes` bytes of changes that come before its last event, and `n_events` bytes of events.  LOAD: a part of the table
-    in a body of `n_events` bytes (`part`), to be had instead of what there is, or with `attempt` not 0 besides.  END,
+    in a body of `n_events` bytes (`shard`), to be had instead of what there is, or with `attempt` not 0 besides.  END,
     ABANDON: `number` is the exit code, and with `attempt` not 0 ranks have been lost, so that MPI must not be finalised.
     """
 

@@ -88,3 +88,10 @@ def test_ranks_use_what_others_have_compiled_on_one_host_and_have_a_cache_for_ea
     hosts = execute([str(launch / "mpirun.sh"), str(hostfile), "--help"], **own)
     assert (here.returncode, here.stdout) == (0, "the user's\n" * 2), here.stderr
     assert (hosts.returncode, hosts.stdout) == (0, f"{tmp_path}/.cache/mpi-match/{os.uname().nodename}\n"), hosts.stderr
+
+
+def test_what_is_no_host_name_reaches_no_launcher(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("node1 slots=2\n-oProxyCommand=touch${IFS}run slots=2\n")
+    done = execute([str(TESTS.parent / "launch" / "mpirun.sh"), str(tmp_path / "hosts"), "--help"], MPIRUN=str(MPIRUN))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith(f'mpirun.sh: {tmp_path}/hosts: no host name at the beginning of "-oProxyCommand=')

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,6 +11,7 @@ from mpi_match.cli.errors import CliCommand
 from mpi_match.cli.options import FILE
 from mpi_match.cli.terminal import say
 from mpi_match.cluster.supervise.hostfile import PROBE
+from mpi_match.cluster.supervise.restart_policy import START_LIMIT_S
 
 
 @click.command(cls=CliCommand, short_help="Start a run, and start it again if it is cut short.")
@@ -19,9 +20,21 @@ from mpi_match.cluster.supervise.hostfile import PROBE
 @click.option("--hostfile", type=FILE, help="The hostfile that COMMAND names; hosts that do not answer are left out of it.")
 @click.option("--probe", default=PROBE, help="Command that succeeds when host {} answers.")
 @click.option(
-    "--stalled", type=click.FloatRange(0, min_open=True), metavar="S", help="End a run that answers nothing for S seconds."
+    "--start-limit",
+    "start_limit_s",
+    type=click.FloatRange(0, min_open=True),
+    metavar="S",
+    default=START_LIMIT_S,
+    help="End a start that has not opened its files after S seconds.",
 )
-def supervise(command: tuple[str, ...], max_restarts: int, hostfile: Path | None, probe: str, stalled: float | None) -> None:
+@click.option(
+    "--stalled",
+    "stalled_s",
+    type=click.FloatRange(0, min_open=True),
+    metavar="S",
+    help="End a run that answers nothing for S seconds.",
+)
+def supervise(command: tuple[str, ...], max_restarts: int, **how: Any) -> None:
     r"""Start a run by COMMAND, and start it again with --resume if it is cut short: a dead master, a lost host.
 
     COMMAND is the whole command, launcher and all, and ends with the options of `run`:
@@ -34,4 +47,4 @@ def supervise(command: tuple[str, ...], max_restarts: int, hostfile: Path | None
     """
     from mpi_match.cluster.supervise.supervisor import Supervisor
 
-    sys.exit(Supervisor(command, max_restarts, hostfile=hostfile, probe=probe, stalled_s=stalled, say=say).run())
+    sys.exit(Supervisor(command, max_restarts, say=say, **how).run())

@@ -59,6 +59,10 @@ class BatchedEvents:
         """The events of a batch.  Raises StorageError when they are damaged."""
         return self.table.batch(*self.ranges.of(batch))
 
+    def check_unchanged(self, batch: int) -> None:
+        """Raise FileChanged when the events of a batch may no longer be those that were read."""
+        self.table.check_unchanged(*self.ranges.of(batch))
+
 
 class BatchedChanges:
     """The changes of a run, told with batches: to every worker all of them, each once and in order.

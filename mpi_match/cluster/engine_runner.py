@@ -46,6 +46,7 @@ from mpi_match.cluster.transport.backoff import pause
 from mpi_match.engines.base import MOST_BEGUN, Engine, Pending
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
+from mpi_match.storage import FileChanged
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 
@@ -241,9 +242,9 @@ class _Bench:
             return self.match(received)
         try:
             begun = self.engine.begin(received.events.get(), filters=self._filters)
+            return _answer(received, begun) if isinstance(begun, Matches) else _Begun(received, begun)
         except Exception as error:
             return _failed(received, error)
-        return _answer(received, begun) if isinstance(begun, Matches) else _Begun(received, begun)
 
     def load(self, parcel: SerializedShard) -> None:
         """Have a part of the table, and an engine for what there is then; batches fail if that cannot be."""
@@ -276,9 +277,15 @@ class _Begun(NamedTuple):
 
 
 def _answer(received: Received, found: Matches) -> Matched:
+    received.events.confirm()
     return Matched(received, found.counts, np.ascontiguousarray(found.ids))
 
 
 def _failed(received: Received, error: Exception) -> Matched:
+    """What was raised; when the events' file has changed meanwhile, that."""
+    try:
+        received.events.confirm()
+    except FileChanged as changed:
+        error = changed
     nothing = np.empty(0, np.uint8)
     return Matched(received, nothing, nothing, error)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from mpi_match.cluster.engine_runner import match_changing
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 
 BATCHES_AHEAD = 2
 """Batches that are read while others are matched."""
+WRITE_S = 5e-3
+"""How often answers to short batches are written."""
 ALONE = 0
 """The rank of a process that has no others."""
 
@@ -45,7 +48,11 @@ def run_alone(options: RunOptions) -> RunSummary:
         )
         with files.watched({ALONE: opened}):
             files.begin()
-            _match(files, engine)
+            try:
+                _match(files, engine)
+            except Exception:
+                files.answers.confirm(0, files.events.table.n_events)  # else the engine may have failed for what it found
+                raise
             return files.finish([opened])
 
 
@@ -56,13 +63,54 @@ def _match(files: RunFiles, engine: Engine) -> None:
         held() as interruptions,
         ReadAhead(files.events.read, execution.workers(n_readers())) as feed,
         execution.writer(lambda found: files.answers.write(found[0], found[1].counts, found[1].ids)) as answers,
+        _Together(files, answers.put, WRITE_S if execution.joins else 0.0) as together,
     ):
         with interruptions.heeded():
             for batch, found in enumerate(_answers(files, engine, _batches(files, feed, interruptions))):
                 files.standing.answered(ALONE, batch, len(found))
                 with interruptions.held():
-                    answers.put((batch, found))
+                    together.put(batch, found)
+        together.flush()
         answers.finish()
+
+
+class _Together:
+    """Answers to batches that follow each other, put on as one when `seconds` have passed since the last time.
+
+    To write an answer takes as long as to match an event.
+    """
+
+    def __init__(self, files: RunFiles, put: Callable[[tuple[int, Matches]], None], seconds: float) -> None:
+        self._ranges, self._put, self._seconds = files.events.ranges, put, seconds
+        self._kept: list[Matches] = []
+        self._first = self._end = 0
+        self._next = 0.0
+
+    def __enter__(self) -> _Together:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.flush()
+
+    def put(self, batch: int, found: Matches) -> None:
+        """The answers of the next batch."""
+        start, stop = self._ranges.of(batch)
+        if start != self._end:
+            self.flush()
+        if not self._kept:
+            self._first = batch
+        self._kept.append(found)
+        self._end = stop
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + self._seconds
+            self.flush()
+
+    def flush(self) -> None:
+        """Put on what is kept."""
+        if self._kept:
+            kept, self._kept = self._kept, []
+            self._put((self._first, kept[0] if len(kept) == 1 else Matches.concat(kept)))
 
 
 def _batches(files: RunFiles, feed: ReadAhead[EventBatch], interruptions: Interruptions) -> Iterator[EventBatch]:

@@ -205,9 +205,10 @@ class Master:
     def _survive(self, worker: int, batch: int, attempt: int, failure: RankFailure) -> Sequence[Instruction]:
         """An engine raised; what is to be done then.  Raises when it was the input: that is the same for every worker."""
         start, stop = self._files.events.ranges.of(batch)
+        self._files.answers.confirm(start, stop)  # else an engine may have failed for what it found instead of events
         again = any(failure.text in text for text in self._failures)
         error = failure.as_error(quiet=again, what=f", matching events {start} to {stop}")
-        if failure.exit_code == ExitCode.BAD_INPUT:
+        if failure.of_input:
             raise error
         log.warning("%s", error)
         self._failures = [str(error)]

@@ -106,10 +106,14 @@ class ReadAhead(Generic[T]):
 
 
 class Expected(NamedTuple, Generic[T]):
-    """What is here, or will be: `get` waits for it, once, from any thread; `is_here` tells whether it need not wait."""
+    """What is here, or will be: `get` waits for it, once, from any thread; `is_here` tells whether it need not wait.
+
+    `confirm` raises when what `get` gave may have changed since then.
+    """
 
     get: Callable[[], T]
     is_here: Callable[[], bool] = lambda: True
+    confirm: Callable[[], None] = lambda: None
 
 
 class Buffers:

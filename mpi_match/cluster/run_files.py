@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from types import TracebackType
@@ -30,7 +30,7 @@ from mpi_match.cluster.scheduling.timeouts import RoundTrips
 from mpi_match.events.event_table import EventTable
 from mpi_match.journal.reader import EventRange, RunIdentity
 from mpi_match.monitor.status import RunStatus, Share
-from mpi_match.storage import Reader, StorageError
+from mpi_match.storage import FileChanged, Reader, StorageError
 from mpi_match.table import table
 from mpi_match.table.range_reader import RangeReader
 from mpi_match.table.table import Table
@@ -53,31 +53,50 @@ class Opened(NamedTuple):
 class BatchedAnswers:
     """The answers of a run on their way to its `output`, batch by batch; who watches is told of them.
 
+    No answer is written that may be one to other events than the table had when it was opened (`confirm`).
+
     by_workers   do the workers write them, so that the master only hears where they are (`wrote`)?
     """
 
     def __init__(
         self,
         output: Output | LocalOutput,
-        ranges: BatchRanges,
+        events: BatchedEvents,
         standing: RunStatus,
-        progress: Callable[[int, int], None] | None,
+        options: RunOptions,
     ) -> None:
-        self.ranges, self.by_workers = ranges, isinstance(output, LocalOutput)
-        self._output, self._standing, self._progress = output, standing, progress
+        self.ranges, self.by_workers = events.ranges, isinstance(output, LocalOutput)
+        self._output, self._table, self._standing, self._progress = output, events.table, standing, options.progress
+        self._workers_confirm = options.feed == "file"
 
     def write(self, batch: int, counts: Array, ids: Array) -> None:
         """The answers of a batch, and of those behind it as far as they go; batches ascend."""
         assert isinstance(self._output, Output)
-        self._output.write(self.ranges.of(batch)[0], counts, ids)
+        start, _ = self.ranges.of(batch)
+        self.confirm(start, start + len(counts))
+        self._output.write(start, counts, ids)
         self._tell_of(len(counts))
 
     def wrote(self, batch: int, n_ids: int, rank: int, where: Written) -> None:
         """A worker has written the answers of a batch into its part of the output (see `LocalOutput.wrote`)."""
         events = EventRange(*self.ranges.of(batch))
         assert isinstance(self._output, LocalOutput)
+        if not self._workers_confirm:  # before they write
+            self.confirm(*events)
         self._output.wrote(events, n_ids, rank, where)
         self._tell_of(events.n_events)
+
+    def confirm(self, start: int, stop: int) -> None:
+        """Raise FileChanged when the event table, as far as these events are concerned, is not what it was when opened.
+
+        What workers of this run have written is then removed: they may have written before anybody looked.
+        """
+        try:
+            self._table.check_unchanged(start, stop)
+        except FileChanged:
+            if isinstance(self._output, LocalOutput):
+                self._output.discard()
+            raise
 
     def set_aside(self, batch: int) -> None:
         """A batch, in its turn, that has no answers: the run goes on, and ends incomplete (see `Output.set_aside`)."""
@@ -125,7 +144,7 @@ class RunFiles:
             self.events = BatchedEvents(events, ranges)
             self.changes = None if stream is None else BatchedChanges(stream, ranges)
             self.standing = RunStatus(events.n_events - self._output.n_resumed)
-            self.answers = BatchedAnswers(self._output, ranges, self.standing, options.progress)
+            self.answers = BatchedAnswers(self._output, self.events, self.standing, options)
             self.places = self._output.places if isinstance(self._output, LocalOutput) else None
             self._stack = self._stack.pop_all()
         return self
@@ -178,10 +197,11 @@ class RunFiles:
         self._started = time.perf_counter()
 
     def finish(self, opened: Sequence[Opened], round_trips: RoundTrips | None = None) -> RunSummary:
-        """Put the output in its place, sum up, and say that the run is complete.
+        """Put the output in its place, sum up, and say that the run is complete.  Raises FileChanged.
 
         The clock stops when the answers are in their place: what they have taken the place of is removed behind that.
         """
+        self.events.table.check_unchanged(0, self.events.table.n_events)
         self._output.finish()
         self.standing.end()
         wall_s = time.perf_counter() - self._started

@@ -230,14 +230,29 @@ class EventTable:
         return sum(column.nbytes for column in self.mapped) + n_rejected * REJECTED.itemsize
 
     def batch(self, start: int, stop: int) -> EventBatch:
-        """Events `start` to `stop`, encoded.  Raises StorageError when the file is damaged there."""
-        pieces = [
-            self._encoded[part].batch(first, last)
-            if self._encoded
-            else self.raw_part(part)[first:last].encode(self._vocabulary)
-            for part, first, last in self._cut(start, stop)
-        ]
+        """Events `start` to `stop`, encoded.  Raises StorageError when the file is damaged there; FileChanged when it is not
+        what was opened.
+
+        A batch may share the file's memory, so what is made of it counts if `check_unchanged` says so afterwards.
+        """
+        try:
+            pieces = [
+                self._encoded[part].batch(first, last)
+                if self._encoded
+                else self.raw_part(part)[first:last].encode(self._vocabulary)
+                for part, first, last in self._cut(start, stop)
+            ]
+        except StorageError:
+            self.check_unchanged(start, stop)
+            raise
         return pieces[0] if len(pieces) == 1 else EventBatch.concat(pieces)
+
+    def check_unchanged(self, start: int, stop: int) -> None:
+        """Raise FileChanged when the file, or a part of it with events of this range, is not what it was when opened."""
+        self._reader.check_unchanged()
+        if self._reader.rows is not None:
+            for part, _, _ in self._cut(start, stop):
+                self._reader.sources[part].check_unchanged()
 
     def batches(self, size: int) -> Iterator[EventBatch]:
         """All events in batches of `size` (the last may be shorter)."""

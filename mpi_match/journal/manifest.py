@@ -26,6 +26,8 @@ from mpi_match.journal.reader import RunIdentity
 from mpi_match.storage import StorageError, sync_directory, temporary_of, whole_file
 
 COMPLETE, INCOMPLETE = "complete", "incomplete"
+STARTING = "starting"
+"""What a supervisor writes before it starts a run, which removes it when it has opened its files."""
 
 
 def manifest_of(output: Path) -> Path:

@@ -21,7 +21,7 @@ are shifted by the running total when joined.
 
 from mpi_match.storage.atomic_file import check_output, remove_half_written, sync_directory, temporary_of, whole_file
 from mpi_match.storage.column import Column, StoredRange
-from mpi_match.storage.integrity import FORMAT_VERSION, MAGIC, FilePart, StorageError, parts_directory
+from mpi_match.storage.integrity import FORMAT_VERSION, MAGIC, FileChanged, FilePart, StorageError, parts_directory
 from mpi_match.storage.reader import Reader, hdf5_versions, kind_of_file
 from mpi_match.storage.writer import Writer, write_index
 
@@ -29,6 +29,7 @@ __all__ = [
     "FORMAT_VERSION",
     "MAGIC",
     "Column",
+    "FileChanged",
     "FilePart",
     "Reader",
     "StorageError",

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array
+from mpi_match.exit_codes import ExitCode
 
 MAGIC = b"mpi-match"
 FORMAT_VERSION = 2
@@ -28,6 +29,12 @@ DAMAGE = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError
 
 class StorageError(Exception):
     """A file cannot be used or written; the text names the file, what was found and what to do."""
+
+
+class FileChanged(StorageError):
+    """A file is not what it was when it was opened; what was read of it meanwhile is nothing to rely on."""
+
+    exit_code = ExitCode.INCOMPLETE
 
 
 class FilePart(NamedTuple):

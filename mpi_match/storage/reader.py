@@ -16,6 +16,7 @@ from mpi_match.storage.integrity import (
     DAMAGE,
     FORMAT_VERSION,
     MAGIC,
+    FileChanged,
     StorageError,
     bytes_of,
     digest_of,
@@ -34,6 +35,8 @@ class Reader:
 
     def __init__(self, path: str | os.PathLike[str], kind: str) -> None:
         self.path = Path(path)
+        self._name = os.fspath(path)  # by which the system finds it sooner than by a Path
+        self._stamp = _stamp_of(self._name)
         self._file = _open(self.path, kind)
         self.attributes = _attributes(self._file)
         self.rows: list[int] | None = None
@@ -74,6 +77,16 @@ class Reader:
         for part in self._parts:
             part.close()
         self._file.close()
+
+    def check_unchanged(self) -> None:
+        """Raise FileChanged when the path no longer leads to the file as it was when it was opened.
+
+        Compared are device, inode, size, and the times at which contents and inode changed last.  Parts are not looked at.
+        """
+        if _stamp_of(self._name) != self._stamp:
+            raise FileChanged(
+                f"{self.path}: changed while it was read; put the old file back and go on, or start anew with the new one"
+            )
 
     def attribute(self, name: str) -> Any:
         """A root attribute that a file of this kind must have.  Raises StorageError."""
@@ -188,6 +201,15 @@ class Reader:
             raise StorageError(
                 f"{self.path}: {name!r} is damaged: CRC-32 found {found:08x}, expected {expected:08x}; make the file again"
             )
+
+
+def _stamp_of(path: str) -> tuple[int, ...] | None:
+    """What changes when a file does; None when there is no such file."""
+    try:
+        found = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def kind_of_file(path: str | os.PathLike[str]) -> str | None:

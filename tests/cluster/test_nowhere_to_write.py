@@ -102,7 +102,7 @@ FULL = """
 import resource, signal, sys
 from pathlib import Path
 from small_outputs import IDENTITY, answers
-from mpi_match.cluster.options import ClusterError
+from mpi_match.cluster import ClusterError
 from mpi_match.cluster.results import journal
 from mpi_match.cluster.results.output import Output
 from mpi_match.arrays.strings import Strings

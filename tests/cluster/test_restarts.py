@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 from bench.master_kills import kill_masters
 from bench.run_of_ranks import Files, ranks_of
+from click.testing import CliRunner
 from mpirun import TIMEOUT_S, environment, launch, needs_mpirun
 
+from mpi_match.cli.main import commands
 from mpi_match.cluster import ClusterError
-from mpi_match.cluster.supervise.hostfile import Host, hosts_of, n_ranks, without
+from mpi_match.cluster.supervise.hostfile import PROBE, Host, hosts_of, n_ranks, without
 from mpi_match.cluster.supervise.restart_policy import Again, Done, Restarts, RunOutcome, StopRestarting
 from mpi_match.cluster.supervise.supervisor import Supervisor, output_of, with_at_most
 from mpi_match.journal.manifest import read_manifest, write_manifest
@@ -183,6 +185,41 @@ def test_a_run_that_stands_still_is_ended(here: Path) -> None:
     code = Supervisor([script(here, "exec sleep 1000"), "-o", "m.h5"], 0, stalled_s=0.5, say=said.append).run()
     assert (code, said[0]) == (1, "no answers for 0 s: the run is ended")
     assert time.monotonic() - began < 60
+
+
+def test_a_start_that_does_not_come_to_its_files_is_ended(here: Path) -> None:
+    said: list[str] = []
+    body = """[ "$3" = --resume ] && rm m.h5.run.json && exec sleep 2; exec sleep 1000"""
+    command = [script(here, body), "-o", "m.h5"]
+    assert Supervisor(command, 1, start_limit_s=0.5, say=said.append).run() == 1
+    assert [line.partition(" (")[0] for line in said] == [
+        "the run has not begun within 0.5 s",
+        "the run ended with code 143; nothing is answered; started again",
+        "the run ended with code 0; nothing is answered; not started again: it has been started again 1 times",
+    ]
+    assert not (here / "m.h5.run.json").exists()
+
+
+@pytest.mark.parametrize("name", ["-oProxyCommand=touch${IFS}run", "you@-F/dev/null", "a$(id)", "'a'", "node1,-oA"])
+def test_what_is_no_host_name_reaches_no_command(name: str, here: Path) -> None:
+    """`ssh` takes a name that begins with `-` for an option, and some options run commands."""
+    (here / "hosts").write_text(f"# ours\nnode1 slots=2\n{name} slots=2\n")
+    command = [script(here, "exit 0"), "--hostfile", "hosts", "-n", "4", "-o", "m.h5"]
+    probe = f"{sys.executable} -c open('run','w') {{}}"
+    done = CliRunner().invoke(commands, ["supervise", "--hostfile", "hosts", "--probe", probe, "--", *command])
+    assert done.exit_code == 3
+    assert done.stderr.startswith(f"mpi-match: hosts, line 3: {name!r} is no host name: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert sorted(path.name for path in here.iterdir()) == ["hosts", "launcher"]
+
+
+def test_host_names_are_no_options_of_the_probe() -> None:
+    assert PROBE.endswith(" -- {} true")
+
+
+def test_a_hostfile_that_cannot_be_read_is_said_before_the_start(here: Path) -> None:
+    done = CliRunner().invoke(commands, ["supervise", "--hostfile", "hosts", "--", script(here, ""), "hosts", "-o", "m.h5"])
+    assert (done.exit_code, done.stderr) == (3, "mpi-match: hosts: No such file or directory\n")
 
 
 @pytest.mark.parametrize(

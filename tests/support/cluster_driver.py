@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import tuned_engine
+from altering import overwriting
 from faulty_engines import FAULTY_ENGINES
 from interrupting import terminated_before, waiting_at
 
-from mpi_match.cli.errors import end_all_ranks
+from mpi_match.cli.errors import end_all_ranks, exit_code_of
 from mpi_match.cluster import ClusterError, RunOptions, run
 from mpi_match.cluster.transport.launcher import found_in
 from mpi_match.engines import EngineError
@@ -97,6 +98,8 @@ def main(arguments: list[str]) -> int:
         del given["interrupted_at"]
         line = numbers.pop("interrupted_at")
         given["watch"] = lambda _: terminated_before(waiting_at(line))
+    if "overwritten_by" in given:
+        given["progress"] = overwriting(Path(events), Path(given.pop("overwritten_by")))
     if "changes" in given:
         given["changes"] = Path(given["changes"])
     try:
@@ -107,7 +110,7 @@ def main(arguments: list[str]) -> int:
         return error.exit_code
     except (StorageError, EngineError) as error:
         sys.stderr.write(f"{error}\n")
-        return 3 if isinstance(error, StorageError) else 5
+        return exit_code_of(error) or 1
     if summary is not None:
         sys.stdout.write(json.dumps(dataclasses.asdict(summary)) + "\n")
     return 0

@@ -43,7 +43,9 @@ class EventSource(Protocol):
         ...
 
     def expect(self, batch: int) -> Expected[EventBatch]:
-        """The events of a batch that will be matched soon; to get them raises StorageError when they are damaged."""
+        """The events of a batch that will be matched soon; to get them raises StorageError when they are damaged, and to
+        confirm them FileChanged.
+        """
         ...
 
 
@@ -97,7 +99,7 @@ class FileSource:
     def expect(self, batch: int) -> Expected[EventBatch]:
         """See `EventSource.expect`."""
         reading = self._workers.submit(self._events.read, batch)
-        return Expected(reading.result, reading.done)
+        return Expected(reading.result, reading.done, partial(self._events.check_unchanged, batch))
 
 
 def open_source(

@@ -107,6 +107,12 @@ class LocalOutput(RunOutput):
         self.n_answered += events.n_events
         self.n_matches += n_ids
 
+    def discard(self) -> None:
+        """Remove what workers of this run have written; what earlier runs have stays."""
+        for path in self.places.directory.glob(f"{self.places.run}-rank-*{PART_SUFFIX}"):
+            path.unlink()
+        self.n_answered = self.n_resumed
+
     def set_aside(self, events: EventRange) -> None:
         """These events have no answers, and the run goes on without."""
         self._without.append(events)

@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from pathlib import Path
 from typing import NamedTuple
 
-PROBE = "ssh -o BatchMode=yes -o ConnectTimeout=5 {} true"
+from mpi_match.cluster.options import ClusterError
+from mpi_match.exit_codes import ExitCode
+
+PROBE = "ssh -o BatchMode=yes -o ConnectTimeout=5 -- {} true"
 """What succeeds when a host answers; {} is its name."""
+_NAME = re.compile(r"(?:\w[\w.-]*@)?\w[\w.-]*", re.ASCII)
 _LINE = re.compile(r"^\s*(?P<name>[^\s:#]+)(?::(?P<ranks>\d+))?(?P<rest>[^#]*)")
 _SLOTS = re.compile(r"\bslots\s*=\s*(\d+)")
 
@@ -22,6 +27,24 @@ class Host(NamedTuple):
 
     name: str
     ranks: int | None
+
+
+def read_hostfile(path: Path) -> str:
+    """The file's text, in which every host has a name that can be one.
+
+    Launchers and probes hand the names to `ssh`, which takes one that begins with `-` for an option, and some options run
+    commands.  Raises ClusterError, naming the line, and OSError.
+    """
+    text = path.read_text(encoding="utf-8", errors="replace")
+    for number, line in enumerate(text.splitlines(), 1):
+        host = _host_of(line)
+        if host is not None and not _NAME.fullmatch(host.name):
+            raise ClusterError(
+                f"{path}, line {number}: {host.name!r} is no host name: letters, digits, '.', '-' and '_', with or without "
+                "'user@' before it, and no '-' at the beginning",
+                ExitCode.BAD_INPUT,
+            )
+    return text
 
 
 def hosts_of(text: str) -> list[Host]:

@@ -14,6 +14,9 @@ from mpi_match.exit_codes import ExitCode
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 30.0
 """Between two starts: at once after a run that got on; twice as long each time after one that did not."""
+START_LIMIT_S = 900.0
+"""How long a start may take until its master has opened the files.  What a rank may take (`--setup-limit`) is shorter, so
+that the run itself can say what it waited for."""
 FRUITLESS = 3
 """Starts in a row that answered nothing."""
 _HOPELESS: dict[int, str] = {

@@ -25,10 +25,10 @@ from pathlib import Path
 
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.signals import terminate_as_interrupt
-from mpi_match.cluster.supervise.hostfile import PROBE, hosts_of, n_ranks, without
-from mpi_match.cluster.supervise.restart_policy import Again, Done, Restarts, RunOutcome, StopRestarting
+from mpi_match.cluster.supervise.hostfile import PROBE, hosts_of, n_ranks, read_hostfile, without
+from mpi_match.cluster.supervise.restart_policy import START_LIMIT_S, Again, Done, Restarts, RunOutcome, StopRestarting
 from mpi_match.exit_codes import ExitCode
-from mpi_match.journal.manifest import COMPLETE, manifest_of, read_manifest
+from mpi_match.journal.manifest import COMPLETE, STARTING, manifest_of, read_manifest, write_manifest
 from mpi_match.journal.reader import JournalFile, journal_of
 from mpi_match.matches.part_index import PART_SUFFIX
 from mpi_match.storage import StorageError, parts_directory
@@ -48,6 +48,7 @@ class Supervisor:
     most           how often it may be started again
     hostfile       the file of hosts that the command names, or None; hosts that do not answer are left out of it
     probe          command that succeeds when a host answers, with {} for its name
+    start_limit_s  a start whose master has not opened its files by then is ended
     stalled_s      a run whose journal does not grow for so long is ended and started again; None: never
     say            told what happens, in lines
     """
@@ -59,21 +60,34 @@ class Supervisor:
         *,
         hostfile: Path | None = None,
         probe: str = PROBE,
+        start_limit_s: float = START_LIMIT_S,
         stalled_s: float | None = None,
         say: Callable[[str], None],
     ) -> None:
         self._command, self._say = list(command), say
         self._output = output_of(command)
         self._restarts = Restarts(most)
-        self._hostfile, self._probe, self._stalled_s = hostfile, probe, stalled_s
+        self._hostfile, self._probe = hostfile, probe
+        self._start_limit_s, self._stalled_s = start_limit_s, stalled_s
         if hostfile is not None and str(hostfile) not in self._command:
             raise ClusterError(
                 f"the command does not name the hostfile {hostfile}: it could not leave out hosts", ExitCode.USAGE
             )
+        if hostfile is not None:
+            read_hostfile(hostfile)
 
     def run(self) -> int:
-        """See it through.  Returns the exit code: 0 only when the manifest says that the run is complete."""
-        manifest_of(self._output).unlink(missing_ok=True)  # the word of an earlier run
+        """See it through.  Returns the exit code: 0 only when the manifest says that the run is complete.
+
+        Raises ClusterError and StorageError.
+        """
+        try:
+            return self._run()
+        finally:
+            if not self._has_begun():
+                manifest_of(self._output).unlink(missing_ok=True)
+
+    def _run(self) -> int:
         command = self._command
         with terminate_as_interrupt(), tempfile.TemporaryDirectory(prefix="mpi-match-hosts-") as directory:
             while True:
@@ -94,12 +108,14 @@ class Supervisor:
 
     def _start(self, command: Sequence[str]) -> int:
         """One start, to its end.  Returns the launcher's code, as a shell would."""
+        write_manifest(self._output, {"state": STARTING})  # instead of the word of an earlier run; the next removes it
         try:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
         except OSError as error:
             raise ClusterError(f"{command[0]}: cannot be started: {error.strerror}", ExitCode.ENVIRONMENT) from error
         with _ended_with_us(process):
-            changed_at, seen, complete_at = time.monotonic(), self._traces(), None
+            began = changed_at = time.monotonic()
+            begun, seen, complete_at = False, self._traces(), None
             while process.poll() is None:
                 time.sleep(SUPERVISOR_POLL_S)
                 now, found = time.monotonic(), self._traces()
@@ -109,6 +125,13 @@ class Supervisor:
                     complete_at = now
                 if complete_at is not None and now - complete_at > STOP_S:
                     self._say("the run is complete, but its launcher does not end: it is ended")
+                    break
+                begun = begun or self._has_begun()
+                if not begun and now - began > self._start_limit_s:
+                    self._say(
+                        f"the run has not begun within {self._start_limit_s:g} s (its launcher, or a rank, stands still): "
+                        "it is ended; if starting takes so long, raise --start-limit"
+                    )
                     break
                 if self._stalled_s is not None and complete_at is None and now - changed_at > self._stalled_s:
                     self._say(f"no answers for {self._stalled_s:.0f} s: the run is ended")
@@ -130,6 +153,11 @@ class Supervisor:
         """The journal, and what workers have written that write their answers themselves."""
         return [journal_of(self._output), *sorted(parts_directory(self._output).glob(f"*{PART_SUFFIX}"))]
 
+    def _has_begun(self) -> bool:
+        """Has the master opened its files?  Then it has removed what was written about the start."""
+        manifest = read_manifest(self._output)
+        return manifest is None or manifest.get("state") != STARTING
+
     def _is_complete(self) -> bool:
         manifest = read_manifest(self._output)
         return manifest is not None and manifest.get("state") == COMPLETE
@@ -149,7 +177,7 @@ class Supervisor:
         """The command on the hosts that answer, those that do not, and whether one does."""
         if self._hostfile is None:
             return self._command, [], True
-        text = self._hostfile.read_text(encoding="utf-8")
+        text = read_hostfile(self._hostfile)
         names = list(dict.fromkeys(host.name for host in hosts_of(text)))
         with ThreadPoolExecutor(max(len(names), 1)) as executor:
             answers = dict(zip(names, executor.map(self._answers, names), strict=True))

@@ -25,7 +25,7 @@ from mpi_match.cluster.transport.liveness import StartupBarrier
 from mpi_match.errors import EngineError
 from mpi_match.exit_codes import ExitCode
 from mpi_match.model import ModelError
-from mpi_match.storage import StorageError
+from mpi_match.storage import FileChanged, StorageError
 
 log = logging.getLogger(__name__)
 
@@ -41,13 +41,17 @@ class Ended(Exception):
 
 
 class RankFailure(NamedTuple):
-    """What went wrong on a rank, fit for travelling: one line, and for an unexpected error where it came from."""
+    """What went wrong on a rank, fit for travelling: one line, and for an unexpected error where it came from.
+
+    `of_input`: no other rank would do better, for the input is to blame.
+    """
 
     rank: int
     host: str
     exit_code: int
     text: str
     traceback: str
+    of_input: bool
 
     @classmethod
     def of(cls, error: Exception, rank: int) -> RankFailure:
@@ -55,7 +59,9 @@ class RankFailure(NamedTuple):
         expected = isinstance(error, ClusterError | StorageError | ModelError | EngineError)
         text = str(error) if expected else f"{type(error).__name__}: {error}"
         lines = "" if expected else "".join(traceback.format_exception(error)).rstrip()
-        return cls(rank, socket.gethostname(), exit_code_of(error), text, lines)
+        exit_code = exit_code_of(error)
+        of_input = exit_code == ExitCode.BAD_INPUT or isinstance(error, FileChanged)
+        return cls(rank, socket.gethostname(), exit_code, text, lines, of_input)
 
     def as_error(self, *, quiet: bool = False, what: str = "") -> ClusterError:
         """The error that names rank and host, after its traceback has been logged; `what` says what the rank was doing."""
@@ -66,7 +72,7 @@ class RankFailure(NamedTuple):
 
 def exit_code_of(error: Exception) -> int:
     """The exit code that the command line has for an error."""
-    if isinstance(error, ClusterError):
+    if isinstance(error, ClusterError | FileChanged):
         return error.exit_code
     if isinstance(error, StorageError | ModelError):
         return ExitCode.BAD_INPUT

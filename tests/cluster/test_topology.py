@@ -57,6 +57,13 @@ def test_a_worker_has_the_gpu_of_its_number(worker: int, visible: str | None, de
     assert device_share(worker, {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}) == device
 
 
+@pytest.mark.parametrize(("n_gpus", "devices"), [(1, [0, 0, 0]), (2, [0, 1, 0]), (0, [0, 1, 2]), (None, [0, 1, 2])])
+def test_workers_that_share_gpus_take_turns(n_gpus: int | None, devices: list[int]) -> None:
+    """Also where nothing says which are visible."""
+    assert [device_share(worker, {}, n_gpus=n_gpus) for worker in range(3)] == devices
+    assert [device_share(worker, {"CUDA_VISIBLE_DEVICES": "7,8"}, n_gpus=9) for worker in range(3)] == [0, 1, 0]
+
+
 def test_a_gpu_map_is_taken_at_its_word() -> None:
     visible = {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}
     assert [device_share(worker, visible, (3, 1, 0)) for worker in range(3)] == [3, 1, 0]

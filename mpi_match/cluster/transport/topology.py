@@ -125,8 +125,12 @@ def has_own_core(rank: int, cores: Sequence[frozenset[int]]) -> bool:
     return _fair_share(rank, cores) >= 1
 
 
-def device_share(worker: int, environment: Mapping[str, str], gpu_map: Sequence[int] | None = None) -> int:
+def device_share(
+    worker: int, environment: Mapping[str, str], gpu_map: Sequence[int] | None = None, n_gpus: int | None = None
+) -> int:
     """GPU number, among those that the process sees, for a host's worker number `worker`.
+
+    `n_gpus`, if given, says how many that are, where CUDA_VISIBLE_DEVICES does not: worker `n_gpus` has the first again.
 
     `gpu_map`, if given, has it for workers 0, 1, ...; raises ClusterError when it ends before `worker`.  A launcher that
     shows each task its own GPU (Slurm's --gpus-per-task) shows one, which is then number 0 for all of them.
@@ -138,7 +142,7 @@ def device_share(worker: int, environment: Mapping[str, str], gpu_map: Sequence[
             )
         return gpu_map[worker]
     visible = [each for each in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if each.strip()]
-    return worker % len(visible) if visible else worker
+    return worker % (len(visible) or n_gpus or worker + 1)
 
 
 def shared_gpu(gpus: Sequence[tuple[str, str | None]]) -> str | None:

@@ -57,6 +57,7 @@ def plot_scaling(results: Sequence[Result], path: Path) -> None:
     """
     try:
         from matplotlib.figure import Figure
+        from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
     except ImportError as error:
         raise ImportError("plots need matplotlib: pip install 'mpi-match[plot]'") from error
     figure = Figure(figsize=(6, 4.5), layout="constrained")
@@ -74,6 +75,10 @@ def plot_scaling(results: Sequence[Result], path: Path) -> None:
     ticks = sorted({r["workers"] for r in results})
     axes.set(xscale="log", yscale="log", xlabel="workers", ylabel="events per second (dotted: linear)")
     axes.set_xticks(ticks, [str(n) for n in ticks], minor=False)
+    low, high = axes.get_ylim()
+    few = high < 10 * low  # then a logarithmic scale may have no tick of its own
+    axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 2.5, 5, 10]) if few else LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(EngFormatter())
     axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")

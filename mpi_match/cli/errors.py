@@ -12,6 +12,7 @@ import inspect
 import io
 import logging
 import os
+import socket
 import sys
 import time
 from typing import Any
@@ -203,9 +204,10 @@ def _prepare_streams() -> None:
 
 def _set_verbosity(ctx: click.Context, option: click.Parameter, count: int) -> None:
     launch = found_in(os.environ)  # asking MPI for the rank would start it
-    where = f"rank {launch.rank} " if launch is not None else ""
+    where = socket.gethostname() + ("" if launch is None else f" rank {launch.rank}")
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter(f"{where}%(levelname)s %(name)s: %(message)s"))
+    line = f"%(asctime)s.%(msecs)03d {where} %(levelname)s %(name)s: %(message)s"
+    handler.setFormatter(logging.Formatter(line, "%Y-%m-%d %H:%M:%S"))
     for name in ("mpi_match", "spark_prep"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]

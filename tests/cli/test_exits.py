@@ -1,6 +1,8 @@
 """How commands end: one line and an exit code for what was foreseen, a traceback for a mistake of the project."""
 
 import os
+import re
+import socket
 import sys
 import time
 
@@ -130,3 +132,15 @@ def test_verbose_logs_decisions_on_standard_error(workload):
     done = in_a_process(sys.executable, "-m", "mpi_match", "run", "-v", "--engine", "counting", *files)
     assert "INFO mpi_match.cluster.local_run: engine counting" in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(("rank", "where"), [(None, ""), ("3", " rank 3")])
+def test_a_line_of_the_log_says_when_and_where(rank, where, workload, monkeypatch):
+    if rank is not None:
+        monkeypatch.setenv("OMPI_COMM_WORLD_RANK", rank)
+        monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "1")
+    files = ["--table", workload / "table.h5", "--events", workload / "events.h5", "-o", workload / "where.h5"]
+    done = mpi_match("run", "-v", "--engine", "counting", *files)
+    host = re.escape(socket.gethostname())
+    line = rf"^\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{{3}} {host}{where} INFO mpi_match\.cluster\.local_run: engine counting"
+    assert re.search(line, done.stderr, re.MULTILINE), done.stderr

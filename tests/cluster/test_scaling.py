@@ -160,6 +160,24 @@ def test_the_plot_shows_both_kinds(tmp_path: Path) -> None:
     assert all(f"<!-- ccm-10-names, {kind} -->" in drawn for kind in scaling.SCALINGS)
 
 
+@pytest.mark.parametrize("factor", [1.3, 8, 40, 3000])
+def test_both_axes_of_the_plot_have_numbers(factor: float, tmp_path: Path) -> None:
+    """Where all rates are in one decade, a logarithmic scale has no tick of its own."""
+    pytest.importorskip("matplotlib", reason="plots need matplotlib (extra `plot`)")
+    results = [
+        {
+            "scenario": "ccm",
+            "kind": "strong",
+            "workers": workers,
+            "events_per_s": dict.fromkeys(("median", "min", "max"), rate),
+        }
+        for workers, rate in ((1, 1.2e6), (2, 1.2e6 * factor))
+    ]
+    plot_scaling(results, tmp_path / "scaling.svg")
+    texts = re.findall(r"<!-- (.*?) -->", (tmp_path / "scaling.svg").read_text(encoding="utf-8"))
+    assert 3 <= sum(re.fullmatch(r"[\d.]+ [kMG]", text) is not None for text in texts) <= 13, texts
+
+
 def test_the_launcher_gets_the_flags_of_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MPIRUN", "/opt/bin/mpirun")
     monkeypatch.setattr(mpi_launcher.os, "geteuid", lambda: 0)

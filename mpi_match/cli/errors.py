@@ -28,6 +28,8 @@ EPILOG = (
     "4 incomplete, 5 environment (no MPI, GPU or Java), 130 interrupted."
 )
 
+ENVIRONMENT_PREFIX = "MPI_MATCH"
+"""Of the variables that may hold what options are not given."""
 _CODES = (
     ("mpi_match.storage", "StorageError", ExitCode.BAD_INPUT),
     ("mpi_match.model", "ModelError", ExitCode.BAD_INPUT),
@@ -124,6 +126,15 @@ class CliCommand(click.Command):
                 raise CliFailure(error.format_message(), ExitCode.USAGE, quiet=True) from error
             raise
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments; an option that is not there is taken from the environment, by its own name."""
+        for option in self.params if ctx.auto_envvar_prefix else ():
+            if isinstance(option, click.Option) and option.expose_value:
+                name = max(option.opts, key=len).removeprefix("--").replace("-", "_").upper()
+                option.envvar = f"{ctx.auto_envvar_prefix}_{name}"
+                option.show_envvar = option.envvar in os.environ  # what is wrong with its value is then said of the variable
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; a foreseen error becomes a `CliFailure`; SIGTERM is like Ctrl-C: no half-written file stays."""
         try:
@@ -141,14 +152,15 @@ class CliCommand(click.Command):
 
 
 class CliGroup(click.Group):
-    """A group of such commands."""
+    """A group of such commands.  An option that is not given is taken from the environment, as MPI_MATCH_RUN_BATCH."""
 
     command_class = CliCommand
     group_class = type
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("epilog", EPILOG)
-        kwargs.setdefault("context_settings", {"help_option_names": ["-h", "--help"], "max_content_width": 110})
+        context = kwargs.setdefault("context_settings", {})
+        context.update(help_option_names=["-h", "--help"], max_content_width=110, auto_envvar_prefix=ENVIRONMENT_PREFIX)
         super().__init__(*args, **kwargs)
 
 

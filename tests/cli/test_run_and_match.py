@@ -158,3 +158,18 @@ def test_a_filter_of_a_thousand_conditions_and_more_is_served_by_the_engine_that
     result = mpi_match("match", tmp_path / "s.jsonl", tmp_path / "e.jsonl", "-o", tmp_path / "m.h5", "--json")
     assert list(MatchesFile.load(tmp_path / "m.h5").rows()) == [["all"], [], ["none"], []]
     assert json.loads(result.stdout)["engine"].startswith("keyed")
+
+
+def test_options_come_from_the_environment_where_they_are_not_given(workload, monkeypatch, tmp_path):
+    files = ("--table", workload / "table.h5", "--events", workload / "events.h5", "-o", tmp_path / "matches.h5")
+    monkeypatch.setenv("MPI_MATCH_RUN_ENGINE", "reference")
+    monkeypatch.setenv("MPI_MATCH_RUN_JSON", "1")
+    assert json.loads(mpi_match("run", *files).stdout)["engine"] == "reference"
+    assert json.loads(mpi_match("run", *files, "--engine", "counting").stdout)["engine"] == "counting"
+    monkeypatch.setenv("MPI_MATCH_RUN_BATCH", "none")
+    assert "MPI_MATCH_RUN_BATCH" in mpi_match("run", *files, code=2).stderr
+    monkeypatch.setenv("MPI_MATCH_BENCH_REPETITIONS", "0")
+    assert "MPI_MATCH_BENCH_REPETITIONS" in mpi_match("bench", "ccm", code=2).stderr
+    monkeypatch.setenv("MPI_MATCH_GENERATE_OUTPUT", str(tmp_path / "made"))
+    mpi_match("generate", "ccm", "--filters", "5", "--events", "5")
+    assert (tmp_path / "made" / "table.h5").exists()

@@ -31,7 +31,8 @@ from mpi_match.events.events import Events
 from mpi_match.ingest.rows import EventForm, event_of_row, parse_json
 from mpi_match.model import Event, ModelError, Type
 from mpi_match.storage import Reader
-from mpi_match.table.table import TABLE_FILE, load_vocabulary
+from mpi_match.table.schema import TABLE
+from mpi_match.table.table import load_vocabulary
 from mpi_match.table.vocabulary import Vocabulary
 from spark_prep.arrow_records import REJECT_ARROW, REJECT_SCHEMA, BadRow
 from spark_prep.event_columns import event_of_columns, needed_names
@@ -87,7 +88,7 @@ def write_parts(
 
 def table_digest(table: Path) -> str:
     """Digest of a table file: says whether a vocabulary loaded earlier is still that table's.  Raises StorageError."""
-    with Reader(table, TABLE_FILE) as reader:
+    with Reader(table, TABLE) as reader:
         return str(reader.attributes["digest"])
 
 

@@ -42,6 +42,18 @@ def are_bounds(offsets: Array, total: int) -> bool:
     return len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == total and bool(np.all(offsets[:-1] <= offsets[1:]))
 
 
+def first_rows(offsets: Array) -> Array:
+    """bool[offsets[-1]]: is an item the first of its list?"""
+    first = np.zeros(int(offsets[-1]) + 1, bool)
+    first[offsets] = True
+    return first[:-1]
+
+
+def ascends_within(offsets: Array, below_next: Array) -> bool:
+    """Does every list ascend, when `below_next` says of each item but the last whether it is below the one behind it?"""
+    return bool(np.all(below_next | first_rows(offsets)[1:])) if len(below_next) else True
+
+
 def owners(offsets: Array) -> Array:
     """i64[total]: for every item, the list it belongs to."""
     return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))

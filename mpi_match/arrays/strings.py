@@ -8,6 +8,7 @@ Nothing is padded or terminated, so every byte string survives, also the empty o
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -20,6 +21,8 @@ from mpi_match.arrays.csr import Array, ArraySource, offsets_of, take_ranges
 _BLOCK = 2**15
 """Strings compared together: what is computed of them stays in the processor's cache."""
 
+_DECODED = 2**20
+"""Bytes decoded together."""
 _WORDS = 8
 """So many words take about as long as two strings that are compared as they are."""
 
@@ -71,18 +74,19 @@ class Strings:
         starts, lengths = self.offsets[index], self.offsets[np.asarray(index) + 1] - self.offsets[index]
         return Strings(self.data[take_ranges(starts, lengths)], offsets_of(lengths))
 
-    def is_text(self) -> bool:
-        """Is each of them UTF-8?"""
-        try:
-            self.data.tobytes().decode()
-        except UnicodeDecodeError:
-            return False
-        starts = self.offsets[:-1][self.offsets[:-1] < len(self.data)]
-        return not np.any(self.data[starts] & 0xC0 == 0x80)  # which go on with a character that another string began
-
     def is_sorted(self) -> bool:
         """Strictly increasing by bytes, hence distinct."""
         return bool(np.all(self.is_below_next()))
+
+    def not_text(self) -> Array:
+        """i64, ascending: the strings that are not UTF-8.
+
+        End to end all strings are UTF-8, and none begins in the middle of a character, unless there is one.
+        """
+        starts = self.offsets[:-1][np.diff(self.offsets) > 0]
+        if is_utf8(self.data.data) and not np.any(self.data[starts] & 0xC0 == 0x80):
+            return np.zeros(0, np.int64)
+        return np.array([i for i, item in enumerate(self) if not is_utf8(item)], np.int64)
 
     def is_below_next(self) -> Array:
         """bool[n - 1]: is string i less than string i + 1?
@@ -125,6 +129,18 @@ class Strings:
         lengths = [np.diff(p.offsets) for p in parts]
         empty = [np.zeros(0, np.uint8)]
         return Strings(np.concatenate([p.data for p in parts] or empty), offsets_of(np.concatenate(lengths or empty)))
+
+
+def is_utf8(data: bytes | memoryview) -> bool:
+    """Are these bytes a text?  They are decoded in pieces, for in memory a text may have four bytes for each of them."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for at in range(0, len(data), _DECODED):
+            decoder.decode(data[at : at + _DECODED])
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def sort_distinct(items: Sequence[bytes]) -> tuple[list[bytes], Array]:

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array, are_bounds
+from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
 from mpi_match.changes.changes import Changes
 from mpi_match.changes.live_table import Refusal, added_filters, columns_of
@@ -27,13 +27,58 @@ from mpi_match.changes.stream import Changeable, ChangeStream, StampedChanges, T
 from mpi_match.ingest.rows import ChangeRow
 from mpi_match.model import Change, ModelError
 from mpi_match.storage import Reader, StorageError, Writer
-from mpi_match.table.constraints import FILTER_ID
-from mpi_match.table.filters import INTERFACE_ID
+from mpi_match.storage.schema import (
+    F8,
+    I8,
+    U1,
+    U4,
+    Column,
+    Content,
+    Fault,
+    Schema,
+    are_distinct,
+    are_text,
+    ascends,
+    count,
+    digest,
+    is_among,
+    is_at_least,
+    pool,
+)
 from mpi_match.table.recode import join
+from mpi_match.table.schema import TABLE
 from mpi_match.table.table import Table
-from mpi_match.table.validate import faults
+from mpi_match.table.validate import circles_are_circles
 
-CHANGES_FILE = "changes"
+
+def _fit_their_kinds(content: Content) -> Fault:
+    """Each move has an area; each addition an interface and a filter, which are on no interface of their own."""
+    arrays = content.arrays
+    n_moves, n_adds = (int(np.count_nonzero(arrays["changes/kind"] == kind)) for kind in (Change.MOVE, Change.ADD))
+    columns = ("changes/area", "changes/interface", "added/filters/size")
+    if [n_moves, n_adds, n_adds] != [len(arrays[name]) for name in columns]:
+        return "the columns of moves and of added filters do not fit changes/kind"
+    if not np.array_equal(arrays["added/interfaces/offsets"], [0] * (1 + (n_adds > 0))):
+        return "added/interfaces is not one empty label, or none where nothing is added"
+    return None
+
+
+CHANGES = Schema(
+    "changes",
+    attributes=(digest("table"), count("n_changes", "changes"), count("n_moves", "moves"), count("n_added", "added")),
+    columns=(
+        Column("changes/before_event", I8, ("changes",), (is_at_least(0), ascends)),
+        Column("changes/kind", U1, ("changes",), (is_among(Change),)),
+        Column("changes/target", U4, ("changes",)),
+        Column("changes/area", F8, ("moves", 3), (circles_are_circles,)),
+        Column("changes/interface", U4, ("added",)),
+        *pool("interfaces", "interfaces", are_text, are_distinct),
+    ),
+    rules=(_fit_their_kinds,),
+    inside={"added/": replace(TABLE, attributes=())},
+    noun="file of changes",
+    remedy="compile it again",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,22 +151,45 @@ class ChangeLog:
 
     def _misfits(self, table: Changeable) -> Iterator[str]:
         """What an engine that trusts the ids would fall over."""
-        adds = self.kind == Change.ADD
-        came = np.cumsum(adds)
-        if not np.array_equal(self.target[adds], table.n_filters + np.arange(self.added.n_filters)):
-            yield "added filters do not have the ids that follow those of the table"
-        filters = (self.kind == Change.MOVE) | (self.kind == Change.REMOVE)
-        if np.any(self.target[filters] >= table.n_filters + came[filters]):
-            yield "a filter moves or goes before it came"
+        adds, n_filters = self.kind == Change.ADD, table.n_filters
         n_interfaces = table.n_interfaces + len(self.labels)
+        if not np.array_equal(self.target[adds], n_filters + np.arange(self.added.n_filters)):
+            yield "added filters do not have the ids that follow those of the table"
         for ids in (self.target[self.kind == Change.REMOVE_INTERFACE], self.interface):
             if int(ids.max(initial=0)) >= max(n_interfaces, 1):
                 yield "a change names an unknown interface"
-        has_area = np.zeros(table.n_filters + self.added.n_filters, bool)
+        if not set(self.labels).isdisjoint(table.labels):
+            yield "an interface that comes has the label of one that is there"
+        at = np.flatnonzero((self.kind == Change.MOVE) | (self.kind == Change.REMOVE))
+        target = self.target[at].astype(np.int64)
+        if np.any(target >= n_filters + np.cumsum(adds)[at]):
+            yield "a filter moves or goes before it came"
+        has_area = np.zeros(n_filters + self.added.n_filters, bool)
         has_area[table.area_filter] = True
-        has_area[table.n_filters + self.added.filters.area_filter.astype(np.int64)] = True
+        has_area[n_filters + self.added.filters.area_filter.astype(np.int64)] = True
         if not has_area[self.target[self.kind == Change.MOVE]].all():
             yield "a filter without an area moves"
+        if self._have_gone(at, target, table):
+            yield "a filter moves or goes that has gone"
+
+    def _have_gone(self, at: Array, target: Array, table: Changeable) -> bool:
+        """Has one of the filters that the changes `at` move or remove gone before, alone or with its interface?"""
+        order = np.lexsort((at, target))
+        again = target[order][1:] == target[order][:-1]
+        if np.any(again & (self.kind[at[order]][:-1] == Change.REMOVE)):
+            return True
+        leaving = np.flatnonzero(self.kind == Change.REMOVE_INTERFACE)
+        if not len(leaving):
+            return False
+        filters, place = np.unique(target, return_inverse=True)
+        own = int(np.searchsorted(filters, table.n_filters))
+        interface = np.append(table.interfaces(filters[:own]), self.interface[filters[own:] - table.n_filters])
+        came = np.append(np.full(own, -1), np.flatnonzero(self.kind == Change.ADD)[filters[own:] - table.n_filters])
+        # when an interface leaves, as one number that ascends: the last one before a change is found by searching
+        n = len(self) + 1
+        left = np.sort(self.target[leaving].astype(np.int64) * n + leaving)
+        last = np.append(-1, left)[np.searchsorted(left, interface[place].astype(np.int64) * n + at)]
+        return bool(np.any(last >= interface[place].astype(np.int64) * n + np.maximum(came[place], 0)))
 
     def counts(self) -> dict[str, int]:
         """The counts that every file of changes states and a reader checks."""
@@ -136,7 +204,7 @@ class ChangeLog:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the log.  Raises StorageError."""
-        with Writer(path, CHANGES_FILE) as writer:
+        with Writer(path, CHANGES.kind) as writer:
             writer.attribute("table", self.table_digest)
             for name, value in self.counts().items():
                 writer.attribute(name, value)
@@ -146,7 +214,7 @@ class ChangeLog:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> ChangeLog:
         """Read a log and check it.  Raises StorageError."""
-        with Reader(path, CHANGES_FILE) as reader:
+        with Reader(path, CHANGES) as reader:
             log = cls(
                 table_digest=str(reader.attribute("table")),
                 before_event=reader.array("changes/before_event"),
@@ -157,34 +225,9 @@ class ChangeLog:
                 added=Table.from_arrays(_Added(reader)),
                 labels=Strings.read(reader, "interfaces"),
             )
-            stated = {name: reader.attribute(name) for name in log.counts()}
-        for fault in log._faults(stated):
-            raise StorageError(f"{path}: is not a valid file of changes: {fault}; compile it again")
+            for fault in CHANGES.faults(dict(log.arrays()), reader.attributes):
+                reader.refuse(fault)
         return log
-
-    def _faults(self, stated: dict[str, int]) -> Iterator[str]:
-        """What is wrong with the arrays of a file, one sentence for each fault."""
-        yield from (f"added/{fault}" for fault in faults(self.added))
-        dtypes = (np.int64, np.uint8, FILTER_ID, np.float64, INTERFACE_ID, np.uint8, np.int64)
-        for (name, array), dtype in zip(self.arrays(), dtypes, strict=False):
-            if array.dtype != dtype or array.ndim != 1 + (name == "changes/area"):
-                yield f"{name} is {array.dtype} with {array.ndim} dimensions"
-        for name, count in self.counts().items():
-            if stated[name] != count:
-                yield f"the attribute {name} says {stated[name]}, the arrays hold {count}"
-        if not len(self.before_event) == len(self.kind) == len(self.target):
-            yield "the columns of changes differ in length"
-        if int(self.kind.max(initial=0)) > max(Change):
-            yield f"changes/kind holds {self.kind.max()}, which is no kind of change"
-        if np.any(np.diff(self.before_event, prepend=0) < 0):
-            yield "changes/before_event does not ascend from 0"
-        n_moves, n_adds = (int(np.count_nonzero(self.kind == kind)) for kind in (Change.MOVE, Change.ADD))
-        if (n_moves, n_adds, n_adds) != (len(self.area), len(self.interface), self.added.n_filters):
-            yield "the columns of moves and of added filters do not fit changes/kind"
-        if self.area.shape[1:] != (3,) or not np.isfinite(self.area).all() or np.any(self.area[:, 2] < 0):
-            yield "changes/area holds a circle that is none"
-        if not are_bounds(self.labels.offsets, len(self.labels.data)):
-            yield "the offsets of interfaces do not fit its data"
 
 
 class _Added:

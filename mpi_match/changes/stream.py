@@ -193,6 +193,10 @@ class Changeable(Protocol):
         """u32: the filters that have an area, ascending."""
         ...
 
+    def interfaces(self, filters: Array) -> Array:
+        """u32: the interfaces of some filters, ascending."""
+        ...
+
     @property
     def digest(self) -> str:
         """`Table.digest`."""

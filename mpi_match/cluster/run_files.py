@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
+from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
-from mpi_match.changes import log as change_log
-from mpi_match.changes.log import ChangeLog
+from mpi_match.changes.log import CHANGES, ChangeLog
 from mpi_match.changes.stream import ChangeStream
 from mpi_match.cluster.batches import BatchedChanges, BatchedEvents, BatchRanges
 from mpi_match.cluster.distribution.partition import Division
@@ -31,8 +31,9 @@ from mpi_match.events.event_table import EventTable
 from mpi_match.journal.reader import EventRange, RunIdentity
 from mpi_match.monitor.status import RunStatus, Share
 from mpi_match.storage import FileChanged, Reader, StorageError
-from mpi_match.table import table
+from mpi_match.storage.schema import Schema
 from mpi_match.table.range_reader import RangeReader
+from mpi_match.table.schema import TABLE
 from mpi_match.table.table import Table
 
 log = logging.getLogger(__name__)
@@ -168,9 +169,9 @@ class RunFiles:
             unit="filter" if options.filters else "interface",
             n_ids=self.n_ids,
             n_events=events.n_events,
-            table_digest=_digest(options.table, table.TABLE_FILE),
+            table_digest=_digest(options.table, TABLE),
             events_digest=events.digest,
-            changes_digest="" if options.changes is None else _digest(options.changes, change_log.CHANGES_FILE),
+            changes_digest="" if options.changes is None else _digest(options.changes, CHANGES),
         )
         labels = Strings.of(()) if options.filters else labels
         if options.results == "local":
@@ -227,6 +228,6 @@ class RunFiles:
         return summary
 
 
-def _digest(path: object, kind: str) -> str:
-    with Reader(str(path), kind) as reader:
+def _digest(path: Path, schema: Schema) -> str:
+    with Reader(path, schema) as reader:
         return str(reader.attributes["digest"])

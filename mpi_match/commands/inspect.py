@@ -14,13 +14,16 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.changes.log import ChangeLog
+from mpi_match.changes.log import CHANGES, ChangeLog
 from mpi_match.events.event_table import EventTable
+from mpi_match.events.schema import EVENTS
 from mpi_match.humanize import table_lines
 from mpi_match.journal.reader import JournalFile, is_journal, refuse_incomplete
 from mpi_match.matches.file import MatchesFile
+from mpi_match.matches.schema import MATCHES
 from mpi_match.model import Change, Event
 from mpi_match.storage import Reader, StorageError, kind_of_file, parts_directory
+from mpi_match.table.schema import TABLE
 from mpi_match.table.table import Table
 
 SHOWN_NAMES = 5
@@ -34,16 +37,16 @@ def glance(path: Path, rows: int = 3) -> dict[str, Any]:
     if is_journal(path):
         return _of_journal(path)
     kind = kind_of_file(path)
-    if kind not in _GLANCES:
+    if kind not in _SCHEMAS:
         refuse_incomplete(path)
         if not path.exists():
             raise StorageError(f"{path}: no such file")
         with Reader(path, kind or "table"):  # says what is wrong with a file that has no kind
-            raise StorageError(f"{path}: holds {kind!r}; there is something to see in: {', '.join(_GLANCES)}")
-    with Reader(path, kind) as reader:
+            raise StorageError(f"{path}: holds {kind!r}; there is something to see in: {', '.join(_SCHEMAS)}")
+    with Reader(path, _SCHEMAS[kind]) as reader:
         parts = len(reader.rows or ())
         directory = parts_directory(path)
-        size = path.stat().st_size + (sum(p.stat().st_size for p in directory.iterdir()) if parts else 0)
+        size = path.stat().st_size + (sum(p.lstat().st_size for p in directory.iterdir()) if parts else 0)
         common = {"file": str(path), "kind": kind, "bytes": size, "parts": parts, "digest": reader.attributes["digest"]}
         attributes = {k: v for k, v in reader.attributes.items() if k not in _COMMON_ATTRIBUTES}
     return {**common, **_GLANCES[kind](path, attributes, rows, max(parts, 1))}
@@ -171,6 +174,7 @@ def _of_changes(path: Path, attributes: dict[str, Any], rows: int, n_parts: int)
     }
 
 
+_SCHEMAS = {schema.kind: schema for schema in (TABLE, EVENTS, MATCHES, CHANGES)}
 _GLANCES = {"table": _of_table, "events": _of_events, "matches": _of_matches, "changes": _of_changes}
 
 

@@ -14,27 +14,28 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
 import numpy as np
-from isal.isal_zlib import crc32
 
-from mpi_match.arrays.csr import Array, are_bounds, offsets_of
+from mpi_match.arrays.csr import Array, are_bounds
 from mpi_match.arrays.strings import Strings
-from mpi_match.events.batch import REJECTED, EventBatch, unmarked, within
+from mpi_match.events.batch import REJECTED, EventBatch
+from mpi_match.events.encoded import EncodedColumns, block_columns
 from mpi_match.events.events import Events
+from mpi_match.events.schema import EVENTS, RAW
 from mpi_match.model import Event
 from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.table.vocabulary import Vocabulary
 
-EVENTS_FILE = "events"
-BLOCK_EVENTS = 2**16
-"""Events of a block: the encoded columns carry one checksum, and one 64-bit start, for each."""
 ENCODE_EVENTS = 2**18
+COLUMNS = ("name", "type", "number", "string")
+COMPARED_EVENTS = 2**16
+"""So many events are encoded again when a table is opened, to see whether its encoded columns say what the raw ones say."""
 
 
 def save_events(
     events: Events,
     path: str | os.PathLike[str],
     vocabulary: Vocabulary,
-    kind: str = EVENTS_FILE,
+    kind: str = EVENTS.kind,
     left_out: Iterable[str] = (),
 ) -> str:
     """Write an event table: raw columns, and encoded ones for `vocabulary`.
@@ -44,7 +45,7 @@ def save_events(
     """
     batch = _encoded(events, vocabulary)
     with Writer(path, kind) as writer:
-        if kind != EVENTS_FILE:
+        if kind != EVENTS.kind:
             writer.attribute("rows", events.n_events)
         for name, value in event_counts(events.n_events, vocabulary).items():
             writer.attribute(name, value)
@@ -53,9 +54,9 @@ def save_events(
         if missing := Strings.of(sorted(name.encode() for name in left_out)):
             for name, array in missing.named("left_out"):
                 writer.array(name, array)
-        starts = np.append(np.arange(0, events.n_events, BLOCK_EVENTS), events.n_events)
-        writer.array("encoded/block_attributes", _attribute_starts(batch, starts))
-        writer.array("encoded/block_crc32", _block_checksums(batch, starts))
+        starts, crcs = block_columns(batch)
+        writer.array("encoded/block_attributes", starts)
+        writer.array("encoded/block_crc32", crcs)
         writer.array("encoded/offsets", batch.offsets, contiguous=True)
         writer.array("encoded/attributes", batch.attributes, contiguous=True)
         if batch.location is not None:
@@ -82,90 +83,6 @@ def event_counts(n_events: int, vocabulary: Vocabulary) -> dict[str, int | str]:
     return {"n_events": n_events, "vocabulary": vocabulary.digest}
 
 
-def _attribute_starts(batch: EventBatch, starts: Array) -> Array:
-    """i64: position in `attributes` of the first attribute of each block, then the total; 64 bits, unlike `offsets`."""
-    lengths = np.diff(batch.offsets[starts]).astype(np.int64)  # in 32 bits: a block has fewer than 2^32 attributes
-    return offsets_of(lengths)
-
-
-def _block_checksums(batch: EventBatch, starts: Array) -> Array:
-    bounds = _attribute_starts(batch, starts)
-    blocks = zip(starts[:-1].tolist(), starts[1:].tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
-    return np.array([_checksum(batch.offsets, batch.attributes, batch.location, block) for block in blocks], np.uint32)
-
-
-def _checksum(offsets: Array, attributes: Array, location: Array | None, block: tuple[int, int, int, int]) -> int:
-    """CRC-32 of one block of the encoded columns: its n + 1 offsets, its attributes, its locations."""
-    start, stop, first, last = block
-    crc = crc32(np.ascontiguousarray(offsets[start : stop + 1]).view(np.uint8).data)
-    if last > first:
-        crc = crc32(np.ascontiguousarray(attributes[first:last]).view(np.uint8).data, crc)
-    if location is not None and stop > start:
-        crc = crc32(np.ascontiguousarray(location[start:stop]).view(np.uint8).reshape(-1).data, crc)
-    return crc
-
-
-class _Encoded:
-    """The encoded columns of one file, mapped; blocks are checked when first touched."""
-
-    def __init__(self, reader: Reader, n_events: int, vocabulary: Vocabulary) -> None:
-        self._path = reader.path
-        self._fingerprint = vocabulary.fingerprint
-        # As plain arrays, of which a slice is made in a sixth of the time.
-        self._offsets = unmarked(np.asarray(reader.mapped("encoded/offsets")))
-        self._attributes = unmarked(np.asarray(reader.mapped("encoded/attributes")))
-        self._location = None
-        if "encoded/location" in reader:
-            self._location = unmarked(np.asarray(reader.mapped("encoded/location")))
-        self._starts: list[int] = reader.array("encoded/block_attributes").tolist()
-        self._crcs = reader.array("encoded/block_crc32")
-        self._checked = np.zeros(len(self._crcs), bool)
-        self.rejected = _rejected(reader, n_events)
-        self.n_events = n_events
-        n_blocks = -(-n_events // BLOCK_EVENTS)
-        location = (n_events, 2) if self._location is None else self._location.shape
-        if (
-            (len(self._offsets), len(self._starts), len(self._crcs)) != (n_events + 1, n_blocks + 1, n_blocks)
-            or (self._starts[-1], location) != (len(self._attributes), (n_events, 2))
-            or self._attributes.dtype != vocabulary.packed_dtype
-        ):
-            raise StorageError(f"{self._path}: its encoded columns do not fit each other; compile the events again")
-
-    @property
-    def columns(self) -> list[Array]:
-        """The mapped columns, one-dimensional."""
-        return EventBatch(self._offsets, self._attributes, self._location, self._fingerprint).columns
-
-    def batch(self, start: int, stop: int) -> EventBatch:
-        for block in range(start // BLOCK_EVENTS, -(-stop // BLOCK_EVENTS)):
-            if not self._checked[block]:
-                self._check(block)
-        first, last = self._attribute(start), self._attribute(stop)
-        location = None if self._location is None else self._location[start:stop]
-        found = EventBatch(self._offsets[start : stop + 1], self._attributes[first:last], location, self._fingerprint)
-        if self.rejected is not None and (rejected := within(self.rejected, start, stop)) is not None:
-            if (found.offsets[rejected] != found.offsets[rejected + 1]).any():
-                raise StorageError(f"{self._path}: a rejected row has attributes; compile the events again")
-            found.rejected = rejected
-        return found
-
-    def _attribute(self, event: int) -> int:
-        block = min(event // BLOCK_EVENTS, len(self._starts) - 1)
-        at = min(block * BLOCK_EVENTS, self.n_events)
-        return self._starts[block] + (int(self._offsets[event]) - int(self._offsets[at])) % 2**32
-
-    def _check(self, block: int) -> None:
-        start, stop = block * BLOCK_EVENTS, min((block + 1) * BLOCK_EVENTS, self.n_events)
-        extent = (start, stop, self._starts[block], self._starts[block + 1])
-        found, expected = _checksum(self._offsets, self._attributes, self._location, extent), int(self._crcs[block])
-        if found != expected:
-            raise StorageError(
-                f"{self._path}: encoded events {start} to {stop} are damaged: "
-                f"CRC-32 found {found:08x}, expected {expected:08x}; compile the events again"
-            )
-        self._checked[block] = True
-
-
 class EventTable:
     """An event table on disk, read through a vocabulary.
 
@@ -176,7 +93,7 @@ class EventTable:
     """
 
     def __init__(self, path: str | os.PathLike[str], vocabulary: Vocabulary) -> None:
-        self._reader = Reader(path, EVENTS_FILE)
+        self._reader = Reader(path, EVENTS)
         self._vocabulary = vocabulary
         self._raw: dict[int, Events] = {}
         try:
@@ -189,7 +106,8 @@ class EventTable:
         reader = self._reader
         self.n_events = int(reader.attribute("n_events"))
         self.encoded_for_vocabulary = reader.attribute("vocabulary") == vocabulary.digest
-        self.left_out = {name.decode() for name in Strings.read(reader, "left_out")} if "left_out/data" in reader else set()
+        pools = [_pool(source, "left_out") for source in reader.sources if "left_out/data" in source]
+        self.left_out = {name.decode() for pool in pools for name in pool}
         missing = self.left_out & {name.decode() for name in vocabulary.names} if self.left_out else set()
         if missing:
             raise StorageError(
@@ -197,12 +115,28 @@ class EventTable:
                 "compile the events again for a table that does"
             )
         rows = [self.n_events] if reader.rows is None else reader.rows
-        self._bounds = [0, *accumulate(int(n) for n in rows)]
+        for source, n in zip(reader.sources, rows, strict=True):
+            if (source.attribute("n_events"), source.attribute("vocabulary")) != (n, reader.attribute("vocabulary")):
+                source.refuse("its events, or the vocabulary that they are encoded with, are not what the index says")
+        self._bounds = [0, *accumulate(rows)]
         if self._bounds[-1] != self.n_events:
-            raise StorageError(f"{reader.path}: its parts hold {self._bounds[-1]} events, expected {self.n_events}")
-        self._encoded: list[_Encoded] = []
+            reader.refuse(f"its parts hold {self._bounds[-1]:,} events, expected {self.n_events:,}")
+        self._encoded: list[EncodedColumns] = []
         if self.encoded_for_vocabulary:
-            self._encoded = [_Encoded(s, n, vocabulary) for s, n in zip(reader.sources, rows, strict=True)]
+            self._encoded = [EncodedColumns(s, n, vocabulary) for s, n in zip(reader.sources, rows, strict=True)]
+            self._compare(min(self.n_events, COMPARED_EVENTS))
+
+    def _compare(self, n_events: int) -> None:
+        """Refuse a file whose first events are not encoded as they are published."""
+        for part, first, last in self._cut(0, n_events):
+            source = self._reader.sources[part]
+            made = _first_events(source, last).encode(self._vocabulary)
+            found = self._encoded[part].batch(first, last)
+            same = np.array_equal(made.bounds, found.bounds) and np.array_equal(made.attributes, found.attributes)
+            if made.location is not None and found.location is not None:
+                same &= made.location.tobytes() == np.ascontiguousarray(found.location).tobytes()
+            if not same:
+                source.refuse("the encoded columns say something else than the raw ones")
 
     def __enter__(self) -> EventTable:
         return self
@@ -268,7 +202,7 @@ class EventTable:
         for part, source in enumerate(self._reader.sources):
             n = self._bounds[part + 1] - self._bounds[part]
             if "ids/data" in source:
-                yield from (i.decode() or None for i in Strings.read(source, "ids"))
+                yield from (i.decode() or None for i in _pool(source, "ids"))
             else:
                 yield from (None for _ in range(n))
 
@@ -281,7 +215,7 @@ class EventTable:
         """The raw columns of one part, read and checked."""
         raw = self._raw.get(part)
         if raw is None:
-            raw = _read_raw(self._reader.sources[part], self._bounds[part + 1] - self._bounds[part])
+            raw = _read_raw(self._reader.sources[part])
             self._raw = {part: raw}  # only the last one is kept: memory stays bounded
         return raw
 
@@ -299,9 +233,16 @@ class EventTable:
         return found or [(0, 0, 0)]
 
 
-def _read_raw(reader: Reader, n_events: int) -> Events:
-    """The raw columns of one file.  Raises StorageError when they do not fit each other."""
-    has_ids = "ids/data" in reader
+def _pool(reader: Reader, name: str) -> Strings:
+    """Strings of one file.  Raises StorageError when they are none."""
+    strings = Strings.read(reader, name)
+    for fault in EVENTS.faults(dict(strings.named(name)), declared=reader.declared):
+        reader.refuse(fault)
+    return strings
+
+
+def _read_raw(reader: Reader) -> Events:
+    """The raw columns of one file.  Raises StorageError when they are not such as events have."""
     events = Events(
         offsets=reader.array("events/offsets"),
         name=reader.array("events/name"),
@@ -311,29 +252,45 @@ def _read_raw(reader: Reader, n_events: int) -> Events:
         names=Strings.read(reader, "names"),
         strings=Strings.read(reader, "strings"),
         location=reader.array("events/location") if "events/location" in reader else None,
-        ids=Strings.read(reader, "ids") if has_ids else None,
-        rejected=_rejected(reader, n_events),
+        ids=Strings.read(reader, "ids") if "ids/data" in reader else None,
+        rejected=reader.array("events/rejected") if "events/rejected" in reader else None,
     )
-    n_attributes = len(events.name)
-    if (
-        events.n_events != n_events
-        or not are_bounds(events.offsets, n_attributes)
-        or not n_attributes == len(events.type) == len(events.number) == len(events.string)
-        or int(events.name.max(initial=0)) >= max(len(events.names), 1)
-        or int(events.string.max(initial=0)) >= max(len(events.strings), 1)
-        or (events.location is not None and events.location.shape != (n_events, 2))
-        or (events.ids is not None and len(events.ids) != n_events)
-        or (events.rejected is not None and np.diff(events.offsets)[events.rejected].any())
-    ):
-        raise StorageError(f"{reader.path}: its columns of events do not fit each other; compile the events again")
+    for fault in RAW.faults(dict(events.arrays()), reader.attributes):
+        reader.refuse(fault)
     return events
 
 
-def _rejected(reader: Reader, n_events: int) -> Array | None:
-    """The rejected rows of one file; None when there are none.  Raises StorageError."""
-    if "events/rejected" not in reader:
-        return None
-    found: Array = reader.array("events/rejected")
-    if len(found) and (found[0] < 0 or found[-1] >= n_events or (np.diff(found) <= 0).any()):
-        raise StorageError(f"{reader.path}: its rejected rows are no ascending numbers of events; compile the events again")
-    return found if len(found) else None
+def _first_events(reader: Reader, n_events: int) -> Events:
+    """So many of the first events of a file, without ids, and of its strings those up to the last that they have.
+
+    Only what is looked at is read, so no checksum tells of damage to it; but it is checked like the raw columns of a file.
+    Raises StorageError.
+    """
+
+    def strings_up_to(name: str, n: int) -> Strings:
+        offsets = reader.rows_of(f"{name}/offsets", 0, n + 1)
+        if not are_bounds(offsets, int(offsets[-1])) or offsets[-1] > reader.length(f"{name}/data"):
+            reader.refuse(f"{name}/offsets does not fit {name}/data")
+        return Strings(reader.rows_of(f"{name}/data", 0, int(offsets[-1])), offsets)
+
+    offsets = reader.rows_of("events/offsets", 0, n_events + 1)
+    if not are_bounds(offsets, int(offsets[-1])) or offsets[-1] > reader.length("events/name"):
+        reader.refuse("events/offsets does not fit events/name")
+    name, type_, number, string = (reader.rows_of(f"events/{column}", 0, int(offsets[-1])) for column in COLUMNS)
+    n_strings = min(int(string.max(initial=0)) + 1, reader.length("strings/offsets") - 1)
+    has_location = "events/location" in reader
+    rejected = reader.array("events/rejected") if "events/rejected" in reader else None
+    events = Events(
+        offsets=offsets,
+        name=name,
+        type=type_,
+        number=number,
+        string=string,
+        names=strings_up_to("names", reader.length("names/offsets") - 1),
+        strings=strings_up_to("strings", n_strings),
+        location=reader.rows_of("events/location", 0, n_events) if has_location else None,
+        rejected=None if rejected is None else rejected[rejected < n_events],
+    )
+    for fault in RAW.faults(dict(events.arrays())):
+        reader.refuse(fault)
+    return events

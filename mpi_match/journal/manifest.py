@@ -23,11 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from mpi_match.journal.reader import RunIdentity
-from mpi_match.storage import StorageError, sync_directory, temporary_of, whole_file
+from mpi_match.storage import StorageError, descriptor_of, sync_directory, temporary_of, whole_file
 
 COMPLETE, INCOMPLETE = "complete", "incomplete"
 STARTING = "starting"
 """What a supervisor writes before it starts a run, which removes it when it has opened its files."""
+MOST_BYTES = 2**24
+"""No manifest is longer."""
 
 
 def manifest_of(output: Path) -> Path:
@@ -69,7 +71,8 @@ def write_manifest(output: Path, content: Mapping[str, Any]) -> None:
 def read_manifest(output: Path) -> dict[str, Any] | None:
     """The manifest of the last run with this output; None when there is none."""
     try:
-        found = json.loads(manifest_of(output).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):  # it is no JSON, or no text
+        with os.fdopen(descriptor_of(manifest_of(output)), "rb") as handle:
+            found = json.loads(handle.read(MOST_BYTES).decode())
+    except (FileNotFoundError, StorageError, ValueError, RecursionError):  # it is no file, no text or no JSON
         return None
     return found if isinstance(found, dict) else None

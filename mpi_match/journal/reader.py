@@ -32,9 +32,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from isal.isal_zlib import crc32
 
-from mpi_match.arrays.csr import Array, smallest_unsigned
+from mpi_match.arrays.csr import Array, ascends_within, offsets_of, smallest_unsigned
 from mpi_match.exit_codes import ExitCode
-from mpi_match.storage import StorageError, StoredRange
+from mpi_match.storage import StorageError, StoredRange, descriptor_of
+from mpi_match.storage.schema import attribute_faults, count, digest, word
 
 JOURNAL_MAGIC = b"mpi-match journal\n"
 VERSION = 1
@@ -102,6 +103,17 @@ class RunIdentity:
         return smallest_unsigned(self.n_ids), smallest_unsigned(max(self.n_ids - 1, 0))
 
 
+IDENTITY = (
+    word("unit", "interface", "filter"),
+    count("n_ids", "ids", most=2**32 - 1),
+    count("n_events", "events"),
+    digest("table_digest"),
+    digest("events_digest"),
+    digest("changes_digest", empty=True),
+)
+"""The members of an identity in JSON, and what they may be."""
+
+
 class JournalPart(NamedTuple):
     """Counts, or ids, of some answers in a file of matches: where they are, the dataset's CRC-32 before and with them."""
 
@@ -137,7 +149,7 @@ def head_bytes(identity: RunIdentity) -> bytes:
 def is_bare(path: Path, identity: RunIdentity) -> bool:
     """Is there no more than a head for these answers, or as much of one as was written when its writer was killed?"""
     head = head_bytes(identity)
-    with path.open("rb") as handle:
+    with os.fdopen(descriptor_of(path), "rb") as handle:
         return head.startswith(handle.read(len(head) + 1))
 
 
@@ -206,7 +218,7 @@ class JournalFile:
     def look(cls, path: Path, most_bytes: int | None = None) -> JournalFile:
         """A journal that others may be writing."""
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = descriptor_of(path)
         except OSError as error:
             raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
         try:
@@ -223,7 +235,15 @@ class JournalFile:
         text = self._bytes[_IDENTITY_AT : _IDENTITY_AT + length]
         if not length or crc32(text) != crc:  # zeros have the checksum of nothing
             raise StorageError(f"{self.path}: its head is damaged; remove it to begin anew")
-        return RunIdentity(**json.loads(bytes(text))), _IDENTITY_AT + length
+        try:
+            found = json.loads(bytes(text))
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict) or found.keys() != {each.name for each in IDENTITY}:
+            raise StorageError(f"{self.path}: its head has not the members of an identity; remove it to begin anew")
+        for fault in attribute_faults(IDENTITY, found):
+            raise StorageError(f"{self.path}: its head is none: {fault}; remove it to begin anew")
+        return RunIdentity(**found), _IDENTITY_AT + length
 
     def _record_at(self, at: int) -> Record | None:
         """The record that begins there, if it is whole and answers nothing that is answered."""
@@ -243,7 +263,7 @@ class JournalFile:
     def _is_whole(self, record: Record) -> bool:
         """Are the answers there?  If not they were not on disk when power failed, or their file has been removed."""
         if record.kind != Kind.PLACED:
-            return True
+            return self._are_answers(record)
         number, *crcs = _PLACED.unpack_from(self._bytes, record.at)[:5]
         for pieces, size, crc, after in zip(self._pieces(record), self._sizes(record), crcs[::2], crcs[1::2], strict=True):
             if sum(map(len, pieces)) != size:
@@ -252,8 +272,17 @@ class JournalFile:
                 crc = crc32(piece, crc)
             if crc != after:
                 return False
+        if not self._are_answers(record):
+            return False
         self.files.add(number)
         return True
+
+    def _are_answers(self, record: Record) -> bool:
+        """Do counts and ids fit each other, and are the ids of each event some of those there are, ascending?"""
+        counts, ids = self.answers(record)
+        if counts.sum(dtype=np.int64) != len(ids) or int(ids.max(initial=0)) >= max(self.identity.n_ids, 1):
+            return False
+        return ascends_within(offsets_of(counts), ids[:-1] < ids[1:])
 
     def _pieces(self, record: Record) -> tuple[list[memoryview], list[memoryview]]:
         """Counts and ids of a record that says where they are, in pieces; what is not there is missing."""
@@ -262,6 +291,8 @@ class JournalFile:
         extents = np.frombuffer(self._bytes, "<i8", 2 * (n_counts + n_ids), at).reshape(-1, 2).tolist()
         at += 16 * len(extents)
         file = self._file(number)
+        if any(min(first, n) < 0 for first, n in extents):
+            extents, n_counts = [], 0
         counts, ids = ([file[first : first + n] for first, n in some] for some in (extents[:n_counts], extents[n_counts:]))
         rest = self._bytes[at : at + rest_counts + rest_ids]
         return [*counts, rest[:rest_counts]], [*ids, rest[rest_counts:]]
@@ -272,8 +303,8 @@ class JournalFile:
             path = file_of(self.path, number)
             content: mmap.mmap | bytes = b""
             try:
-                with suppress(FileNotFoundError, ValueError), path.open("rb") as handle:  # ValueError: it is empty
-                    content = mmap.mmap(handle.fileno(), 0, prot=mmap.PROT_READ)
+                with suppress(FileNotFoundError, ValueError), os.fdopen(descriptor_of(path), "rb") as handle:
+                    content = mmap.mmap(handle.fileno(), 0, prot=mmap.PROT_READ)  # ValueError: it is empty
             except OSError as error:
                 raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
             self._files[number] = memoryview(content)
@@ -294,7 +325,9 @@ class JournalFile:
             if record.at + _PLACED.size > len(self._bytes):
                 return _PLACED.size
             *_, n_counts, n_ids, rest_counts, rest_ids = _PLACED.unpack_from(self._bytes, record.at)
-            return _PLACED.size + 16 * (n_counts + n_ids) + max(rest_counts, 0) + max(rest_ids, 0)
+            if min(rest_counts, rest_ids) < 0:
+                return len(self._bytes) + 1
+            return _PLACED.size + 16 * (n_counts + n_ids) + rest_counts + rest_ids
         return 0 if record.kind == Kind.SET_ASIDE else sum(self._sizes(record))
 
     def _sizes(self, record: Record) -> tuple[int, int]:

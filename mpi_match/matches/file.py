@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array, are_bounds
+from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
 from mpi_match.journal.reader import refuse_incomplete
-from mpi_match.matches.matches import MATCHES_FILE, Matches, id_dtype
-from mpi_match.matches.part_index import read_parts
-from mpi_match.storage import Column, Reader, StorageError, Writer
+from mpi_match.matches.matches import Matches, id_dtype
+from mpi_match.matches.part_index import NAMES, read_parts
+from mpi_match.matches.schema import MATCHES
+from mpi_match.storage import Column, Reader, Writer
 
 
 class MatchesWriter:
@@ -38,7 +39,7 @@ class MatchesWriter:
         with_event_ids: bool = False,
         **attributes: int | str,
     ) -> None:
-        self._writer = Writer(path, MATCHES_FILE, temporary)
+        self._writer = Writer(path, MATCHES.kind, temporary)
         self._with_event_ids = with_event_ids
         self._n_ids, self._labels, self._unit, self._attributes = n_ids, labels, unit, attributes
         self.n_events = 0
@@ -116,9 +117,9 @@ class MatchesWriter:
 
 def _answers_in(reader: Reader) -> tuple[Array, Array]:
     """Counts and ids of a file, or of the parts that it is the index of."""
-    if "matches/counts" in reader:
-        return reader.array("matches/counts"), reader.array("matches/ids")
-    return read_parts(reader)
+    if NAMES in reader:
+        return read_parts(reader)
+    return reader.array("matches/counts"), reader.array("matches/ids")
 
 
 @dataclass(frozen=True)
@@ -137,21 +138,16 @@ class MatchesFile:
     def load(cls, path: str | os.PathLike[str]) -> MatchesFile:
         """Read and check a file.  Raises StorageError; IncompleteError when the run that was to write it has not ended."""
         refuse_incomplete(Path(path))
-        with Reader(path, MATCHES_FILE) as reader:
+        with Reader(path, MATCHES) as reader:
             labels = Strings.read(reader, "labels")
-            n_ids, n_events, n_matches = (int(reader.attribute(name)) for name in ("n_ids", "n_events", "n_matches"))
             counts, ids = _answers_in(reader)
             event_ids = Strings.read(reader, "ids") if "ids/data" in reader else None
-            matches = Matches.from_counts(counts, ids, n_ids)
-        found = (matches.n_events, int(matches.offsets[-1]), matches.n_matches)
-        if found != (n_events, n_matches, n_matches) or int(matches.ids.max(initial=0)) >= max(n_ids, 1):
-            raise StorageError(f"{path}: its counts and ids do not fit each other; match the events again")
-        if len(labels) not in (0, n_ids):
-            raise StorageError(f"{path}: has {len(labels)} labels for {n_ids} ids; match the events again")
-        if event_ids is not None and (
-            len(event_ids) != n_events or not are_bounds(event_ids.offsets, len(event_ids.data)) or not event_ids.is_text()
-        ):
-            raise StorageError(f"{path}: its ids of events do not fit; match the events again")
+            arrays = {"matches/counts": counts, "matches/ids": ids, **dict(labels.named("labels"))}
+            if event_ids is not None:
+                arrays |= dict(event_ids.named("ids"))
+            for fault in MATCHES.faults(arrays, reader.attributes):
+                reader.refuse(fault)
+            matches = Matches.from_counts(counts, ids, int(reader.attribute("n_ids")))
         return cls(matches, labels, reader.attributes, event_ids)
 
     def rows(self) -> Iterator[list[str]]:

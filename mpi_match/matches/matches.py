@@ -20,7 +20,6 @@ from mpi_match.arrays.csr import Array, offsets_of, owners, place_of, smallest_u
 from mpi_match.arrays.strings import Strings
 from mpi_match.humanize import plural
 
-MATCHES_FILE = "matches"
 SHOWN_EVENTS = 3
 """Events whose ids the `repr` of answers has."""
 

@@ -36,7 +36,7 @@ from mpi_match.journal.reader import (
     record_bytes,
     write_at,
 )
-from mpi_match.matches.matches import MATCHES_FILE
+from mpi_match.matches.schema import MATCHES, PARTS
 from mpi_match.storage import Reader, StorageError, Writer, parts_directory
 
 PART_SUFFIX = ".answers"
@@ -170,12 +170,15 @@ def named_in(reader: Reader) -> dict[str, int]:
     """The parts that a file of matches names, and how many bytes of each count; none when it holds the answers itself."""
     if NAMES not in reader:
         return {}
-    return dict(zip((name.decode() for name in reader.array(NAMES)), reader.array(SIZES).tolist(), strict=True))
+    columns = {name: reader.array(name) for name in (NAMES, SIZES)}
+    for fault in PARTS.faults(columns, reader.attributes, reader.declared):
+        reader.refuse(fault)
+    return dict(zip((name.decode() for name in columns[NAMES].tolist()), columns[SIZES].tolist(), strict=True))
 
 
 def named_by(output: Path) -> dict[str, int]:
     """The same of the file that is in the place of an output; none when there is no file, or a damaged one."""
-    with suppress(StorageError), Reader(output, MATCHES_FILE) as reader:
+    with suppress(StorageError), Reader(output, MATCHES) as reader:
         return named_in(reader)
     return {}
 
@@ -203,6 +206,11 @@ def remove_parts(output: Path, *, but: Collection[str] = ()) -> None:
         directory.rmdir()
 
 
+def identity_in(reader: Reader) -> RunIdentity:
+    """Whose answers a file of matches has."""
+    return RunIdentity(**{field.name: reader.attributes.get(field.name, "") for field in fields(RunIdentity)})
+
+
 def read_parts(reader: Reader) -> tuple[Array, Array]:
     """Counts and ids of all events, from the parts that an index names.
 
@@ -215,7 +223,7 @@ def read_parts(reader: Reader) -> tuple[Array, Array]:
             raise StorageError(
                 f"{reader.path}: its part {path} is missing; an index must travel with its directory {directory.name}"
             )
-    identity = RunIdentity(**{field.name: reader.attributes.get(field.name, "") for field in fields(RunIdentity)})
+    identity = identity_in(reader)
     parts = Parts(sizes, identity, sizes)
     for path, size in sizes.items():
         if parts.ends[path] < size:

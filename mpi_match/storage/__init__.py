@@ -19,7 +19,14 @@ are shifted by the running total when joined.
 `atomic_file` is how other files are written, too.
 """
 
-from mpi_match.storage.atomic_file import check_output, remove_half_written, sync_directory, temporary_of, whole_file
+from mpi_match.storage.atomic_file import (
+    check_output,
+    descriptor_of,
+    remove_half_written,
+    sync_directory,
+    temporary_of,
+    whole_file,
+)
 from mpi_match.storage.column import Column, StoredRange
 from mpi_match.storage.integrity import FORMAT_VERSION, MAGIC, FileChanged, FilePart, StorageError, parts_directory
 from mpi_match.storage.reader import Reader, hdf5_versions, kind_of_file
@@ -36,6 +43,7 @@ __all__ = [
     "StoredRange",
     "Writer",
     "check_output",
+    "descriptor_of",
     "hdf5_versions",
     "kind_of_file",
     "parts_directory",

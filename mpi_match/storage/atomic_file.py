@@ -11,6 +11,7 @@ import errno
 import glob
 import os
 import secrets
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -84,3 +85,12 @@ def remove_half_written(path: Path) -> None:
     """Remove what writers of `path` have left that were killed; nobody else may be writing it."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.writing"):
         left.unlink(missing_ok=True)
+
+
+def descriptor_of(path: Path) -> int:
+    """A descriptor for reading a file, and no pipe, which would have to be waited for.  Raises StorageError, OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise StorageError(f"{path}: is no file; it is a directory, a device or a pipe")
+    return descriptor

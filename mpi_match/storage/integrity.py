@@ -56,9 +56,9 @@ def digest_of(lines: Iterable[str], attributes: Mapping[str, Any]) -> str:
     return hashlib.sha256("\n".join(text).encode()).hexdigest()
 
 
-def line_of(name: str, dataset: Any, crc: int) -> str:
+def line_of(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], crc: int) -> str:
     """What the digest says of one dataset: its name, type, shape and CRC-32."""
-    return f"{name} {dataset.dtype.str} {tuple(dataset.shape)} {crc:08x}"
+    return f"{name} {dtype.str} {tuple(shape)} {crc:08x}"
 
 
 def bytes_of(values: Array) -> memoryview:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import h5py
 import numpy as np
@@ -24,47 +25,111 @@ from mpi_match.storage.integrity import (
     parts_directory,
     reason_of,
 )
+from mpi_match.storage.schema import I8, TEXT, Column, Declared, Schema, are_file_names, attribute_faults, is_at_least
+from mpi_match.storage.structure import Stored, attributes_of, datasets_of, refuse_special, value_of
+
+MOST_ITEMS = 2**48
+"""More items than a part can have; the sums of all parts stay in 64 bits."""
+
+INDEX = Schema(
+    "index",
+    columns=(
+        Column("parts/name", TEXT, ("p",), (are_file_names,)),
+        Column("parts/rows", I8, ("p",), (is_at_least(0),)),
+        Column("parts/digest", "|S64", ("p",)),
+    ),
+    rules=(lambda content: None if content.sizes["p"] else "it is an index without parts",),
+)
+"""The datasets of an index, whatever it is the index of."""
 
 
 class Reader:
     """Reads what `Writer` or `write_index` wrote, and refuses everything else with a StorageError.
 
-    `with Reader(path, "table") as r: size = r.array("filters/size")`.  `attributes` holds the root's attributes; `rows`
-    the number of rows of each part when the file is an index, else None.
+    `with Reader(path, TABLE) as r: size = r.array("filters/size")`.  `schema` says what the file has to hold, and its types
+    and shapes are compared at once; where it is only the name of a kind, nothing is known of the datasets.  What the values
+    have to be is for the one who reads them to ask (`Schema.faults`, `refuse`).  `attributes` holds the root's attributes;
+    `rows` the number of rows of each part when the file is an index, else None.
     """
 
-    def __init__(self, path: str | os.PathLike[str], kind: str) -> None:
+    def __init__(self, path: str | os.PathLike[str], schema: Schema | str) -> None:
         self.path = Path(path)
+        self.schema = Schema(schema, parts="pieces") if isinstance(schema, str) else schema
         self._name = os.fspath(path)  # by which the system finds it sooner than by a Path
         self._stamp = _stamp_of(self._name)
-        self._file = _open(self.path, kind)
-        self.attributes = _attributes(self._file)
+        self._file, self.attributes = _open(self.path, self.schema.kind)
         self.rows: list[int] | None = None
         self._parts: list[Reader] = []
         try:
-            if "parts/name" in self._file:
-                self._open_parts(kind)
+            self._datasets = datasets_of(self.path, self._file)
+            self._check_digest()
+            self.schema = self.schema.of(self._datasets)
+            if "parts/name" in self._datasets and self.schema.parts:
+                self._open_parts()
+            self._check_shapes()
         except BaseException:
             self.close()
             raise
 
-    def _open_parts(self, kind: str) -> None:
+    def _check_digest(self) -> None:
+        named = {key: value for key, value in self.attributes.items() if key not in ("digest", "complete")}
+        lines = (line_of(each.name, each.dtype, each.shape, each.crc) for each in self._datasets.values())
+        found, expected = digest_of(lines, named), self.attributes.get("digest")
+        if found != expected:
+            raise StorageError(f"{self.path}: is damaged: digest found {found}, expected {expected}; make it again")
+
+    def _open_parts(self) -> None:
+        names = ("parts/name", "parts/rows", "parts/digest")
+        for fault in INDEX.misfits(self._datasets):
+            self.refuse(fault)
+        columns = {name: self._read(name) for name in names}
+        for fault in INDEX.faults(columns):
+            self.refuse(fault)
+        self.rows = columns["parts/rows"].tolist()
         directory = parts_directory(self.path)
-        columns = [self._read("parts/name"), self._read("parts/rows"), self._read("parts/digest")]
-        self.rows = [int(rows) for rows in columns[1]]
-        for name, rows, digest in zip(*columns, strict=True):
+        for name, rows, digest in zip(*(columns[name].tolist() for name in names), strict=True):
             file = directory / name.decode()
             if not file.is_file():
                 raise StorageError(
                     f"{self.path}: its part {file} is missing; an index must travel with its directory {directory.name}"
                 )
-            part = Reader(file, f"{kind}-part")
-            found = part.attributes["digest"]
-            if found != digest.decode() or part.attributes.get("rows") != rows:
-                raise StorageError(
-                    f"{file}: is not the part that {self.path} names: found digest {found}, expected {digest.decode()}"
-                )
+            part = Reader(file, self.schema.of_part)
             self._parts.append(part)
+            found, expected = part.attributes["digest"], digest.decode("latin1")
+            if found != expected or part.attributes["rows"] != rows:
+                raise StorageError(
+                    f"{file}: is not the part that {self.path} names: found digest {found}, expected {expected}"
+                )
+
+    def _check_shapes(self) -> None:
+        """Compare what is declared with the schema, before any of it is read."""
+        if self.rows is None or self.schema.parts == "pieces":
+            faults = self.schema.misfits(self.declared, self.attributes)
+        else:
+            faults = attribute_faults(self.schema.attributes, self.attributes)
+        for fault in faults:
+            self.refuse(fault)
+        for column in self.schema.columns:
+            if column.mapped and column.name in self._datasets and not self._datasets[column.name].contiguous:
+                self.refuse(f"{column.name} is not contiguous")
+
+    @property
+    def declared(self) -> Mapping[str, Declared]:
+        """Types and shapes of datasets: of an index, of those that the schema names, as the parts have them together."""
+        if self.rows is None:
+            return self._datasets
+        found = {}
+        for name in (column.name for column in self.schema.columns):
+            pieces = [part._datasets[name] for part in self._parts if name in part._datasets]
+            if len({(piece.dtype.str, piece.shape[1:]) for piece in pieces}) > 1:
+                self.refuse(f"the parts differ in type or shape of {name}")
+            if pieces:
+                found[name] = pieces[0]._replace(shape=(self.length(name), *pieces[0].shape[1:]))
+        return found
+
+    def refuse(self, fault: str) -> NoReturn:
+        """Raise StorageError for a file that is none, and say what to do."""
+        raise StorageError(f"{self.path}: is not a valid {self.schema.noun}: {fault}; {self.schema.remedy}")
 
     def __enter__(self) -> Reader:
         return self
@@ -102,7 +167,7 @@ class Reader:
         return self._parts or [self]
 
     def __contains__(self, name: str) -> bool:
-        return any(name in source._file for source in self.sources)
+        return any(name in source._datasets for source in self.sources)
 
     def array(self, name: str) -> Array:
         """A whole dataset, checked; the parts of an index joined."""
@@ -110,12 +175,19 @@ class Reader:
         if len(pieces) == 1:
             return pieces[0]
         if name.endswith("offsets"):
+            for source, piece in zip(self._sources_of(name), pieces, strict=True):
+                source._check_ends(name, *((int(piece[0]), int(piece[-1])) if len(piece) else (-1, -1)))
             totals = np.cumsum([0] + [int(piece[-1]) for piece in pieces])
             return np.concatenate([[0], *(piece[1:] + total for piece, total in zip(pieces, totals[:-1], strict=True))])
         return np.concatenate(pieces)
 
+    def _check_ends(self, name: str, first: int, last: int) -> None:
+        """Refuse a part whose offsets cannot be continued by those of the next one."""
+        if first != 0 or not 0 <= last <= MOST_ITEMS:
+            self.refuse(f"{name} does not begin with 0, or does not end with a number of items")
+
     def _sources_of(self, name: str) -> list[Reader]:
-        found = [source for source in self.sources if name in source._file]
+        found = [source for source in self.sources if name in source._datasets]
         if not found:
             raise StorageError(f"{self.path}: has no dataset {name!r}, which a file of {self.attributes['kind']} must have")
         return found
@@ -128,16 +200,16 @@ class Reader:
         """
         block, n, total = np.empty(0), 0, 0
         for k, source in enumerate(self._sources_of(name)):
-            dataset = source._dataset(name)
-            at = crc = last = 0
-            while at < len(dataset):
+            stored = source._datasets[name]
+            at = crc = begin = last = 0
+            while at < stored.shape[0]:
                 if not n:
-                    block = np.empty((rows, *dataset.shape[1:]), dataset.dtype)
-                piece = block[n : n + min(rows - n, len(dataset) - at)]
-                crc = source._read_piece(name, dataset, at, piece, crc)
+                    block = np.empty((rows, *stored.shape[1:]), stored.dtype)
+                piece = block[n : n + min(rows - n, stored.shape[0] - at)]
+                crc = source._read_piece(stored, at, piece, crc)
                 first, at, n = at == 0, at + len(piece), n + len(piece)
                 if name.endswith("offsets"):
-                    last = int(piece[-1])
+                    begin, last = int(piece[0]) if first else begin, int(piece[-1])
                     piece += total
                     if k and first:  # the 0 that every part begins with
                         piece[:-1] = piece[1:].copy()
@@ -145,61 +217,68 @@ class Reader:
                 if n == rows:
                     yield block
                     n = 0
+            source._compare_crc(stored, crc)
+            source._check_ends(name, begin, last)
             total += last
-            source._compare_crc(name, dataset, crc)
         if n:
             yield block[:n]
 
+    def rows_of(self, name: str, start: int, stop: int) -> Array:
+        """Some rows of a dataset of this one file; its CRC, which is that of the whole, is *not* checked here."""
+        stored = self._datasets[name]
+        values = np.empty((stop - start, *stored.shape[1:]), stored.dtype)
+        self._read_piece(stored, start, values, 0)
+        return values
+
     def length(self, name: str) -> int:
         """Rows of a dataset, those of all parts together."""
-        lengths = [len(source._dataset(name)) for source in self._sources_of(name)]
+        lengths = [source._datasets[name].shape[0] for source in self._sources_of(name)]
         return sum(lengths) - (len(lengths) - 1 if name.endswith("offsets") else 0)
+
+    def n_bytes(self, name: str) -> int:
+        """What a dataset takes in memory."""
+        found = [source._datasets[name] for source in self._sources_of(name)]
+        return sum(math.prod(stored.shape) * stored.dtype.itemsize for stored in found)
 
     def mapped(self, name: str) -> Array:
         """A contiguous dataset of this one file, mapped read-only from the file; its CRC is *not* checked here."""
-        dataset = self._dataset(name)
-        if dataset.size == 0:
-            return np.empty(dataset.shape, dataset.dtype)
-        offset = dataset.id.get_offset()
-        if offset is None:
+        stored = self._only(name)
+        if not stored.contiguous:
             raise StorageError(f"{self.path}: {name!r} is not contiguous")
-        if offset + dataset.nbytes > self.path.stat().st_size:
-            raise StorageError(
-                f"{self.path}: truncated: {name!r} ends at byte {offset + dataset.nbytes:,}, the file has fewer"
-            )
-        return np.memmap(self.path, dataset.dtype, "r", offset, dataset.shape)
+        if not stored.n_bytes:
+            return np.empty(stored.shape, stored.dtype)
+        return np.memmap(self.path, stored.dtype, "r", stored.id.get_offset(), stored.shape)
 
-    def _dataset(self, name: str) -> Any:
-        try:
-            dataset = self._file[name]
-            _ = dataset.shape, dataset.dtype  # a group has neither
-        except DAMAGE as error:
-            raise StorageError(f"{self.path}: dataset {name!r} cannot be read: {reason_of(error)}") from error
-        return dataset
+    def _only(self, name: str) -> Stored:
+        """A dataset of this one file."""
+        if name not in self._datasets:
+            raise StorageError(f"{self.path}: has no dataset {name!r}, which a file of {self.attributes['kind']} must have")
+        return self._datasets[name]
 
     def _read(self, name: str) -> Array:
-        dataset = self._dataset(name)
-        values = np.empty(dataset.shape, dataset.dtype)
-        self._compare_crc(name, dataset, self._read_piece(name, dataset, 0, values, 0))
+        stored = self._only(name)
+        values = np.empty(stored.shape, stored.dtype)
+        self._compare_crc(stored, self._read_piece(stored, 0, values, 0))
         return values
 
-    def _read_piece(self, name: str, dataset: Any, at: int, piece: Array, crc: int) -> int:
+    def _read_piece(self, stored: Stored, at: int, piece: Array, crc: int) -> int:
         """Fill a contiguous array with the rows from `at`; the CRC of all up to there."""
         try:
-            if piece.size:
-                dataset.read_direct(piece, np.s_[at : at + len(piece)] if piece.ndim else None)
+            if piece.size and piece.shape == stored.shape:
+                stored.id.read(h5py.h5s.ALL, h5py.h5s.ALL, piece)
+            elif piece.size:
+                h5py.Dataset(stored.id).read_direct(piece, np.s_[at : at + len(piece)])
         except DAMAGE as error:
-            raise StorageError(f"{self.path}: {name!r} is damaged: {reason_of(error)}; make the file again") from error
+            raise StorageError(
+                f"{self.path}: {stored.name!r} is damaged: {reason_of(error)}; make the file again"
+            ) from error
         return crc32(bytes_of(piece), crc)
 
-    def _compare_crc(self, name: str, dataset: Any, found: int) -> None:
-        try:
-            expected = int(dataset.attrs["crc32"])
-        except DAMAGE as error:
-            raise StorageError(f"{self.path}: {name!r} is damaged: {reason_of(error)}; make the file again") from error
-        if found != expected:
+    def _compare_crc(self, stored: Stored, found: int) -> None:
+        if found != stored.crc:
             raise StorageError(
-                f"{self.path}: {name!r} is damaged: CRC-32 found {found:08x}, expected {expected:08x}; make the file again"
+                f"{self.path}: {stored.name!r} is damaged: CRC-32 found {found:08x}, expected {stored.crc:08x}; "
+                "make the file again"
             )
 
 
@@ -215,10 +294,11 @@ def _stamp_of(path: str) -> tuple[int, ...] | None:
 def kind_of_file(path: str | os.PathLike[str]) -> str | None:
     """What a file holds (`table`, `events`, `matches`, ...), or None when it is not a file of ours."""
     try:
+        refuse_special(Path(path))
         with h5py.File(path, "r") as file:
-            kind = file.attrs.get("kind")
-            return kind.decode() if file.attrs.get("magic") == MAGIC and isinstance(kind, bytes) else None
-    except DAMAGE:
+            kind = value_of(file, "kind")
+            return kind if value_of(file, "magic") == MAGIC.decode() and isinstance(kind, str) else None
+    except (StorageError, *DAMAGE):
         return None
 
 
@@ -228,9 +308,9 @@ def _begins_as_rows(path: Path) -> bool:
         return handle.read(4).startswith((b"{", b"\x1f\x8b", b"PAR1"))
 
 
-def _open(path: Path, kind: str) -> h5py.File:
-    if not path.exists():
-        raise StorageError(f"{path}: no such file")
+def _open(path: Path, kind: str) -> tuple[h5py.File, dict[str, Any]]:
+    """A file of this kind and its attributes; of these, those that every file has are checked."""
+    refuse_special(path)
     try:
         file = h5py.File(path, "r")
     except OSError as error:
@@ -240,50 +320,32 @@ def _open(path: Path, kind: str) -> h5py.File:
             reason = f"it does not begin as one{rows}"
         raise StorageError(f"{path}: is not a readable HDF5 file: {reason}") from error
     try:
-        _check(path, file, kind)
+        return file, _checked_attributes(path, file, kind)
     except BaseException:
         file.close()
         raise
-    return file
 
 
-def _check(path: Path, file: h5py.File, kind: str) -> None:
+def _checked_attributes(path: Path, file: h5py.File, kind: str) -> dict[str, Any]:
     try:
-        attributes = _attributes(file)
+        found = value_of(file, "magic")
     except DAMAGE as error:
         raise StorageError(f"{path}: its attributes cannot be read: {reason_of(error)}") from error
-    if attributes.get("magic") != MAGIC.decode():
+    if found != MAGIC.decode():
         raise StorageError(
-            f"{path}: is HDF5 but not a file of mpi-match: "
-            f"magic found {attributes.get('magic')!r}, expected {MAGIC.decode()!r}"
+            f"{path}: is HDF5 but not a file of mpi-match: magic found {found!r}, expected {MAGIC.decode()!r}"
         )
-    if attributes.get("format_version") != FORMAT_VERSION:
-        found = attributes.get("format_version")
+    attributes = attributes_of(path, file)
+    version = attributes.get("format_version")
+    if version != FORMAT_VERSION:
         raise StorageError(
-            f"{path}: format_version found {found}, expected {FORMAT_VERSION}; compile it again with this version"
+            f"{path}: format_version found {version}, expected {FORMAT_VERSION}; compile it again with this version"
         )
     if attributes.get("kind") != kind:
         raise StorageError(f"{path}: holds {attributes.get('kind')!r}, expected {kind!r}; were two files exchanged?")
     if attributes.get("complete") != 1:
         raise StorageError(f"{path}: was not written to its end ('complete' is missing); make it again")
-    lines: list[str] = []
-
-    def visit(name: str, item: object) -> None:
-        if isinstance(item, h5py.Dataset):
-            lines.append(line_of(name, item, int(item.attrs["crc32"])))
-
-    try:
-        file.visititems(visit)
-    except DAMAGE as error:
-        raise StorageError(f"{path}: is damaged: {reason_of(error)}; make it again") from error
-    named = {key: value for key, value in attributes.items() if key not in ("digest", "complete")}
-    found = digest_of(lines, named)
-    if found != attributes.get("digest"):
-        raise StorageError(f"{path}: is damaged: digest found {found}, expected {attributes.get('digest')}; make it again")
-
-
-def _attributes(file: h5py.File) -> dict[str, Any]:
-    return {k: v.decode() if isinstance(v, bytes) else v.item() if hasattr(v, "item") else v for k, v in file.attrs.items()}
+    return attributes
 
 
 def hdf5_versions() -> str:

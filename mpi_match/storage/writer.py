@@ -96,7 +96,7 @@ class Writer:
     def _seal(self, name: str, crc: int) -> None:
         dataset = self._file[name]
         dataset.attrs.create("crc32", np.uint32(crc))
-        self._crcs[name] = line_of(name, dataset, crc)
+        self._crcs[name] = line_of(name, dataset.dtype, dataset.shape, crc)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:

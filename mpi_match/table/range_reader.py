@@ -21,20 +21,19 @@ import hashlib
 import os
 from collections.abc import Iterator
 from functools import cached_property
-from typing import NoReturn
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array, are_bounds, offsets_of, take_ranges
+from mpi_match.arrays.csr import Array, offsets_of, take_ranges
 from mpi_match.arrays.strings import Strings
 from mpi_match.model import Op
-from mpi_match.storage import Reader, StorageError
-from mpi_match.table.constraints import FILTER_ID, OP_MASK, Constraints
+from mpi_match.storage import Reader
+from mpi_match.storage.schema import Content
+from mpi_match.table.constraints import CODE, FILTER_ID, KIND, OP_MASK, Constraints
 from mpi_match.table.filters import FilterColumns
 from mpi_match.table.recode import Recoding
-from mpi_match.table.schema import label_arrays, read_labels, read_vocabulary, vocabulary_arrays
-from mpi_match.table.table import TABLE_FILE, Table
-from mpi_match.table.validate import dtype_of, faults
+from mpi_match.table.schema import OUTLINE, TABLE, label_arrays, read_labels, read_vocabulary, vocabulary_arrays
+from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 
 READ_AT_ONCE = 2**20
@@ -51,18 +50,19 @@ class RangeReader:
     labels               those of every range
     sizes                u32[n_filters]: constraints of each filter
     name_offsets         i64[n_names + 1]: constraints of each name
+    area_filter          u32: the filters that have an area, ascending
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = path
         self._recoding: Recoding | None = None
-        self._reader = Reader(path, TABLE_FILE)
+        self._reader = Reader(path, TABLE)
         try:
             self._vocabulary = read_vocabulary(self._reader)
             self.labels = read_labels(self._reader)
-            self.sizes = self._array("filters/size")
-            self.name_offsets = self._array("constraints/name_offsets")
-            self._set_offsets = self._array("sets/name_offsets")
+            self.sizes = self._reader.array("filters/size")
+            self.name_offsets = self._reader.array("constraints/name_offsets")
+            self._set_offsets = self._reader.array("sets/name_offsets")
+            self.area_filter = self._reader.array("filters/area_filter")
             self._check_outline()
         except BaseException:
             self._reader.close()
@@ -131,27 +131,22 @@ class RangeReader:
         """About how many bytes the whole table would take in memory."""
         return self.outline_bytes + int(self.grain_bytes.sum())
 
-    @property
-    def area_filter(self) -> Array:
-        """u32: the filters that have an area, ascending."""
-        return self._array("filters/area_filter")
-
     def interfaces(self, filters: Array) -> Array:
         """u32: the interfaces of some filters, ascending."""
-        return self._pick("filters/interface", filters)
+        return self._checked("filters/interface", self._pick("filters/interface", filters))
 
     def areas(self, filters: Array) -> tuple[Array, Array]:
         """Of some filters, ascending: bool, which have an area, and f64[k, 3], the areas of those."""
         owner = self.area_filter
         at = np.searchsorted(owner, filters)
         has_area = np.append(owner, np.iinfo(owner.dtype).max)[at] == filters
-        return has_area, self._pick("filters/area", at[has_area])
+        return has_area, self._checked("filters/area", self._pick("filters/area", at[has_area]))
 
     @cached_property
     def digest(self) -> str:
         """`Table.digest` of the whole table."""
         digest = hashlib.sha256()
-        for name, _ in Table.from_filters(()).arrays():
+        for name in (column.name for column in TABLE.columns):
             digest.update(b"%s %d;" % (name.encode(), self._reader.length(name)))
             for block in self._reader.blocks(name, READ_AT_ONCE):
                 digest.update(block.reshape(-1).view(np.uint8).data)
@@ -163,7 +158,7 @@ class RangeReader:
         What they say may be relied on when the last block has come.  Raises StorageError for damage.
         """
         at = 0
-        for block in zip(*(self._blocks(name) for name in _COLUMNS), strict=True):
+        for block in zip(*(self._reader.blocks(name, READ_AT_ONCE) for name in _COLUMNS), strict=True):
             yield at, *block
             at += len(block[0])
 
@@ -180,14 +175,14 @@ class RangeReader:
             ids=Strings.of(()),
         )
         table = Table(self._vocabulary, self._constraints(start, stop), filters, self.labels)
-        for fault in faults(table):
-            self._refuse(fault)
+        for fault in table.faults():
+            self._reader.refuse(fault)
         return table if self._recoding is None else self._recoding.table(table)
 
     def _constraints(self, start: int, stop: int) -> Constraints:
         """The constraints of filters `start` to `stop`."""
         n = int(self.sizes[start:stop].sum(dtype=np.int64))
-        columns = [np.empty(n, dtype_of(name)) for name in _COLUMNS]
+        columns = [np.empty(n, dtype) for dtype in (KIND, CODE, CODE, FILTER_ID)]
         offsets, filled = np.full(len(self.name_offsets), n), 0
         for at, *block in self.rows():
             mine = np.flatnonzero((block[-1] >= start) & (block[-1] < stop))
@@ -200,7 +195,7 @@ class RangeReader:
             filled += len(mine)
         kind, lo, hi, filter_id = columns
         if filled != n:
-            self._refuse("constraints do not add up to filters/size")
+            self._reader.refuse("constraints do not add up to filters/size")
         filter_id -= FILTER_ID.type(start)
         return self._with_sets(offsets, kind, lo, hi, filter_id)
 
@@ -213,63 +208,43 @@ class RangeReader:
         lo[listed] = hi[listed] = place - set_offsets[name]
         bounds = self._pick("sets/offsets", np.stack([sets, sets + 1], axis=1).reshape(-1)).reshape(-1, 2)
         lengths = np.diff(bounds)[:, 0]
-        if int(lengths.min(initial=0)) < 0 or int(bounds.max(initial=0)) > self._reader.length("sets/codes"):
-            self._refuse("sets/offsets do not fit sets/codes")
+        flat = bounds.reshape(-1)
+        if np.any(flat[1:] < flat[:-1]) or (len(flat) and not 0 <= flat[0] <= flat[-1] <= self._reader.length("sets/codes")):
+            self._reader.refuse("sets/offsets do not fit sets/codes")
         codes = self._pick("sets/codes", take_ranges(bounds[:, 0], lengths))
         return Constraints(offsets, kind, lo, hi, filter_id, set_offsets, offsets_of(lengths), codes)
 
     def _pick(self, name: str, rows: Array) -> Array:
         """Some rows of a dataset, ascending."""
         picked, at = None, 0
-        for block in self._blocks(name):
+        for block in self._reader.blocks(name, READ_AT_ONCE):
             if picked is None:
                 picked = np.empty((len(rows), *block.shape[1:]), block.dtype)
             first, last = np.searchsorted(rows, (at, at + len(block)))
             picked[first:last] = block[rows[first:last] - at]
             at += len(block)
         if len(rows) and (picked is None or not 0 <= rows[0] <= rows[-1] < at):
-            self._refuse(f"{name} has {at} rows, others refer to more")
-        return picked if picked is not None else self._array(name)
+            self._reader.refuse(f"{name} has {at} rows, others refer to more")
+        return picked if picked is not None else self._reader.array(name)
 
-    def _blocks(self, name: str) -> Iterator[Array]:
-        for block in self._reader.blocks(name, READ_AT_ONCE):
-            if block.dtype != dtype_of(name):
-                self._refuse(f"{name} is {block.dtype}, expected {dtype_of(name)}")
-            yield block
-
-    def _array(self, name: str) -> Array:
-        array = self._reader.array(name)
-        if array.dtype != dtype_of(name):
-            self._refuse(f"{name} is {array.dtype}, expected {dtype_of(name)}")
-        return array
+    def _checked(self, name: str, some: Array) -> Array:
+        """Some rows of a column, if they are what its rules say."""
+        sizes = {"interfaces": self.n_interfaces}
+        (column,) = (each for each in TABLE.columns if each.name == name)
+        for rule in column.rules:
+            if fault := rule(name, Content({name: some}, sizes)):
+                self._reader.refuse(f"{name} {fault}")
+        return some
 
     def _bytes_of(self, names: tuple[str, ...]) -> int:
-        """Bytes of some datasets, whose columns are 1 wide but for the three of an area."""
-        return sum(
-            self._reader.length(name) * dtype_of(name).itemsize * (3 if name == "filters/area" else 1) for name in names
-        )
+        return sum(self._reader.n_bytes(name) for name in names)
 
     def _check_outline(self) -> None:
         """What is relied on before a range is read; of a range, `part` checks the rest."""
-        counts = {
-            "n_names": self._vocabulary.n_names,
-            "n_constraints": self.n_constraints,
-            "n_filters": self.n_filters,
-            "n_interfaces": self.n_interfaces,
-        }
-        for name, value in counts.items():
-            if self._reader.attributes.get(name) != value:
-                self._refuse(f"the attribute {name} says {self._reader.attributes.get(name)}, the arrays hold {value}")
-        lengths = {name: self._reader.length(name) for name in _COLUMNS}
-        if set(lengths.values()) != {self.n_constraints} or not are_bounds(self.name_offsets, self.n_constraints):
-            self._refuse("constraints/name_offsets do not fit")
-        if self._reader.length("filters/interface") != self.n_filters:
-            self._refuse("filters/size and filters/interface differ in length")
-        areas = self.area_filter
-        if self._reader.length("filters/area") != len(areas):
-            self._refuse("filters/area does not fit filters/area_filter")
-        if np.any(areas[:-1] >= areas[1:]):
-            self._refuse("filters/area_filter is not sorted")
-
-    def _refuse(self, fault: str) -> NoReturn:
-        raise StorageError(f"{self._path}: is not a valid table: {fault}; compile it again")
+        arrays = dict((*vocabulary_arrays(self._vocabulary), *label_arrays(self.labels)))
+        arrays |= {"constraints/name_offsets": self.name_offsets, "sets/name_offsets": self._set_offsets}
+        arrays |= {"filters/size": self.sizes, "filters/area_filter": self.area_filter}
+        for fault in OUTLINE.faults(arrays, self._reader.attributes, self._reader.declared):
+            self._reader.refuse(fault)
+        if self.sizes.sum(dtype=np.int64) != self.n_constraints:
+            self._reader.refuse("constraints do not add up to filters/size")

@@ -1,18 +1,90 @@
 """The arrays of a table by name: as they are called in a file, in the memory that hosts share, and in a digest.
 
-Each part of a table has a function that names its arrays and one that makes it of them again.  A range of names or of
-filters has the same arrays as the whole, so parts of a table are written by the same functions.
+`TABLE` states type, shape and rules of each.  Each part of a table has a function that names its arrays and one that makes
+it of them again.  A range of names or of filters has the same arrays as the whole, so parts of a table are written by the
+same functions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from mpi_match.arrays.csr import Array, ArraySource
 from mpi_match.arrays.strings import Strings
+from mpi_match.storage.schema import (
+    F8,
+    I8,
+    U1,
+    U4,
+    Column,
+    Schema,
+    are_sorted,
+    are_sorted_in,
+    are_text,
+    ascends,
+    ascends_in,
+    ascends_strictly,
+    count,
+    is_among,
+    is_below,
+    is_csr,
+    pool,
+)
 from mpi_match.table.constraints import Constraints
 from mpi_match.table.filters import FilterColumns
-from mpi_match.table.vocabulary import Vocabulary
+from mpi_match.table.validate import (
+    atoms_are_sorted,
+    circles_are_circles,
+    lists_are_operands,
+    numbers_are_plain,
+    rows_are_sorted,
+    rows_say_what_operators_can,
+    sizes_add_up,
+)
+from mpi_match.table.vocabulary import ATOM_OPS, Vocabulary
+
+TABLE = Schema(
+    "table",
+    attributes=(
+        count("n_names", "names"),
+        count("n_constraints", "constraints"),
+        count("n_filters", "filters"),
+        count("n_interfaces", "interfaces"),
+    ),
+    columns=(
+        *pool("names", "names", are_text, are_sorted),
+        Column("numbers/name_offsets", I8, ("names + 1",), (is_csr("numbers"),)),
+        Column("numbers/values", F8, ("numbers",), (numbers_are_plain, ascends_in("numbers/name_offsets"))),
+        Column("strings/name_offsets", I8, ("names + 1",), (is_csr("strings"),)),
+        *pool("strings", "strings", are_sorted_in("strings/name_offsets")),
+        Column("atoms/name_offsets", I8, ("names + 1",), (is_csr("atoms"),)),
+        Column("atoms/op", U1, ("atoms",), (is_among(ATOM_OPS),)),
+        *pool("atoms", "atoms", are_text, atoms_are_sorted),
+        Column("constraints/name_offsets", I8, ("names + 1",), (is_csr("constraints"),)),
+        Column("constraints/kind", U1, ("constraints",)),
+        Column("constraints/lo", U4, ("constraints",)),
+        Column("constraints/hi", U4, ("constraints",)),
+        Column("constraints/filter", U4, ("constraints",), (is_below("filters"),)),
+        Column("sets/name_offsets", I8, ("names + 1",), (is_csr("sets"),)),
+        Column("sets/offsets", I8, ("sets + 1",), (is_csr("codes of sets"),)),
+        Column("sets/codes", U4, ("codes of sets",), (ascends_in("sets/offsets"),)),
+        Column("filters/size", U4, ("filters",)),
+        Column("filters/interface", U4, ("filters",), (ascends, is_below("interfaces"))),
+        Column("filters/area_filter", U4, ("areas",), (ascends_strictly, is_below("filters"))),
+        Column("filters/area", F8, ("areas", 3), (circles_are_circles,)),
+        Column("filters/id_filter", U4, ("ids",), (ascends_strictly, is_below("filters"))),
+        *pool("filters/id", "ids", are_text, separator="_"),
+        *pool("interfaces", "interfaces", are_text, are_sorted),
+    ),
+    rules=(sizes_add_up, rows_are_sorted, lists_are_operands, rows_say_what_operators_can),
+    parts="pieces",
+    noun="table",
+    remedy="compile it again",
+)
+"""What a file with a table holds, in the order in which a digest takes it."""
+OUTLINE = replace(TABLE, rules=())
+"""The same of columns that are looked at without the others: no rule of theirs is about more than their own group."""
 
 
 def vocabulary_arrays(v: Vocabulary) -> Iterator[tuple[str, Array]]:

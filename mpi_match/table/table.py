@@ -24,10 +24,12 @@ from mpi_match.arrays.csr import Array, ArraySource, offsets_of, places_in, take
 from mpi_match.arrays.strings import Strings, sort_distinct
 from mpi_match.humanize import plural
 from mpi_match.model import Area, Filter, Op, Type
-from mpi_match.storage import Reader, StorageError, Writer
+from mpi_match.storage import Reader, Writer
 from mpi_match.table.constraints import FILTER_ID, Constraints, encode
 from mpi_match.table.filters import FilterColumns
 from mpi_match.table.schema import (
+    OUTLINE,
+    TABLE,
     constraint_arrays,
     filter_arrays,
     label_arrays,
@@ -38,13 +40,10 @@ from mpi_match.table.schema import (
     vocabulary_arrays,
 )
 from mpi_match.table.subscriptions import Subscriptions
-from mpi_match.table.validate import faults
 from mpi_match.table.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from mpi_match.table.recode import Recoding
-
-TABLE_FILE = "table"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -84,6 +83,10 @@ class Table:
     def area_filter(self) -> Array:
         """u32: the filters that have an area, ascending."""
         return self.filters.area_filter
+
+    def interfaces(self, filters: Array) -> Array:
+        """u32: the interfaces of some filters."""
+        return self.filters.interface[filters]
 
     @property
     def nbytes(self) -> int:
@@ -142,9 +145,13 @@ class Table:
         yield from filter_arrays(self.filters)
         yield from label_arrays(self.labels)
 
+    def faults(self) -> Iterator[str]:
+        """What is wrong with the arrays, one sentence for each fault, the first one to be believed."""
+        return TABLE.faults(dict(self.arrays()))
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table as one file.  Raises StorageError."""
-        with Writer(path, TABLE_FILE) as writer:
+        with Writer(path, TABLE.kind) as writer:
             for name, value in self.counts().items():
                 writer.attribute(name, value)
             for name, array in self.arrays():
@@ -162,16 +169,10 @@ class Table:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Table:
         """Read a table (one file, or an index and its parts) and check it.  Raises StorageError."""
-        with Reader(path, TABLE_FILE) as reader:
+        with Reader(path, TABLE) as reader:
             table = cls.from_arrays(reader)
-            for name, value in table.counts().items():
-                if reader.attributes.get(name) != value:
-                    raise StorageError(
-                        f"{path}: is not a valid table: the attribute {name} says {reader.attributes.get(name)}, "
-                        f"the arrays hold {value}; compile it again"
-                    )
-        for fault in faults(table):
-            raise StorageError(f"{path}: is not a valid table: {fault}; compile it again")
+            for fault in TABLE.faults(dict(table.arrays()), reader.attributes):
+                reader.refuse(fault)
         return table
 
     @classmethod
@@ -288,5 +289,8 @@ def _order_of(interface: Array, keys: Array) -> Array:
 
 def load_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
     """The vocabulary of a table file, without its constraints and filters.  Raises StorageError."""
-    with Reader(path, TABLE_FILE) as reader:
-        return read_vocabulary(reader)
+    with Reader(path, TABLE) as reader:
+        vocabulary = read_vocabulary(reader)
+        for fault in OUTLINE.faults(dict(vocabulary_arrays(vocabulary)), reader.attributes, reader.declared):
+            reader.refuse(fault)
+    return vocabulary

@@ -1,204 +1,237 @@
-"""What must hold between a table's arrays before anything is computed from them.
+"""What must hold between the columns of a table, before anything is computed from them.
 
-Checksums say that a file is what its writer wrote; these checks say that the writer wrote a table.  Whatever an engine
-relies on is looked at here, once, when a table is loaded: dtypes and lengths, CSR bounds, sort orders, ids and codes in
-range, sizes that add up.  A table that passes can be indexed without another test, on a GPU too.
+Checksums say that a file is what its writer wrote; these rules, with those of `schema`, say that the writer wrote a table.
+All that an engine relies on is looked at, once, when a table is loaded: a table that passes can be indexed without another
+test, on a GPU too.  Beyond that, every row says just what an operator can say (format page, "Codes"), so that what engines
+do with intervals and what the naive matcher does with operands is the same.
 
-Everything is one pass over flat arrays; nothing here is proportional to Python objects.
+Each rule is one pass over flat arrays, in blocks where it needs more than a flag for a row; nothing here is proportional to
+Python objects.  Rules trust those before them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array, are_bounds
-from mpi_match.model import LISTS, OPS_OF_TYPE
-from mpi_match.table.constraints import CODE, FILTER_ID, KIND
-from mpi_match.table.subscriptions import kind_of
-from mpi_match.table.vocabulary import ATOM_OPS
+from mpi_match.arrays.csr import Array, ascends_within, first_rows, owners, take_ranges
+from mpi_match.arrays.strings import Strings
+from mpi_match.model import LISTS, OPS_OF_TYPE, Op, Type
+from mpi_match.storage.schema import Content, Fault, strings_of
+from mpi_match.table.subscriptions import KIND_SHIFT, kind_of
 
-if TYPE_CHECKING:
-    from mpi_match.table.table import Table
-
-_OTHER_DTYPES: dict[str, np.dtype[Any]] = {
-    "constraints/kind": KIND,
-    "constraints/lo": CODE,
-    "constraints/hi": CODE,
-    "constraints/filter": FILTER_ID,
-    "sets/codes": CODE,
-    "filters/size": np.dtype(np.uint32),
-    "filters/interface": np.dtype(np.uint32),
-    "filters/area_filter": FILTER_ID,
-    "filters/area": np.dtype(np.float64),
-    "filters/id_filter": FILTER_ID,
-    "numbers/values": np.dtype(np.float64),
-    "atoms/op": np.dtype(np.uint8),
-}
-VALIDATED_AT_ONCE = 2**20
-"""Rows looked at together where a whole column would need a large temporary array."""
+VALIDATED_AT_ONCE = 2**14
+"""Rows looked at together, where more than a flag for each has to be made: that stays in a core's cache."""
+PIECE_BYTES = 2**20
+"""Bytes of strings compared together."""
+ATOMIC = (Op.SUFFIX, Op.CONTAINS)
 
 
-def dtype_of(dataset: str) -> np.dtype[Any]:
-    """The dtype of a dataset of a table file: offsets are i64, bytes of strings u8."""
-    if dataset.endswith("offsets"):
-        return np.dtype(np.int64)
-    return np.dtype(np.uint8) if dataset.endswith("data") else _OTHER_DTYPES[dataset]
+def _kinds(*ops: Op) -> Array:
+    """bool[256]: which kinds have one of these operators?"""
+    found = np.zeros(256, bool)
+    found[[kind_of(type_, op) for type_, of in OPS_OF_TYPE.items() for op in of if op in ops]] = True
+    return found
 
 
-def faults(table: Table) -> Iterator[str]:
-    """What is wrong with a table, one sentence for each fault; nothing for a valid one.
-
-    Later checks trust what earlier ones found right: stop at the first fault.
-    """
-    yield from _shape_faults(table)
-    yield from _order_faults(table)
-    yield from _range_faults(table)
-
-
-def _shape_faults(table: Table) -> Iterator[str]:
-    """Dtypes, lengths and CSR bounds."""
-    for name, array in table.arrays():
-        if array.dtype != dtype_of(name):
-            yield f"{name} is {array.dtype}, expected {dtype_of(name)}"
-        if array.ndim != 1 and name != "filters/area":
-            yield f"{name} has {array.ndim} dimensions, expected 1"
-    v, c, f = table.vocabulary, table.constraints, table.filters
-    strings = {
-        "names": v.names,
-        "strings": v.strings,
-        "atoms": v.atoms,
-        "interfaces": table.labels,
-        "filters/id": f.ids,
-    }
-    for what, pool in strings.items():
-        if not are_bounds(pool.offsets, len(pool.data)):
-            yield f"the offsets of {what} do not fit its data"
-    per_name = {
-        "numbers": (v.number_offsets, len(v.numbers)),
-        "strings": (v.string_offsets, len(v.strings)),
-        "atoms": (v.atom_offsets, len(v.atom_op)),
-        "constraints": (c.offsets, len(c)),
-        "sets": (c.set_offsets, len(c.set_code_offsets) - 1),
-    }
-    for what, (offsets, total) in per_name.items():
-        if len(offsets) != len(v.names) + 1 or not are_bounds(offsets, total):
-            yield f"{what}/name_offsets do not fit"
-    if len(v.atoms) != len(v.atom_op):
-        yield "atoms/op and atoms/offsets differ in length"
-    if not are_bounds(c.set_code_offsets, len(c.set_codes)):
-        yield "sets/offsets do not fit sets/codes"
-    if not len(c.kind) == len(c.lo) == len(c.hi) == len(c.filter_id):
-        yield "the columns of constraints differ in length"
-    if len(f.interface) != len(f.size):
-        yield "filters/size and filters/interface differ in length"
-    if f.area.shape != (len(f.area_filter), 3):
-        yield "filters/area does not fit filters/area_filter"
-    if len(f.ids) != len(f.id_filter):
-        yield "filters/id_offsets do not fit filters/id_filter"
+_KNOWN, _PREFIX, _LISTED, _ATOMIC = _kinds(*Op), _kinds(Op.PREFIX), _kinds(*LISTS), _kinds(*ATOMIC)
+_IS_INTERVAL = _KNOWN & ~_PREFIX & ~_LISTED & ~_ATOMIC
+_HAS_LO, _HAS_HI = _kinds(Op.EQ, Op.NE, Op.GE, Op.GT, Op.BETWEEN), _kinds(Op.EQ, Op.NE, Op.LE, Op.LT, Op.BETWEEN)
+_ABOVE, _BELOW = _kinds(Op.GT).astype(np.int64), _kinds(Op.LT).astype(np.int64)
+"""How far a bound is from the operand that it has."""
+_IS_ONE = _kinds(Op.EQ, Op.NE, *LISTS, *ATOMIC)
+"""Kinds whose two bounds are the same."""
 
 
-def _order_faults(table: Table) -> Iterator[str]:
-    """Sort orders: searches and ids depend on them."""
-    v, c, f = table.vocabulary, table.constraints, table.filters
-    if not v.names.is_sorted():
-        yield "names are not sorted"
-    if not table.labels.is_sorted():
-        yield "the labels of interfaces are not sorted"
-    if not _ascends_within(v.number_offsets, v.numbers[:-1] < v.numbers[1:]):
-        yield "numbers/values are not sorted within a name"
-    if not _ascends_within(v.string_offsets, v.strings.is_below_next()):
-        yield "strings are not sorted within a name"
-    same_op, next_op = v.atom_op[:-1] == v.atom_op[1:], v.atom_op[:-1] < v.atom_op[1:]
-    if not _ascends_within(v.atom_offsets, next_op | same_op & v.atoms.is_below_next()):
-        yield "atoms are not sorted within a name"
-    if not _ascends_within(c.set_code_offsets, c.set_codes[:-1] < c.set_codes[1:]):
-        yield "sets/codes are not sorted within a set"
-    if not _ascends(f.interface[:-1] <= f.interface[1:]):
-        yield "filters are not sorted by interface"
-    for owner, what in ((f.area_filter, "area"), (f.id_filter, "id")):
-        if not _ascends(owner[:-1] < owner[1:]):
-            yield f"filters/{what}_filter is not sorted"
-    if not _rows_ascend(table):
-        yield "constraints are not sorted by name, type, operator, operand and filter"
+def numbers_are_plain(name: str, content: Content) -> Fault:
+    """No NaN, and a zero without a sign."""
+    values = content.arrays[name]
+    if np.isnan(values).any() or np.signbit(values[values == 0]).any():
+        return "holds NaN or -0.0"
+    return None
 
 
-def _range_faults(table: Table) -> Iterator[str]:
-    """Ids and codes that point outside, sizes that do not add up."""
-    c, f = table.constraints, table.filters
-    for ids, n, what in (
-        (f.interface, len(table.labels), "a filter has an unknown interface"),
-        (f.area_filter, len(f.size), "an area belongs to an unknown filter"),
-        (f.id_filter, len(f.size), "an id belongs to an unknown filter"),
-        (c.filter_id, len(f.size), "a constraint belongs to an unknown filter"),
-    ):
-        if int(ids.max(initial=0)) >= max(n, 1) or (len(ids) and not n):
-            yield what
-    if not (np.isfinite(f.area).all() and (f.area[:, 2] >= 0).all()):
-        yield "filters/area holds a circle that is none"
-    if np.isnan(table.vocabulary.numbers).any():
-        yield "numbers/values holds NaN"
-    if not np.isin(table.vocabulary.atom_op, ATOM_OPS).all():
-        yield "atoms/op holds an operator that is neither suffix nor contains"
-    if not np.array_equal(_counts(c.filter_id, len(f.size)), f.size):
-        yield "constraints do not add up to filters/size"
-    yield from _code_faults(table)
+def atoms_are_sorted(name: str, content: Content) -> Fault:
+    """By operator and string, and distinct, within each name."""
+    op = content.arrays["atoms/op"]
+    below = (op[:-1] < op[1:]) | (op[:-1] == op[1:]) & strings_of("atoms/offsets", content).is_below_next()
+    return None if ascends_within(content.arrays["atoms/name_offsets"], below) else "and its strings are not sorted by name"
 
 
-def _code_faults(table: Table) -> Iterator[str]:
-    """Kinds that do not exist, and intervals outside the codes, sets or atoms of their name."""
-    v, c = table.vocabulary, table.constraints
-    if not len(c):
-        return
-    starts = np.flatnonzero(np.append(True, c.kind[1:] != c.kind[:-1]) | _first_rows(c.offsets))
-    kind = c.kind[starts]  # rows from one start to the next share name and kind
-    name = np.searchsorted(c.offsets, starts, side="right") - 1
-    known = {kind_of(type_, op): op for type_, ops in OPS_OF_TYPE.items() for op in ops}
-    unknown = np.setdiff1d(kind, list(known))
-    if len(unknown):
-        yield f"constraints/kind holds {int(unknown[0])}, which is no type and operator"
-    n_sets, n_atoms = np.diff(c.set_offsets), np.diff(v.atom_offsets)
-    listed = np.isin(kind, [k for k, op in known.items() if op in LISTS])
-    atomic = np.isin(kind, [k for k, op in known.items() if op in ATOM_OPS])
-    limit = np.select([listed, atomic], [n_sets[name], n_atoms[name]], v.n_codes[name])
-    if np.any(np.maximum.reduceat(c.hi, starts) >= limit) or np.any(c.lo > c.hi):
-        yield "constraints/lo and constraints/hi are not an interval of codes, a set or an atom of their name"
-    if int(c.set_codes.max(initial=0)) >= int(v.n_codes.max(initial=1)):
-        yield "sets/codes holds an unknown code"
+def circles_are_circles(name: str, content: Content) -> Fault:
+    """Finite, with a radius that is not negative."""
+    area = content.arrays[name]
+    return None if bool(np.isfinite(area).all() and (area[:, 2] >= 0).all()) else "holds a circle that is none"
 
 
-def _first_rows(offsets: Array) -> Array:
-    """bool[offsets[-1]]: is a row the first of its list?"""
-    first = np.zeros(int(offsets[-1]) + 1, bool)
-    first[offsets] = True
-    return first[:-1]
-
-
-def _rows_ascend(table: Table) -> bool:
-    c = table.constraints
-    tied = ~_first_rows(c.offsets)[1:]  # row i and i + 1 are on one name, and equal in the columns so far
-    for column in (c.kind, c.lo, c.hi, c.filter_id):
-        a, b = column[:-1], column[1:]
+def rows_are_sorted(content: Content) -> Fault:
+    """Constraints are sorted by name, type, operator, operand and filter."""
+    arrays = content.arrays
+    tied = ~first_rows(arrays["constraints/name_offsets"])[1:]  # row i and i + 1 are equal in the columns so far
+    for column in ("kind", "lo", "hi", "filter"):
+        a, b = arrays[f"constraints/{column}"][:-1], arrays[f"constraints/{column}"][1:]
         if np.any(tied & (a > b)):
-            return False
+            return "constraints are not sorted by name, type, operator, operand and filter"
         tied &= a == b
-    return True
+    return None
 
 
-def _counts(ids: Array, n: int) -> Array:
-    """i64[n]: how often each id occurs; in blocks, because `bincount` makes a 64-bit copy of what it is given."""
-    counts = np.zeros(n, np.int64)
-    for at in range(0, len(ids), VALIDATED_AT_ONCE):
-        np.add.at(counts, ids[at : at + VALIDATED_AT_ONCE], 1)
-    return counts
+def sizes_add_up(content: Content) -> Fault:
+    """Each filter has as many constraints as it says; counted in blocks, for `bincount` makes 64-bit copies."""
+    owner, size = content.arrays["constraints/filter"], content.arrays["filters/size"]
+    counts = np.zeros(len(size), np.int64)
+    for at in range(0, len(owner), VALIDATED_AT_ONCE):
+        np.add.at(counts, owner[at : at + VALIDATED_AT_ONCE], 1)
+    return None if np.array_equal(counts, size) else "constraints do not add up to filters/size"
 
 
-def _ascends(pairs: Array) -> bool:
-    return bool(np.all(pairs))
+class _Codes:
+    """The code spaces of the names of a table: where types begin and end, and which codes are operands."""
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        self._string_offsets = arrays["strings/name_offsets"]
+        n_numbers, n_strings = np.diff(arrays["numbers/name_offsets"]), np.diff(self._string_offsets)
+        zero, first_string, last = 0 * n_numbers, 2 * n_numbers + 2, 2 * (n_numbers + n_strings) + 4
+        self._first = np.array([zero, zero, first_string, last - 1])  # by type and name
+        self._last = np.array([last, first_string - 2, last - 2, last])
+        self.strings = Strings(arrays["strings/data"], arrays["strings/offsets"])
+        self._not_text = self.strings.not_text()
+
+    def segment(self, type_: Array, name: Array) -> tuple[Array, Array]:
+        """First and last code."""
+        return self._first[type_, name], self._last[type_, name]
+
+    def are_operands(self, code: Array, type_: Array, name: Array) -> Array:
+        """Is a code that of an operand of its type?  Those of booleans are, of others every second one."""
+        first, last = self.segment(type_, name)
+        return (first <= code) & (code <= last) & (((code - first) & 1 == 1) | (type_ == Type.BOOLEAN))
+
+    def are_texts(self, code: Array, type_: Array, name: Array) -> bool:
+        """Of operands, are the strings among them UTF-8?  Only the bound of a prefix need not be."""
+        if not len(self._not_text):
+            return True
+        strings = np.flatnonzero(type_ == Type.STRING)
+        return not np.isin(self.string_at(code[strings], name[strings]), self._not_text).any()
+
+    def string_at(self, code: Array, name: Array) -> Array:
+        """The place of a string operand among those of all names."""
+        return self._string_offsets[name] + (code - self._first[Type.STRING][name]) // 2
+
+    def are_bounds_of(self, bound: Array, prefix: Array) -> bool:
+        """Of strings, by their places: is each bound the least string above all that begin with the prefix?"""
+        pairs = np.unique(np.stack([prefix, bound], axis=1), axis=0)
+        if np.any(pairs[1:, 0] == pairs[:-1, 0]):
+            return False
+        starts = [self.strings.offsets[places] for places in pairs.T]
+        lengths = [self.strings.offsets[places + 1] - start for places, start in zip(pairs.T, starts, strict=True)]
+        if np.any(lengths[0] != lengths[1]) or np.any(lengths[0] == 0):
+            return False
+        pieces = np.cumsum(lengths[0]) // PIECE_BYTES  # of pairs whose bytes are compared together
+        for some in np.split(np.arange(len(pairs)), np.flatnonzero(np.diff(pieces)) + 1):
+            low, high = (self.strings.data[take_ranges(start[some], lengths[0][some])] for start in starts)
+            expected = low.copy()
+            expected[np.cumsum(lengths[0][some]) - 1] += 1
+            if not np.array_equal(high, expected):
+                return False
+        return True
 
 
-def _ascends_within(offsets: Array, pairs: Array) -> bool:
-    """Does every list ascend, when `pairs` says for each item but the last whether it is below the next?"""
-    return bool(np.all(pairs | _first_rows(offsets)[1:])) if len(pairs) else True
+def _names_of(offsets: Array, rows: slice) -> Array:
+    """i64: the name of each of some rows."""
+    first, stop = np.searchsorted(offsets, (rows.start, rows.stop), side="right") - 1
+    bounds = np.clip(offsets[first : stop + 2], rows.start, rows.stop)
+    return np.repeat(np.arange(first, first + len(bounds) - 1), np.diff(bounds))
+
+
+def _blocks(n: int) -> Iterator[slice]:
+    return (slice(at, min(at + VALIDATED_AT_ONCE, n)) for at in range(0, n, VALIDATED_AT_ONCE))
+
+
+def lists_are_operands(content: Content) -> Fault:
+    """Lists have operands, all of one type; within a name they are sorted and distinct."""
+    arrays = content.arrays
+    bounds, values, offsets = arrays["sets/offsets"], arrays["sets/codes"], arrays["sets/name_offsets"]
+    lengths = np.diff(bounds)
+    if not lengths.all():
+        return "sets/offsets holds a list of no operands"
+    codes, type_of_list = _Codes(arrays), _types_of_lists(arrays)
+    for lists in _blocks(len(lengths)):
+        n = lengths[lists]
+        code = values[bounds[lists.start] : bounds[lists.stop]].astype(np.int64)
+        name, type_ = np.repeat(_names_of(offsets, lists), n), np.repeat(type_of_list[lists], n)
+        if not codes.are_operands(code, type_, name).all():
+            return "sets/codes holds a list of codes that are not operands of one type"
+        if not codes.are_texts(code, type_, name):
+            return "sets/codes holds an operand that is not UTF-8"
+    as_bytes = Strings(values.astype(">u4").view(np.uint8), 4 * bounds)  # they compare as the sequences of codes do
+    if not ascends_within(offsets, as_bytes.is_below_next()):
+        return "sets/offsets holds lists that are not sorted, or not distinct, within a name"
+    return None
+
+
+def _types_of_lists(arrays: Mapping[str, Array]) -> Array:
+    """u8: the type of the first operand of each list."""
+    first = arrays["sets/codes"][arrays["sets/offsets"][:-1]]
+    first_string = 2 * np.diff(arrays["numbers/name_offsets"]) + 2
+    is_number = first < first_string[owners(arrays["sets/name_offsets"])]
+    return np.where(is_number, np.uint8(Type.NUMBER), np.uint8(Type.STRING))
+
+
+def rows_say_what_operators_can(content: Content) -> Fault:
+    """The kind of every row exists, and its bounds are such as this operator has (format page, "Codes")."""
+    arrays, codes = content.arrays, _Codes(content.arrays)
+    type_of_list = _types_of_lists(arrays)
+    for rows in _blocks(len(arrays["constraints/kind"])):
+        kind, name = arrays["constraints/kind"][rows], _names_of(arrays["constraints/name_offsets"], rows)
+        lo, hi = (arrays[f"constraints/{column}"][rows].astype(np.int64) for column in ("lo", "hi"))
+        if not _KNOWN[kind].all():
+            return f"constraints/kind holds {int(kind[~_KNOWN[kind]][0])}, which is no type and operator"
+        if np.any(lo > hi) or np.any(_IS_ONE[kind] & (lo != hi)):
+            return "constraints/lo and constraints/hi are not an interval of codes, a set or an atom"
+        for which, check in ((_IS_INTERVAL, _interval_fault), (_PREFIX, _prefix_fault)):
+            some = np.flatnonzero(which[kind])
+            if len(some) and (fault := check(codes, kind[some], name[some], lo[some], hi[some])):
+                return fault
+        for which, pools in ((_LISTED, "sets"), (_ATOMIC, "atoms")):
+            some = np.flatnonzero(which[kind])
+            place, offsets = lo[some], arrays[f"{pools}/name_offsets"]
+            if np.any(place >= np.diff(offsets)[name[some]]):
+                return f"constraints/lo holds a number that is none of the {pools} of its name"
+            place = place + offsets[name[some]]
+            is_of = (
+                (type_of_list[place], kind[some] >> KIND_SHIFT)
+                if pools == "sets"
+                else (arrays["atoms/op"][place], kind[some] & 15)
+            )
+            if not np.array_equal(*is_of):
+                return f"constraints/lo holds the number of one of the {pools} that is not of this type and operator"
+    return None
+
+
+def _interval_fault(codes: _Codes, kind: Array, name: Array, lo: Array, hi: Array) -> Fault:
+    """What is wrong with bounds that are codes: each is next to an operand, or the end of the type."""
+    type_ = kind >> KIND_SHIFT
+    ends = codes.segment(type_, name)
+    for bound, end, has_operand in ((lo - _ABOVE[kind], ends[0], _HAS_LO), (hi + _BELOW[kind], ends[1], _HAS_HI)):
+        has = has_operand[kind]
+        if not np.where(has, codes.are_operands(bound, type_, name), bound == end).all():
+            return "constraints/lo and constraints/hi are not an interval of codes that the operator can have"
+        if not codes.are_texts(bound[has], type_[has], name[has]):
+            return "constraints/lo and constraints/hi are of an operand that is not UTF-8"
+    return None
+
+
+def _prefix_fault(codes: _Codes, kind: Array, name: Array, lo: Array, hi: Array) -> Fault:
+    """What is wrong with prefixes: from the prefix to just below its bound, or all strings."""
+    type_ = kind >> KIND_SHIFT
+    first, last = codes.segment(type_, name)
+    some = np.flatnonzero((lo != first) | (hi != last))
+    lo, above, type_, name = lo[some], hi[some] + 1, type_[some], name[some]
+    if not (codes.are_operands(lo, type_, name) & codes.are_operands(above, type_, name)).all():
+        return "constraints/lo and constraints/hi are no interval of a prefix"
+    if not codes.are_texts(lo, type_, name):
+        return "constraints/lo is that of a prefix that is not UTF-8"
+    if not codes.are_bounds_of(codes.string_at(above, name), codes.string_at(lo, name)):
+        return "constraints/hi is not just below the bound of the prefix"
+    return None

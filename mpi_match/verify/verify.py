@@ -25,13 +25,15 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.changes.log import ChangeLog
+from mpi_match.changes.log import CHANGES, ChangeLog
 from mpi_match.engines import open_engine
 from mpi_match.events.event_table import EventTable
 from mpi_match.events.events import Events
+from mpi_match.events.schema import EVENTS
 from mpi_match.matches.file import MatchesFile
 from mpi_match.model import Event, Filter, matches
 from mpi_match.storage import Reader, StorageError
+from mpi_match.table.schema import TABLE
 from mpi_match.table.table import Table
 from mpi_match.verify.replay import Replay
 
@@ -135,6 +137,9 @@ def verify(
     return Verdict(answers.matches.n_events, checked, n_with, n_matches, court.words(checked), difference)
 
 
+_SCHEMAS = {schema.kind: schema for schema in (TABLE, EVENTS, CHANGES)}
+
+
 def _check_belonging(files: dict[str, Path], matches_path: Path, answers: MatchesFile) -> None:
     """Refuse files that are not of one run, by digests where they are stated."""
     if ("changes_digest" in answers.attributes) != ("changes" in files):
@@ -146,7 +151,7 @@ def _check_belonging(files: dict[str, Path], matches_path: Path, answers: Matche
         stated = answers.attributes.get(f"{kind}_digest")
         if stated is None:
             continue
-        with Reader(path, kind) as reader:
+        with Reader(path, _SCHEMAS[kind]) as reader:
             if reader.attributes["digest"] != stated:
                 raise StorageError(
                     f"{matches_path}: was made with another file of {kind} than {path}: found its digest {stated}, "

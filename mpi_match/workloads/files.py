@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mpi_match.events.event_table import EVENTS_FILE, event_counts, save_events
+from mpi_match.events.event_table import event_counts, save_events
+from mpi_match.events.schema import EVENTS
 from mpi_match.ingest.format import event_rows, subscription_rows
 from mpi_match.ingest.rows import EventForm
 from mpi_match.storage import FilePart, Reader, StorageError, parts_directory, whole_file, write_index
@@ -102,11 +103,11 @@ def repeat_events(path: Path, times: int, output: Path) -> None:
     link = parts_directory(output)
     link.unlink(missing_ok=True)
     link.symlink_to(os.path.relpath(parts_directory(path), link.parent))
-    with Reader(path, EVENTS_FILE) as reader:
+    with Reader(path, EVENTS) as reader:
         rows = reader.rows or []
         parts = [FilePart(s.path.name, n, str(s.attributes["digest"])) for s, n in zip(reader.sources, rows, strict=True)]
         counts = {"n_events": times * sum(rows), "vocabulary": reader.attribute("vocabulary")}
-    write_index(output, EVENTS_FILE, parts * times, counts)
+    write_index(output, EVENTS.kind, parts * times, counts)
 
 
 def _write_events(
@@ -128,8 +129,8 @@ def _write_events(
     parts, done = [], 0
     for number, chunk in enumerate(scenario.event_chunks(n_events, seed, part_events)):
         name = f"part-{number:05d}.h5"
-        digest = save_events(chunk, parts_directory(path) / name, vocabulary, f"{EVENTS_FILE}-part")
+        digest = save_events(chunk, parts_directory(path) / name, vocabulary, f"{EVENTS.kind}-part")
         parts.append(FilePart(name, chunk.n_events, digest))
         done += chunk.n_events
         tell(done)
-    write_index(path, EVENTS_FILE, parts, event_counts(n_events, vocabulary))
+    write_index(path, EVENTS.kind, parts, event_counts(n_events, vocabulary))

@@ -14,7 +14,8 @@ from mpirun import TIMEOUT_S, alone, environment, execute, launch, needs_mpirun,
 from run_inputs import KEPT, Inputs, leftovers, plain_events
 
 from mpi_match.cluster import FEEDS
-from mpi_match.events.event_table import BLOCK_EVENTS, save_events
+from mpi_match.events.event_table import save_events
+from mpi_match.events.schema import BLOCK_EVENTS
 from mpi_match.journal.reader import JournalFile, journal_of
 from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.table.table import Table

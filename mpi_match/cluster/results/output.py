@@ -37,8 +37,8 @@ from mpi_match.exit_codes import ExitCode
 from mpi_match.journal.manifest import COMPLETE, INCOMPLETE, take_back, tell
 from mpi_match.journal.reader import EventRange, JournalFile, JournalPart, Placed, Record, RunIdentity, file_of, journal_of
 from mpi_match.matches.file import MatchesWriter
-from mpi_match.matches.matches import MATCHES_FILE
-from mpi_match.matches.part_index import named_by, named_in, parts_beside, remove_parts
+from mpi_match.matches.part_index import identity_in, named_by, named_in, parts_beside, remove_parts
+from mpi_match.matches.schema import MATCHES
 from mpi_match.storage import (
     Column,
     Reader,
@@ -125,10 +125,9 @@ def there_already(path: Path, identity: RunIdentity) -> tuple[str, int] | None:
     none.
     """
     try:
-        with Reader(path, MATCHES_FILE) as reader:
-            found = {key: reader.attributes.get(key, "") for key in asdict(identity)}
+        with Reader(path, MATCHES) as reader:
             parts = {parts_directory(path) / name: size for name, size in named_in(reader).items()}
-            if found == asdict(identity) and all(_has(part, size) for part, size in parts.items()):
+            if identity_in(reader) == identity and all(_has(part, size) for part, size in parts.items()):
                 return str(reader.attribute("digest")), int(reader.attribute("n_matches"))
     except StorageError:
         pass  # no file of answers, or a damaged one

@@ -25,8 +25,8 @@ from mpi_match.cluster.results.output import RunOutput
 from mpi_match.exit_codes import ExitCode
 from mpi_match.journal.manifest import take_back
 from mpi_match.journal.reader import EventRange, RunIdentity, is_bare, journal_of
-from mpi_match.matches.matches import MATCHES_FILE
 from mpi_match.matches.part_index import PART_SUFFIX, Parts, named_by, parts_beside, remove_parts, write_index
+from mpi_match.matches.schema import MATCHES
 from mpi_match.storage import StorageError, check_output, parts_directory, remove_half_written, sync_directory
 
 log = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ class LocalOutput(RunOutput):
             if found < size:
                 raise ClusterError(f"{path}: has {found:,} bytes here, its worker wrote {size:,}", ExitCode.INCOMPLETE)
         try:
-            self.digest = write_index(self.path, MATCHES_FILE, self.identity, self._labels, self.n_matches, self._sizes)
+            self.digest = write_index(self.path, MATCHES.kind, self.identity, self._labels, self.n_matches, self._sizes)
         except StorageError as error:
             raise ClusterError(str(error), ExitCode.INCOMPLETE) from error
 

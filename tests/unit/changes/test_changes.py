@@ -34,7 +34,6 @@ from mpi_match.matches.matches import Matches
 from mpi_match.model import Change, Filter, ModelError, area, covers, make_event, make_filter
 from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.table.table import Table
-from mpi_match.table.validate import faults
 from mpi_match.verify.verify import verify
 
 
@@ -83,7 +82,7 @@ def assert_equal(one: StampedChanges, two: StampedChanges) -> None:
     tables = [each.changes.added for each in (one, two)]
     assert [t is None for t in tables] == [len(tables[0] or ()) == 0] * 2 if tables[0] is None else tables[1] is not None
     if tables[0] is not None and tables[1] is not None:
-        assert list(faults(tables[0])) == []
+        assert list(tables[0].faults()) == []
         stripped = [[item._replace(id=None) for item in each.iter_filters()] for each in tables if each is not None]
         assert stripped[0] == stripped[1]
 
@@ -169,13 +168,13 @@ def damaged(log: ChangeLog, name: str, value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "value", "fault"),
     [
-        ("changes/kind", [0, 1, 1, 1, 9, 0, 0, 3], "no kind of change"),
-        ("changes/target", [1, 3, 4, 5, 3, 4, 5], "differ in length"),
+        ("changes/kind", [0, 1, 1, 1, 9, 0, 0, 3], "changes/kind holds 9, expected one of 0, 1, 2, 3"),
+        ("changes/target", [1, 3, 4, 5, 3, 4, 5], "changes/target has 7 rows, expected 8"),
         ("changes/kind", [0, 1, 1, 1, 2, 2, 0, 3], "do not fit changes/kind"),
-        ("changes/before_event", [0, 7, 7, 7, 6, 8, 8, 9], "does not ascend"),
-        ("changes/before_event", [-1, 7, 7, 7, 7, 8, 8, 9], "does not ascend"),
+        ("changes/before_event", [0, 7, 7, 7, 6, 8, 8, 9], "changes/before_event is not sorted"),
+        ("changes/before_event", [-1, 7, 7, 7, 7, 8, 8, 9], "changes/before_event holds -1"),
         ("changes/area", [[1, 2, -3]] * 3, "circle that is none"),
-        ("interfaces/offsets", [0, 2], "offsets of interfaces"),
+        ("interfaces/offsets", [0, 2], "interfaces/offsets does not fit"),
         ("added/filters/size", [1, 0, 9], "do not add up"),
         ("changes/target", [1, 3, 5, 4, 3, 4, 5, 1], "ids that follow"),
         ("changes/target", [4, 3, 4, 5, 3, 4, 5, 1], "before it came"),

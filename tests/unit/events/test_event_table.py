@@ -12,7 +12,7 @@ import pytest
 from test_events import assert_equal, sorted_event
 
 from mpi_match.arrays.csr import Array
-from mpi_match.events import event_table
+from mpi_match.events import event_table, schema
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable, event_counts, save_events
 from mpi_match.events.events import Events
@@ -40,9 +40,10 @@ def published(n: int = 50, located: bool = True, named: bool = True) -> list[Eve
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight events to a block and twelve to a step of encoding, so that fifty events cross many borders."""
-    monkeypatch.setattr(event_table, "BLOCK_EVENTS", 8)
+    """Eight events to a block, twelve to a step of encoding, four compared: so fifty events cross many borders."""
+    monkeypatch.setattr(schema, "BLOCK_EVENTS", 8)
     monkeypatch.setattr(event_table, "ENCODE_EVENTS", 12)
+    monkeypatch.setattr(event_table, "COMPARED_EVENTS", 4)
 
 
 RANGES = [(0, 50), (0, 0), (7, 7), (50, 50), (0, 8), (8, 16), (3, 29), (15, 17), (49, 50), (40, 50)]
@@ -251,11 +252,21 @@ def test_rewriting_unchanged_is_accepted(events_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        pytest.param({"encoded/offsets": np.arange(50, dtype=np.uint32)}, "encoded columns do not fit", id="offsets"),
-        pytest.param({"encoded/attributes": np.arange(9, dtype=np.uint32)}, "encoded columns do not fit", id="attributes"),
-        pytest.param({"encoded/attributes": np.arange(9, dtype=np.uint64)}, "encoded columns do not fit", id="width"),
-        pytest.param({"encoded/location": np.zeros((49, 2))}, "encoded columns do not fit", id="location"),
-        pytest.param({"encoded/block_crc32": np.zeros(3, np.uint32)}, "encoded columns do not fit", id="blocks"),
+        pytest.param(
+            {"encoded/offsets": np.arange(50, dtype=np.uint32)},
+            "encoded/offsets has 49 rows and 1, expected 50",
+            id="offsets",
+        ),
+        pytest.param(
+            {"encoded/attributes": np.arange(9, dtype=np.uint32)}, "encoded/block_attributes does not fit", id="attributes"
+        ),
+        pytest.param(
+            {"encoded/attributes": np.arange(9, dtype=np.uint64)}, "encoded/block_attributes does not fit", id="width"
+        ),
+        pytest.param({"encoded/location": np.zeros((49, 2))}, "encoded/location has 49 rows, expected 50", id="location"),
+        pytest.param(
+            {"encoded/block_crc32": np.zeros(3, np.uint32)}, "encoded/block_crc32 has 3 rows, expected 7", id="blocks"
+        ),
     ],
 )
 def test_encoded_columns_that_lie_are_refused(change: dict[str, Array], said: str, events_path: Path) -> None:
@@ -278,14 +289,19 @@ def test_encoded_columns_that_lie_are_refused(change: dict[str, Array], said: st
 )
 def test_raw_columns_that_lie_are_refused(change: dict[str, Array], events_path: Path) -> None:
     rewrite(events_path, change)
-    with EventTable(events_path, OTHER) as table, pytest.raises(StorageError, match="columns of events do not fit"):
-        table.batch(0, 1)
+
+    def read() -> None:
+        with EventTable(events_path, OTHER) as table:
+            table.batch(0, 1)
+
+    with pytest.raises(StorageError, match=r"events\.h5: is not a valid event table: .*; compile the events again"):
+        read()
 
 
 @pytest.mark.parametrize("name", ["n_events", "vocabulary"])
 def test_a_missing_attribute_is_refused(name: str, events_path: Path) -> None:
     rewrite(events_path, {}, drop=name)
-    with pytest.raises(StorageError, match=f"has no attribute '{name}', which a file of events must have"):
+    with pytest.raises(StorageError, match=f"is not a valid event table: there is no attribute {name}"):
         EventTable(events_path, VOCABULARY)
 
 
@@ -298,7 +314,7 @@ def test_a_missing_dataset_is_refused(name: str, events_path: Path) -> None:
         with EventTable(events_path, vocabulary) as table:
             table.batch(0, 50)
 
-    with pytest.raises(StorageError, match=f"'{name}'"):
+    with pytest.raises(StorageError, match=f"there is no dataset {name}"):
         read()
 
 

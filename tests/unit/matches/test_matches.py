@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpi_match.arrays.csr import Array
+from mpi_match.arrays.csr import Array, offsets_of, owners
 from mpi_match.arrays.strings import Strings
 from mpi_match.matches.file import MatchesFile, MatchesWriter
 from mpi_match.matches.matches import Matches, id_dtype
@@ -142,7 +142,8 @@ def test_counts_and_ids_as_they_travel(matches_path: Path) -> None:
 def test_more_answers_than_a_chunk(matches_path: Path) -> None:
     rng = np.random.default_rng(2)
     counts = rng.integers(0, 3, 1_200_000).astype(np.uint16)
-    ids = rng.integers(0, 300, int(counts.sum())).astype(np.uint16)
+    ids = rng.integers(0, 150, int(counts.sum())).astype(np.uint16)
+    ids[1:][owners(offsets_of(counts))[1:] == owners(offsets_of(counts))[:-1]] += 150  # of two, the second is larger
     with MatchesWriter(matches_path, 300, Strings.of(()), "filter") as writer:
         for at in range(0, len(counts), 99_999):
             first, last = (int(counts[:stop].sum()) for stop in (at, at + 99_999))
@@ -205,18 +206,29 @@ def ids_of(*ids: bytes) -> dict[str, Array]:
 @pytest.mark.parametrize(
     ("change", "attributes", "said"),
     [
-        pytest.param(ids_of(b"", b"", b"", b"", b""), {}, "its ids of events do not fit", id="too few ids"),
-        pytest.param(ids_of(b"a", b"\xff", *[b""] * 4), {}, "its ids of events do not fit", id="no text"),
-        pytest.param(ids_of(b"\xc3", b"\xa9", *[b""] * 4), {}, "its ids of events do not fit", id="half a character"),
+        pytest.param(ids_of(b"", b"", b"", b"", b""), {}, "ids/offsets has 5 rows and 1, expected 6", id="too few ids"),
         pytest.param(
-            ids_of(*[b"a"] * 6) | {"ids/offsets": np.arange(1, 8)}, {}, "its ids of events do not fit", id="bounds of ids"
+            ids_of(b"a", b"\xff", *[b""] * 4),
+            {},
+            "ids/offsets and its data hold a string that is not UTF-8, number 1",
+            id="no text",
         ),
-        pytest.param({"matches/counts": np.full(6, 2, np.uint8)}, {}, "its counts and ids do not fit", id="counts"),
-        pytest.param({"matches/ids": np.full(10, 7, np.uint8)}, {}, "its counts and ids do not fit", id="ids"),
-        pytest.param({}, {"n_events": 5}, "its counts and ids do not fit", id="n_events"),
-        pytest.param({}, {"n_matches": 11}, "its counts and ids do not fit", id="n_matches"),
-        pytest.param({}, {"n_ids": 8}, "has 7 labels for 8 ids", id="labels"),
-        pytest.param({}, {"n_ids": None}, "has no attribute 'n_ids'", id="no n_ids"),
+        pytest.param(
+            ids_of(b"\xc3", b"\xa9", *[b""] * 4), {}, "a string that is not UTF-8, number 0", id="half a character"
+        ),
+        pytest.param(
+            ids_of(*[b"a"] * 6) | {"ids/offsets": np.arange(1, 8)}, {}, "ids/offsets does not fit", id="bounds of ids"
+        ),
+        pytest.param(
+            {"matches/counts": np.full(6, 2, np.uint8)}, {}, "matches/counts and matches/ids do not fit", id="counts"
+        ),
+        pytest.param({"matches/ids": np.full(10, 7, np.uint8)}, {}, "matches/ids holds 7, and there are 7", id="ids"),
+        pytest.param(
+            {}, {"n_events": 5}, "matches/counts has 6 rows, expected 5, as the attribute n_events says", id="n_events"
+        ),
+        pytest.param({}, {"n_matches": 11}, "matches/ids has 10 rows, expected 11", id="n_matches"),
+        pytest.param({}, {"n_ids": 8}, "there are 7 labels for 8 ids", id="labels"),
+        pytest.param({}, {"n_ids": None}, "there is no attribute n_ids", id="no n_ids"),
     ],
 )
 def test_answers_that_lie_are_refused(

@@ -14,14 +14,13 @@ from mpi_match.events.events import Events
 from mpi_match.model import Event, Filter, covers, make_event, make_filter
 from mpi_match.table.recode import join
 from mpi_match.table.table import Table
-from mpi_match.table.validate import faults
 
 several_filters = st.lists(filters(), max_size=6)
 
 
 def assert_same(recoded: Table, table: Table, judged: list[Event]) -> None:
     """A valid table that holds what `table` holds, and answers as the model does."""
-    assert list(faults(recoded)) == []
+    assert list(recoded.faults()) == []
     assert list(recoded.iter_filters()) == list(table.iter_filters())
     batch = Events.of(judged).encode(recoded.vocabulary)
     expected = [covers(list(table.iter_filters()), event) for event in judged]
@@ -79,7 +78,7 @@ def test_some_filters_are_a_table(found: list[Filter], data: st.DataObject) -> N
     table = Table.from_filters(found)
     ids = sorted(data.draw(st.sets(st.integers(0, len(found) - 1)))) if found else []
     taken = table.take(np.array(ids, np.int64))
-    assert list(faults(taken)) == []
+    assert list(taken.faults()) == []
     assert list(taken.iter_filters()) == [table.filter(i)._replace(id=None) for i in ids]
 
 

@@ -1,0 +1,112 @@
+"""What a file with events holds: the events as they were published, and encoded for a table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from mpi_match.arrays.csr import owners
+from mpi_match.model import Type
+from mpi_match.storage.schema import (
+    F8,
+    I8,
+    U1,
+    U4,
+    U8,
+    Column,
+    Content,
+    Fault,
+    Schema,
+    are_distinct,
+    are_text,
+    ascends_strictly,
+    count,
+    digest,
+    is_among,
+    is_at_least,
+    is_below,
+    is_csr,
+    pool,
+)
+
+BLOCK_EVENTS = 2**16
+"""Events of a block: the encoded columns carry one checksum, and one 64-bit start, for each."""
+
+
+def _are_points(name: str, content: Content) -> Fault:
+    """Finite, or NaN twice."""
+    location = content.arrays[name]
+    is_point, is_none = np.isfinite(location).all(axis=1), np.isnan(location).all(axis=1)
+    return None if bool((is_point | is_none).all()) else "holds a location that is neither two numbers nor none"
+
+
+def _are_values(content: Content) -> Fault:
+    """What an attribute does not have is 0: a string has no number, and all others no string."""
+    arrays = content.arrays
+    is_string, is_boolean = arrays["events/type"] == Type.STRING, arrays["events/type"] == Type.BOOLEAN
+    number, string = arrays["events/number"], arrays["events/string"]
+    if np.any(number[is_string] != 0) or not np.isin(number[is_boolean], (0, 1)).all():
+        return "events/number holds a value that the attribute's type does not have"
+    if np.any(string[~is_string] != 0) or (is_string.any() and int(string.max()) >= content.sizes["strings"]):
+        return "events/string holds a number that is none of the strings"
+    return None
+
+
+def _names_are_distinct(content: Content) -> Fault:
+    """An event has each attribute once."""
+    event = owners(content.arrays["events/offsets"]).astype(np.uint64)
+    named = np.sort(event << np.uint64(32) | content.arrays["events/name"])
+    return "events/name holds a name twice in an event" if np.any(named[1:] == named[:-1]) else None
+
+
+def _rejected_rows_are_empty(content: Content) -> Fault:
+    """A rejected row has no attributes."""
+    rejected = content.arrays.get("events/rejected")
+    if rejected is None or not np.diff(content.arrays["events/offsets"])[rejected].any():
+        return None
+    return "events/rejected names a row that has attributes"
+
+
+RAW = Schema(
+    "events",
+    attributes=(count("n_events", "events"), digest("vocabulary")),
+    columns=(
+        Column("events/offsets", I8, ("events + 1",), (is_csr("attributes"),)),
+        Column("events/name", U4, ("attributes",), (is_below("names"),)),
+        Column("events/type", U1, ("attributes",), (is_among((Type.NUMBER, Type.STRING, Type.BOOLEAN)),)),
+        Column("events/number", F8, ("attributes",)),
+        Column("events/string", U4, ("attributes",)),
+        *pool("names", "names", are_text, are_distinct),
+        *pool("strings", "strings", are_text, are_distinct),
+        Column("events/location", F8, ("events", 2), (_are_points,), optional=True),
+        Column("events/rejected", I8, ("rejected",), (ascends_strictly, is_at_least(0), is_below("events")), optional=True),
+        *pool("ids", "events", are_text, optional=True),
+    ),
+    rules=(_are_values, _names_are_distinct, _rejected_rows_are_empty),
+    noun="event table",
+    remedy="compile the events again",
+)
+"""The columns as they were published."""
+
+EVENTS = replace(
+    RAW,
+    columns=(
+        *RAW.columns,
+        *pool("left_out", "left out", are_text, optional=True),
+        Column("encoded/offsets", U4, ("events + 1",), mapped=True),
+        Column("encoded/attributes", (U4, U8), ("encoded attributes",), mapped=True),
+        Column("encoded/location", F8, ("events", 2), optional=True, mapped=True),
+        Column("encoded/block_attributes", I8, ("blocks + 1",), (is_csr("encoded attributes"),)),
+        Column("encoded/block_crc32", U4, ("blocks",)),
+    ),
+    rules=(),
+    derived={"blocks": lambda sizes: -(-sizes["events"] // BLOCK_EVENTS)},
+    together=(
+        ("events/location", "encoded/location"),
+        ("ids/data", "ids/offsets"),
+        ("left_out/data", "left_out/offsets"),
+    ),
+    parts="files",
+)
+"""All of a file.  The encoded columns are looked at in blocks, when they are used."""

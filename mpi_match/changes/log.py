@@ -32,8 +32,8 @@ from mpi_match.storage.schema import (
     I8,
     U1,
     U4,
-    Column,
     Content,
+    Dataset,
     Fault,
     Schema,
     are_distinct,
@@ -67,11 +67,11 @@ CHANGES = Schema(
     "changes",
     attributes=(digest("table"), count("n_changes", "changes"), count("n_moves", "moves"), count("n_added", "added")),
     columns=(
-        Column("changes/before_event", I8, ("changes",), (is_at_least(0), ascends)),
-        Column("changes/kind", U1, ("changes",), (is_among(Change),)),
-        Column("changes/target", U4, ("changes",)),
-        Column("changes/area", F8, ("moves", 3), (circles_are_circles,)),
-        Column("changes/interface", U4, ("added",)),
+        Dataset("changes/before_event", I8, ("changes",), (is_at_least(0), ascends)),
+        Dataset("changes/kind", U1, ("changes",), (is_among(Change),)),
+        Dataset("changes/target", U4, ("changes",)),
+        Dataset("changes/area", F8, ("moves", 3), (circles_are_circles,)),
+        Dataset("changes/interface", U4, ("added",)),
         *pool("interfaces", "interfaces", are_text, are_distinct),
     ),
     rules=(_fit_their_kinds,),
@@ -147,7 +147,7 @@ class ChangeLog:
         n_filters, n_interfaces = table.n_filters + self.added.n_filters, table.n_interfaces + len(self.labels)
         changes = Changes.of(self.kind, self.target, self.area, self.interface, added, n_filters, n_interfaces)
         labels = Strings.concat([table.labels, self.labels])
-        return ChangeStream(table.recoded(recoding), StampedChanges(self.before_event, changes), labels)
+        return ChangeStream(recoding.table(table), StampedChanges(self.before_event, changes), labels)
 
     def _misfits(self, table: Changeable) -> Iterator[str]:
         """What an engine that trusts the ids would fall over."""

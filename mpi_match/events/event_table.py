@@ -26,7 +26,7 @@ from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.table.vocabulary import Vocabulary
 
 ENCODE_EVENTS = 2**18
-COLUMNS = ("name", "type", "number", "string")
+RAW_COLUMNS = ("name", "type", "number", "string")
 COMPARED_EVENTS = 2**16
 """So many events are encoded again when a table is opened, to see whether its encoded columns say what the raw ones say."""
 
@@ -276,7 +276,7 @@ def _first_events(reader: Reader, n_events: int) -> Events:
     offsets = reader.rows_of("events/offsets", 0, n_events + 1)
     if not are_bounds(offsets, int(offsets[-1])) or offsets[-1] > reader.length("events/name"):
         reader.refuse("events/offsets does not fit events/name")
-    name, type_, number, string = (reader.rows_of(f"events/{column}", 0, int(offsets[-1])) for column in COLUMNS)
+    name, type_, number, string = (reader.rows_of(f"events/{column}", 0, int(offsets[-1])) for column in RAW_COLUMNS)
     n_strings = min(int(string.max(initial=0)) + 1, reader.length("strings/offsets") - 1)
     has_location = "events/location" in reader
     rejected = reader.array("events/rejected") if "events/rejected" in reader else None

@@ -25,7 +25,7 @@ from mpi_match.storage.integrity import (
     parts_directory,
     reason_of,
 )
-from mpi_match.storage.schema import I8, TEXT, Column, Declared, Schema, are_file_names, attribute_faults, is_at_least
+from mpi_match.storage.schema import I8, TEXT, Dataset, Declared, Schema, are_file_names, attribute_faults, is_at_least
 from mpi_match.storage.structure import Stored, attributes_of, datasets_of, refuse_special, value_of
 
 MOST_ITEMS = 2**48
@@ -34,9 +34,9 @@ MOST_ITEMS = 2**48
 INDEX = Schema(
     "index",
     columns=(
-        Column("parts/name", TEXT, ("p",), (are_file_names,)),
-        Column("parts/rows", I8, ("p",), (is_at_least(0),)),
-        Column("parts/digest", "|S64", ("p",)),
+        Dataset("parts/name", TEXT, ("p",), (are_file_names,)),
+        Dataset("parts/rows", I8, ("p",), (is_at_least(0),)),
+        Dataset("parts/digest", "|S64", ("p",)),
     ),
     rules=(lambda content: None if content.sizes["p"] else "it is an index without parts",),
 )

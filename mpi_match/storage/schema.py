@@ -4,8 +4,8 @@
         "changes",
         attributes=(count("n_changes", "n"), digest("table")),
         columns=(
-            Column("changes/before_event", I8, ("n",), (ascends, is_at_least(0))),
-            Column("changes/kind", U1, ("n",), (is_one_of(Change),)),
+            Dataset("changes/before_event", I8, ("n",), (ascends, is_at_least(0))),
+            Dataset("changes/kind", U1, ("n",), (is_one_of(Change),)),
             *pool("interfaces", "k", are_text, are_distinct),
             ...
 
@@ -70,7 +70,7 @@ class Attribute:
 
 
 @dataclass(frozen=True)
-class Column:
+class Dataset:
     """A dataset: its type (any of some), its shape, its rules, whose words follow the name.
 
     mapped   readers map it from the file: it lies there in one piece, without a filter
@@ -110,7 +110,7 @@ class Schema:
 
     kind: str
     attributes: tuple[Attribute, ...] = ()
-    columns: tuple[Column, ...] = ()
+    columns: tuple[Dataset, ...] = ()
     rules: tuple[Callable[[Content], Fault], ...] = ()
     derived: Mapping[str, Callable[[Mapping[str, int]], int]] = field(default_factory=dict)
     together: tuple[tuple[str, ...], ...] = ()
@@ -192,7 +192,7 @@ class _Shapes:
         for prefix, inner in schema.inside.items():
             yield from (f"{prefix}{fault}" for fault in inner.misfits(_within(prefix, declared)))
 
-    def _of_column(self, column: Column, found: Declared) -> Iterator[str]:
+    def _of_column(self, column: Dataset, found: Declared) -> Iterator[str]:
         if fault := column.type_fault(found):
             yield fault
         for wanted, n in zip(column.shape, found.shape, strict=True):
@@ -367,12 +367,12 @@ def are_distinct_names(name: str, content: Content) -> Fault:
 # Rules of a pool of strings, given for its offsets.
 
 
-def pool(name: str, n: str, *rules: Rule, separator: str = "/", optional: bool = False) -> tuple[Column, Column]:
+def pool(name: str, n: str, *rules: Rule, separator: str = "/", optional: bool = False) -> tuple[Dataset, Dataset]:
     """The two columns of n strings; `rules` are those of the pool, and are given the name of its offsets."""
     data, offsets = f"{name}{separator}data", f"{name}{separator}offsets"
     return (
-        Column(data, U1, (f"bytes of {name}",), optional=optional),
-        Column(offsets, I8, (f"{n} + 1",), (is_csr(f"bytes of {name}"), *rules), optional),
+        Dataset(data, U1, (f"bytes of {name}",), optional=optional),
+        Dataset(offsets, I8, (f"{n} + 1",), (is_csr(f"bytes of {name}"), *rules), optional),
     )
 
 

@@ -71,8 +71,8 @@ def refuse_special(path: Path) -> None:
             raise StorageError(f"{path}: no such file") from None
         raise StorageError(f"{path}: cannot be read: {getattr(error, 'strerror', error)}") from error
     if not stat.S_ISREG(mode):
-        what = "is a directory" if stat.S_ISDIR(mode) else "is a device or a pipe"
-        raise StorageError(f"{path}: is not a readable HDF5 file: it {what}")
+        what = "Is a directory" if stat.S_ISDIR(mode) else "it is a device or a pipe"
+        raise StorageError(f"{path}: is not a readable HDF5 file: {what}")
 
 
 def attributes_of(path: Path, file: h5py.File) -> dict[str, Any]:

@@ -16,7 +16,6 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -41,9 +40,6 @@ from mpi_match.table.schema import (
 )
 from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from mpi_match.table.recode import Recoding
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -208,10 +204,6 @@ class Table:
             ids=Strings.of(()),
         )
         return Table(self.vocabulary, constraints, columns, self.labels)
-
-    def recoded(self, recoding: Recoding) -> Table:
-        """The same filters and interfaces under the same ids, in the recoding's larger vocabulary."""
-        return recoding.table(self)
 
     @cached_property
     def digest(self) -> str:

@@ -23,9 +23,9 @@ from mpi_match.table.subscriptions import KIND_SHIFT, kind_of
 
 VALIDATED_AT_ONCE = 2**14
 """Rows looked at together, where more than a flag for each has to be made: that stays in a core's cache."""
-PIECE_BYTES = 2**20
+CHECKED_BYTES = 2**20
 """Bytes of strings compared together."""
-ATOMIC = (Op.SUFFIX, Op.CONTAINS)
+ATOMS = (Op.SUFFIX, Op.CONTAINS)
 
 
 def _kinds(*ops: Op) -> Array:
@@ -35,12 +35,12 @@ def _kinds(*ops: Op) -> Array:
     return found
 
 
-_KNOWN, _PREFIX, _LISTED, _ATOMIC = _kinds(*Op), _kinds(Op.PREFIX), _kinds(*LISTS), _kinds(*ATOMIC)
+_KNOWN, _PREFIX, _LISTED, _ATOMIC = _kinds(*Op), _kinds(Op.PREFIX), _kinds(*LISTS), _kinds(*ATOMS)
 _IS_INTERVAL = _KNOWN & ~_PREFIX & ~_LISTED & ~_ATOMIC
 _HAS_LO, _HAS_HI = _kinds(Op.EQ, Op.NE, Op.GE, Op.GT, Op.BETWEEN), _kinds(Op.EQ, Op.NE, Op.LE, Op.LT, Op.BETWEEN)
 _ABOVE, _BELOW = _kinds(Op.GT).astype(np.int64), _kinds(Op.LT).astype(np.int64)
 """How far a bound is from the operand that it has."""
-_IS_ONE = _kinds(Op.EQ, Op.NE, *LISTS, *ATOMIC)
+_IS_ONE = _kinds(Op.EQ, Op.NE, *LISTS, *ATOMS)
 """Kinds whose two bounds are the same."""
 
 
@@ -127,7 +127,7 @@ class _Codes:
         lengths = [self.strings.offsets[places + 1] - start for places, start in zip(pairs.T, starts, strict=True)]
         if np.any(lengths[0] != lengths[1]) or np.any(lengths[0] == 0):
             return False
-        pieces = np.cumsum(lengths[0]) // PIECE_BYTES  # of pairs whose bytes are compared together
+        pieces = np.cumsum(lengths[0]) // CHECKED_BYTES  # of pairs whose bytes are compared together
         for some in np.split(np.arange(len(pairs)), np.flatnonzero(np.diff(pieces)) + 1):
             low, high = (self.strings.data[take_ranges(start[some], lengths[0][some])] for start in starts)
             expected = low.copy()

@@ -32,7 +32,6 @@ from mpi_match.ingest.rows import change_of_row
 from mpi_match.journal.reader import (
     EventRange,
     Kind,
-    Place,
     Placed,
     RunIdentity,
     head_bytes,
@@ -46,7 +45,7 @@ from mpi_match.matches import part_index
 from mpi_match.matches.file import MatchesWriter
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Event, Filter, make_event, make_filter, matches
-from mpi_match.storage import JournalPart, Writer, parts_directory, write_index
+from mpi_match.storage import JournalPart, StoredRange, Writer, parts_directory, write_index
 from mpi_match.table.table import Table
 
 COMING = {"interface": "new", "constraints": [["temp", ">", 22], ["city", "prefix", "R"]], "id": "n", "area": [0, 0, 9]}
@@ -187,8 +186,8 @@ class Originals:
         (one, n_one, ids_one), (two, n_two, ids_two) = self._pieces(0, 3, 5)
         other = b"HDF5" + n_two.tobytes() + ids_two.tobytes()[:2]
         path.with_name(path.name + ".1").write_bytes(other)
-        counts = Piece(Place([(4, n_two.nbytes)], b""), zlib.crc32(b"before"), zlib.crc32(b"before" + n_two.tobytes()))
-        ids = Piece(Place([(4 + n_two.nbytes, 2)], ids_two.tobytes()[2:]), 0, zlib.crc32(ids_two.tobytes()))
+        counts = Piece(StoredRange([(4, n_two.nbytes)], b""), zlib.crc32(b"before"), zlib.crc32(b"before" + n_two.tobytes()))
+        ids = Piece(StoredRange([(4 + n_two.nbytes, 2)], ids_two.tobytes()[2:]), 0, zlib.crc32(ids_two.tobytes()))
         records = [
             record_bytes(Kind.ANSWERS, one, len(ids_one), [n_one.tobytes(), ids_one.tobytes()]),
             record_bytes(Kind.SET_ASIDE, EventRange(7, 8), 0, []),

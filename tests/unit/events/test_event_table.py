@@ -94,10 +94,10 @@ def test_rejected_rows_keep_their_numbers(vocabulary: Vocabulary, in_parts: bool
 @pytest.mark.parametrize(
     ("rejected", "said"),
     [
-        ([3], "a rejected row has attributes|columns of events do not fit"),
-        ([7, 7], "its rejected rows are no ascending numbers of events"),
-        ([-1], "its rejected rows are no ascending numbers of events"),
-        ([0, 50], "its rejected rows are no ascending numbers of events"),
+        ([3], "a rejected row has attributes|events/rejected names a row that has attributes"),
+        ([7, 7], "events/rejected is not sorted, or not distinct"),
+        ([-1], "events/rejected holds -1, expected at least 0"),
+        ([0, 50], "events/rejected holds 50, and there are 50"),
     ],
 )
 def test_rejected_rows_that_lie_are_refused(

@@ -186,7 +186,7 @@ def test_a_grid_is_made_larger_beside_matching(monkeypatch: pytest.MonkeyPatch) 
     """While it is made, nobody waits for it; when it is done, the next change brings it into use."""
     may_end = threading.Event()
     enter_all = resize.enter_all
-    monkeypatch.setattr(resize, "enter_all", lambda *arrays: (may_end.wait(), enter_all(*csr)))
+    monkeypatch.setattr(resize, "enter_all", lambda *arrays: (may_end.wait(), enter_all(*arrays)))
     filters = [make_filter(f"i{i % 9}", [["x", ">=", i % 5]], [i % 7, i % 3, 2], str(i)) for i in range(40)]
     may_end.set()
     live = LiveTable(Table.from_filters(filters[:8]), expected=filters)

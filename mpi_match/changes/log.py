@@ -147,7 +147,7 @@ class ChangeLog:
         n_filters, n_interfaces = table.n_filters + self.added.n_filters, table.n_interfaces + len(self.labels)
         changes = Changes.of(self.kind, self.target, self.area, self.interface, added, n_filters, n_interfaces)
         labels = Strings.concat([table.labels, self.labels])
-        return ChangeStream(recoding.table(table), StampedChanges(self.before_event, changes), labels)
+        return ChangeStream(table.recoded(recoding), StampedChanges(self.before_event, changes), labels)
 
     def _misfits(self, table: Changeable) -> Iterator[str]:
         """What an engine that trusts the ids would fall over."""

@@ -16,6 +16,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
@@ -40,6 +41,14 @@ from mpi_match.table.schema import (
 )
 from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.vocabulary import Vocabulary
+
+
+class TableRecoder(Protocol):
+    """What takes a table into a larger vocabulary (`recode.Recoding`)."""
+
+    def table(self, table: Table) -> Table:
+        """The table in that vocabulary."""
+        ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -204,6 +213,10 @@ class Table:
             ids=Strings.of(()),
         )
         return Table(self.vocabulary, constraints, columns, self.labels)
+
+    def recoded(self, recoding: TableRecoder) -> Table:
+        """The same filters and interfaces under the same ids, in the recoding's larger vocabulary."""
+        return recoding.table(self)
 
     @cached_property
     def digest(self) -> str:

@@ -12,7 +12,7 @@ import pytest
 from bench import rtree_beside, rtree_figure
 from bench.who_gets_it import description_in
 
-BENCH = Path(__file__).resolve().parent / "bench"
+BENCH = Path(__file__).resolve().parent
 FIGURE = BENCH / "rtree_beside.svg"
 SMALL = ["--scenarios", "clcb-zipf", "--interfaces", "40", "80", "--events", "60"]
 

@@ -132,12 +132,12 @@ def draw(found: list[list[Subscriber]], path: Path) -> None:
 
 def panel(axes: Any, subscribers: list[Subscriber], before: dict[str, Area]) -> None:
     """One scene; where someone was `before`, an arrow leads from there."""
-    from matplotlib.patches import RankGroup
+    from matplotlib.patches import Circle
 
     for who in sorted(subscribers, key=lambda each: list(LOOKS).index(each.answer), reverse=True):
         x, y, r = who.area
         look = LOOKS[who.answer]
-        axes.add_patch(RankGroup((x, y), r, **look))
+        axes.add_patch(Circle((x, y), r, **look))
         axes.plot(x, y, "o", markersize=4, color=look["edgecolor"])
         was = before.get(who.interface, who.area)
         if was != who.area:

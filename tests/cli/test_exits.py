@@ -70,7 +70,7 @@ def test_wrong_usage_is_code_2(arguments, said):
 
 
 def test_an_engine_that_cannot_run_is_code_5(rows, monkeypatch):
-    def refuse(name, table, threads=None, live=False):
+    def refuse(name, table, **more):
         raise engines.EngineError("no GPU here")
 
     monkeypatch.setattr("mpi_match.commands.match.open_engine", refuse)

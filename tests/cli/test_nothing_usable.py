@@ -63,7 +63,7 @@ def test_a_subscription_of_no_filter_is_none(files, tmp_path):
 
 
 def test_subscriptions_may_be_empty_when_changes_bring_some(files, tmp_path, monkeypatch):
-    def reached(name, table, threads=None, live=False):
+    def reached(name, table, **more):
         raise engines.EngineError(f"opened with {table.n_filters} filters")
 
     changes = tmp_path / "changes.jsonl"

@@ -24,23 +24,28 @@ def _nothing_is_listed() -> Iterator[None]:
         yield
 
 
+both = pytest.mark.parametrize("name", ["keyed", pytest.param("keyed_cuda", marks=pytest.mark.gpu)])
+
+
+@both
 @given(inputs=subscriptions_and_events())
-def test_long_filters_are_matched_as_the_model_says(inputs: tuple[list[Filter], list[Event | None]]) -> None:
+def test_long_filters_are_matched_as_the_model_says(name: str, inputs: tuple[list[Filter], list[Event | None]]) -> None:
     filters, events = inputs
     table = Table.from_filters(filters)
-    engine, batch = open_engine("keyed", table), Events.of(events).encode(table.vocabulary)
+    engine, batch = open_engine(name, table), Events.of(events).encode(table.vocabulary)
     assert engine.match(batch).labels(table.labels) == [covers(filters, event) for event in events]
     kept = list(table.iter_filters())
     found = engine.match(batch, filters=True)
     assert [f.tolist() for f in found] == [[i for i, item in enumerate(kept) if matches(item, e)] for e in events]
 
 
+@both
 @pytest.mark.parametrize("shape", ["every type", "long filters", "areas", "negative", "one interface each"])
-def test_random_tables(shape: str) -> None:
+def test_random_tables(name: str, shape: str) -> None:
     filters, events = shaped(shape)
     table = Table.from_filters(filters)
     engine, judge, batch = (
-        open_engine("keyed", table),
+        open_engine(name, table),
         open_engine("counting", table),
         Events.of(events).encode(table.vocabulary),
     )
@@ -48,5 +53,6 @@ def test_random_tables(shape: str) -> None:
         assert engine.match(batch, filters=answer) == judge.match(batch, filters=answer)
 
 
-def test_long_filters_come_and_go() -> None:
-    run_machine("keyed", examples=40, steps=12)
+@both
+def test_long_filters_come_and_go(name: str) -> None:
+    run_machine(name, examples=40, steps=12)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
+from random_tables import shaped
 from tuned_engine import DEFAULTS, ENTRY, OPTIONS, opened
 
 from mpi_match import api
 from mpi_match.engines import REGISTRY, EngineError, OptionError, open_engine, registry
 from mpi_match.engines.option import Option, OptionValue
 from mpi_match.engines.registry import check_options, options_of, read_options
+from mpi_match.events.events import Events
 from mpi_match.live import LiveMatcher
 from mpi_match.model import make_filter
 from mpi_match.table.table import Table
 
 TABLE = Table.from_filters([make_filter("i", [["x", ">", 1]])])
 ORDER, DEPTH, SHARE, TWICE = OPTIONS
+RESETS, ORDERS, INPUTS = ("kernel", "memset"), ("sorted", "given"), ("shared", "global")
 
 
 @pytest.fixture(autouse=True)
@@ -115,3 +120,30 @@ def test_auto_hands_options_to_the_engine_that_they_are_of(monkeypatch: pytest.M
 
 def test_a_repeated_engine_is_one() -> None:
     check_options(["tuned", "tuned"], {"depth": "1"})
+
+
+VARIANTS = [
+    *(("ccm", {"reset": r, "order": o, "input": i}) for r, o, i in product(RESETS, ORDERS, INPUTS)),
+    *(("clcb", {"runs": r, "groups": g}) for r in (1, 2, 4) for g in (True, False)),
+    *(("clcb", {"bloom_bits": b, "bloom_hashes": h}) for b in (8, 16, 64) for h in (1, 2, 4)),
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("name", "options"), VARIANTS, ids=[f"{name} {options}" for name, options in VARIANTS])
+@pytest.mark.parametrize("shape", ["areas", "long filters", "two names"])
+def test_every_variant_gives_the_same_answers_on_a_gpu(name: str, options: dict[str, object], shape: str) -> None:
+    """The simulator has the whole product (`kernels/test_variants`); here are thousands of filters, and graphs."""
+    filters, events = shaped(shape)
+    table = Table.from_filters(filters)
+    engine, judge = open_engine(name, table, options=options), open_engine("counting", table)
+    batch = Events.of(events).encode(table.vocabulary)
+    for answer in (False, True):
+        expected = judge.match(batch, filters=answer)
+        assert engine.match(batch, filters=answer) == expected
+        single = [engine.match(batch[i : i + 1], filters=answer) for i in range(30)]
+        assert [found[0].tolist() for found in single] == [expected[i].tolist() for i in range(30)]
+    engine.time_steps()
+    assert engine.match(batch) == judge.match(batch)
+    assert engine.match(batch[:1]) == judge.match(batch[:1])
+    assert all(seconds > 0 for seconds in engine.steps_s.values())

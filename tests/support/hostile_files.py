@@ -31,6 +31,7 @@ from mpi_match.events.events import Events
 from mpi_match.ingest.rows import change_of_row
 from mpi_match.journal.reader import (
     EventRange,
+    JournalPart,
     Kind,
     Placed,
     RunIdentity,
@@ -38,14 +39,11 @@ from mpi_match.journal.reader import (
     placed_bytes,
     record_bytes,
 )
-from mpi_match.journal.reader import (
-    JournalPart as Piece,
-)
 from mpi_match.matches import part_index
 from mpi_match.matches.file import MatchesWriter
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Event, Filter, make_event, make_filter, matches
-from mpi_match.storage import JournalPart, StoredRange, Writer, parts_directory, write_index
+from mpi_match.storage import FilePart, StoredRange, Writer, parts_directory, write_index
 from mpi_match.table.table import Table
 
 COMING = {"interface": "new", "constraints": [["temp", ">", 22], ["city", "prefix", "R"]], "id": "n", "area": [0, 0, 9]}
@@ -147,7 +145,7 @@ class Originals:
                 writer.attribute("rows", i)
                 for name, array in piece.items():
                     writer.array(name, array)
-            parts.append(JournalPart(f"p{i}.h5", i, writer.digest))
+            parts.append(FilePart(f"p{i}.h5", i, writer.digest))
         write_index(path, "table", parts, self.table.counts())
 
     def _events_in_parts(self, path: Path) -> None:
@@ -156,7 +154,7 @@ class Originals:
         for i, (first, last) in enumerate(((0, 5), (5, 5), (5, 9))):
             part = path.with_name(path.name + ".parts") / f"p{i}.h5"
             digest = save_events(Events.of(found[first:last]), part, self.table.vocabulary, "events-part")
-            parts.append(JournalPart(part.name, last - first, digest))
+            parts.append(FilePart(part.name, last - first, digest))
         write_index(path, "events", parts, event_counts(len(found), self.table.vocabulary))
 
     def _matches(self, path: Path) -> None:
@@ -186,8 +184,10 @@ class Originals:
         (one, n_one, ids_one), (two, n_two, ids_two) = self._pieces(0, 3, 5)
         other = b"HDF5" + n_two.tobytes() + ids_two.tobytes()[:2]
         path.with_name(path.name + ".1").write_bytes(other)
-        counts = Piece(StoredRange([(4, n_two.nbytes)], b""), zlib.crc32(b"before"), zlib.crc32(b"before" + n_two.tobytes()))
-        ids = Piece(StoredRange([(4 + n_two.nbytes, 2)], ids_two.tobytes()[2:]), 0, zlib.crc32(ids_two.tobytes()))
+        counts = JournalPart(
+            StoredRange([(4, n_two.nbytes)], b""), zlib.crc32(b"before"), zlib.crc32(b"before" + n_two.tobytes())
+        )
+        ids = JournalPart(StoredRange([(4 + n_two.nbytes, 2)], ids_two.tobytes()[2:]), 0, zlib.crc32(ids_two.tobytes()))
         records = [
             record_bytes(Kind.ANSWERS, one, len(ids_one), [n_one.tobytes(), ids_one.tobytes()]),
             record_bytes(Kind.SET_ASIDE, EventRange(7, 8), 0, []),

@@ -97,7 +97,7 @@ def test_a_file_that_is_there_and_cannot_be_read_is_not_taken_for_lost(tmp_path:
     kept, content = journal_of(path).read_bytes(), file.read_bytes()
     file.unlink()
     file.mkdir()
-    with pytest.raises(StorageError, match=r"journal\.1: cannot be read: Is a directory"):
+    with pytest.raises(StorageError, match=r"journal\.1: is no file; it is a directory, a device or a pipe"):
         run(path, 10)
     file.rmdir()
     file.write_bytes(content)

@@ -110,7 +110,7 @@ def test_a_part_that_is_no_table_is_refused_by_the_master(inputs: Inputs, tmp_pa
             writer.array(name, wrong)
     done = execute(launch(3, path, inputs.events, tmp_path / "m.h5", "engine=counting", "placement=shard"))
     assert done.returncode == 3
-    assert said(done) == f"{path}: is not a valid table: a filter has an unknown interface; compile it again"
+    assert said(done) == f"{path}: is not a valid table: filters/interface holds 10,000, and there are 50; compile it again"
 
 
 # A member dies

@@ -25,7 +25,7 @@ from mpi_match.cli.compile import compile_
 from mpi_match.cli.engines import engines
 from mpi_match.cli.errors import CliFailure, CliGroup, run_as_program
 from mpi_match.cli.launch import launch
-from mpi_match.cli.monitor import live_option, plot, report_option, watching
+from mpi_match.cli.monitor import ObserverOptions, live_option, metrics_option, plot, report_option, watching
 from mpi_match.cli.options import (
     EXPORT_OUT,
     FILE,
@@ -177,8 +177,9 @@ def generate(
 @threads_option
 @live_option
 @report_option
+@metrics_option
 @json_option
-def run(as_json: bool, live: bool, report: Path | None, **options: Any) -> None:
+def run(as_json: bool, live: bool, report: Path | None, metrics: Path | None, **options: Any) -> None:
     r"""Match an event table against a constraint table.
 
     Alone it runs in this process.  Under MPI, rank 0 is the master and every other rank a worker:
@@ -192,7 +193,7 @@ def run(as_json: bool, live: bool, report: Path | None, **options: Any) -> None:
     However a run ends, what was answered is in OUTPUT.journal until all of it is in OUTPUT.  The same command with --resume
     goes on from there, with any ranks, batch size and schedule, to the same bytes.  OUTPUT.run.json says how a run ended.
     """
-    with watching(live, report, options) as watched:
+    with watching(ObserverOptions(live, report, metrics), options) as watched:
         summary = cluster.run(cluster.RunOptions(progress=watched.progress, watch=watched.watch, **options))
         if summary is not None:
             watched.finish(summary)

@@ -1,4 +1,4 @@
-"""Watching a run: `run --live` and `run --report`, and `plot`, which draws what was kept."""
+"""Observers of a run: `run --live`, `run --report` and `run --metrics`, and `plot`, which draws a report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mpi_match.cli.errors import CliCommand, CliFailure
-from mpi_match.cli.options import FIGURE_OUT, FILE, JSON_LINES_OUT
+from mpi_match.cli.options import FIGURE_OUT, FILE, JSON_LINES_OUT, PROMETHEUS_OUT
 from mpi_match.cli.terminal import Progress, say
 from mpi_match.cluster import RunSummary
 from mpi_match.cluster.transport.launcher import found_in
@@ -31,6 +31,20 @@ live_option = click.option(
 report_option = click.option(
     "--report", type=JSON_LINES_OUT, help="Add a report of the run to this file: JSON lines, for `plot`."
 )
+metrics_option = click.option(
+    "--metrics",
+    type=PROMETHEUS_OUT,
+    help="Keep the run's metrics in this file, in Prometheus' text format; replaced four times a second.",
+)
+
+
+@dataclass(frozen=True)
+class ObserverOptions:
+    """What `run --live`, `--report` and `--metrics` ask for."""
+
+    live: bool
+    report: Path | None
+    metrics: Path | None
 
 
 @dataclass(frozen=True)
@@ -48,19 +62,23 @@ class Watched:
 
 
 @contextmanager
-def watching(live: bool, report: Path | None, options: Mapping[str, Any]) -> Iterator[Watched]:
+def watching(asked: ObserverOptions, options: Mapping[str, Any]) -> Iterator[Watched]:
     """While a run with these options lasts.  Only the rank that is watched, rank 0, draws or writes anything."""
     from mpi_match.monitor.dashboard import Dashboard
+    from mpi_match.monitor.metrics import MetricsFile
     from mpi_match.monitor.observer import Watch
     from mpi_match.monitor.report import RunReport
     from mpi_match.monitor.screen import Screen, terminal
 
-    drawn = terminal(launched=found_in(os.environ) is not None) if live else None
+    drawn = terminal(launched=found_in(os.environ) is not None) if asked.live else None
     onlookers: list[Observer] = [] if drawn is None else [Dashboard(Screen(drawn))]
     with ExitStack() as stack:
-        kept = None if report is None else stack.enter_context(RunReport(report, options))
+        kept = None if asked.report is None else stack.enter_context(RunReport(asked.report, options))
         if kept is not None:
             onlookers.append(kept)
+        if asked.metrics is not None:
+            others = (options["table"], options["events"], options["changes"], options["output"], asked.report)
+            onlookers.append(MetricsFile(asked.metrics, [path for path in others if path is not None]))
         progress = stack.enter_context(Progress("events")) if drawn is None else None
         yield Watched(progress, Watch(onlookers) if onlookers else None, kept)
 

@@ -22,6 +22,7 @@ FORMS = {
     "packed JSON lines": (".jsonl.gz", ".ndjson.gz", ".json.gz"),
     "Parquet": (".parquet",),
     "figure": (".png", ".svg", ".pdf"),
+    "Prometheus text": (".prom",),
     "other": (".csv", ".gz", ".tsv", ".txt", ".xlsx"),
 }
 """Endings of names that say what is in a file."""
@@ -50,8 +51,9 @@ class FileName(click.Path):
             self.fail("'-' cannot be standard input or output here; a file of that name is ./-", param, ctx)
         path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]  # as `path_type` says
         if self._endings and self._wrong(path.name.lower()):
-            *endings, last = self._endings
-            self.fail(f"{value!r} does not end in {', '.join(endings)} or {last}, which say what is written", param, ctx)
+            *others, last = self._endings
+            endings = f"{', '.join(others)} or {last}, which say" if others else f"{last}, which says"
+            self.fail(f"{value!r} does not end in {endings} what is written", param, ctx)
         return path
 
     def _wrong(self, name: str) -> bool:
@@ -74,6 +76,7 @@ class InputName(click.ParamType):
 FILE = FileName()
 HDF5_OUT, FIGURE_OUT = FileName("HDF5"), FileName("figure", must_say=True)
 JSON_LINES_OUT, RESULTS_OUT = FileName("JSON lines"), FileName("JSON lines", stdout=True)
+PROMETHEUS_OUT = FileName("Prometheus text")
 EXPORT_OUT = FileName("JSON lines", "packed JSON lines", "Parquet", must_say=True, stdout=True)
 MATCHES_OUT = FileName("HDF5", "JSON lines", "packed JSON lines", "Parquet", stdout=True)
 

@@ -61,8 +61,9 @@ class RunOptions:
     journal                 keep answers safe in a journal while the run lasts
     threads                 CPU threads per worker; None: NUMBA_NUM_THREADS, else the host's cores divided by its workers
     progress                called on rank 0 with (events written, events in all)
-    watch                   called on rank 0 with the run's `RunStatus` when all workers are ready; what it returns is
-                            entered before the first batch and left after the last answer, or when the run fails
+    watch                   called on rank 0 with the run's `RunStatus` when the files are open; raises StorageError where it
+                            cannot write.  What it returns is entered when all workers are ready, before the first batch,
+                            and left after the last answer, or when the run fails
     """
 
     table: Path

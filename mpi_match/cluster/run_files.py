@@ -76,7 +76,7 @@ class BatchedAnswers:
         start, _ = self.ranges.of(batch)
         self.confirm(start, start + len(counts))
         self._output.write(start, counts, ids)
-        self._tell_of(len(counts))
+        self._tell_of(len(counts), len(ids))
 
     def wrote(self, batch: int, n_ids: int, rank: int, where: Written) -> None:
         """A worker has written the answers of a batch into its part of the output (see `LocalOutput.wrote`)."""
@@ -85,7 +85,7 @@ class BatchedAnswers:
         if not self._workers_confirm:  # before they write
             self.confirm(*events)
         self._output.wrote(events, n_ids, rank, where)
-        self._tell_of(events.n_events)
+        self._tell_of(events.n_events, n_ids)
 
     def confirm(self, start: int, stop: int) -> None:
         """Raise FileChanged when the event table, as far as these events are concerned, is not what it was when opened.
@@ -103,8 +103,8 @@ class BatchedAnswers:
         """A batch, in its turn, that has no answers: the run goes on, and ends incomplete (see `Output.set_aside`)."""
         self._output.set_aside(EventRange(*self.ranges.of(batch)))
 
-    def _tell_of(self, n_events: int) -> None:
-        self._standing.wrote(n_events)
+    def _tell_of(self, n_events: int, n_matches: int) -> None:
+        self._standing.wrote(n_events, n_matches)
         if self._progress is not None:
             self._progress(self._output.n_answered, self._output.identity.n_events)
 
@@ -144,7 +144,8 @@ class RunFiles:
             ranges = BatchRanges(self._output.unanswered, options.batch)
             self.events = BatchedEvents(events, ranges)
             self.changes = None if stream is None else BatchedChanges(stream, ranges)
-            self.standing = RunStatus(events.n_events - self._output.n_resumed)
+            self.standing = RunStatus(events.n_events - self._output.n_resumed, n_resumed=self._output.n_resumed)
+            self._watch = nullcontext() if options.watch is None else options.watch(self.standing)
             self.answers = BatchedAnswers(self._output, self.events, self.standing, options)
             self.places = self._output.places if isinstance(self._output, LocalOutput) else None
             self._stack = self._stack.pop_all()
@@ -189,7 +190,7 @@ class RunFiles:
     def watched(self, workers: Mapping[int, Opened]) -> Iterator[None]:
         """While the block lasts, whoever wants to watch the run does; `workers` are the engines by rank."""
         self.standing.shares = {rank: Share(each.engine, each.device, each.host) for rank, each in workers.items()}
-        with nullcontext() if self.options.watch is None else self.options.watch(self.standing):
+        with self._watch:
             yield
 
     def begin(self) -> None:

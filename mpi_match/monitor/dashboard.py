@@ -106,6 +106,9 @@ class Dashboard:
     def __init__(self, screen: Screen) -> None:
         self._screen, self._pace = screen, Pace()
 
+    def check(self) -> None:
+        """The screen was found before."""
+
     def begin(self, standing: RunStatus) -> None:
         """Have the screen."""
         self._screen.__enter__()

@@ -24,7 +24,10 @@ LAST_LOOK_S = 2.0
 
 
 class Observer(Protocol):
-    """Who wants to look."""
+    """What looks at a run."""
+
+    def check(self) -> None:
+        """Raise StorageError where the observer's output cannot be written; called before any work is done."""
 
     def begin(self, standing: RunStatus) -> None:
         """All workers are ready, nothing is sent yet.  What this raises ends the run before it begins."""
@@ -45,7 +48,9 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def __call__(self, standing: RunStatus) -> Watch:
-        """This run."""
+        """This run, before any work is done.  Raises StorageError where an observer cannot write."""
+        for onlooker in self._onlookers:
+            onlooker.check()
         self._standing = standing
         return self
 

@@ -56,6 +56,10 @@ class RunReport:
         if self._file is not None:
             self._close(complete=False, why=str(error))
 
+    def check(self) -> None:
+        """Raise StorageError when the file is something else than reports."""
+        _ends_within_a_line(self._path)
+
     def begin(self, standing: RunStatus) -> None:
         """Write the first line, and a tick."""
         torn = _ends_within_a_line(self._path)

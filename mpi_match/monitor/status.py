@@ -68,13 +68,14 @@ class RunStatus:
     """The numbers of a run over `n_events` events, from `begin` until `end`.
 
     `shares` has every worker by its rank (0 is a run of one process); `written` are the events whose answers have been given
-    to the file, `happened_so_far` how often each kind of incident was, `incidents` the last of them.  `wrote` is for the
-    thread that writes answers; all else that changes something is for the main thread of the run.
+    to the file, `matches` the ids in them, `n_resumed` events that earlier runs have answered, `happened_so_far` how often
+    each kind of incident was, `incidents` the last of them.  `wrote` is for the thread that writes answers; all else that
+    changes something is for the main thread of the run.
     """
 
-    def __init__(self, n_events: int, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.n_events = n_events
-        self.written = 0
+    def __init__(self, n_events: int, clock: Callable[[], float] = time.perf_counter, *, n_resumed: int = 0) -> None:
+        self.n_events, self.n_resumed = n_events, n_resumed
+        self.written = self.matches = 0
         self.shares: dict[int, Share] = {}
         self.incidents: deque[Incident] = deque(maxlen=KEPT)
         self.happened_so_far: Counter[str] = Counter()
@@ -112,9 +113,10 @@ class RunStatus:
         share.events += n_events
         self._given_back(worker, batch)
 
-    def wrote(self, n_events: int) -> None:
-        """The answers to so many more events have been written."""
+    def wrote(self, n_events: int, n_matches: int) -> None:
+        """The answers to so many more events, with so many ids, have been written."""
         self.written += n_events
+        self.matches += n_matches
 
     def happened(self, kind: str, worker: int | None = None, batch: int | None = None) -> None:
         """Something of KINDS went wrong."""

@@ -103,6 +103,7 @@ def test_what_may_not_be_read_or_written_is_one_line_and_found_before_the_work(w
         f"match {workload}/subscriptions.jsonl events.jsonl -o o.h5": "events.jsonl: Permission denied",
         f"{run} -o closed/o.h5": "closed/o.h5: cannot be written: Permission denied",
         f"{run} -o o.h5 --report closed/r.jsonl": "closed/r.jsonl: Permission denied",
+        f"{run} -o o.h5 --metrics closed/m.prom": "closed/m.prom: cannot be written: Permission denied",
         f"export {workload}/matches.h5 -o closed/o.jsonl": "closed/o.jsonl: cannot be written: Permission denied",
         "bench ccm -o closed/b.jsonl": "closed/b.jsonl: cannot be written: Permission denied",
         "generate ccm --filters 10 --events 5 -o closed/w": "closed/w: Permission denied",

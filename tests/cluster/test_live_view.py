@@ -47,7 +47,7 @@ def made_up(events: dict[int, int], clock: Clock | None = None) -> RunStatus:
     for rank, count in events.items():
         standing.sent(rank, rank, 1000)
         standing.answered(rank, rank, count)
-        standing.wrote(count)
+        standing.wrote(count, 0)
     return standing
 
 
@@ -242,6 +242,9 @@ class Stuck:
     def __init__(self) -> None:
         self.looked, self.go_on = threading.Event(), threading.Event()
 
+    def check(self) -> None:
+        pass
+
     def begin(self, standing: RunStatus) -> None:
         pass
 
@@ -283,7 +286,7 @@ def test_a_failing_onlooker_is_left_out(caplog: pytest.LogCaptureFixture) -> Non
 def test_who_looks_has_a_last_look(monkeypatch: pytest.MonkeyPatch) -> None:
     stream, standing = io.StringIO(), made_up({1: 5})
     with Watch([Dashboard(Screen(Window(80, 24), stream))], tick_s=60)(standing):
-        standing.wrote(1_999_995)
+        standing.wrote(1_999_995, 0)
         standing.end()
     assert "2,000,000 of 2,000,000" in stream.getvalue()
 

@@ -45,7 +45,7 @@ def reported(path: Path, clock: Clock, seconds: int = 20) -> None:
             for worker in (1, 2) if second < seconds // 2 else (1,):
                 standing.sent(worker, second, 100)
                 standing.answered(worker, second, 10)
-                standing.wrote(10)
+                standing.wrote(10, 0)
             clock.now += 1
             if second == seconds // 2:
                 standing.sent(2, second, 100)

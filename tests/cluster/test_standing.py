@@ -34,9 +34,10 @@ def test_a_worker_holds_what_it_has_not_answered(standing: RunStatus) -> None:
     standing.sent(2, 2, 500)
     assert [(s.held, s.held_bytes) for s in standing.shares.values()] == [(2, 1000), (1, 500)]
     standing.answered(1, 0, 70)
-    standing.wrote(70)
+    standing.wrote(70, 9)
     share = standing.shares[1]
-    assert (share.held, share.held_bytes, share.batches, share.events, standing.written) == (1, 300, 1, 70, 70)
+    assert (share.held, share.held_bytes, share.batches, share.events) == (1, 300, 1, 70)
+    assert (standing.written, standing.matches) == (70, 9)
 
 
 def test_a_lost_worker_holds_nothing(standing: RunStatus, clock: Clock) -> None:

@@ -31,9 +31,10 @@ from __future__ import annotations
 import enum
 import math
 import numbers
+import operator
 import reprlib
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 MAX_EXACT_INTEGER = 2**53
 """The largest magnitude up to which every integer is an IEEE double."""
@@ -399,6 +400,23 @@ def make_event(attributes: Mapping[str, object], location: object = None, id_: o
     return Event(values, point, None if id_ is None else label(id_, "id"))
 
 
+_COMPARISONS: dict[Op, Callable[[Any, Any], bool]] = {
+    Op.EQ: operator.eq,
+    Op.NE: operator.ne,
+    Op.LT: operator.lt,
+    Op.LE: operator.le,
+    Op.GT: operator.gt,
+    Op.GE: operator.ge,
+    Op.IN: lambda value, operand: value in operand,
+    Op.NOT_IN: lambda value, operand: value not in operand,
+    Op.BETWEEN: lambda value, operand: operand[0] <= value <= operand[1],
+    Op.PREFIX: lambda value, operand: value.startswith(operand),
+    Op.SUFFIX: lambda value, operand: value.endswith(operand),
+    Op.CONTAINS: operator.contains,
+}
+"""Does a value satisfy an operator with an operand?  Both are of the constraint's type; strings are UTF-8 bytes."""
+
+
 def satisfies(value: Value | None, wanted: Constraint) -> bool:
     """Does an attribute's value satisfy a constraint on its name?  `value` is None when the event has no such attribute.
 
@@ -415,35 +433,10 @@ def satisfies(value: Value | None, wanted: Constraint) -> bool:
         return False
     if wanted.type is Type.STRING:
         value, operand = _utf8(value), _utf8(operand)
-    match op:
-        case Op.EQ:
-            return value == operand
-        case Op.NE:
-            return value != operand
-        case Op.LT:
-            return value < operand  # type: ignore[operator]
-        case Op.LE:
-            return value <= operand  # type: ignore[operator]
-        case Op.GT:
-            return value > operand  # type: ignore[operator]
-        case Op.GE:
-            return value >= operand  # type: ignore[operator]
-        case Op.IN:
-            return value in operand  # type: ignore[operator]
-        case Op.NOT_IN:
-            return value not in operand  # type: ignore[operator]
-        case Op.BETWEEN:
-            return operand[0] <= value <= operand[1]  # type: ignore[index, operator]
-        case Op.PREFIX:
-            return value.startswith(operand)  # type: ignore[union-attr, arg-type]
-        case Op.SUFFIX:
-            return value.endswith(operand)  # type: ignore[union-attr, arg-type]
-        case Op.CONTAINS:
-            return operand in value  # type: ignore[operator]
-    raise AssertionError(op)
+    return _COMPARISONS[op](value, operand)
 
 
-def _utf8(text):  # type: ignore[no-untyped-def]
+def _utf8(text: Any) -> Any:
     """Strings as the bytes they are compared by; tuples of strings likewise."""
     return text.encode() if isinstance(text, str) else tuple(item.encode() for item in text)
 

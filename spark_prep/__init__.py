@@ -18,12 +18,13 @@ Importing this package does not import pyspark; `spark_prep.job` does.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from mpi_match.exit_codes import ExitCode
 
-__all__ = ["CompileSummary", "SparkFailure", "SparkPrepError", "SparkUnavailableError"]
+__all__ = ["CompileOptions", "CompileSummary", "SparkFailure", "SparkPrepError", "SparkUnavailableError"]
 
 
 class SparkPrepError(Exception):
@@ -42,6 +43,24 @@ class SparkFailure(SparkPrepError):
     """Spark could not do its work, whatever the input: a lost executor, a full disk."""
 
     exit_code = ExitCode.FAILURE
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """How rows are read and written, and what becomes of bad ones.
+
+    format       "json" or "parquet"; by default by the files' names
+    rejects      directory of the bad rows; by default `<output>.rejects`
+    strict       any bad row is an error, and nothing is written
+    partitions   parts of each kind, at least 1; by default as many as the rows need
+    master       Spark master if there is no session yet; by default all cores of this machine
+    """
+
+    format: str | None = None
+    rejects: Path | None = None
+    strict: bool = False
+    partitions: int | None = None
+    master: str | None = None
 
 
 class CompileSummary(NamedTuple):

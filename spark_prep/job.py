@@ -18,10 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mpi_match.arrays.strings import Strings
-from mpi_match.ingest.rows import EventForm, nothing_usable
+from mpi_match.ingest.rows import PLAIN, EventForm, nothing_usable
 from mpi_match.storage import StorageError, check_output, kind_of_file
 from mpi_match.table.table import Table, load_vocabulary
 from spark_prep import (
+    CompileOptions,
     CompileSummary,
     SparkPrepError,
     changes,
@@ -40,47 +41,40 @@ from spark_prep.sources import RowSource
 _DISK = StorageLevel.DISK_ONLY
 """Where results wait that are needed twice: on the executors' disks, because they are as large as the input."""
 
+DEFAULTS = CompileOptions()
+
 
 def compile_subscriptions(
     inputs: list[str] | DataFrame,
     output: Path,
-    *,
-    format: str | None = None,
-    rejects: Path | None = None,
-    strict: bool = False,
-    partitions: int | None = None,
-    master: str | None = None,
+    options: CompileOptions = DEFAULTS,
 ) -> CompileSummary:
     """Compile subscriptions to a table: `output`, an index, and its parts in the directory beside it.
 
-    inputs       files, directories, globs; JSON lines (also .gz) or Parquet; or a DataFrame with the columns of Parquet
-    format       "json" or "parquet"; by default by name
-    rejects      where bad rows go, a directory; by default `<output>.rejects`
-    strict       any bad row is an error, and nothing is written
-    partitions   parts of each kind; by default as many as the rows need
-    master       where Spark runs if there is no session yet; by default on all cores of this machine
-
+    `inputs` are files, directories, globs (JSON lines, also .gz, or Parquet), or a DataFrame with the columns of Parquet.
     Raises SparkPrepError, StorageError.
     """
     start = time.perf_counter()
     _check_files(output, inputs)
-    _check_partitions(partitions)
-    bad_rows = _RejectPath(output, rejects)
-    spark = session(master)
-    source = _source(spark, inputs, format)
+    _check_partitions(options.partitions)
+    bad_rows = _RejectPath(output, options.rejects)
+    spark = session(options.master)
+    source = _source(spark, inputs, options.format)
     subscriptions.check_columns(source.columns)
     with PartSet(output, "table") as parts, _Held() as held, in_one_line():
         records = held.keep(subscriptions.parse(_spread(spark, source)))
         n_rows, n_filters, n_constraints, n_bad = _totals(records)
         table_writer.check_size(n_filters)
-        bad_rows.settle(records, source, n_rows, n_bad, strict)
+        bad_rows.settle(records, source, n_rows, n_bad, options.strict)
         if not n_filters:
             raise bad_rows.nothing_usable(records, source, n_bad, "subscription")
-        cut = partitions or table_writer.partitions_for(n_filters, table_writer.FILTERS_PER_PART, _cores(spark))
+        cut = options.partitions or table_writer.partitions_for(n_filters, table_writer.FILTERS_PER_PART, _cores(spark))
         ordered = held.keep(subscriptions.ordered(subscriptions.filters(records), cut))
         stretches, _, n_interfaces = subscriptions.stretches(ordered)
         numbered = subscriptions.numbered(ordered, stretches)
-        cut = partitions or table_writer.partitions_for(n_constraints, table_writer.CONSTRAINTS_PER_PART, _cores(spark))
+        cut = options.partitions or table_writer.partitions_for(
+            n_constraints, table_writer.CONSTRAINTS_PER_PART, _cores(spark)
+        )
         named = (
             table_writer.write_constraints(subscriptions.constraints(numbered), cut, parts.files) if n_constraints else []
         )
@@ -113,33 +107,24 @@ def compile_events(
     inputs: list[str] | DataFrame,
     table: Path,
     output: Path,
-    *,
-    location: str | None = None,
-    id: str | None = None,
-    format: str | None = None,
-    rejects: Path | None = None,
-    strict: bool = False,
-    partitions: int | None = None,
-    master: str | None = None,
+    form: EventForm = PLAIN,
+    options: CompileOptions = DEFAULTS,
 ) -> CompileSummary:
     """Compile events to an event table, encoded for `table`: `output`, an index, and its parts in the directory beside it.
 
-    location   "x,y": the attributes that hold an event's coordinates
-    id         the attribute that holds an event's id; it is not an attribute of the event then
-
-    The rest as in `compile_subscriptions`.  Raises SparkPrepError, StorageError, ModelError.
+    `form` names the attributes that hold an event's coordinates and its id, which is then no attribute; `inputs` as in
+    `compile_subscriptions`.  Raises SparkPrepError, StorageError, ModelError.
     """
     start = time.perf_counter()
-    form = EventForm.of(location, id)
     table = table.absolute()
     _check_files(output, inputs, table)
     digest = events.table_digest(table)
-    _check_partitions(partitions)
-    bad_rows = _RejectPath(output, rejects)
+    _check_partitions(options.partitions)
+    bad_rows = _RejectPath(output, options.rejects)
     needed = event_columns.needed_names(load_vocabulary(table).names, form)
-    spark = session(master)
-    source, unusable = event_columns.usable(_source(spark, inputs, format), needed, form)
-    cut = partitions or max(_cores(spark), source.rows.rdd.getNumPartitions())
+    spark = session(options.master)
+    source, unusable = event_columns.usable(_source(spark, inputs, options.format), needed, form)
+    cut = options.partitions or max(_cores(spark), source.rows.rdd.getNumPartitions())
     with PartSet(output, "events") as parts, _Held() as held, in_one_line():
         rows = events.ordered(source.rows, cut)
         found = held.keep(events.write_parts(rows, form, table, digest, parts.files, unusable))
@@ -148,12 +133,12 @@ def compile_events(
             (WrittenPart(*row) for row in found.where("part is not null").select(columns).collect()), key=_partition
         )
         n_rows, n_bad = found.agg(F.coalesce(F.sum("read"), F.lit(0)), F.count("reason")).first() or (0, 0)
-        bad_rows.settle(found, source, n_rows, n_bad, strict)
+        bad_rows.settle(found, source, n_rows, n_bad, options.strict)
         if n_bad == n_rows:
             raise bad_rows.nothing_usable(found, source, n_bad, "event")
         _agree(written, n_rows, "events")
         never_seen, left_out = _seen(parts, written, form)
-        if strict and never_seen:
+        if options.strict and never_seen:
             raise SparkPrepError(f"no event has {' or '.join(map(repr, never_seen))}, and strict wants it")
         parts.commit(written, parts.attributes(written[0]) | {"n_events": n_rows})
     rejected = bad_rows.path if n_bad else None
@@ -172,8 +157,8 @@ def compile_changes(
 ) -> CompileSummary:
     """Compile changes (JSON lines) to a change log for `table`: one file, `output`.
 
-    Bad rows are also those that cannot be done when their turn comes, such as removing what is not there.  The rest as in
-    `compile_subscriptions`.  Raises SparkPrepError, StorageError.
+    Bad rows are also those that cannot be done when their turn comes, such as removing what is not there.  `rejects`,
+    `strict` and `master` as in `CompileOptions`.  Raises SparkPrepError, StorageError.
     """
     start = time.perf_counter()
     _check_files(output, inputs, table)

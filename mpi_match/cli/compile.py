@@ -48,9 +48,7 @@ def spark_options(function: Function) -> Function:
 
 def input_options(function: Function) -> Function:
     """The options of those that read several forms and write several parts."""
-    form = click.option(
-        "--format", "format_", type=click.Choice(ROW_FORMATS), help="Form of the input.  [default: by file name]"
-    )
+    form = click.option("--format", type=click.Choice(ROW_FORMATS), help="Form of the input.  [default: by file name]")
     parts = click.option("--partitions", type=click.IntRange(1), help="Parts to write.  [default: by the size of the input]")
     return form(parts(function))
 
@@ -64,7 +62,9 @@ def input_options(function: Function) -> Function:
 @spark_options
 def compile_subscriptions(inputs: tuple[str, ...], output: Path, as_json: bool, **options: Any) -> None:
     """Compile subscriptions IN... (files, directories, globs, gzip; JSON lines or Parquet) into a constraint table."""
-    done = _spark_job().compile_subscriptions(list(inputs), output, **_renamed(options))
+    from spark_prep import CompileOptions
+
+    done = _spark_job().compile_subscriptions(list(inputs), output, CompileOptions(**options))
     held = f"{plural(done.filters, 'filter')} with {plural(done.constraints, 'constraint')}"
     say(f"{held} on {plural(done.interfaces, 'interface')}")
     _say_compiled(done, output, as_json)
@@ -84,7 +84,11 @@ def compile_events(
     inputs: tuple[str, ...], table: Path, output: Path, location: str | None, id_: str | None, as_json: bool, **options: Any
 ) -> None:
     """Compile events IN... (files, directories, globs, gzip; JSON lines or Parquet) into an event table for one table."""
-    done = _spark_job().compile_events(list(inputs), table, output, location=location, id=id_, **_renamed(options))
+    from mpi_match.ingest.rows import EventForm
+    from spark_prep import CompileOptions
+
+    form = EventForm.of(location, id_)
+    done = _spark_job().compile_events(list(inputs), table, output, form, CompileOptions(**options))
     say(plural(done.events, "event"))
     _say_compiled(done, output, as_json)
 
@@ -103,10 +107,6 @@ def compile_changes(inputs: tuple[str, ...], table: Path, output: Path, as_json:
     done = _spark_job().compile_changes(list(inputs), table, output, **options)
     say(f"{plural(done.changes, 'change')}; {plural(done.filters, 'filter')} added")
     _say_compiled(done, output, as_json)
-
-
-def _renamed(options: dict[str, Any]) -> dict[str, Any]:
-    return {"format" if key == "format_" else key: value for key, value in options.items()}
 
 
 def _spark_job() -> Any:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO
 
 from mpirun import FLAGS, MPIRUN, ULFM, environment, launchers_directory
-from random_tables import random_subscriptions
+from random_tables import Shape, random_subscriptions
 
 from mpi_match.events.event_table import save_events
 from mpi_match.events.events import Events
@@ -49,7 +49,7 @@ class Files:
     def make(cls, directory: Path, n_events: int = N_EVENTS, n_filters: int = N_FILTERS) -> Files:
         """Random filters and events; the engine `reference` takes some tenths of a millisecond for each event."""
         files = cls(*(directory / f"{name}.h5" for name in ("table", "events", "expected")))
-        filters, events = random_subscriptions(11, n_filters=n_filters, n_events=n_events, areas=0.3, sizes=(0, 3))
+        filters, events = random_subscriptions(11, Shape(n_filters=n_filters, n_events=n_events, areas=0.3, sizes=(0, 3)))
         table = Table.from_filters(filters)
         table.save(files.table)
         save_events(Events.of(events), files.events, table.vocabulary)

@@ -8,6 +8,7 @@ import pytest
 from command_line import mpi_match, only_line
 
 from mpi_match.commands import doctor
+from mpi_match.ingest.rows import EventForm
 
 
 def test_bench_prints_a_json_line_for_each_result():
@@ -42,15 +43,15 @@ def test_compile_without_spark_says_what_fixes_it(monkeypatch, command):
 
 
 def test_compile_hands_its_arguments_to_the_job(monkeypatch, tmp_path):
-    from spark_prep import CompileSummary
+    from spark_prep import CompileOptions, CompileSummary
 
     class Job:
-        def compile_subscriptions(self, inputs, output, **options):
+        def compile_subscriptions(self, inputs, output, options):
             calls.append((inputs, output, options))
             return CompileSummary(4, 3, 9, 2, 0, 1, Path("o.h5.rejects"), 0.5)
 
-        def compile_events(self, inputs, table, output, **options):
-            calls.append((inputs, table, output, options))
+        def compile_events(self, inputs, table, output, form, options):
+            calls.append((inputs, table, output, form, options))
             return CompileSummary(5, 0, 0, 0, 5, 0, None, 0.5, never_seen=("x", "y"), left_out=("when",))
 
         def compile_changes(self, inputs, table, output, **options):
@@ -59,7 +60,7 @@ def test_compile_hands_its_arguments_to_the_job(monkeypatch, tmp_path):
 
     calls = []
     monkeypatch.setattr("mpi_match.cli.compile._spark_job", Job)
-    common = {"format": "json", "rejects": Path("r"), "strict": True, "master": "local[1]", "partitions": 3}
+    common = CompileOptions(format="json", rejects=Path("r"), strict=True, master="local[1]", partitions=3)
     flags = ["--format", "json", "--rejects", "r", "--strict", "--master", "local[1]", "--partitions", 3, "--json"]
     result = mpi_match("compile", "subscriptions", "a", "b/*.gz", "-o", "o.h5", *flags)
     assert calls.pop() == (["a", "b/*.gz"], Path("o.h5"), common)
@@ -68,11 +69,11 @@ def test_compile_hands_its_arguments_to_the_job(monkeypatch, tmp_path):
     result = mpi_match("compile", "events", "a", "--table", "t.h5", "-o", "e.h5", "--location", "x,y", "--id", "n")
     assert "no event has 'x' or 'y', which --location or --id names" in result.stderr
     assert "left out, for no filter names them and values of theirs are no attributes: when" in result.stderr
-    unset = {"format": None, "rejects": None, "strict": False, "master": None, "partitions": None}
-    assert calls.pop() == (["a"], Path("t.h5"), Path("e.h5"), {"location": "x,y", "id": "n", **unset})
+    unset = CompileOptions(format=None, rejects=None, strict=False, master=None, partitions=None)
+    assert calls.pop() == (["a"], Path("t.h5"), Path("e.h5"), EventForm(("x", "y"), "n"), unset)
     result = mpi_match("compile", "changes", "a", "--table", "t.h5", "-o", "c.h5", "--strict", "--json")
-    unset = {"rejects": None, "strict": True, "master": None}
-    assert calls.pop() == (["a"], Path("t.h5"), Path("c.h5"), unset)
+    given = {"rejects": None, "strict": True, "master": None}
+    assert calls.pop() == (["a"], Path("t.h5"), Path("c.h5"), given)
     assert json.loads(result.stdout)["changes"] == 4
     assert "4 changes; 1 filter added" in result.stderr
 

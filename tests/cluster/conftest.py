@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from live_machine import Naive
 from mpirun import ULFM, alone, execute, has_ulfm, said
-from random_tables import random_subscriptions
+from random_tables import Shape, random_subscriptions
 from run_inputs import Changing, Inputs
 from small_outputs import note_where, run
 
@@ -28,7 +28,7 @@ from mpi_match.verify.verify import verify
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
     """A small table that has every type and areas, and 300 events."""
     directory = tmp_path_factory.mktemp("cluster")
-    filters, events = random_subscriptions(7, n_filters=400, n_events=300, areas=0.3, sizes=(0, 3))
+    filters, events = random_subscriptions(7, Shape(n_filters=400, n_events=300, areas=0.3, sizes=(0, 3)))
     table = Table.from_filters(filters)
     table.save(directory / "table.h5")
     save_events(Events.of(events), directory / "events.h5", table.vocabulary)
@@ -48,7 +48,9 @@ def expected(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def changing(tmp_path_factory: pytest.TempPathFactory) -> Changing:
     """60 filters, 240 events, 150 changes: several before one event, none before others, some after the last."""
     directory, rng = tmp_path_factory.mktemp("changing"), np.random.default_rng(5)
-    filters, published = random_subscriptions(3, 160, 240, n_names=6, sizes=(0, 3), n_interfaces=9, areas=0.5)
+    filters, published = random_subscriptions(
+        3, Shape(n_filters=160, n_events=240, n_names=6, sizes=(0, 3), n_interfaces=9, areas=0.5)
+    )
     named = [item._replace(id=f"f{i}") for i, item in enumerate(filters)]
     present, coming = named[:60], named[60:]
     rows = []

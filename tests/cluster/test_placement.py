@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from random_tables import SHAPES, random_subscriptions
+from random_tables import SHAPES, Shape, random_subscriptions
 
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.log import ChangeLog
@@ -169,7 +170,7 @@ def divided(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Table, EventBatch, list[Shard]]:
     """A table, events, and parts of it, of which one is empty; an interface straddles two."""
-    filters, events = random_subscriptions(11, **{**SHAPES[request.param], "n_filters": 300, "n_events": 60})
+    filters, events = random_subscriptions(11, replace(SHAPES[request.param], n_filters=300, n_events=60))
     table = Table.from_filters(filters)
     cuts = [0, 70, 70, 201, 300]
     return (
@@ -203,7 +204,9 @@ def test_parts_answer_together_as_the_whole(
 def test_parts_change_together_as_the_whole(engine: str, filters: bool) -> None:
     """Moves, adds and removes of random filters, and interfaces that leave, between events."""
     rng = np.random.default_rng(2)
-    subscriptions, events = random_subscriptions(4, 400, 40, n_names=6, sizes=(0, 3), n_interfaces=9, areas=0.6)
+    subscriptions, events = random_subscriptions(
+        4, Shape(n_filters=400, n_events=40, n_names=6, sizes=(0, 3), n_interfaces=9, areas=0.6)
+    )
     named = [item._replace(id=f"f{i}") for i, item in enumerate(subscriptions)]
     rows = []
     for i in range(150):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import pytest
-from random_tables import random_subscriptions
+from random_tables import Shape, random_subscriptions
 
 from mpi_match.cluster.distribution.shard import Shard, packed, unpacked
 from mpi_match.cluster.engine_runner import ShardsHeld
@@ -92,7 +92,7 @@ def test_a_member_whose_engine_is_broken_is_out_and_the_others_go_on() -> None:
 
 @pytest.mark.parametrize("filters", [False, True])
 def test_parts_that_are_sent_and_held_together_answer_as_the_whole_table(filters: bool, tmp_path: object) -> None:
-    subscriptions, events = random_subscriptions(7, n_filters=60, n_events=80, areas=0.3, sizes=(0, 3))
+    subscriptions, events = random_subscriptions(7, Shape(n_filters=60, n_events=80, areas=0.3, sizes=(0, 3)))
     table = Table.from_filters(subscriptions)
     table.save(f"{tmp_path}/table.h5")
     batch = Events.of(events).encode(table.vocabulary)

@@ -86,7 +86,7 @@ def test_a_point_inside_is_in_a_cell_of_the_circle_and_its_entry_may_hold_it(
 
 def test_filters_without_an_equality_stand_under_three_of_their_names() -> None:
     """For an event of five of nine names has three given ones far less often than one; an equality is rarer still."""
-    filters, _ = random_subscriptions(1, n_events=0, **SHAPES["areas and three names"])
+    filters, _ = random_subscriptions(1, replace(SHAPES["areas and three names"], n_events=0))
     equal = [make_filter("x", [(name, "=", i) for name in ("n1", "n2", "n3")], (i, 0, 1)) for i in range(50)]
     table = Table.from_filters([*filters, *equal])
     _, residents = consolidated(table, live=False)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from random_tables import random_subscriptions
+from random_tables import Shape, random_subscriptions
 
 from mpi_match.arrays.csr import offsets_of
 from mpi_match.compute import parallel
@@ -20,7 +20,7 @@ from mpi_match.table.table import Table
 from mpi_match.workloads.scenarios import SCENARIOS
 
 TABLES = {
-    "random": lambda: Table.from_filters(random_subscriptions(6, n_filters=700)[0]),
+    "random": lambda: Table.from_filters(random_subscriptions(6, Shape(n_filters=700))[0]),
     "strings": lambda: Table.from_subscriptions(SCENARIOS["ccm-strings"].scaled(4000).draft(2)),
     "one interface each": lambda: Table.from_subscriptions(SCENARIOS["many-interfaces"].scaled(3000).draft(2)),
     "areas": lambda: Table.from_subscriptions(SCENARIOS["clcb"].scaled(500).draft(2)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ def test_filters_of_many_names_come_and_go(name: str) -> None:
     """Those that are known by several of their names together (`hash_grid`), in larger numbers than the machine has."""
     if refuses(name):
         return
-    filters, events = random_subscriptions(3, n_filters=900, n_events=60, **SHAPES["areas and three names"])
+    filters, events = random_subscriptions(3, replace(SHAPES["areas and three names"], n_filters=900, n_events=60))
     filters = [item._replace(id=str(i)) for i, item in enumerate(filters)]
     at_first, later = filters[:300], filters[300:]
     live, refused = LiveTable(Table.from_filters(at_first), expected=later), list[Refusal]()
@@ -73,7 +74,7 @@ def test_many_changes_at_once_are_what_they_are_one_by_one(name: str, seed: int)
     """Filters that come, move and leave in one call, and whose ids, slots and words are given to others in it."""
     if refuses(name):
         return
-    contents, events = random_subscriptions(seed, n_filters=80, n_events=40, **SHAPES["areas and three names"])
+    contents, events = random_subscriptions(seed, replace(SHAPES["areas and three names"], n_filters=80, n_events=40))
     at_first = [item._replace(id=str(i), interface=f"i{i % 12}") for i, item in enumerate(contents[:30])]
     live, rng = LiveTable(Table.from_filters(at_first), expected=contents), np.random.default_rng(seed)
     at_once, one_by_one = (open_engine(name, live.table, live=True) for _ in range(2))

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from random_tables import random_subscriptions
+from random_tables import Shape, random_subscriptions
 
 from mpi_match.cluster import RunOptions
 from mpi_match.cluster.local_run import run_alone
@@ -32,7 +32,7 @@ class Inputs:
     @classmethod
     def made_in(cls, directory: Path, n_events: int = 300) -> Inputs:
         """Events on 400 filters of every type, with areas."""
-        filters, events = random_subscriptions(7, n_filters=400, n_events=n_events, areas=0.3, sizes=(0, 3))
+        filters, events = random_subscriptions(7, Shape(n_filters=400, n_events=n_events, areas=0.3, sizes=(0, 3)))
         table = Table.from_filters(filters)
         paths = [directory / name for name in ("table.h5", "events.h5", "matches.h5")]
         table.save(paths[0])

@@ -21,7 +21,7 @@ from mpi_match.events.events import Events
 from mpi_match.ingest.rows import event_of_row
 from mpi_match.storage import StorageError, parts_directory
 from mpi_match.table.table import Table
-from spark_prep import SparkFailure, SparkPrepError
+from spark_prep import CompileOptions, SparkFailure, SparkPrepError
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytestmark = pytest.mark.spark
@@ -53,7 +53,9 @@ def test_the_table_is_the_one_built_in_memory(spark, rows, tmp_path, partitions,
     write_lines(tmp_path / "more" / "c 1.jsonl", shuffled[500:600])
     write_lines(tmp_path / "more" / "c 2.jsonl", shuffled[600:])
     output = tmp_path / "table.h5"
-    summary = job.compile_subscriptions([str(tmp_path / "in"), f"{tmp_path}/more/c*"], output, partitions=partitions)
+    summary = job.compile_subscriptions(
+        [str(tmp_path / "in"), f"{tmp_path}/more/c*"], output, CompileOptions(partitions=partitions)
+    )
     table = Table.load(output)
     assert table == in_memory(rows)
     assert summary[:6] == (len(rows), table.n_filters, table.n_constraints, table.n_interfaces, 0, 0)
@@ -73,7 +75,7 @@ def test_the_table_is_the_one_built_in_memory(spark, rows, tmp_path, partitions,
 )
 def test_degenerate_inputs(spark, rows, tmp_path):
     path = write_lines(tmp_path / "in.jsonl", rows)
-    summary = job.compile_subscriptions([str(path)], tmp_path / "table.h5", partitions=3)
+    summary = job.compile_subscriptions([str(path)], tmp_path / "table.h5", CompileOptions(partitions=3))
     assert Table.load(tmp_path / "table.h5") == in_memory(rows)
     assert summary.rows == len(rows)
 
@@ -133,7 +135,7 @@ def test_strict_refuses_and_leaves_nothing_new(spark, rows, tmp_path):
     bad = tmp_path / "bad.jsonl"
     bad.write_text("\n".join([json.dumps(rows[0]), BAD_LINES[0][0], "", BAD_LINES[2][0]]))
     with pytest.raises(SparkPrepError) as caught:
-        job.compile_subscriptions([str(bad)], output, strict=True)
+        job.compile_subscriptions([str(bad)], output, CompileOptions(strict=True))
     assert str(caught.value).splitlines()[0] == "2 of 3 rows are bad, and strict allows none:"
     assert f"{bad}, line 2: unknown operator" in str(caught.value)
     assert f"{bad}, line 4: not JSON" in str(caught.value)
@@ -146,7 +148,7 @@ def test_no_filters_are_an_error_and_no_output(spark, tmp_path):
     path = tmp_path / "in.jsonl"
     path.write_text("[]\n1\n")
     with pytest.raises(SparkPrepError, match=r"no usable subscription, all 2 rows .*line 1: .* are in .*bad rows$"):
-        job.compile_subscriptions([str(path)], tmp_path / "table.h5", rejects=tmp_path / "bad rows")
+        job.compile_subscriptions([str(path)], tmp_path / "table.h5", CompileOptions(rejects=tmp_path / "bad rows"))
     assert [row["line"] for row in read_rejects(tmp_path / "bad rows")] == [1, 2]
     path.write_text("\n")
     with pytest.raises(SparkPrepError, match=r"^/.*/in\.jsonl: holds no subscription$"):
@@ -159,7 +161,7 @@ def test_nothing_else_is_ever_overwritten_by_rejects(spark, tmp_path):
     (tmp_path / "mine" / "precious").touch()
     path = write_lines(tmp_path / "in.jsonl", [])
     with pytest.raises(SparkPrepError, match="is not a rejects dataset"):
-        job.compile_subscriptions([str(path)], tmp_path / "table.h5", rejects=tmp_path / "mine")
+        job.compile_subscriptions([str(path)], tmp_path / "table.h5", CompileOptions(rejects=tmp_path / "mine"))
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from random_rows import random_event
 
 from mpi_match.events.event_table import EventTable
 from mpi_match.events.events import Events
-from mpi_match.ingest.rows import EventForm, event_of_row
+from mpi_match.ingest.rows import PLAIN, EventForm, event_of_row
 from mpi_match.model import ModelError
 from mpi_match.storage import StorageError
-from spark_prep import SparkPrepError
+from spark_prep import CompileOptions, SparkPrepError
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytestmark = pytest.mark.spark
@@ -48,7 +48,7 @@ def test_the_event_table_keeps_order_and_equals_the_encoding_in_memory(spark, ta
     third[50:50] = ["", '{"x": 1}', '{"a": 1, "a": 2}', '{"a": [1]}']
     (tmp_path / "in" / "é.jsonl").write_text("\n".join(third))
     summary = job.compile_events(
-        [str(tmp_path / "in")], table, tmp_path / "events.h5", location="x,y", id="id", partitions=3
+        [str(tmp_path / "in")], table, tmp_path / "events.h5", EventForm.of("x,y", "id"), CompileOptions(partitions=3)
     )
     form = EventForm(("x", "y"), "id")
     expected = [event_of_row(row, form) for row in published]
@@ -86,13 +86,13 @@ def test_no_events_are_an_error_and_no_output(spark, table, tmp_path, text, said
 
 def test_a_location_or_id_that_no_event_has_is_said(spark, table, tmp_path):
     path = write_lines(tmp_path / "in.jsonl", [{"temp": 25}, {"temp": 26}])
-    names = {"location": "lon,lat", "id": "uuid"}
-    assert job.compile_events([str(path)], table, tmp_path / "e.h5", **names).never_seen == ("lon", "lat", "uuid")
+    form = EventForm.of("lon,lat", "uuid")
+    assert job.compile_events([str(path)], table, tmp_path / "e.h5", form).never_seen == ("lon", "lat", "uuid")
     with pytest.raises(SparkPrepError, match="no event has 'lon' or 'lat' or 'uuid', and strict wants it"):
-        job.compile_events([str(path)], table, tmp_path / "strict.h5", strict=True, **names)
+        job.compile_events([str(path)], table, tmp_path / "strict.h5", form, CompileOptions(strict=True))
     assert not (tmp_path / "strict.h5").exists()
     path = write_lines(tmp_path / "in.jsonl", [{"temp": 25}, {"temp": 26, "lon": 1, "lat": 2, "uuid": "e2"}])
-    assert job.compile_events([str(path)], table, tmp_path / "e.h5", **names).never_seen == ()
+    assert job.compile_events([str(path)], table, tmp_path / "e.h5", form).never_seen == ()
 
 
 NOW = datetime.datetime(2024, 5, 1, 12, 30)
@@ -125,21 +125,25 @@ def test_columns_that_no_filter_names_are_not_looked_at(spark, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rule", "flags", "said"),
+    ("rule", "form", "said"),
     [
-        ("when", {}, "the column 'when' is of type timestamp.*, and filters, --location or --id name it"),
-        ("meta.at", {}, "the column 'meta.at' is of type timestamp"),
-        ("labels.k", {}, "the column 'labels' is of type map<string,bigint>"),
-        ("temp", {"location": "temp,tags"}, "the column 'tags' is of type array<string>"),
-        ("temp", {"id": "blob"}, "the column 'blob' is of type binary"),
-        ("temp", {"id": "uuid"}, "there is no column 'uuid', which --location or --id names; there are: 'temp', "),
+        ("when", PLAIN, "the column 'when' is of type timestamp.*, and filters, --location or --id name it"),
+        ("meta.at", PLAIN, "the column 'meta.at' is of type timestamp"),
+        ("labels.k", PLAIN, "the column 'labels' is of type map<string,bigint>"),
+        ("temp", EventForm.of("temp,tags", None), "the column 'tags' is of type array<string>"),
+        ("temp", EventForm.of(None, "blob"), "the column 'blob' is of type binary"),
+        (
+            "temp",
+            EventForm.of(None, "uuid"),
+            "there is no column 'uuid', which --location or --id names; there are: 'temp', ",
+        ),
     ],
 )
-def test_a_column_that_is_named_and_no_attribute_is_refused_before_the_job(spark, tmp_path, rule, flags, said):
+def test_a_column_that_is_named_and_no_attribute_is_refused_before_the_job(spark, tmp_path, rule, form, said):
     in_memory([{"interface": "i", "constraints": [[rule, "exists"]]}]).save(tmp_path / "table.h5")
     pq.write_table(pa.table({"temp": [25.5, 26.0], **ODD_COLUMNS}), tmp_path / "in.parquet")
     with pytest.raises(SparkPrepError, match=said):
-        job.compile_events([str(tmp_path / "in.parquet")], tmp_path / "table.h5", tmp_path / "events.h5", **flags)
+        job.compile_events([str(tmp_path / "in.parquet")], tmp_path / "table.h5", tmp_path / "events.h5", form)
     assert names_in(tmp_path / "any") == {"table.h5", "in.parquet"}
 
 
@@ -187,10 +191,10 @@ def test_a_table_compiled_again_under_the_same_name_is_not_confused_with_the_old
 def test_events_strict_and_bad_options(spark, table, tmp_path):
     (tmp_path / "in.jsonl").write_text('{"a": 1}\nnull\n')
     with pytest.raises(SparkPrepError, match=r"1 of 2 rows are bad(.|\n)*in\.jsonl, line 2: an event must be an object"):
-        job.compile_events([str(tmp_path / "in.jsonl")], table, tmp_path / "events.h5", strict=True)
+        job.compile_events([str(tmp_path / "in.jsonl")], table, tmp_path / "events.h5", options=CompileOptions(strict=True))
     assert names_in(tmp_path / "any") == {"in.jsonl"}
     with pytest.raises(ModelError, match="two attribute names"):
-        job.compile_events([str(tmp_path / "in.jsonl")], table, tmp_path / "events.h5", location="x")
+        job.compile_events([str(tmp_path / "in.jsonl")], table, tmp_path / "events.h5", EventForm.of("x", None))
 
 
 def test_an_error_inside_a_task_is_one_line(spark, rows, tmp_path, monkeypatch):

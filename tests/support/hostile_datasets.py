@@ -370,6 +370,14 @@ def structure(file: h5py.File, rng: random.Random, name: str) -> str:
     how = rng.choice(STRUCTURES)
     if how in ("missing", "group", "soft", "fifo", "dangling", "type") or (how == "alias" and name != other):
         del file[name]
+    _altered_object(file, rng, name, other, how)
+    _linked(file, name, other, elsewhere, how)
+    _added(file, rng, how)
+    return f"{how} {name} {other}"
+
+
+def _altered_object(file: h5py.File, rng: random.Random, name: str, other: str, how: str) -> None:
+    """The dataset itself, or another object under its name."""
     match how:
         case "bare":
             del file[name].attrs["crc32"]
@@ -377,6 +385,16 @@ def structure(file: h5py.File, rng: random.Random, name: str) -> str:
             file[name].attrs["units"] = rng.choice(("m", 3.0, [1, 2]))
         case "group":
             file.create_group(name)
+        case "type":
+            file[name] = np.dtype("u4")
+        case "exchange" if name != other:
+            for old, new in ((name, "moved"), (other, name), ("moved", other)):
+                file.move(old, new)
+
+
+def _linked(file: h5py.File, name: str, other: str, elsewhere: Path, how: str) -> None:
+    """Soft, hard and external links in the dataset's place or beside it."""
+    match how:
         case "soft":
             file[name] = h5py.SoftLink("/" + other)
         case "external":
@@ -393,16 +411,21 @@ def structure(file: h5py.File, rng: random.Random, name: str) -> str:
             file[name] = file[other]
         case "more names":
             file["another"] = file[name]
-        case "type":
-            file[name] = np.dtype("u4")
-        case "extra":
-            store(file, "more/values", np.arange(3))
-        case "text":
-            file.create_dataset("more", data="text").attrs.create("crc32", np.uint32(0))
         case "circle":
             file[name.split("/")[0] + "/again"] = file["/"]
         case "root":
             file["again"] = file["/"]
+        case "odd name":
+            file["odd name \x01"] = h5py.SoftLink("/" + name)
+
+
+def _added(file: h5py.File, rng: random.Random, how: str) -> None:
+    """Datasets, groups and attributes that the format does not have."""
+    match how:
+        case "extra":
+            store(file, "more/values", np.arange(3))
+        case "text":
+            file.create_dataset("more", data="text").attrs.create("crc32", np.uint32(0))
         case "index":
             store(file, "parts/name", np.array([b"p0.h5"]))
             store(file, "parts/rows", np.array([9]))
@@ -416,12 +439,6 @@ def structure(file: h5py.File, rng: random.Random, name: str) -> str:
         case "many":
             for i in range(300):
                 file.attrs[f"a{i}"] = i
-        case "exchange" if name != other:
-            for old, new in ((name, "moved"), (other, name), ("moved", other)):
-                file.move(old, new)
-        case "odd name":
-            file["odd name \x01"] = h5py.SoftLink("/" + name)
-    return f"{how} {name} {other}"
 
 
 # Storage.

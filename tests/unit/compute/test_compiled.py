@@ -99,7 +99,7 @@ def compiled():
 live = sys.argv[1] == "live"
 work = []
 for shape in SHAPES.values():
-    filters, events = random_subscriptions(0, **shape)
+    filters, events = random_subscriptions(0, shape)
     table = Table.from_filters(filters)
     work.append((table, [Events.of(some).encode(table.vocabulary) for some in (events, events * 5)]))
 for mark in compile_cache.directory().glob("*.compiled"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,7 +21,7 @@ CUTS = (0, 1, 90, 90, 250, 400)
 
 
 def saved(directory: Path, shape: str) -> tuple[Table, Path]:
-    filters, _ = random_subscriptions(3, **{**SHAPES[shape], "n_filters": 400, "n_events": 1})
+    filters, _ = random_subscriptions(3, replace(SHAPES[shape], n_filters=400, n_events=1))
     table = Table.from_filters(filters)
     table.save(directory / "table.h5")
     return table, directory / "table.h5"

@@ -14,7 +14,7 @@ import pytest
 from cases import CASES, filters_of
 from hypothesis import given
 from hypothesis import strategies as st
-from random_tables import SHAPES, random_subscriptions
+from random_tables import SHAPES, Shape, random_subscriptions
 from strategies import filters, subscriptions
 from table_cases import content, example_filters
 
@@ -55,7 +55,7 @@ LIMITS = (
 @pytest.mark.parametrize("limit", [*(name for _, name, _ in LIMITS), "all"])
 def test_a_large_table_is_made_like_a_small_one(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many blocks, values, pairs of a name and a value, and rows too wide to be sorted as numbers."""
-    found = [*random_subscriptions(5, n_filters=300)[0], *example_filters(), *example_filters()]
+    found = [*random_subscriptions(5, Shape(n_filters=300))[0], *example_filters(), *example_filters()]
     table = Table.from_filters(found)
     for module, name, value in LIMITS:
         if limit in (name, "all"):
@@ -83,8 +83,8 @@ def test_all_cases_survive() -> None:
         pytest.param([], id="empty"),
         pytest.param([make_filter("i")], id="no names"),
         pytest.param(example_filters(), id="example"),
-        pytest.param(random_subscriptions(3, n_filters=800)[0], id="random"),
-        pytest.param(random_subscriptions(4, n_filters=800, **SHAPES["one interface each"])[0], id="many labels"),
+        pytest.param(random_subscriptions(3, Shape(n_filters=800))[0], id="random"),
+        pytest.param(random_subscriptions(4, replace(SHAPES["one interface each"], n_filters=800))[0], id="many labels"),
     ],
 )
 def test_a_file_is_the_table_in_memory(found: list[Filter], table_path: Path) -> None:

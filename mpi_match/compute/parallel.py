@@ -24,7 +24,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numba
 import numpy as np
@@ -76,6 +76,13 @@ def _copy_stretch(stretch: int, n_stretches: int, to: Array, source: Array) -> N
     to[rows] = source[rows]
 
 
+class NumberedKeys(NamedTuple):
+    """Keys to sort, u32[n] or u64[n], and the row that each came from, u32[n]."""
+
+    key: Array
+    row: Array
+
+
 @jit
 def stretch_of(n: int, stretch: int, n_stretches: int) -> range:
     """The rows of a stretch, out of n."""
@@ -89,23 +96,23 @@ def stable_order(keys: Array, largest: int) -> Array:
     """
     n_bits = largest.bit_length()
     n_passes = -(-n_bits // DIGIT_BITS)
-    order = np.empty(len(keys), ROW)
+    source = NumberedKeys(keys, np.empty(len(keys), ROW))
     if not n_passes or not len(keys):
-        in_stretches(len(order), _number, order)
-        return order
+        in_stretches(len(keys), _number, source.row)
+        return source.row
     width = -(-n_bits // n_passes)
     counts = np.empty((stretches_of(len(keys)), 1 << width), np.int64)
-    dealt, dealt_order, numbered = np.empty_like(keys), np.empty_like(order), False
+    target, numbered = NumberedKeys(np.empty_like(keys), np.empty(len(keys), ROW)), False
     for shift in range(0, n_bits, width):
-        in_stretches(len(keys), _count_digits, keys, np.uint64(shift), counts)
+        in_stretches(len(keys), _count_digits, source.key, np.uint64(shift), counts)
         if _share_out(counts, len(keys)):
             continue
-        in_stretches(len(keys), _deal, keys, order, numbered, np.uint64(shift), counts, dealt, dealt_order)
-        spare = np.empty_like(keys) if not numbered else keys
-        keys, dealt, order, dealt_order, numbered = dealt, spare, dealt_order, order, True
+        in_stretches(len(keys), _deal, source, numbered, np.uint64(shift), counts, target)
+        spare = source if numbered else NumberedKeys(np.empty_like(keys), source.row)  # the caller's keys stay as they are
+        source, target, numbered = target, spare, True
     if not numbered:
-        in_stretches(len(order), _number, order)
-    return order
+        in_stretches(len(keys), _number, source.row)
+    return source.row
 
 
 @jit
@@ -146,23 +153,22 @@ def _share_out(counts: Array, n: int) -> bool:
 def _deal(
     stretch: int,
     n_stretches: int,
-    keys: Array,
-    order: Array,
+    source: NumberedKeys,
     numbered: bool,
     shift: np.uint64,
     places: Array,
-    dealt: Array,
-    dealt_order: Array,
+    target: NumberedKeys,
 ) -> None:
-    """Put every key, and its number in `order` (its own one if not `numbered`), into the next place of its digit."""
+    """Copy every key and its row (if not `numbered`: its position) to the next place of its digit in `target`."""
+    keys, rows, target_keys, target_rows = source.key, source.row, target.key, target.row
     n, n_digits = len(keys), places.shape[1]
     mask = np.uint64(n_digits - 1)
     for i in stretch_of(n, stretch, n_stretches):
         digit = np.int64((np.uint64(keys[i]) >> shift) & mask)
         place = places[stretch, digit]
         places[stretch, digit] = place + 1
-        dealt[place] = keys[i]
-        dealt_order[place] = order[i] if numbered else i
+        target_keys[place] = keys[i]
+        target_rows[place] = rows[i] if numbered else i
 
 
 def running_sum(sizes: Array, start: int = 0) -> Array:

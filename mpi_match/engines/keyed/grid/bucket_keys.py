@@ -19,7 +19,7 @@ from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import in_stretches, stretch_of
 from mpi_match.engines.keyed.grid.geometry import LOW, N_GROUPS, group_of, name_bit
 from mpi_match.engines.keyed.grid.hash_grid import MAX_STRIPES, occupancy
-from mpi_match.engines.keyed.index.filter_rows import ROW_KIND, ROW_LO, ROW_NAME, FilterRows, feature_of
+from mpi_match.engines.keyed.index.filter_rows import ROW_KIND, ROW_LO, ROW_NAME, CodedFilters, FilterRows, feature_of
 
 ENTRIES_PER_STRIPE = 4
 
@@ -38,8 +38,7 @@ class BucketKeys:
     def keys_of(self, filters: Array, rows: FilterRows, *, groups: bool) -> Array:
         """u64: the keys of some filters of `rows`, whose anchors may be groups or not."""
         keys = np.empty(len(filters), np.uint64)
-        of_rows = rows.offsets, rows.records, rows.first_feature
-        in_stretches(len(filters), _fill_keys, filters, *of_rows, self.weight, self.width, groups, keys)
+        in_stretches(len(filters), _fill_keys, filters, rows.coded, self.weight, self.width, groups, keys)
         return keys
 
     def are_groups(self, keys: Array) -> bool:
@@ -67,9 +66,7 @@ def _fill_keys(
     stretch: int,
     n_stretches: int,
     filters: Array,
-    offsets: Array,
-    records: Array,
-    first_feature: Array,
+    coded: CodedFilters,
     weight: Array,
     width: float,
     groups: bool,
@@ -80,6 +77,7 @@ def _fill_keys(
     That is its feature of least weight or, if `groups` may be anchors, the three of its names of least weight, where an
     event of `width` attributes has those half as often.
     """
+    offsets, records, first_feature = coded
     for i in stretch_of(len(filters), stretch, n_stretches):
         rarest, names = np.int64(len(weight)), np.uint64(0)
         a, b, c = np.int64(-1), np.int64(-1), np.int64(-1)  # those names, the rarest first

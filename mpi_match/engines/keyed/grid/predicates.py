@@ -17,7 +17,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit
 from mpi_match.engines.keyed.index.filter_rows import FilterRows
-from mpi_match.engines.keyed.index.postings import COUNT_BITS, HEADER, LONG_HEADER, MAX_CHECKS, fill_lists
+from mpi_match.engines.keyed.index.postings import COUNT_BITS, HEADER, LONG_HEADER, MAX_CHECKS, Postings, fill_lists
 from mpi_match.errors import EngineError
 from mpi_match.table.table import Table
 
@@ -98,10 +98,9 @@ def enter_checks(at: Any, words: Array, interface: Any, to: Any, books: Array) -
 
 def checks_of(table: Table, rows: FilterRows, filters: Array) -> tuple[Array, Array]:
     """Place of each filter's checks u32[n], none of which a key implies, and the words (`postings`)."""
-    no_key = np.empty((len(filters), 0), np.uint32)
-    lists, words = fill_lists(
-        table, rows, filters, np.full(len(filters), -1), no_key, np.empty(0, np.uint32), np.arange(len(filters) + 1)
-    )
+    no_key, no_rank = np.empty((len(filters), 0), np.uint32), np.empty(0, np.uint32)
+    postings = Postings(filters, np.full(len(filters), -1), no_key, no_rank)
+    lists, words = fill_lists(table, rows, postings, np.arange(len(filters) + 1))
     if len(words) >= 2**31:
         raise EngineError("the filters with areas have 2^31 words of checks or more; engine 'counting' can serve the table")
     return (lists + np.uint64(1)).astype(np.uint32), words

@@ -1,7 +1,7 @@
-"""The index of a table, from its filters to the two arrays: what stands where, and who fills it.
+"""The index of a table, from its filters to its two arrays.
 
 FilterRows ─► features ─► depth ─► keys ─► order ─► Trie ─► NODES, SLOTS, BITS, FEATURES
-(keyed_filing)    (keyed_keys)          └────► fill_lists ─► words (keyed_lists)
+                                             └────► fill_lists ─► words (`postings`)
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from mpi_match.engines.keyed.index.layout import (
     SLOTS_PER_WORD,
     KeyedIndex,
 )
-from mpi_match.engines.keyed.index.postings import fill_lists
+from mpi_match.engines.keyed.index.postings import Postings, fill_lists
 from mpi_match.engines.keyed.index.trie import Trie
 from mpi_match.table.table import Table
 
@@ -47,10 +47,10 @@ def build_index(table: Table, rows: FilterRows, weight: Array) -> KeyedIndex:
     filters = np.flatnonzero(without_area(table)).astype(ROW)
     chosen, likelihood = choose_features(rows, weight)
     depth = choose_depth(chosen, weight, float(np.mean(table.filters.size)) if table.n_filters else 0.0)
-    filed_filter, filed_set, features = expand(filters, chosen, depth, rows)
+    filter_id, set_id, features = expand(filters, chosen, depth, rows)
     feature_rank = rank_features(features, weight[: rows.n_features])
     keys, n_features = make_keys(features, feature_rank), int(np.count_nonzero(feature_rank != NONE))
-    trie = Trie.of(keys, n_features, order_of_lists(keys, n_features, filed_filter, table.filters.interface, likelihood))
+    trie = Trie.of(keys, n_features, order_of_lists(keys, n_features, filter_id, table.filters.interface, likelihood))
     n_slots = 1 << max(4, (2 * len(trie.sparse)).bit_length())
     index, sections = _lay_out(
         {
@@ -75,10 +75,10 @@ def build_index(table: Table, rows: FilterRows, weight: Array) -> KeyedIndex:
     )
     sections[PRESENCE_FEATURES][:], sections[EQUALITY][:] = feature_rank[: rows.n_virtual], feature_rank[rows.n_virtual :]
     sections[CODES][:], sections[FEATURES][:] = rows.code_offsets, trie.feature
-    sections[FILTERS][:] = take(filed_filter, trie.order)
+    sections[FILTERS][:] = take(filter_id, trie.order)
     find_bounds(trie.node, sections[ENTRIES])
-    in_order = sections[FILTERS], take(filed_set, trie.order), take_rows(keys, trie.order)
-    lists, words = fill_lists(table, rows, *in_order, feature_rank, sections[ENTRIES])
+    postings = Postings(sections[FILTERS], take(set_id, trie.order), take_rows(keys, trie.order), feature_rank)
+    lists, words = fill_lists(table, rows, postings, sections[ENTRIES])
     trie.write(lists, sections[NODES], sections[SLOTS], sections[BITS])
     return KeyedIndex(index, words, rows.n_virtual, depth)
 

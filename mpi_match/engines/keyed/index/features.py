@@ -23,6 +23,7 @@ from mpi_match.engines.keyed.index.filter_rows import (
     ROW_KIND,
     ROW_LO,
     ROW_NAME,
+    CodedFilters,
     FilterRows,
     feature_of,
 )
@@ -55,22 +56,11 @@ def feature_weights(rows: FilterRows) -> Array:
 
 
 def choose_features(rows: FilterRows, weight: Array) -> tuple[Array, Array]:
-    """Each filter's rarest features i32[n_filters, MAX_DEPTH] and how likely it is to match f32[n_filters] (`_choose`)."""
+    """Each filter's rarest features i32[n_filters, MAX_KEY_FEATURES], and its `likelihood` f32[n_filters], see `_choose`."""
     n_filters = len(rows.offsets) - 1
     chosen, likelihood = np.empty((n_filters, MAX_KEY_FEATURES), np.int32), np.empty(n_filters, np.float32)
     n_codes = np.diff(rows.code_offsets)
-    in_stretches(
-        n_filters,
-        _choose,
-        rows.offsets,
-        rows.records,
-        rows.first_feature,
-        weight,
-        rows.set_size,
-        n_codes,
-        chosen,
-        likelihood,
-    )
+    in_stretches(n_filters, _choose, rows.coded, weight, rows.set_size, n_codes, chosen, likelihood)
     return chosen, likelihood
 
 
@@ -78,9 +68,7 @@ def choose_features(rows: FilterRows, weight: Array) -> tuple[Array, Array]:
 def _choose(
     stretch: int,
     n_stretches: int,
-    offsets: Array,
-    records: Array,
-    first_feature: Array,
+    filters: CodedFilters,
     weight: Array,
     set_size: Array,
     n_codes: Array,
@@ -94,6 +82,7 @@ def _choose(
     likelihood   f32[n_filters]  logarithm of the chance that an event with all its names satisfies the filter, each code
                  equally likely; nothing off for operators that nearly every code satisfies
     """
+    offsets, records, first_feature = filters
     n_features = len(weight) - len(set_size)
     depth = chosen.shape[1]
     for f in stretch_of(len(offsets) - 1, stretch, n_stretches):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,6 +43,41 @@ def too_large(table: Table) -> str | None:
         if n >= limit:
             return f"the table has {n:,} {what}, and keyed room for less than {limit:,}; engine 'counting' can serve it"
     return None
+
+
+class CodedFilters(NamedTuple):
+    """What compiled code reads of `FilterRows`: filter f has records[offsets[f] : offsets[f + 1]].
+
+    first_feature  i64[V + 1]  the feature "name has the code 0" of each name
+    """
+
+    offsets: Array
+    records: Array
+    first_feature: Array
+
+
+class NamedRows(NamedTuple):
+    """The table's rows by name, columns of `Constraints`: name n has the rows offsets[n] to offsets[n + 1]."""
+
+    offsets: Array
+    kind: Array
+    lo: Array
+    hi: Array
+
+
+class OperandNumbers(NamedTuple):
+    """i64[n_names + 1] each: the first atom, and the first operand list, of each name among those of all names."""
+
+    atom_offsets: Array
+    set_offsets: Array
+
+
+class FeatureCounts(NamedTuple):
+    """Constraints that ask for each feature i64[P], are `in` each operand list i64[n_sets], say `absent` i64[n_names]."""
+
+    asked: Array
+    listed: Array
+    absent: Array
 
 
 @dataclass(frozen=True)
@@ -89,6 +124,11 @@ class FilterRows:
         """i64[V + 1]: the feature "name has the code 0" of each name."""
         return self.n_virtual + self.code_offsets
 
+    @property
+    def coded(self) -> CodedFilters:
+        """The filters as compiled code takes them."""
+        return CodedFilters(self.offsets, self.records, self.first_feature)
+
     @classmethod
     def of(cls, table: Table) -> FilterRows:
         """Regroup the table's rows.  Raises EngineError for a table that is `too_large`."""
@@ -97,40 +137,23 @@ class FilterRows:
         vocabulary, constraints = table.vocabulary, table.constraints
         code_offsets = offsets_of(np.append(vocabulary.n_codes, np.ones(vocabulary.n_atoms, np.int64)))
         n_virtual, n_sets = len(code_offsets) - 1, len(constraints.set_code_offsets) - 1
-        by_name, numbering = np.empty((len(constraints), 4), np.uint32), (vocabulary.atom_offsets, constraints.set_offsets)
-        in_stretches(
-            len(constraints),
-            _compose,
-            constraints.offsets,
-            constraints.kind,
-            constraints.lo,
-            constraints.hi,
-            *numbering,
-            by_name,
-        )
-        asked, listed = np.zeros(n_virtual + int(code_offsets[-1]), np.int64), np.zeros(n_sets, np.int64)
-        absent = np.zeros(vocabulary.n_names, np.int64)
-        in_stretches(
-            len(constraints),
-            _count_runs,
-            constraints.offsets,
-            constraints.kind,
-            constraints.lo,
-            *numbering,
-            code_offsets,
-            asked,
-            listed,
-            absent,
-        )
+        by_name, n = np.empty((len(constraints), 4), np.uint32), len(constraints)
+        rows = NamedRows(constraints.offsets, constraints.kind, constraints.lo, constraints.hi)
+        numbers = OperandNumbers(vocabulary.atom_offsets, constraints.set_offsets)
+        in_stretches(n, _compose, rows, numbers, by_name)
+        sizes = n_virtual + int(code_offsets[-1]), n_sets, vocabulary.n_names
+        counts = FeatureCounts(*(np.zeros(size, np.int64) for size in sizes))
+        in_stretches(n, _count_runs, rows, numbers, code_offsets, counts)
+        asked = counts.asked
         of_atoms = sums(asked[vocabulary.n_names : n_virtual], vocabulary.atom_offsets)
-        asked[: vocabulary.n_names] = np.diff(constraints.offsets) - absent - of_atoms
+        asked[: vocabulary.n_names] = np.diff(constraints.offsets) - counts.absent - of_atoms
         return cls(
             running_sum(table.filters.size),
             take_rows(by_name, stable_order(constraints.filter_id, table.n_filters)),
             code_offsets,
             np.array([vocabulary.segment(Type(t)) for t in Type]),
             asked,
-            listed,
+            counts.listed,
             set_size=np.diff(constraints.set_code_offsets),
             set_first=n_virtual + code_offsets[owners(constraints.set_offsets)],
             set_offsets=constraints.set_code_offsets,
@@ -139,18 +162,9 @@ class FilterRows:
 
 
 @jit
-def _compose(
-    stretch: int,
-    n_stretches: int,
-    offsets: Array,
-    kind: Array,
-    lo: Array,
-    hi: Array,
-    atom_offsets: Array,
-    set_offsets: Array,
-    records: Array,
-) -> None:
+def _compose(stretch: int, n_stretches: int, rows: NamedRows, numbers: OperandNumbers, records: Array) -> None:
     """Fill `records` (`FilterRows`) with the table's rows in their own order."""
+    (offsets, kind, lo, hi), (atom_offsets, set_offsets) = rows, numbers
     n, n_names = len(records), len(offsets) - 1
     first, last = stretch * n // n_stretches, (stretch + 1) * n // n_stretches
     name = owner_of(offsets, first)
@@ -173,19 +187,10 @@ def _compose(
 
 @jit
 def _count_runs(
-    stretch: int,
-    n_stretches: int,
-    offsets: Array,
-    kind: Array,
-    lo: Array,
-    atom_offsets: Array,
-    set_offsets: Array,
-    code_offsets: Array,
-    asked: Array,
-    listed: Array,
-    absent: Array,
+    stretch: int, n_stretches: int, rows: NamedRows, numbers: OperandNumbers, code_offsets: Array, counts: FeatureCounts
 ) -> None:
     """Count the rows of each equality, atom, list, and `absent`: runs of the table, each counted where it begins."""
+    (offsets, kind, lo, _), (atom_offsets, set_offsets), (asked, listed, absent) = rows, numbers, counts
     n, n_names = len(kind), len(offsets) - 1
     row, last = stretch * n // n_stretches, (stretch + 1) * n // n_stretches
     name = owner_of(offsets, row)

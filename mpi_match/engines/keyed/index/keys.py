@@ -13,6 +13,7 @@ that begin alike too, which makes the trie (`index.layout`).
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,22 +28,51 @@ LIKELIHOOD_BITS = 16
 """Likelihoods are told apart in so many bits."""
 
 
-def expand(filters: Array, chosen: Array, depth: int, rows: FilterRows) -> tuple[Array, Array, Array]:
-    """One filed row for each of `filters`, or for each value of the operand list in its key.
+class Expanded(NamedTuple):
+    """E pairs of a filter and the features of one of its keys.
 
-    It is filed under the first `depth` features of `chosen`, i32[n_filters, K].  Returns the rows' filters u32[E], operand
-    lists (or -1) i32[E] and features i32[E, depth].  Raises EngineError where E would be 2^32.
+    filter_id  u32[E]
+    set_id     i32[E]         operand list that one of the features is a value of, or -1
+    features   i32[E, depth]  -1 where there are fewer
+    """
+
+    filter_id: Array
+    set_id: Array
+    features: Array
+
+
+class OperandLists(NamedTuple):
+    """The operand lists of a table; see `FilterRows` for `set_first`, `set_offsets` and `set_codes`."""
+
+    first: Array
+    offsets: Array
+    codes: Array
+
+
+class PackedColumns(NamedTuple):
+    """The columns `first` to `last` of a key, of `width` bits each, as one word; NONE becomes `none`."""
+
+    first: int
+    last: int
+    width: int
+    none: int
+
+
+def expand(filters: Array, chosen: Array, depth: int, rows: FilterRows) -> Expanded:
+    """One key for each of `filters`, or one for each value of the operand list in it.
+
+    It is made of the first `depth` features of `chosen`, i32[n_filters, K].  Raises EngineError for 2^32 keys.
     """
     copies = np.empty(len(filters), np.int64)
     in_stretches(len(filters), _count_copies, filters, chosen, depth, rows.set_size, rows.n_features, copies)
     places = running_sum(copies)
     if places[-1] > MAX_ROWS:
         raise EngineError("`keyed` would file 2^32 filters or more; engine 'counting' can serve this table")
-    filed_filter, filed_set = np.empty(places[-1], np.uint32), np.empty(places[-1], np.int32)
-    features = np.empty((places[-1], depth), np.int32)
-    lists = rows.set_first, rows.set_offsets, rows.set_codes
-    in_stretches(len(filters), _spread, filters, chosen, places, *lists, rows.n_features, filed_filter, filed_set, features)
-    return filed_filter, filed_set, features
+    n = places[-1]
+    expanded = Expanded(np.empty(n, np.uint32), np.empty(n, np.int32), np.empty((n, depth), np.int32))
+    lists = OperandLists(rows.set_first, rows.set_offsets, rows.set_codes)
+    in_stretches(len(filters), _expand, filters, chosen, places, lists, rows.n_features, expanded)
+    return expanded
 
 
 @jit
@@ -66,28 +96,25 @@ def _count_copies(
 
 
 @jit
-def _spread(
+def _expand(
     stretch: int,
     n_stretches: int,
     filters: Array,
     chosen: Array,
     places: Array,
-    set_first: Array,
-    set_offsets: Array,
-    set_codes: Array,
+    lists: OperandLists,
     n_features: int,
-    filed_filter: Array,
-    filed_set: Array,
-    features: Array,
+    expanded: Expanded,
 ) -> None:
-    """Fill what `expand` returns."""
+    """Fill `expanded`, where filter i has the rows places[i] to places[i + 1]."""
+    (set_first, set_offsets, set_codes), (filter_id, set_id, features) = lists, expanded
     for i in stretch_of(len(filters), stretch, n_stretches):
         for at in range(places[i], places[i + 1]):
-            filed_filter[at], filed_set[at] = filters[i], -1
+            filter_id[at], set_id[at] = filters[i], -1
             for d in range(features.shape[1]):
                 feature = np.int64(chosen[filters[i], d])
                 if feature >= n_features:
-                    filed_set[at] = feature - n_features
+                    set_id[at] = feature - n_features
                     code = set_codes[set_offsets[feature - n_features] + at - places[i]]
                     feature = set_first[feature - n_features] + np.int64(code)
                 features[at, d] = feature
@@ -133,30 +160,23 @@ def _rank_and_sort(stretch: int, n_stretches: int, features: Array, feature_rank
             keys[at, place] = rank
 
 
-def order_of_lists(keys: Array, n_features: int, filed_filter: Array, interface: Array, likelihood: Array) -> Array:
-    """u32[E]: filed rows by key, then by interface, then the likeliest first, in 2^16 steps from the most to the least.
+def order_of_lists(keys: Array, n_features: int, filter_id: Array, interface: Array, likelihood: Array) -> Array:
+    """u32[E]: rows by key, then by interface, then the likeliest first, in 2^16 steps from the most to the least.
 
-    Parameters: `keys` u32[E, depth] below n_features, or NONE, which comes last; `interface` u32 and `likelihood` f32 of
-    every filter.
+    Parameters: `keys` u32[E, depth] below n_features, or NONE, which comes last; `filter_id` u32[E]; `interface` u32 and
+    `likelihood` f32 of every filter.
     """
     largest = int(interface.max(initial=0)) << LIKELIHOOD_BITS | (1 << LIKELIHOOD_BITS) - 1
     words = np.empty(len(keys), np.uint64)
     least, most = float(likelihood.min(initial=0)), float(likelihood.max(initial=-math.inf))
-    in_stretches(
-        len(keys),
-        _pack_likelihood,
-        filed_filter,
-        interface,
-        likelihood,
-        most,
-        ((1 << LIKELIHOOD_BITS) - 1) / max(most - least, 1e-9),
-        words,
-    )
+    steps = ((1 << LIKELIHOOD_BITS) - 1) / max(most - least, 1e-9)
+    in_stretches(len(keys), _pack_likelihood, filter_id, interface, likelihood, most, steps, words)
     order = stable_order(words, largest)
     width = max(n_features.bit_length(), 1)
-    columns, together = keys.shape[1], 64 // width
-    for last in range(columns, 0, -together):
-        in_stretches(len(keys), _pack_columns, keys, order, max(last - together, 0), last, width, n_features, words)
+    together = 64 // width
+    for last in range(keys.shape[1], 0, -together):
+        columns = PackedColumns(max(last - together, 0), last, width, n_features)
+        in_stretches(len(keys), _pack_columns, keys, order, columns, words)
         order = take(order, stable_order(words, (1 << width * min(last, together)) - 1))
     return order
 
@@ -165,7 +185,7 @@ def order_of_lists(keys: Array, n_features: int, filed_filter: Array, interface:
 def _pack_likelihood(
     stretch: int,
     n_stretches: int,
-    filed_filter: Array,
+    filter_id: Array,
     interface: Array,
     likelihood: Array,
     most: float,
@@ -174,25 +194,16 @@ def _pack_likelihood(
 ) -> None:
     """Fill `words`: interface << LIKELIHOOD_BITS | how many steps a filter is below the likeliest."""
     for at in stretch_of(len(words), stretch, n_stretches):
-        f = filed_filter[at]
+        f = filter_id[at]
         words[at] = np.int64(interface[f]) << LIKELIHOOD_BITS | np.int64((most - likelihood[f]) * steps)
 
 
 @jit
-def _pack_columns(
-    stretch: int,
-    n_stretches: int,
-    keys: Array,
-    order: Array,
-    first: int,
-    last: int,
-    width: int,
-    n_features: int,
-    words: Array,
-) -> None:
-    """Columns first to last of the keys in `order`, `width` bits each."""
+def _pack_columns(stretch: int, n_stretches: int, keys: Array, order: Array, columns: PackedColumns, words: Array) -> None:
+    """Fill `words` with columns of the keys in `order`."""
+    first, last, width, none = columns
     for i in stretch_of(len(order), stretch, n_stretches):
         word = np.uint64(0)
         for d in range(first, last):
-            word = word << np.uint64(width) | np.uint64(min(np.int64(keys[order[i], d]), np.int64(n_features)))
+            word = word << np.uint64(width) | np.uint64(min(np.int64(keys[order[i], d]), np.int64(none)))
         words[i] = word

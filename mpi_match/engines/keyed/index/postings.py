@@ -22,6 +22,8 @@ left out.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, take_ranges
@@ -39,6 +41,7 @@ from mpi_match.engines.keyed.index.filter_rows import (
     ROW_LO,
     ROW_NAME,
     SET,
+    CodedFilters,
     FilterRows,
     feature_of,
 )
@@ -56,19 +59,49 @@ _NEGATIVE = 1 << NE | 1 << ABSENT
 NO_LIST = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
-def fill_lists(
-    table: Table, rows: FilterRows, filter_id: Array, filed_set: Array, keys: Array, feature_rank: Array, node_entries: Array
-) -> tuple[Array, Array]:
+class Postings(NamedTuple):
+    """The E entries of all lists, in the order of the lists.
+
+    filter_id     u32[E]
+    set_id        i[E]           operand list that the key has a value of, or -1
+    key           u32[E, depth]  ranks of the features that the entry is indexed by, NONE where there are fewer
+    feature_rank  u32[P]         rank of each feature, NONE for one that no key has
+    """
+
+    filter_id: Array
+    set_id: Array
+    key: Array
+    feature_rank: Array
+
+
+class EntryPlaces(NamedTuple):
+    """Where entries stand: the first word of each, i64[E + 1]; which are of long filters, ascending i64, and the words of
+    the checks of those, i64."""
+
+    first_word: Array
+    long_entry: Array
+    long_place: Array
+
+
+class CheckCodes(NamedTuple):
+    """How checks are written: place of each operand list i64; `FilterRows.segments`; codes of each name u64[V]; bits of a
+    code in a packed attribute."""
+
+    set_place: Array
+    segments: Array
+    n_codes: Array
+    shift: int
+
+
+def fill_lists(table: Table, rows: FilterRows, postings: Postings, node_entries: Array) -> tuple[Array, Array]:
     """First word of every node's list (u64[N], NO_LIST for none), and the words.
 
-    `filter_id`, `filed_set`, `keys` are of the filed filters in the order of their lists; node n has filed filters
-    node_entries[n] to node_entries[n + 1].  Raises EngineError for 2^31 words of operand lists and long filters.
+    Node n has the entries node_entries[n] to node_entries[n + 1].  Raises EngineError for 2^31 words of operand lists and
+    long filters.
     """
-    shift = table.vocabulary.shift
-    set_places = offsets_of(rows.set_size + 1)
-    filed = (rows.offsets, rows.records, rows.first_feature, feature_rank, filter_id, filed_set, keys)
-    sizes = np.empty(len(filter_id), np.uint32)
-    in_stretches(len(filter_id), _entry_sizes, *filed, sizes)
+    set_places, n_entries = offsets_of(rows.set_size + 1), len(postings.filter_id)
+    sizes = np.empty(n_entries, np.uint32)
+    in_stretches(n_entries, _entry_sizes, rows.coded, postings, sizes)
     long_ = np.flatnonzero(sizes > HEADER + 2 * MOST_LISTED)
     long_places = int(set_places[-1]) + offsets_of(LONG_HEADER + sizes[long_].astype(np.int64) - HEADER)
     if long_places[-1] >= 2**31:
@@ -77,7 +110,7 @@ def fill_lists(
             "serve it"
         )
     sizes[long_] = HEADER
-    in_stretches(len(filter_id), _make_room, node_entries, sizes)
+    in_stretches(n_entries, _make_room, node_entries, sizes)
     entry_words = running_sum(sizes, int(long_places[-1]))
     lists = np.empty(len(node_entries) - 1, np.uint64)
     in_stretches(len(lists), _begin_lists, node_entries, entry_words, lists)
@@ -85,29 +118,20 @@ def fill_lists(
     words[set_places[:-1]] = rows.set_size
     words[take_ranges(set_places[:-1] + 1, rows.set_size)] = rows.set_codes
     n_codes = np.diff(rows.code_offsets).astype(np.uint64)
-    how = (table.filters.interface, set_places, rows.segments, n_codes, shift)
-    in_stretches(len(filter_id), _fill, *filed, entry_words, long_, long_places, *how, words)
+    places = EntryPlaces(entry_words, long_, long_places)
+    codes = CheckCodes(set_places, rows.segments, n_codes, table.vocabulary.shift)
+    in_stretches(n_entries, _fill, rows.coded, postings, places, codes, table.filters.interface, words)
     in_stretches(len(lists), _link_interfaces, node_entries, entry_words, words)
     return lists, words
 
 
 @jit
-def _entry_sizes(
-    stretch: int,
-    n_stretches: int,
-    offsets: Array,
-    records: Array,
-    first_feature: Array,
-    feature_rank: Array,
-    filter_id: Array,
-    filed_set: Array,
-    keys: Array,
-    sizes: Array,
-) -> None:
+def _entry_sizes(stretch: int, n_stretches: int, filters: CodedFilters, postings: Postings, sizes: Array) -> None:
     """Words of every entry."""
+    (offsets, records, first_feature), (filter_id, set_id, keys, feature_rank) = filters, postings
     depth = keys.shape[1]
     for e in stretch_of(len(filter_id), stretch, n_stretches):
-        f, set_ = filter_id[e], np.int64(filed_set[e])
+        f, set_ = filter_id[e], np.int64(set_id[e])
         n = 0
         for row in range(offsets[f], offsets[f + 1]):
             op, name, lo = records[row, ROW_KIND] & 15, np.int64(records[row, ROW_NAME]), np.int64(records[row, ROW_LO])
@@ -144,32 +168,22 @@ def _begin_lists(stretch: int, n_stretches: int, node_entries: Array, entry_word
 def _fill(
     stretch: int,
     n_stretches: int,
-    offsets: Array,
-    records: Array,
-    first_feature: Array,
-    feature_rank: Array,
-    filter_id: Array,
-    filed_set: Array,
-    keys: Array,
-    entry_words: Array,
-    long_: Array,
-    long_places: Array,
+    filters: CodedFilters,
+    postings: Postings,
+    places: EntryPlaces,
+    codes: CheckCodes,
     interface: Array,
-    set_places: Array,
-    segments: Array,
-    n_codes: Array,
-    shift: int,
     words: Array,
 ) -> None:
     """Write header and checks of every entry; positive checks from the narrowest interval to the widest.
 
-    The entries `long_`, ascending, are those of long filters, whose checks go to `long_places`.
-
-    That is by the share of their names' codes, and a/b <= c/d is the same as ad <= cb: nothing is divided or rounded.
+    Width is the share of the name's codes, compared without division or rounding: a/b <= c/d is ad <= cb.
     """
+    (offsets, records, first_feature), (filter_id, set_id, keys, feature_rank) = filters, postings
+    (entry_words, long_, long_places), (set_places, segments, n_codes, shift) = places, codes
     bits, depth = np.uint64(shift), keys.shape[1]
     for e in stretch_of(len(filter_id), stretch, n_stretches):
-        f, at, set_ = filter_id[e], entry_words[e], np.int64(filed_set[e])
+        f, at, set_ = filter_id[e], entry_words[e], np.int64(set_id[e])
         nth = np.searchsorted(long_, e)
         is_long = nth < len(long_) and long_[nth] == e
         first = long_places[nth] + LONG_HEADER if is_long else at + HEADER

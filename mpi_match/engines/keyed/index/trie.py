@@ -7,6 +7,7 @@ it makes belongs.  What nodes, slots and bits look like is in `index.layout`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,55 @@ from mpi_match.engines.keyed.index.layout import DENSE, EMPTY, SLOTS_PER_WORD, S
 from mpi_match.errors import EngineError
 
 _hash_of, _bit_of = jit(hash_of), jit(bit_of)
+
+
+class NextPlaces(NamedTuple):
+    """i64[level, stretch]: the number of the next node, and the place of the next row, that a stretch of the keys adds."""
+
+    node: Array
+    row: Array
+
+
+class DeeperNodes(NamedTuple):
+    """`Trie.parent` and `Trie.feature`."""
+
+    parent: Array
+    feature: Array
+
+
+class RowsOfNodes(NamedTuple):
+    """`Trie.node` and `Trie.order`."""
+
+    node: Array
+    order: Array
+
+
+class SparseChildren(NamedTuple):
+    """The n sparse children, by their homes: the slots where the search for them begins, ascending.
+
+    home    u32[n]
+    order   u32[n]  the child with each home, as a number into the two others
+    key     u64[n]  parent << 32 | feature
+    node    i64[n]  `Trie.sparse`
+    """
+
+    home: Array
+    order: Array
+    key: Array
+    node: Array
+
+
+class SlotParts(NamedTuple):
+    """The hash table divided among threads.
+
+    edge     i64[p + 1]  part i has the homes edge[i] to edge[i + 1], whole words of BITS
+    first    i64[p + 1]  ... and in the order of their homes the children first[i] to first[i + 1]
+    behind   i64[p + 1]  the greatest home[j] - j of all children j before part i, see `_find_ends`
+    """
+
+    edge: Array
+    first: Array
+    behind: Array
 
 
 @dataclass(frozen=True)
@@ -60,21 +110,19 @@ class Trie:
         of its nodes already, so their places are counted in the same way.
         """
         n_stretches, depth = stretches_of(len(keys)), keys.shape[1]
-        created, filed = np.zeros((depth, n_stretches), np.int64), np.zeros((depth + 1, n_stretches), np.int64)
+        created, ending = np.zeros((depth, n_stretches), np.int64), np.zeros((depth + 1, n_stretches), np.int64)
         in_order = take_rows(keys, order)
-        in_stretches(len(keys), _count_nodes, in_order, created, filed)
+        in_stretches(len(keys), _count_nodes, in_order, created, ending)
         created[0] = 0
-        next_node, next_row = n_features + _before(created), _before(filed)
+        next_ = NextPlaces(n_features + _before(created), _before(ending))
         n_nodes = n_features + int(created.sum()) + 1
         if n_nodes > MAX_ROWS:
             raise EngineError("`keyed` would need 2^32 nodes or more; engine 'counting' can serve this table")
-        parent, feature = np.empty(n_nodes - 1 - n_features, ROW), np.empty(n_nodes - 1 - n_features, np.uint32)
-        node, placed = np.empty(len(order), ROW), np.empty(len(order), ROW)
-        in_stretches(
-            len(keys), _number_nodes, in_order, order, n_features, next_node, next_row, parent, feature, node, placed
-        )
-        sparse = np.flatnonzero(feature < max(n_features - DENSE, 0))
-        return cls(n_features, n_nodes, parent, feature, sparse, node, placed)
+        nodes = DeeperNodes(np.empty(n_nodes - 1 - n_features, ROW), np.empty(n_nodes - 1 - n_features, np.uint32))
+        rows = RowsOfNodes(np.empty(len(order), ROW), np.empty(len(order), ROW))
+        in_stretches(len(keys), _number_nodes, in_order, order, n_features, next_, nodes, rows)
+        sparse = np.flatnonzero(nodes.feature < max(n_features - DENSE, 0))
+        return cls(n_features, n_nodes, nodes.parent, nodes.feature, sparse, rows.node, rows.order)
 
     def write(self, lists: Array, nodes: Array, slots: Array, bits: Array) -> None:
         """Fill NODES (with the first words of all lists, u64[N]), SLOTS and BITS."""
@@ -91,16 +139,13 @@ class Trie:
         homes, keys = np.empty(len(self.sparse), np.uint32), np.empty(len(self.sparse), np.uint64)
         in_stretches(len(self.sparse), _hash_children, self.sparse, self.parent, self.feature, len(slots) // 2, homes, keys)
         order = stable_order(homes, len(slots) // 2)
-        homes = take(homes, order)
-        # every thread has the homes from edges[i] to edges[i + 1], whole words of `bits`
-        edges = np.linspace(0, len(bits), stretches_of(len(slots)) + 1).astype(np.int64) * SLOTS_PER_WORD
-        parts, behind = np.searchsorted(homes, edges), np.zeros(len(edges), np.int64)
-        in_stretches(len(self.sparse), _find_ends, homes, parts, behind)
-        behind = np.maximum.accumulate(behind)
-        in_stretches(
-            len(slots), _enter_children, homes, order, keys, self.sparse, self.n_features, parts, edges, behind, slots, bits
-        )
-        _wrap(len(slots) // 2 - int(behind[-1]), order, keys, self.sparse, self.n_features, slots)
+        children_by_home = SparseChildren(take(homes, order), order, keys, self.sparse)
+        edge = np.linspace(0, len(bits), stretches_of(len(slots)) + 1).astype(np.int64) * SLOTS_PER_WORD
+        first, behind = np.searchsorted(children_by_home.home, edge), np.zeros(len(edge), np.int64)
+        in_stretches(len(self.sparse), _find_ends, children_by_home.home, first, behind)
+        parts = SlotParts(edge, first, np.maximum.accumulate(behind))
+        in_stretches(len(slots), _enter_children, children_by_home, self.n_features, parts, slots, bits)
+        _wrap(len(slots) // 2 - int(parts.behind[-1]), children_by_home, self.n_features, slots)
 
 
 def _before(counts: Array) -> Array:
@@ -109,7 +154,7 @@ def _before(counts: Array) -> Array:
 
 
 @jit
-def _count_nodes(stretch: int, n_stretches: int, keys: Array, created: Array, filed: Array) -> None:
+def _count_nodes(stretch: int, n_stretches: int, keys: Array, created: Array, ending: Array) -> None:
     """How many nodes of each level begin in a stretch of the keys, and how many keys end at it, no features last."""
     n, depth = len(keys), len(created)
     for i in stretch_of(n, stretch, n_stretches):
@@ -121,7 +166,7 @@ def _count_nodes(stretch: int, n_stretches: int, keys: Array, created: Array, fi
             level = d
             same = same and keys[i - 1, d] == f
             created[d, stretch] += not same
-        filed[level, stretch] += 1
+        ending[level, stretch] += 1
 
 
 @jit
@@ -131,14 +176,12 @@ def _number_nodes(
     keys: Array,
     order: Array,
     n_features: int,
-    next_node: Array,
-    next_row: Array,
-    parent: Array,
-    feature: Array,
-    node: Array,
-    placed: Array,
+    next_: NextPlaces,
+    nodes: DeeperNodes,
+    rows: RowsOfNodes,
 ) -> None:
-    """Fill the arrays of a `Trie`, from the first number of each level and stretch, and the first place of its rows."""
+    """Fill `nodes` and `rows`; `next_` begins with the first number of each level and stretch, and the first row there."""
+    (next_node, next_row), (parent, feature), (node, placed) = next_, nodes, rows
     n, depth = len(keys), len(next_node)
     for i in stretch_of(n, stretch, n_stretches):
         same, level, path = i > 0, -1, np.int64(n_features + len(parent))
@@ -193,63 +236,54 @@ def _hash_children(
 
 
 @jit
-def _find_ends(stretch: int, n_stretches: int, homes: Array, parts: Array, behind: Array) -> None:
-    """behind[p + 1]: the greatest homes[i] - i of part p.
+def _find_ends(stretch: int, n_stretches: int, homes: Array, first: Array, behind: Array) -> None:
+    """behind[p + 1]: the greatest homes[i] - i of part p, whose children are first[p] to first[p + 1].
 
     In the order of their homes, every key takes its home, or the slot behind the key before.  So key j stands in slot
     j + (the greatest homes[i] - i of all i <= j), and a part needs only to know that of the parts before it.
     """
-    for part in stretch_of(len(parts) - 1, stretch, n_stretches):
-        reach = np.int64(0)
-        for j in range(parts[part], parts[part + 1]):
-            reach = max(reach, np.int64(homes[j]) - j)
-        behind[part + 1] = reach
+    for part in stretch_of(len(first) - 1, stretch, n_stretches):
+        greatest = np.int64(0)
+        for j in range(first[part], first[part + 1]):
+            greatest = max(greatest, np.int64(homes[j]) - j)
+        behind[part + 1] = greatest
 
 
 @jit
 def _enter_children(
-    stretch: int,
-    n_stretches: int,
-    homes: Array,
-    order: Array,
-    keys: Array,
-    sparse: Array,
-    n_features: int,
-    parts: Array,
-    edges: Array,
-    behind: Array,
-    slots: Array,
-    bits: Array,
+    stretch: int, n_stretches: int, children: SparseChildren, n_features: int, parts: SlotParts, slots: Array, bits: Array
 ) -> None:
     """Fill SLOTS and BITS; the last keys may find no room before the end, `_wrap` enters those."""
+    (homes, order, keys, nodes), (edges, first, behind) = children, parts
     n_slots = len(slots) // 2
-    for part in stretch_of(len(parts) - 1, stretch, n_stretches):
+    for part in stretch_of(len(first) - 1, stretch, n_stretches):
         for word in range(edges[part] // SLOTS_PER_WORD, edges[part + 1] // SLOTS_PER_WORD):
             bits[word] = 0
-        reach, free = behind[part], np.int64(0)
-        if parts[part] > 0:
-            free = parts[part] + reach
-        for j in range(parts[part], parts[part + 1]):
+        greatest, free = behind[part], np.int64(0)
+        if first[part] > 0:
+            free = first[part] + greatest
+        for j in range(first[part], first[part + 1]):
             key = keys[order[j]]
             word, one = _bit_of(_hash_of(key), len(bits))
             bits[word] |= one
-            reach = max(reach, np.int64(homes[j]) - j)
-            while free < min(j + reach, n_slots):
+            greatest = max(greatest, np.int64(homes[j]) - j)
+            while free < min(j + greatest, n_slots):
                 slots[2 * free] = slots[2 * free + 1] = EMPTY
                 free += 1
-            if j + reach < n_slots:
-                slots[2 * free], slots[2 * free + 1] = key, n_features + sparse[order[j]]
+            if j + greatest < n_slots:
+                slots[2 * free], slots[2 * free + 1] = key, n_features + nodes[order[j]]
                 free += 1
-        while part == len(parts) - 2 and free < n_slots:
+        while part == len(first) - 2 and free < n_slots:
             slots[2 * free] = slots[2 * free + 1] = EMPTY
             free += 1
 
 
 @jit
-def _wrap(first: int, order: Array, keys: Array, sparse: Array, n_features: int, slots: Array) -> None:
+def _wrap(first: int, children: SparseChildren, n_features: int, slots: Array) -> None:
     """Enter the keys from place `first` in the order of their homes: every slot from theirs to the last one is taken."""
+    _, order, keys, nodes = children
     slot = 0
     for j in range(first, len(order)):
         while slots[2 * slot] != EMPTY:
             slot += 1
-        slots[2 * slot], slots[2 * slot + 1] = keys[order[j]], n_features + sparse[order[j]]
+        slots[2 * slot], slots[2 * slot + 1] = keys[order[j]], n_features + nodes[order[j]]

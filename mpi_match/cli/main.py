@@ -242,7 +242,13 @@ def _say_matched(summary: Any, output: Path, as_json: bool) -> None:
 @click.option("--rejects", type=JSON_LINES_OUT, help="Write bad rows to this JSON lines file, with reason, file and line.")
 @json_option
 def match(
-    subscriptions: Path, events: Path, output: Path, location: str | None, id_: str | None, as_json: bool, **options: Any
+    subscriptions: Path,
+    events: Path,
+    output: Path,
+    changes: Path | None,
+    rejects: Path | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Match EVENTS against SUBSCRIPTIONS, both JSON lines (or directories of them; .gz too), without Spark and MPI.
 
@@ -258,22 +264,23 @@ def match(
     """
     from mpi_match.commands.export import check_export, says_form
     from mpi_match.commands.export import export as write
-    from mpi_match.commands.match import match_rows, row_files
+    from mpi_match.commands.match import MatchOptions, match_rows, row_files
     from mpi_match.ingest.rows import EventForm
 
     if as_json and output == STDOUT:
         raise click.UsageError("--json and -o - would both be written to standard output")
-    options |= {"form": EventForm.of(location, id_), "progress": Progress if sys.stderr.isatty() else None}
+    how = MatchOptions(EventForm.of(options.pop("location"), options.pop("id_")), **options)
+    progress = Progress if sys.stderr.isatty() else None
     if output == STDOUT or says_form(output):
         exported = None if output == STDOUT else output
-        inputs = [file for each in (subscriptions, events, options["changes"]) if each for file in row_files(each)]
-        check_export(exported, [*inputs, *([options["rejects"]] if options["rejects"] else [])])
+        inputs = [file for each in (subscriptions, events, changes) if each for file in row_files(each)]
+        check_export(exported, [*inputs, *([rejects] if rejects else [])])
         with tempfile.TemporaryDirectory(prefix="mpi-match-") as directory:
             found = Path(directory) / "matches.h5"
-            summary = match_rows(subscriptions, events, found, **options)
+            summary = match_rows(subscriptions, events, found, how, changes=changes, rejects=rejects, progress=progress)
             write(found, exported)
     else:
-        summary = match_rows(subscriptions, events, output, **options)
+        summary = match_rows(subscriptions, events, output, how, changes=changes, rejects=rejects, progress=progress)
     say(
         f"{plural(summary.filters, 'filter')} with {plural(summary.constraints, 'constraint')} on "
         f"{plural(summary.interfaces, 'interface')}, ready in {seconds(summary.build_s)}"
@@ -282,10 +289,7 @@ def match(
         say(f"rejected: {reject.place}: {reject.reason}")
     if summary.rejected > len(summary.first_rejects):
         more = summary.rejected - len(summary.first_rejects)
-        say(
-            f"rejected: {more:,} more"
-            + (f", all in {options['rejects']}" if options["rejects"] else " (--rejects FILE keeps them)")
-        )
+        say(f"rejected: {more:,} more" + (f", all in {rejects}" if rejects else " (--rejects FILE keeps them)"))
     if summary.never_seen:
         say(f"no event has {' or '.join(map(repr, summary.never_seen))}, which --location or --id names")
     if summary.unlocated:

@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -21,7 +21,7 @@ from mpi_match.changes.changes import Changes
 from mpi_match.changes.live_table import Refusal
 from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.stream import ChangeStream
-from mpi_match.engines import compile_s, open_engine
+from mpi_match.engines import Engine, compile_s, open_engine
 from mpi_match.engines.registry import check_options
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import (
@@ -40,7 +40,7 @@ from mpi_match.ingest.rows import (
     subscription_filters,
 )
 from mpi_match.matches.file import MatchesWriter
-from mpi_match.model import ModelError
+from mpi_match.model import Event, ModelError
 from mpi_match.storage import check_output
 from mpi_match.table.subscriptions import SubscriptionsBuilder
 from mpi_match.table.table import Table
@@ -161,30 +161,42 @@ def _check_lines(path: Path) -> None:
         raise ModelError(f"{path}: is a Parquet file, not JSON lines; `mpi-match compile` reads it, for `mpi-match run`")
 
 
+@dataclass(frozen=True)
+class MatchOptions:
+    """How `match_rows` reads events and answers.
+
+    form                      names the location and id of events
+    engine, engine_options, threads   as in `open_engine`
+    filters                   answer with filters instead of interfaces
+    strict                    stop at a bad row
+    """
+
+    form: EventForm
+    engine: str = "auto"
+    engine_options: Mapping[str, object] = field(default_factory=dict)
+    threads: int | None = None
+    filters: bool = False
+    strict: bool = False
+
+
 def match_rows(
     subscriptions: Path,
     events: Path,
     output: Path,
+    options: MatchOptions,
     *,
-    form: EventForm,
-    engine: str = "auto",
-    engine_options: Mapping[str, object] | None = None,
-    threads: int | None = None,
-    filters: bool = False,
     changes: Path | None = None,
-    strict: bool = False,
     rejects: Path | None = None,
     progress: Progress | None = None,
 ) -> LocalSummary:
     """Match the events of JSON lines files against the subscriptions of others.
 
-    Parameters: `form` names the location and id of events; `engine`, `engine_options` and `threads` as in `open_engine`;
-    `filters` answers with filters instead of interfaces; `changes` are JSON lines too (`rows.change_of_row`), stamped with
-    numbers of good events; `rejects` is the file for bad rows; `progress` is told how many rows are done.
+    Parameters: `changes` are JSON lines too (`rows.change_of_row`), stamped with numbers of good events; `rejects` is the
+    file for bad rows; `progress` is called with the number of rows that are done.
     Nothing is written to `output` unless all goes well.  Raises ModelError (also for an input without one good row, and
     under `strict` for any bad row and for a location or id that no event has), StorageError, EngineError, OSError.
     """
-    check_options([engine], engine_options or {})  # before an hour of work, not after it
+    check_options([options.engine], options.engine_options)  # before an hour of work, not after it
     subscription_files, event_files = row_files(subscriptions), row_files(events)
     change_files = row_files(changes) if changes is not None else []
     inputs = [*subscription_files, *event_files, *change_files]
@@ -192,14 +204,9 @@ def match_rows(
     if rejects is not None:
         check_output(rejects, [*inputs, output], streamed=True)
     started = time.perf_counter()
-    with RejectLog(rejects, strict) as log:
+    with RejectLog(rejects, options.strict) as log:
         log.begin(subscriptions)
-        builder = SubscriptionsBuilder()
-        with _rows(subscription_files, subscription_filters, log, "subscriptions", progress) as rows:
-            for predicate in rows:
-                for item in predicate or ():
-                    builder.add(item)
-        table = Table.from_subscriptions(builder.draft())
+        table = _table(subscription_files, log, progress)
         if not table.n_filters and (log.count or changes is None):
             raise log.nothing_usable("subscription", _exchanged(event_files))
         if changes is not None:
@@ -208,36 +215,24 @@ def match_rows(
         if changes is not None and not len(stream.changes):
             raise log.nothing_usable("change")
         compiled_before_s = compile_s()
-        live = changes is not None
-        matcher = open_engine(engine, stream.table, threads=threads, live=live, options=engine_options)
+        matcher = open_engine(
+            options.engine,
+            stream.table,
+            threads=options.threads,
+            live=changes is not None,
+            options=options.engine_options,
+        )
         compiled_s = compile_s() - compiled_before_s
-        n_ids, labels = (stream.n_filters, Strings.of(())) if filters else (stream.n_interfaces, stream.labels)
         built = time.perf_counter()
         log.begin(events)
-        located = identified = False
         with (
-            MatchesWriter(
-                output, n_ids, labels, "filter" if filters else "interface", with_event_ids=form.id is not None
-            ) as writer,
-            _rows(event_files, lambda row: event_of_row(row, form), log, "events", progress) as made,
+            _writer(output, stream, options) as writer,
+            _rows(event_files, lambda row: event_of_row(row, options.form), log, "events", progress) as made,
         ):
-            for told, end in _stretches(stream) if changes is not None else [(None, None)]:
-                if told is not None:
-                    matcher.update(told)
-                while block := list(
-                    islice(made, min(MATCHED_AT_ONCE, MATCHED_AT_ONCE if end is None else end - writer.n_events))
-                ):
-                    flat = Events.of(block)
-                    found = matcher.match(flat.encode(stream.table.vocabulary), filters=filters)
-                    ids = None
-                    if form.id is not None:
-                        ids = Strings.of(("" if event is None else event.id or "").encode() for event in block)
-                    writer.append(found, ids)
-                    located, identified = located or flat.location is not None, identified or flat.ids is not None
+            never_seen = _match(matcher, stream, made, writer, options)
             if log.all_bad(writer.n_events):
                 raise log.nothing_usable("event")
-            never_seen = form.never_seen(located, identified)
-            if strict and never_seen:
+            if options.strict and never_seen:
                 raise ModelError(f"{events}: no event has {' or '.join(map(repr, never_seen))} (--strict)")
         wall_s = time.perf_counter() - built
         return LocalSummary(
@@ -256,9 +251,47 @@ def match_rows(
             constraints=table.n_constraints,
             interfaces=table.n_interfaces,
             never_seen=never_seen,
-            unlocated=0 if form.location is not None else len(table.filters.area),
+            unlocated=0 if options.form.location is not None else len(table.filters.area),
             first_rejects=tuple(log.first),
         )
+
+
+def _table(files: Sequence[Path], log: RejectLog, progress: Progress | None) -> Table:
+    builder = SubscriptionsBuilder()
+    with _rows(files, subscription_filters, log, "subscriptions", progress) as rows:
+        for predicate in rows:
+            for item in predicate or ():
+                builder.add(item)
+    return Table.from_subscriptions(builder.draft())
+
+
+def _writer(output: Path, stream: ChangeStream[Table], options: MatchOptions) -> MatchesWriter:
+    n_ids, labels = (stream.n_filters, Strings.of(())) if options.filters else (stream.n_interfaces, stream.labels)
+    unit = "filter" if options.filters else "interface"
+    return MatchesWriter(output, n_ids, labels, unit, with_event_ids=options.form.id is not None)
+
+
+def _match(
+    matcher: Engine,
+    stream: ChangeStream[Table],
+    events: Iterator[Event | None],
+    writer: MatchesWriter,
+    options: MatchOptions,
+) -> tuple[str, ...]:
+    """Match all events; returns the attributes named for location and id that no event has."""
+    located = identified = False
+    for changes, end in _change_batches(stream):
+        if changes is not None:
+            matcher.update(changes)
+        while block := list(islice(events, min(MATCHED_AT_ONCE, MATCHED_AT_ONCE if end is None else end - writer.n_events))):
+            flat = Events.of(block)
+            found = matcher.match(flat.encode(stream.table.vocabulary), filters=options.filters)
+            ids = None
+            if options.form.id is not None:
+                ids = Strings.of(("" if event is None else event.id or "").encode() for event in block)
+            writer.append(found, ids)
+            located, identified = located or flat.location is not None, identified or flat.ids is not None
+    return options.form.never_seen(located, identified)
 
 
 def _exchanged(event_files: Sequence[Path]) -> str:
@@ -270,7 +303,7 @@ def _exchanged(event_files: Sequence[Path]) -> str:
     return ""
 
 
-def _changes(table: Table, files: Sequence[Path], rejects: Rejects) -> ChangeStream:
+def _changes(table: Table, files: Sequence[Path], rejects: Rejects) -> ChangeStream[Table]:
     """The table and what the rows of files make of it; rows that are bad or cannot be done go to `rejects`."""
     rows, places = [], []
     for file, number, line in read_lines(files):
@@ -287,8 +320,11 @@ def _changes(table: Table, files: Sequence[Path], rejects: Rejects) -> ChangeStr
     return changes.stream(table)
 
 
-def _stretches(stream: ChangeStream) -> Iterator[tuple[Changes, int | None]]:
-    """What the engine is to be told, and up to which event it is to match then; None is the end."""
+def _change_batches(stream: ChangeStream[Table]) -> Iterator[tuple[Changes | None, int | None]]:
+    """Changes for the engine, and the number of the event before which the next ones take effect; None is the end."""
+    if not len(stream.changes):
+        yield None, None
+        return
     runs = list(stream.changes.runs())
     ends = [*(event for event, _ in runs), None]
     yield stream.within(0, 0).changes, ends[0]

@@ -14,7 +14,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,55 +56,76 @@ def _interrupt_master(place: str) -> None:
         setattr(module, name, interrupted)
 
 
+def _set_piece_bytes(n_bytes: str) -> None:
+    from mpi_match.cluster.transport import channel
+
+    channel.PIECE_BYTES = int(n_bytes)
+
+
+def _set_left_bytes(n_bytes: str) -> None:
+    from mpi_match.cluster.distribution import shared_memory
+
+    shared_memory.left_bytes = lambda: int(n_bytes)  # type: ignore[assignment]
+
+
+def _set_silence(seconds: str) -> None:
+    from mpi_match.cluster import worker
+
+    worker.SILENCE_S = float(seconds)
+
+
+def _delay_rank_1(meeting_s: str) -> None:
+    """Have rank 1 come to its loop three times as late as the master waits for it."""
+    from mpi_match.cluster import worker
+    from mpi_match.cluster.transport import liveness
+
+    liveness.MEETING_S = float(meeting_s)
+    launch = found_in(os.environ)
+    if launch is not None and launch.rank == 1:
+        worker.Worker.serve = _late_by(3 * liveness.MEETING_S, worker.Worker.serve)  # type: ignore[method-assign]
+
+
+@contextmanager
+def _stopped() -> Iterator[None]:
+    """This process is stopped when the block is entered."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+    yield
+
+
+PATCHES: dict[str, Callable[[str], None]] = {
+    "piece_bytes": _set_piece_bytes,
+    "left_bytes": _set_left_bytes,
+    "silence": _set_silence,
+    "meeting": _delay_rank_1,
+    "interrupted_in": _interrupt_master,
+}
+"""What is changed of the program, by the key that asks for it."""
+
+
+def _options(arguments: list[str]) -> RunOptions:
+    table, events, output, *rest = arguments
+    given: dict[str, Any] = dict(each.split("=", 1) for each in rest)
+    for key in [key for key in given if key in PATCHES]:
+        PATCHES[key](given.pop(key))
+    conversions: dict[str, Callable[[str], tuple[str, Any]]] = {
+        "gpu_map": lambda value: ("gpu_map", tuple(map(int, value.split(",")))),
+        "changes": lambda value: ("changes", Path(value)),
+        "master_stops": lambda _: ("watch", lambda _: _stopped()),
+        "interrupted_at": lambda line: ("watch", lambda _: terminated_before(waiting_at(int(line)))),
+        "overwritten_by": lambda other: ("progress", overwriting(Path(events), Path(other))),
+    }
+    engine_options = {key[4:]: given.pop(key) for key in list(given) if key.startswith("set.")}
+    converted = dict(conversions[key](given.pop(key)) for key in list(given) if key in conversions)
+    plain = {key: int(value) if value.isdecimal() else value for key, value in given.items()}
+    return RunOptions(Path(table), Path(events), Path(output), engine_options=engine_options, **plain, **converted)
+
+
 def main(arguments: list[str]) -> int:
     for engine in FAULTY_ENGINES:
         REGISTRY[engine.name] = Entry(f"faulty_engines:{engine.__name__}", "for tests")
     REGISTRY["tuned"] = tuned_engine.ENTRY
-    table, events, output, *rest = arguments
-    given: dict[str, Any] = dict(each.split("=", 1) for each in rest)
-    given["engine_options"] = {key[4:]: given.pop(key) for key in list(given) if key.startswith("set.")}
-    lists = {key: tuple(map(int, given.pop(key).split(","))) for key in ("gpu_map",) if key in given}
-    numbers = {key: int(value) for key, value in given.items() if str(value).isdecimal()}
-    if "piece_bytes" in numbers:
-        from mpi_match.cluster.transport import channel
-
-        del given["piece_bytes"]
-        channel.PIECE_BYTES = numbers.pop("piece_bytes")
-    if "left_bytes" in numbers:
-        from mpi_match.cluster.distribution import shared_memory
-
-        del given["left_bytes"]
-        left = numbers.pop("left_bytes")
-        shared_memory.left_bytes = lambda: left  # type: ignore[assignment]
-    if "silence" in numbers:
-        from mpi_match.cluster import worker
-
-        del given["silence"]
-        worker.SILENCE_S = float(numbers.pop("silence"))
-    if "meeting" in numbers:
-        from mpi_match.cluster import worker
-        from mpi_match.cluster.transport import liveness
-
-        del given["meeting"]
-        liveness.MEETING_S = float(numbers.pop("meeting"))
-        launch = found_in(os.environ)
-        if launch is not None and launch.rank == 1:
-            worker.Worker.serve = _late_by(3 * liveness.MEETING_S, worker.Worker.serve)  # type: ignore[method-assign]
-    if "master_stops" in given:
-        del given["master_stops"], numbers["master_stops"]
-        given["watch"] = lambda _: os.kill(os.getpid(), signal.SIGSTOP)
-    if "interrupted_in" in given:
-        _interrupt_master(given.pop("interrupted_in"))
-    if "interrupted_at" in numbers:
-        del given["interrupted_at"]
-        line = numbers.pop("interrupted_at")
-        given["watch"] = lambda _: terminated_before(waiting_at(line))
-    if "overwritten_by" in given:
-        given["progress"] = overwriting(Path(events), Path(given.pop("overwritten_by")))
-    if "changes" in given:
-        given["changes"] = Path(given["changes"])
     try:
-        summary = run(RunOptions(Path(table), Path(events), Path(output), **{**given, **numbers, **lists}))
+        summary = run(_options(arguments))
     except ClusterError as error:
         if not error.quiet:
             sys.stderr.write(f"{error}\n")

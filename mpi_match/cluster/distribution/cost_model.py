@@ -25,6 +25,7 @@ Like every guess about events it can be wrong.  That costs balance, never an ans
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,6 +46,45 @@ _FEATURES = 1 << Op.EQ | 1 << Op.SUFFIX | 1 << Op.CONTAINS
 _INTERVALS = 1 << Op.LT | 1 << Op.LE | 1 << Op.GT | 1 << Op.GE | 1 << Op.BETWEEN | 1 << Op.PREFIX
 
 
+class _Names(NamedTuple):
+    """The names of a table: the first row of each and a last offset, how many codes each has; attributes of an event."""
+
+    offsets: Array
+    n_codes: Array
+    width: float
+
+
+class _Rows(NamedTuple):
+    """Consecutive constraints of a table, numbered from `first`."""
+
+    first: int
+    kind: Array
+    lo: Array
+    hi: Array
+    filter_id: Array
+
+
+class _Estimate(NamedTuple):
+    """What is known of each grain.
+
+    rarest       f32[n_grains, DEPTH]  how often an event has each of the rarest features, ascending
+    last_name    i64[n_grains]         the name of the last feature
+    scanned      f32[n_grains]         sum of how often an event has the names
+    likelihood   f32[n_grains]         logarithm of how often an event matches, each code being equally likely
+    """
+
+    rarest: Array
+    last_name: Array
+    scanned: Array
+    likelihood: Array
+
+    @classmethod
+    def empty(cls, n_grains: int) -> _Estimate:
+        """No constraint has been counted."""
+        rarest, last_name = np.ones((n_grains, DEPTH), np.float32), np.full(n_grains, -1, np.int64)
+        return cls(rarest, last_name, np.zeros(n_grains, np.float32), np.zeros(n_grains, np.float32))
+
+
 def work_of(table: RangeReader, engine: str, *, filters: bool = False) -> Array:
     """f64: the work that each grain of filters is for an engine, in no unit.  One pass over the file's constraints.
 
@@ -54,18 +94,16 @@ def work_of(table: RangeReader, engine: str, *, filters: bool = False) -> Array:
     grain = table.grain
     sample = np.arange(0, table.n_filters, grain)
     n, width = len(sample), table.n_constraints / max(table.n_filters, 1)
-    rarest, last_name = np.ones((n, DEPTH), np.float32), np.full(n, -1, np.int64)
-    scanned, likelihood = np.zeros(n, np.float32), np.zeros(n, np.float32)
-    for first, kind, lo, hi, filter_id in table.rows():
-        codes = table.name_offsets, table.n_codes
-        _add(*codes, width, first, kind, lo, hi, filter_id, grain, rarest, last_name, scanned, likelihood)
+    names, estimate = _Names(table.name_offsets, table.n_codes, width), _Estimate.empty(n)
+    for rows in table.rows():
+        _add(names, _Rows(*rows), grain, estimate)
     if engine in SCANNING:
-        return scanned.astype(np.float64)
+        return estimate.scanned.astype(np.float64)
     share = _shares_of_plane(*table.areas(sample))
-    looked_at = rarest.prod(axis=1, dtype=np.float64) * share
+    looked_at = estimate.rarest.prod(axis=1, dtype=np.float64) * share
     if not filters:
         interface = table.interfaces(sample)
-        matches = grain * np.bincount(interface, np.exp(likelihood) * share, minlength=table.n_interfaces)
+        matches = grain * np.bincount(interface, np.exp(estimate.likelihood) * share, minlength=table.n_interfaces)
         # Of filters that are looked at one after the other until one matches, when m should match: (1 - e^-m) / m of them.
         passed_over = np.where(matches > 1e-9, -np.expm1(-matches) / np.maximum(matches, 1e-9), 1.0)
         looked_at *= passed_over[interface]
@@ -85,28 +123,11 @@ def _shares_of_plane(has_area: Array, circles: Array) -> Array:
 
 
 @jit
-def _add(
-    offsets: Array,
-    n_codes: Array,
-    width: float,
-    first: int,
-    kind: Array,
-    lo: Array,
-    hi: Array,
-    filter_id: Array,
-    grain: int,
-    rarest: Array,
-    last_name: Array,
-    scanned: Array,
-    likelihood: Array,
-) -> None:
-    """Let the table's rows from `first` count.  Rows that ask for one feature lie together: a run.
-
-    rarest       f32[n_grains, DEPTH]  how often an event has each of the rarest features, ascending
-    last_name    i64[n_grains]         the name of the last feature
-    scanned      f32[n_grains]         sum of how often an event has the names
-    likelihood   f32[n_grains]         logarithm of how often an event matches, each code being equally likely
-    """
+def _add(names: _Names, rows: _Rows, grain: int, estimate: _Estimate) -> None:
+    """Count rows.  Those that ask for one feature lie together: a run."""
+    offsets, n_codes, width = names
+    first, kind, lo, hi, filter_id = rows
+    rarest, last_name, scanned, likelihood = estimate
     total, name, row = offsets[-1], np.searchsorted(offsets, first, side="right") - 1, 0
     while row < len(kind):
         while offsets[name + 1] <= first + row:

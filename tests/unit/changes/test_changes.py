@@ -351,7 +351,9 @@ def test_rows_are_matched_without_spark_as_if_they_came_one_by_one(tmp_path: Pat
     form = EventForm(("x", "y"), "id")
     done = match.match_rows(
         *(tmp_path / name for name in ("subscriptions", "events", "matches")),
-        **{"form": form, "engine": "reference", "changes": tmp_path / "changes", "rejects": tmp_path / "rejects"},
+        match.MatchOptions(form, engine="reference"),
+        changes=tmp_path / "changes",
+        rejects=tmp_path / "rejects",
     )
     naive = Naive([item for row in written["subscriptions"] for item in subscription_filters(row)])
     rows = [change_of_row(row) for row in written["changes"] if "away" not in row]

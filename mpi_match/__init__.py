@@ -26,7 +26,7 @@ _MODULE_OF = {
     "ModelError": "model",
     "make_filter": "model",
     "make_event": "model",
-    "covers": "model",
+    "match_naive": "model",
     "Reject": "ingest.rows",
 }
 __all__ = sorted(_MODULE_OF)

@@ -12,9 +12,9 @@ from mpi_match.live import LiveMatcher as LiveMatcher
 from mpi_match.matches.file import MatchesFile as MatchesFile
 from mpi_match.matches.matches import Matches as Matches
 from mpi_match.model import ModelError as ModelError
-from mpi_match.model import covers as covers
 from mpi_match.model import make_event as make_event
 from mpi_match.model import make_filter as make_filter
+from mpi_match.model import match_naive as match_naive
 from mpi_match.storage import StorageError as StorageError
 from mpi_match.table.table import Table as Table
 

@@ -62,7 +62,7 @@ def make_table(
     for found in _judged(subscriptions, _filters_of, "subscription", rejects):
         for item in found or ():
             builder.add(item)
-    return Table.from_subscriptions(builder.draft())
+    return Table.from_subscriptions(builder.build())
 
 
 def load_table(path: PathLike) -> Table:

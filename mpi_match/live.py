@@ -123,7 +123,7 @@ class LiveMatcher:
         `events` are those of `make_events`, or a `batch`.  Raises ModelError, EngineError.
         """
         batch = events if isinstance(events, EventBatch) else self.batch(events, location=location)
-        answers, labels = self.engine.match(batch), self._live.register.labels
+        answers, labels = self.engine.match(batch), self._live.registry.labels
         offsets, ids = answers.offsets.tolist(), answers.ids.tolist()
         return [sorted((labels[i] for i in ids[a:b]), key=str.encode) for a, b in pairwise(offsets)]
 

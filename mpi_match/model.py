@@ -1,6 +1,6 @@
 """The words of content-based publish/subscribe, and what they mean.
 
-This module *is* the semantics: every engine is right exactly when it agrees with `covers`, the naive matcher below.
+This module *is* the semantics: every engine is right exactly when it agrees with `match_naive`, the naive matcher below.
 The words are Siena's (Carzaniga, Rosenblum, Wolf, 2001):
 
     attribute   a name and a typed value                                   temp = 25
@@ -478,6 +478,6 @@ def matches(filter_: Filter, event: Event | None) -> bool:
     return all(satisfies(event.attributes.get(c.name), c) for c in filter_.constraints)
 
 
-def covers(filters: Iterable[Filter], event: Event | None) -> list[str]:
+def match_naive(filters: Iterable[Filter], event: Event | None) -> list[str]:
     """The naive matcher: labels of the interfaces the event must be delivered to, sorted by their UTF-8 bytes, each once."""
     return sorted({f.interface for f in filters if matches(f, event)}, key=str.encode)

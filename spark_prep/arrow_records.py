@@ -59,18 +59,20 @@ class BadRow(NamedTuple):
     row: str
 
 
-def filter_records(draft: Subscriptions, first: Sequence[int]) -> pa.RecordBatch:
-    """One record for each filter of a draft; `first` says which of them begin a row (1) and which go on with it (0)."""
-    keys = (draft.content_keys ^ _TOP_BIT).view(np.int64)
+def filter_records(subscriptions: Subscriptions, first: Sequence[int]) -> pa.RecordBatch:
+    """One record for each filter; `first` says which of them begin a row (1) and which go on with it (0)."""
+    keys = (subscriptions.content_keys ^ _TOP_BIT).view(np.int64)
     columns = [
         pa.array(first, pa.int32()),
-        pa.array(draft.labels, pa.binary()).take(pa.array(draft.interface)),
+        pa.array(subscriptions.labels, pa.binary()).take(pa.array(subscriptions.interface)),
         pa.array(np.ascontiguousarray(keys[:, 0])),
         pa.array(np.ascontiguousarray(keys[:, 1])),
-        pa.array(draft.ids, pa.binary()) if draft.ids is not None else pa.nulls(draft.n_filters, pa.binary()),
-        _areas(draft.area),
-        _lists(draft.constraint_offsets, _constraints(draft)),
-        *(pa.nulls(draft.n_filters, field.type) for field in REJECT_ARROW),
+        pa.array(subscriptions.ids, pa.binary())
+        if subscriptions.ids is not None
+        else pa.nulls(subscriptions.n_filters, pa.binary()),
+        _areas(subscriptions.area),
+        _lists(subscriptions.constraint_offsets, _constraints(subscriptions)),
+        *(pa.nulls(subscriptions.n_filters, field.type) for field in REJECT_ARROW),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ARROW)
 
@@ -97,16 +99,16 @@ def areas_of(lists: pa.Array) -> Array:
     return area
 
 
-def _constraints(draft: Subscriptions) -> pa.Array:
-    textual = draft.kind >> KIND_SHIFT == Type.STRING
-    n_operands = np.diff(draft.operand_offsets)
+def _constraints(subscriptions: Subscriptions) -> pa.Array:
+    textual = subscriptions.kind >> KIND_SHIFT == Type.STRING
+    n_operands = np.diff(subscriptions.operand_offsets)
     is_text = np.repeat(textual, n_operands)
-    numbers = _lists(offsets_of(np.where(textual, 0, n_operands)), pa.array(draft.number[~is_text]))
-    texts = pa.array(draft.strings, pa.binary()).take(pa.array(draft.string[is_text]))
+    numbers = _lists(offsets_of(np.where(textual, 0, n_operands)), pa.array(subscriptions.number[~is_text]))
+    texts = pa.array(subscriptions.strings, pa.binary()).take(pa.array(subscriptions.string[is_text]))
     strings = _lists(offsets_of(np.where(textual, n_operands, 0)), texts)
-    names = pa.array(draft.names, pa.binary()).take(pa.array(draft.name))
+    names = pa.array(subscriptions.names, pa.binary()).take(pa.array(subscriptions.name))
     return pa.StructArray.from_arrays(
-        [names, pa.array(draft.kind.view(np.int8)), numbers, strings], fields=list(_CONSTRAINT)
+        [names, pa.array(subscriptions.kind.view(np.int8)), numbers, strings], fields=list(_CONSTRAINT)
     )
 
 

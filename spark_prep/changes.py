@@ -2,7 +2,7 @@
 
 Whether a change can be done depends on all before it: an id must be there to move, and must not be there to be added.  So
 Spark does what needs no order, reading and parsing, and puts the parsed changes into the order in which they take effect;
-the driver then walks along them once, with a register of who is there (`mpi_match.changes.registry`), and encodes what came.
+the driver then walks along them once, with a registry of who is there (`mpi_match.changes.registry`), and encodes what came.
 
     rows --parse--> records --in order--> driver: what is done, under which ids --> a `ChangeLog`; and what cannot be done
 
@@ -86,7 +86,7 @@ def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 def _with_filters(came: list[dict[str, Any]], builder: SubscriptionsBuilder) -> pa.RecordBatch:
     """Records of filters that come: what is known of their rows, and the columns of the filters themselves."""
     beside = pa.RecordBatch.from_pylist(came, schema=_ARROW)
-    filters = arrow_records.filter_records(builder.draft(), [item["rows"] for item in came])
+    filters = arrow_records.filter_records(builder.build(), [item["rows"] for item in came])
     known = came[0].keys()
     columns = [
         beside[field.name] if field.name in known or field in _OF_CHANGES else filters[field.name] for field in _ARROW
@@ -106,7 +106,7 @@ def number(parsed: DataFrame, table: Table) -> Numbered:
     ordered = parsed.where(F.col("kind").isNotNull()).orderBy("stamp", *in_order(), "place").select(*_DONE)
     found = ordered.toArrow().combine_chunks()
     columns = {name: found[name].to_pylist() for name in _DONE if name != "constraints"}
-    register = Registry(table, reuse=False)
+    registry = Registry(table, reuse=False)
     steps: list[Step] = []
     stamps: list[int] = []
     taken: list[int] = []
@@ -115,7 +115,7 @@ def number(parsed: DataFrame, table: Table) -> Numbered:
     for start, stop in pairwise([*starts, len(found)]):
         row = _row(columns, start, stop)
         try:
-            done = register.apply(row)
+            done = registry.apply(row)
         except ModelError as error:
             refused.append((str(error), *(columns[name][start] for name in PLACE)))
             continue
@@ -123,11 +123,11 @@ def number(parsed: DataFrame, table: Table) -> Numbered:
         stamps += [row.before_event] * len(done)
         if row.kind is Change.ADD:
             taken += range(start, stop)
-    return Numbered(ChangeLog.of_steps(table, register, stamps, steps, _added(found, taken)), refused)
+    return Numbered(ChangeLog.of_steps(table, registry, stamps, steps, _added(found, taken)), refused)
 
 
 def _row(columns: dict[str, list[Any]], start: int, stop: int) -> ChangeRow:
-    """The change of some records, its filters without their constraints: the register does not ask for them."""
+    """The change of some records, its filters without their constraints: the registry does not ask for them."""
     kind, stamp = Change(columns["kind"][start]), columns["stamp"][start]
     if kind is Change.ADD:
         return ChangeRow(kind, filters=tuple(_filter(columns, i) for i in range(start, stop)), before_event=stamp)
@@ -143,7 +143,7 @@ def _filter(columns: dict[str, list[Any]], i: int) -> Filter:
 
 
 def _added(found: pa.Table, taken: list[int]) -> Table:
-    """The filters of the records `taken`, in that order: what `Table.from_draft_in_order` makes of them."""
+    """The filters of the records `taken`, in that order: what `Table.from_subscriptions_in_order` makes of them."""
     if not taken:
         return Table.from_filters(())
     rows = found.select(["id", "area", "constraints"]).take(pa.array(taken)).combine_chunks()

@@ -70,15 +70,15 @@ def compile_subscriptions(
             raise bad_rows.nothing_usable(records, source, n_bad, "subscription")
         cut = options.partitions or table_writer.partitions_for(n_filters, table_writer.FILTERS_PER_PART, _cores(spark))
         ordered = held.keep(subscriptions.ordered(subscriptions.filters(records), cut))
-        stretches, _, n_interfaces = subscriptions.stretches(ordered)
-        numbered = subscriptions.numbered(ordered, stretches)
+        ranges, _, n_interfaces = subscriptions.ranges(ordered)
+        numbered = subscriptions.numbered(ordered, ranges)
         cut = options.partitions or table_writer.partitions_for(
             n_constraints, table_writer.CONSTRAINTS_PER_PART, _cores(spark)
         )
         named = (
             table_writer.write_constraints(subscriptions.constraints(numbered), cut, parts.files) if n_constraints else []
         )
-        filed = table_writer.write_filters(numbered, stretches, parts.files)
+        filed = table_writer.write_filters(numbered, ranges, parts.files)
         written = [*named, *filed]
         if not named:
             written.insert(0, table_writer.write_empty(parts.files))

@@ -3,8 +3,8 @@
     rows --parse--> records --filters--> --ordered--> --numbered--> --constraints--> one row per constraint
 
 A filter's number is its place in the order (label, content key), the table's own.  Range partitioning makes every partition
-a stretch of that order, so a filter's number is the sum of the counts of the partitions before its own, plus its place
-there: only the counts, a few numbers for each partition, visit the driver (`stretches`).  Ranges are cut by the whole key
+one range of that order, so a filter's number is the sum of the counts of the partitions before its own, plus its place
+there: only the counts, a few numbers for each partition, visit the driver (`ranges`).  Ranges are cut by the whole key
 and not by the label alone, because ten interfaces with all the filters are the ordinary case; hence a label may straddle.
 
 The rows are those of `mpi_match.ingest.rows`.  In Parquet the columns have the same names:
@@ -84,8 +84,8 @@ class FilterRange(NamedTuple):
     continues: bool
 
 
-def stretches(ordered: DataFrame) -> tuple[dict[int, FilterRange], int, int]:
-    """The stretch of every partition that is not empty; the number of filters; the number of interfaces."""
+def ranges(ordered: DataFrame) -> tuple[dict[int, FilterRange], int, int]:
+    """The range of every partition that is not empty; the number of filters; the number of interfaces."""
     per_label = (
         ordered.select(F.spark_partition_id().alias("partition"), "interface").groupBy("partition", "interface").count()
     )
@@ -106,9 +106,9 @@ def stretches(ordered: DataFrame) -> tuple[dict[int, FilterRange], int, int]:
     return found, n_filters, n_interfaces
 
 
-def numbered(ordered: DataFrame, stretches: dict[int, FilterRange]) -> DataFrame:
+def numbered(ordered: DataFrame, ranges: dict[int, FilterRange]) -> DataFrame:
     """Ordered filters with their number: filter, interface, id, area, constraints."""
-    firsts = [stretches[p].first_filter if p in stretches else 0 for p in range(max(stretches, default=0) + 1)]
+    firsts = [ranges[p].first_filter if p in ranges else 0 for p in range(max(ranges, default=0) + 1)]
     first = F.element_at(F.array(*[F.lit(i).cast("bigint") for i in firsts]), F.spark_partition_id() + 1)
     place = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _ROW_BITS) - 1))
     return ordered.select((first + place).alias("filter"), "interface", "id", "area", "constraints")
@@ -136,7 +136,7 @@ def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
                 builder.add(item)
             first += [1] + [0] * (len(found) - 1)
         if first:
-            yield filter_records(builder.draft(), first)
+            yield filter_records(builder.build(), first)
         if bad:
             yield bad_records(bad)
 

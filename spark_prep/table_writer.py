@@ -1,7 +1,7 @@
 """Parts of a table, written by executors.
 
 There are two kinds.  A *constraint part* is a range of names: the vocabulary of those names and all constraints on them,
-encoded (`constraints.encode` never looks beyond a name).  A *filter part* is a stretch of filters with the labels of the
+encoded (`constraints.encode` never looks beyond a name).  A *filter part* is a range of filters with the labels of the
 interfaces that begin in it.  The index lists the constraint parts in the order of the names, then the filter parts in the
 order of the filters; reading joins each array over the parts that have it, so the result is, byte for byte, the table that
 is built in memory.
@@ -42,28 +42,28 @@ def partitions_for(n_rows: int, rows_per_part: int, parallelism: int) -> int:
     return -(-max(parallelism, -(-n_rows // rows_per_part)) // parallelism) * parallelism
 
 
-def write_filters(numbered: DataFrame, stretches: dict[int, FilterRange], files: PartFiles) -> list[WrittenPart]:
-    """Filter parts of numbered filters (`subscriptions.numbered`); the partitions must be those of `stretches`."""
+def write_filters(numbered: DataFrame, ranges: dict[int, FilterRange], files: PartFiles) -> list[WrittenPart]:
+    """Filter parts of numbered filters (`subscriptions.numbered`); the partitions must be those of `ranges`."""
 
     def write(batches: Iterator[pa.RecordBatch], files: PartFiles) -> Iterator[WrittenPart]:
         if held := list(batches):
-            yield _write_filters(pa.Table.from_batches(held), stretches[partition_id()], files)
+            yield _write_filters(pa.Table.from_batches(held), ranges[partition_id()], files)
 
     columns = numbered.select("interface", "id", "area", F.size("constraints").alias("size"))
     return write_parts(columns, write, files)
 
 
-def _write_filters(table: pa.Table, stretch: FilterRange, files: PartFiles) -> WrittenPart:
+def _write_filters(table: pa.Table, range_: FilterRange, files: PartFiles) -> WrittenPart:
     encoded = table["interface"].combine_chunks().dictionary_encode()
     labels = encoded.dictionary.to_pylist()  # sorted, as the rows are
     columns = FilterColumns.of(
         size=table["size"].to_numpy(),
-        interface=encoded.indices.to_numpy().astype(np.int64) + stretch.first_interface,
+        interface=encoded.indices.to_numpy().astype(np.int64) + range_.first_interface,
         area=areas_of(table["area"].combine_chunks()),
         ids=table["id"].to_pylist() if table["id"].null_count < len(table) else None,
-        first=stretch.first_filter,
+        first=range_.first_filter,
     )
-    own = labels[stretch.continues :]
+    own = labels[range_.continues :]
     arrays = (*filter_arrays(columns), *label_arrays(Strings.of(own)))
     return files.write("filters", len(table), len(own), arrays)
 

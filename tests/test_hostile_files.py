@@ -123,7 +123,7 @@ def test_what_a_digest_does_not_cover_is_refused_before_it_is_read(here: Path, c
     path = here / "table.h5"
     with h5py.File(path, "r+") as file:
         change(file, "constraints/lo")  # type: ignore[operator]
-    hostile_datasets.seal(path)
+    hostile_datasets.fix_digest(path)
     assert said in refused(path)
 
 
@@ -133,7 +133,7 @@ def test_a_part_is_a_file_in_the_directory_of_its_index(here: Path, name: str) -
     shutil.copy(here / "parted.h5.parts" / "p0.h5", here / "stolen.h5")
     with h5py.File(path, "r+") as file:
         hostile_datasets.store(file, "parts/name", np.array([name.encode(), b"p1.h5", b"p2.h5"]))
-    hostile_datasets.seal(path)
+    hostile_datasets.fix_digest(path)
     assert "which is no name of a file" in refused(path)
 
 
@@ -158,11 +158,11 @@ def edit_events(path: Path, **changes: object) -> None:
         arrays = hostile_datasets.Arrays({name: file[name][()] for name in hostile_datasets.datasets_in(file)}, {}, None)  # type: ignore[arg-type]
     for name, change in changes.items():
         arrays[f"encoded/{name}"] = change(arrays[f"encoded/{name}"])  # type: ignore[operator]
-    arrays.seal_blocks()
+    arrays.fix_block_checksums()
     with h5py.File(path, "r+") as file:
         for name in arrays.changed:
             hostile_datasets.store(file, name, arrays[name])
-    hostile_datasets.seal(path)
+    hostile_datasets.fix_digest(path)
 
 
 @pytest.mark.parametrize(
@@ -202,5 +202,5 @@ def test_what_is_no_text_is_refused(here: Path, name: str) -> None:
         data = file[name][()]
         data[-1] = 0xFF
         hostile_datasets.store(file, name, data)
-    hostile_datasets.seal(path)
+    hostile_datasets.fix_digest(path)
     assert "not UTF-8" in refused(path) or "not sorted" in refused(path)

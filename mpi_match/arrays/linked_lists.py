@@ -64,14 +64,14 @@ class LinkedLists:
 
     def add(self, owner: int, number: int) -> None:
         """Let a number that is in no chain come to an owner."""
-        come(self._links, owner, number)
+        push_front(self._links, owner, number)
 
     def remove(self, owner: int, number: int) -> None:
         """Let a number go that is in the chain of an owner."""
-        go(self._links, owner, number)
+        unlink(self._links, owner, number)
 
 
-def come(links: Links, owner: int, number: int) -> None:
+def push_front(links: Links, owner: int, number: int) -> None:
     """Let a number that is in no chain come to an owner."""
     last = links.first[owner]
     links.before[number], links.behind[number], links.is_in[number] = last, 0, 1
@@ -80,7 +80,7 @@ def come(links: Links, owner: int, number: int) -> None:
     links.first[owner] = number + 1
 
 
-def go(links: Links, owner: int, number: int) -> None:
+def unlink(links: Links, owner: int, number: int) -> None:
     """Let a number go that is in the chain of an owner."""
     before, behind = links.before[number], links.behind[number]
     links.is_in[number] = 0

@@ -1,6 +1,6 @@
 """Measuring engines: what is timed, what is not, and why a number can be believed.
 
-    draft ──► table ──► engine ──► answers of all batches, `repetitions` times
+    subscriptions ──► table ──► engine ──► answers of all batches, `repetitions` times
            table_s    build_s     match_s: median, least, most
 
 * **Timed apart.**  `table_s` encodes the subscriptions, `build_s` makes the engine's index (and uploads it), `encode_s`
@@ -39,7 +39,7 @@ from mpi_match.engines.registry import check_options, of_engine
 from mpi_match.environment.machine import command, commit, machine, versions
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
-from mpi_match.model import covers
+from mpi_match.model import match_naive
 from mpi_match.table.table import Table
 from mpi_match.workloads.scenarios import SCENARIOS, Scenario
 
@@ -82,9 +82,9 @@ class Workload:
     @classmethod
     def of(cls, scenario: Scenario, n_events: int, seed: int) -> Workload:
         """Make the table and the first `n_events` events of a scenario; raw events exist one chunk at a time."""
-        draft = scenario.draft(seed)
+        subscriptions = scenario.subscriptions(seed)
         started = time.perf_counter()
-        table = Table.from_subscriptions(draft)
+        table = Table.from_subscriptions(subscriptions)
         table_s = time.perf_counter() - started
         encode_s, pieces = 0.0, []
         for chunk in scenario.event_chunks(n_events, seed):
@@ -244,7 +244,7 @@ def _judge(workload: Workload, contender: Contender, check: int) -> None:
     if table.n_filters <= COVERS_FILTERS:
         filters = list(table.iter_filters())
         raw = [workload.scenario.event_range(i, i + 1, workload.seed).event(0) for i in sample.tolist()]
-        _expect(contender, "covers", sample, [covers(filters, event) for event in raw], table)
+        _expect(contender, "covers", sample, [match_naive(filters, event) for event in raw], table)
 
 
 def _sample(answers: Matches, check: int, seed: int) -> Array:

@@ -60,7 +60,7 @@ class LiveTable:
     def __init__(self, table: Table, *, expected: Iterable[Filter] = (), reuse_ids: bool = True) -> None:
         self._origin = table
         self._expected = list(expected)
-        self.register = Registry(table, reuse=reuse_ids)
+        self.registry = Registry(table, reuse=reuse_ids)
         self._came = ChunkedList[bytes](table.n_filters)  # by id: a filter that is not the table's, `_packed`
         # of the table's filters: where those are that have areas, as arrays, because in the end all may have moved
         self._area = np.full((table.n_filters if table.has_areas else 0, 3), np.nan)
@@ -83,7 +83,7 @@ class LiveTable:
         steps: list[Step] = []
         for place, row in enumerate(rows):
             try:
-                done = self.register.apply(row)
+                done = self.registry.apply(row)
             except ModelError as error:
                 refused.append(Refusal(place, str(error)))
                 continue
@@ -125,7 +125,7 @@ class LiveTable:
                 self._renew_vocabulary()
                 return None
             added = recoding.table(added)
-        return Changes.of(*columns_of(steps), added, self.register.n_filters, self.register.n_interfaces)
+        return Changes.of(*columns_of(steps), added, self.registry.n_filters, self.registry.n_interfaces)
 
     def _those_that_came(self) -> Iterator[tuple[int, Filter]]:
         """The filters that are not the table's, with their ids; ids ascend."""
@@ -143,7 +143,7 @@ class LiveTable:
         steps = [Step(Change.REMOVE, filter_id) for filter_id in np.flatnonzero(self._gone).tolist()]
         steps += [Step(Change.MOVE, i, Area(*self._area[i].tolist())) for i in np.flatnonzero(self._moved).tolist()]
         for filter_id, item in self._those_that_came():
-            steps.append(Step(Change.ADD, filter_id, interface=self.register.interface_of(filter_id), filter=item))
+            steps.append(Step(Change.ADD, filter_id, interface=self.registry.interface_of(filter_id), filter=item))
         changes = self._changes(steps)
         assert changes is not None, "the vocabulary has the operands of all filters that are there"
         return changes
@@ -162,14 +162,14 @@ class LiveTable:
 
     def filters(self) -> Iterator[tuple[int, Filter]]:
         """Every filter there is now, with its id; ids ascend."""
-        for filter_id in range(self.register.n_filters):
+        for filter_id in range(self.registry.n_filters):
             item = self.filter(filter_id)
             if item is not None:
                 yield filter_id, item
 
     def areas(self) -> Array:
         """f64[n_filters, 3]: x, y and radius of every filter's area now, by id; NaN where it has none or is not there."""
-        found = np.full((self.register.n_filters, 3), np.nan)
+        found = np.full((self.registry.n_filters, 3), np.nan)
         found[: len(self._area)] = self._area
         for filter_id, item in self._those_that_came():
             found[filter_id] = item.area or np.nan

@@ -113,27 +113,27 @@ class ChangeLog:
         A row that cannot be done then goes to `refused`; its place is that among `rows`.
         """
         numbered = sorted(enumerate(rows), key=lambda item: item[1].before_event)
-        register = Registry(table, reuse=False)
+        registry = Registry(table, reuse=False)
         steps: list[Step] = []
         stamps: list[int] = []
         for place, row in numbered:
             try:
-                done = register.apply(row)
+                done = registry.apply(row)
             except ModelError as error:
                 refused.append(Refusal(place, str(error)))
                 continue
             steps += done
             stamps += [row.before_event] * len(done)
         added = added_filters(steps)
-        return cls.of_steps(table, register, stamps, steps, added if added is not None else Table.from_filters(()))
+        return cls.of_steps(table, registry, stamps, steps, added if added is not None else Table.from_filters(()))
 
     @classmethod
     def of_steps(
-        cls, table: Table, register: Registry, stamps: Sequence[int], steps: Sequence[Step], added: Table
+        cls, table: Table, registry: Registry, stamps: Sequence[int], steps: Sequence[Step], added: Table
     ) -> ChangeLog:
-        """The log of what a register of a table did; `added` are the filters that came, in order."""
+        """The log of what a registry of a table did; `added` are the filters that came, in order."""
         kind, target, area, interface = columns_of(steps)
-        labels = Strings.of(label.encode() for label in register.labels[table.n_interfaces :])
+        labels = Strings.of(label.encode() for label in registry.labels[table.n_interfaces :])
         return cls(table.digest, np.array(stamps, np.int64), kind, target, area, interface, added, labels)
 
     def stream(self, table: T) -> ChangeStream[T]:

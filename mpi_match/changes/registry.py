@@ -1,6 +1,6 @@
 """Who is there: from the names that people give to the ids that engines know.
 
-A change is written in the words of its writer, "move `taxi-7`", "interface `desk` is gone".  The register knows which
+A change is written in the words of its writer, "move `taxi-7`", "interface `desk` is gone".  The registry knows which
 filters `taxi-7` stands for just now, gives ids to what comes and takes them back from what goes, and refuses what cannot be
 done, with the reason:
 

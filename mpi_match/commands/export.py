@@ -22,7 +22,7 @@ from typing import Any, TextIO
 from mpi_match.events.event_table import EventTable
 from mpi_match.ingest.rows import ROW_ENDINGS
 from mpi_match.matches.file import MatchesFile
-from mpi_match.storage import StorageError, check_output, whole_file
+from mpi_match.storage import StorageError, atomic_write, check_output
 from mpi_match.table.table import Table
 
 PARQUET = ".parquet"
@@ -50,7 +50,7 @@ def export(matches: Path, output: Path | None, events: Path | None = None) -> di
     if output is None:
         _write_lines(sys.stdout, rows)
     else:
-        with whole_file(output) as temporary:
+        with atomic_write(output) as temporary:
             if output.suffix.lower() == PARQUET:
                 _write_parquet(temporary, rows, noun)
             else:

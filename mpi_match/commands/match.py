@@ -262,7 +262,7 @@ def _table(files: Sequence[Path], log: RejectLog, progress: Progress | None) -> 
         for predicate in rows:
             for item in predicate or ():
                 builder.add(item)
-    return Table.from_subscriptions(builder.draft())
+    return Table.from_subscriptions(builder.build())
 
 
 def _writer(output: Path, stream: ChangeStream[Table], options: MatchOptions) -> MatchesWriter:

@@ -4,8 +4,8 @@
     answers = engine.match(batch)             exact, never truncated
 
 An engine is a module or a folder, named like its registry entry (`registry`), the value of `--engine`, and (for a published
-system) the paper's name in lower case; what it has to do is in `base`.  Every engine gives the same answers; `model.covers`
-is the judge.  From the naive one on, each is the cure of one slowness of the one before:
+system) the paper's name in lower case; what it has to do is in `base`.  Every engine gives the same answers, judged by
+`model.match_naive`.  From the naive one on, each is the cure of one slowness of the one before:
 
     reference   asks the model about every filter                         the definition
     counting    looks at the constraints on the event's names, vectorised   no look at filters without a satisfied constraint

@@ -1,7 +1,8 @@
-"""The way back: drafts and events as the plain rows that `rows` reads, ready for `json.dumps`.
+"""The way back: subscriptions and events as the plain rows that `rows` reads, ready for `json.dumps`.
 
-What is written here and read there is the same again.  Numbers without a fraction are written as integers, the bound that a
-draft keeps beside each prefix is left out, and NaN and the infinities are left to `json`, which writes what Python reads.
+`rows` reads from them exactly what was written.  Numbers without a fraction are written as integers; the bound that
+`Subscriptions` keeps beside each prefix is left out; NaN and the infinities are left to `json`, which writes what Python
+reads.
 """
 
 from __future__ import annotations
@@ -18,23 +19,27 @@ from mpi_match.model import LISTS, MAX_EXACT_INTEGER, PRESENCE, ModelError, Op, 
 from mpi_match.table.subscriptions import KIND_SHIFT, Subscriptions, kind_of
 
 
-def subscription_rows(draft: Subscriptions) -> Iterator[dict[str, Any]]:
-    """One subscription row for every filter of a draft, in its order."""
-    labels, names = ([item.decode() for item in items] for items in (draft.labels, draft.names))
-    type_ = draft.kind >> KIND_SHIFT
-    counts = np.diff(draft.operand_offsets)
-    is_text = draft.string >= 0
-    bounded = (draft.kind == kind_of(Type.STRING, Op.PREFIX)) & (counts == 2)
-    is_text[draft.operand_offsets[1:][bounded] - 1] = False  # a bound is no text: its last byte may not even be UTF-8
-    values = _values(draft.number, is_text, draft.string, np.repeat(type_ == Type.BOOLEAN, counts), draft.strings)
+def subscription_rows(subscriptions: Subscriptions) -> Iterator[dict[str, Any]]:
+    """One subscription row for every filter, in order."""
+    labels, names = ([item.decode() for item in items] for items in (subscriptions.labels, subscriptions.names))
+    type_ = subscriptions.kind >> KIND_SHIFT
+    counts = np.diff(subscriptions.operand_offsets)
+    is_text = subscriptions.string >= 0
+    bounded = (subscriptions.kind == kind_of(Type.STRING, Op.PREFIX)) & (counts == 2)
+    is_text[subscriptions.operand_offsets[1:][bounded] - 1] = (
+        False  # a bound is no text: its last byte may not even be UTF-8
+    )
+    values = _values(
+        subscriptions.number, is_text, subscriptions.string, np.repeat(type_ == Type.BOOLEAN, counts), subscriptions.strings
+    )
     symbols = [Op(kind & 15).symbol if (kind & 15) in set(Op) else "" for kind in range(256)]
     whole_list = [(kind & 15) in LISTS | {Op.BETWEEN} for kind in range(256)]
     no_operand = [(kind & 15) in PRESENCE for kind in range(256)]
 
-    bounds, first = draft.constraint_offsets.tolist(), draft.operand_offsets.tolist()
-    name, kinds = [names[i] for i in draft.name.tolist()], draft.kind.tolist()
-    circles = {int(i): draft.area[i].tolist() for i in np.flatnonzero(~np.isnan(draft.area[:, 2]))}
-    for i, interface in enumerate(draft.interface.tolist()):
+    bounds, first = subscriptions.constraint_offsets.tolist(), subscriptions.operand_offsets.tolist()
+    name, kinds = [names[i] for i in subscriptions.name.tolist()], subscriptions.kind.tolist()
+    circles = {int(i): subscriptions.area[i].tolist() for i in np.flatnonzero(~np.isnan(subscriptions.area[:, 2]))}
+    for i, interface in enumerate(subscriptions.interface.tolist()):
         constraints: list[list[Any]] = []
         for k in range(bounds[i], bounds[i + 1]):
             kind = kinds[k]
@@ -47,7 +52,7 @@ def subscription_rows(draft: Subscriptions) -> Iterator[dict[str, Any]]:
         row: dict[str, Any] = {"interface": labels[interface], "constraints": constraints}
         if i in circles:
             row["area"] = circles[i]
-        if draft.ids is not None and (id_ := draft.ids[i]) is not None:
+        if subscriptions.ids is not None and (id_ := subscriptions.ids[i]) is not None:
             row["id"] = id_.decode()
         yield row
 

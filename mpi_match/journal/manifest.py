@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from mpi_match.journal.reader import RunIdentity
-from mpi_match.storage import StorageError, descriptor_of, sync_directory, temporary_of, whole_file
+from mpi_match.storage import StorageError, atomic_write, descriptor_of, sync_directory, temporary_of
 
 COMPLETE, INCOMPLETE = "complete", "incomplete"
 STARTING = "starting"
@@ -37,7 +37,7 @@ def manifest_of(output: Path) -> Path:
     return output.with_name(f"{output.name}.run.json")
 
 
-def take_back(output: Path) -> None:
+def remove_manifest(output: Path) -> None:
     """Remove the manifest of the last run.  Raises StorageError, also where there could be none of this one: there may be
     room for the name of the output, and not for a longer one.
     """
@@ -49,7 +49,7 @@ def take_back(output: Path) -> None:
         raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
 
 
-def tell(output: Path, state: str, identity: RunIdentity, **more: Any) -> None:
+def write_outcome(output: Path, state: str, identity: RunIdentity, **more: Any) -> None:
     """Say how a run for certain answers has ended, on which host, and when.  Raises StorageError."""
     at, host = datetime.now(UTC).isoformat(timespec="seconds"), socket.gethostname()
     write_manifest(output, {"state": state, **asdict(identity), **more, "at": at, "host": host})
@@ -59,7 +59,7 @@ def write_manifest(output: Path, content: Mapping[str, Any]) -> None:
     """Write it whole or not at all, and have the disk take it and the names of the directory.  Raises StorageError."""
     path = manifest_of(output)
     try:
-        with whole_file(path) as temporary, temporary.open("w", encoding="utf-8") as handle:
+        with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8") as handle:
             handle.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
             handle.flush()
             os.fsync(handle.fileno())

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import mpi_match
 from mpi_match.environment.machine import resident_bytes
 from mpi_match.monitor.status import INCIDENTS, RunStatus, Share
-from mpi_match.storage import StorageError, check_output, remove_half_written, whole_file
+from mpi_match.storage import StorageError, atomic_write, check_output, remove_half_written
 
 Labels = Mapping[str, str]
 
@@ -140,7 +140,7 @@ class MetricsFile:
     def _write(self, status: RunStatus, state: RunState) -> None:
         text = exposition(metrics_of(status, state, self._started_at, time.time()))
         try:
-            with whole_file(self._path) as temporary:
+            with atomic_write(self._path) as temporary:
                 temporary.write_text(text, encoding="utf-8")
         except OSError as error:
             raise StorageError(f"{self._path}: cannot be written: {error.strerror}") from error

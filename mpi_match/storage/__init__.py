@@ -20,12 +20,12 @@ are shifted by the running total when joined.
 """
 
 from mpi_match.storage.atomic_file import (
+    atomic_write,
     check_output,
     descriptor_of,
     remove_half_written,
     sync_directory,
     temporary_of,
-    whole_file,
 )
 from mpi_match.storage.column import Column, StoredRange
 from mpi_match.storage.integrity import FORMAT_VERSION, MAGIC, FileChanged, FilePart, StorageError, parts_directory
@@ -42,6 +42,7 @@ __all__ = [
     "StorageError",
     "StoredRange",
     "Writer",
+    "atomic_write",
     "check_output",
     "descriptor_of",
     "hdf5_versions",
@@ -50,6 +51,5 @@ __all__ = [
     "remove_half_written",
     "sync_directory",
     "temporary_of",
-    "whole_file",
     "write_index",
 ]

@@ -55,7 +55,7 @@ def temporary_of(path: Path) -> Path:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Where to write meanwhile; that becomes `path` at the end of the `with` block, unless an exception leaves it."""
     temporary = temporary_of(path)
     os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))

@@ -71,7 +71,7 @@ class Writer:
             layout = {"chunks": (rows, *values.shape[1:]), "fletcher32": True}
         with self._disk.reported():
             self._file.create_dataset(name, data=values, **layout)
-            self._seal(name, crc32(bytes_of(values)))
+            self._write_crc(name, crc32(bytes_of(values)))
 
     def column(self, name: str, dtype: np.dtype[Any]) -> Column:
         """A dataset that grows: `append` arrays to it until the writer closes."""
@@ -93,7 +93,7 @@ class Writer:
         """Have the disk take all that was written."""
         self._disk.sync()
 
-    def _seal(self, name: str, crc: int) -> None:
+    def _write_crc(self, name: str, crc: int) -> None:
         dataset = self._file[name]
         dataset.attrs.create("crc32", np.uint32(crc))
         self._crcs[name] = line_of(name, dataset.dtype, dataset.shape, crc)
@@ -112,7 +112,7 @@ class Writer:
             self._create_columns(whole=False)
         for name, column in self._open_columns.items():
             column.close()
-            self._seal(name, column.crc)
+            self._write_crc(name, column.crc)
         self._disk.end_sync()
         attributes = {"magic": MAGIC.decode(), "kind": self._kind, "format_version": FORMAT_VERSION, **self._attributes}
         self.digest = digest_of(self._crcs.values(), attributes)

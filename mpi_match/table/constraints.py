@@ -10,8 +10,8 @@ follows from its kind (`type << 4 | op`), in the code space of its name (see `vo
     suffix  contains                      atom number lo (= hi) of that name
     exists  absent                        lo <= x <= hi is any code: the name is there, or is not
 
-`encode` turns drafted constraints into this form for a *range of names*.  Names never look at each other, so the Spark stage
-encodes each range in its own task, and joining the ranges is concatenation.
+`encode` turns the constraints of `Subscriptions` into this form for a *range of names*.  Names are independent, so Spark
+encodes each range in a task of its own, and joining the ranges is concatenation.
 """
 
 from __future__ import annotations

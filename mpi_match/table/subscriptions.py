@@ -82,26 +82,26 @@ class Subscriptions:
         builder = SubscriptionsBuilder()
         for item in filters:
             builder.add(item)
-        return builder.draft()
+        return builder.build()
 
     @cached_property
     def content_keys(self) -> Array:
         """u64[n, 2]: the content key of every filter."""
         keys = np.empty((self.n_filters, 2), np.uint64)
-        for lane in range(2):
-            names, strings = _hashes(self.names, lane), np.append(_hashes(self.strings, lane), np.uint64(0))
+        for half in range(2):
+            names, strings = _hashes(self.names, half), np.append(_hashes(self.strings, half), np.uint64(0))
             for at in range(0, self.n_filters, HASHED_AT_ONCE):
                 block = slice(at, min(at + HASHED_AT_ONCE, self.n_filters))
-                keys[block, lane] = self._keys_of(block, lane, names, strings)
+                keys[block, half] = self._keys_of(block, half, names, strings)
             if self.ids is not None:  # a filter without an id adds nothing, whatever the others of this draft have
                 named = np.array([i is not None for i in self.ids], bool)
-                keys[named, lane] += _hashes([b"=" + i for i in self.ids if i is not None], lane)
-            keys[:, lane] = _mix(keys[:, lane])
+                keys[named, half] += _hashes([b"=" + i for i in self.ids if i is not None], half)
+            keys[:, half] = _mix(keys[:, half])
         return keys
 
-    def _keys_of(self, filters: slice, lane: int, names: Array, strings: Array) -> Array:
+    def _keys_of(self, filters: slice, half: int, names: Array, strings: Array) -> Array:
         """One half of the keys of some filters, before ids are added; `names` and `strings` are hashes."""
-        salt = np.uint64(0x9E3779B97F4A7C15 * (lane + 1) & 2**64 - 1)
+        salt = np.uint64(0x9E3779B97F4A7C15 * (half + 1) & 2**64 - 1)
         constraint_offsets = self.constraint_offsets[filters.start : filters.stop + 1]
         rows = slice(int(constraint_offsets[0]), int(constraint_offsets[-1]))
         operand_offsets = self.operand_offsets[rows.start : rows.stop + 1]
@@ -116,9 +116,9 @@ class Subscriptions:
         return key + np.where(np.isnan(self.area[filters, 2]), np.uint64(0), _mix(_mix(_mix(x + salt) + y) + r))
 
 
-def _hashes(items: list[bytes], lane: int) -> Array:
-    """u64[len(items)]: 64 bits of BLAKE2b of each string, others for each lane."""
-    person = b"lane%d" % lane
+def _hashes(items: list[bytes], half: int) -> Array:
+    """u64[len(items)]: 64 bits of BLAKE2b of each string, different for each half of a key."""
+    person = b"lane%d" % half
     joined = b"".join(hashlib.blake2b(item, digest_size=8, person=person).digest() for item in items)
     return np.frombuffer(joined, "<u8").astype(np.uint64)
 
@@ -131,7 +131,7 @@ def _mix(x: Array) -> Array:
 
 
 class SubscriptionsBuilder:
-    """Appends filters one by one; `draft()` gives the columns."""
+    """Appends filters one by one; `build()` gives the columns."""
 
     def __init__(self) -> None:
         self._labels: dict[bytes, int] = {}
@@ -172,7 +172,7 @@ class SubscriptionsBuilder:
                 self._string.extend([-1] * len(values))
                 self._n_operands.append(len(values))
 
-    def draft(self) -> Subscriptions:
+    def build(self) -> Subscriptions:
         """The columns of everything added so far."""
         return Subscriptions(
             labels=list(self._labels),

@@ -104,43 +104,45 @@ class Table:
         return cls.from_subscriptions(Subscriptions.of(filters))
 
     @classmethod
-    def from_subscriptions(cls, draft: Subscriptions) -> Table:
-        """The table of a draft: order the filters, drop what nothing uses, encode the constraints."""
-        labels, label_rank = sort_distinct(draft.labels)
-        interface = label_rank[draft.interface]
-        keys = draft.content_keys
-        return cls._ordered(draft, _order_of(interface, keys), interface, labels)
+    def from_subscriptions(cls, subscriptions: Subscriptions) -> Table:
+        """The table of a subscriptions: order the filters, drop what nothing uses, encode the constraints."""
+        labels, label_rank = sort_distinct(subscriptions.labels)
+        interface = label_rank[subscriptions.interface]
+        keys = subscriptions.content_keys
+        return cls._ordered(subscriptions, _order_of(interface, keys), interface, labels)
 
     @classmethod
-    def from_subscriptions_in_order(cls, draft: Subscriptions) -> Table:
-        """The filters of a draft in the order of the draft, all of them on one interface without a label.
+    def from_subscriptions_in_order(cls, subscriptions: Subscriptions) -> Table:
+        """The filters of a subscriptions in the order of the subscriptions, all of them on one interface without a label.
 
         For filters that get their ids and interfaces elsewhere: those that are added to another table (`changes`).
         """
-        return cls._ordered(draft, np.arange(draft.n_filters), np.zeros(draft.n_filters, np.int64), [b""])
+        return cls._ordered(
+            subscriptions, np.arange(subscriptions.n_filters), np.zeros(subscriptions.n_filters, np.int64), [b""]
+        )
 
     @classmethod
-    def _ordered(cls, draft: Subscriptions, order: Array, interface: Array, labels: list[bytes]) -> Table:
-        """The table whose filter i is filter `order[i]` of the draft."""
-        rank = np.empty(draft.n_filters, FILTER_ID)
-        rank[order] = np.arange(draft.n_filters, dtype=FILTER_ID)
-        sizes = np.diff(draft.constraint_offsets)
-        used = np.unique(draft.name)
-        names, name_rank = sort_distinct([draft.names[i] for i in used])
-        to_rank = np.zeros(len(draft.names), np.uint32)
+    def _ordered(cls, subscriptions: Subscriptions, order: Array, interface: Array, labels: list[bytes]) -> Table:
+        """The table whose filter i is filter `order[i]` of the subscriptions."""
+        rank = np.empty(subscriptions.n_filters, FILTER_ID)
+        rank[order] = np.arange(subscriptions.n_filters, dtype=FILTER_ID)
+        sizes = np.diff(subscriptions.constraint_offsets)
+        used = np.unique(subscriptions.name)
+        names, name_rank = sort_distinct([subscriptions.names[i] for i in used])
+        to_rank = np.zeros(len(subscriptions.names), np.uint32)
         to_rank[used] = name_rank
         vocabulary, constraints = encode(
             names,
-            to_rank[draft.name],
-            draft.kind,
-            draft.operand_offsets,
-            draft.number,
-            draft.string,
-            draft.strings,
+            to_rank[subscriptions.name],
+            subscriptions.kind,
+            subscriptions.operand_offsets,
+            subscriptions.number,
+            subscriptions.string,
+            subscriptions.strings,
             np.repeat(rank, sizes),
         )
-        ids = None if draft.ids is None else [draft.ids[i] for i in order]
-        columns = FilterColumns.of(sizes[order], interface[order], draft.area[order], ids)
+        ids = None if subscriptions.ids is None else [subscriptions.ids[i] for i in order]
+        columns = FilterColumns.of(sizes[order], interface[order], subscriptions.area[order], ids)
         return cls(vocabulary, constraints, columns, Strings.of(labels))
 
     def arrays(self) -> Iterator[tuple[str, Array]]:

@@ -6,7 +6,7 @@
 In rows the location of an event is its attributes x and y (`LOCATION`, the value of `--location`); no generated name is so
 short.
 
-Events are made and written in chunks, so their number is bounded by the disk.  Subscriptions are one draft in memory (about
+Events are made and written in chunks, so their number is bounded by the disk.  Subscriptions are held in memory (about
 100 bytes a filter as columns); they are never Python objects all at once.
 """
 
@@ -23,7 +23,7 @@ from mpi_match.events.event_table import event_counts, save_events
 from mpi_match.events.schema import EVENTS
 from mpi_match.ingest.format import event_rows, subscription_rows
 from mpi_match.ingest.rows import EventForm
-from mpi_match.storage import FilePart, Reader, StorageError, parts_directory, whole_file, write_index
+from mpi_match.storage import FilePart, Reader, StorageError, atomic_write, parts_directory, write_index
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 from mpi_match.workloads.scenarios import CHUNK_EVENTS, Scenario
@@ -53,23 +53,23 @@ def write_workload(
     directory.mkdir(parents=True, exist_ok=True)
     total = scenario.n_filters + n_events
     tell = progress or (lambda done, total: None)
-    draft = scenario.draft(seed)
+    subscriptions = scenario.subscriptions(seed)
     summary: dict[str, Any] = {
         "scenario": scenario.name,
         "seed": seed,
-        "filters": draft.n_filters,
-        "constraints": draft.n_constraints,
+        "filters": subscriptions.n_filters,
+        "constraints": subscriptions.n_constraints,
     }
     chunks = scenario.event_chunks(n_events, seed, CHUNK_EVENTS)
     if format_ == "jsonl":
         paths = directory / "subscriptions.jsonl", directory / "events.jsonl"
-        _write_lines(paths[0], subscription_rows(draft), lambda done: tell(done, total))
+        _write_lines(paths[0], subscription_rows(subscriptions), lambda done: tell(done, total))
         form = EventForm(LOCATION) if scenario.area else None
         rows = (row for chunk in chunks for row in event_rows(chunk, form))
         _write_lines(paths[1], rows, lambda done: tell(scenario.n_filters + done, total))
     else:
         paths = directory / "table.h5", directory / "events.h5"
-        table = Table.from_subscriptions(draft)
+        table = Table.from_subscriptions(subscriptions)
         table.save(paths[0])
         tell(scenario.n_filters, total)
 
@@ -83,7 +83,7 @@ def write_workload(
 
 def _write_lines(path: Path, rows: Iterable[Mapping[str, Any] | None], tell: Callable[[int], None]) -> None:
     """Write JSON lines, all or nothing."""
-    with whole_file(path) as temporary, temporary.open("w", encoding="utf-8") as handle:
+    with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8") as handle:
         for done, row in enumerate(rows, 1):
             handle.write(json.dumps(row, ensure_ascii=False) + "\n")
             if done % 10_000 == 0:

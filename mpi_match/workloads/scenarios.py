@@ -142,8 +142,8 @@ class Scenario:
         n_interfaces = max(n_filters // each, 1) if self.area or each == 1 else min(self.n_interfaces, n_filters)
         return replace(self, n_filters=n_filters, n_interfaces=n_interfaces)
 
-    def draft(self, seed: int = 0) -> Subscriptions:
-        """The subscriptions, as `Table.from_draft` takes them."""
+    def subscriptions(self, seed: int = 0) -> Subscriptions:
+        """The subscriptions, as `Table.from_subscriptions` takes them."""
         blocks = [self._filter_block(seed, at) for at in range(-(-self.n_filters // DRAWN_AT_ONCE))]
         sizes, name, choice, value = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
         sizes = sizes[: self.n_filters]
@@ -205,17 +205,17 @@ class Scenario:
         )
         return whole[start - first * DRAWN_AT_ONCE : stop - first * DRAWN_AT_ONCE]
 
-    def moves(self, n: int, seed: int = 2, *, step: float | None = 0.01, draft_seed: int = 0) -> Moves:
+    def moves(self, n: int, seed: int = 2, *, step: float | None = 0.01, subscriptions_seed: int = 0) -> Moves:
         """The first n moves of an interface, each as new areas of all its filters.  Ids are those of the table of
-        `draft(draft_seed)`.
+        `subscriptions(subscriptions_seed)`.
 
-        A move takes a random interface to a place near the one that the draft gave it (`step`: deviation along each side of
+        A move takes a random interface to a place near the one that it had (`step`: standard deviation along each side of
         the plane), or to a new place drawn like the first (`step` None).  So move i depends on the seeds and i only, and
         however many there are, places stay spread as they were.  Raises ValueError for a scenario without areas.
         """
         if not self.area:
             raise ValueError(f"{self.name}: nothing moves, because its filters have no areas")
-        homes = self._homes(draft_seed)
+        homes = self._homes(subscriptions_seed)
         interfaces, places = [np.empty(0, np.int64)], [np.empty((0, 2))]
         for block in range(-(-n // DRAWN_AT_ONCE)):
             rng = _generator(seed, _MOVES, block)
@@ -224,7 +224,7 @@ class Scenario:
                 self._places.draw(rng, DRAWN_AT_ONCE) if step is None else stepped(homes[interfaces[-1]], rng, step)
             )
         interface, place = np.concatenate(interfaces)[:n], np.concatenate(places)[:n]
-        first = offsets_of(self._interface_sizes(draft_seed))
+        first = offsets_of(self._interface_sizes(subscriptions_seed))
         sizes = np.diff(first)[interface]
         filter_id = take_ranges(first[interface], sizes).astype(np.uint32)
         return Moves(filter_id, np.repeat(self._circles(place), sizes, axis=0))

@@ -122,7 +122,7 @@ def main() -> None:
     scenario = SCENARIOS[options.workload]
     if options.filters:
         scenario = scenario.scaled(options.filters)
-    table = Table.from_subscriptions(scenario.draft(0))
+    table = Table.from_subscriptions(scenario.subscriptions(0))
     batch = scenario.events(options.batch_events, 1).encode(table.vocabulary)
     judge = open_engine(options.judge, table)
     start = time.perf_counter()

@@ -52,7 +52,7 @@ LEAST = 20_000
 
 def growing(scenario: Scenario, engine_name: str, more: float, at_once: int) -> dict[str, Any]:
     """Add filters until there are more by a share; what it took, and what was judged."""
-    table = identified(Table.from_subscriptions(scenario.draft(0)))
+    table = identified(Table.from_subscriptions(scenario.subscriptions(0)))
     live = LiveTable(table)
     engine = open_engine(engine_name, live.table, live=True)
     events = scenario.event_range(0, EVENTS)

@@ -15,7 +15,7 @@ from mpi_match.changes.live_table import LiveTable
 from mpi_match.engines import Engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
-from mpi_match.model import Event, covers
+from mpi_match.model import Event, match_naive
 
 JUDGED, FILTERS_AT_ONCE = 8, 4096
 NEAR, DRAWN = 1.01, 2000
@@ -42,9 +42,9 @@ def judge(live: LiveTable, engine: Engine, events: Events, batch: EventBatch, rn
     filters = (item for item in there if item is not None)
     while chunk := list(islice(filters, FILTERS_AT_ONCE)):
         for event, expected in asked:
-            expected.update(covers(chunk, event))
+            expected.update(match_naive(chunk, event))
     for at, (event, expected) in enumerate(asked):
-        found = {live.register.labels[i] for i in answers[at].tolist()}
+        found = {live.registry.labels[i] for i in answers[at].tolist()}
         if found != expected:
             raise SystemExit(f"WRONG ANSWER: {event}: {sorted(found)[:20]}, expected {sorted(expected)[:20]}")
     return sum(len(expected) for _, expected in asked)

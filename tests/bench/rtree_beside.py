@@ -266,7 +266,7 @@ def point(scenario: Scenario, engines: list[str], n_events: int, n_at_once: int)
 
     What cannot be measured here is taken off `engines`.
     """
-    table = Table.from_subscriptions(scenario.draft(0))
+    table = Table.from_subscriptions(scenario.subscriptions(0))
     batch = scenario.events(n_events, 1).encode(table.vocabulary)
     contenders: dict[str, RStarTree | Live] = {}
     results: dict[str, dict[str, Any]] = {}

@@ -106,7 +106,7 @@ class Soak:
     """The table, the engine and the crowd; `run` goes round."""
 
     def __init__(self, scenario: Scenario, engine: str, batch_events: int, changes: float) -> None:
-        table = identified(Table.from_subscriptions(scenario.draft(0)))
+        table = identified(Table.from_subscriptions(scenario.subscriptions(0)))
         self.live = LiveTable(table)
         self.engine = open_engine(engine, self.live.table, live=True)
         self._crowd, self._rng = Crowd(table, scenario, 5), np.random.default_rng(6)
@@ -167,8 +167,8 @@ class Soak:
             self.counts[kind.name.lower()] += n
 
     def _note(self, spent: float) -> None:
-        register, there = self.live.register, self._crowd.n_there
-        self.samples.append(Sample(spent, resident(), self.engine.nbytes, there, register.n_filters, register.n_interfaces))
+        registry, there = self.live.registry, self._crowd.n_there
+        self.samples.append(Sample(spent, resident(), self.engine.nbytes, there, registry.n_filters, registry.n_interfaces))
 
     def memory(self) -> dict[str, dict[str, float]]:
         """Flatness after the warm-up of what is resident, and of what the engine says."""

@@ -79,7 +79,7 @@ def test_a_refusal_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_about_half_of_the_guests_are_away_in_the_end() -> None:
-    table = identified(Table.from_subscriptions(CROWDED.draft()))
+    table = identified(Table.from_subscriptions(CROWDED.subscriptions()))
     crowd = Crowd(table, CROWDED, 0)
     assert crowd.n_there == 600
     rows = list(crowd.rows(20_000))

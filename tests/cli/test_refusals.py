@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from mpi_match import api, model
 from mpi_match.cli.main import commands
 from mpi_match.ingest import rows
-from mpi_match.storage import StorageError, check_output, whole_file
+from mpi_match.storage import StorageError, atomic_write, check_output
 
 SUBSCRIPTION, EVENT = '{"interface": "desk", "constraints": [["temp", ">", 30]]}\n', '{"temp": 31}\n'
 
@@ -114,10 +114,10 @@ def test_an_output_is_no_name_of_an_input(tmp_path: Path) -> None:
 def test_a_file_is_there_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
-    with pytest.raises(IsADirectoryError), whole_file(path) as temporary:
+    with pytest.raises(IsADirectoryError), atomic_write(path) as temporary:
         assert temporary.write_text("half") == tmp_path.write_text("no file")
     assert path.read_text() == "old"
-    with whole_file(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text("new")
         assert path.read_text() == "old"
     assert path.read_text() == "new"

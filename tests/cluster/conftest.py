@@ -18,7 +18,7 @@ from mpi_match.events.event_table import save_events
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import ChangeRow
 from mpi_match.matches.file import MatchesFile
-from mpi_match.model import Area, Change, covers
+from mpi_match.model import Area, Change, match_naive
 from mpi_match.storage import StorageError
 from mpi_match.table.table import Table
 from mpi_match.verify.verify import verify
@@ -74,7 +74,7 @@ def changing(tmp_path_factory: pytest.TempPathFactory) -> Changing:
     for number, event in enumerate(published):
         while left and left[0].before_event <= number:
             naive.apply(left.pop(0))
-        answers.append(covers(naive.filters, event))
+        answers.append(match_naive(naive.filters, event))
     return Changing(*(directory / f"{name}.h5" for name in ("table", "events", "changes")), answers, len(refused))
 
 

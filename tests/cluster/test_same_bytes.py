@@ -15,7 +15,7 @@ from mpi_match.cluster import FEEDS
 from mpi_match.events.event_table import EventTable, save_events
 from mpi_match.events.events import Events
 from mpi_match.matches.file import MatchesFile
-from mpi_match.model import covers, make_filter
+from mpi_match.model import make_filter, match_naive
 from mpi_match.table.table import Table
 
 
@@ -87,7 +87,7 @@ def test_the_answers_are_those_of_the_naive_matcher(inputs: Inputs, expected: by
     assert len(rows) == 300
     with EventTable(inputs.events, Table.load(inputs.table).vocabulary) as events:
         for i in range(0, 300, 10):
-            assert rows[i] == covers(inputs.filters, events.event(i))
+            assert rows[i] == match_naive(inputs.filters, events.event(i))
     assert any(rows)
 
 

@@ -20,7 +20,7 @@ from mpi_match.environment import mpi_launcher
 from mpi_match.events.event_table import EventTable
 from mpi_match.matches.file import MatchesWriter
 from mpi_match.matches.matches import Matches
-from mpi_match.model import covers
+from mpi_match.model import match_naive
 from mpi_match.storage import Reader
 from mpi_match.table.table import Table
 from mpi_match.workloads.files import repeat_events, write_workload
@@ -38,7 +38,7 @@ def answers(table: Table, events: Path) -> list[list[int]]:
     index = {table.label(i): i for i in range(table.n_interfaces)}
     filters = list(table.iter_filters())
     with EventTable(events, table.vocabulary) as published:
-        return [sorted(index[label] for label in covers(filters, published.event(i))) for i in range(len(published))]
+        return [sorted(index[label] for label in match_naive(filters, published.event(i))) for i in range(len(published))]
 
 
 class MadeUp:

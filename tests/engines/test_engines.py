@@ -1,7 +1,7 @@
 """Every engine against the naive matcher: one suite, run on each.
 
-The judge is `model.covers` on the filters as they were written, never another engine, except where thousands of filters
-meet hundreds of events: there the counting engine judges, which this file holds to `covers` like the others.  GPU engines
+The judge is `model.match_naive` on the filters as they were written, never another engine, except where thousands of
+filters meet hundreds of events: there the counting engine judges, which this file holds to `match_naive` too.  GPU engines
 take the same suite with `-m gpu` on a machine that has a GPU.
 """
 
@@ -24,7 +24,7 @@ from mpi_match.engines import Engine, EngineError, open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
 from mpi_match.matches.matches import Matches
-from mpi_match.model import Event, Filter, covers, make_event, make_filter, matches
+from mpi_match.model import Event, Filter, make_event, make_filter, match_naive, matches
 from mpi_match.table.table import Table
 
 
@@ -37,11 +37,11 @@ def labels(engine: Engine, batch: EventBatch, table: Table) -> list[list[str]]:
 
 
 def assert_agrees(name: str, filters: Sequence[Filter], events: Sequence[Event]) -> None:
-    """Interfaces as `covers` gives them, filters as `matches` does."""
+    """Interfaces as `match_naive` gives them, filters as `matches` does."""
     table = Table.from_filters(filters)
     engine = open_engine(name, table)
     batch = encode(events, table)
-    assert labels(engine, batch, table) == [covers(filters, event) for event in events]
+    assert labels(engine, batch, table) == [match_naive(filters, event) for event in events]
     kept = list(table.iter_filters())
     expected = [[i for i, item in enumerate(kept) if matches(item, event)] for event in events]
     found = engine.match(batch, filters=True)
@@ -56,7 +56,7 @@ def assert_agrees(name: str, filters: Sequence[Filter], events: Sequence[Event])
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_case(name: str, case: dict[str, Any]) -> None:
     filters, event = filters_of(case), event_of(case)
-    assert covers(filters, event) == case["expect"], "the case itself is broken"
+    assert match_naive(filters, event) == case["expect"], "the case itself is broken"
     assert_agrees(name, filters, [event])
 
 
@@ -80,7 +80,7 @@ def test_all_cases_in_one_table(name: str) -> None:
     for case, answer, event in zip(CASES, found, events, strict=True):
         own = [label.removeprefix(f"{case['name']}/") for label in answer if label.startswith(f"{case['name']}/")]
         assert own == case["expect"], case["why"]
-        assert answer == covers(filters, event), case["name"]
+        assert answer == match_naive(filters, event), case["name"]
 
 
 @every_engine
@@ -105,7 +105,7 @@ def test_random_tables(name: str, shape: str) -> None:
     engine = open_engine(name, table)
     if name in SLOW:
         batch, events = batch[:8], events[:8]
-        assert labels(engine, batch, table) == [covers(filters, event) for event in events]
+        assert labels(engine, batch, table) == [match_naive(filters, event) for event in events]
         return
     judge = open_engine("counting", table)
     assert engine.match(batch) == judge.match(batch)
@@ -142,7 +142,9 @@ def test_more_names_than_sixteen_bits(name: str) -> None:
     ]
     table = Table.from_filters(filters)
     assert table.vocabulary.packed_dtype == np.uint64
-    assert labels(open_engine(name, table), encode(events, table), table) == [covers(filters, event) for event in events]
+    assert labels(open_engine(name, table), encode(events, table), table) == [
+        match_naive(filters, event) for event in events
+    ]
 
 
 def thick_filter(size: int) -> tuple[list[Filter], list[Event]]:
@@ -231,7 +233,7 @@ def mixed() -> tuple[Table, EventBatch, Matches]:
     filters, events = joined(CASES[::3])
     table = Table.from_filters(filters)
     number = {table.label(i): i for i in range(table.n_interfaces)}
-    expected = [[number[label] for label in covers(filters, event)] for event in events]
+    expected = [[number[label] for label in match_naive(filters, event)] for event in events]
     return table, encode(events, table), Matches.of(expected, table.n_interfaces)
 
 

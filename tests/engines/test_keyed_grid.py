@@ -37,7 +37,7 @@ from mpi_match.engines.keyed.grid.resize import Resize
 from mpi_match.engines.keyed.index.layout import CODES
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import ChangeRow
-from mpi_match.model import Area, Change, Op, covers, inside, make_event, make_filter
+from mpi_match.model import Area, Change, Op, inside, make_event, make_filter, match_naive
 from mpi_match.table.table import Table
 
 COORDINATES = (
@@ -198,8 +198,10 @@ def test_a_grid_is_made_larger_beside_matching(monkeypatch: pytest.MonkeyPatch) 
         changes = live.apply([ChangeRow(Change.ADD, filters=(item,)) for item in filters[first:last]], [])
         assert changes is not None
         engine.update(changes)
-        found, labels = engine.match(batch), live.register.labels
-        assert [sorted(labels[i] for i in each) for each in found] == [covers(filters[:last], event) for event in events]
+        found, labels = engine.match(batch), live.registry.labels
+        assert [sorted(labels[i] for i in each) for each in found] == [
+            match_naive(filters[:last], event) for event in events
+        ]
         return engine._grid.n_blocks
 
     assert add(8, 11) == add(11, 12) == 16, "it is being made"

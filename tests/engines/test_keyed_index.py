@@ -21,9 +21,9 @@ from mpi_match.workloads.scenarios import SCENARIOS
 
 TABLES = {
     "random": lambda: Table.from_filters(random_subscriptions(6, Shape(n_filters=700))[0]),
-    "strings": lambda: Table.from_subscriptions(SCENARIOS["ccm-strings"].scaled(4000).draft(2)),
-    "one interface each": lambda: Table.from_subscriptions(SCENARIOS["many-interfaces"].scaled(3000).draft(2)),
-    "areas": lambda: Table.from_subscriptions(SCENARIOS["clcb"].scaled(500).draft(2)),
+    "strings": lambda: Table.from_subscriptions(SCENARIOS["ccm-strings"].scaled(4000).subscriptions(2)),
+    "one interface each": lambda: Table.from_subscriptions(SCENARIOS["many-interfaces"].scaled(3000).subscriptions(2)),
+    "areas": lambda: Table.from_subscriptions(SCENARIOS["clcb"].scaled(500).subscriptions(2)),
 }
 
 
@@ -56,7 +56,7 @@ def test_every_key_is_found_from_its_own_slot() -> None:
     """Also those behind the last slot, which go on at the first one."""
     n_wrapped = 0
     for seed in range(60):
-        index = built(Table.from_subscriptions(SCENARIOS["ccm"].scaled(60 + seed).draft(seed)))
+        index = built(Table.from_subscriptions(SCENARIOS["ccm"].scaled(60 + seed).subscriptions(seed)))
         n_slots, first = int(index.table[N_SLOTS]), int(index.table[SLOTS])
         keys = index.table[first : first + 2 * n_slots : 2]
         homes = hash_of(keys) % np.uint64(n_slots)

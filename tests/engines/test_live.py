@@ -17,7 +17,7 @@ from mpi_match.changes.live_table import LiveTable, Refusal
 from mpi_match.engines import open_engine
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import ChangeRow
-from mpi_match.model import Area, Change, Filter, covers, matches
+from mpi_match.model import Area, Change, Filter, match_naive, matches
 from mpi_match.table.table import Table
 
 EXAMPLES, STEPS = 12, 20
@@ -47,9 +47,9 @@ def test_filters_of_many_names_come_and_go(name: str) -> None:
         engine.update(changes)
     assert not refused
     left = [item for i, item in enumerate(filters) if i % 4]
-    answers, labels = engine.match(batch), live.register.labels
+    answers, labels = engine.match(batch), live.registry.labels
     for i, event in enumerate(events):
-        assert sorted((labels[each] for each in answers[i].tolist()), key=str.encode) == covers(left, event)
+        assert sorted((labels[each] for each in answers[i].tolist()), key=str.encode) == match_naive(left, event)
 
 
 def crowd(rng: np.random.Generator, contents: list[Filter], n: int) -> list[ChangeRow]:

@@ -1,4 +1,4 @@
-"""CCM's kernel, event by event and in batches, against `model.covers` and `model.matches`."""
+"""CCM's kernel, event by event and in batches, against `model.match_naive` and `model.matches`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CLCB's kernels, event by event, in batches and while the table changes, against `model.covers` and `model.matches`."""
+"""CLCB's kernels: single events, batches, a changing table; against `model.match_naive` and `model.matches`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mpi_match.engines.clcb import engine as clcb
 from mpi_match.engines.clcb import segment
 from mpi_match.engines.clcb.updates import union
 from mpi_match.events.events import Events
-from mpi_match.model import Change, covers, make_event, make_filter
+from mpi_match.model import Change, make_event, make_filter, match_naive
 from mpi_match.table.table import Table
 
 answer = pytest.mark.parametrize("answer", ["list", "filters"])
@@ -43,7 +43,7 @@ def test_cases(group, monkeypatch):
     found = open_engine("clcb", table).match(batch).labels(table.labels)
     for i, (case, labels) in enumerate(zip(group, found, strict=True)):
         assert [label[3:] for label in labels if label.startswith(f"{i:02}/")] == case["expect"], case["name"]
-        assert labels == covers(filters, event_of(case)), case["name"]
+        assert labels == match_naive(filters, event_of(case)), case["name"]
 
 
 @answer
@@ -108,7 +108,7 @@ def test_more_events_than_a_launch_and_a_pass_take(monkeypatch):
     events = [make_event({"a": i % 6}, (i % 7, 0)) for i in range(40)]
     monkeypatch.setattr(clcb_batch, "CLCB_PASS_EVENTS", 37)
     batch = Events.of(events).encode(table.vocabulary)
-    assert open_engine("clcb", table).match(batch).labels(table.labels) == [covers(filters, event) for event in events]
+    assert open_engine("clcb", table).match(batch).labels(table.labels) == [match_naive(filters, event) for event in events]
 
 
 def test_a_batch_of_no_events():

@@ -288,8 +288,8 @@ def test_a_task_that_fails_after_writing_is_run_again_and_leaves_no_stray_part(s
     with PartSet(output, "table") as parts, job._Held() as held:
         records = held.keep(subscriptions.parse(source.rows))
         ordered = held.keep(subscriptions.ordered(subscriptions.filters(records), 2))
-        stretches, n_filters, n_interfaces = subscriptions.stretches(ordered)
-        numbered = subscriptions.numbered(ordered, stretches)
+        ranges, n_filters, n_interfaces = subscriptions.ranges(ordered)
+        numbered = subscriptions.numbered(ordered, ranges)
 
         def written_then_lost(batches: Iterator[pa.RecordBatch], files: PartFiles) -> Iterator[WrittenPart]:
             written = table_writer._write_constraints(list(batches), files)
@@ -300,7 +300,7 @@ def test_a_task_that_fails_after_writing_is_run_again_and_leaves_no_stray_part(s
         cut = subscriptions.constraints(numbered).repartitionByRange(2, "name")
         named = write_parts(cut, written_then_lost, parts.files)
         assert len(names_in(parts_directory(output) / "any")) == 4
-        filed = table_writer.write_filters(numbered, stretches, parts.files)
+        filed = table_writer.write_filters(numbered, ranges, parts.files)
         counts = {"n_names": sum(w.distinct for w in named), "n_constraints": sum(w.rows for w in named)}
         parts.commit([*named, *filed], {**counts, "n_filters": n_filters, "n_interfaces": n_interfaces})
     assert names_in(parts_directory(output) / "any") == {w.part for w in (*named, *filed)}

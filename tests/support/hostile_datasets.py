@@ -106,7 +106,7 @@ def digest_of(lines: list[str], attributes: dict[str, Any]) -> str:
     return hashlib.sha256("\n".join([*sorted(lines), *sorted(named)]).encode("utf-8", "replace")).hexdigest()
 
 
-def seal(path: Path) -> None:
+def fix_digest(path: Path) -> None:
     """Give a file the digest that it should have, as far as it can have one."""
     with suppress(Exception), h5py.File(path, "r+") as file:
         lines = []
@@ -137,7 +137,7 @@ def mutate(base: Base, rng: random.Random, path: Path) -> str:
     how = rng.choices(OF_FILES, (10, 6, 12, 8, 8, 2))[0]
     with h5py.File(path, "r+") as file:
         told = how(file, rng, rng.choice(sorted(base.arrays)))
-    seal(path)
+    fix_digest(path)
     return f"{how.__name__}: {told}"
 
 
@@ -187,7 +187,7 @@ class Arrays(dict[str, Any]):
             n, owner = len(self["filters/size"]), self.get("constraints/filter", np.zeros(0, np.uint32))
             self["filters/size"] = np.bincount(owner % 2**20, minlength=n)[:n].astype(np.uint32)
 
-    def seal_blocks(self) -> None:
+    def fix_block_checksums(self) -> None:
         """The checksum of the one block of encoded columns."""
         if any(name in self.changed for name in MAPPED) and len(self["encoded/offsets"]) > 1:
             crc = 0
@@ -206,7 +206,7 @@ def values(arrays: Arrays) -> str:
     if arrays.rng.random() < 0.6:
         arrays.fit()
     if arrays.rng.random() < 0.9:
-        arrays.seal_blocks()
+        arrays.fix_block_checksums()
     return ", ".join(told)
 
 
@@ -264,7 +264,7 @@ def row(arrays: Arrays) -> str:
             array = np.delete(array, i, axis=0) if how == "drop" else np.insert(array, i, array[i], axis=0)
         arrays[each] = array
     arrays.fit()
-    arrays.seal_blocks()
+    arrays.fix_block_checksums()
     return f"{how} {i} of {', '.join(group)}"
 
 

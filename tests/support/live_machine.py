@@ -1,6 +1,6 @@
 """Subscribe, move, unsubscribe and match in any order: a hypothesis state machine that holds an engine to the model.
 
-Two stories run side by side.  In the naive one a list of filters is edited as the changes say (`Naive`) and `model.covers`
+Two stories run side by side.  In the naive one a list of filters is edited as the changes say (`Naive`) and `match_naive`
 is asked.  In the other a `LiveTable` gives ids and an engine is told.  Filters come from a small pool, so equal ones stand
 beside each other, go, and come back; events are aimed at the whole pool, so also at filters that are gone: a ghost answers.
 
@@ -24,7 +24,7 @@ from mpi_match.engines import Engine, open_engine
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import ChangeRow
 from mpi_match.matches.matches import Matches
-from mpi_match.model import Change, Event, Filter, covers, matches
+from mpi_match.model import Change, Event, Filter, match_naive, matches
 from mpi_match.table.table import Table
 
 IDS = ("first", "7", "é", "taxi", "")
@@ -141,17 +141,17 @@ class LiveMachine(RuleBasedStateMachine):
         """Interfaces and filters of some events, as the model has them."""
         batch = Events.of(judged).encode(self.live.vocabulary)
         answers = self.opened.match(batch)
-        labels = self.live.register.labels
+        labels = self.live.registry.labels
         found = [sorted((labels[i] for i in answers[e]), key=str.encode) for e in range(len(judged))]
-        assert found == [covers(self.naive.filters, event) for event in judged]
-        assert answers.n_ids == self.live.register.n_interfaces
+        assert found == [match_naive(self.naive.filters, event) for event in judged]
+        assert answers.n_ids == self.live.registry.n_interfaces
         self.kept.append((answers, answers.ids.tolist()))
         there = list(self.live.filters())
         answers = self.opened.match(batch, filters=True)
         assert [answers[e].tolist() for e in range(len(judged))] == [
             [i for i, item in there if matches(item, event)] for event in judged
         ]
-        assert answers.n_ids == self.live.register.n_filters
+        assert answers.n_ids == self.live.registry.n_filters
 
     def teardown(self) -> None:
         for answers, ids in getattr(self, "kept", ()):

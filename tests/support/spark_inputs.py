@@ -22,7 +22,7 @@ def in_memory(rows: Iterable[Any]) -> Table:
     for row in rows:
         for item in subscriptions.filters_of(json.dumps(row).encode()):
             builder.add(item)
-    return Table.from_subscriptions(builder.draft())
+    return Table.from_subscriptions(builder.build())
 
 
 def write_lines(path: Path, rows: Iterable[Any]) -> Path:

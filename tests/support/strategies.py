@@ -1,4 +1,4 @@
-"""Hypothesis strategies whose filters and events collide: the inputs on which engines are compared with `model.covers`.
+"""Hypothesis strategies whose filters and events collide: the inputs on which engines are compared with `model.match_naive`.
 
 Inputs drawn from all strings and all doubles never meet: nearly every answer would be empty, and an engine that finds
 nothing would pass.  So everything here comes from small pools, and the pools are made of neighbours, where the mistakes are:

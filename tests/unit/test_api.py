@@ -18,7 +18,7 @@ import mpi_match
 from mpi_match import api
 from mpi_match.ingest import columns
 from mpi_match.ingest.rows import EventForm, event_of_row
-from mpi_match.model import Type, covers, make_event, make_filter
+from mpi_match.model import Type, make_event, make_filter, match_naive
 
 ROWS = [
     {"interface": "hot", "constraints": [["temp", ">", 30]]},
@@ -78,7 +78,7 @@ def test_a_table_survives_its_file(tmp_path, table):
 def test_match_answers_like_the_naive_matcher(table):
     events = [{"temp": 31, "city": "Milan"}, {"temp": 30, "x": 3, "y": 4}, {"city": "Rome", "x": 3, "y": 4.1}]
     answers = api.match(table, events, engine="counting", location="x,y")
-    naive = [covers(table.iter_filters(), event_of_row(row, EventForm(("x", "y")))) for row in events]
+    naive = [match_naive(table.iter_filters(), event_of_row(row, EventForm(("x", "y")))) for row in events]
     assert answers.labels(table.labels) == naive == [["hot", "milan"], ["milan", "near"], []]
     assert api.match(table, api.make_batch(table, events, location="x,y"), engine="counting") == answers
     filters = api.match(table, events, engine="counting", location=("x", "y"), filters=True)

@@ -14,7 +14,7 @@ from mpi_match import live
 from mpi_match.engines import EngineError
 from mpi_match.ingest.rows import ChangeRow, Reject
 from mpi_match.live import LiveMatcher
-from mpi_match.model import Filter, ModelError, covers, make_filter
+from mpi_match.model import Filter, ModelError, make_filter, match_naive
 from mpi_match.table.table import Table
 
 ROWS = [
@@ -42,7 +42,7 @@ def test_it_is_what_the_model_says(found: list[Filter], told: list[list[ChangeRo
         matcher.update(rows, rejects=rejects)
         assert [reject.line for reject in rejects] == [i for i, row in enumerate(rows) if not naive.apply(row)]
         judged = data.draw(st.lists(events(aimed_at=naive.filters), max_size=3))
-        assert matcher.match(judged) == [covers(naive.filters, event) for event in judged]
+        assert matcher.match(judged) == [match_naive(naive.filters, event) for event in judged]
         assert len(list(matcher.filters())) == len(naive.filters)
 
 

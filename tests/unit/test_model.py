@@ -1,9 +1,9 @@
-"""The semantics: every named case against `covers`, and laws that tie the operators together.
+"""The semantics: every named case against `match_naive`, and laws that tie the operators together.
 
 `cases.json` is the semantics as data.  Its expectations were written from the rules, not read off the matcher, and the same
 cases run against every engine.  Three things are held here (what the model refuses is in `test_model_refusals.py`):
 
-* `covers` gives what each case expects;
+* `match_naive` gives what each case expects;
 * the cases are complete: every operator meets every type with a match, a refusal, an absent attribute, a value of another
   type, a value on the operand and a value next to it.  `outcomes_of` reads that off the data, so a name proves nothing;
 * the operators agree with one another on values that are neighbours: `<=` is `<` or `=`, `in` is any `=`, and so on.
@@ -28,7 +28,7 @@ from mpi_match.model import OPS, OPS_OF_TYPE, Constraint, Event, Filter, Op, Typ
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_case(case: dict[str, Any]) -> None:
-    assert model.covers(filters_of(case), event_of(case)) == case["expect"], case["why"]
+    assert model.match_naive(filters_of(case), event_of(case)) == case["expect"], case["why"]
 
 
 # The cases are well-formed and complete.
@@ -168,7 +168,7 @@ def test_a_constraint_is_rebuilt_from_its_parts(wanted: Constraint) -> None:
 def test_one_more_filter_adds_at_most_its_interface(inputs: tuple[list[Filter], list[Event | None]], more: Filter) -> None:
     found, batch = inputs
     for event in batch:
-        before, after = model.covers(found, event), model.covers([*found, more], event)
+        before, after = model.match_naive(found, event), model.match_naive([*found, more], event)
         added = {more.interface} if model.matches(more, event) else set()
         assert set(after) == set(before) | added
         assert after == sorted(set(after), key=str.encode)

@@ -34,7 +34,7 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.results.journal import Journal
 from mpi_match.exit_codes import ExitCode
-from mpi_match.journal.manifest import COMPLETE, INCOMPLETE, take_back, tell
+from mpi_match.journal.manifest import COMPLETE, INCOMPLETE, remove_manifest, write_outcome
 from mpi_match.journal.reader import EventRange, JournalFile, JournalPart, Placed, Record, RunIdentity, file_of, journal_of
 from mpi_match.matches.file import MatchesWriter
 from mpi_match.matches.part_index import identity_in, named_by, named_in, parts_beside, remove_parts
@@ -187,7 +187,7 @@ class RunOutput:
         raise NotImplementedError
 
     def _say(self, state: str, **more: Any) -> None:
-        tell(self.path, state, self.identity, answered=self.n_answered, resumed=self.n_resumed, **more)
+        write_outcome(self.path, state, self.identity, answered=self.n_answered, resumed=self.n_resumed, **more)
 
     def _say_complete(self, took: Mapping[str, Any]) -> None:
         self._say(COMPLETE, matches=self.n_matches, digest=self.digest, run=took)
@@ -260,7 +260,7 @@ class Output(RunOutput):
         self.n_answered = self.n_resumed = 0 if earlier is None else earlier.n_answered
         self._to_replay = deque([] if earlier is None else earlier.answered)
         with self._reported():
-            take_back(self.path)
+            remove_manifest(self.path)
         self._replay(self.unanswered[0].start if self.unanswered else self.identity.n_events)
 
     def write(self, start: int, counts: Array, ids: Array) -> None:

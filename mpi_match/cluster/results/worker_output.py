@@ -23,7 +23,7 @@ from mpi_match.cluster.messages import Written
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.results.output import RunOutput
 from mpi_match.exit_codes import ExitCode
-from mpi_match.journal.manifest import take_back
+from mpi_match.journal.manifest import remove_manifest
 from mpi_match.journal.reader import EventRange, RunIdentity, is_bare, journal_of
 from mpi_match.matches.part_index import PART_SUFFIX, Parts, named_by, parts_beside, remove_parts, write_index
 from mpi_match.matches.schema import MATCHES
@@ -94,7 +94,7 @@ class LocalOutput(RunOutput):
                 f"{directory}: holds {earlier.n_answered:,} of {self.identity.n_events:,} events of a run that did not end; "
                 "go on with --resume, or remove it to begin anew"
             )
-        take_back(self.path)
+        remove_manifest(self.path)
         self.unanswered = earlier.unanswered()
         self.n_answered = self.n_resumed = earlier.n_answered
         self.n_matches = earlier.n_matches

@@ -14,7 +14,7 @@ from mpi_match.arrays.chunked import ChunkedDict, ChunkedList
     n=st.integers(0, 9),
     steps=st.lists(st.tuples(st.sampled_from(("have", "set")), st.integers(0, 30), st.integers(0, 5) | st.none())),
 )
-def test_a_parted_list_is_a_list_that_grows(n: int, steps: list[tuple[str, int, int | None]]) -> None:
+def test_a_chunked_list_is_a_list_that_grows(n: int, steps: list[tuple[str, int, int | None]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunked, "PART_BITS", 2)
         items, plain = ChunkedList[int](n), list[int | None]([None] * n)
@@ -28,7 +28,7 @@ def test_a_parted_list_is_a_list_that_grows(n: int, steps: list[tuple[str, int, 
             assert list(items) == plain == [items[i] for i in range(len(plain))]
 
 
-def test_a_parted_dict_is_a_dict() -> None:
+def test_a_chunked_dict_is_a_dict() -> None:
     items, plain = ChunkedDict[int](), dict[str, int]()
     for i in range(5000):
         items.of(str(i))[str(i)] = plain[str(i)] = i

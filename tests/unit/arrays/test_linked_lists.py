@@ -1,4 +1,4 @@
-"""Chains hold what sets would."""
+"""Linked lists hold what sets would."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from mpi_match.arrays.linked_lists import LinkedLists
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9))))
-def test_chains_are_sets_of_owners(steps: list[tuple[int, int]]) -> None:
+def test_lists_are_sets_of_owners(steps: list[tuple[int, int]]) -> None:
     """A number that is there goes, and another one comes, to owners and with numbers that are new now and then."""
-    chains, sets, owner_of = LinkedLists(0, 0), dict[int, set[int]](), dict[int, int]()
+    lists, sets, owner_of = LinkedLists(0, 0), dict[int, set[int]](), dict[int, int]()
     for owner, number in steps:
-        chains.have(max(owner, *sets, 0) + 1, max(number, *owner_of, 0) + 1)
+        lists.have(max(owner, *sets, 0) + 1, max(number, *owner_of, 0) + 1)
         if number in owner_of:
-            assert number in chains
+            assert number in lists
             before = owner_of.pop(number)
-            chains.remove(before, number)
+            lists.remove(before, number)
             sets[before].remove(number)
         else:
-            assert number not in chains
-            chains.add(owner, number)
+            assert number not in lists
+            lists.add(owner, number)
             owner_of[number] = owner
             sets.setdefault(owner, set()).add(number)
         for each, expected in sets.items():
-            found = list(chains.of(each))
+            found = list(lists.of(each))
             assert len(found) == len(set(found))
             assert set(found) == expected

@@ -85,7 +85,7 @@ def test_a_result_says_what_was_measured_and_how_to_do_it_again() -> None:
     assert result["build_s"] > 0
     assert result["table_s"] > 0
     assert "latency_us" not in result
-    table = Table.from_subscriptions(DENSE.draft(0))
+    table = Table.from_subscriptions(DENSE.subscriptions(0))
     expected = open_engine("reference", table).match(DENSE.events(60, 0).encode(table.vocabulary))
     assert result["matches"] == expected.n_matches > 20
 

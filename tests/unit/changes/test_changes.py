@@ -31,7 +31,7 @@ from mpi_match.events.events import Events
 from mpi_match.ingest.rows import ChangeRow, EventForm, change_of_row, event_of_row, subscription_filters
 from mpi_match.matches.file import MatchesFile, MatchesWriter
 from mpi_match.matches.matches import Matches
-from mpi_match.model import Change, Filter, ModelError, area, covers, make_event, make_filter
+from mpi_match.model import Change, Filter, ModelError, area, make_event, make_filter, match_naive
 from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.table.table import Table
 from mpi_match.verify.verify import verify
@@ -61,7 +61,7 @@ def test_a_log_is_what_its_rows_say(found: list[Filter], rows: list[ChangeRow]) 
         answers = engine.match(Events.of(judged).encode(stream.table.vocabulary))
         assert answers.n_ids == stream.n_interfaces == len(stream.labels)
         found_labels = [[stream.labels[i].decode() for i in answers[e]] for e in range(len(judged))]
-        assert [sorted(one) for one in found_labels] == [sorted(covers(naive.filters, e)) for e in judged]
+        assert [sorted(one) for one in found_labels] == [sorted(match_naive(naive.filters, e)) for e in judged]
 
 
 def through_the_wire(stamped: StampedChanges, stream: ChangeStream) -> Changes:
@@ -364,7 +364,7 @@ def test_rows_are_matched_without_spark_as_if_they_came_one_by_one(tmp_path: Pat
         refused += sum(not naive.apply(each) for each in sorted(now, key=lambda each: each.before_event))
         if raw is not None:
             event = event_of_row(raw, form) if isinstance(raw, dict) else None
-            assert sorted(found[number]) == sorted(covers(naive.filters, event)), number
+            assert sorted(found[number]) == sorted(match_naive(naive.filters, event)), number
     assert done.rejected == refused + 2 > 5
     kept = [json.loads(line) for line in (tmp_path / "rejects").read_text().splitlines()]
     assert {Path(row["file"]).name for row in kept} == {"changes", "events"}

@@ -16,7 +16,7 @@ from mpi_match.changes.live_table import LiveTable, Refusal
 from mpi_match.engines import open_engine
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import ChangeRow
-from mpi_match.model import Change, Event, Filter, covers, make_filter
+from mpi_match.model import Change, Event, Filter, make_filter, match_naive
 from mpi_match.table.table import Table
 
 
@@ -40,10 +40,10 @@ def test_a_live_table_is_what_changes_made_of_it(reuse_ids: bool, found: list[Fi
         assert (refused == []) == naive.apply(change)
         there = dict(live.filters())
         assert in_any_order(list(there.values())) == in_any_order(naive.filters)
-        register = live.register
-        assert all(register.labels[register.interface_of(i)] == item.interface for i, item in there.items())
-        assert all(i < register.n_filters for i in there)
-        areas = [item.area if (item := there.get(i)) else None for i in range(register.n_filters)]
+        registry = live.registry
+        assert all(registry.labels[registry.interface_of(i)] == item.interface for i, item in there.items())
+        assert all(i < registry.n_filters for i in there)
+        areas = [item.area if (item := there.get(i)) else None for i in range(registry.n_filters)]
         assert np.array_equal(live.areas(), [each or (np.nan,) * 3 for each in areas] or np.empty((0, 3)), equal_nan=True)
 
 
@@ -64,8 +64,8 @@ def test_engines_are_told_one_by_one_or_all_at_once(found: list[Filter], rows: l
     batch = Events.of(judged).encode(live.vocabulary)
     for engine in (told, anew):
         answers = engine.match(batch)
-        assert [[live.register.labels[i] for i in answers[e]] for e in range(len(judged))] == [
-            sorted(covers(there, event), key=live.register.labels.index) for event in judged
+        assert [[live.registry.labels[i] for i in answers[e]] for e in range(len(judged))] == [
+            sorted(match_naive(there, event), key=live.registry.labels.index) for event in judged
         ]
 
 
@@ -97,11 +97,11 @@ def test_ids_are_given_again_and_memory_is_bounded(table: Table) -> None:
             changes = live.apply([change], [])
             assert changes is not None
             engine.update(changes)
-    assert (live.register.n_filters, live.register.n_interfaces) == (4, 3)
+    assert (live.registry.n_filters, live.registry.n_interfaces) == (4, 3)
     assert live.vocabulary is table.vocabulary
-    register = live.register
-    assert [sum(map(len, names._parts)) for names in (register._named, register._interface_ids)] == [2, 3]
-    assert not any(list(register._joined.of(interface)) for interface in range(3))
+    registry = live.registry
+    assert [sum(map(len, names._parts)) for names in (registry._named, registry._interface_ids)] == [2, 3]
+    assert not any(list(registry._joined.of(interface)) for interface in range(3))
     assert list(live._came) == [None] * 4
 
 

@@ -20,7 +20,7 @@ from mpi_match.environment.mpi_launcher import LOCAL_RANK_VARIABLES
 from mpi_match.events.events import Events
 from mpi_match.gpu import device_memory, driver
 from mpi_match.gpu import kernels as cuda
-from mpi_match.model import covers, make_event, make_filter
+from mpi_match.model import make_event, make_filter, match_naive
 from mpi_match.table.table import Table
 
 GPUS = [cuda.GpuInfo(i, "a GPU", f"GPU-{i}", (9, 0), 132, 50 << 20, 139 << 30) for i in range(2)]
@@ -249,5 +249,5 @@ def test_distances_are_rounded_at_every_step(name: str) -> None:
     events = [make_event({}, p) for p in points * 20]  # enough for every engine to take its GPU
     table = Table.from_filters(filters)
     answers = open_engine(name, table).match(Events.of(events).encode(table.vocabulary))
-    assert answers.labels(table.labels) == [covers(filters, event) for event in events]
+    assert answers.labels(table.labels) == [match_naive(filters, event) for event in events]
     assert answers.labels(table.labels)[:4] == [["0", "2", "3"], ["0", "1", "2", "3"], [], ["2"]]

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from mpi_match.cli.main import commands
-from mpi_match.storage import StorageError, Writer, temporary_of, whole_file
+from mpi_match.storage import StorageError, Writer, atomic_write, temporary_of
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_a_link_in_the_place_of_a_temporary_file_is_refused(
     monkeypatch.setattr("mpi_match.storage.atomic_file.secrets.token_hex", lambda _: "0")
     path = tmp_path / "file"
     temporary_of(path).symlink_to(victim)
-    with pytest.raises(FileExistsError), whole_file(path) as temporary:
+    with pytest.raises(FileExistsError), atomic_write(path) as temporary:
         temporary.write_text("x")
     with pytest.raises(StorageError, match=r"file: cannot be written: .*exists"), Writer(path, "table") as writer:
         writer.array("a", np.arange(3))

@@ -137,7 +137,7 @@ def read_in_ranges(path: Path) -> list[Table]:
 def test_a_range_takes_the_memory_of_a_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An eighth of a table with 900,000 constraints, 12 MB of them: nothing is ever there that is as large as the table."""
     monkeypatch.setattr(range_reader, "READ_AT_ONCE", 2**14)
-    table = Table.from_subscriptions(SCENARIOS["ccm"].scaled(n_filters=225_000).draft(0))
+    table = Table.from_subscriptions(SCENARIOS["ccm"].scaled(n_filters=225_000).subscriptions(0))
     table.save(tmp_path / "table.h5")
     tracemalloc.start()
     try:

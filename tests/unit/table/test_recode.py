@@ -11,7 +11,7 @@ from strategies import events, filters, subscriptions
 
 from mpi_match.engines import open_engine
 from mpi_match.events.events import Events
-from mpi_match.model import Event, Filter, covers, make_event, make_filter
+from mpi_match.model import Event, Filter, make_event, make_filter, match_naive
 from mpi_match.table.recode import join
 from mpi_match.table.table import Table
 
@@ -23,7 +23,7 @@ def assert_same(recoded: Table, table: Table, judged: list[Event]) -> None:
     assert list(recoded.faults()) == []
     assert list(recoded.iter_filters()) == list(table.iter_filters())
     batch = Events.of(judged).encode(recoded.vocabulary)
-    expected = [covers(list(table.iter_filters()), event) for event in judged]
+    expected = [match_naive(list(table.iter_filters()), event) for event in judged]
     for name in ("reference", "counting"):
         assert open_engine(name, recoded).match(batch).labels(recoded.labels) == expected
 

@@ -23,7 +23,7 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.model import Filter, Op, Type, make_filter
 from mpi_match.storage import FilePart, Reader, StorageError, Writer, parts_directory, write_index
 from mpi_match.table import constraints
-from mpi_match.table import subscriptions as draft
+from mpi_match.table import subscriptions as subscription_columns
 from mpi_match.table.subscriptions import Subscriptions, kind_of
 from mpi_match.table.table import Table, _order_of, load_vocabulary
 
@@ -45,7 +45,7 @@ def test_a_table_holds_the_filters_it_was_made_of(found: list[Filter]) -> None:
 
 LIMITS = (
     (constraints, "ENCODED_AT_ONCE", 7),
-    (draft, "HASHED_AT_ONCE", 7),
+    (subscription_columns, "HASHED_AT_ONCE", 7),
     (constraints, "FEW", 0),
     (constraints, "MANY", 0),
     (constraints, "ROW_BITS", 0),

@@ -16,7 +16,7 @@ from mpi_match.engines import open_engine
 from mpi_match.events.events import Events
 from mpi_match.ingest.format import event_rows, subscription_rows
 from mpi_match.ingest.rows import EventForm, event_of_row, parse_json, subscription_filters
-from mpi_match.model import Op, Type, covers, make_event
+from mpi_match.model import Op, Type, make_event, match_naive
 from mpi_match.table import vocabulary as vocabulary_module
 from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.table import Table
@@ -39,27 +39,27 @@ def near(found: float, expected: float, n: int) -> bool:
 @EVERY
 def test_filters_have_the_sizes_names_and_operators_of_the_scenario(scenario: Scenario) -> None:
     scenario = small(scenario)
-    draft = scenario.draft()
-    assert draft.n_filters == 3_000
-    sizes = np.diff(draft.constraint_offsets)
+    subscriptions = scenario.subscriptions()
+    assert subscriptions.n_filters == 3_000
+    sizes = np.diff(subscriptions.constraint_offsets)
     least, most = scenario.filter_size
     assert set(sizes.tolist()) == set(range(least, most + 1))
-    pairs = set(zip(owners(draft.constraint_offsets).tolist(), draft.name.tolist(), strict=True))
-    assert len(pairs) == draft.n_constraints, "a name stands twice in a filter"
-    assert len(draft.names) == scenario.n_names
-    on_string = draft.kind >> 4 == Type.STRING
+    pairs = set(zip(owners(subscriptions.constraint_offsets).tolist(), subscriptions.name.tolist(), strict=True))
+    assert len(pairs) == subscriptions.n_constraints, "a name stands twice in a filter"
+    assert len(subscriptions.names) == scenario.n_names
+    on_string = subscriptions.kind >> 4 == Type.STRING
     for type_, ops, rows in (
-        (Type.STRING, scenario.string_ops, draft.kind[on_string]),
-        (Type.NUMBER, scenario.number_ops, draft.kind[~on_string]),
+        (Type.STRING, scenario.string_ops, subscriptions.kind[on_string]),
+        (Type.NUMBER, scenario.number_ops, subscriptions.kind[~on_string]),
     ):
         for op in set(ops):
             found = np.count_nonzero(rows == (type_ << 4 | op))
             assert not len(rows) or near(found / len(rows), ops.count(op) / len(ops), len(rows)), op
         assert {int(kind) & 15 for kind in rows} <= {int(op) for op in ops}
-    numbers = draft.number[draft.operand_offsets[:-1]][~on_string]
+    numbers = subscriptions.number[subscriptions.operand_offsets[:-1]][~on_string]
     values = set(range(scenario.first_value, scenario.first_value + scenario.n_values))
     assert set(numbers.tolist()) == (values if most else set()), "clcb-hard has filters of nothing but an area"
-    types = Counter(zip(draft.name.tolist(), on_string.tolist(), strict=True))
+    types = Counter(zip(subscriptions.name.tolist(), on_string.tolist(), strict=True))
     assert len(types) == len({name for name, _ in types}), "a name has two types"
 
 
@@ -72,9 +72,9 @@ def test_events_have_the_sizes_names_and_types_of_the_scenario(scenario: Scenari
     assert set(np.diff(events.offsets).tolist()) == set(range(least, most + 1))
     pairs = set(zip(owners(events.offsets).tolist(), events.name.tolist(), strict=True))
     assert len(pairs) == len(events.name), "a name stands twice in an event"
-    draft = scenario.draft()
-    assert list(events.names) == draft.names
-    of_filters = dict(zip(draft.name.tolist(), (draft.kind >> 4).tolist(), strict=True))
+    subscriptions = scenario.subscriptions()
+    assert list(events.names) == subscriptions.names
+    of_filters = dict(zip(subscriptions.name.tolist(), (subscriptions.kind >> 4).tolist(), strict=True))
     assert all(
         of_filters.get(name, type_) == type_ for name, type_ in zip(events.name.tolist(), events.type.tolist(), strict=True)
     )
@@ -85,7 +85,7 @@ def test_the_scenarios_are_those_of_the_papers() -> None:
     assert (ccm.n_filters, ccm.n_interfaces, ccm.n_names, ccm.n_values) == (250_000, 10, 100, 100)
     assert SCENARIOS["ccm-large"].n_filters == 2_500_000
     assert SCENARIOS["many-interfaces"].scaled(500).n_interfaces == 500
-    sizes = np.bincount(ccm.draft().interface)
+    sizes = np.bincount(ccm.subscriptions().interface)
     assert sizes.sum() == 250_000
     assert sizes.min() >= 22_500
     assert sizes.max() <= 27_500
@@ -110,11 +110,11 @@ def test_names_are_drawn_by_their_weights_and_without_replacement(exponent: floa
 
 def test_string_operators_select_about_as_much_as_equality() -> None:
     scenario = SCENARIOS["ccm-strings"]
-    draft = scenario.scaled(20_000).draft()
+    subscriptions = scenario.scaled(20_000).subscriptions()
     words = list(scenario.events(1).strings)
-    first = draft.string[draft.operand_offsets[:-1]]
+    first = subscriptions.string[subscriptions.operand_offsets[:-1]]
     for op, found in ((Op.PREFIX, bytes.startswith), (Op.CONTAINS, bytes.__contains__)):
-        operands = {draft.strings[i] for i in first[draft.kind == (Type.STRING << 4 | op)]}
+        operands = {subscriptions.strings[i] for i in first[subscriptions.kind == (Type.STRING << 4 | op)]}
         share = np.mean([found(word, operand) for operand in operands for word in words])
         assert len(operands) > 70
         assert 0.01 <= share < 0.03
@@ -130,16 +130,27 @@ def _digest(*arrays: np.ndarray) -> str:
 def test_a_seed_means_the_same_workload_on_every_machine() -> None:
     found = {}
     for name in ("ccm", "ccm-strings", "ccm-zipf2", "debs2009"):
-        draft, events = SCENARIOS[name].scaled(2_000).draft(), SCENARIOS[name].events(2_000)
-        columns = (draft.interface, draft.constraint_offsets, draft.name, draft.kind, draft.number, draft.string)
+        subscriptions, events = SCENARIOS[name].scaled(2_000).subscriptions(), SCENARIOS[name].events(2_000)
+        columns = (
+            subscriptions.interface,
+            subscriptions.constraint_offsets,
+            subscriptions.name,
+            subscriptions.kind,
+            subscriptions.number,
+            subscriptions.string,
+        )
         found[name] = _digest(*columns), _digest(events.offsets, events.name, events.type, events.number, events.string)
     assert found == GOLDEN
     clcb = SCENARIOS["clcb-zipf"].scaled(2_000)
     moves = [clcb.moves(50, step=step) for step in (0.01, None)]
     # rounded, for the last bits of a normal deviate are the business of a machine's logarithm
-    places = [np.round(each * 2**40) for each in (clcb.draft().area, clcb.events(2_000).location, *(m.area for m in moves))]
+    places = [
+        np.round(each * 2**40) for each in (clcb.subscriptions().area, clcb.events(2_000).location, *(m.area for m in moves))
+    ]
     assert _digest(*places, *(m.filter_id for m in moves)) == PLACES
-    assert _digest(SCENARIOS["ccm"].scaled(2_000).draft(seed=1).name) != _digest(SCENARIOS["ccm"].scaled(2_000).draft().name)
+    assert _digest(SCENARIOS["ccm"].scaled(2_000).subscriptions(seed=1).name) != _digest(
+        SCENARIOS["ccm"].scaled(2_000).subscriptions().name
+    )
 
 
 GOLDEN = {
@@ -171,20 +182,20 @@ def test_an_event_does_not_depend_on_how_many_there_are_or_how_they_are_cut() ->
 
 def test_the_filters_of_an_interface_share_its_place_and_move_with_it() -> None:
     scenario = SCENARIOS["clcb"].scaled(3_000)
-    draft, moves = scenario.draft(), scenario.moves(100, step=0.001)
-    assert np.array_equal(draft.interface, np.repeat(np.arange(300), 10))
-    assert np.array_equal(draft.area, np.repeat(draft.area[::10], 10, axis=0))
-    assert draft.area[0, 2] ** 2 * np.pi == pytest.approx(1e-4)
+    subscriptions, moves = scenario.subscriptions(), scenario.moves(100, step=0.001)
+    assert np.array_equal(subscriptions.interface, np.repeat(np.arange(300), 10))
+    assert np.array_equal(subscriptions.area, np.repeat(subscriptions.area[::10], 10, axis=0))
+    assert subscriptions.area[0, 2] ** 2 * np.pi == pytest.approx(1e-4)
     assert np.array_equal(moves.filter_id.reshape(100, 10) % 10, np.broadcast_to(np.arange(10), (100, 10)))
     assert np.array_equal(moves.area, np.repeat(moves.area[::10], 10, axis=0))
-    step = moves.area - draft.area[moves.filter_id]
+    step = moves.area - subscriptions.area[moves.filter_id]
     assert 0 < np.abs(step[:, :2]).max() < 0.006, "six deviations"
     assert not step[:, 2].any()
     anew = scenario.moves(100, step=None)
-    assert np.abs(anew.area - draft.area[anew.filter_id]).max() > 0.5
+    assert np.abs(anew.area - subscriptions.area[anew.filter_id]).max() > 0.5
     assert np.array_equal(scenario.moves(40).area, scenario.moves(100).area[:400]), "a move depends on how many there are"
-    table = Table.from_subscriptions(draft)
-    assert np.array_equal(table.filters.interface, draft.interface), "ids of moves are ids of the table"
+    table = Table.from_subscriptions(subscriptions)
+    assert np.array_equal(table.filters.interface, subscriptions.interface), "ids of moves are ids of the table"
     with pytest.raises(ValueError, match="nothing moves"):
         SCENARIOS["ccm"].moves(1)
 
@@ -210,7 +221,7 @@ def test_steps_stay_on_the_plane() -> None:
 
 def test_half_a_percent_of_the_filters_of_clcb_match_the_content_of_an_event() -> None:
     scenario = replace(SCENARIOS["clcb"].scaled(20_000), area=0.0)
-    table = Table.from_subscriptions(scenario.draft())
+    table = Table.from_subscriptions(scenario.subscriptions())
     found = open_engine("counting", table).match(scenario.events(1_000).encode(table.vocabulary), filters=True)
     assert 0.004 < found.n_matches / 1_000 / 20_000 < 0.006
 
@@ -227,9 +238,9 @@ def test_a_scenario_that_cannot_be_is_refused() -> None:
 @EVERY
 def test_rows_make_the_same_table_and_events_as_columns(scenario: Scenario) -> None:
     scenario = scenario.scaled(300)
-    draft, events = scenario.draft(), scenario.events(100)
-    lines = [json.dumps(row) for row in subscription_rows(draft)]
-    table = Table.from_subscriptions(draft)
+    subscriptions, events = scenario.subscriptions(), scenario.events(100)
+    lines = [json.dumps(row) for row in subscription_rows(subscriptions)]
+    table = Table.from_subscriptions(subscriptions)
     assert table == Table.from_filters(item for line in lines for item in subscription_filters(parse_json(line)))
     form = EventForm(LOCATION) if scenario.area else EventForm()
     again = Events.of(event_of_row(parse_json(json.dumps(row)), form) for row in event_rows(events, form))
@@ -264,11 +275,11 @@ def test_numbers_are_encoded_alike_with_and_without_the_table_of_classes(monkeyp
     filters = [item for case in CASES for item in filters_of(case)]
     events = [event_of(case) for case in CASES]
     values = [*np.linspace(-3, 103, 500), np.nan, np.inf, -np.inf, 0.0, 2.0**53]
-    for draft in (Subscriptions.of(filters), SCENARIOS["ccm-10-names"].scaled(100).draft()):
+    for subscriptions in (Subscriptions.of(filters), SCENARIOS["ccm-10-names"].scaled(100).subscriptions()):
         tables = []
         for largest in (vocabulary_module.MAX_CLASSES, 0):
             monkeypatch.setattr(vocabulary_module, "MAX_CLASSES", largest)
-            tables.append(Table.from_subscriptions(draft).vocabulary)
+            tables.append(Table.from_subscriptions(subscriptions).vocabulary)
         name = np.repeat(np.arange(tables[0].n_names), len(values))
         value = np.tile(np.array(values), tables[0].n_names)
         assert np.array_equal(tables[0].number_codes(name, value), tables[1].number_codes(name, value))
@@ -278,10 +289,10 @@ def test_numbers_are_encoded_alike_with_and_without_the_table_of_classes(monkeyp
 
 def test_a_vocabulary_that_needs_64_bits_an_attribute_matches_like_any_other() -> None:
     scenario = replace(SCENARIOS["ccm"], n_filters=40_000, n_names=1, filter_size=(1, 1), event_size=(1, 1), n_values=10**6)
-    table = Table.from_subscriptions(scenario.draft())
+    table = Table.from_subscriptions(scenario.subscriptions())
     events = scenario.events(6)
     batch = events.encode(table.vocabulary)
     assert batch.attributes.dtype == np.uint64
     filters = list(table.iter_filters())
-    expected = [covers(filters, events.event(i)) for i in range(6)]
+    expected = [match_naive(filters, events.event(i)) for i in range(6)]
     assert open_engine("counting", table).match(batch).labels(table.labels) == expected

@@ -56,7 +56,7 @@ WRONG = {
 
 _NOWHERE = np.full(3, np.nan)
 _MOVE, _ADD, _REMOVE = int(Change.MOVE), int(Change.ADD), int(Change.REMOVE)
-_come, _go = inlined(linked_lists.come), inlined(linked_lists.go)
+_push_front, _unlink = inlined(linked_lists.push_front), inlined(linked_lists.unlink)
 
 
 class Filters(NamedTuple):
@@ -215,7 +215,7 @@ def _add(filter_id: Any, row: Any, interface: Any, added: Added, books: SlotTabl
     slot, key = _take_slot(slots, books.counters), added.keys[row]
     slots.place[slot], slots.key[slot], slots.filter[slot], slots.size[slot] = place, key, filter_id, size
     filters.slot_after[filter_id], filters.interface[filter_id], filters.there[filter_id] = slot + 1, interface, True
-    _come(books.came, interface, filter_id)
+    _push_front(books.came, interface, filter_id)
     anchor = np.int64(key & LOW)
     if not stripes[anchor]:
         stripes[anchor] = 1
@@ -232,7 +232,7 @@ def _remove(filter_id: Any, books: SlotTables, entered: Entered) -> Any:
         return IS_NOT_THERE
     filters.there[filter_id] = False
     if books.came.is_in[filter_id]:
-        _go(books.came, filters.interface[filter_id], filter_id)
+        _unlink(books.came, filters.interface[filter_id], filter_id)
     slot = np.int64(filters.slot_after[filter_id]) - 1
     if slot < 0:
         for entry in range(origin.offsets[filter_id], origin.offsets[filter_id + 1]):

@@ -98,33 +98,46 @@ class Workload:
         return [self.events[at : at + size] for at in range(0, len(self.events), size)]
 
 
-def bench(scenario: str | Scenario, engine: str, **options: Any) -> dict[str, Any]:
+@dataclass(frozen=True)
+class BenchOptions:
+    """How engines are measured.
+
+    n_filters        scales the scenario
+    batch            events per call of `match`; 1 also measures the latency of each event
+    repetitions      timed runs over all events
+    device, threads  as in `open_engine`
+    check            events whose answers are judged
+    engine_options   by `key` or `engine.key`, as in `open_engine`
+    steps            engines report the times of their own phases, which may make them slower
+    """
+
+    n_filters: int | None = None
+    n_events: int = 100_000
+    batch: int = 65_536
+    repetitions: int = 5
+    seed: int = 0
+    device: int | None = None
+    threads: int | None = None
+    check: int = 10
+    engine_options: Mapping[str, object] = field(default_factory=dict)
+    steps: bool = False
+
+
+DEFAULT_OPTIONS = BenchOptions()
+
+
+def bench(scenario: str | Scenario, engine: str, options: BenchOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
     """Measure one engine on one scenario: `compare` with one engine."""
-    (result,) = compare(scenario, [engine], **options)
+    (result,) = compare(scenario, [engine], options)
     return result
 
 
 def compare(
-    scenario: str | Scenario,
-    engines: Sequence[str],
-    *,
-    n_filters: int | None = None,
-    n_events: int = 100_000,
-    batch: int = 65_536,
-    repetitions: int = 5,
-    seed: int = 0,
-    device: int | None = None,
-    threads: int | None = None,
-    check: int = 10,
-    engine_options: Mapping[str, object] | None = None,
-    steps: bool = False,
+    scenario: str | Scenario, engines: Sequence[str], options: BenchOptions = DEFAULT_OPTIONS
 ) -> list[dict[str, Any]]:
     """Measure engines side by side on the same events; one result for each, in the order given.
 
-    Parameters: `scenario` a name of `SCENARIOS` or a scenario; `n_filters` scales it; `batch` events per call of `match` (1
-    also measures the latency of each event); `repetitions` over all events; `device` and `threads` as in `open_engine`;
-    `check` events are judged; `engine_options` by `key` or `engine.key`, as in `open_engine`; `steps` has engines tell how
-    long their own phases took, which may make them slower.
+    `scenario` is a name of `SCENARIOS` or a scenario.
 
     A result holds only plain values, for one line of JSON: `scenario`, `engine`, `engine_options`, `device`, counts
     (`n_filters`, `n_constraints`, `n_interfaces`, `n_events`, `batch`, `repetitions`), seconds (`table_s`, `build_s`,
@@ -135,42 +148,43 @@ def compare(
 
     Raises KeyError for an unknown scenario, ValueError for a count below 1, EngineError, OptionError, WrongAnswer.
     """
-    for name, value in (("n_events", n_events), ("batch", batch), ("repetitions", repetitions), ("engines", len(engines))):
+    numbers = {name: getattr(options, name) for name in ("n_events", "batch", "repetitions")}
+    for name, value in (*numbers.items(), ("engines", len(engines))):
         if value < 1:
             raise ValueError(f"{name} is {value}; it must be at least 1")
-    given = engine_options or {}
-    check_options(engines, given)
+    check_options(engines, options.engine_options)
     chosen = SCENARIOS[scenario] if isinstance(scenario, str) else scenario
-    workload = Workload.of(chosen if n_filters is None else chosen.scaled(n_filters), n_events, seed)
-    contenders = [_build(workload, name, device, threads, given) for name in engines]
-    batches = workload.batches(batch)
+    scaled = chosen if options.n_filters is None else chosen.scaled(options.n_filters)
+    workload = Workload.of(scaled, options.n_events, options.seed)
+    contenders = [_build(workload, name, options) for name in engines]
+    batches = workload.batches(options.batch)
     for contender in contenders:
         contender.engine.pin(workload.events.columns)
-        if steps:
+        if options.steps:
             contender.engine.time_steps()
         _warm_up(contender.engine, batches)
-    for _ in range(repetitions):
+    for _ in range(options.repetitions):
         for contender in contenders:
             _repeat(contender, batches)
     first = contenders[0]
     for contender in contenders:
         if contender is not first:
             _agree(first, contender)
-        _judge(workload, contender, check)
-    return [_result(workload, contender, first, batch) for contender in contenders]
+        _judge(workload, contender, options.check)
+    return [_result(workload, contender, first, options.batch) for contender in contenders]
 
 
-def _build(workload: Workload, name: str, device: int | None, threads: int | None, given: Mapping[str, object]) -> Contender:
+def _build(workload: Workload, name: str, options: BenchOptions) -> Contender:
     """Build an engine, warm, as often as `MAX_BUILDS` and `MAX_BUILD_S` allow; the last one stays."""
     small = Workload.of(
         workload.scenario.scaled(min(WARM_UP_FILTERS, workload.scenario.n_filters)), WARM_UP_EVENTS, workload.seed
     )
-    options = of_engine(name, given)
-    open_engine(name, small.table, device, threads, options=options).match(small.events)
+    device, threads, own = options.device, options.threads, of_engine(name, options.engine_options)
+    open_engine(name, small.table, device, threads, options=own).match(small.events)
     spent: list[float] = []
     while True:
         started = time.perf_counter()
-        engine = open_engine(name, workload.table, device, threads, options=options)
+        engine = open_engine(name, workload.table, device, threads, options=own)
         spent.append(time.perf_counter() - started)
         if len(spent) == MAX_BUILDS or sum(spent) > MAX_BUILD_S:
             return Contender(engine, statistics.median(spent))

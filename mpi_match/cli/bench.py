@@ -155,11 +155,11 @@ def _compare(
     scenarios: Sequence[str], engines: Sequence[str], options: dict[str, Any], output: Path | None, plot: Path | None
 ) -> None:
     from mpi_match.bench import report
-    from mpi_match.bench.engines import compare
+    from mpi_match.bench.engines import BenchOptions, compare
 
     results = []
     for scenario in scenarios:
-        found = compare(scenario, engines, **options)
+        found = compare(scenario, engines, BenchOptions(**options))
         results += found
         _give(found, output)
     say(report.text_table(results).rstrip())

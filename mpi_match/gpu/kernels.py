@@ -10,9 +10,9 @@ and 8 µs more for each array:
              launch(stream)                            one driver call
              Graph(stream, record).launch()            one driver call for copies and kernels together
 
-A kernel takes one-dimensional contiguous arrays and 64-bit integers, nothing else: then its arguments are seven words
-for an array (of which the pointer and the length matter) and one for an integer, and binding is filling in a table of
-words.
+A kernel takes one-dimensional contiguous arrays, 64-bit integers, and NamedTuples of these, nothing else: then its
+arguments are seven words for an array (of which the pointer and the length matter) and one for an integer, and binding is
+filling in a table of words.  A NamedTuple has the words of its fields, so it costs a launch nothing.
 
 Nothing here touches a GPU before `open_gpu`.  Under the simulator (`NUMBA_ENABLE_CUDASIM=1`) device memory is NumPy
 arrays, a launch runs the kernel's Python, and a graph repeats what was recorded.
@@ -21,11 +21,11 @@ arrays, a launch runs the kernel's Python, and a graph repeats what was recorded
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from hashlib import sha256
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 from unittest import mock
 
 import numpy as np
@@ -55,6 +55,7 @@ from mpi_match.gpu.pinned_memory import PinnedBuffer, PinnedPool, PinnedRegions,
 
 try:
     from numba import cuda as _numba_cuda
+    from numba.core import types
     from numba.cuda.core.sigutils import normalize_signature
 except ImportError as _error:
     raise EngineError(f"GPU engines need numba-cuda ({_error}); install mpi-match[gpu], or use --engine keyed") from None
@@ -141,13 +142,23 @@ class Gpu:
         return Stream(urgent=urgent, keeps_lock=keeps_lock)
 
 
+Argument: TypeAlias = "DeviceArray | int | tuple[DeviceArray | int, ...]"
+"""What a launch gives a kernel: an array, an integer, or a NamedTuple of these."""
+
+
 class Kernel:
     """A kernel of one signature, compiled at its first `bind` and kept on disk (`compile_cache`)."""
 
-    def __init__(self, function: Callable[..., None], signature: str, max_registers: int | None = None) -> None:
+    def __init__(
+        self,
+        function: Callable[..., None],
+        signature: str,
+        max_registers: int | None = None,
+        named_tuples: Sequence[type[tuple[Any, ...]]] = (),
+    ) -> None:
         self.function = function
         self.signature = signature
-        self._max_registers = max_registers
+        self._max_registers, self._named_tuples = max_registers, named_tuples
         self.__doc__ = function.__doc__
         self.name = function.__name__
 
@@ -159,7 +170,8 @@ class Kernel:
 
     @cached_property
     def _types(self) -> Any:
-        return normalize_signature(self.signature)[0]
+        names = vars(types) | {each.__name__: partial(_named_tuple_type, each) for each in self._named_tuples}
+        return normalize_signature(eval(self.signature, names))[0]  # as Numba itself reads a signature
 
     @cached_property
     def _handles(self) -> dict[int, int]:
@@ -186,7 +198,7 @@ class Kernel:
         types = sha256(f"{self.signature} {self._max_registers}".encode()).hexdigest()[:16]
         return f"{self.function.__module__}.{self.function.__qualname__}-{types}-sm_{major}{minor}"
 
-    def bind(self, grid: Sequence[int], block: int, args: Sequence[DeviceArray | int]) -> KernelLaunch:
+    def bind(self, grid: Sequence[int], block: int, args: Sequence[Argument]) -> KernelLaunch:
         """Arguments and shape of a launch, made ready once: `grid` one to three extents in blocks, `block` threads."""
         return KernelLaunch(self, tuple(grid), block, args)
 
@@ -201,9 +213,16 @@ class Kernel:
         return str(text)
 
 
-def kernel(signature: str, max_registers: int | None = None) -> Callable[[Callable[..., None]], Kernel]:
-    """Decorator: a kernel, `signature` such as "void(int64[::1], uint32[::1], int64)"; `max_registers` of a thread."""
-    return partial(Kernel, signature=signature, max_registers=max_registers)
+def _named_tuple_type(cls: type[tuple[Any, ...]], *fields: Any) -> Any:
+    return types.BaseTuple.from_types(fields, cls)
+
+
+def kernel(
+    signature: str, max_registers: int | None = None, named_tuples: Sequence[type[tuple[Any, ...]]] = ()
+) -> Callable[[Callable[..., None]], Kernel]:
+    """Decorator: a kernel, `signature` such as "void(int64[::1], Pair(uint32[::1], int64))"; `max_registers` of a thread;
+    `named_tuples`: the classes that the signature names, followed by the types of their fields."""
+    return partial(Kernel, signature=signature, max_registers=max_registers, named_tuples=named_tuples)
 
 
 def device_function(function: Callable[..., Any]) -> Any:
@@ -212,9 +231,9 @@ def device_function(function: Callable[..., Any]) -> Any:
 
 
 class KernelLaunch:
-    """A kernel with its arguments.  `launch.args[i]` of an integer may be changed between launches with `set`."""
+    """A kernel with its arguments.  An integer one may be changed between launches with `set`."""
 
-    def __init__(self, kernel_: Kernel, grid: tuple[int, ...], block: int, args: Sequence[DeviceArray | int]) -> None:
+    def __init__(self, kernel_: Kernel, grid: tuple[int, ...], block: int, args: Sequence[Argument]) -> None:
         self._kernel = kernel_
         self._args = list(args)  # also keeps the arrays alive
         self._block = block
@@ -222,11 +241,8 @@ class KernelLaunch:
         self._word_of: list[int] = []
         for arg in args:
             self._word_of.append(len(words))
-            if isinstance(arg, DeviceArray):
-                # Numba's form of an array: meminfo, parent, items, bytes of one, data, then the extent and the stride
-                words += [0, 0, arg.size, arg.dtype.itemsize, arg.pointer, arg.size, arg.dtype.itemsize]
-            else:
-                words.append(arg)
+            for each in arg if isinstance(arg, tuple) else (arg,):
+                words += _argument_words(each)
         self._words = np.array(words, np.int64)
         first = self._words.ctypes.data
         self._pointers = np.arange(first, first + self._words.nbytes, 8)  # the driver wants the address of each
@@ -241,7 +257,7 @@ class KernelLaunch:
             self._parameters = self._pointers.ctypes.data
 
     def set(self, index: int, value: int) -> None:
-        """Change the integer argument `index`."""
+        """Change argument `index`, which is an integer."""
         self._args[index] = value
         self._words[self._word_of[index]] = value
 
@@ -250,16 +266,33 @@ class KernelLaunch:
         if 0 in self._grid:
             return
         if simulated:
-            from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
-
-            self._kernel._dispatcher[self._grid, self._block](
-                *(FakeCUDAArray(a.memory) if isinstance(a, DeviceArray) else a for a in self._args)
-            )
+            self._kernel._dispatcher[self._grid, self._block](*self._simulated_args())
             return
         error = stream.intake.cuLaunchKernel(*self._shape, stream.handle, self._parameters, None)
         if error:
             shape = f"grid {self._grid} and block {self._block}"
             raise RuntimeError(f"launch of {self._kernel.name} with {shape}: {words_of(error)}")
+
+    def _simulated_args(self) -> Iterator[Any]:
+        """The arguments as the simulator takes them; it does not look for arrays in tuples."""
+        from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray, FakeWithinKernelCUDAArray
+
+        for arg in self._args:
+            if isinstance(arg, tuple):
+                fields = (
+                    FakeWithinKernelCUDAArray(FakeCUDAArray(a.memory)) if isinstance(a, DeviceArray) else a for a in arg
+                )
+                named_tuple: Any = type(arg)
+                yield named_tuple(*fields)
+            else:
+                yield FakeCUDAArray(arg.memory) if isinstance(arg, DeviceArray) else arg
+
+
+def _argument_words(arg: DeviceArray | int) -> tuple[int, ...]:
+    """Numba's form of an array: meminfo, parent, items, bytes of one, data, then the extent and the stride."""
+    if isinstance(arg, DeviceArray):
+        return 0, 0, arg.size, arg.dtype.itemsize, arg.pointer, arg.size, arg.dtype.itemsize
+    return (arg,)
 
 
 class Graph:

@@ -38,7 +38,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
@@ -69,6 +69,27 @@ WIDER = 1 + 2.0**-40
 """Boxes are wider than their circles by so much: no place that rounding lets into the circle is outside the box."""
 
 
+class CodedFilters(NamedTuple):
+    """What verifying filters needs: filter f has the rows offsets[f] to offsets[f + 1] of the last four."""
+
+    areas: Array
+    interface: Array
+    offsets: Array
+    name: Array
+    lo: Array
+    hi: Array
+    differs: Array
+
+
+class CodedEvents(NamedTuple):
+    """Columns of an `EventBatch`; a packed attribute has its name from bit `shift` on."""
+
+    bounds: Array
+    attributes: Array
+    location: Array
+    shift: int
+
+
 class RStarTree:
     """The boxes of a table's areas in an R*-tree, and what verifying its candidates needs.  All filters must have areas, and
     only constraints on numbers with `= != < <= > >=`: those of the clcb scenarios."""
@@ -85,7 +106,7 @@ class RStarTree:
         self._areas = table.filters.area.copy()
         self._n_interfaces, self._shift = table.n_interfaces, table.vocabulary.shift
         columns = (c.name_id[rows], c.lo[rows], c.hi[rows], c.op[rows] == Op.NE)
-        self._filters = (self._areas, table.filters.interface, offsets, *columns)
+        self._filters = CodedFilters(self._areas, table.filters.interface, offsets, *columns)
         self._code_of = np.full(max(table.vocabulary.n_names, 1), -1, np.int64)
         centre, radius = self._areas[:, :2], self._areas[:, 2:] * WIDER
         low, high = np.ascontiguousarray(centre - radius), np.ascontiguousarray(centre + radius)
@@ -102,9 +123,8 @@ class RStarTree:
         else:
             candidates, counts = self._tree.intersection_v(batch.location, batch.location)
             bounds = np.append(0, np.cumsum(counts.astype(np.int64)))
-        event, interface = _verified(
-            candidates, bounds, batch.bounds, batch.attributes, batch.location, self._shift, self._code_of, *self._filters
-        )
+        events = CodedEvents(batch.bounds, batch.attributes, batch.location, self._shift)
+        event, interface = _verified(candidates, bounds, events, self._code_of, self._filters)
         return Matches.from_pairs(event, interface, len(batch), self._n_interfaces)
 
     def mover(self, filter_id: int, area: Array) -> Callable[[], None]:
@@ -125,24 +145,10 @@ def _box(area: Array) -> tuple[float, float, float, float]:
 
 
 @numba.njit
-def _verified(
-    candidates: Array,
-    bounds: Array,
-    event_bounds: Array,
-    attributes: Array,
-    location: Array,
-    shift: int,
-    code_of: Array,
-    areas: Array,
-    interface: Array,
-    offsets: Array,
-    name: Array,
-    lo: Array,
-    hi: Array,
-    differs: Array,
-) -> Any:
+def _verified(candidates: Array, bounds: Array, batch: CodedEvents, code_of: Array, filters: CodedFilters) -> Any:
     """(event, interface) pairs of the candidates that match, with repetitions.  `code_of` is -1 for every name, and again
     afterwards."""
+    (event_bounds, attributes, location, shift), (areas, interface, offsets, name, lo, hi, differs) = batch, filters
     events, interfaces, n = np.empty(len(candidates), np.int64), np.empty(len(candidates), np.int64), 0
     mask = (1 << shift) - 1
     for event in range(len(bounds) - 1):

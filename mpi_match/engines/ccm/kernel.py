@@ -13,7 +13,7 @@ Arithmetic is in signed 64-bit integers throughout: mixed with unsigned ones Num
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,6 +58,25 @@ NO_RESET = -1
 
 # The input of a block: its attribute, and what all its threads need to know.
 EVENT_CODE, N_EXISTS, EXISTS_ROWS, TYPED_ROWS, N_ROWS, FIRST_ATTRIBUTE, LAST_ATTRIBUTE, INPUT_WORDS = range(8)
+
+
+class Launched(NamedTuple):
+    """What a thread of CCM's kernel has before it counts; arrays as of the kernel.
+
+    input_  i64[INPUT_WORDS]  the attribute, see `load_attribute`
+    plan    where the launch's entry in `events` begins
+    z       number of the event in the launch
+    """
+
+    rows: Any
+    words: Any
+    events: Any
+    answers: Any
+    found: Any
+    input_: Any
+    plan: Any
+    z: Any
+
 
 _RUN_OFFSETS, _SEGMENT_ENDS, _ROW_FILTER = SECTION["run_offsets"], SECTION["segment_ends"], SECTION["row_filter"]
 _COUNTERS, _INTERFACE, _ALWAYS = SECTION["counters"], SECTION["interface"], SECTION["always"]
@@ -162,10 +181,9 @@ def size_of(words: Any, filter_id: int) -> int:
 
 
 @device_function
-def _deliver(
-    rows: Any, words: Any, events: Any, answers: Any, found: Any, plan: int, z: int, input_: Any, filter_id: int
-) -> None:
+def _deliver(launched: Launched, filter_id: int) -> None:
     """Record that everything counted of a filter is satisfied, if the rest of it holds too."""
+    rows, words, events, answers, found, input_, plan, z = launched
     info = word_of(words, _INTERFACE, filter_id)
     event = events[plan + FIRST] + z
     if info & HAS_REST and not rest_holds(
@@ -267,7 +285,7 @@ def ccm_kernel(reset: str, input_: str) -> Kernel:
         counter_mask = (np.int64(1) << (np.int64(1) << bits)) - 1
         n_rows, n_exists, exists_rows, code = input_[N_ROWS], input_[N_EXISTS], input_[EXISTS_ROWS], input_[EVENT_CODE]
         typed_rows = input_[TYPED_ROWS] - n_exists
-        filters = np.int64(words[_ROW_FILTER])
+        filters, launched = np.int64(words[_ROW_FILTER]), Launched(rows, words, events, answers, found, input_, plan, z)
         i = x
         while i < n_rows:  # not `range`: with a step, Numba divides to count the turns
             row = exists_rows + i if i < n_exists else typed_rows + i
@@ -282,12 +300,12 @@ def ccm_kernel(reset: str, input_: str) -> Kernel:
                     before = cuda.atomic.add(counts, base + (filter_id >> log), one)
                     last = size_of(words, filter_id) - 1
                 if (np.int64(before) >> at) & counter_mask == last:
-                    _deliver(rows, words, events, answers, found, plan, z, input_, filter_id)
+                    _deliver(launched, filter_id)
             i += stride
         if cuda.blockIdx.y == 0:
             i = x
             while i < np.int64(words[N_ALWAYS]):
-                _deliver(rows, words, events, answers, found, plan, z, input_, word_of(words, _ALWAYS, i))
+                _deliver(launched, word_of(words, _ALWAYS, i))
                 i += stride
 
     return ccm_kernel_

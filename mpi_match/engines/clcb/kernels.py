@@ -27,14 +27,13 @@ copy out do:
 The count comes in as 0, whatever the last event left there.  The header is CCM's and three words more.
 
 Rows and their test are CCM's (`ccm.layout`, `ccm.kernel`), but the rows of a name ascend by filter: threads beside each
-other then look at counters beside each other.  Arithmetic is in signed 64-bit integers throughout, as there.  Arrays that
-belong together are handed down as tuples: `shelf` is (filters, rows, words), see `clcb.segment`.
+other then look at counters beside each other.  Arithmetic is in signed 64-bit integers throughout, as there.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -85,10 +84,78 @@ FILTERS_AHEAD, ROWS_AHEAD = 8, 4
 CHUNK = ROWS_AHEAD * WARP
 """Rows that a warp looks at together."""
 
+
+class SegmentArrays(NamedTuple):
+    """The arrays of a segment that Loc and Cont read, see `clcb.segment`.
+
+    filters      u32 [k n]  ids, then Bloom filters of names      written at building
+    rows, words             CCM's table                           written at building
+    """
+
+    filters: Any
+    rows: Any
+    words: Any
+
+
+class Marks(NamedTuple):
+    """What the kernels count in.
+
+    counters    u32 [words, counter_words]  where zero before; after Loc the size of each filter that is left, and behind
+                                            those, with groups, the flag of each group that has one
+    interfaces  u32 [words, n_interfaces]   flags of interfaces
+    """
+
+    counters: Any
+    interfaces: Any
+
+
+class Window(NamedTuple):
+    """The events of a launch in shared memory, and which they are: their locations, the number of the first, its run."""
+
+    xs: Any
+    ys: Any
+    first: Any
+    run: Any
+
+
+class Located(NamedTuple):
+    """What a filter needs to be located: everything but its number."""
+
+    segment: SegmentArrays
+    areas: Any
+    events: Any
+    marks: Marks
+    window: Window
+    n_filters: Any
+
+
+class ContBlock(NamedTuple):
+    """What all threads of a block of Cont have in common.
+
+    attribute   i64[INPUT_WORDS]  attribute of the event and the rows that it looks at, see `ccm.kernel`
+    event, run  numbers of the event and of its run
+    counters    where the counters of the run's word begin
+    groups      where the flags of its groups begin
+    place       which run of the word it is: the bit of a flag
+    bit         first bit of a count in its counter
+    mask        bits of a count
+    """
+
+    attribute: Any
+    event: Any
+    run: Any
+    counters: Any
+    groups: Any
+    place: Any
+    bit: Any
+    mask: Any
+
+
 _N_WARPS = CLCB_BLOCK // WARP
 _MOST_QUEUED = (FILTERS_AHEAD + 1) * WARP
 _ALL_QUEUED = _N_WARPS * _MOST_QUEUED
 _INTERFACE, _ROW_FILTER = SECTION["interface"], SECTION["row_filter"]
+_SEGMENT_TYPE, _MARKS_TYPE = "SegmentArrays(uint32[::1], int64[::1], uint32[::1])", "Marks(uint32[::1], uint32[::1])"
 
 
 @device_function
@@ -120,18 +187,19 @@ def _row_of(i: int, shared: Any) -> Any:
 
 
 @device_function
-def _any_left(first: int, last: int, shared: Any, words: Any, counters: Any, groups: int, place: int) -> Any:
-    """May a filter of an attribute's rows `first` to `last` be left?  The flags stand from `groups` on, in bit `place`."""
-    if first < shared[N_EXISTS] and last >= shared[N_EXISTS]:
+def _any_left(first: int, last: int, words: Any, counters: Any, block: ContBlock) -> Any:
+    """May a filter of an attribute's rows `first` to `last` be left?"""
+    attribute = block.attribute
+    if first < attribute[N_EXISTS] and last >= attribute[N_EXISTS]:
         return True
     filter_of = np.int64(words[_ROW_FILTER])
-    group = np.int64(words[filter_of + _row_of(first, shared)]) >> GROUP_LOG
-    end = np.int64(words[filter_of + _row_of(last, shared)]) >> GROUP_LOG
+    group = np.int64(words[filter_of + _row_of(first, attribute)]) >> GROUP_LOG
+    end = np.int64(words[filter_of + _row_of(last, attribute)]) >> GROUP_LOG
     if end - group >= MOST_GROUPS:
         return True
     found = False
     while group <= end:
-        found = found or (np.int64(counters[groups + group]) >> place & 1) != 0
+        found = found or (np.int64(counters[block.groups + group]) >> block.place & 1) != 0
         group += 1
     return found
 
@@ -146,10 +214,10 @@ def _append(events: Any, event: int, id_: int) -> None:
 
 
 @device_function
-def _deliver(shelf: Any, events: Any, interfaces: Any, event: int, run: int, filter_id: int) -> None:
+def _deliver(segment: SegmentArrays, events: Any, interfaces: Any, event: int, run: int, filter_id: int) -> None:
     """Mark the interface of a filter whose area and counted constraints are satisfied, unless a name is there that must be
     absent; where filters are asked for, put the filter on the list instead."""
-    filters, rows, words = shelf
+    filters, rows, words = segment
     info = word_of(words, _INTERFACE, filter_id)
     if info & HAS_REST:
         offsets = events[OFFSETS] + event
@@ -164,14 +232,12 @@ def _deliver(shelf: Any, events: Any, interfaces: Any, event: int, run: int, fil
         cuda.atomic.or_(interfaces, at, np.uint32(flag))
 
 
-@lru_cache
-def loc_kernel(bloom_bits: int, bloom_hashes: int, groups: bool) -> Kernel:
-    """The kernel Loc of a variant (`options`)."""
-    log_bits, is_wide = bloom_bits.bit_length() - 1, bloom_bits > 32
+def _bloom_functions(bits: int, hashes: int) -> tuple[Any, Any]:
+    """Device functions: the Bloom filter of a filter's names, and that of an event's."""
+    log_bits, is_wide = bits.bit_length() - 1, bits > 32
 
     @device_function
     def bloom_at(filters: Any, n_filters: int, filter_id: int) -> Any:
-        """The Bloom filter of a filter's names."""
         bloom = np.int64(filters[n_filters + filter_id])
         if is_wide:
             bloom |= np.int64(filters[2 * n_filters + filter_id]) << 32
@@ -179,14 +245,19 @@ def loc_kernel(bloom_bits: int, bloom_hashes: int, groups: bool) -> Kernel:
 
     @device_function
     def bloom_of(words: Any, events: Any, event: int) -> Any:
-        """The Bloom filter of an event's names."""
         bloom = np.int64(0)
         attributes, shift = events[ATTRIBUTES], np.int64(words[CODE_SHIFT])
         for i in range(events[events[OFFSETS] + event], events[events[OFFSETS] + event + 1]):
             name = events[attributes + i] >> shift
-            for nth in range(bloom_hashes):
+            for nth in range(hashes):
                 bloom |= np.int64(1) << _bit_of(name, nth, log_bits)
         return bloom
+
+    return bloom_at, bloom_of
+
+
+def _locator(groups: bool) -> Any:
+    """Device function: let a filter count for those events whose location its circle contains."""
 
     @device_function
     def leave(counters: Any, n_filters: int, filter_id: int, size: int, events: Any, run: int) -> None:
@@ -198,42 +269,41 @@ def loc_kernel(bloom_bits: int, bloom_hashes: int, groups: bool) -> Kernel:
             cuda.atomic.or_(counters, group, np.uint32(np.int64(1) << place))
 
     @device_function
-    def locate(item: Any, found: Any, about: Any) -> Any:
-        """Let a filter count for those events that are in its circle.
-
-        An item of the queue is the bits of the events that may have its names, and its number.
-        """
-        shelf, areas, events, counters, interfaces, places, numbers = about
-        xs, ys = places
-        n_filters, first, run = numbers
+    def locate(item: Any, found: Any, about: Located) -> Any:
+        """An item of the queue is the bits of the events that may have the filter's names, and its number."""
+        segment, areas, events, marks, window, n_filters = about
         filter_id, events_left, i = item & 0xFFFFFFFF, (item >> 32) & 0xFFFFFFFF, np.int64(0)
         circle_x, circle_y, radius = areas[3 * filter_id], areas[3 * filter_id + 1], areas[3 * filter_id + 2]
         while events_left:
-            if events_left & 1 and _is_inside(xs[i], ys[i], circle_x, circle_y, radius):
-                size = size_of(shelf[2], filter_id)
+            if events_left & 1 and _is_inside(window.xs[i], window.ys[i], circle_x, circle_y, radius):
+                size = size_of(segment.words, filter_id)
                 if size == 0:
-                    _deliver(shelf, events, interfaces, first + i, run + i, filter_id)
+                    _deliver(segment, events, marks.interfaces, window.first + i, window.run + i, filter_id)
                 else:
-                    leave(counters, n_filters, filter_id, size, events, run + i)
+                    leave(marks.counters, n_filters, filter_id, size, events, window.run + i)
             events_left >>= 1
             i += 1
         return found
 
-    drain = drainer(locate)
+    return locate
+
+
+@lru_cache
+def loc_kernel(bloom_bits: int, bloom_hashes: int, groups: bool) -> Kernel:
+    """The kernel Loc of a variant (`options`)."""
+    bloom_at, bloom_of = _bloom_functions(bloom_bits, bloom_hashes)
+    drain = drainer(_locator(groups))
 
     @kernel(
-        "void(uint32[::1], float64[::1], int64[::1], uint32[::1], int64[::1], uint32[::1], uint32[::1],"
-        " int64, int64, int64, int64)",
+        f"void({_SEGMENT_TYPE}, float64[::1], int64[::1], {_MARKS_TYPE}, int64, int64, int64, int64)",
         max_registers=CLCB_REGISTERS,
+        named_tuples=(SegmentArrays, Marks),
     )
     def loc_kernel_(
-        filters: Any,
+        segment: SegmentArrays,
         areas: Any,
-        rows: Any,
-        words: Any,
         events: Any,
-        counters: Any,
-        interfaces: Any,
+        marks: Marks,
         n_filters: int,
         first: int,
         n_events: int,
@@ -247,13 +317,10 @@ def loc_kernel(bloom_bits: int, bloom_hashes: int, groups: bool) -> Kernel:
         at once.
 
         Parameters:
-            filters     u32 [k n]  ids, then Bloom filters of names (`segment`)     written at building
-            areas       f64 [3 n]  x, y and radius of each filter                   at building, then by updates
-            rows, words            CCM's table                                      at building
-            events      i64        what travels, see the module                     by the host, the list by kernels
-            counters    u32 [words, counter_words]  where zero before; afterwards the size of each filter that is left, and
-                                                    behind those, with groups, the flag of each group that has one
-            interfaces  u32 [words, n_interfaces]   flags; marked here for filters with nothing to count
+            segment                what does not change
+            areas       f64 [3 n]  x, y and radius of each filter     written at building, then by updates
+            events      i64        what travels, see the module       by the host, the list by kernels
+            marks                  counters are set here, interfaces are marked for filters with nothing to count
 
         Launch: any grid along x (threads walk) of blocks of at most CLCB_BLOCK threads; shared memory 24 bytes for each of
         MOST_AT_ONCE events, and 8 for each place of the queues.
@@ -270,13 +337,12 @@ def loc_kernel(bloom_bits: int, bloom_hashes: int, groups: bool) -> Kernel:
         stride = np.int64(cuda.gridDim.x * cuda.blockDim.x)
         start = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
         last = max(n_filters - 1, 0)
-        for k in range(
-            FILTERS_AHEAD
-        ):  # before the events: what they are is known only after several loads, one after the other
-            bloom[k] = bloom_at(filters, n_filters, min(start + k * stride, last))
+        # before the events, which are known only after several loads, one after the other
+        for k in range(FILTERS_AHEAD):
+            bloom[k] = bloom_at(segment.filters, n_filters, min(start + k * stride, last))
         event = np.int64(cuda.threadIdx.x)
         while event < n_events:
-            blooms[event] = bloom_of(words, events, first + event)
+            blooms[event] = bloom_of(segment.words, events, first + event)
             location = events[LOCATIONS] + 2 * (first + event)
             xs[event], ys[event] = double_of(events[location]), double_of(events[location + 1])
             event += cuda.blockDim.x
@@ -285,7 +351,7 @@ def loc_kernel(bloom_bits: int, bloom_hashes: int, groups: bool) -> Kernel:
             lengths[warp] = 0
         cuda.syncthreads()
         queue = (queued[warp * _MOST_QUEUED : (warp + 1) * _MOST_QUEUED], lengths, warp)
-        about = ((filters, rows, words), areas, events, counters, interfaces, (xs, ys), (n_filters, first, run))
+        about = Located(segment, areas, events, marks, Window(xs, ys, first, run), n_filters)
         only = ~blooms[0] if n_events == 1 else np.int64(0)
         while start - lane() < n_filters:
             for k in range(FILTERS_AHEAD):
@@ -301,41 +367,89 @@ def loc_kernel(bloom_bits: int, bloom_hashes: int, groups: bool) -> Kernel:
                     put(passed << 32 | filter_id, queue)
             start += FILTERS_AHEAD * stride
             for k in range(FILTERS_AHEAD):
-                bloom[k] = bloom_at(filters, n_filters, min(start + k * stride, last))
+                bloom[k] = bloom_at(segment.filters, n_filters, min(start + k * stride, last))
             drain(np.int64(WARP), queue, np.int64(0), about)
         drain(np.int64(1), queue, np.int64(0), about)
 
     return loc_kernel_
 
 
+@device_function
+def _count(segment: SegmentArrays, events: Any, marks: Marks, block: ContBlock, filter_id: int) -> None:
+    """Count a constraint of a filter that is satisfied, and deliver the filter if it was the last."""
+    before = cuda.atomic.sub(marks.counters, block.counters + filter_id, np.uint32(np.int64(1) << block.bit))
+    if (np.int64(before) >> block.bit) & block.mask == 1:
+        _deliver(segment, events, marks.interfaces, block.event, block.run, filter_id)
+
+
+@device_function
+def _count_all_rows(segment: SegmentArrays, events: Any, marks: Marks, block: ContBlock) -> None:
+    """Look at the counter of each row's filter, a thread per row."""
+    _, rows, words = segment
+    attribute, filter_of = block.attribute, np.int64(words[_ROW_FILTER])
+    n_rows, code = attribute[N_ROWS], attribute[EVENT_CODE]
+    stride = np.int64(cuda.gridDim.x * cuda.blockDim.x)
+    i = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
+    while i < n_rows:
+        row = _row_of(i, attribute)
+        filter_id = np.int64(words[filter_of + row])
+        count = (np.int64(marks.counters[block.counters + filter_id]) >> block.bit) & block.mask
+        if count and satisfied(rows, words, row, code):
+            _count(segment, events, marks, block, filter_id)
+        i += stride
+
+
+@device_function
+def _count_rows_of_groups(segment: SegmentArrays, events: Any, marks: Marks, block: ContBlock) -> None:
+    """Look at the rows of chunks whose groups have a filter that is left: a lane per chunk, then a warp per such chunk."""
+    _, rows, words = segment
+    attribute, filter_of = block.attribute, np.int64(words[_ROW_FILTER])
+    n_rows, code = attribute[N_ROWS], attribute[EVENT_CODE]
+    filter_id = cuda.local.array(ROWS_AHEAD, np.int64)
+    count = cuda.local.array(ROWS_AHEAD, np.int64)
+    n_chunks, stride = (n_rows + CHUNK - 1) // CHUNK, np.int64(cuda.gridDim.x * cuda.blockDim.x) // WARP * WARP
+    chunk = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x) // WARP * WARP
+    while chunk < n_chunks:
+        start, goes_on = (chunk + lane()) * CHUNK, False
+        if start < n_rows:
+            goes_on = _any_left(start, min(start + CHUNK, n_rows) - 1, words, marks.counters, block)
+        left = ballot(goes_on)
+        for nth in range(WARP):
+            if not left >> nth & 1:
+                continue
+            start = (chunk + nth) * CHUNK + lane()
+            for k in range(ROWS_AHEAD):
+                filter_id[k] = words[filter_of + _row_of(min(start + k * WARP, n_rows - 1), attribute)]
+            for k in range(ROWS_AHEAD):
+                count[k] = (np.int64(marks.counters[block.counters + filter_id[k]]) >> block.bit) & block.mask
+            for k in range(ROWS_AHEAD):
+                i = start + k * WARP
+                if i < n_rows and count[k] and satisfied(rows, words, _row_of(i, attribute), code):
+                    _count(segment, events, marks, block, filter_id[k])
+        chunk += stride
+
+
 @lru_cache
 def cont_kernel(groups: bool) -> Kernel:
     """The kernel Cont of a variant (`options`)."""
+    count_rows = _count_rows_of_groups if groups else _count_all_rows
 
     @kernel(
-        "void(uint32[::1], int64[::1], uint32[::1], int64[::1], uint32[::1], uint32[::1], int64, int64, int64, int64)",
+        f"void({_SEGMENT_TYPE}, int64[::1], {_MARKS_TYPE}, int64, int64, int64, int64)",
         max_registers=CLCB_REGISTERS,
+        named_tuples=(SegmentArrays, Marks),
     )
     def cont_kernel_(
-        filters: Any,
-        rows: Any,
-        words: Any,
-        events: Any,
-        counters: Any,
-        interfaces: Any,
-        n_filters: int,
-        first: int,
-        n_events: int,
-        run: int,
+        segment: SegmentArrays, events: Any, marks: Marks, n_filters: int, first: int, n_events: int, run: int
     ) -> None:
-        """Count, for each filter that Loc left, the constraints that each event satisfies; mark who is complete.
+        """Count, for each filter that Loc left, the constraints that each event satisfies; mark the complete ones.
 
         One thread per (event, attribute, row of the attribute's runs), as in CCM: z is the event, y the attribute, x walks
         the rows.  A row whose filter has no count left is not looked at.  With groups neither are 128 rows whose groups have
         no such filter: every lane of a warp asks that for a chunk of rows, then all lanes take the rows of those chunks that
         are left.
 
-        Parameters: as for `loc_kernel`; `counters` are counted down, `interfaces` get the flags of complete filters.
+        Parameters: as for `loc_kernel`; counters are counted down, interfaces get the flags of complete filters.
 
         Launch: any grid along x, grid.y >= attributes of the widest event, grid.z >= n_events; shared memory 56 bytes.
         Work: with groups, for each 128 rows of the runs touched, the first and the last filter, and the flags of some
@@ -349,51 +463,14 @@ def cont_kernel(groups: bool) -> Kernel:
         z = np.int64(cuda.blockIdx.z)
         if z >= n_events:
             return
-        shared = cuda.shared.array(INPUT_WORDS, np.int64)
+        attribute = cuda.shared.array(INPUT_WORDS, np.int64)
         if cuda.threadIdx.x == 0:
-            load_attribute(words, events, shared, first + z, np.int64(cuda.blockIdx.y))
+            load_attribute(segment.words, events, attribute, first + z, np.int64(cuda.blockIdx.y))
         cuda.syncthreads()
-        n_rows, code, log = shared[N_ROWS], shared[EVENT_CODE], events[RUNS_LOG]
-        place, base = (run + z) & _runs_mask(events), ((run + z) >> log) * _counter_words(n_filters)
-        at, count_mask = place << (5 - log), (np.int64(1) << (np.int64(1) << (5 - log))) - 1
-        shelf, filter_of = (filters, rows, words), np.int64(words[_ROW_FILTER])
-        filter_id = cuda.local.array(ROWS_AHEAD, np.int64)
-        count = cuda.local.array(ROWS_AHEAD, np.int64)
-        if not groups:
-            stride = np.int64(cuda.gridDim.x * cuda.blockDim.x)
-            i = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
-            while i < n_rows:
-                row = _row_of(i, shared)
-                counted = np.int64(words[filter_of + row])
-                if (np.int64(counters[base + counted]) >> at) & count_mask and satisfied(rows, words, row, code):
-                    before = cuda.atomic.sub(counters, base + counted, np.uint32(np.int64(1) << at))
-                    if (np.int64(before) >> at) & count_mask == 1:
-                        _deliver(shelf, events, interfaces, first + z, run + z, counted)
-                i += stride
-            return
-        n_chunks, stride = (n_rows + CHUNK - 1) // CHUNK, np.int64(cuda.gridDim.x * cuda.blockDim.x) // WARP * WARP
-        chunk = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x) // WARP * WARP
-        while chunk < n_chunks:
-            start, goes_on = (chunk + lane()) * CHUNK, False
-            if start < n_rows:
-                end = min(start + CHUNK, n_rows) - 1
-                goes_on = _any_left(start, end, shared, words, counters, base + n_filters, place)
-            left = ballot(goes_on)
-            for nth in range(WARP):
-                if not left >> nth & 1:
-                    continue
-                start = (chunk + nth) * CHUNK + lane()
-                for k in range(ROWS_AHEAD):
-                    filter_id[k] = words[filter_of + _row_of(min(start + k * WARP, n_rows - 1), shared)]
-                for k in range(ROWS_AHEAD):
-                    count[k] = (np.int64(counters[base + filter_id[k]]) >> at) & count_mask
-                for k in range(ROWS_AHEAD):
-                    i = start + k * WARP
-                    if i < n_rows and count[k] and satisfied(rows, words, _row_of(i, shared), code):
-                        before = cuda.atomic.sub(counters, base + filter_id[k], np.uint32(np.int64(1) << at))
-                        if (np.int64(before) >> at) & count_mask == 1:
-                            _deliver(shelf, events, interfaces, first + z, run + z, filter_id[k])
-            chunk += stride
+        log, place = events[RUNS_LOG], (run + z) & _runs_mask(events)
+        base, mask = ((run + z) >> log) * _counter_words(n_filters), (np.int64(1) << (np.int64(1) << (5 - log))) - 1
+        block = ContBlock(attribute, first + z, run + z, base, base + n_filters, place, place << (5 - log), mask)
+        count_rows(segment, events, marks, block)
 
     return cont_kernel_
 

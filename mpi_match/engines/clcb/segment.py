@@ -31,11 +31,11 @@ from mpi_match.arrays.csr import Array
 from mpi_match.engines.ccm.kernel import MAX_ATTRIBUTES
 from mpi_match.engines.ccm.layout import ccm_rows
 from mpi_match.engines.clcb.bloom import bit_of
-from mpi_match.engines.clcb.kernels import CLCB_BLOCK, ROWS_AHEAD, cont_kernel, loc_kernel
+from mpi_match.engines.clcb.kernels import CLCB_BLOCK, ROWS_AHEAD, Marks, SegmentArrays, cont_kernel, loc_kernel
 from mpi_match.engines.clcb.options import ClcbVariant
 from mpi_match.errors import EngineError
 from mpi_match.gpu.intrinsics import WARP
-from mpi_match.gpu.kernels import DeviceArray, Gpu, Kernel, KernelLaunch, PinnedBuffer, Rows, Stream, cuda, kernel
+from mpi_match.gpu.kernels import Argument, DeviceArray, Gpu, Kernel, KernelLaunch, PinnedBuffer, Rows, Stream, cuda, kernel
 from mpi_match.gpu.step_times import StepTimes
 from mpi_match.model import Op
 from mpi_match.table.table import Table
@@ -113,14 +113,15 @@ class Segment:
             raise EngineError(
                 f"an event has {n_attributes} attributes; clcb takes at most {MAX_ATTRIBUTES}, keyed takes more"
             )
-        rest = (self._rows, self._words, events, counters, interfaces, self.n_filters, 0, n_events, 0)
+        arrays = SegmentArrays(self._filters, self._rows, self._words)
+        rest = (events, Marks(counters, interfaces), self.n_filters, 0, n_events, 0)
         _, bits, hashes, groups = self._variant
-        loc = spread(loc_kernel(bits, hashes, groups), self._gpu, self.n_filters, (self._filters, self._areas, *rest))
+        loc = spread(loc_kernel(bits, hashes, groups), self._gpu, self.n_filters, (arrays, self._areas, *rest))
         items = -(-self._longest_run // WARP) if groups else self._longest_run
-        cont = spread(cont_kernel(groups), self._gpu, items, (self._filters, *rest), max(n_attributes, 1), n_events)
+        cont = spread(cont_kernel(groups), self._gpu, items, (arrays, *rest), max(n_attributes, 1), n_events)
 
         def launch(first: int, n_events: int, run: int) -> None:
-            for name, bound, at in (("Loc", loc, 8), ("Cont", cont, 7)):
+            for name, bound, at in (("Loc", loc, 5), ("Cont", cont, 4)):
                 steps.at(self._stream, name)
                 for offset, value in enumerate((first, n_events, run)):
                     bound.set(at + offset, value)
@@ -167,7 +168,7 @@ class Segment:
         self._next_stamp += n
 
 
-def spread(kernel: Kernel, gpu: Gpu, n: int, args: Sequence[DeviceArray | int], y: int = 1, z: int = 1) -> KernelLaunch:
+def spread(kernel: Kernel, gpu: Gpu, n: int, args: Sequence[Argument], y: int = 1, z: int = 1) -> KernelLaunch:
     """A kernel with its arguments, its threads spread over n items along x, with `y` and `z` such rows of blocks."""
     most = max(gpu.info.n_multiprocessors * BLOCKS_PER_MULTIPROCESSOR // y, 1)
     return kernel.bind((min(max(-(-n // (CLCB_BLOCK * ROWS_AHEAD)), 1), most), y, z), CLCB_BLOCK, args)

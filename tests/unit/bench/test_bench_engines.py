@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mpi_match.bench import engines, report
-from mpi_match.bench.engines import WrongAnswer, bench, compare
+from mpi_match.bench.engines import BenchOptions, WrongAnswer, bench, compare
 from mpi_match.engines import Engine, open_engine
 from mpi_match.environment.machine import command, commit, machine, versions
 from mpi_match.events.batch import EventBatch
@@ -73,7 +73,7 @@ def liars(monkeypatch: pytest.MonkeyPatch) -> dict[str, Lie]:
 
 
 def test_a_result_says_what_was_measured_and_how_to_do_it_again() -> None:
-    result = bench(DENSE, "counting", n_events=60, batch=16, repetitions=3)
+    result = bench(DENSE, "counting", BenchOptions(n_events=60, batch=16, repetitions=3))
     assert json.loads(report.json_line(result)) == result
     counts = {"n_filters": 300, "n_interfaces": 10, "n_events": 60, "batch": 16, "repetitions": 3}
     assert {key: result[key] for key in counts} == counts
@@ -91,7 +91,7 @@ def test_a_result_says_what_was_measured_and_how_to_do_it_again() -> None:
 
 
 def test_one_event_at_a_time_is_measured_event_by_event() -> None:
-    result = bench(DENSE, "counting", n_events=20, batch=1, repetitions=2)
+    result = bench(DENSE, "counting", BenchOptions(n_events=20, batch=1, repetitions=2))
     latency = result["latency_us"]
     assert 0 < latency["p50"] <= latency["p99"] <= result["match_s"]["max"] * 1e6
 
@@ -100,32 +100,32 @@ def test_one_event_at_a_time_is_measured_event_by_event() -> None:
 def test_a_wrong_answer_is_no_result(lie: Lie, liars: dict[str, Lie]) -> None:
     liars["liar"] = lie
     with pytest.raises(WrongAnswer, match=r"liar is wrong about event \d+: found .*, counting says"):
-        bench(DENSE, "liar", n_events=10, check=10)
+        bench(DENSE, "liar", BenchOptions(n_events=10, check=10))
 
 
 def test_an_engine_that_changes_its_mind_is_no_result(liars: dict[str, Lie]) -> None:
     liars["liar"] = change_mind
     with pytest.raises(WrongAnswer, match=r"liar contradicts itself on event .* in repetition 3"):
-        bench(DENSE, "liar", n_events=10, check=0)
+        bench(DENSE, "liar", BenchOptions(n_events=10, check=0))
 
 
 def test_engines_that_differ_are_no_result(liars: dict[str, Lie]) -> None:
     liars["liar"] = forget_one
     with pytest.raises(WrongAnswer, match="counting and liar differ on event"):
-        compare(DENSE, ["counting", "liar"], n_events=10, check=0)
+        compare(DENSE, ["counting", "liar"], BenchOptions(n_events=10, check=0))
 
 
 def test_a_judge_that_lies_too_is_found_out_by_the_naive_matcher(liars: dict[str, Lie]) -> None:
     liars["liar"] = liars["counting"] = forget_one
     with pytest.raises(WrongAnswer, match="covers says"):
-        bench(DENSE, "liar", n_events=1, check=1)
+        bench(DENSE, "liar", BenchOptions(n_events=1, check=1))
 
 
 def test_engines_that_are_compared_take_turns(liars: dict[str, Lie]) -> None:
     turns: list[str] = []
     for name in ("left", "right"):
         liars[name] = lambda answers, call, name=name: turns.append(name) or answers  # type: ignore[misc, func-returns-value]
-    left, right = compare(DENSE, ["left", "right"], n_events=10, repetitions=3)
+    left, right = compare(DENSE, ["left", "right"], BenchOptions(n_events=10, repetitions=3))
     assert turns[-6:] == ["left", "right"] * 3
     assert left["ratio"] == 1
     assert right["ratio"] == pytest.approx(right["events_per_s"] / left["events_per_s"])
@@ -133,14 +133,14 @@ def test_engines_that_are_compared_take_turns(liars: dict[str, Lie]) -> None:
 
 def test_counts_below_one_and_unknown_scenarios_are_refused() -> None:
     with pytest.raises(ValueError, match="batch is 0"):
-        bench(DENSE, "counting", batch=0)
+        bench(DENSE, "counting", BenchOptions(batch=0))
     with pytest.raises(KeyError):
         bench("no-such-scenario", "counting")
 
 
 def test_the_table_is_aligned_and_has_a_head_for_each_workload() -> None:
-    results = compare(DENSE, ["counting", "reference"], n_events=8, batch=4, repetitions=2)
-    results.append(bench(DENSE.scaled(100), "counting", n_events=8, batch=1, repetitions=2))
+    results = compare(DENSE, ["counting", "reference"], BenchOptions(n_events=8, batch=4, repetitions=2))
+    results.append(bench(DENSE.scaled(100), "counting", BenchOptions(n_events=8, batch=1, repetitions=2)))
     text = report.text_table(results)
     groups = text.strip().split("\n\n")
     assert len(groups) == 2
@@ -154,7 +154,7 @@ def test_the_table_is_aligned_and_has_a_head_for_each_workload() -> None:
 
 
 def test_results_are_kept_as_json_lines(tmp_path: Path) -> None:
-    results = [bench(DENSE, "counting", n_events=8, repetitions=1, check=2) for _ in range(2)]
+    results = [bench(DENSE, "counting", BenchOptions(n_events=8, repetitions=1, check=2)) for _ in range(2)]
     path = tmp_path / "results.jsonl"
     for result in results:
         report.append_json(path, [result])
@@ -163,8 +163,8 @@ def test_results_are_kept_as_json_lines(tmp_path: Path) -> None:
 
 def test_a_plot_shows_every_scenario_and_engine(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="plots need matplotlib (extra `plot`)")
-    results = compare(DENSE, ["counting", "reference"], n_events=8, repetitions=2)
-    results.append(bench("ccm", "counting", n_filters=100, n_events=8, repetitions=2))
+    results = compare(DENSE, ["counting", "reference"], BenchOptions(n_events=8, repetitions=2))
+    results.append(bench("ccm", "counting", BenchOptions(n_filters=100, n_events=8, repetitions=2)))
     report.plot(results, tmp_path / "rates.svg")
     drawn = (tmp_path / "rates.svg").read_text(encoding="utf-8")
     assert all(f"<!-- {word} -->" in drawn for word in ("ccm", "ccm-10-names"))

@@ -71,16 +71,16 @@ def watching(asked: ObserverOptions, options: Mapping[str, Any]) -> Iterator[Wat
     from mpi_match.monitor.screen import Screen, terminal
 
     drawn = terminal(launched=found_in(os.environ) is not None) if asked.live else None
-    onlookers: list[Observer] = [] if drawn is None else [Dashboard(Screen(drawn))]
+    observers: list[Observer] = [] if drawn is None else [Dashboard(Screen(drawn))]
     with ExitStack() as stack:
         kept = None if asked.report is None else stack.enter_context(RunReport(asked.report, options))
         if kept is not None:
-            onlookers.append(kept)
+            observers.append(kept)
         if asked.metrics is not None:
             others = (options["table"], options["events"], options["changes"], options["output"], asked.report)
-            onlookers.append(MetricsFile(asked.metrics, [path for path in others if path is not None]))
+            observers.append(MetricsFile(asked.metrics, [path for path in others if path is not None]))
         progress = stack.enter_context(Progress("events")) if drawn is None else None
-        yield Watched(progress, Watch(onlookers) if onlookers else None, kept)
+        yield Watched(progress, Watch(observers) if observers else None, kept)
 
 
 @click.command("plot", cls=CliCommand, short_help="Draw the report of a run.")

@@ -1,7 +1,7 @@
 """The events and changes of a run in batches.
 
-Batches are numbered from 0 and cover the events that are still to be matched: all of them, or, when a run is taken up again,
-those that its journal does not hold.  No batch reaches over a gap between them.
+Batches are numbered from 0 and cover the events that are still to be matched: all of them, or, in a resumed run, those that
+its journal does not hold.  No batch spans a gap between them.
 
     answered       ██████████       ███
     to be matched            0001112   3334445      in batches of three events
@@ -24,12 +24,12 @@ from mpi_match.table.table import Table
 
 
 class BatchRanges:
-    """Stretches of events, ascending and apart, cut into batches of `size` events; the last of each may be shorter."""
+    """Disjoint ascending ranges of events, cut into batches of `size` events; the last batch of a range may be shorter."""
 
-    def __init__(self, stretches: Sequence[EventRange], size: int) -> None:
-        self._stretches = [each for each in stretches if each.n_events]
+    def __init__(self, ranges: Sequence[EventRange], size: int) -> None:
+        self._ranges = [each for each in ranges if each.n_events]
         self._size = size
-        self._first = list(accumulate((-(-each.n_events // size) for each in self._stretches), initial=0))
+        self._first = list(accumulate((-(-each.n_events // size) for each in self._ranges), initial=0))
 
     @property
     def n_batches(self) -> int:
@@ -39,9 +39,9 @@ class BatchRanges:
     def of(self, batch: int) -> tuple[int, int]:
         """First event of a batch, and the one after its last."""
         place = bisect.bisect(self._first, batch) - 1
-        stretch = self._stretches[place]
-        start = stretch.start + (batch - self._first[place]) * self._size
-        return start, min(start + self._size, stretch.stop)
+        found = self._ranges[place]
+        start = found.start + (batch - self._first[place]) * self._size
+        return start, min(start + self._size, found.stop)
 
 
 class BatchedEvents:
@@ -65,20 +65,20 @@ class BatchedEvents:
 
 
 class BatchedChanges:
-    """The changes of a run, told with batches: to every worker all of them, each once and in order.
+    """The changes of a run, sent with batches: every worker gets all of them, each once and in order.
 
-    A worker is told of changes that come before the last event of its batch, those of other workers' batches among them.
+    A batch comes with all changes before its last event that its worker has not had, also those of other workers' batches.
     """
 
     def __init__(self, stream: ChangeStream[Table | RangeReader], ranges: BatchRanges) -> None:
         self._stream, self._ranges = stream, ranges
-        self._known: dict[int, int] = {}  # by worker: it was told of all changes up to that event
+        self._known: dict[int, int] = {}  # by worker: it has had all changes before that event
 
-    def told_with(self, worker: int, batch: int) -> tuple[bool, StampedChanges | None]:
-        """What a worker is told of with a batch, stamps counted from its first event; None: nothing.
+    def due_with(self, worker: int, batch: int) -> tuple[bool, StampedChanges | None]:
+        """The changes to send to a worker with a batch, stamps counted from its first event; None: there are none.
 
-        The first is whether its engine has to be opened afresh, and told from the beginning: changes cannot be undone, and
-        it has made one that the batch is too early to see.
+        The first value says whether the worker's engine has to be opened anew and gets all changes again: changes cannot be
+        undone, and the worker has applied one that comes after events of this batch.
         """
         start, stop = self._ranges.of(batch)
         known = self._known.get(worker)
@@ -92,5 +92,5 @@ class BatchedChanges:
         return afresh, StampedChanges(np.maximum(found.before_event - start, 0), found.changes)
 
     def forget(self, worker: int) -> None:
-        """A worker begins anew, and is told of everything with its next batch."""
+        """A worker starts over: its next batch comes with all changes."""
         self._known.pop(worker, None)

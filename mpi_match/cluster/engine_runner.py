@@ -1,30 +1,28 @@
-"""The parts of the table that a worker has, an engine for them, and the batches that are put to it.
+"""The shards that a worker holds, the engine for them, and the thread that matches batches with it.
 
-Answers are got in one of two ways:
+There are two runners:
 
 EngineRunner   in a thread of its own, so that a worker receives batch k + 1 and sends answer k - 1 while batch k is matched.
-               MPI moves large messages only while someone calls it, and the main thread does that all the time.  A batch
-               that is there is begun before those before it are ended, so that a GPU has always something to match:
+               MPI makes progress with large messages only while it is called, which the main thread does all the time.  A
+               batch that has arrived is begun before earlier ones have ended, so that a GPU is never idle:
 
                    batch k      begin ─────────────── end │ answer
                    batch k + 1          begin ────────────────────── end │ answer
 
-               No batch waits for its end longer than another takes to begin: where none is there, the oldest is ended.
-InlineRunner   in the thread that gets the answer.  To wake another thread and be woken by it takes longer than to match a
-               few events, and their messages need no other thread to move them.
+               A batch that can end waits at most for the beginning of one other: without another, the oldest is ended.
+InlineRunner   in the thread that takes the answer.  Waking another thread and being woken by it takes longer than matching a
+               few events, and short messages need no other thread for progress.
 
-Either way the engine lives in one thread from its first call to its last (a GPU's context belongs to a thread), and never
-sees MPI.
+Either way one thread makes all calls of the engine (a GPU's context belongs to a thread), and the engine has no MPI.
 
-A batch that changes fall into is matched in pieces, up to each event that sees something new:
+A batch with changes between its events is matched in pieces, up to each event that sees a new change:
 
     events of the batch    0 1 2 3 4 5 6 7 8 9           update a, b │ match 0-3 │ update c │ match 4-9
     changes                a       c
                            b
 
-So the size of a batch has nothing to do with when changes take effect, and a worker need not have matched the batches
-before: with each batch it gets all changes that it has not been told of yet, in order, those of other workers' batches
-stamped 0.
+So the batch size does not affect when changes take effect, and a worker need not have matched the batches before: with each
+batch it gets all changes that it has not had yet, in order, those before the batch stamped 0.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ from mpi_match.table.vocabulary import Vocabulary
 
 
 class ShardsHeld:
-    """The parts of the table that a worker has: one, until others have died and it is told to load another (`regroup`).
+    """The shards that a worker holds: one, until other workers have died and it gets the order to load another (`regroup`).
 
     `open_table` opens an engine for a table.
     """
@@ -62,13 +60,13 @@ class ShardsHeld:
         self._open_table = open_table
 
     def load(self, part: Shard, table: Table, *, keep: bool) -> None:
-        """Have another part, besides what there is or instead of it."""
+        """Hold another shard, in addition to the present ones or instead of them."""
         if not keep:
             self._tables.clear()
         self._tables[part] = table
 
     def open(self) -> Engine:
-        """An engine for all of it.  Raises EngineError."""
+        """Open an engine for all shards held.  Raises EngineError."""
         engines = []
         for part, table in self._tables.items():
             engine = self._open_table(table)
@@ -77,11 +75,11 @@ class ShardsHeld:
 
 
 def match_changing(engine: Engine, batch: EventBatch, stamped: StampedChanges | None, *, filters: bool) -> Matches:
-    """Tell the engine of changes and match, each event with what it sees; stamps count from the batch's first event."""
+    """Match a batch, applying each change before the event that first sees it; stamps count from the batch's first event."""
     if stamped is None:
         return engine.match(batch, filters=filters)
     if not len(stamped):
-        engine.update(stamped.changes)  # none, but they say how many ids there are
+        engine.update(stamped.changes)  # no change, but it has the number of ids
     found, at = [], 0
     for first, changes in stamped.runs():
         if first > at:
@@ -93,32 +91,32 @@ def match_changing(engine: Engine, batch: EventBatch, stamped: StampedChanges | 
 
 
 class EngineRunner:
-    """Matches the batches that are `put`, in order, with an engine for a table of the given vocabulary.
+    """Matches the batches that are `put`, in order, in a thread, with an engine for a table of the given vocabulary.
 
-    An engine for what it holds is opened first, in the thread.
+    The thread opens the engine for `shards` first.
     """
 
-    def __init__(self, holdings: ShardsHeld, vocabulary: Vocabulary, *, filters: bool) -> None:
-        self._bench_of = holdings, vocabulary, filters
+    def __init__(self, shards: ShardsHeld, vocabulary: Vocabulary, *, filters: bool) -> None:
+        self._engine_arguments = shards, vocabulary, filters
         self._work: SimpleQueue[Received | SerializedShard | None] = SimpleQueue()
-        # Not a SimpleQueue, because `get` has a timeout: up to CPython 3.12 one of some microseconds may wait for ever there
-        # (when what is left of it becomes negative).
+        # Not a SimpleQueue: up to CPython 3.12 its `get` with a timeout of some microseconds may block for ever (when the
+        # remaining time becomes negative).
         self._done: Queue[Matched] = Queue()
         self._opened: SimpleQueue[Engine | Exception] = SimpleQueue()
         self._dropping = False
-        # A daemon: a process that has to leave does not wait for a batch that nobody wants.
+        # A daemon: a process that has to exit does not wait for a batch whose answer is not used.
         self._thread = threading.Thread(target=self._run, name="matcher", daemon=True)
         self._thread.start()
 
     def engine(self) -> Engine:
-        """Wait until the engine is open, once; look at its words and numbers only.  Raises what opening it raised."""
+        """Wait until the engine is open; call this once, and read only its attributes.  Raises what opening it raised."""
         opened = self._opened.get()
         if isinstance(opened, Exception):
             raise opened
         return opened
 
     def put(self, work: Received | SerializedShard) -> None:
-        """Have a batch matched, whose memory is lent until it comes back in `Matched`; or a part loaded."""
+        """Queue a batch, whose memory is lent until it comes back in `Matched`, or a shard to be loaded."""
         self._work.put(work)
 
     def get(self, timeout_s: float = 0) -> Matched | None:
@@ -129,18 +127,18 @@ class EngineRunner:
             return None
 
     def stop(self, timeout_s: float) -> None:
-        """Drop what is queued and end the thread, if the batches that it has begun end within the time."""
+        """Drop the queue and end the thread, if the batches that it has begun end within the time."""
         self._dropping = True
         self._work.put(None)
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
         try:
-            bench = _Bench(*self._bench_of)
+            opened = _OpenEngine(*self._engine_arguments)
         except Exception as error:
             self._opened.put(error)
             return
-        self._opened.put(bench.engine)
+        self._opened.put(opened.engine)
         begun: deque[Matched | _Begun] = deque()
         while (work := self._next(begun)) is not None:
             if self._dropping:
@@ -148,14 +146,14 @@ class EngineRunner:
             while begun and not _may_begin(work):
                 self._end(begun)
             if isinstance(work, SerializedShard):
-                bench.load(work)
+                opened.load(work)
             else:
-                begun.append(bench.begin(work))
+                begun.append(opened.begin(work))
         while begun:
             self._end(begun)
 
     def _next(self, begun: deque[Matched | _Begun]) -> Received | SerializedShard | None:
-        """What was put next; batches that were begun are ended while there is nothing, or while they are too many."""
+        """The next work item; begun batches are ended while the queue is empty, or while they are too many."""
         while begun:
             if isinstance(begun[0], _Begun) and len(begun) < MOST_BEGUN:
                 with suppress(Empty):
@@ -164,27 +162,27 @@ class EngineRunner:
         return self._work.get()
 
     def _end(self, begun: deque[Matched | _Begun]) -> None:
-        """Give the oldest its answer."""
+        """End the oldest batch."""
         oldest = begun.popleft()
         self._done.put(oldest if isinstance(oldest, Matched) else oldest.end())
 
 
 def _may_begin(work: Received | SerializedShard) -> bool:
-    """May it begin while others are matched: neither alters the engine under them nor has them wait for its events?"""
+    """May the work begin while other batches are matched: it does not alter the engine, and its events have arrived?"""
     return isinstance(work, Received) and not work.alters and work.events.is_here()
 
 
 class InlineRunner:
-    """The same for short batches: `get` matches the next one."""
+    """The runner for short batches: `get` matches the next one."""
 
-    def __init__(self, holdings: ShardsHeld, vocabulary: Vocabulary, *, filters: bool) -> None:
-        self._bench_of = holdings, vocabulary, filters
+    def __init__(self, shards: ShardsHeld, vocabulary: Vocabulary, *, filters: bool) -> None:
+        self._engine_arguments = shards, vocabulary, filters
         self._work: deque[Received | SerializedShard] = deque()
 
     def engine(self) -> Engine:
         """See `EngineRunner.engine`."""
-        self._bench = _Bench(*self._bench_of)
-        return self._bench.engine
+        self._opened_engine = _OpenEngine(*self._engine_arguments)
+        return self._opened_engine.engine
 
     def put(self, work: Received | SerializedShard) -> None:
         """See `EngineRunner.put`."""
@@ -195,8 +193,8 @@ class InlineRunner:
         if self._work:
             work = self._work.popleft()
             if not isinstance(work, SerializedShard):
-                return self._bench.match(work)
-            self._bench.load(work)
+                return self._opened_engine.match(work)
+            self._opened_engine.load(work)
             return None
         pause(timeout_s)
         return None
@@ -206,20 +204,20 @@ class InlineRunner:
         self._work.clear()
 
 
-class _Bench:
-    """An engine at work.  If it fails on a batch it may do better on the next one; but if it fails on a batch that has
-    changes, nobody knows which of them it has made, and what comes after is not matched.
+class _OpenEngine:
+    """The open engine.  After a failure on a batch the next one is tried; but after a failure on a batch with changes it is
+    unknown which of them were applied, and every later batch fails.
 
-    Changes cannot be undone, so a batch from before changes that were made is matched with an engine that is opened again.
+    Changes cannot be undone, so a batch that precedes changes already applied is matched with an engine opened anew.
     """
 
-    def __init__(self, holdings: ShardsHeld, vocabulary: Vocabulary, filters: bool) -> None:
-        self._holdings, self._vocabulary, self._filters = holdings, vocabulary, filters
-        self.engine = holdings.open()
+    def __init__(self, shards: ShardsHeld, vocabulary: Vocabulary, filters: bool) -> None:
+        self._shards, self._vocabulary, self._filters = shards, vocabulary, filters
+        self.engine = shards.open()
         self._broken: Exception | None = None
 
     def match(self, received: Received) -> Matched:
-        """The answer to a batch, or what was raised instead."""
+        """The answer to a batch, or the error."""
         try:
             if received.afresh:
                 self._open_again()
@@ -237,7 +235,7 @@ class _Bench:
             return _failed(received, error)
 
     def begin(self, received: Received) -> Matched | _Begun:
-        """The same, or what will be the answer; one that alters the engine is matched when those before it are ended."""
+        """Begin a batch; one that alters the engine is matched at once, after all earlier ones have ended."""
         if received.alters or self._broken is not None:
             return self.match(received)
         try:
@@ -246,20 +244,20 @@ class _Bench:
         except Exception as error:
             return _failed(received, error)
 
-    def load(self, parcel: SerializedShard) -> None:
-        """Have a part of the table, and an engine for what there is then; batches fail if that cannot be."""
+    def load(self, shard: SerializedShard) -> None:
+        """Load a shard and open the engine anew; if that fails, every later batch fails."""
         try:
-            self._holdings.load(*unpacked(parcel.wire), keep=parcel.keep)
+            self._shards.load(*unpacked(shard.wire), keep=shard.keep)
             self._open_again()
         except Exception as error:
             self._broken = error
 
     def _open_again(self) -> None:
         self._broken = None
-        self.__dict__.pop("engine", None)  # its memory first, also what has cycles and was frozen
+        self.__dict__.pop("engine", None)  # free its memory first, including frozen cycles
         gc.unfreeze()
         gc.collect()
-        self.engine = self._holdings.open()
+        self.engine = self._shards.open()
 
 
 class _Begun(NamedTuple):
@@ -269,7 +267,7 @@ class _Begun(NamedTuple):
     pending: Pending
 
     def end(self) -> Matched:
-        """Its answer, or what was raised instead."""
+        """The answer, or the error."""
         try:
             return _answer(self.received, self.pending.end())
         except Exception as error:
@@ -282,7 +280,7 @@ def _answer(received: Received, found: Matches) -> Matched:
 
 
 def _failed(received: Received, error: Exception) -> Matched:
-    """What was raised; when the events' file has changed meanwhile, that."""
+    """The failure of a batch: FileChanged if the events' file has changed meanwhile, else the error."""
     try:
         received.events.confirm()
     except FileChanged as changed:

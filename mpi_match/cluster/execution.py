@@ -1,13 +1,13 @@
-"""What of a rank's work is done in threads of its own: all that can be, or nothing.
+"""Threaded or inline execution: whether a rank reads, matches and writes in threads of its own.
 
-    THREADED   batches are read, matched and written in threads, while the main thread talks
-    INLINE     the main thread does everything itself, for batches that are so short that to wake another thread and be woken
-               by it takes longer than what is done with one
+    THREADED   batches are read, matched and written in threads, while the main thread does the communication
+    INLINE     the main thread does everything, for batches so short that waking another thread and being woken by it takes
+               longer than the work on a batch
 
-One of them is chosen for a run, and has or makes all that differs.  An inline master does first what a worker waits for:
-when an answer comes, the next batch is sent, and the one after that read, with looks for the next answer in between.  That
-takes about as long as a short trip, and to write an answer would take as long again; so answers are written every few
-milliseconds, all that have come since in one go.
+A run uses one of them, and `Execution` has every part that differs.  An inline master first does the work that a worker
+waits for: when an answer arrives, it sends the next batch, then reads the one after that, and polls for the next answer in
+between.  That takes about as long as a short round trip, and writing an answer would take as long again; so answers are
+written every few milliseconds, all that have arrived since in one call.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from mpi_match.cluster.prefetch import READERS, AtOnce, Workers
 from mpi_match.cluster.results.worker_writer import WrittenAtOnce, WrittenHere
 
 SHORT_BATCH_EVENTS = 16
-"""A batch of at most so many events is sooner read or matched than handed to another thread."""
+"""A batch of at most so many events takes less time to read or match than to hand to another thread."""
 
 
 @dataclass(frozen=True)
 class Execution:
-    """What does the work of a rank.
+    """The parts of a rank that differ between the two executions.
 
     workers     made for a number of threads, reads batches
     n_ahead     batches that a master has read beyond one for each worker
-    lends       does a batch lie in a buffer that is used again, rather than in a copy of its own?
-    meanwhile   called with what looks for messages, between two pieces of the main thread's work
-    writer      made for what writes answers, calls it in order
-    joins       are answers to events that follow each other written in one go?
+    lends       does a batch lie in a reused buffer, rather than in a copy of its own?
+    meanwhile   called with the function that polls for messages, between two pieces of the main thread's work
+    writer      calls the function that writes answers, in order
+    joins       are answers to consecutive events written in one call?
     matcher     a worker's engine
-    written     a matcher whose answers are on disk when they are got, in at most `most_parts` parts of the output
-    tireless    does the main thread look for messages without sleeping, if it has a core of its own?
+    written     a matcher that returns answers when they are on disk, in at most `most_parts` parts of the output
+    spins       does the main thread poll for messages without sleeping, if it has a core of its own?
     """
 
     workers: Callable[[int], Workers]
@@ -51,7 +51,7 @@ class Execution:
     matcher: type[EngineRunner] | type[InlineRunner]
     written: type[WrittenAtOnce]
     most_parts: int
-    tireless: bool
+    spins: bool
 
 
 THREADED = Execution(
@@ -63,8 +63,8 @@ THREADED = Execution(
     joins=False,
     matcher=EngineRunner,
     written=WrittenHere,
-    most_parts=8,  # a memory takes the bytes of about so many threads
-    tireless=False,
+    most_parts=8,  # about so many threads saturate the memory bandwidth
+    spins=False,
 )
 INLINE = Execution(
     workers=AtOnce,
@@ -76,10 +76,10 @@ INLINE = Execution(
     matcher=InlineRunner,
     written=WrittenAtOnce,
     most_parts=1,
-    tireless=True,
+    spins=True,
 )
 
 
 def execution_for(options: RunOptions) -> Execution:
-    """The one that suits the size of a run's batches."""
+    """The execution for the batch size of a run."""
     return INLINE if options.batch <= SHORT_BATCH_EVENTS else THREADED

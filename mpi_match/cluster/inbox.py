@@ -1,9 +1,10 @@
-"""What workers say to the master, whole.
+"""Complete answers of the workers, as the master receives them.
 
-    letter ─► short: the body is in it ───────────────────────┐
-           └► long: a buffer of its size ─► the body follows ─┴► an arrival ─► waits until the master has time for it
+    header ─► short: the body is in it ───────────────────────┐
+           └► long: a buffer of its size ─► the body follows ─┴► Arrival ─► waits in the queue for the master
 
-Nothing is done about it here: while MPI calls back, nothing may be raised, and nothing sent that would call back again.
+Answers are only queued here: a callback of the channel must not raise, and must not send messages with callbacks of their
+own.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from mpi_match.cluster.messages import WRITTEN_DTYPE, Body
 from mpi_match.cluster.prefetch import Buffers
 from mpi_match.cluster.transport.channel import Traffic
 from mpi_match.cluster.transport.collectives import RankFailure
-from mpi_match.cluster.transport.protocol import Answer, Reply, inline_body, words_of
+from mpi_match.cluster.transport.protocol import Answer, Reply, fields_of, inline_body
 from mpi_match.matches.matches import id_dtype
 
 
 class Arrival(NamedTuple):
-    """An answer that is here whole: its body, or what went wrong; `at_s` on the clock of `time.perf_counter`."""
+    """A complete answer: its body, or the failure; `at_s` on the clock of `time.perf_counter`."""
 
     worker: int
     batch: int
@@ -35,11 +36,11 @@ class Arrival(NamedTuple):
 
 
 class Inbox:
-    """Answers of at most `n_ids` ids to an event, from workers that are listened to.
+    """Answers of at most `n_ids` ids to an event, from all workers.
 
-    waiting                 those that nobody has looked at yet, in the order in which they came
-    ready, gone             workers that have said their first word, and their last
-    count_dtype, id_dtype   of the counts and ids that come
+    waiting                 answers not processed yet, in order of arrival
+    ready, gone             workers whose READY, and whose GONE, has arrived
+    count_dtype, id_dtype   of the counts and ids in answers
     """
 
     def __init__(self, traffic: Traffic, n_ids: int) -> None:
@@ -51,34 +52,34 @@ class Inbox:
         self._buffers = Buffers()
 
     def listen(self, workers: Iterable[int]) -> None:
-        """To these, until they are gone."""
+        """Receive the answers of these workers, until they are gone."""
         for worker in workers:
-            self._traffic.listen(worker, functools.partial(self._hear, worker))
+            self._traffic.listen(worker, functools.partial(self._handle, worker))
 
     def give_back(self, bodies: Iterable[Body]) -> None:
-        """Let their buffers be used again."""
+        """Return the buffers of bodies for reuse."""
         for body in bodies:
             if body.buffer is not None:
                 self._buffers.give(body.buffer)
 
-    def _hear(self, worker: int, letter: Array) -> bool:
-        answer = Answer(*words_of(letter))
+    def _handle(self, worker: int, header: Array) -> bool:
+        answer = Answer(*fields_of(header))
         if answer.kind == Reply.MATCHES:
             sizes = answer.n_events * self.count_dtype.itemsize, answer.n_ids * self.id_dtype.itemsize
-            self._receive(letter, sizes, worker, lambda body: self._arrive(worker, answer, body))
+            self._receive(header, sizes, worker, lambda body: self._arrive(worker, answer, body))
         elif answer.kind == Reply.WRITTEN:
-            self._receive(letter, (0, 3 * WRITTEN_DTYPE.itemsize), worker, lambda body: self._arrive(worker, answer, body))
+            self._receive(header, (0, 3 * WRITTEN_DTYPE.itemsize), worker, lambda body: self._arrive(worker, answer, body))
         elif answer.kind == Reply.FAILED:
-            self._receive(letter, (0, answer.n_ids), worker, lambda body: self._fail(worker, answer, body))
+            self._receive(header, (0, answer.n_ids), worker, lambda body: self._fail(worker, answer, body))
         elif answer.kind == Reply.READY:
             self.ready.add(worker)
         elif answer.kind == Reply.GONE:
             self.gone.add(worker)
         return answer.kind != Reply.GONE
 
-    def _receive(self, letter: Array, sizes: tuple[int, int], worker: int, then: Callable[[Body], None]) -> None:
-        """Call `then` with the two parts of a letter's body, when they are here."""
-        inline = inline_body(letter, sum(sizes))
+    def _receive(self, header: Array, sizes: tuple[int, int], worker: int, then: Callable[[Body], None]) -> None:
+        """Call `then` with the two parts of a message's body, when they have arrived."""
+        inline = inline_body(header, sum(sizes))
         if inline is not None:
             then(Body(inline[: sizes[0]], inline[sizes[0] :], None))
             return

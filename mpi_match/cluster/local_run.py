@@ -63,18 +63,18 @@ def _match(files: RunFiles, engine: Engine) -> None:
         held() as interruptions,
         ReadAhead(files.events.read, execution.workers(n_readers())) as feed,
         execution.writer(lambda found: files.answers.write(found[0], found[1].counts, found[1].ids)) as answers,
-        _Together(files, answers.put, WRITE_S if execution.joins else 0.0) as together,
+        _JoinedAnswers(files, answers.put, WRITE_S if execution.joins else 0.0) as joined,
     ):
         with interruptions.heeded():
             for batch, found in enumerate(_answers(files, engine, _batches(files, feed, interruptions))):
-                files.standing.answered(ALONE, batch, len(found))
+                files.status.answered(ALONE, batch, len(found))
                 with interruptions.held():
-                    together.put(batch, found)
-        together.flush()
+                    joined.put(batch, found)
+        joined.flush()
         answers.finish()
 
 
-class _Together:
+class _JoinedAnswers:
     """Answers to batches that follow each other, put on as one when `seconds` have passed since the last time.
 
     To write an answer takes as long as to match an event.
@@ -86,7 +86,7 @@ class _Together:
         self._first = self._end = 0
         self._next = 0.0
 
-    def __enter__(self) -> _Together:
+    def __enter__(self) -> _JoinedAnswers:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -118,7 +118,7 @@ def _batches(files: RunFiles, feed: ReadAhead[EventBatch], interruptions: Interr
         with interruptions.held():
             feed.want(range(batch, min(batch + 1 + BATCHES_AHEAD, files.events.n_batches)))
             events = feed.take(batch)
-        files.standing.sent(ALONE, batch, events.wire_bytes)
+        files.status.sent(ALONE, batch, events.wire_bytes)
         yield events
 
 
@@ -128,5 +128,5 @@ def _answers(files: RunFiles, engine: Engine, batches: Iterator[EventBatch]) -> 
         yield from match_all(engine, batches, filters=filters)
         return
     for batch, events in enumerate(batches):
-        _, changes = files.changes.told_with(ALONE, batch)
+        _, changes = files.changes.due_with(ALONE, batch)
         yield match_changing(engine, events, changes, filters=filters)

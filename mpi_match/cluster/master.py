@@ -33,7 +33,7 @@ from mpi_match.cluster.transport.backoff import Backoff
 from mpi_match.cluster.transport.channel import Traffic
 from mpi_match.cluster.transport.collectives import Ended, RankFailure, exit_code_of
 from mpi_match.cluster.transport.launcher import survives_deaths
-from mpi_match.cluster.transport.liveness import HASTY_FAREWELL_S, LEAVING_S, absent_of, dismiss
+from mpi_match.cluster.transport.liveness import INTERRUPTED_LEAVING_S, LEAVING_S, absent_of, dismiss
 from mpi_match.cluster.transport.protocol import Command, Order
 from mpi_match.exit_codes import ExitCode
 
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 MASTER_POLL_S = 5e-3
 """How often to look for what goes wrong, and to write short answers: not between any two of them, which may be some
 microseconds apart."""
-SIGN_OF_LIFE_S = 5.0
+HEARTBEAT_S = 5.0
 """How often workers are told that there is a master."""
 
 
@@ -64,43 +64,41 @@ class Master:
         self._traffic = Traffic(comm)
         self._round_trips = RoundTrips()
         self._deadlines = Deadlines(self._dispatcher, self._round_trips, options.deadline)
-        self._arrivals = Inbox(self._traffic, files.n_ids)
+        self._inbox = Inbox(self._traffic, files.n_ids)
         in_parts = len(files.division.parts) > 1
-        self._turns = OrderedWriter(
-            files.answers, self._arrivals, execution.writer, in_parts=in_parts, joins=execution.joins
-        )
+        self._writer = OrderedWriter(files.answers, self._inbox, execution.writer, in_parts=in_parts, joins=execution.joins)
         self._parts: dict[tuple[int, int], dict[int, Body]] = {}
         self._failures: list[str] = []
         self._absent: dict[int, str] = {}
         self._lost: set[int] = set()
         self._next_look = 0.0
-        self._next_sign = time.monotonic() + SIGN_OF_LIFE_S
+        self._next_heartbeat = time.monotonic() + HEARTBEAT_S
 
     def meet(self, interruptions: Interruptions) -> None:
         """Wait until all workers have left the last common step: in a collective call who dies or stops holds up others.
 
         The run begins without those that have not after a while.
         """
-        self._arrivals.listen(self._workers)
-        self._absent = absent_of(self._workers, self._traffic, self._arrivals.ready, interruptions.let_through)
+        self._inbox.listen(self._workers)
+        self._absent = absent_of(self._workers, self._traffic, self._inbox.ready, interruptions.let_through)
 
     def run(self, opened: Sequence[Opened]) -> RunSummary:
         """Match all events, after `meet`.  Raises Ended after the workers have left."""
         opening_s = max(each.opening_s for each in opened)
         try:
             with held() as interruptions:
-                self._orders = Outbox(
+                self._outbox = Outbox(
                     self._files, self._execution, self._traffic, self._dispatcher, self._deadlines, opening_s
                 )
-                with self._orders, self._turns:
+                with self._outbox, self._writer:
                     self._files.begin()
                     self._match(interruptions)
-                    self._turns.finish()
+                    self._writer.finish()
                 with interruptions.heeded():
                     summary = self._files.finish(opened, self._round_trips)
         except KeyboardInterrupt as error:
             self._files.leave(error)  # the journal first: mpirun kills half a second after it has asked
-            self._dismiss(Order(Command.ABANDON, ExitCode.INTERRUPTED), HASTY_FAREWELL_S)
+            self._dismiss(Order(Command.ABANDON, ExitCode.INTERRUPTED), INTERRUPTED_LEAVING_S)
             raise RanksNotified from error
         except Exception as error:
             self._dismiss(Order(Command.ABANDON, exit_code_of(error)))
@@ -109,7 +107,7 @@ class Master:
         return summary
 
     def _match(self, interruptions: Interruptions) -> None:
-        backoff, arrived = self._backoff, self._arrivals.waiting
+        backoff, arrived = self._backoff, self._inbox.waiting
         for worker, why in self._absent.items():
             self._lose(worker, why)
         self._obey(self._dispatcher.start())
@@ -118,41 +116,41 @@ class Master:
             busy = self._traffic.poll(backoff.looks)
             for _ in range(len(arrived)):  # and not those that come meanwhile, without end
                 self._obey(self._take(arrived.popleft()))
-            busy |= self._orders.send_ready() or bool(arrived)
+            busy |= self._outbox.send_ready() or bool(arrived)
             now = time.monotonic()
             if now >= self._next_look:
                 self._next_look = now + MASTER_POLL_S
                 self._look_around(now)
-                self._turns.flush()
+                self._writer.flush()
             if busy:
                 backoff.reset()
             else:
-                listening_only = not self._orders.waiting and len(self._traffic) == len(self._workers)
+                listening_only = not self._outbox.waiting and len(self._traffic) == len(self._workers)
                 backoff.wait(soon=not listening_only)
 
     def _obey(self, instructions: Sequence[Instruction]) -> None:
         for each in instructions:
             if isinstance(each, Load):
-                self._orders.load(each)  # before the batches that are sent behind it
-        self._orders.send([each for each in instructions if isinstance(each, Send)])
+                self._outbox.load(each)  # before the batches that are sent behind it
+        self._outbox.send([each for each in instructions if isinstance(each, Send)])
         for instruction in instructions:
             match instruction:
                 case Emit(batch, attempt):
-                    self._turns.put(batch, self._parts.pop((batch, attempt)))
+                    self._writer.put(batch, self._parts.pop((batch, attempt)))
                 case Quarantine(batch):
-                    self._files.standing.happened("quarantined", batch=batch)
-                    self._turns.set_aside(batch)
+                    self._files.status.happened("quarantined", batch=batch)
+                    self._writer.set_aside(batch)
                 case Drop(batch, attempt):
-                    self._arrivals.give_back(self._parts.pop((batch, attempt)).values())
+                    self._inbox.give_back(self._parts.pop((batch, attempt)).values())
                 case GiveUp(why):
-                    self._turns.finish()
+                    self._writer.finish()
                     start, _ = self._files.events.ranges.of(self._dispatcher.n_emitted)
                     raise ClusterError(
                         "; ".join([f"{why}: the events from {start} on have no answers", *self._failures]),
                         ExitCode.INCOMPLETE,
                     )
         self._execution.meanwhile(self._traffic.poll)
-        self._orders.read_ahead()
+        self._outbox.read_ahead()
 
     def _take(self, arrival: Arrival) -> Sequence[Instruction]:
         """Keep an answer if it is wanted; what is to be done then."""
@@ -164,11 +162,11 @@ class Master:
         if flight is not None and self._dispatcher.wants(worker, batch, attempt):
             self._round_trips.add(at_s - flight.sent_at)
             start, stop = self._files.events.ranges.of(batch)
-            self._files.standing.answered(worker, batch, stop - start)
+            self._files.status.answered(worker, batch, stop - start)
             self._parts.setdefault((batch, attempt), {})[worker] = body
         else:
-            self._files.standing.happened("dropped", worker, batch)
-            self._arrivals.give_back([body])
+            self._files.status.happened("dropped", worker, batch)
+            self._inbox.give_back([body])
         return self._dispatcher.answered(worker, batch, attempt)
 
     # What goes wrong
@@ -177,21 +175,21 @@ class Master:
         for worker in self._traffic.lost.keys() - self._lost:
             self._lose(worker, self._traffic.lost[worker])
         if self._deadlines.look(now):
-            self._see_who_is_late()
-        if now >= self._next_sign:
-            self._next_sign = now + SIGN_OF_LIFE_S
+            self._look_for_stragglers()
+        if now >= self._next_heartbeat:
+            self._next_heartbeat = now + HEARTBEAT_S
             for worker in self._workers:
-                self._traffic.beat(worker)
+                self._traffic.send_heartbeat(worker)
 
-    def _see_who_is_late(self) -> None:
-        for worker, batch in self._deadlines.overdue():
+    def _look_for_stragglers(self) -> None:
+        for worker, batch in self._deadlines.stragglers():
             start, stop = self._files.events.ranges.of(batch)
             log.warning(
                 "rank %d has not answered events %d to %d within %.0f s; they are given to another worker too",
                 *(worker, start, stop, self._deadlines.limit_s),
             )
-            self._files.standing.happened("overdue", worker, batch)
-            self._obey(self._dispatcher.overdue(worker))
+            self._files.status.happened("overdue", worker, batch)
+            self._obey(self._dispatcher.timed_out(worker))
         for worker in self._deadlines.hopeless():
             self._lose(worker, f"nothing was heard of it for more than {self._deadlines.limit_s:.0f} s")
 
@@ -199,7 +197,7 @@ class Master:
         """A worker is gone; what it had goes to others."""
         log.warning("rank %d is lost: %s", worker, why)
         self._lost.add(worker)
-        self._files.standing.happened("lost", worker)
+        self._files.status.happened("lost", worker)
         self._obey(self._dispatcher.lost(worker))
 
     def _survive(self, worker: int, batch: int, attempt: int, failure: RankFailure) -> Sequence[Instruction]:
@@ -212,11 +210,11 @@ class Master:
             raise error
         log.warning("%s", error)
         self._failures = [str(error)]
-        self._files.standing.happened("failed", worker, batch)
+        self._files.status.happened("failed", worker, batch)
         return self._dispatcher.failed(worker, batch, attempt)
 
-    def _dismiss(self, order: Order, patience_s: float = LEAVING_S) -> None:
+    def _dismiss(self, order: Order, timeout_s: float = LEAVING_S) -> None:
         dispensable = survives_deaths(os.environ)  # else the launcher ends a job that goes without one of its ranks
-        late = {worker for worker in self._workers if dispensable and self._dispatcher.is_overdue(worker)}
-        gone = self._arrivals.gone
-        dismiss(self._workers, self._traffic, order, lost=self._lost, late=late, gone=gone, patience_s=patience_s)
+        late = {worker for worker in self._workers if dispensable and self._dispatcher.is_straggler(worker)}
+        gone = self._inbox.gone
+        dismiss(self._workers, self._traffic, order, lost=self._lost, late=late, gone=gone, timeout_s=timeout_s)

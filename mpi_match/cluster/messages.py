@@ -1,4 +1,4 @@
-"""What the parts of a worker, and those of the master, hand to each other: no MPI, and no thread of its own.
+"""The values that the parts of a worker, and those of the master, pass to each other; no MPI and no threads.
 
 worker   orders ──► Received, SerializedShard ──► engine ──► Matched (Written) ──► answers
 master   answers ──► Body ──► the file
@@ -15,13 +15,17 @@ from mpi_match.cluster.prefetch import Expected
 from mpi_match.events.batch import EventBatch
 
 WRITTEN_DTYPE = np.dtype(np.int64)
-"""Type of the three numbers that come with the word that answers are written."""
+"""Type of the three numbers in the body of a WRITTEN answer."""
 
 
 class Received(NamedTuple):
-    """A batch to be matched: its number and the attempt that it is, whether it is for an engine opened afresh, the wire form
-    of its changes (empty: none), its events (got once, in the engine's thread), and the buffer that it was received into, if
-    any.
+    """A batch to be matched.
+
+    batch, attempt   its number, and which sending of the batch it is
+    afresh           must the engine be opened anew for it?
+    changes          wire form u8 of its changes; empty: none
+    events           taken once, in the engine's thread
+    buffer           the buffer that it was received into, if any
     """
 
     batch: int
@@ -33,28 +37,28 @@ class Received(NamedTuple):
 
     @property
     def alters(self) -> bool:
-        """Is the engine another one, or knows of more changes, when it has been matched?"""
+        """Does matching it replace the engine or apply changes to it?"""
         return self.afresh or len(self.changes) > 0
 
 
 class SerializedShard(NamedTuple):
-    """A part of the table (`shard`) that is to be had from now on: besides what there is (`keep`), or instead of it."""
+    """A shard to be loaded (`shard`): in addition to those held (`keep`), or instead of them."""
 
     wire: Array
     keep: bool
 
 
 class Written(NamedTuple):
-    """Where a rank has written answers itself: in which of its parts of the output, and the size that this has with them."""
+    """Where a worker has written answers: the number of its part of the output, and the size of that part in bytes then."""
 
     part: int
     end: int
 
 
 class Matched(NamedTuple):
-    """Answer to a batch: counts and ids as they travel, or what the engine raised; the batch's buffer is free again.
+    """Answer to a batch: counts and ids as they are sent, or the engine's error; the batch's buffer is free again.
 
-    `written`: where this rank has written them itself.
+    `written`: where this worker has written them itself.
     """
 
     received: Received
@@ -65,7 +69,7 @@ class Matched(NamedTuple):
 
 
 class Body(NamedTuple):
-    """What came with a letter, u8: of an answer the counts and the ids.  `buffer` is to be given back, unless it is None."""
+    """The body of an answer, u8: counts and ids.  `buffer` is to be given back, unless it is None."""
 
     first: Array
     second: Array

@@ -28,7 +28,7 @@ from mpi_match.cluster.signals import (
     RanksNotified,
     SignalFlag,
     held,
-    interrupts_noted,
+    signals_recorded,
     terminate_as_interrupt,
 )
 from mpi_match.cluster.transport.backoff import Backoff, sleep_exactly
@@ -57,12 +57,12 @@ def run_ranks(options: RunOptions, launch: LaunchedBy) -> RunSummary | None:
         return run_alone(options)
     world.Set_errhandler(MPI.ERRORS_RETURN)  # and so of those that are made from it
     interrupted = SignalFlag()
-    roll = StartupBarrier(Traffic(world), options.setup_limit, interrupted)
+    barrier = StartupBarrier(Traffic(world), options.setup_limit, interrupted)
     try:
-        with terminate_as_interrupt() if world.rank == 0 else interrupts_noted(interrupted):
-            return _run(options, roll, interrupted)
+        with terminate_as_interrupt() if world.rank == 0 else signals_recorded(interrupted):
+            return _run(options, barrier, interrupted)
     except Ended as ended:
-        roll.close()
+        barrier.close()
         _leave_in_peace(after_another=world.rank != 0)
         raise ended.error from ended.error.__cause__
     except KeyboardInterrupt as error:
@@ -91,32 +91,32 @@ def _lost_during_set_up(comm: MPI.Comm, dead: Sequence[int]) -> ClusterError:
     return ClusterError(f"rank {who} died before the first batch; start the run again", quiet=comm.rank != first)
 
 
-def _run(options: RunOptions, roll: StartupBarrier, interrupted: SignalFlag) -> RunSummary | None:
+def _run(options: RunOptions, barrier: StartupBarrier, interrupted: SignalFlag) -> RunSummary | None:
     sleep_exactly()
     comm, request = MPI.COMM_WORLD.Idup()
-    roll.wait(request)
-    ranks = RankGroup(comm, roll)
+    barrier.wait(request)
+    ranks = RankGroup(comm, barrier)
     topology = Topology.find(ranks)
-    told = ranks.tell(replace(options, progress=None, watch=None))  # the master's options are everybody's
+    told = ranks.bcast(replace(options, progress=None, watch=None))  # the master's options are everybody's
     with ExitStack() as stack:
         execution = execution_for(told)
         ready = set_up(options if ranks.rank == 0 else told, execution, topology, stack)
-        backoff = Backoff(tireless=execution.tireless and topology.own_core)
+        backoff = Backoff(spins=execution.spins and topology.own_core)
         if ranks.rank == 0:
-            return _lead(ranks, ready, execution, backoff, roll)
-        roll.close()
+            return _lead(ranks, ready, execution, backoff, barrier)
+        barrier.close()
         _serve(ranks, ready, backoff, interrupted)
     return None
 
 
-def _lead(ranks: RankGroup, ready: Ready, execution: Execution, backoff: Backoff, roll: StartupBarrier) -> RunSummary:
+def _lead(ranks: RankGroup, ready: Ready, execution: Execution, backoff: Backoff, barrier: StartupBarrier) -> RunSummary:
     """What the master does after set-up."""
     from mpi_match.cluster.master import Master
 
     master = Master(ranks.comm, ready.files, execution, backoff)
     with held() as interruptions:  # workers that are ready wait for the master's word, also for that of an interruption
         master.meet(interruptions)
-        roll.close()
+        barrier.close()
         _log_engines(ready.opened)
         gc.freeze()
         return master.run(ready.opened)

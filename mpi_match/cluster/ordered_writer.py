@@ -1,14 +1,13 @@
-"""Answers whose turn it is, on their way to the file: the other end of `prefetch.ReadAhead`.
+"""The ordered writer: answers are written in the order of their batches, in a thread or joined.
 
-    long batches    each is put to the answers' thread, which unites what the members of a group have said and writes it
-    short ones      are kept until the master has time (`flush`), and those that follow each other are written in one go
+    long batches    each goes to the writer thread, which merges the answers of a group's members and writes them
+    short ones      are kept until the master is idle (`flush`), and those of consecutive events are written in one call
 
-Of writing an answer, the checksum, the copies and the system's part are done without Python's lock, so a thread can write as
-fast as the main thread receives.  Only a few answers may wait for it: if the disk is slower than all else, `put` waits, and
-memory stays bounded.
+Checksum, copies and system calls release Python's lock, so a thread can write as fast as the main thread receives.  Its
+queue is short: if the disk is the bottleneck, `put` blocks, and memory stays bounded.
 
-To write an answer takes as long as a short batch on its way there and back, so between two of these nothing is written.
-Where short answers are not a worker's alone, or workers write them, there is no joining them: each is written at once.
+Writing an answer takes as long as the round trip of a short batch, so nothing is written between two of these.  Short
+answers of several members of a group, or written by workers, cannot be joined: each is written at once.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ MOST_BATCHES_WAITING = 8
 
 
 class WriteBehind(Generic[T]):
-    """Calls `write` with what is `put`, in order, in a thread.
+    """Calls `write` with each item that is `put`, in order, in a thread.
 
-    What `write` raises is raised by a later `put` or by `finish`, and nothing is written after that.  Leaving the block
-    without `finish` drops what waits.
+    An error of `write` is raised by a later `put` or by `finish`, and nothing is written after it.  Leaving the block
+    without `finish` drops the queue.
     """
 
     def __init__(self, write: Callable[[T], None]) -> None:
@@ -55,7 +54,7 @@ class WriteBehind(Generic[T]):
         self._end()
 
     def put(self, item: T) -> None:
-        """Have it written; waits while too much waits already."""
+        """Queue an item; blocks while the queue is full."""
         self._raise()
         self._waiting.put(item)
 
@@ -83,7 +82,7 @@ class WriteBehind(Generic[T]):
 
 
 class WriteAtOnce(Generic[T]):
-    """Calls `write` with what is `put`, at once."""
+    """Calls `write` with each item that is `put`, at once."""
 
     def __init__(self, write: Callable[[T], None]) -> None:
         self.put = write
@@ -99,26 +98,26 @@ class WriteAtOnce(Generic[T]):
 
 
 Writer = type[WriteBehind[Any]] | type[WriteAtOnce[Any]]
-"""What calls what writes answers: in a thread, or at once."""
+"""Calls the function that writes answers: in a thread, or at once."""
 Parts = dict[int, Body]
-"""The answer of a group: what each of its members has said."""
+"""The answer of a group, by member."""
 
 
 class OrderedWriter:
-    """The answers of a run; a context manager.  Leaving it without `finish` drops what waits for the thread.
+    """The answers of a run; a context manager.  Leaving it without `finish` drops the queue of the thread.
 
-    in_parts   is an answer what several members of a group have said?
-    joins      where that can be, answers to events that follow each other are kept, and written in one go by `flush`
+    in_parts   does an answer consist of the answers of several members of a group?
+    joins      where possible, answers to consecutive events are kept, and written in one call by `flush`
 
-    Bodies that are written go back to `arrivals`.  What writing raises is raised by a later call.
+    Bodies that are written are given back to `inbox`.  An error of writing is raised by a later call.
     """
 
-    def __init__(self, answers: BatchedAnswers, arrivals: Inbox, writer: Writer, *, in_parts: bool, joins: bool) -> None:
-        self._answers, self._arrivals = answers, arrivals
+    def __init__(self, answers: BatchedAnswers, inbox: Inbox, writer: Writer, *, in_parts: bool, joins: bool) -> None:
+        self._answers, self._inbox = answers, inbox
         if in_parts:
-            from mpi_match.cluster.distribution.merge import unite  # loads Numba
+            from mpi_match.cluster.distribution.merge import merge  # loads Numba
 
-            self._unite = unite
+            self._merge = merge
         self._joins = joins and not in_parts and not answers.by_workers
         self._written = writer(self._write)
         self._kept: list[Body] = []
@@ -153,13 +152,13 @@ class OrderedWriter:
         self._written.put((batch, {}))
 
     def flush(self) -> None:
-        """Write short answers to events that follow each other, if there are any."""
+        """Write the short answers that are kept, which are to consecutive events."""
         if self._kept:
             kept, self._kept = self._kept, []
             counts, ids = b"".join([body.first.data for body in kept]), b"".join([body.second.data for body in kept])
-            found = np.frombuffer(counts, self._arrivals.count_dtype), np.frombuffer(ids, self._arrivals.id_dtype)
+            found = np.frombuffer(counts, self._inbox.count_dtype), np.frombuffer(ids, self._inbox.id_dtype)
             self._answers.write(self._first, *found)
-            self._arrivals.give_back(kept)
+            self._inbox.give_back(kept)
 
     def finish(self) -> None:
         """Wait until all are written."""
@@ -167,7 +166,7 @@ class OrderedWriter:
         self._written.finish()
 
     def _write(self, answers: tuple[int, Parts]) -> None:
-        """The answers of the next batch, from the members of a group, or none; runs in the answers' thread."""
+        """Write the answers of the next batch, by member, or none; runs in the writer thread."""
         batch, parts = answers
         if not parts:
             self._answers.set_aside(batch)
@@ -177,7 +176,7 @@ class OrderedWriter:
             part, end, n_ids = said.second.view(WRITTEN_DTYPE).tolist()
             self._answers.wrote(batch, n_ids, worker, Written(part, end))
             return
-        types = self._arrivals.count_dtype, self._arrivals.id_dtype
+        types = self._inbox.count_dtype, self._inbox.id_dtype
         found = [(parts[each].first.view(types[0]), parts[each].second.view(types[1])) for each in sorted(parts)]
-        self._answers.write(batch, *(found[0] if len(found) == 1 else self._unite(found)))
-        self._arrivals.give_back(parts.values())
+        self._answers.write(batch, *(found[0] if len(found) == 1 else self._merge(found)))
+        self._inbox.give_back(parts.values())

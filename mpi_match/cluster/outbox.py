@@ -1,10 +1,11 @@
-"""Orders on their way to the workers: what the dispatcher wants sent, as letters with all that belongs to them.
+"""The outbox: the dispatcher's instructions to send, as orders with their changes and events.
 
-    Send ─► outbox ─► are its events read? ─► changes that the worker has not been told of, events ─► letter
-                           `prefetch`                                                                 └► deadline, books
+    Send ─► outbox ─► wait until its events are read ─► changes that the worker has not had, events ─► order
+                                `prefetch`                                                         └► deadline, status
 
-A batch waits in the outbox while the feed reads it, and all behind it, so every worker gets its batches in the dispatcher's
-order.  Memory is bounded by credits: a buffer is taken when a batch may be sent and given back when it has been.
+A batch waits in the outbox while the feed reads it, and all later ones wait behind it, so every worker gets its batches in
+the dispatcher's order.  Credits bound the memory: a buffer is taken when a batch may be sent and given back when it has
+been.
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ _NOTHING = np.empty(0, np.uint8)
 
 
 class Outbox:
-    """Orders of a run's batches to its workers; a context manager.
+    """Sends a run's batches to its workers; a context manager.
 
-    `opening_s` is what opening an engine took: one that has to open it afresh is waited for so much longer.
+    `opening_s` is the time that opening an engine took: the deadline of a batch that needs an engine opened anew is so much
+    later.
 
-    waiting   what is to be sent, and is not read yet
+    waiting   batches to be sent that are not read yet
     """
 
     def __init__(
@@ -70,13 +72,13 @@ class Outbox:
         self._feed.__exit__(kind, error, trace)
 
     def send(self, sends: Sequence[Send]) -> None:
-        """Send these when they are read, and at once if they are."""
+        """Send these as soon as they are read."""
         self._feed.want([each.batch for each in sends])
         self.waiting.extend(sends)
         self.send_ready()
 
     def send_ready(self) -> bool:
-        """Send what has been read meanwhile; was there anything?"""
+        """Send the batches that have been read meanwhile; returns whether there were any."""
         sent = False
         while self.waiting:
             batch, attempt = self.waiting[0].batch, self.waiting[0].attempt
@@ -96,14 +98,14 @@ class Outbox:
         return sent
 
     def read_ahead(self) -> None:
-        """Have read what will be sent next."""
+        """Start reading the batches that will be sent next."""
         self._feed.want(self._dispatcher.upcoming(self._n_ahead))
 
     def load(self, load: Load) -> None:
-        """A worker is to have another part of the table, and to be told of all changes to it."""
+        """Have a worker load another shard; its next batch comes with all changes to it."""
         worker, division = load.worker, self._files.division
         log.warning("rank %d loads part %d of %d, which a lost one had", worker, load.part + 1, len(division.parts))
-        self._files.standing.happened("loads", worker)
+        self._files.status.happened("loads", worker)
         wire = packed(division.parts[load.part], division.read(division.parts[load.part]))
         if self._files.changes is not None:
             self._files.changes.forget(worker)
@@ -113,7 +115,7 @@ class Outbox:
     def _read(self, batch: int) -> tuple[Array, Array | None]:
         """Wire form of a batch, and the buffer it lies in; runs in the feed's thread.
 
-        An answer that comes meanwhile is heard in between.
+        An inline execution polls for answers in between.
         """
         self._execution.meanwhile(self._traffic.poll)
         events = self._files.events.read(batch)
@@ -124,17 +126,17 @@ class Outbox:
     def _send(self, worker: int, flight: Flight, wire: Array, given_back: Callable[[], None]) -> None:
         flight.sent_at = time.perf_counter()
         batch, attempt = flight.batch, flight.attempt
-        afresh, told = (False, None) if self._files.changes is None else self._files.changes.told_with(worker, batch)
+        afresh, told = (False, None) if self._files.changes is None else self._files.changes.due_with(worker, batch)
         changes = _NOTHING if told is None else told.to_wire()
         order = Order(Command.MATCH_AFRESH if afresh else Command.MATCH, batch, attempt, len(changes), len(wire))
         self._traffic.write(order, [changes, wire], worker, given_back)
-        # What follows the worker need not wait for.
-        patience_s = self._files.options.setup_limit if worker in self._loading else self._opening_s if afresh else 0
-        self._deadlines.sent(worker, flight, patience_s)
+        # The worker need not wait for the rest.
+        extra_s = self._files.options.setup_limit if worker in self._loading else self._opening_s if afresh else 0
+        self._deadlines.sent(worker, flight, extra_s)
         self._loading.discard(worker)
-        self._files.standing.sent(worker, batch, order.n_events)
+        self._files.status.sent(worker, batch, order.n_events)
         if attempt:
-            self._files.standing.happened("resent", worker, batch)
+            self._files.status.happened("resent", worker, batch)
 
     def _give_back(self, buffer: Array | None) -> None:
         if buffer is not None:
@@ -142,12 +144,12 @@ class Outbox:
 
 
 def _read_nothing(batch: int) -> tuple[Array, None]:
-    """What is sent of a batch whose events the worker has from elsewhere."""
+    """The empty wire form of a batch whose events the worker has from another source."""
     return _NOTHING, None
 
 
 def _after(n: int, then: Callable[[], None]) -> Callable[[], None]:
-    """What calls `then` when it has been called `n` times; for 0, `then` is called now."""
+    """A function that calls `then` when it has been called `n` times; for 0, `then` is called now."""
     left = n
 
     def called() -> None:

@@ -1,13 +1,13 @@
-"""The next batches, ready before they are asked for.
+"""Reading ahead: the next batches are read before they are needed.
 
-Reading a batch is three things: bringing its pages in from the file, checking their CRC, copying them (or, when the
-events were compiled for another table, encoding them).  NumPy and ISA-L do all of that without Python's lock, so threads
-do it while the main thread talks: a few of them, because one core reads, checks and copies 70 million events a second and
-a GPU matches ten times as many.  Short batches are read without a thread, in less time than to wake one.
+Reading a batch has three parts: bringing its pages in from the file, checking their CRC, and copying them (or, when the
+events were compiled for another table, encoding them).  NumPy and ISA-L do this without Python's lock, so threads do it
+while the main thread communicates: a few of them, because one core reads, checks and copies 70 million events a second and
+a GPU matches ten times as many.  Short batches are read without a thread, in less time than it takes to wake one.
 
-Buffers are few and used again: memory stays bounded, their pages are touched once, and a network that has to pin what
-it sends finds the same ones every time.  (Sending straight from the mapped file would save the copy, but networks
-refuse to pin a read-only mapping.)
+Buffers are few and reused: memory stays bounded, their pages are faulted in once, and a network that pins the memory it
+sends finds the same pages every time.  (Sending straight from the mapped file would save the copy, but networks refuse to
+pin a read-only mapping.)
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def n_readers() -> int:
 
 
 class _Done(Generic[T]):
-    """What an executor's `submit` would return, done at once; a `Future` has locks, which take longer to make than this."""
+    """A future that is done at once; making the locks of a `Future` takes longer than a short read."""
 
     def __init__(self, do: Callable[..., T], *arguments: Any) -> None:
         self._error: Exception | None = None
@@ -51,17 +51,17 @@ class _Done(Generic[T]):
         return True
 
     def result(self) -> T:
-        """What came of it.  Raises what it raised."""
+        """The result.  Raises what the call raised."""
         if self._error is not None:
             raise self._error
         return self._found
 
 
 class AtOnce:
-    """An executor that does what is submitted at once, in the thread that submits it."""
+    """An executor that runs a submitted call at once, in the submitting thread."""
 
     def __init__(self, n_threads: int = 0) -> None:
-        """The number is not looked at."""
+        """The number is ignored."""
 
     def submit(self, do: Callable[..., T], *arguments: Any) -> _Done[T]:
         """See `concurrent.futures.Executor.submit`."""
@@ -72,13 +72,11 @@ class AtOnce:
 
 
 Workers = ThreadPoolExecutor | AtOnce
-"""What reads batches."""
+"""Executors that read batches."""
 
 
 class ReadAhead(Generic[T]):
-    """Makes batches ready: `read(batch)` is done by `workers`, begun in the order asked for; a context manager, which ends
-    them.
-    """
+    """Reads batches ahead: `workers` call `read(batch)` in the order of `want`; a context manager, which shuts them down."""
 
     def __init__(self, read: Callable[[int], T], workers: Workers) -> None:
         self._read, self._workers = read, workers
@@ -91,7 +89,7 @@ class ReadAhead(Generic[T]):
         self._workers.shutdown(cancel_futures=True)
 
     def want(self, batches: Iterable[int]) -> None:
-        """Have these read; those asked for before are not read again."""
+        """Start reading these; batches wanted before are not read again."""
         for batch in batches:
             if batch not in self._ready:
                 self._ready[batch] = self._workers.submit(self._read, batch)
@@ -106,9 +104,9 @@ class ReadAhead(Generic[T]):
 
 
 class Expected(NamedTuple, Generic[T]):
-    """What is here, or will be: `get` waits for it, once, from any thread; `is_here` tells whether it need not wait.
+    """A value that has arrived or will: `get` waits for it, once, from any thread; `is_here` says whether it need not wait.
 
-    `confirm` raises when what `get` gave may have changed since then.
+    `confirm` raises when the value may have changed since `get`.
     """
 
     get: Callable[[], T]
@@ -117,7 +115,7 @@ class Expected(NamedTuple, Generic[T]):
 
 
 class Buffers:
-    """Buffers that are used again: `take` one, `give` it back.  Not more exist than were ever taken at the same time."""
+    """A pool of buffers: `take` one, `give` it back.  It holds at most as many as were ever taken at the same time."""
 
     def __init__(self) -> None:
         self._free: list[Array] = []
@@ -138,24 +136,24 @@ class Buffers:
         return np.empty((n_bytes + n_bytes // 8) // 8 * 8 + 8, np.uint8)
 
     def give(self, buffer: Array) -> None:
-        """Let a buffer be used again; nobody may look at its content any more."""
+        """Return a buffer for reuse; its content must not be read any more."""
         with self._lock:
             self._free.append(buffer)
 
 
 class InOrder(Generic[T]):
-    """What begins in one order and ends in another, given on in the first."""
+    """Reorders results: operations that end in any order give their results in the order in which they began."""
 
     def __init__(self) -> None:
         self._begun: deque[int] = deque()
         self._ended: dict[int, T] = {}
 
     def begin(self, number: int) -> None:
-        """Number so-and-so has begun, after all before."""
+        """An operation begins, after all earlier ones."""
         self._begun.append(number)
 
     def end(self, number: int, result: T) -> list[T]:
-        """It has ended, with a result; those results whose turn it is now."""
+        """An operation ends with a result; returns the results that are now next in order."""
         self._ended[number] = result
         found = []
         while self._begun and self._begun[0] in self._ended:

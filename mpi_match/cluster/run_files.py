@@ -63,11 +63,11 @@ class BatchedAnswers:
         self,
         output: Output | LocalOutput,
         events: BatchedEvents,
-        standing: RunStatus,
+        status: RunStatus,
         options: RunOptions,
     ) -> None:
         self.ranges, self.by_workers = events.ranges, isinstance(output, LocalOutput)
-        self._output, self._table, self._standing, self._progress = output, events.table, standing, options.progress
+        self._output, self._table, self._status, self._progress = output, events.table, status, options.progress
         self._workers_confirm = options.feed == "file"
 
     def write(self, batch: int, counts: Array, ids: Array) -> None:
@@ -104,7 +104,7 @@ class BatchedAnswers:
         self._output.set_aside(EventRange(*self.ranges.of(batch)))
 
     def _tell_of(self, n_events: int, n_matches: int) -> None:
-        self._standing.wrote(n_events, n_matches)
+        self._status.wrote(n_events, n_matches)
         if self._progress is not None:
             self._progress(self._output.n_answered, self._output.identity.n_events)
 
@@ -120,7 +120,7 @@ class RunFiles:
     answers           on their way to the output
     places            where workers write theirs; None when the master does
     n_ids             how many different ids an answer can hold
-    standing          how the run stands
+    status          how the run stands
     """
 
     def __init__(self, options: RunOptions, n_workers: int = 1) -> None:
@@ -144,9 +144,9 @@ class RunFiles:
             ranges = BatchRanges(self._output.unanswered, options.batch)
             self.events = BatchedEvents(events, ranges)
             self.changes = None if stream is None else BatchedChanges(stream, ranges)
-            self.standing = RunStatus(events.n_events - self._output.n_resumed, n_resumed=self._output.n_resumed)
-            self._watch = nullcontext() if options.watch is None else options.watch(self.standing)
-            self.answers = BatchedAnswers(self._output, self.events, self.standing, options)
+            self.status = RunStatus(events.n_events - self._output.n_resumed, n_resumed=self._output.n_resumed)
+            self._watch = nullcontext() if options.watch is None else options.watch(self.status)
+            self.answers = BatchedAnswers(self._output, self.events, self.status, options)
             self.places = self._output.places if isinstance(self._output, LocalOutput) else None
             self._stack = self._stack.pop_all()
         return self
@@ -189,13 +189,13 @@ class RunFiles:
     @contextmanager
     def watched(self, workers: Mapping[int, Opened]) -> Iterator[None]:
         """While the block lasts, whoever wants to watch the run does; `workers` are the engines by rank."""
-        self.standing.shares = {rank: Share(each.engine, each.device, each.host) for rank, each in workers.items()}
+        self.status.shares = {rank: Share(each.engine, each.device, each.host) for rank, each in workers.items()}
         with self._watch:
             yield
 
     def begin(self) -> None:
         """Start the clock."""
-        self.standing.begin()
+        self.status.begin()
         self._started = time.perf_counter()
 
     def finish(self, opened: Sequence[Opened], round_trips: RoundTrips | None = None) -> RunSummary:
@@ -205,7 +205,7 @@ class RunFiles:
         """
         self.events.table.check_unchanged(0, self.events.table.n_events)
         self._output.finish()
-        self.standing.end()
+        self.status.end()
         wall_s = time.perf_counter() - self._started
         resumed = self._output.n_resumed
         n_events = self._output.identity.n_events

@@ -59,7 +59,7 @@ def set_up(options: RunOptions, execution: Execution, topology: Topology, stack:
     """Take all phases on this rank; `stack` closes what they open.  Raises Ended when one has failed on some rank."""
     ranks, threads = topology.ranks, options.threads or topology.threads
     files: RunFiles = ranks.step("opening the files", master=lambda: stack.enter_context(RunFiles(options, ranks.size - 1)))
-    plan: Plan = ranks.tell(None if files is None else _plan(options, files))
+    plan: Plan = ranks.bcast(None if files is None else _plan(options, files))
     part, table = share_parts(topology, plan.groups, plan.parts, None if files is None else files.division)
     copy = None
     if options.feed == "shared":
@@ -77,8 +77,8 @@ def set_up(options: RunOptions, execution: Execution, topology: Topology, stack:
 
     def matcher_and_engine() -> tuple[EngineRunner | InlineRunner | WrittenAtOnce, Opened]:
         began = time.perf_counter()
-        holdings = ShardsHeld(part, table, _opening(options, topology, source, threads))
-        matcher = execution.matcher(holdings, table.vocabulary, filters=options.filters)
+        shards = ShardsHeld(part, table, _opening(options, topology, source, threads))
+        matcher = execution.matcher(shards, table.vocabulary, filters=options.filters)
         written = execution.written(matcher, parts, plan.offer.ranges) if parts else matcher
         engine = written.engine()
         opening_s = time.perf_counter() - began

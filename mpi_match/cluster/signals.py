@@ -1,13 +1,13 @@
-"""SIGTERM is Ctrl-C: launchers and Slurm's time limit send the one, people the other, and both want files left clean.
+"""SIGTERM is handled as Ctrl-C: launchers and Slurm's time limit send the one, users the other.
 
-The master is interrupted, by an exception.  A worker is not: whoever ends a job signals all its ranks, and one that left at
-once would have the launcher kill the master while it puts its files in order.  A worker only takes note, and leaves when
-the master says so or has gone, or after a while by itself.
+The master is interrupted by an exception, and closes its files.  A worker is not interrupted: signals go to all ranks of a
+job, and if a worker exited at once, the launcher would kill the master while it closes its files.  A worker only records the
+signal, and leaves when the master orders it or has gone, or after a time limit.
 
-An exception between any two instructions is more than most code bears.  `threading.Condition.wait` has given its lock away
-for three of them before it looks to what becomes of it, and ends in "release unlocked lock" when the exception comes there;
-a request that MPI has begun is lost if it comes before the request is noted.  So where a process talks to its threads or to
-MPI, interruptions are `held`, and let through where they do no harm.
+Most code does not survive an exception between any two instructions.  `threading.Condition.wait` is without its lock for
+three instructions, and ends in "release unlocked lock" when the exception comes there; a request that MPI has begun is lost
+if the exception comes before the request is recorded.  So while a process synchronises with its threads or calls MPI,
+interruptions are `held`, and let through where they are safe.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LEAVE_S = 5.0
-"""How long a rank that was asked to end waits for others: for the master, which was perhaps asked as well, to say how."""
+"""How long a signalled rank waits for the order of the master, which may have been signalled as well."""
 AGAIN_S = 5.0
-"""A signal that follows an earlier one within this time says the same: launchers send two, and a terminal one of its own."""
+"""A signal within this time after an earlier one is a repetition: launchers send two, and a terminal one of its own."""
 
 
 class SignalFlag:
-    """When an interruption was asked for, if it was."""
+    """The time of the last signal, if there was one."""
 
     def __init__(self) -> None:
         self._at: float | None = None
 
-    def note(self) -> None:
-        """Now."""
+    def set(self) -> None:
+        """A signal has arrived."""
         self._at = time.monotonic()
 
     def seconds(self) -> float | None:
-        """How long ago; None: not yet."""
+        """Seconds since the signal; None: there was none."""
         return None if self._at is None else time.monotonic() - self._at
 
 
 class Interruptions:
-    """Those of this process, which come through at once or wait while they are held.
+    """Interruptions of this process, which are raised at once or wait while they are held.
 
-    Signals are handled by the main thread alone, so only there anything is held.
+    The main thread alone handles signals, so interruptions are held only there.
     """
 
     def __init__(self) -> None:
@@ -53,23 +53,23 @@ class Interruptions:
         self._waiting: str | None = None
 
     def arrive(self, number: int) -> None:
-        """A signal has come; one in 5 s is an interruption."""
+        """A signal has arrived; at most one in AGAIN_S is an interruption."""
         before_s = self._last.seconds()
         if before_s is None or before_s > AGAIN_S:
-            self._last.note()
+            self._last.set()
             self._waiting = signal.Signals(number).name
             if not self._holders:
                 self.let_through()
 
     def let_through(self) -> None:
-        """Raise KeyboardInterrupt if an interruption waits."""
+        """Raise KeyboardInterrupt if an interruption is waiting."""
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             raise KeyboardInterrupt(waiting)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Within the block they wait; an error that ends it takes their place."""
+        """Within the block interruptions wait; an error that ends the block replaces them."""
         self._holders += 1
         try:
             yield
@@ -83,7 +83,7 @@ class Interruptions:
 
     @contextmanager
     def heeded(self) -> Iterator[None]:
-        """Within the block, in one where they are held, they come at once: it takes long and talks to nobody."""
+        """Within the block, nested in `held`, interruptions are raised at once: for long work without communication."""
         holders, self._holders = self._holders, 0
         try:
             self.let_through()
@@ -93,15 +93,15 @@ class Interruptions:
 
 
 _interruptions: Interruptions | None = None
-"""Those of the outermost `terminate_as_interrupt`."""
+"""The interruptions of the outermost `terminate_as_interrupt`."""
 
 
 @contextmanager
 def terminate_as_interrupt() -> Iterator[None]:
-    """Within the block SIGTERM, like Ctrl-C, raises KeyboardInterrupt, once in 5 s, so that what cleans up is not
-    interrupted; where they are `held`, later.
+    """Within the block SIGTERM, like Ctrl-C, raises KeyboardInterrupt, once in AGAIN_S, so that cleaning up is not
+    interrupted; while interruptions are `held`, later.
 
-    Only the main thread can set that; in others nothing changes.
+    Only the main thread can set signal handlers; in other threads nothing changes.
     """
     global _interruptions
     if _interruptions is not None or not _is_main_thread():
@@ -116,24 +116,24 @@ def terminate_as_interrupt() -> Iterator[None]:
 
 
 class RanksNotified(KeyboardInterrupt):
-    """A run was interrupted, and all of its ranks have been told."""
+    """A run was interrupted, and all of its ranks have been notified."""
 
 
 @contextmanager
 def held() -> Iterator[Interruptions]:
-    """Within the block interruptions wait for its end, unless it says before that they may come."""
+    """Within the block interruptions wait for its end, or for a call of `let_through`."""
     interruptions = _interruptions if _is_main_thread() else None
     if interruptions is None:
-        yield Interruptions()  # that nobody will ever see
+        yield Interruptions()  # which never has any
     else:
         with interruptions.held():
             yield interruptions
 
 
 @contextmanager
-def interrupts_noted(noted: SignalFlag) -> Iterator[None]:
-    """Within the block SIGTERM and Ctrl-C do nothing but show in `noted`."""
-    with _handled_by(lambda _: noted.note()):
+def signals_recorded(flag: SignalFlag) -> Iterator[None]:
+    """Within the block SIGTERM and Ctrl-C only set `flag`."""
+    with _handled_by(lambda _: flag.set()):
         yield
 
 

@@ -1,14 +1,13 @@
-"""A worker: receives batches, has them matched, sends the answers.
+"""A worker: receives batches, matches them, sends the answers.
 
-Three things go on at once, none waiting for another: the next batches come in (as many as there are credits), the
-matcher's thread matches one, earlier answers go out.  Buffers of batches go round: received into, matched from,
-received into again.
+Three activities overlap: the next batches are received (as many as there are credits), the matcher's thread matches one, and
+earlier answers are sent.  Buffers of batches are reused in turn.
 
-A short batch may be here before a longer one that was sent earlier.  The matcher gets them in the order in which they were
-sent, because changes come with them.
+A short batch may arrive before a longer one that was sent earlier.  The matcher gets batches in the order in which they were
+sent, because they come with changes.
 
-A worker whose master has gone leaves by itself.  With a fault-tolerant MPI it hears of that at once; on any other it has the
-master's signs of life, which are seconds apart, and its patience.
+A worker whose master has gone leaves by itself.  A fault-tolerant MPI reports a dead master at once; with any other the
+worker detects it by missing heartbeats, after SILENCE_S.
 """
 
 from __future__ import annotations
@@ -35,26 +34,25 @@ from mpi_match.cluster.transport.collectives import Ended, RankFailure
 from mpi_match.cluster.transport.finalize import abort, rank_was_lost
 from mpi_match.cluster.transport.launcher import survives_deaths
 from mpi_match.cluster.transport.liveness import MASTER
-from mpi_match.cluster.transport.protocol import Answer, Command, Order, Reply, inline_body, words_of
+from mpi_match.cluster.transport.protocol import Answer, Command, Order, Reply, fields_of, inline_body
 from mpi_match.events.batch import EventBatch
 from mpi_match.exit_codes import ExitCode
 
 MASTER_WAIT_S = 5.0
-"""How long a worker that has to leave waits for the batch that its engine is matching."""
+"""Time limit for the batch that the engine is matching when the worker has to leave."""
 WORKER_POLL_S = 5e-3
-"""How often to look whether there still is a master."""
+"""Interval of checks that the master is alive."""
 SILENCE_S = 600.0
-"""How long a worker that hears nothing of its master believes that there is one.  The master gives a sign every few seconds,
-unless it waits for a disk."""
+"""How long the master may be silent.  It sends a heartbeat every few seconds, unless it waits for a disk."""
 LAST_REPLY_S = 10.0
-"""How long a worker that has to leave waits without anything moving for what is still under way, its last word as well."""
+"""How long a worker that has to leave waits without progress for the messages in flight, including its last one."""
 
 
 class Worker:
-    """One rank's side of the channel.
+    """A worker's side of the channel.
 
-    `source` is where it has its events from; None: they come with the orders.  `interrupted` tells whether somebody has
-    asked this rank to end.
+    `source` is where its events come from; None: they come with the orders.  `interrupted` is set when this rank was
+    signalled.
     """
 
     def __init__(
@@ -76,9 +74,9 @@ class Worker:
         self._last: Order | None = None
 
     def serve(self) -> Order:
-        """Match until the master says that it is over, in the order that is returned.
+        """Match until the master's order to leave, which is returned.
 
-        Raises Ended when there is no master any more, and when this rank was asked to end and the master does not say how.
+        Raises Ended when the master is gone, and when this rank was signalled and no order arrives within LEAVE_S.
         """
         self._traffic.listen(MASTER, self._obey)
         self._traffic.write(Answer(Reply.READY), [], MASTER)
@@ -89,9 +87,11 @@ class Worker:
             if now >= self._next_look:
                 self._next_look = now + WORKER_POLL_S
                 self._see_to_master()
-            # Waiting for MPI and for the matcher at once: asleep in the matcher's queue, for as long as the back-off allows.
-            patience_s = 0 if busy else backoff.next_s(soon=len(self._traffic) > 1)  # more than the next order
-            while (matched := self._matcher.get(0 if busy else patience_s)) is not None:
+            # This waits for MPI and for the matcher at once: asleep in the matcher's queue, for as long as the backoff says.
+            timeout_s = (
+                0 if busy else backoff.next_s(soon=len(self._traffic) > 1)
+            )  # more than the receive for the next order
+            while (matched := self._matcher.get(0 if busy else timeout_s)) is not None:
                 self._answer(matched)
                 busy = True
             if busy:
@@ -123,9 +123,9 @@ class Worker:
             rank_was_lost()
             raise Ended(ClusterError(f"rank {self._rank} leaves, for the master is gone: {gone}"))
 
-    def _obey(self, letter: Array) -> bool:
-        self._silence.broken()
-        order = Order(*words_of(letter))
+    def _obey(self, header: Array) -> bool:
+        self._silence.reset()
+        order = Order(*fields_of(header))
         afresh = order.kind == Command.MATCH_AFRESH
         if not afresh and order.kind != Command.MATCH and order.kind != Command.LOAD:
             if order.kind == Command.WAIT:
@@ -136,13 +136,11 @@ class Worker:
         self._n_received += 1
         self._in_order.begin(turn)
         if order.kind == Command.LOAD:
-            parcel = SerializedShard(
-                np.empty(order.n_events, np.uint8), bool(order.attempt)
-            )  # it stays: the table lies in it
-            self._traffic.read([parcel.wire], MASTER, lambda: self._take(turn, parcel))
+            shard = SerializedShard(np.empty(order.n_events, np.uint8), bool(order.attempt))  # kept: the table lies in it
+            self._traffic.read([shard.wire], MASTER, lambda: self._take(turn, shard))
             return True
         n_changes, n_bytes = order.n_changes, order.n_changes + order.n_events
-        inline = inline_body(letter, n_bytes)
+        inline = inline_body(header, n_bytes)
         if inline is not None:
             events = self._events(order.number, inline[n_changes:])
             self._take(turn, Received(order.number, order.attempt, afresh, inline[:n_changes], events, None))
@@ -154,11 +152,11 @@ class Worker:
         return True
 
     def _events(self, batch: int, wire: Array) -> Expected[EventBatch]:
-        """A batch's events: from their wire form, which is here before anybody gets them, or from the source."""
+        """A batch's events: from their wire form, which has arrived before they are taken, or from the source."""
         return Expected(partial(EventBatch.from_wire, wire)) if self._source is None else self._source.expect(batch)
 
     def _take(self, turn: int, received: Received | SerializedShard) -> None:
-        """A batch, or a part, is here whole: to the matcher, with those that waited for it, unless it has to wait itself."""
+        """A batch or a shard is complete: pass it to the matcher, with those that waited for it, if it is next in order."""
         for each in self._in_order.end(turn, received):
             self._matcher.put(each)
 

@@ -47,24 +47,24 @@ class Pace:
         return (done - before) / (at_s - since_s) if at_s > since_s else 0.0
 
 
-def frame(standing: RunStatus, now_per_s: float, memory_bytes: int, room: int) -> list[Text]:
+def frame(status: RunStatus, now_per_s: float, memory_bytes: int, room: int) -> list[Text]:
     """The view, in at most `room` lines (but not fewer than five).
 
     Workers that have no room are summed up in one line; of incidents the last are shown, all are counted.
     """
-    at_s, done, shares = standing.at_s, standing.written, standing.shares
-    left = f", {clock_time((standing.n_events - done) / now_per_s)} left" if now_per_s and done < standing.n_events else ""
-    part = done / standing.n_events if standing.n_events else 1.0
+    at_s, done, shares = status.at_s, status.written, status.shares
+    left = f", {clock_time((status.n_events - done) / now_per_s)} left" if now_per_s and done < status.n_events else ""
+    part = done / status.n_events if status.n_events else 1.0
     n_held, held_bytes = (sum(getattr(share, name) for share in shares.values()) for name in ("held", "held_bytes"))
     lines = [
-        _line("events", part, part, f"{done:,} of {standing.n_events:,}{left}"),
+        _line("events", part, part, f"{done:,} of {status.n_events:,}{left}"),
         Text(f"{'rate':10} {rate(now_per_s)} now, {rate(done / at_s if at_s else 0)} overall in {clock_time(at_s)}"),
         Text(
             f"{'in flight':10} {plural(n_held, 'batch', 'batches')}, {byte_size(held_bytes)}; "
             f"master's memory {byte_size(memory_bytes)}"
         ),
     ]
-    incidents = _incident_lines(standing)
+    incidents = _incident_lines(status)
     return [*lines, *_share_lines(shares, max(room - len(lines) - len(incidents), 2)), *incidents][: max(room, 5)]
 
 
@@ -94,14 +94,14 @@ def _share_lines(shares: Mapping[int, Share], room: int) -> list[Text]:
     return lines
 
 
-def _incident_lines(standing: RunStatus) -> list[Text]:
-    counts = ", ".join(f"{count:,} {kind}" for kind, count in standing.happened_so_far.copy().items())
-    last = list(standing.incidents.copy())[-LAST_INCIDENTS:]
+def _incident_lines(status: RunStatus) -> list[Text]:
+    counts = ", ".join(f"{count:,} {kind}" for kind, count in status.happened_so_far.copy().items())
+    last = list(status.incidents.copy())[-LAST_INCIDENTS:]
     return [Text(counts), *(Text(f"{each.at_s:8.2f} s  {each}") for each in last)] if counts else []
 
 
 class Dashboard:
-    """An onlooker (`watch`) that draws frames on a screen."""
+    """An observer (`watch`) that draws frames on a screen."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen, self._pace = screen, Pace()
@@ -109,16 +109,16 @@ class Dashboard:
     def check(self) -> None:
         """The screen was found before."""
 
-    def begin(self, standing: RunStatus) -> None:
+    def begin(self, status: RunStatus) -> None:
         """Have the screen."""
         self._screen.__enter__()
 
-    def look(self, standing: RunStatus) -> None:
+    def look(self, status: RunStatus) -> None:
         """Draw how the run stands."""
-        now_per_s = self._pace.look(standing.at_s, standing.written)
-        self._screen.draw(frame(standing, now_per_s, resident_bytes(), self._screen.lines))
+        now_per_s = self._pace.look(status.at_s, status.written)
+        self._screen.draw(frame(status, now_per_s, resident_bytes(), self._screen.lines))
 
-    def end(self, standing: RunStatus, error: BaseException | None) -> None:
+    def end(self, status: RunStatus, error: BaseException | None) -> None:
         """Draw it for the last time, and leave it there."""
-        self.look(standing)
+        self.look(status)
         self._screen.__exit__(None, None, None)

@@ -3,7 +3,7 @@
     Standing ◄── Watch, every TICK_S ──► look ──► LiveView, RunReport, ...
 
 The run waits for none of them.  A terminal that was stopped, or a disk that is slow, holds up this thread and nothing else;
-an onlooker that fails is left out from then on, with one line that says why.
+an observer that fails is left out from then on, with one line that says why.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ class Observer(Protocol):
     def check(self) -> None:
         """Raise StorageError where the observer's output cannot be written; called before any work is done."""
 
-    def begin(self, standing: RunStatus) -> None:
+    def begin(self, status: RunStatus) -> None:
         """All workers are ready, nothing is sent yet.  What this raises ends the run before it begins."""
 
-    def look(self, standing: RunStatus) -> None:
+    def look(self, status: RunStatus) -> None:
         """Some time has passed."""
 
-    def end(self, standing: RunStatus, error: BaseException | None) -> None:
+    def end(self, status: RunStatus, error: BaseException | None) -> None:
         """The last look: all is done, or the run failed with `error`."""
 
 
 class Watch:
-    """Called with the run's standing it is a context manager (`RunOptions.watch`); while that lasts, onlookers look."""
+    """Called with the run's status it is a context manager (`RunOptions.watch`); while that lasts, observers look."""
 
-    def __init__(self, onlookers: Sequence[Observer], tick_s: float = TICK_S) -> None:
-        self._onlookers, self._tick_s = list(onlookers), tick_s
+    def __init__(self, observers: Sequence[Observer], tick_s: float = TICK_S) -> None:
+        self._observers, self._tick_s = list(observers), tick_s
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
-    def __call__(self, standing: RunStatus) -> Watch:
+    def __call__(self, status: RunStatus) -> Watch:
         """This run, before any work is done.  Raises StorageError where an observer cannot write."""
-        for onlooker in self._onlookers:
-            onlooker.check()
-        self._standing = standing
+        for observer in self._observers:
+            observer.check()
+        self._status = status
         return self
 
     def __enter__(self) -> Watch:
-        for onlooker in self._onlookers:
-            onlooker.begin(self._standing)
+        for observer in self._observers:
+            observer.begin(self._status)
         self._thread.start()
         return self
 
@@ -66,17 +66,17 @@ class Watch:
         if self._thread.is_alive():
             log.warning("whoever watches this run has not looked up for %.0f s; it ends without them", LAST_LOOK_S)
             return
-        for onlooker in self._onlookers:
+        for observer in self._observers:
             try:
-                onlooker.end(self._standing, error)
+                observer.end(self._status, error)
             except Exception as failure:
                 log.error("%s", failure)
 
     def _run(self) -> None:
         while not self._over.wait(self._tick_s):
-            for onlooker in list(self._onlookers):
+            for observer in list(self._observers):
                 try:
-                    onlooker.look(self._standing)
+                    observer.look(self._status)
                 except Exception as failure:
-                    log.error("the run goes on without %s: %s", type(onlooker).__name__, failure)
-                    self._onlookers.remove(onlooker)
+                    log.error("the run goes on without %s: %s", type(observer).__name__, failure)
+                    self._observers.remove(observer)

@@ -37,7 +37,7 @@ def gap_s(at_s: float) -> float:
 
 
 class RunReport:
-    """An onlooker (`watch`) that adds lines to `path`; `options` are those of the run, for the first line.
+    """An observer (`watch`) that adds lines to `path`; `options` are those of the run, for the first line.
 
     Used in a `with` block around the run, which ends with `finish`.  Raises StorageError, before the run begins, when the
     file is something else, and OSError.
@@ -60,37 +60,37 @@ class RunReport:
         """Raise StorageError when the file is something else than reports."""
         _ends_within_a_line(self._path)
 
-    def begin(self, standing: RunStatus) -> None:
+    def begin(self, status: RunStatus) -> None:
         """Write the first line, and a tick."""
         torn = _ends_within_a_line(self._path)
         self._file = self._path.open("a", encoding="utf-8")
         if torn:
             self._file.write("\n")
-        workers = [{"rank": r, "engine": s.engine, "device": s.device, "host": s.host} for r, s in standing.shares.items()]
+        workers = [{"rank": r, "engine": s.engine, "device": s.device, "host": s.host} for r, s in status.shares.items()]
         self._say(
             "run",
             format_version=REPORT_VERSION,
             date=datetime.now(UTC).isoformat(timespec="milliseconds"),
             options={key: str(value) if isinstance(value, Path) else value for key, value in self._options.items()},
-            n_events=standing.n_events,
+            n_events=status.n_events,
             workers=workers,
             machine=machine(),
             versions=versions(),
             commit=commit(),
             command=command(),
         )
-        self._tick(standing)
+        self._tick(status)
 
-    def look(self, standing: RunStatus) -> None:
+    def look(self, status: RunStatus) -> None:
         """Write what went wrong since the last look, and a tick if it is time for one."""
-        self._tell_incidents(standing)
-        if standing.at_s - self._last_at_s >= gap_s(standing.at_s):
-            self._tick(standing)
+        self._tell_incidents(status)
+        if status.at_s - self._last_at_s >= gap_s(status.at_s):
+            self._tick(status)
 
-    def end(self, standing: RunStatus, error: BaseException | None) -> None:
+    def end(self, status: RunStatus, error: BaseException | None) -> None:
         """Write the last tick; when the run failed, why."""
-        self._tell_incidents(standing)
-        self._tick(standing)
+        self._tell_incidents(status)
+        self._tick(status)
         if error is not None:
             self._close(complete=False, why=str(error) or type(error).__name__)
 
@@ -99,8 +99,8 @@ class RunReport:
         if self._file is not None:
             self._close(complete=True, **summary)
 
-    def _tick(self, standing: RunStatus) -> None:
-        at_s, written, shares = standing.at_s, standing.written, standing.shares.values()
+    def _tick(self, status: RunStatus) -> None:
+        at_s, written, shares = status.at_s, status.written, status.shares.values()
         passed_s = at_s - self._last_at_s
         self._say(
             "tick",
@@ -114,8 +114,8 @@ class RunReport:
         )
         self._last_at_s, self._last_written = at_s, written
 
-    def _tell_incidents(self, standing: RunStatus) -> None:
-        for each in standing.incidents.copy():
+    def _tell_incidents(self, status: RunStatus) -> None:
+        for each in status.incidents.copy():
             if each.number < self._n_incidents:
                 continue
             if each.number > self._n_incidents:

@@ -117,16 +117,16 @@ def test_batches_are_matched_in_order_and_begun_ahead() -> None:
 
 
 def made(engine: object) -> tuple[EngineRunner, Opens]:
-    holdings = Opens(engine)
-    return EngineRunner(holdings, Table.from_filters([]).vocabulary, filters=False), holdings  # type: ignore[arg-type]
+    shards = Opens(engine)
+    return EngineRunner(shards, Table.from_filters([]).vocabulary, filters=False), shards  # type: ignore[arg-type]
 
 
 def answered(engine: object, *work: Received | SerializedShard) -> list[Matched]:
     """What becomes of it when all of it is there at once."""
-    matcher, holdings = made(engine)
+    matcher, shards = made(engine)
     for each in work:
         matcher.put(each)
-    holdings.may_open.set()
+    shards.may_open.set()
     matcher.engine()
     found = []
     for _ in range(sum(isinstance(each, Received) for each in work)):
@@ -173,8 +173,8 @@ def test_what_is_there_is_begun_before_the_oldest_is_ended() -> None:
 
 def test_the_oldest_does_not_wait_for_another() -> None:
     engine = Begins()
-    matcher, holdings = made(engine)
-    holdings.may_open.set()
+    matcher, shards = made(engine)
+    shards.may_open.set()
     for name in (1, 2):
         matcher.put(received(name))
         matched = matcher.get(TIMEOUT_S)
@@ -226,10 +226,10 @@ def test_an_engine_that_cannot_begin_answers_one_before_it_matches_the_next() ->
             there.append(matcher._done.qsize())
             return Matches.of([[len(batch)]], 300)
 
-    matcher, holdings = made(AtOnce())
+    matcher, shards = made(AtOnce())
     for name in (1, 2, 3):
         matcher.put(received(name))
-    holdings.may_open.set()
+    shards.may_open.set()
     matcher.put(None)  # type: ignore[arg-type]  # end
     matcher._thread.join(TIMEOUT_S)
     assert there == [0, 1, 2]
@@ -263,10 +263,10 @@ def test_who_stops_gets_the_end_of_what_was_begun() -> None:
     """A batch's memory may be gone then, so nobody looks at it any more; what is queued never begins."""
     engine = Begins()
     engine.may_end.clear()
-    matcher, holdings = made(engine)
+    matcher, shards = made(engine)
     for name in range(1, 6):
         matcher.put(received(name))
-    holdings.may_open.set()
+    shards.may_open.set()
     while "end 1" not in engine.log:
         assert matcher.get(1e-3) is None
     matcher.stop(0.01)

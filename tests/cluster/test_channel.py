@@ -11,13 +11,13 @@ CLOSED = """
 import time
 from mpi4py import MPI
 from mpi_match.cluster.transport.channel import Traffic
-from mpi_match.cluster.transport.protocol import Command, Order, words_of
+from mpi_match.cluster.transport.protocol import Command, Order, fields_of
 import numpy as np
 
 comm, heard = MPI.COMM_WORLD, []
 traffic = Traffic(comm)
 if comm.rank == 0:
-    traffic.listen(1, lambda letter: heard.append(words_of(letter)) or True)
+    traffic.listen(1, lambda letter: heard.append(fields_of(letter)) or True)
     traffic.close()
 comm.Barrier()
 if comm.rank == 1:
@@ -29,7 +29,7 @@ if comm.rank == 0:
     until = time.monotonic() + 5  # it was sent before both ranks met
     while not request.Test() and time.monotonic() < until:
         traffic.poll()
-    print(words_of(late)[:2], heard, len(traffic))
+    print(fields_of(late)[:2], heard, len(traffic))
 """
 
 

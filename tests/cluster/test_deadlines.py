@@ -46,9 +46,9 @@ class Run:
 
     def overdue(self) -> list[tuple[int, int]]:
         """As the master does it."""
-        found = self.deadlines.overdue()
+        found = self.deadlines.stragglers()
         for worker, _ in found:
-            self.obey(self.dispatcher.overdue(worker))
+            self.obey(self.dispatcher.timed_out(worker))
         return found
 
 

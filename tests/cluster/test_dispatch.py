@@ -165,7 +165,7 @@ def test_a_late_workers_lane_is_everybodys_until_it_answers() -> None:
     dispatcher = Dispatcher(12, [[1], [2]], credits=1, schedule="static", window=12)
     dispatcher.start()
     calls: list[Call] = [
-        ("overdue", (2,), []),
+        ("timed_out", (2,), []),
         ("answered", (1, 0, 0), [again(1, 1), *emits(0)]),
         ("answered", (1, 1, 1), [*sends((1, 2)), Emit(1, 1)]),
         ("answered", (1, 2, 0), [*sends((1, 3)), *emits(2)]),
@@ -181,8 +181,8 @@ def test_the_batches_of_a_late_worker_are_given_to_others_too() -> None:
     dispatcher = Dispatcher(7, [[1], [2]], credits=2)
     dispatcher.start()
     calls: list[Call] = [
-        ("overdue", (1,), []),  # worker 2 is full
-        ("overdue", (1,), []),
+        ("timed_out", (1,), []),  # worker 2 is full
+        ("timed_out", (1,), []),
         ("answered", (2, 1, 0), [again(2, 0)]),
         ("answered", (2, 3, 0), [again(2, 2)]),
         ("answered", (2, 0, 1), [*sends((2, 4)), Emit(0, 1), *emits(1)]),
@@ -198,7 +198,7 @@ def test_who_answers_again_keeps_what_was_not_yet_sent_to_others() -> None:
     dispatcher = Dispatcher(4, [[1], [2]], credits=2)
     dispatcher.start()
     calls: list[Call] = [
-        ("overdue", (1,), []),
+        ("timed_out", (1,), []),
         ("answered", (1, 0, 0), emits(0)),
         ("answered", (2, 1, 0), emits(1)),
         ("answered", (1, 2, 0), emits(2)),
@@ -317,7 +317,7 @@ def test_of_two_groups_with_one_batch_the_first_counts_and_the_parts_of_the_othe
     dispatcher.start()
     calls: list[Call] = [
         ("answered", (1, 0, 0), []),
-        ("overdue", (2,), [again(3, 0), again(4, 0)]),
+        ("timed_out", (2,), [again(3, 0), again(4, 0)]),
         ("answered", (1, 0, 0), []),  # twice, and not from the one that is late
         ("answered", (3, 0, 1), []),
         ("answered", (4, 0, 1), [Drop(0, 0), Emit(0, 1)]),
@@ -343,9 +343,9 @@ def test_in_a_run_with_changes_what_is_sent_again_goes_where_it_ascends() -> Non
 def test_silent_are_those_that_the_run_cannot_go_on_without() -> None:
     dispatcher = Dispatcher(20, [[1], [2]], credits=1)
     dispatcher.start()
-    dispatcher.overdue(1)
+    dispatcher.timed_out(1)
     assert dispatcher.silent == []
-    dispatcher.overdue(2)
+    dispatcher.timed_out(2)
     assert dispatcher.silent == [1, 2]
     dispatcher.answered(2, 1, 0)
     assert dispatcher.silent == []
@@ -355,9 +355,9 @@ def test_who_waits_beside_a_silent_member_is_not_silent() -> None:
     """It may be loading, or slow: whoever is taken for dead here is not there to take the part of the other."""
     dispatcher = Dispatcher(9, [[1, 2]], credits=2)
     dispatcher.start()
-    dispatcher.overdue(1)
+    dispatcher.timed_out(1)
     assert dispatcher.silent == [1]
-    dispatcher.overdue(2)
+    dispatcher.timed_out(2)
     assert dispatcher.silent == [1, 2]
     dispatcher.answered(2, 0, 0)
     assert dispatcher.silent == [1]

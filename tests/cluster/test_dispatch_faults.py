@@ -76,7 +76,7 @@ def test_many_batches_leave_no_trace() -> None:
     while not dispatcher.finished:
         if not under_way or (aside and rng.random() < 0.01):
             for worker in {each.worker for each in aside}:
-                obey(dispatcher.overdue(worker))
+                obey(dispatcher.timed_out(worker))
             under_way.extend(aside)  # what is late is answered after all
             aside.clear()
             continue

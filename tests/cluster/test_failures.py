@@ -358,7 +358,7 @@ def test_silence_is_what_one_could_have_heard(monkeypatch: pytest.MonkeyPatch) -
     for now[0] in (0.5, 1.0, 1000.0):  # stopped for a quarter of an hour
         heard_s = silence.seconds()
     assert heard_s == 2.0
-    silence.broken()
+    silence.reset()
     now[0] = 1000.5
     assert silence.seconds() == 0.5
 

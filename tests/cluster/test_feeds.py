@@ -162,8 +162,8 @@ def batch_of(number: int, n_events: int = 5) -> Received:
 def written(execution: Execution, numbers: list[int], *parts: PartWriter) -> dict[int, Matched]:
     """What becomes of these batches."""
     table = Table.from_filters([])
-    holdings = ShardsHeld(Shard(0, 1, 0, 0, 0), table, lambda _: Sevens())
-    matcher = execution.matcher(holdings, table.vocabulary, filters=False)
+    shards = ShardsHeld(Shard(0, 1, 0, 0, 0), table, lambda _: Sevens())
+    matcher = execution.matcher(shards, table.vocabulary, filters=False)
     matcher = execution.written(matcher, parts, BatchRanges([EventRange(0, 10)], 5))
     matcher.engine()
     for number in numbers:

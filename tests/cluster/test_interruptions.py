@@ -16,7 +16,7 @@ from mpirun import DRIVER, FLAGS, MPIRUN, TIMEOUT_S, ULFM, execute, has_ulfm, ne
 from run_inputs import Inputs
 
 from mpi_match.cluster import RunOptions, run, signals
-from mpi_match.cluster.signals import SignalFlag, held, interrupts_noted, terminate_as_interrupt
+from mpi_match.cluster.signals import SignalFlag, held, signals_recorded, terminate_as_interrupt
 
 
 def test_an_interruption_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_a_thread_holds_nothing() -> None:
 
 def test_a_worker_takes_note_of_interruptions() -> None:
     noted = SignalFlag()
-    with interrupts_noted(noted):
+    with signals_recorded(noted):
         assert noted.seconds() is None
         signal.raise_signal(signal.SIGTERM)
         asked_s = noted.seconds()

@@ -41,14 +41,14 @@ class Clock:
 
 def made_up(events: dict[int, int], clock: Clock | None = None) -> RunStatus:
     """A run of 2,000,000 events in which workers have answered so many, all written."""
-    standing = RunStatus(2_000_000, clock or Clock())
-    standing.shares = {rank: Share("keyed", "cpu", "here") for rank in events}
-    standing.begin()
+    status = RunStatus(2_000_000, clock or Clock())
+    status.shares = {rank: Share("keyed", "cpu", "here") for rank in events}
+    status.begin()
     for rank, count in events.items():
-        standing.sent(rank, rank, 1000)
-        standing.answered(rank, rank, count)
-        standing.wrote(count, 0)
-    return standing
+        status.sent(rank, rank, 1000)
+        status.answered(rank, rank, count)
+        status.wrote(count, 0)
+    return status
 
 
 def plain(lines: list[Text]) -> list[str]:
@@ -58,15 +58,15 @@ def plain(lines: list[Text]) -> list[str]:
 
 def test_a_frame_says_how_the_run_stands() -> None:
     clock = Clock()
-    standing = made_up({1: 600_000, 2: 400_000}, clock)
+    status = made_up({1: 600_000, 2: 400_000}, clock)
     clock.now = 4.0
     for batch in range(3):
-        standing.sent(1, 10 + batch, 1_000_000)
-    standing.happened("overdue", 1, 10)
-    standing.sent(2, 20, 500_000)
-    standing.happened("lost", 2)
-    standing.happened("resent", 1, 20)
-    assert plain(frame(standing, 500_000, 412_000_000, 24)) == [
+        status.sent(1, 10 + batch, 1_000_000)
+    status.happened("overdue", 1, 10)
+    status.sent(2, 20, 500_000)
+    status.happened("lost", 2)
+    status.happened("resent", 1, 20)
+    assert plain(frame(status, 500_000, 412_000_000, 24)) == [
         "events     ███████████░░░░░░░░░░░   50 %  1,000,000 of 2,000,000, 0:02 left",
         "rate       500 k events/s now, 250 k events/s overall in 0:04",
         "in flight  3 batches, 3 MB; master's memory 412 MB",
@@ -86,10 +86,10 @@ def test_a_frame_of_a_run_that_has_not_begun_and_of_one_without_events() -> None
 
 @pytest.mark.parametrize("room", [5, 9, 24])
 def test_a_frame_fits_and_counts_what_it_leaves_out(room: int) -> None:
-    standing = made_up({rank: 10_000 for rank in range(1, 33)})
+    status = made_up({rank: 10_000 for rank in range(1, 33)})
     for batch in range(100):
-        standing.happened("dropped", 3, batch)
-    lines = plain(frame(standing, 1.0, 0, room))
+        status.happened("dropped", 3, batch)
+    lines = plain(frame(status, 1.0, 0, room))
     assert len(lines) <= room
     if room == 24:
         shown = [line for line in lines if line.startswith("worker")]
@@ -237,7 +237,7 @@ def test_on_a_terminal_that_cannot_be_drawn_on_there_is_none(
 
 
 class Stuck:
-    """An onlooker that waits for ever, like a terminal that was stopped."""
+    """An observer that waits for ever, like a terminal that was stopped."""
 
     def __init__(self) -> None:
         self.looked, self.go_on = threading.Event(), threading.Event()
@@ -245,21 +245,21 @@ class Stuck:
     def check(self) -> None:
         pass
 
-    def begin(self, standing: RunStatus) -> None:
+    def begin(self, status: RunStatus) -> None:
         pass
 
-    def look(self, standing: RunStatus) -> None:
+    def look(self, status: RunStatus) -> None:
         self.looked.set()
         self.go_on.wait(TIMEOUT_S)
 
-    def end(self, standing: RunStatus, error: BaseException | None) -> None:
+    def end(self, status: RunStatus, error: BaseException | None) -> None:
         raise AssertionError("it has not looked up yet")
 
 
 class Failing(Stuck):
-    """An onlooker whose disk is full."""
+    """An observer whose disk is full."""
 
-    def look(self, standing: RunStatus) -> None:
+    def look(self, status: RunStatus) -> None:
         self.looked.set()
         raise OSError("no space left")
 
@@ -284,10 +284,10 @@ def test_a_failing_onlooker_is_left_out(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_who_looks_has_a_last_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream, standing = io.StringIO(), made_up({1: 5})
-    with Watch([Dashboard(Screen(Window(80, 24), stream))], tick_s=60)(standing):
-        standing.wrote(1_999_995, 0)
-        standing.end()
+    stream, status = io.StringIO(), made_up({1: 5})
+    with Watch([Dashboard(Screen(Window(80, 24), stream))], tick_s=60)(status):
+        status.wrote(1_999_995, 0)
+        status.end()
     assert "2,000,000 of 2,000,000" in stream.getvalue()
 
 

@@ -16,7 +16,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.changes.log import ChangeLog
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.distribution.cost_model import work_of
-from mpi_match.cluster.distribution.merge import unite
+from mpi_match.cluster.distribution.merge import merge
 from mpi_match.cluster.distribution.partition import UNEVEN, divide, fewest_parts, groups_of
 from mpi_match.cluster.distribution.shard import Shard, ShardEngine
 from mpi_match.engines import open_engine
@@ -127,7 +127,7 @@ def test_fewest_parts() -> None:
 )
 def test_united_answers_are_the_sets_of_what_any_member_found(members: list[list[list[int]]]) -> None:
     parts = [Matches.of(found, 300) for found in members]
-    counts, ids = unite([(part.counts, part.ids) for part in parts])
+    counts, ids = merge([(part.counts, part.ids) for part in parts])
     expected = Matches.of([[i for ids in found for i in ids] for found in zip(*members, strict=True)], 300)
     assert Matches(counts, ids, 300) == expected
     assert (counts.dtype, ids.dtype) == (expected.counts.dtype, expected.ids.dtype)
@@ -136,9 +136,9 @@ def test_united_answers_are_the_sets_of_what_any_member_found(members: list[list
 def test_members_that_answered_for_other_events_are_not_united() -> None:
     one, two = (np.ones(n, np.uint8) for n in (1, 2))
     with pytest.raises(ValueError, match="did not answer for the same events"):
-        unite([(one, one), (two, two)])
+        merge([(one, one), (two, two)])
     with pytest.raises(ValueError, match="did not answer for the same events"):
-        unite([(one, one), (one, two)])
+        merge([(one, one), (one, two)])
 
 
 # Parts
@@ -193,7 +193,7 @@ def test_parts_answer_together_as_the_whole(
         answer = ShardEngine(own, part).match(batch, filters=filters)
         assert answer.n_ids == expected.n_ids
         found.append((answer.counts, answer.ids))
-    counts, ids = unite(found)
+    counts, ids = merge(found)
     assert Matches(counts, ids, expected.n_ids) == expected
     assert (counts.dtype, ids.dtype) == (expected.counts.dtype, expected.ids.dtype)
     assert expected.n_matches > 0
@@ -235,7 +235,7 @@ def test_parts_change_together_as_the_whole(engine: str, filters: bool) -> None:
             answer = member.match(events_there, filters=filters)
             assert answer.n_ids == expected.n_ids
             found.append((answer.counts, answer.ids))
-        counts, ids = unite(found)
+        counts, ids = merge(found)
         assert Matches(counts, ids, expected.n_ids) == expected
         assert (counts.dtype, ids.dtype) == (expected.counts.dtype, expected.ids.dtype)
 

@@ -105,9 +105,9 @@ def test_parts_that_are_sent_and_held_together_answer_as_the_whole_table(filters
         return open_engine("reference", each)
 
     expected = open_reference(table).match(batch, filters=filters)
-    holdings = ShardsHeld(*first, open_reference)
-    alone = holdings.open().match(batch, filters=filters)
-    holdings.load(*unpacked(packed(*second)), keep=True)
-    assert holdings.open().match(batch, filters=filters) == expected != alone
-    holdings.load(*unpacked(packed(*first)), keep=False)
-    assert holdings.open().match(batch, filters=filters) == alone
+    shards = ShardsHeld(*first, open_reference)
+    alone = shards.open().match(batch, filters=filters)
+    shards.load(*unpacked(packed(*second)), keep=True)
+    assert shards.open().match(batch, filters=filters) == expected != alone
+    shards.load(*unpacked(packed(*first)), keep=False)
+    assert shards.open().match(batch, filters=filters) == alone

@@ -30,29 +30,29 @@ def path(tmp_path: Path) -> Path:
 
 
 def made_up(clock: Clock) -> RunStatus:
-    standing = RunStatus(1000, clock)
-    standing.shares = {rank: Share("keyed", "cpu", "here") for rank in (1, 2)}
-    return standing
+    status = RunStatus(1000, clock)
+    status.shares = {rank: Share("keyed", "cpu", "here") for rank in (1, 2)}
+    return status
 
 
 def reported(path: Path, clock: Clock, seconds: int = 20) -> None:
     """A run of so many seconds with a look in each: worker 2 is lost after half of them."""
-    standing = made_up(clock)
+    status = made_up(clock)
     with RunReport(path, {"table": Path("t.h5"), "batch": 1}) as report:
-        report.begin(standing)
-        standing.begin()
+        report.begin(status)
+        status.begin()
         for second in range(seconds):
             for worker in (1, 2) if second < seconds // 2 else (1,):
-                standing.sent(worker, second, 100)
-                standing.answered(worker, second, 10)
-                standing.wrote(10, 0)
+                status.sent(worker, second, 100)
+                status.answered(worker, second, 10)
+                status.wrote(10, 0)
             clock.now += 1
             if second == seconds // 2:
-                standing.sent(2, second, 100)
-                standing.happened("lost", 2)
-            report.look(standing)
-        report.end(standing, None)
-        report.finish({"events": standing.written})
+                status.sent(2, second, 100)
+                status.happened("lost", 2)
+            report.look(status)
+        report.end(status, None)
+        report.finish({"events": status.written})
 
 
 def test_a_report_is_read_as_it_was_written(path: Path, clock: Clock) -> None:
@@ -80,25 +80,25 @@ def test_a_run_adds_its_report_to_those_before_it(path: Path, clock: Clock) -> N
 
 
 def test_a_run_that_fails_says_why(path: Path, clock: Clock) -> None:
-    standing = made_up(clock)
+    status = made_up(clock)
     with RunReport(path, {}) as report:
-        report.begin(standing)
-        standing.happened("lost", 1)
-        report.end(standing, KeyboardInterrupt())
+        report.begin(status)
+        status.happened("lost", 1)
+        report.end(status, KeyboardInterrupt())
     (found,) = read_report(path)
     assert found.summary == {"what": "summary", "complete": False, "why": "KeyboardInterrupt"}
     assert [incident["kind"] for incident in found.incidents] == ["lost"]
 
 
 def test_what_could_not_be_kept_is_counted(path: Path, clock: Clock) -> None:
-    standing = made_up(clock)
+    status = made_up(clock)
     with RunReport(path, {}) as report:
-        report.begin(standing)
+        report.begin(status)
         for batch in range(KEPT + 70):
-            standing.happened("dropped", 2, batch)
-        report.look(standing)
-        standing.happened("lost", 2)
-        report.end(standing, None)
+            status.happened("dropped", 2, batch)
+        report.look(status)
+        status.happened("lost", 2)
+        report.end(status, None)
     (found,) = read_report(path)
     assert [i["number"] for i in found.incidents] == list(range(70, KEPT + 71))
     assert '{"what": "left out", "incidents": 70}' in path.read_text(encoding="utf-8")

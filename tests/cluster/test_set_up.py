@@ -36,8 +36,8 @@ from mpi_match.cluster.transport.topology import Topology
 
 table, events, output = map(Path, sys.argv[1:])
 comm = MPI.COMM_WORLD
-roll = StartupBarrier(Traffic(comm), 60.0, SignalFlag())
-ranks = RankGroup(comm, roll)
+barrier = StartupBarrier(Traffic(comm), 60.0, SignalFlag())
+ranks = RankGroup(comm, barrier)
 node = ranks.parted(comm.rank // 2)
 leaders = ranks.parted(0 if node.rank == 0 else None)
 topology = Topology(**{**vars(Topology.find(ranks)), "node": node, "leaders": leaders})
@@ -67,7 +67,7 @@ class Logged(RankGroup):
 
 
 def take(**more):
-    world = Logged(comm, roll)
+    world = Logged(comm, barrier)
     world.calls = []
     given = dict(table=table, events=events, output=output, engine="counting", threads=1)
     try:

@@ -219,8 +219,8 @@ class SimulatedCluster:
 
     def _tick(self) -> None:
         self.deadlines.look(self.now)
-        for worker, _ in self.deadlines.overdue():
-            self._obey(self.dispatcher.overdue(worker))
+        for worker, _ in self.deadlines.stragglers():
+            self._obey(self.dispatcher.timed_out(worker))
         for worker in self.deadlines.hopeless():
             self._notice(worker)
         self._plan(1.0, "tick")
@@ -324,7 +324,7 @@ class SimulatedCluster:
                 self._arrive(worker, "order", batch, attempt)
 
     def _is_late(self, group: int) -> bool:
-        return any(self.dispatcher.is_overdue(worker) for worker in self.groups[group])
+        return any(self.dispatcher.is_straggler(worker) for worker in self.groups[group])
 
     def _is_answered(self, batch: int) -> bool:
         whole = (

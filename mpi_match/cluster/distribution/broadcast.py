@@ -61,7 +61,7 @@ def share_parts(
 def share_table(topology: Topology, table: Table | None) -> Table | None:
     """`table` (of rank 0; None elsewhere) on each rank that holds it, its arrays shared within a host and read-only."""
     ranks, leaders = topology.ranks, topology.leaders
-    places = ranks.tell(plan(table) if table is not None else None)
+    places = ranks.bcast(plan(table) if table is not None else None)
     n_bytes = max(place.at + place.n_bytes for place in places)
     on_host = HostMemory(topology, "the table", "give the job more memory per host")
     ranks.agree("having memory for the table", lambda: on_host.reserve(n_bytes) if leaders is not None else None)
@@ -72,7 +72,7 @@ def share_table(topology: Topology, table: Table | None) -> Table | None:
                 memory[place.at : place.at + place.n_bytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         leaders.copy(memory)
     crc = ranks.agree("checking the table", lambda: crc32(memory.data) if leaders is not None else None)
-    expected = ranks.tell(crc)
+    expected = ranks.bcast(crc)
 
     def compare() -> None:
         if crc is not None and crc != expected:
@@ -109,12 +109,12 @@ def share_events(topology: Topology, events: BatchedEvents | None, execution: Ex
     """
     ranks, leads = topology.ranks, topology.leads_node
     on_host = HostMemory(topology, "the events", "use --feed file or --feed master, which need none")
-    n_bytes: int = ranks.tell(None if events is None else _expected_bytes(events))
+    n_bytes: int = ranks.bcast(None if events is None else _expected_bytes(events))
     ranks.agree("having memory for the events", lambda: on_host.reserve(n_bytes) if leads else None)
     leaders = topology.leaders
     wires = None if events is None else partial(_wires, events, execution)
     sizes, crc = ranks.agree("copying the events", lambda: _fill(leaders, on_host, wires) if leaders else (None, None))
-    sizes, expected = ranks.tell((sizes, crc))
+    sizes, expected = ranks.bcast((sizes, crc))
 
     def compare() -> None:
         if crc is not None and crc != expected:
@@ -159,18 +159,18 @@ def _sent(leaders: RankGroup, wires: Generator[Array]) -> Generator[Array]:
     """The master's wire forms, each sent to the other leaders before it is given; and the end, however it comes."""
     try:
         for wire in wires:
-            leaders.tell(len(wire))
+            leaders.bcast(len(wire))
             if leaders.size > 1:
                 leaders.copy(wire)
             yield wire
     finally:
-        leaders.tell(None)
+        leaders.bcast(None)
 
 
 def _received(leaders: RankGroup) -> Generator[Array]:
     """What the master sends, each until the next is asked for."""
     buffer = np.empty(0, np.uint8)
-    while (n_bytes := leaders.tell()) is not None:
+    while (n_bytes := leaders.bcast()) is not None:
         if n_bytes > len(buffer):
             buffer = np.empty(n_bytes, np.uint8)
         leaders.copy(buffer[:n_bytes])

@@ -21,7 +21,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit
 
 
-def unite(parts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
+def merge(parts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
     """Counts and ids of the same events from all members of a group (as `Matches` has them), as one.
 
     Counts and ids keep their dtypes, which the table gives and not the member.  Raises ValueError when members answered for
@@ -35,14 +35,14 @@ def unite(parts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
             raise ValueError("the members of a group did not answer for the same events")
     all_counts = np.stack([each for each, _ in parts], dtype=np.int64, casting="safe")
     all_ids = np.concatenate([each for _, each in parts], dtype=np.uint32)
-    united_counts, united_ids = np.empty(len(counts), np.uint32), np.empty(len(all_ids), np.uint32)
-    n = _merge(all_counts, all_ids, united_counts, united_ids)
-    return united_counts.astype(counts.dtype), united_ids[:n].astype(ids.dtype)
+    merged_counts, merged_ids = np.empty(len(counts), np.uint32), np.empty(len(all_ids), np.uint32)
+    n = _merge_events(all_counts, all_ids, merged_counts, merged_ids)
+    return merged_counts.astype(counts.dtype), merged_ids[:n].astype(ids.dtype)
 
 
 @jit
-def _merge(counts: Array, ids: Array, united_counts: Array, united_ids: Array) -> int:
-    """Fill `united_counts` u32[n] and `united_ids` u32 from `counts` i64[parts, n] and `ids` u32, part after part.
+def _merge_events(counts: Array, ids: Array, merged_counts: Array, merged_ids: Array) -> int:
+    """Fill `merged_counts` u32[n] and `merged_ids` u32 from `counts` i64[parts, n] and `ids` u32, part after part.
 
     Returns how many ids there are.  What is merged so far is a run, into which that of the next part is merged from behind.
     """
@@ -58,39 +58,39 @@ def _merge(counts: Array, ids: Array, united_counts: Array, united_ids: Array) -
             at[part] = start + more
             if more == 0:
                 continue
-            if end == first or united_ids[end - 1] < ids[start]:  # nearly always: parts are ranges of filters
+            if end == first or merged_ids[end - 1] < ids[start]:  # nearly always: parts are ranges of filters
                 for i in range(more):
-                    united_ids[end + i] = ids[start + i]
+                    merged_ids[end + i] = ids[start + i]
                 end += more
                 continue
-            end = _merge_run(united_ids, first, end, ids, start, more)
-        united_counts[event] = end - first
+            end = _merge_run(merged_ids, first, end, ids, start, more)
+        merged_counts[event] = end - first
     return end
 
 
 @jit
-def _merge_run(united_ids: Array, first: int, end: int, ids: Array, start: int, more: int) -> int:
-    """Merge `more` ids from `start` into `united_ids[first:end]`; returns the new end."""
+def _merge_run(merged_ids: Array, first: int, end: int, ids: Array, start: int, more: int) -> int:
+    """Merge `more` ids from `start` into `merged_ids[first:end]`; returns the new end."""
     equal, a, b = 0, first, start
     while a < end and b < start + more:
-        if united_ids[a] == ids[b]:
+        if merged_ids[a] == ids[b]:
             equal += 1
             a += 1
             b += 1
-        elif united_ids[a] < ids[b]:
+        elif merged_ids[a] < ids[b]:
             a += 1
         else:
             b += 1
     new_end = end + more - equal
     to, a, b = new_end - 1, end - 1, start + more - 1
     while b >= start:
-        if a >= first and united_ids[a] > ids[b]:
-            united_ids[to] = united_ids[a]
+        if a >= first and merged_ids[a] > ids[b]:
+            merged_ids[to] = merged_ids[a]
             a -= 1
         else:
-            if a >= first and united_ids[a] == ids[b]:
+            if a >= first and merged_ids[a] == ids[b]:
                 a -= 1
-            united_ids[to] = ids[b]
+            merged_ids[to] = ids[b]
             b -= 1
         to -= 1
     return new_end

@@ -93,16 +93,16 @@ class ShardsEngine(Engine):
     """Engines for several parts, as one."""
 
     def __init__(self, engines: Sequence[Engine]) -> None:
-        from mpi_match.cluster.distribution.merge import unite  # loads Numba
+        from mpi_match.cluster.distribution.merge import merge  # loads Numba
 
-        self._engines, self._unite = engines, unite
+        self._engines, self._merge = engines, merge
         self.name, self.device, self.gpu = engines[0].name, engines[0].device, engines[0].gpu
         self.options = engines[0].options
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
         found = [engine.match(batch, filters=filters) for engine in self._engines]
-        counts, ids = self._unite([(each.counts, np.ascontiguousarray(each.ids)) for each in found])
+        counts, ids = self._merge([(each.counts, np.ascontiguousarray(each.ids)) for each in found])
         return Matches.from_counts(counts, ids, found[0].n_ids)
 
     def update(self, changes: Changes) -> None:

@@ -110,7 +110,7 @@ class HostMemory:
         GPUs pin nothing that the process could not write.  A rank that does not hold it (`Topology.among`) gets none.
         """
         node, leads = self._topology.node, self._topology.leads_node
-        path = "" if node is None else node.tell(f"/proc/{os.getpid()}/fd/{self._descriptor}")
+        path = "" if node is None else node.bcast(f"/proc/{os.getpid()}/fd/{self._descriptor}")
         try:
             memory = self._topology.ranks.agree(f"mapping {self._what}", lambda: self._mapped(Path(path), n_bytes, finished))
             if finished:

@@ -82,7 +82,7 @@ class Journal:
         self._waiting: list[tuple[int, int, int, bytes, bytes]] = []
         self._n_waiting = 0
         self._followed: Followed | None = None
-        self._untold: list[Placed] = []
+        self._unrecorded: list[Placed] = []
         self._syncing = threading.Lock()
         self._error: StorageError | None = None
         self._removed = False
@@ -198,15 +198,15 @@ class Journal:
         """Write where answers are, if `synced` when the disk has them.  What cannot be written is tried again."""
         if self._followed is None:
             return
-        self._untold += self._followed.take()
-        if synced and self._untold:
+        self._unrecorded += self._followed.take()
+        if synced and self._unrecorded:
             self._followed.sync()
-        while self._untold:
-            placed = self._untold[0]
+        while self._unrecorded:
+            placed = self._unrecorded[0]
             with self._lock, self._reported():
                 self._named.add(self.number)
                 end = write_at(self._descriptor, placed_bytes(self.number, placed), self._end)
-                self._untold.pop(0)
+                self._unrecorded.pop(0)
                 self._end = end
                 self.n_answered += placed.events.n_events
 

@@ -62,7 +62,7 @@ class _Mark(NamedTuple):
     crc: int
 
 
-class _Noted(NamedTuple):
+class _Reference(NamedTuple):
     """Answers that the journal is to be told of: their events, and both columns before and with them."""
 
     events: EventRange
@@ -79,23 +79,23 @@ class AnswersFile:
     def __init__(self, writer: MatchesWriter) -> None:
         self._writer = writer
         self._lock = threading.Lock()
-        self._noted: list[_Noted] = []
+        self._references: list[_Reference] = []
 
     def append(self, counts: Array, ids: Array) -> None:
         """Answers that the journal knows already, or that nobody asks it for."""
         with self._lock:
             self._writer.append_raw(counts, ids)
 
-    def append_noted(self, start: int, counts: Array, ids: Array) -> None:
+    def append_referenced(self, start: int, counts: Array, ids: Array) -> None:
         """The answers of the events from `start` on, of which the journal is to be told."""
         with self._lock:
             before = self._marks()
             self._writer.append_raw(counts, ids)
-            events, last = EventRange(start, start + len(counts)), self._noted[-1] if self._noted else None
+            events, last = EventRange(start, start + len(counts)), self._references[-1] if self._references else None
             if last is not None and last.events.stop == start and last.after == before:
-                self._noted.pop()
+                self._references.pop()
                 events, before = EventRange(last.events.start, events.stop), last.before
-            self._noted.append(_Noted(events, before, self._marks()))
+            self._references.append(_Reference(events, before, self._marks()))
 
     def _marks(self) -> tuple[_Mark, _Mark]:
         counts, ids = self._writer.columns
@@ -106,9 +106,9 @@ class AnswersFile:
         with self._lock:
             placed = [
                 Placed(each.events, each.after[1].row - each.before[1].row, *map(_part, self._writer.columns, *each[1:]))
-                for each in self._noted
+                for each in self._references
             ]
-            self._noted = []
+            self._references = []
             return placed
 
     def sync(self) -> None:
@@ -276,7 +276,7 @@ class Output(RunOutput):
                 self._replay(start)
                 if self._journal is not None and long:
                     self._journal.check()
-                    self._answers.append_noted(start, counts, ids)
+                    self._answers.append_referenced(start, counts, ids)
                 else:
                     self._answers.append(counts, ids)
         self.n_answered += len(counts)

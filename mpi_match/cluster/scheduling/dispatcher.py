@@ -1,35 +1,35 @@
-"""Who gets which batch: the schedule of a run as a state machine.
+"""The schedule of a run as a state machine: which worker gets which batch.
 
-It knows no MPI, no clock and no buffer: what happened goes in, what to do comes out (`instructions`).  So every order of
-events can be tried in a test, and the master is left with doing what it is told.
+It has no MPI, no clock and no buffers: events go in, instructions come out (`instructions`).  So tests can try every order
+of events, and the master only carries out instructions.
 
     start()                   ─► [Send(worker 1, batch 0), Send(worker 2, batch 1), Send(worker 1, batch 2), ...]
     answered(worker 2, 1, 0)  ─► [Send(worker 2, batch 8), ...]
     answered(worker 1, 0, 0)  ─► [Send(worker 1, batch 9), Emit(batch 0), Emit(batch 1)]
     lost(worker 2)            ─► [Send(worker 1, batch 8, attempt 1), ...]
 
-Batches wait in lanes, and groups of workers take them from there (`groups`), each the next when it has answered one.  What
-goes wrong with a worker goes wrong with its group:
+Batches wait in queues, and groups of workers take them from there (`groups`), each the next when it has answered one.  A
+failure of a worker is a failure of its group:
 
-    lost      it is dead, and its group is out; the batches that it held go to others
-    overdue   it is silent; its batches are given to others too, and it gets no new ones until it answers again
-    failed    its engine raised: the batch goes to another group; a group that fails twice in a row is out
+    lost        it is dead, and its group is dissolved; the batches that it held go to others
+    timed out   it is a straggler: its batches are executed speculatively by others, and it gets no new ones until it answers
+    failed      its engine raised: the batch goes to another group; a group that fails twice in a row is dissolved
 
-Of what is left of such groups, new ones are made (`regroup`).
+New groups are made of the remaining members of dissolved ones (`regroup`).
 
-A batch may itself be what kills.  The groups that died of a batch or failed on it are its *victims*; with three it is
-set aside, quarantined, and the run ends without its answers.  Bystanders that were held by the same workers must not share
-that fate, so a batch that two groups were lost or are late with travels *alone*: it goes to a group that holds nothing else
-and gets nothing else before the answer.
+A batch may itself be the cause.  The groups that died of a batch or failed on it are its *victims*; with three victims it is
+quarantined, and the run ends without its answers.  Other batches that the same workers held must not be quarantined with it,
+so a batch that two groups were lost or are late with is sent *alone*: to a group that holds no other batch, and gets none
+before the answer.
 
 Invariants
     a group never holds more than `credits` batches that a member has yet to answer
     every batch is accepted at most once, and emitted or quarantined once, in order
     a batch is never sent to a group twice, and at most three groups have it or are its victims
     a batch is sent only within `window` of the first one not emitted, so the answers behind a slow one do not pile up;
-    what is kept is at most that many batches and the credits
-    unless all is emitted, something is under way: the first batch not emitted is always sent or sendable, or those that hold
-    it are silent; when nothing else is under way either, `silent` names them, and the master's clock has to decide
+    state is kept of at most that many batches and the credits
+    until all is emitted, the run makes progress: the first batch not emitted is always sent or sendable, or its holders are
+    stragglers; when no other batch is in flight either, `silent` names them, and the master's clock decides
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from mpi_match.cluster.scheduling.regroup import Room, Spares, any_room
 MOST_VICTIMS = 3
 """A batch that so many groups died of is quarantined."""
 MOST_FAILURES = 2
-"""A group that fails so many times in a row is not asked again: its engine is broken, not the batch."""
+"""A group that fails so many times in a row gets no more batches: its engine is broken, not the batch."""
 
 
 class Dispatcher:
     """The state of a run of `n_batches` over `groups` of workers (any distinct numbers).
 
     `window` defaults to twice the credits of all groups together: enough for the others to go on while one batch
-    takes twice as long.  With `ascending` a batch that is sent again goes to a group that has got no later one, if there is
-    one, rather than to any.  `room` says whether a worker may have several parts of the table at once.
+    takes twice as long.  With `ascending` a batch that is sent again goes to a group that has had no later one, if there is
+    such a group.  `room` says whether a worker may have several parts of the table at once.
 
-    n_emitted    batches that have had their turn, the quarantined ones too
-    n_dropped    answers that nobody wanted any more
-    quarantined  batches that are set aside
+    n_emitted    batches emitted or quarantined
+    n_dropped    answers that came too late to be used
+    quarantined  batches without answers
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class Dispatcher:
         self.quarantined: list[int] = []
         self.window = window or 2 * credits * len(groups)
         self._credits, self._ascending = credits, ascending
-        self._lanes = BatchQueues(n_batches, len(groups), schedule)
-        self._groups = [Group(tuple(members), lane) for members, lane in zip(groups, self._lanes.of_groups, strict=True)]
+        self._queues = BatchQueues(n_batches, len(groups), schedule)
+        self._groups = [Group(tuple(members), queue) for members, queue in zip(groups, self._queues.of_groups, strict=True)]
         self._singles = all(len(members) == 1 for members in groups)
         self._group_of = {worker: group for group in self._groups for worker in group.members}
         self._workers = frozenset(self._group_of)
@@ -84,7 +84,7 @@ class Dispatcher:
         self._open: dict[int, Batch] = {}
         self._again: set[int] = set()
 
-    # What is known
+    # State
 
     @property
     def finished(self) -> bool:
@@ -93,55 +93,55 @@ class Dispatcher:
 
     @property
     def n_kept(self) -> int:
-        """Batches that something is kept of: those under way, and those that wait for their turn."""
+        """Batches with state: in flight, or waiting for an earlier one to be emitted."""
         return len(self._open) + sum(1 for group in self._groups for batch in group.held if batch not in self._open)
 
     def flight(self, worker: int, batch: int, attempt: int) -> Flight | None:
-        """What is known of an attempt that the worker is expected to answer, wanted or not; None when it is not."""
+        """The record of an attempt that the worker has yet to answer, superseded or not; None without one."""
         trial = self._trial(worker, batch, attempt)
         return None if trial is None else trial.missing.get(worker)
 
     def wants(self, worker: int, batch: int, attempt: int) -> bool:
-        """Would an answer be of use?  Not if it came before, another was first, or the worker is lost."""
+        """Would an answer be used?  Not if it came before, another attempt was first, or the worker is lost."""
         trial = self._trial(worker, batch, attempt)
-        return trial is not None and worker in trial.missing and not trial.in_vain
+        return trial is not None and worker in trial.missing and not trial.superseded
 
     def flights(self, worker: int, *, wanted: bool = False) -> Iterator[Flight]:
-        """What a worker has yet to answer, in the order in which it was sent; only if the answer is wanted."""
+        """The batches that a worker has yet to answer, in sending order; with `wanted` only those not superseded."""
         group = self._group_of.get(worker)
         return iter(()) if group is None else group.flights(worker, wanted=wanted)
 
-    def is_overdue(self, worker: int) -> bool:
-        """Does it get nothing new until it answers?"""
+    def is_straggler(self, worker: int) -> bool:
+        """Is the worker past a deadline, and gets no new batch until it answers?"""
         group = self._group_of.get(worker)
-        return group is not None and worker in group.overdue
+        return group is not None and worker in group.stragglers
 
     @property
     def silent(self) -> list[int]:
-        """The workers that owe an answer, if the run cannot go on before one of them answers or is lost.
+        """The workers that have a batch to answer, if the run cannot go on before one of them answers or is lost.
 
-        Empty while a batch is with a group that is not late.  In a group that is, only members that are late themselves: the
-        others are at work, or load a part, and are those who can take the part of the late ones.
+        Empty while a group without stragglers holds a batch.  Of a group with stragglers, only these: the other members are
+        matching or loading a shard, and can load the stragglers' shards.
         """
         if self.finished:
             return []
         for group in self._groups:
-            if group.wanted and not group.overdue:
+            if group.wanted and not group.stragglers:
                 return []
         owing = {
             worker
             for group in self._groups
             for trial in group.held.values()
             for worker in trial.missing
-            if not group.overdue or worker in group.overdue
+            if not group.stragglers or worker in group.stragglers
         }
         return sorted(owing)
 
     def upcoming(self, n: int) -> list[int]:
-        """At most `n` batches that will be sent next, so that their bytes can be made ready."""
-        return self._lanes.upcoming(n)
+        """At most `n` batches that will be sent next, for reading ahead."""
+        return self._queues.upcoming(n)
 
-    # What happens
+    # Events
 
     def start(self) -> list[Instruction]:
         """The first instructions."""
@@ -150,7 +150,7 @@ class Dispatcher:
     def answered(self, worker: int, batch: int, attempt: int) -> list[Instruction]:
         """`worker` has answered an attempt at `batch`.
 
-        An answer that is not wanted is counted, and frees what the worker held.  Raises ValueError for what was never sent.
+        An answer that is not used is counted and frees the worker's credit.  Raises ValueError for a batch never sent.
         """
         trial = self._trial(worker, batch, attempt)
         if trial is None or worker not in trial.missing:
@@ -160,14 +160,14 @@ class Dispatcher:
         group = self._group_of[worker]
         group.failures = group.failures if trial.failed else 0
         self._heard(group, worker)
-        self.n_dropped += trial.in_vain
+        self.n_dropped += trial.superseded
         dropped: list[Instruction] = []
-        if group.let_go(worker, batch) and not trial.in_vain:
+        if group.let_go(worker, batch) and not trial.superseded:
             dropped = self._accept(group, batch, attempt)
         return self._proceed(dropped)
 
     def failed(self, worker: int, batch: int, attempt: int) -> list[Instruction]:
-        """The engine of `worker` raised on an attempt at `batch`.  Raises ValueError for what was never sent."""
+        """The engine of `worker` raised on an attempt at `batch`.  Raises ValueError for a batch never sent."""
         trial = self._trial(worker, batch, attempt)
         if trial is None or worker not in trial.missing:
             self._check(worker, batch)
@@ -175,8 +175,8 @@ class Dispatcher:
         group = self._group_of[worker]
         self._heard(group, worker)
         dropped: list[Instruction] = []
-        if not trial.in_vain:
-            dropped = self._in_vain(group, batch, trial)
+        if not trial.superseded:
+            dropped = self._supersede(group, batch, trial)
             self._blame(group, batch)
         group.let_go(worker, batch)
         group.failures += not trial.failed
@@ -185,20 +185,20 @@ class Dispatcher:
             dropped += self._dissolve(group, worker, died=False)
         return self._proceed(dropped)
 
-    def overdue(self, worker: int) -> list[Instruction]:
-        """`worker` should have answered long ago."""
+    def timed_out(self, worker: int) -> list[Instruction]:
+        """`worker` is past the deadline of a batch: it becomes a straggler."""
         group = self._group_of.get(worker)
-        if group is None or worker in group.overdue:
+        if group is None or worker in group.stragglers:
             self._check(worker)
             return []
-        group.overdue.add(worker)
-        self._lend_lanes()
+        group.stragglers.add(worker)
+        self._lend_queues()
         for batch in group.wanted:
             self._reconsider(batch)
         return self._proceed()
 
     def lost(self, worker: int) -> list[Instruction]:
-        """`worker` is dead: nothing that it still says counts."""
+        """`worker` is dead: answers that still arrive from it are not used."""
         group = self._group_of.get(worker)
         if group is None:
             self._check(worker)
@@ -214,7 +214,7 @@ class Dispatcher:
         return trial if trial is not None and trial.attempt == attempt else None
 
     def _check(self, worker: int, batch: int | None = None) -> None:
-        """Late and repeated words are part of life; words of nobody or about nothing are mistakes."""
+        """Late and repeated events are normal; an unknown worker, or a batch never sent, is a bug of the caller."""
         if worker not in self._workers:
             raise ValueError(f"there is no worker {worker}")
         if batch is None or batch in self._open or 0 <= batch < self.n_emitted:
@@ -222,16 +222,16 @@ class Dispatcher:
         raise ValueError(f"worker {worker} answered batch {batch}, which was never sent")
 
     def _heard(self, group: Group, worker: int) -> None:
-        """A worker speaks.  If its group is not late any more, what it holds need not be sent again."""
-        if worker not in group.overdue:
+        """A worker has answered.  If its group has no straggler left, its batches need not be sent again."""
+        if worker not in group.stragglers:
             return
-        group.overdue.remove(worker)
-        if not group.overdue:
+        group.stragglers.remove(worker)
+        if not group.stragglers:
             self._again.difference_update(group.wanted)
-            self._lend_lanes()
+            self._lend_queues()
 
     def _accept(self, group: Group, batch: int, attempt: int) -> list[Instruction]:
-        """The answer to a batch is whole; what other groups have said of it is dropped."""
+        """The answer to a batch is complete; partial answers of other groups are dropped."""
         state = self._open[batch]
         state.accepted = attempt
         self._again.discard(batch)
@@ -239,18 +239,18 @@ class Dispatcher:
         for other in state.holders:
             if other is not group:
                 dropped += self._part_of(other, batch)
-                other.held[batch].in_vain = True
+                other.held[batch].superseded = True
         return dropped
 
-    def _in_vain(self, group: Group, batch: int, trial: Trial) -> list[Instruction]:
-        """A group's answer to a batch will not become whole."""
+    def _supersede(self, group: Group, batch: int, trial: Trial) -> list[Instruction]:
+        """A group's answer to a batch will not be completed."""
         dropped = self._part_of(group, batch)
-        trial.in_vain = True
+        trial.superseded = True
         self._open[batch].holders.remove(group)
         return dropped
 
     def _part_of(self, group: Group, batch: int) -> list[Instruction]:
-        """To drop what members have answered already."""
+        """The instruction to drop the answers of members that have answered already."""
         return [Drop(batch, group.held[batch].attempt)] if group.has_part_of(batch) else []
 
     def _blame(self, group: Group, batch: int) -> None:
@@ -267,22 +267,22 @@ class Dispatcher:
         self._again.discard(batch)
 
     def _reconsider(self, batch: int) -> None:
-        """Send it again, if nobody who is not late has it."""
+        """Mark a batch for sending again, if only groups with stragglers hold it."""
         if self._open[batch].waits:
             self._again.add(batch)
 
     def _dissolve(self, group: Group, out: int, *, died: bool = True) -> list[Instruction]:
-        """A group is out, because a member is.  What that was to answer when it died may be what killed it."""
+        """Remove a group, because its member `out` is dead or broken.  The batches that a dead member held are suspects."""
         self._groups.remove(group)
         for member in group.members:
             del self._group_of[member]
         self._spares.add(member for member in group.members if member != out)
-        self._lanes.orphan(group.lane)
-        self._lend_lanes()
+        self._queues.orphan(group.queue)
+        self._lend_queues()
         dropped = []
         for batch in group.wanted:
             trial = group.held[batch]
-            dropped += self._in_vain(group, batch, trial)
+            dropped += self._supersede(group, batch, trial)
             if died and out in trial.missing:
                 self._blame(group, batch)
             else:
@@ -290,34 +290,34 @@ class Dispatcher:
         group.held.clear()
         return dropped
 
-    def _lend_lanes(self) -> None:
-        """Those of groups that are late, besides those of lost ones."""
-        self._lanes.lend(group.lane for group in self._groups if group.overdue)
+    def _lend_queues(self) -> None:
+        """Share the queues of groups with stragglers, besides those of dissolved groups."""
+        self._queues.lend(group.queue for group in self._groups if group.stragglers)
 
-    # What to do
+    # Instructions
 
     def _proceed(self, dropped: Iterable[Instruction] = ()) -> list[Instruction]:
-        """All that can be sent and emitted now."""
+        """Every load, send, drop and emission that is possible now."""
         loads = self._regroup()
         self._set_aside_hopeless()
         emits = self._emits()
-        found: list[Instruction] = [*loads, *self._sends(), *dropped, *emits]  # nobody waits for the last two
+        found: list[Instruction] = [*loads, *self._sends(), *dropped, *emits]  # no worker waits for the last two
         if not self._groups and not self.finished:
             found.append(GiveUp("no worker is left" if self._singles else "too few workers are left to have all filters"))
         return found
 
     def _regroup(self) -> list[Load]:
-        """Groups of what is left of others, which take from their lanes; what members have to load."""
+        """Make groups of spare workers; returns the shards that their members have to load."""
         loads: list[Load] = []
         while not self.finished and (found := self._spares.regroup(last=not self._groups)) is not None:
-            group = Group(tuple(found[0]), self._lanes.empty)
+            group = Group(tuple(found[0]), self._queues.empty)
             self._groups.append(group)
             self._group_of.update(dict.fromkeys(group.members, group))
             loads += found[1]
         return loads
 
     def _set_aside_hopeless(self) -> None:
-        """Quarantine what every group that is left has failed on."""
+        """Quarantine the batches that every remaining group has failed on."""
         for batch in sorted(self._again):
             state = self._open[batch]
             if self._groups and not state.holders and all(group in state.victims for group in self._groups):
@@ -337,20 +337,25 @@ class Dispatcher:
         reserved = self._send_again(sends) if self._again else ()
         limit = min(self.n_batches, self.n_emitted + self.window)
         while True:
-            best, lane = None, None
+            best, queue = None, None
             for group in self._groups:
-                if len(group.held) < self._credits and not group.overdue and group.alone is None and group not in reserved:
-                    nearest = self._lanes.nearest(group.lane)
+                if (
+                    len(group.held) < self._credits
+                    and not group.stragglers
+                    and group.alone is None
+                    and group not in reserved
+                ):
+                    nearest = self._queues.nearest(group.queue)
                     if nearest.head < limit and (best is None or len(group.held) < len(best.held)):
-                        best, lane = group, nearest
-            if best is None or lane is None:
+                        best, queue = group, nearest
+            if best is None or queue is None:
                 return sends
-            batch = lane.take()
+            batch = queue.take()
             self._open[batch] = Batch()
             self._give(best, batch, sends)
 
     def _send_again(self, sends: list[Send]) -> list[Group]:
-        """Send what others were lost or are late with; returns the groups that are kept free for what travels alone."""
+        """Send batches again; returns the groups that are reserved for a batch to be sent alone."""
         reserved: list[Group] = []
         for batch in sorted(self._again):
             state = self._open[batch]
@@ -371,8 +376,8 @@ class Dispatcher:
         return reserved
 
     def _may_get(self, group: Group, state: Batch) -> bool:
-        """Has it time, and not had the batch before?  Those that still have it are late."""
-        return not (group.overdue or group.alone is not None or group in state.victims)
+        """May a group get a batch: has it no straggler, nothing sent alone, and is it no victim of the batch?"""
+        return not (group.stragglers or group.alone is not None or group in state.victims)
 
     def _give(self, group: Group, batch: int, sends: list[Send]) -> None:
         state = self._open[batch]

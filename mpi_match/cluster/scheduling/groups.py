@@ -1,26 +1,26 @@
-"""Which group has which batch, what became of it, and where the others wait: the books that the dispatcher decides by.
+"""The state that the dispatcher decides by: groups, the batches that each holds, and the queues of batches not yet sent.
 
-Workers form *groups*.  A batch goes to one group, to all of its members, and the group has answered when all of them have.
-When something goes wrong, the batch goes to another group too.  A sending is an *attempt*, counted for each batch; what a
-group has of it is a *trial*:
+Workers form *groups*.  A batch goes to all members of one group, and the group has answered when all of them have.  After a
+failure or a timeout the batch goes to another group too.  A sending is an *attempt*, counted for each batch; the state of an
+attempt at its group is a *trial*:
 
     batch 7      attempt 0 ─► group 1, late     a trial: worker 1 has answered, worker 2 has not
                  attempt 1 ─► group 2           a trial: neither has
                  victims: group 3, which died of it
 
-The first attempt that is answered counts.  The trials of the others are then *in vain*: their answers are still to come, and
-take a credit until they have, but are not wanted.
+The first attempt that is answered counts.  The trials of the others are then *superseded*: their answers are still expected,
+and take a credit until they arrive, but are not used.
 
-Batches wait in lanes until a group takes them:
+Batches wait in queues until a group takes them:
 
-    dynamic   ── 0 1 2 3 4 5 ...   one lane that all groups take from: the group that answers gets the next batch
-    static    ── 0 3 6 ...         one for each group: batch k is in lane k modulo their number
+    dynamic   ── 0 1 2 3 4 5 ...   one queue that all groups take from: the group that answers gets the next batch
+    static    ── 0 3 6 ...         one for each group: batch k is in queue k modulo their number
               ── 1 4 7 ...
               ── 2 5 8 ...
 
-From the lane of a group that is lost or late the others take too, as long as it is.
+Groups also take from the queues of dissolved groups, and from those of groups with stragglers as long as these last.
 
-Pure state: who is to get what is not decided here.
+Pure state: the decisions are the dispatcher's.
 """
 
 from __future__ import annotations
@@ -37,51 +37,51 @@ class BatchQueue:
     stride: int
 
     def take(self) -> int:
-        """The first of them, which leaves."""
+        """Remove and return the first of them."""
         batch = self.head
         self.head += self.stride
         return batch
 
 
 class BatchQueues:
-    """The lanes of `n_groups` groups, with `n_batches` in them.
+    """The queues of `n_groups` groups, with `n_batches` in them.
 
-    of_groups   the lane that each group begins with
-    empty       the lane of a group that is made later
+    of_groups   the queue that each group begins with
+    empty       the queue of a group that is made later
     """
 
     def __init__(self, n_batches: int, n_groups: int, schedule: str) -> None:
         self._n_batches = n_batches
         self._all = [BatchQueue(i, n_groups) for i in range(n_groups)] if schedule == "static" else [BatchQueue(0, 1)]
         self._orphans: list[BatchQueue] = []
-        self._strays: list[BatchQueue] = []
+        self._shared: list[BatchQueue] = []
         self.of_groups = self._all if schedule == "static" else self._all * n_groups
         self.empty = BatchQueue(n_batches, 1)
 
-    def orphan(self, lane: BatchQueue) -> None:
-        """Its group is lost: from the next `lend` on everybody may take from it, for good."""
-        self._orphans = [each for each in (*self._orphans, lane) if each.head < self._n_batches]
+    def orphan(self, queue: BatchQueue) -> None:
+        """The queue's group is dissolved: from the next `lend` on all groups take from the queue."""
+        self._orphans = [each for each in (*self._orphans, queue) if each.head < self._n_batches]
 
-    def lend(self, lanes: Iterable[BatchQueue]) -> None:
-        """Everybody may take from these, until the next call, because their groups are late."""
-        self._strays = [*self._orphans, *lanes]
+    def lend(self, queues: Iterable[BatchQueue]) -> None:
+        """Share the queues of groups with stragglers, until the next call."""
+        self._shared = [*self._orphans, *queues]
 
     def nearest(self, own: BatchQueue) -> BatchQueue:
-        """Of a group's own lane and those that are everybody's, the one whose batch comes first."""
-        for stray in self._strays:
-            if stray.head < own.head:
-                own = stray
+        """Of a group's own queue and the shared ones, the one with the lowest batch."""
+        for shared in self._shared:
+            if shared.head < own.head:
+                own = shared
         return own
 
     def upcoming(self, n: int) -> list[int]:
         """At most `n` batches that will be taken next, ascending."""
-        ahead = [batch for lane in self._all for batch in range(lane.head, self._n_batches, lane.stride)[:n]]
+        ahead = [batch for queue in self._all for batch in range(queue.head, self._n_batches, queue.stride)[:n]]
         return sorted(ahead)[:n]
 
 
 @dataclass(eq=False)
 class Flight:
-    """A batch at one worker, from the decision to send it until its answer: the one record of when that was.
+    """A batch at one worker, from the decision to send it until its answer, with its times.
 
     sent_at        on the clock of `time.perf_counter`
     waited_since   on that of `timeouts.Deadlines`; None until it is sent
@@ -95,13 +95,15 @@ class Flight:
 
 @dataclass(eq=False)
 class Trial:
-    """A batch at a group: what is under way to the members that have yet to answer.  Is the answer unwanted?  Did a member
-    fail?
+    """An attempt at a group: the flights of the members that have yet to answer.
+
+    superseded   another attempt was first, or the answer will not be completed
+    failed       a member's engine raised
     """
 
     attempt: int
     missing: dict[int, Flight]
-    in_vain: bool = False
+    superseded: bool = False
     failed: bool = False
 
 
@@ -109,43 +111,44 @@ class Trial:
 class Group:
     """Workers that answer a batch together.
 
-    held      the batches that a member has yet to answer, in the order in which they were sent
-    overdue   members that are silent
-    failures  in a row
-    alone     the batch that nothing else may be sent beside
-    latest    the batch that was sent last
+    queue       where the group takes batches from
+    held        the batches that a member has yet to answer, in sending order
+    stragglers  members past the deadline of a batch
+    failures    consecutive failures
+    alone       the batch beside which no other may be sent
+    latest      the batch that was sent last
     """
 
     members: tuple[int, ...]
-    lane: BatchQueue
+    queue: BatchQueue
     held: dict[int, Trial] = field(default_factory=dict)
-    overdue: set[int] = field(default_factory=set)
+    stragglers: set[int] = field(default_factory=set)
     failures: int = 0
     alone: int | None = None
     latest: int = -1
 
     @property
     def wanted(self) -> list[int]:
-        """The batches held that nobody else has answered."""
-        return [batch for batch, trial in self.held.items() if not trial.in_vain]
+        """The batches held that are not superseded."""
+        return [batch for batch, trial in self.held.items() if not trial.superseded]
 
     def flights(self, member: int, *, wanted: bool = False) -> Iterator[Flight]:
-        """What a member has yet to answer, in the order in which it was sent; only if the answer is wanted."""
+        """The batches that a member has yet to answer, in sending order; with `wanted` only those not superseded."""
         for trial in self.held.values():
-            if member in trial.missing and not (wanted and trial.in_vain):
+            if member in trial.missing and not (wanted and trial.superseded):
                 yield trial.missing[member]
 
     def has_part_of(self, batch: int) -> bool:
-        """Have some members answered a batch that is held, but not all?"""
+        """Have some members answered a batch that the group holds, but not all?"""
         return len(self.held[batch].missing) < len(self.members)
 
     def hold(self, batch: int, attempt: int) -> None:
-        """A batch is sent to all members."""
+        """Record that a batch is sent to all members."""
         self.held[batch] = Trial(attempt, {member: Flight(batch, attempt) for member in self.members})
         self.latest = batch
 
     def let_go(self, member: int, batch: int) -> bool:
-        """A member is done with a batch; True when all are."""
+        """Record that a member is done with a batch; returns whether all are."""
         missing = self.held[batch].missing
         del missing[member]
         if missing:
@@ -158,7 +161,7 @@ class Group:
 
 @dataclass(eq=False)
 class Batch:
-    """A batch that was sent and has not had its turn yet: who has it, and who died of it or failed on it."""
+    """A batch that was sent and is not emitted yet: the groups that hold it, and those that died of it or failed on it."""
 
     n_attempts: int = 0
     holders: list[Group] = field(default_factory=list)
@@ -168,15 +171,15 @@ class Batch:
 
     @property
     def strikes(self) -> int:
-        """Groups that were lost with it, or are late with it."""
-        return len(self.victims) + sum(1 for group in self.holders if group.overdue)
+        """Groups that were lost with the batch, or are late with it."""
+        return len(self.victims) + sum(1 for group in self.holders if group.stragglers)
 
     @property
     def settled(self) -> bool:
-        """Is it known what becomes of it?"""
+        """Is the batch accepted or quarantined?"""
         return self.accepted is not None or self.quarantined
 
     @property
     def waits(self) -> bool:
-        """Has nobody it who is not late?"""
-        return all(group.overdue for group in self.holders)
+        """Do only groups with stragglers hold the batch?"""
+        return all(group.stragglers for group in self.holders)

@@ -1,14 +1,14 @@
-"""What is to be done next: all that the dispatcher can say to the master.
+"""The dispatcher's instructions to the master.
 
-    Load         a worker is to have a part of the table that it has not
-    Send         a batch to a worker, for the first time or again
-    Emit         the answers of a batch are whole, and it is their turn
-    Quarantine   it is the turn of a batch that will have no answers
-    Drop         answers are here that nobody wants any more
-    GiveUp       the run cannot go on
+    Load         have a worker load a shard
+    Send         send a batch to a worker, for the first time or again
+    Emit         write the answers of a batch: they are complete, and all earlier batches are emitted or quarantined
+    Quarantine   skip a batch that will have no answers, in its place in the order
+    Drop         forget answers that are not used
+    GiveUp       end the run: it cannot go on
 
-They are done in the order in which they are said, so far as one depends on another: what a worker is to load goes to it
-before what it is to answer with that, and a batch has its turn after all earlier ones.
+They are carried out in order: a worker loads a shard before it gets batches for it, and a batch is emitted after all earlier
+ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 
 class Load(NamedTuple):
-    """Have a worker load a part: besides what it has (`keep`), or instead of it."""
+    """Have a worker load a shard: in addition to its shards (`keep`), or instead of them."""
 
     worker: int
     part: int
@@ -33,20 +33,20 @@ class Send(NamedTuple):
 
 
 class Emit(NamedTuple):
-    """Write the answers of a batch, which that attempt brought; all earlier batches have been emitted or quarantined."""
+    """Write the answers of a batch, from that attempt; all earlier batches have been emitted or quarantined."""
 
     batch: int
     attempt: int = 0
 
 
 class Quarantine(NamedTuple):
-    """A batch will have no answer, and takes its turn among those that are emitted: it killed too many groups."""
+    """Skip a batch that has no answer, in the order of emission: too many groups died of it or failed on it."""
 
     batch: int
 
 
 class Drop(NamedTuple):
-    """Forget what members have answered to this attempt: the rest will not come, or another attempt was first."""
+    """Forget the members' answers to this attempt: the rest will not come, or another attempt was first."""
 
     batch: int
     attempt: int

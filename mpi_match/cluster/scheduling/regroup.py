@@ -1,16 +1,16 @@
-"""What becomes of a group that has lost a member: the others are spares, and new groups are made of spares.
+"""New groups of spares: when a group has lost a member, its other members are spare workers.
 
     group 1    a  b  c†        spares  a b
-    group 2    a  b† c         spares  a b a c  ─►  a new group  a b c, and one to spare
+    group 2    a  b† c         spares  a b a c  ─►  a new group  a b c, and one spare left
 
-A worker has the part of the table that it was given, and can be told to load another.  So as soon as there are as many
-spares as parts, they are a group, of which as few as can be have something to load.  Fewer wait: one would have to have more
-than a part, which costs memory that there may not be, and time for every batch.  Only when no group is left, so that the run
-could not go on otherwise, the missing parts are dealt out to them, as far as there is room.
+A worker holds the shard that it was given, and can load another.  So as soon as there are as many spares as shards, they
+form a group in which as few members as possible have to load a shard.  Fewer spares wait: one of them would have to hold
+more than one shard, which takes memory that may be missing, and time for every batch.  Only when no group is left, so that
+the run could not go on otherwise, the missing shards are distributed among the spares, as far as memory allows.
 
-A worker does what it is told in order, so the group is one at once: its first batches wait behind the loading.
+A worker processes its orders in sequence, so the new group can be used at once: its first batches wait behind the loading.
 
-Pure: who has which parts, and who is to load which.
+Pure state: which worker holds which shards, and which shards each has to load.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from mpi_match.cluster.scheduling.instructions import Load
 
 Room = Callable[[Collection[int]], bool]
-"""May a worker have these parts at once?"""
+"""May a worker hold the shards of these members at once?"""
 
 
 def any_room(parts: Collection[int]) -> bool:
-    """Room for whatever it is."""
+    """There is always room."""
     return True
 
 
@@ -37,7 +37,7 @@ class Spares:
         self._spares: list[int] = []
 
     def add(self, workers: Iterable[int]) -> None:
-        """Their group has lost a member."""
+        """The remaining members of a dissolved group become spares."""
         self._spares.extend(workers)
 
     def remove(self, worker: int) -> None:
@@ -46,7 +46,7 @@ class Spares:
             self._spares.remove(worker)
 
     def regroup(self, *, last: bool) -> tuple[list[int], list[Load]] | None:
-        """A new group, and what its members have to load for it; None when spares are not enough for one.
+        """A new group, and the shards that its members have to load; None when there are not enough spares.
 
         `last`: the run has no other group.
         """

@@ -1,4 +1,4 @@
-"""How a rank waits: by looking at MPI, which moves nothing while nobody looks, and leaving the core to others in between."""
+"""How a rank waits: it polls MPI, which makes progress only when called, and yields the core between polls."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _PR_SET_TIMERSLACK = 29
 
 
 def sleep_exactly() -> None:
-    """Have the sleeps of this thread, and of those that it starts, end when they should.
+    """Set the timer slack of this thread, and of those that it starts, to 1 ns.
 
-    Linux lets them end 50 µs late, to wake up for several at once.  That is five times as long as a look at MPI is worth
-    waiting for; without it a sleep of 1 µs takes some five to fifteen.
+    Linux lets a sleep end up to 50 µs late, so that one wake-up serves several timers.  That is five times what a poll of
+    MPI is worth waiting for; with a slack of 1 ns a sleep of 1 µs takes 5 to 15 µs.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)
 
 
 def pause(seconds: float) -> None:
-    """Sleep; for no time at all only let others go first, because the shortest sleep takes as long as ten looks."""
+    """Sleep; for 0 seconds only yield the core, because the shortest sleep takes as long as ten polls."""
     if seconds:
         time.sleep(seconds)
     else:
@@ -31,10 +31,10 @@ def pause(seconds: float) -> None:
 
 
 class Silence:
-    """How long nothing was heard of somebody, in time that this process could have heard it.
+    """Time since the last message of a peer, as far as this process was able to receive one.
 
-    A process that was stopped, with the others of its job, by a scheduler or a debugger has been deaf, and nobody silent;
-    so the time between two looks counts for a second at most.
+    A scheduler or a debugger may stop all processes of a job; that time is not the peer's silence.  So the time between two
+    calls of `seconds` counts for at most LOOK_S.
     """
 
     LOOK_S = 1.0
@@ -43,12 +43,12 @@ class Silence:
         self._looked = time.monotonic()
         self._seconds = 0.0
 
-    def broken(self) -> None:
-        """Something was heard."""
+    def reset(self) -> None:
+        """A message has arrived."""
         self._seconds = 0.0
 
     def seconds(self) -> float:
-        """Look at the clock: so long it is by now."""
+        """Seconds of silence until now."""
         now = time.monotonic()
         self._seconds += min(now - self._looked, self.LOOK_S)
         self._looked = now
@@ -56,37 +56,37 @@ class Silence:
 
 
 class Backoff:
-    """Sleeps between looks: 1 µs, twice as long each time, at most 1 ms.
+    """Exponential backoff between polls: sleeps of 1 µs, doubled each time, at most 1 ms.
 
-    `soon` is for while a transfer is under way: a large one needs many turns of both sides, so the sleep stays at 32 µs, and
-    where cores are plenty at 1 µs.  It is never left out where there are other threads.  Who does nothing but look has the
-    lock of Python nearly all the time, and a thread that works without it waits for it at every return: one of calls of
-    20 µs was four to six times as slow beside a rank that looked without sleeping, and a fifth slower beside one that slept.
+    `soon` is for while a transfer is in flight: a large one needs many polls on both sides, so the sleep stays at 32 µs, or
+    at 1 µs on a host with many cores.  A rank with other threads always sleeps.  A thread that polls without sleeping holds
+    Python's lock nearly all the time, and a thread that released the lock waits for it at every return: a thread making
+    calls of 20 µs was four to six times slower beside a rank that polled without sleeping, and a fifth slower beside one
+    that slept.
 
-    An event is there and back in less than two sleeps.  So a rank that has a core for itself and no other thread to leave it
-    to is `tireless`: it looks without sleeping until nothing has happened for 10 ms, and only lets others go first who wait
-    for the core after all.
+    The round trip of a short batch takes less than two sleeps.  So a rank with a core and a main thread of its own `spins`:
+    it polls without sleeping until nothing has happened for SPIN_S, and only yields the core between polls.
     """
 
     SHORTEST_S, LONGEST_S = 1e-6, 1e-3
     SOON_S = 1e-6 if len(os.sched_getaffinity(0)) >= SPARE_CORES else 32e-6
-    TIRED_S = 10e-3
+    SPIN_S = 10e-3
     LOOKS = 20
 
-    def __init__(self, *, tireless: bool = False) -> None:
-        self._tireless = tireless
-        self.looks = self.LOOKS if tireless else 1
-        """How many looks to take at a time."""
+    def __init__(self, *, spins: bool = False) -> None:
+        self._spins = spins
+        self.looks = self.LOOKS if spins else 1
+        """How many polls to make at a time."""
         self.reset()
 
     def reset(self) -> None:
-        """Something happened: look again soon."""
+        """Something happened: poll again soon."""
         self._next_s = self.SHORTEST_S
-        self._awake_until = time.monotonic() + self.TIRED_S if self._tireless else 0.0
+        self._spin_until = time.monotonic() + self.SPIN_S if self._spins else 0.0
 
     def next_s(self, *, soon: bool = False) -> float:
         """How long to sleep now."""
-        if self._awake_until and time.monotonic() < self._awake_until:
+        if self._spin_until and time.monotonic() < self._spin_until:
             return 0.0
         now_s = min(self._next_s, self.SOON_S) if soon else self._next_s
         self._next_s = min(2 * now_s, self.LONGEST_S)

@@ -1,16 +1,16 @@
-"""How messages (`protocol`) travel between the master and a worker, and what becomes of them when a rank dies.
+"""How messages (`protocol`) travel between the master and a worker, and what happens when a rank dies.
 
-The receive for a letter, of the largest size that there is, is posted before anything is sent; the letter says how large a
-buffer what follows needs.  So nothing is ever cut off, no large message arrives unexpected, and a batch of one event is one
-message there and one back.  Every receive names the rank it expects; MPI keeps the order of messages between two ranks, so a
-body needs no number.
+The receive for a header message, of the largest possible size, is posted before anything is sent; the header gives the size
+of the body that follows.  So no message is truncated, no large message arrives unexpectedly, and a batch of one event is one
+message each way.  Every receive names its source rank; MPI keeps the order of messages between two ranks, so a body needs no
+number.
 
-A rank may die.  An MPI with fault tolerance (ULFM) then fails every request that has to do with it, within milliseconds,
-and no other.  So the requests of each peer are looked at for themselves, and the first error ends the traffic with that
-peer: it is `lost`, whatever MPI calls the error (process failure, revoked, plain `OTHER`), for a channel that has skipped a
-message cannot be read on.  The other peers notice nothing.  An MPI without it says nothing at all; there a silent peer is
-found by who waits for it: the master by a deadline for each batch, a worker by the sign of life that the master gives every
-few seconds (`beat`).
+A rank may die.  An MPI with fault tolerance (ULFM) then fails every request that involves this rank, within milliseconds,
+and no other request.  So the requests of each peer are tested separately, and the first error closes the channel to that
+peer: it is `lost`, whatever MPI calls the error (process failure, revoked, plain `OTHER`), because a channel that has
+skipped a message cannot be read on.  The other channels are not affected.  An MPI without fault tolerance reports nothing;
+there the master finds a silent worker by the deadline of a batch, and a worker finds a silent master by its missing
+heartbeats, sent every few seconds (`send_heartbeat`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ import numpy as np
 from mpi4py import MPI
 
 from mpi_match.arrays.csr import Array
-from mpi_match.cluster.transport.protocol import INLINE_BYTES, LETTER_BYTES, Answer, Command, Order, Tag, letter_of
+from mpi_match.cluster.transport.protocol import HEADER_BYTES, INLINE_BYTES, Answer, Command, Order, Tag, header_of
 
 PIECE_BYTES = 2**30
-"""A transfer is cut into pieces of this size, because MPI counts in 31 bits."""
+"""Size of the pieces of a transfer, because MPI counts in 31 bits."""
 
 
 def pieces(array: Array) -> Iterator[Array]:
@@ -38,56 +38,56 @@ def pieces(array: Array) -> Iterator[Array]:
 
 @dataclass
 class _Transfer:
-    """One or more arrays under way; `then` is called when the last piece has gone or come."""
+    """One or more arrays in flight; `then` is called when the last piece has been sent or received."""
 
     arrays: object
     n_open: int
     then: Callable[[], None] | None
 
     def done(self) -> None:
-        """One more piece is; its request is used up."""
+        """One more piece is done; its request is complete."""
         self.n_open -= 1
         if self.n_open == 0 and self.then is not None:
             self.then()
 
 
 @dataclass
-class _Ear:
-    """A receive for letters, started again after each until `hear` returns False."""
+class _Receiver:
+    """A persistent receive for header messages, restarted after each until `handle` returns False."""
 
     request: MPI.Prequest
-    letter: Array
-    hear: Callable[[Array], bool]
+    header: Array
+    handle: Callable[[Array], bool]
 
 
 class _Peer:
-    """What is under way to and from one rank: the receive for its letters, and transfers, a request for each piece."""
+    """Requests in flight to and from one rank: the receive for its headers, and one for each piece of a transfer."""
 
     def __init__(self) -> None:
-        self.ear: _Ear | None = None
+        self.receiver: _Receiver | None = None
         self.requests: list[MPI.Request] = []
         self.owners: list[_Transfer] = []
-        self.beating = False
+        self.heartbeat_pending = False
 
     def __len__(self) -> int:
-        return len(self.requests) + (self.ear is not None)
+        return len(self.requests) + (self.receiver is not None)
 
     def add(self, request: MPI.Request, owner: _Transfer) -> None:
-        """One more piece of a transfer."""
+        """Track one more piece of a transfer."""
         self.requests.append(request)
         self.owners.append(owner)
 
     def poll(self) -> bool:
-        """Let MPI work and call what was waiting for what is done.  Raises MPI.Exception when a request has failed."""
+        """Make progress and call the callbacks of completed requests.  Raises MPI.Exception when a request has failed."""
         busy = False
-        ear = self.ear
-        if ear is not None and ear.request.Test():
+        receiver = self.receiver
+        if receiver is not None and receiver.request.Test():
             busy = True
-            if ear.hear(ear.letter.copy()):
-                ear.request.Start()
+            if receiver.handle(receiver.header.copy()):
+                receiver.request.Start()
             else:
-                ear.request.Free()
-                self.ear = None
+                receiver.request.Free()
+                self.receiver = None
         if self.requests and (done := MPI.Request.Testsome(self.requests)):
             busy = True
             for i in done:
@@ -98,15 +98,14 @@ class _Peer:
 
 
 class Traffic:
-    """Everything that a rank has under way.  A transfer keeps its arrays until MPI is done with them.  `rank` and `size` are
-    those of `comm`.
+    """All requests that a rank has in flight.  A transfer keeps its arrays until MPI is done with them.  `rank` and `size`
+    are those of `comm`.
 
-    What is called when something has come or gone may start transfers, and must not raise: what finished with it would be
-    lost.
+    A callback may start transfers and must not raise: completions found in the same poll would be lost.
 
-    `lost`: the ranks that cannot be spoken with any more, and why, in words.  What was under way to or from one of them is
-    never called back, and what is written to it is dropped.  Its arrays are kept and not used again, since MPI may still
-    write into them; the credits of the lost bound how many those are.
+    `lost`: ranks whose channel is closed, and why, in words.  Callbacks of requests to or from a lost rank are never called,
+    and messages to it are dropped.  Its arrays are kept and not used again, because MPI may still write into them; the
+    credits of the lost ranks bound their number.
     """
 
     def __init__(self, comm: MPI.Comm) -> None:
@@ -117,74 +116,75 @@ class Traffic:
         self._kept: list[_Peer] = []
         self.lost: dict[int, str] = {}
 
-    def listen(self, source: int, hear: Callable[[Array], bool]) -> None:
-        """Call `hear` with every letter from a rank (u8[LETTER_BYTES], its own to keep) until it returns False."""
-        letter = np.empty(LETTER_BYTES, np.uint8)
+    def listen(self, source: int, handle: Callable[[Array], bool]) -> None:
+        """Call `handle` with a copy of every header message from a rank, u8[HEADER_BYTES], until it returns False."""
+        header = np.empty(HEADER_BYTES, np.uint8)
         try:
-            request = self._comm.Recv_init([letter, MPI.BYTE], source, Tag.LETTER)
+            request = self._comm.Recv_init([header, MPI.BYTE], source, Tag.HEADER)
             request.Start()
         except MPI.Exception as error:
             self._lose(source, error)
             return
-        self._peer(source).ear = _Ear(request, letter, hear)
+        self._peer(source).receiver = _Receiver(request, header, handle)
 
-    def write(self, words: Order | Answer, body: Sequence[Array], to: int, then: Callable[[], None] | None = None) -> None:
-        """Start sending a letter and its body of contiguous arrays, which must not change until `then`."""
+    def write(self, fields: Order | Answer, body: Sequence[Array], to: int, then: Callable[[], None] | None = None) -> None:
+        """Start sending a header and a body of contiguous arrays, which must not change until `then`."""
         if to in self.lost:
             if then is not None:
                 then()  # MPI has not seen the arrays
             return
-        letter = letter_of(words)
+        header = header_of(fields)
         is_short = sum([array.nbytes for array in body]) <= INLINE_BYTES
         if is_short:
-            letter = b"".join([letter, *[array.tobytes() for array in body]])
+            header = b"".join([header, *[array.tobytes() for array in body]])
         try:
-            request = self._comm.Isend(letter, to, Tag.LETTER)  # bytes as they are: a list with their type takes longer
-            if not request.Test():  # a letter usually is gone at once
-                self._peer(to).add(request, _Transfer(letter, 1, None))
+            request = self._comm.Isend(header, to, Tag.HEADER)  # plain bytes: a buffer specification takes longer
+            if not request.Test():  # an eager send usually completes at once
+                self._peer(to).add(request, _Transfer(header, 1, None))
         except MPI.Exception as error:
             self._lose(to, error)
         if not is_short:
             self._start(to, body, _cut(body), then, lambda piece: self._comm.Isend([piece, MPI.BYTE], to, Tag.BODY))
         elif then is not None:
-            then()  # the letter is a copy
+            then()  # the header is a copy
 
     def read(self, body: Sequence[Array], source: int, then: Callable[[], None]) -> None:
-        """Fill contiguous arrays, of exactly the sizes that were sent, with the body that follows the last letter."""
+        """Receive the body that follows the last header into contiguous arrays of exactly the sizes that were sent."""
         self._start(source, body, _cut(body), then, lambda piece: self._comm.Irecv([piece, MPI.BYTE], source, Tag.BODY))
 
-    def beat(self, to: int) -> None:
-        """Give a rank a sign of life.  One that has not taken the last yet gets no other: they must not pile up there."""
+    def send_heartbeat(self, to: int) -> None:
+        """Send a heartbeat, unless the last one has not been received yet: heartbeats must not pile up at the receiver."""
         peer = self._peers.get(to)
-        if peer is None or peer.beating:
+        if peer is None or peer.heartbeat_pending:
             return
-        peer.beating = True
-        letter = letter_of(Order(Command.WAIT))
-        taken = functools.partial(setattr, peer, "beating", False)
-        self._start(to, letter, [letter], taken, lambda piece: self._comm.Issend([piece, MPI.BYTE], to, Tag.LETTER))
+        peer.heartbeat_pending = True
+        header = header_of(Order(Command.WAIT))
+        taken = functools.partial(setattr, peer, "heartbeat_pending", False)
+        self._start(to, header, [header], taken, lambda piece: self._comm.Issend([piece, MPI.BYTE], to, Tag.HEADER))
 
     def close(self) -> None:
-        """Listen to nobody any more: what still comes stays with MPI.  What is on its way out is kept until it has gone."""
+        """Cancel all receives: messages that still arrive stay with MPI.  Arrays of sends in flight are kept."""
         for peer in self._peers.values():
-            if peer.ear is not None:
-                with suppress(MPI.Exception):  # of a rank that is dead
-                    peer.ear.request.Cancel()
-                    peer.ear.request.Wait()
-                    peer.ear.request.Free()
+            if peer.receiver is not None:
+                with suppress(MPI.Exception):  # the rank is dead
+                    peer.receiver.request.Cancel()
+                    peer.receiver.request.Wait()
+                    peer.receiver.request.Free()
         self._kept += self._peers.values()
         self._peers = {}
 
     def __len__(self) -> int:
-        """Pieces under way, receives that nobody has sent to yet among them."""
+        """Requests in flight, including receives without a matching send."""
         return sum(len(peer) for peer in self._peers.values())
 
     def under_way(self, rank: int) -> int:
-        """How many of them are to or from a rank."""
+        """Requests in flight to or from a rank."""
         return len(self._peers[rank]) if rank in self._peers else 0
 
     def poll(self, looks: int = 1) -> bool:
-        """Let MPI work; call what was waiting for what is done.  True when something was, or a rank was found to be lost, in
-        one of some looks.
+        """Make progress in at most `looks` polls, and call the callbacks of completed requests.
+
+        True when a request was completed or a rank was found to be lost.
         """
         for _ in range(looks):
             busy = False
@@ -234,7 +234,7 @@ class Traffic:
 
 
 def dead_ranks(comm: MPI.Comm) -> list[int]:
-    """The ranks that MPI knows to be dead; none where it has no fault tolerance."""
+    """The ranks that MPI knows to be dead; empty for an MPI without fault tolerance."""
     try:
         failed = comm.Get_failed()
         return sorted(failed.Translate_ranks(None, comm.Get_group()))

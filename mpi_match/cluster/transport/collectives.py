@@ -1,9 +1,9 @@
-"""Steps that succeed on all ranks or fail on all.
+"""Collective steps that succeed on all ranks or fail on all.
 
-A rank that meets an error and leaves would let the others wait for it for ever; a rank that meets one and aborts
-buries the reason under the launcher's lines.  So during set-up every rank tries its part of a step, then all compare
-notes; when one failed, all leave, and rank 0 alone has the words.  Whoever waits calls the roll (`liveness`), so that a rank
-that stands still is missed.
+If a rank left after an error, the others would wait for it for ever; if it aborted, the launcher's lines would bury the
+reason.  So during set-up every rank does its part of a step, then all ranks gather the outcomes; when one rank failed, all
+leave, and rank 0 alone reports why.  A waiting rank takes part in the start-up barrier (`liveness`), so a stalled rank is
+detected.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Ended(Exception):
-    """The run is over and every rank knows it; `error` is what this rank raises to the outside."""
+    """The run has failed and every rank has been notified; `error` is what this rank raises to its caller."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -41,9 +41,9 @@ class Ended(Exception):
 
 
 class RankFailure(NamedTuple):
-    """What went wrong on a rank, fit for travelling: one line, and for an unexpected error where it came from.
+    """An error of a rank in a form that can be sent: one line, and for an unexpected error its traceback.
 
-    `of_input`: no other rank would do better, for the input is to blame.
+    `of_input`: the input is the cause, so every other rank would fail as well.
     """
 
     rank: int
@@ -55,7 +55,7 @@ class RankFailure(NamedTuple):
 
     @classmethod
     def of(cls, error: Exception, rank: int) -> RankFailure:
-        """What there is to say about an error."""
+        """Describe an error."""
         expected = isinstance(error, ClusterError | StorageError | ModelError | EngineError)
         text = str(error) if expected else f"{type(error).__name__}: {error}"
         lines = "" if expected else "".join(traceback.format_exception(error)).rstrip()
@@ -80,13 +80,13 @@ def exit_code_of(error: Exception) -> int:
 
 
 class RankGroup:
-    """Ranks that take steps together, and call the roll while they wait; `rank` and `size` are those of `comm`.
+    """Ranks that take collective steps, and answer the start-up barrier while they wait; `rank` and `size` are of `comm`.
 
-    All of its ranks call the same methods in the same order.  They raise what `StartupBarrier.wait` does.
+    All ranks of the group call the same methods in the same order.  The methods raise what `StartupBarrier.wait` raises.
     """
 
-    def __init__(self, comm: MPI.Comm, roll: StartupBarrier) -> None:
-        self.comm, self._roll = comm, roll
+    def __init__(self, comm: MPI.Comm, barrier: StartupBarrier) -> None:
+        self.comm, self._barrier = comm, barrier
         self.rank, self.size = comm.rank, comm.size
 
     def agree(self, doing: str, step: Callable[[], T]) -> T:
@@ -95,7 +95,7 @@ class RankGroup:
         Otherwise raises Ended everywhere: on rank 0 with its own error or else one that names the rank and host of the first
         failure, elsewhere with a quiet ClusterError.
         """
-        self._roll.begin(doing)
+        self._barrier.begin(doing)
         error: Exception | None = None
         result: Any = None
         try:
@@ -113,9 +113,9 @@ class RankGroup:
         raise Ended(first.as_error(quiet=self.rank != 0))
 
     def step(self, doing: str, *, master: Callable[[], T] | None = None, worker: Callable[[], T] | None = None) -> Any:
-        """A step with two sides, what the first rank does and what the others do; one that is None waits for the other.
+        """A step with two sides, the first rank's and the others'; a side that is None waits for the other.
 
-        Returns what this rank's side has returned, None when it has none; raises as `agree` does.
+        Returns the value of this rank's side, None when it has none; raises as `agree` does.
         """
         mine = master if self.rank == 0 else worker
         if mine is None:
@@ -125,8 +125,8 @@ class RankGroup:
     def _wait_for_all(self) -> None:
         self.agree("waiting for others", lambda: None)
 
-    def tell(self, value: Any = None) -> Any:
-        """What the first rank says, on all of them; the others' `value` is not looked at."""
+    def bcast(self, value: Any = None) -> Any:
+        """Broadcast the first rank's `value`; the values of the others are ignored."""
         said = np.frombuffer(pickle.dumps(value), np.uint8) if self.rank == 0 else np.empty(0, np.uint8)
         size = np.array([len(said)], np.int64)
         self.copy(size)
@@ -135,28 +135,28 @@ class RankGroup:
         return value if self.rank == 0 else pickle.loads(said.tobytes())
 
     def copy(self, array: Array) -> None:
-        """Fill a contiguous array with what the first rank has in its own."""
+        """Broadcast the first rank's contiguous array into those of the others."""
         for piece in pieces(array):
-            self._roll.wait(self.comm.Ibcast([piece, MPI.BYTE]))
+            self._barrier.wait(self.comm.Ibcast([piece, MPI.BYTE]))
 
     def gather(self, value: Any) -> list[Any]:
-        """What every rank says, by rank, on all of them."""
+        """Allgather: the values of all ranks, by rank."""
         said = np.frombuffer(pickle.dumps(value), np.uint8)
         sizes = np.empty(self.size, np.int32)
-        self._roll.wait(self.comm.Iallgather(np.array([len(said)], np.int32), sizes))
+        self._barrier.wait(self.comm.Iallgather(np.array([len(said)], np.int32), sizes))
         heard = np.empty(int(sizes.sum()), np.uint8)
-        self._roll.wait(self.comm.Iallgatherv(said, [heard, sizes, MPI.BYTE]))
+        self._barrier.wait(self.comm.Iallgatherv(said, [heard, sizes, MPI.BYTE]))
         return [pickle.loads(each.tobytes()) for each in np.split(heard, np.cumsum(sizes)[:-1])]
 
     def parted(self, color: int | None) -> RankGroup | None:
-        """The circle of the ranks with the same color; None where that is None."""
-        self._wait_for_all()  # so that nobody is late for what can only block
-        with self._roll.limited():
+        """The group of the ranks with the same color; None where that is None."""
+        self._wait_for_all()  # the next call can only block, so no rank may be late for it
+        with self._barrier.limited():
             comm = self.comm.Split(MPI.UNDEFINED if color is None else color, key=self.rank)
-        return None if comm == MPI.COMM_NULL else RankGroup(comm, self._roll)
+        return None if comm == MPI.COMM_NULL else RankGroup(comm, self._barrier)
 
     def on_host(self) -> RankGroup:
-        """The circle of those ranks that share this one's host."""
+        """The group of the ranks on this rank's host."""
         self._wait_for_all()
-        with self._roll.limited():
-            return RankGroup(self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank), self._roll)
+        with self._barrier.limited():
+            return RankGroup(self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank), self._barrier)

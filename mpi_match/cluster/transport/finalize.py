@@ -1,20 +1,20 @@
 """How a process that ran MPI ends.
 
 MPI_Finalize waits for all ranks.  When one of them has died it may wait for ever, with fault tolerance (ULFM) as without:
-of 110 runs with a killed worker 14 hung there.  A launcher, on the other hand, takes a rank that ends without it for one
-that has crashed, and ends the job, unless it was told to let jobs survive their ranks.  So
+14 of 110 runs with a killed worker hung there.  A launcher, on the other hand, treats a rank that exits without MPI_Finalize
+as crashed and ends the job, unless fault tolerance is enabled.  So
 
-    no rank was lost       MPI is finalised, when the process ends, with a limit
-    one was, or might be   MPI is left as it is, and the process ends at once (`os._exit`)
+    no rank was lost       MPI is finalised when the process ends, with a time limit
+    one was, or might be   MPI is not finalised, and the process ends at once (`os._exit`)
 
-where "might be" are all runs under ULFM: a worker can die after the master has said that all is well.
+where "might be" means every run under ULFM: a worker can die after the master has ended the run successfully.
 
-MPI_Abort ends a job in which somebody waits for what never comes.  Under ULFM it ends the caller alone, and nobody is told:
-the others go on waiting.  So they do for a process that ends with another exit code than 0 (Open MPI 5.0).  One that ends
-with 0, or by a signal, is noticed by all: so who leaves others waiting there ends by a signal.
+MPI_Abort ends a job whose ranks wait for a message that never arrives.  Under ULFM it ends the calling rank alone, without
+notice to the others, which go on waiting.  They also go on waiting when a process exits with a code other than 0 (Open MPI
+5.0).  An exit with 0 or by a signal is reported to all ranks, so a rank that others wait for ends by a signal.
 
-mpi4py finalises by itself unless it is told otherwise before it is loaded; `before_mpi` does.  A program that has loaded it
-earlier finalises in its own way.
+mpi4py finalises at exit unless `mpi4py.rc` says otherwise before it is loaded; `before_mpi` sets that.  A program that has
+loaded mpi4py earlier keeps its own setting.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ import traceback
 from mpi_match.cluster.transport.launcher import survives_deaths
 
 FINALIZE_S = 30
-"""What MPI_Finalize may take.  It holds Python's lock, so that it takes a signal to end it."""
+"""Time limit of MPI_Finalize.  It holds Python's lock, so only a signal can end it."""
 
 _was_lost = False
 
 
 def before_mpi() -> None:
-    """To be called before MPI is loaded: from now on this module sees to the end."""
+    """Called before MPI is loaded: leaves MPI_Finalize to this module."""
     if "mpi4py.MPI" not in sys.modules:
         import mpi4py
 
@@ -61,7 +61,7 @@ def finalize() -> None:
 
 
 def abort(code: int, *, awaited: bool = True) -> None:
-    """End the job, now; or, where a job survives that, this rank, and if it is `awaited`, so that all others know."""
+    """End the job at once.  Under fault tolerance end this rank, and if others wait for it (`awaited`), by a signal."""
     if not survives_deaths(os.environ):
         from mpi4py import MPI
 
@@ -73,9 +73,9 @@ def abort(code: int, *, awaited: bool = True) -> None:
 
 
 def leave(code: int, mistake: BaseException | None = None) -> None:
-    """End the process with an exit code, now, if it cannot end in the ordinary way; else do nothing.
+    """End the process with an exit code at once, if MPI must not be finalised; else do nothing.
 
-    A mistake's traceback is printed first, as the interpreter would do.
+    The traceback of a `mistake` is printed first, as the interpreter would do.
     """
     if _ends_at_once():
         if mistake is not None:
@@ -88,7 +88,7 @@ def _ends_at_once() -> bool:
 
 
 def end_process(code: int) -> None:
-    """End this process, now, and leave MPI as it is."""
+    """End this process at once, without MPI_Finalize."""
     _flush()
     os._exit(code)
 

@@ -1,8 +1,8 @@
-"""MPI starts, or the process ends.
+"""MPI_Init with a time limit.
 
-MPI_Init waits for all ranks of the job.  A rank that dies or stands still before or in it holds up the others for ever,
-unless the launcher ends them.  mpi4py calls MPI_Init when it is loaded and holds Python's lock meanwhile, so no thread could
-watch the clock.  Here MPI_Init is called before that, without the lock and with a limit; mpi4py then finds MPI running.
+MPI_Init waits for all ranks of the job.  A rank that dies or stalls before or in it blocks the others for ever, unless the
+launcher ends them.  mpi4py calls MPI_Init when it is loaded and holds Python's lock meanwhile, so no thread could enforce a
+limit.  Here MPI_Init is called before that, without the lock and with a limit; mpi4py then finds MPI initialised.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from mpi_match.exit_codes import ExitCode
 
 log = logging.getLogger(__name__)
 
-TURN_S, MOST_TURNS = 2.0, 5
-"""Rank r gives up after the limit and r turns, at most so many: the first that does says why, and the launcher ends the
-others."""
+STAGGER_S, MOST_STAGGERS = 2.0, 5
+"""Rank r gives up `STAGGER_S * min(r, MOST_STAGGERS)` after the limit: the first rank to give up reports why, and the
+launcher ends the others."""
 _THREAD_MULTIPLE = 3
 """MPI_THREAD_MULTIPLE, in Open MPI, MPICH and Intel MPI."""
 
@@ -32,7 +32,7 @@ def initialize(launch: LaunchedBy, limit_s: float) -> None:
     """Start MPI in a process of this launch, unless it runs already.
 
     When MPI has not started after `limit_s` seconds, the process ends with exit code 1 and a line that says why; when it is
-    asked to end meanwhile, with 130.  Raises ClusterError when MPI cannot be loaded.
+    interrupted meanwhile, with 130.  Raises ClusterError when MPI cannot be loaded.
     """
     if "mpi4py.MPI" in sys.modules:
         return
@@ -41,11 +41,11 @@ def initialize(launch: LaunchedBy, limit_s: float) -> None:
     def give_up(asked: bool) -> None:
         if asked:
             end_process(ExitCode.INTERRUPTED)
-        who = "a rank" if launch.size is None else f"rank {launch.rank} of {launch.size}"
+        this = "a rank" if launch.size is None else f"rank {launch.rank} of {launch.size}"
         log.error(
             "MPI did not start within %g s: %s on %s waited in MPI_Init for another rank, which has died or stands still; "
             "see to the hosts and start the run again, or raise --setup-limit",
-            *(limit_s, who, socket.gethostname()),
+            *(limit_s, this, socket.gethostname()),
         )
         end_process(ExitCode.FAILURE)
 
@@ -54,7 +54,7 @@ def initialize(launch: LaunchedBy, limit_s: float) -> None:
     except (ImportError, RuntimeError, OSError, AttributeError) as error:
         why = f"{launch.by} started several ranks, but MPI cannot be loaded: {error}"
         raise ClusterError(why, ExitCode.ENVIRONMENT, quiet=launch.rank not in (0, None)) from error
-    with time_limited(limit_s + TURN_S * min(launch.rank or 0, MOST_TURNS), give_up, leave_s=0):
+    with time_limited(limit_s + STAGGER_S * min(launch.rank or 0, MOST_STAGGERS), give_up, leave_s=0):
         code = mpi_init(None, None, _THREAD_MULTIPLE, ctypes.byref(ctypes.c_int()))
     if code:
         raise ClusterError(f"{launch.by} started several ranks, but MPI_Init failed with code {code}", ExitCode.ENVIRONMENT)

@@ -1,9 +1,8 @@
-"""Was this process started as one of many?  The environment says, without starting MPI to ask it.
+"""Whether a launcher started this process as one of several ranks, from the environment alone, without starting MPI.
 
-Two mistakes are to be avoided.  Starting MPI in a process that nobody launched drags in a library that may not be
-there, or one that waits for a server that is not.  And *not* noticing that N processes were started, each of which
-believes that it is alone: N times the same run, one output file, exit code 0.  That happens when `srun` speaks another
-PMI than the MPI library.
+Two mistakes are to be avoided.  Starting MPI in a process without a launcher loads a library that may be missing, or that
+waits for a server that is.  And *not* noticing that N processes were started, each as a world of one rank: N times the same
+run, one output file, exit code 0.  That happens when `srun` speaks another PMI than the MPI library.
 
 SLURM_NTASKS alone says nothing: `salloc` and `sbatch` set it in a shell where one process runs.  A *step* is what srun
 starts; the numbers from 0xFFFFFFF0 on are Slurm's own steps (the batch script, an interactive shell), and those are
@@ -21,7 +20,7 @@ _FIRST_OWN_STEP = 0xFFFFFFF0
 
 
 class LaunchedBy(NamedTuple):
-    """Who started this process, as one of how many (None: not said), as which (None: not said)."""
+    """The launcher of this process, the number of ranks (None: unknown) and the number of this one (None: unknown)."""
 
     by: str
     size: int | None
@@ -29,7 +28,7 @@ class LaunchedBy(NamedTuple):
 
 
 def found_in(environment: Mapping[str, str]) -> LaunchedBy | None:
-    """The launch that the environment tells of, or None when this process was started by hand."""
+    """The launch described by the environment, or None when this process was started by hand."""
     for by, size_name, rank_name, _ in RANK_VARIABLES:
         size, rank = (_number(environment.get(name or "")) for name in (size_name, rank_name))
         if by == "srun" and not _is_step(environment):
@@ -40,7 +39,7 @@ def found_in(environment: Mapping[str, str]) -> LaunchedBy | None:
 
 
 def singleton_refusal(launch: LaunchedBy) -> str | None:
-    """What to say when MPI finds a single rank although `launch` tells of several; None when there is nothing to say."""
+    """The error message when MPI has a world of one rank although `launch` has several; None when there is no error."""
     if launch.size is None or launch.size == 1:
         return None
     other = "and the MPI library of mpi4py are not of one installation; use the one beside this Python"

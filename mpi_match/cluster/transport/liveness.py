@@ -1,23 +1,23 @@
-"""Which rank has come how far before the first batch, and how long it has been silent; which have come, and which have left.
+"""Liveness of ranks before the first batch and after the last: progress, silence, arrival and departure.
 
-    worker ── "opening the engine" ──► master          when it begins a step
-    master ── are you there? ──► worker ── yes ──►     every second, while both wait
-    worker ── ready ──► master                         after the last common step of set-up
-    master ── leave ──► worker ── gone ──► master      a worker's last word
+    worker ── "opening the engine" ──► master          PRESENT, at the beginning of a step
+    master ── WAIT ──► worker ── PRESENT ──► master    a heartbeat every second, while both wait
+    worker ── READY ──► master                         after the last common step of set-up
+    master ── END ──► worker ── GONE ──► master        a worker's last message
 
-The steps of set-up are collective: a rank that stands still in one (it was stopped, its disk hangs) would hold up all others
-for ever.  Collective calls do not say who is missing, and those that block cannot be left.  So all of them are started
-without blocking, and while a rank waits for one the roll is called: of a rank that waits as well something is heard every
-second, whatever it waits for.  One that works says nothing, and may be silent for as long as a step may take.  One that is
-silent for longer ends the run, in a line that says which step it had begun.
+The steps of set-up are collective: a rank that stalls in one (it was stopped, its disk hangs) would block all others for
+ever.  Collective calls do not name the missing rank, and a blocking call cannot be left.  So all of them are nonblocking,
+and a rank that waits for one takes part in the start-up barrier: a waiting rank answers a heartbeat every second, whatever
+it waits for.  A working rank does not answer, and may be silent for as long as a step may take.  A rank that is silent for
+longer ends the run, with a message that names the step it had begun.
 
-The master speaks, for all ranks are heard there.  A worker listens for the master alone, and for a little longer, so that
-the master has spoken by then if it can.
+The master reports the failure, because it hears all ranks.  A worker hears the master alone, and waits a little longer, so
+that the master has reported by then if it can.
 
-With a fault-tolerant MPI the roll also tells at once which rank has died.
+With a fault-tolerant MPI the barrier also detects at once which rank has died.
 
-The first and the last words are no collective calls: the master waits for all workers, and for none for ever.  A run begins
-without workers that do not come, and ends without those that do not leave.
+READY and GONE are no collective calls: the master waits for all workers, with a limit.  A run begins without workers that
+are not ready in time, and ends without those that do not leave in time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.cluster.signals import LEAVE_S, SignalFlag
 from mpi_match.cluster.transport.backoff import Backoff, Silence
 from mpi_match.cluster.transport.finalize import abort, rank_was_lost
-from mpi_match.cluster.transport.protocol import Answer, Command, Order, Reply, inline_body, words_of
+from mpi_match.cluster.transport.protocol import Answer, Command, Order, Reply, fields_of, inline_body
 from mpi_match.cluster.transport.time_limit import time_limited
 from mpi_match.exit_codes import ExitCode
 
@@ -47,23 +47,23 @@ log = logging.getLogger(__name__)
 
 MASTER = 0
 CALL_EVERY_S = 1.0
-"""How often the master asks who is there."""
+"""Interval of the master's heartbeats."""
 GRACE_S = 10.0
 """How much longer than the limit a worker waits for the master."""
 MOST_TEXT_WORDS = 200
-"""Letters of a step's name that are told."""
+"""Bytes of a step's name that are sent."""
 MEETING_S = 30.0
-"""How long workers may take to leave the last common step, in which they have nothing to do any more."""
+"""Time limit for workers to leave the last common step, which has no work for them."""
 LEAVING_S = 30.0
-"""How long workers may take to leave before the master leaves without them."""
+"""Time limit for workers to leave; then the master leaves without them."""
 LATE_LEAVING_S = 5.0
-"""The same for workers that have stood still for longer than their deadline, if the job may end without them."""
-HASTY_FAREWELL_S = 1.0
-"""The same when the master was interrupted, and who did that may soon kill it."""
+"""The same for stragglers, if the job may end without them."""
+INTERRUPTED_LEAVING_S = 1.0
+"""The same when the master was interrupted: a launcher follows SIGTERM with SIGKILL."""
 
 
 class RankStalled(Exception):
-    """Nothing was heard of a rank for too long; the text says of which, and what it did last.  Empty: others say it."""
+    """A rank was silent for too long; the text names the rank and its last step.  Empty: another rank reports it."""
 
 
 class RankDied(Exception):
@@ -71,7 +71,7 @@ class RankDied(Exception):
 
 
 class Request(Protocol):
-    """What waiting for MPI needs of a request."""
+    """What `StartupBarrier.wait` needs of an MPI request."""
 
     def Test(self) -> bool:
         """Is it done?"""
@@ -79,10 +79,10 @@ class Request(Protocol):
 
 
 class StartupBarrier:
-    """The roll of a run's set-up on this rank of `traffic`; a rank may be silent for `limit_s` seconds.
+    """The barrier of a run's set-up on this rank of `traffic`; a rank may be silent for `limit_s` seconds.
 
-    `interrupted` tells whether this rank was asked to end.  The master was perhaps asked as well, and has a few seconds to
-    say how.
+    `interrupted` is set when this rank was signalled.  The master may have been signalled as well, and has LEAVE_S seconds
+    to end the run.
     """
 
     def __init__(self, traffic: Traffic, limit_s: float, interrupted: SignalFlag) -> None:
@@ -91,11 +91,11 @@ class StartupBarrier:
         self._traffic = traffic
         self._silences = {other: Silence() for other in self._others}
         self._doing = dict.fromkeys(self._others, "(no word yet)")
-        self._answered = set(self._others)  # the last call: calls must not pile up where nobody listens
+        self._answered = set(self._others)  # the last heartbeat: they must not pile up at a rank that receives none
         self._dismissed, self._interrupted = False, interrupted
         self._next_call = 0.0
         for other in self._others:
-            self._traffic.listen(other, partial(self._hear, other))
+            self._traffic.listen(other, partial(self._handle, other))
 
     def begin(self, doing: str) -> None:
         """This rank begins a step, which the words `doing` name."""
@@ -104,9 +104,9 @@ class StartupBarrier:
             self._say(words)
 
     def wait(self, request: Request) -> None:
-        """Wait until MPI is done with something, asleep rather than spinning: the rank that is waited for needs the core.
+        """Wait until a request is complete, asleep rather than spinning: the rank that is waited for needs the core.
 
-        Raises StandsStill, Died, and KeyboardInterrupt on a rank that was asked to end.
+        Raises RankStalled, RankDied, and KeyboardInterrupt on a rank that was signalled.
         """
         backoff = Backoff()
         while not request.Test():
@@ -115,7 +115,7 @@ class StartupBarrier:
 
     @contextmanager
     def limited(self) -> Iterator[None]:
-        """For the few calls of MPI that can only block: a rank that is held up in one ends the job after the limit."""
+        """For the few calls of MPI that can only block: a rank that is blocked in one ends the job after the limit."""
         with time_limited(self._limit_s + (GRACE_S if self._rank == MASTER else 2 * GRACE_S), self._give_up):
             yield
 
@@ -131,14 +131,14 @@ class StartupBarrier:
     def _say(self, words: bytes) -> None:
         self._traffic.write(Answer(Reply.PRESENT, n_ids=len(words)), [np.frombuffer(words, np.uint8)], MASTER)
 
-    def _hear(self, other: int, letter: Array) -> bool:
-        self._silences[other].broken()
+    def _handle(self, other: int, header: Array) -> bool:
+        self._silences[other].reset()
         self._answered.add(other)
         if self._rank == MASTER:
-            words = inline_body(letter, Answer(*words_of(letter)).n_ids)
+            words = inline_body(header, Answer(*fields_of(header)).n_ids)
             assert words is not None
             self._doing[other] = words.tobytes().decode(errors="replace") or self._doing[other]
-        elif Order(*words_of(letter)).kind == Command.ABANDON:
+        elif Order(*fields_of(header)).kind == Command.ABANDON:
             self._dismissed = True
         else:
             self._say(b"")
@@ -165,12 +165,12 @@ class StartupBarrier:
         limit_s = self._limit_s if self._rank == MASTER else self._limit_s + GRACE_S
         silent = [other for other, silence in self._silences.items() if silence.seconds() > limit_s]
         if silent and self._rank == MASTER:
-            for other in self._others:  # with a fault-tolerant MPI nobody would tell them
+            for other in self._others:  # a fault-tolerant MPI does not end them
                 self._traffic.write(Order(Command.ABANDON), [], other)
-            who = ", ".join(f"rank {other} {self._doing[other]}" for other in silent)
+            stalled = ", ".join(f"rank {other} {self._doing[other]}" for other in silent)
             raise RankStalled(
-                f"nothing was heard for more than {self._limit_s:g} s of {who}; if that takes so long, raise --setup-limit, "
-                "else see to the host and start the run again"
+                f"nothing was heard for more than {self._limit_s:g} s of {stalled}; if that takes so long, raise "
+                "--setup-limit, else see to the host and start the run again"
             )
         if silent:
             raise RankStalled(f"nothing was heard of the master for more than {self._limit_s:g} s" * (self._rank == 1))
@@ -179,16 +179,16 @@ class StartupBarrier:
 def absent_of(
     workers: Collection[int], traffic: Traffic, ready: Set[int], let_interruptions_through: Callable[[], None]
 ) -> dict[int, str]:
-    """Wait until all workers are `ready`, or lost; those that are neither when nothing has come for MEETING_S, and why they
-    are not waited for any longer, in words.
+    """Wait until all workers are `ready` or lost.  Returns those that are neither when no message has arrived for MEETING_S,
+    and why the run begins without them, in words.
 
-    `ready` grows while `traffic` is looked at.
+    Polling `traffic` adds to `ready`.
     """
     backoff, silence = Backoff(), Silence()
     while absent := set(workers) - ready - traffic.lost.keys():
         let_interruptions_through()
         if traffic.poll():
-            silence.broken()
+            silence.reset()
         elif silence.seconds() > MEETING_S:
             return dict.fromkeys(sorted(absent), f"it was not ready {MEETING_S:.0f} s after the others")
         else:
@@ -204,12 +204,12 @@ def dismiss(
     lost: Set[int],
     late: Set[int],
     gone: Set[int],
-    patience_s: float = LEAVING_S,
+    timeout_s: float = LEAVING_S,
 ) -> None:
-    """Tell all workers to leave and wait until they have; what still comes in is received and dropped.
+    """Send all workers an order to leave and wait until they have; messages that still arrive are received and dropped.
 
-    `lost` ones are not waited for, those that are `late` anyway not long, and none for ever: one that does not leave in time
-    is left to find out by itself.  `gone` grows while `traffic` is looked at.
+    The master does not wait for `lost` workers, for `late` ones at most LATE_LEAVING_S, and for any other `timeout_s`; a
+    worker that does not leave in time detects the missing master itself.  Polling `traffic` adds to `gone`.
     """
     if lost or traffic.lost:
         rank_was_lost()
@@ -224,7 +224,7 @@ def dismiss(
     ]:
         if traffic.poll():
             backoff.reset()
-        elif time.monotonic() - began > (min(patience_s, LATE_LEAVING_S) if late >= set(left) else patience_s):
+        elif time.monotonic() - began > (min(timeout_s, LATE_LEAVING_S) if late >= set(left) else timeout_s):
             log.warning("rank %s did not leave in time; the run ends without it", ", ".join(map(str, left)))
             rank_was_lost()
             return

@@ -1,11 +1,12 @@
-"""What master and workers say to each other, in bytes.
+"""The messages between master and workers, in bytes.
 
     master → worker   Order   (kind, number, attempt, bytes, bytes)   MATCH: with it changes and events, as they travel
     worker → master   Answer  (kind, batch, attempt, events, ids)     MATCHES: with it counts and ids; FAILED: a Failure
 
-Both are letters: five words, and behind them the body, if it is short.  A longer body follows in messages of its own:
+Both are header messages: five 64-bit fields, and behind them the body, if it is short.  A longer body follows in messages
+of its own:
 
-    | words |  body  |            | words |  ►  | body ...        |  ►  | body ... |
+    | fields |  body  |           | fields |  ►  | body ...       |  ►  | body ... |
 """
 
 from __future__ import annotations
@@ -16,24 +17,29 @@ from typing import NamedTuple
 
 from mpi_match.arrays.csr import Array
 
-LETTER_BYTES = 1024
-"""Size of the largest letter: every MPI sends as much at once, without asking the receiver (eager)."""
-_WORDS = struct.Struct("<5q")
-INLINE_BYTES = LETTER_BYTES - _WORDS.size
-"""A body of so many bytes travels in its letter."""
+HEADER_BYTES = 1024
+"""Size of the largest header message: every MPI sends as much eagerly, without a handshake with the receiver."""
+_FIELDS = struct.Struct("<5q")
+INLINE_BYTES = HEADER_BYTES - _FIELDS.size
+"""A body of at most so many bytes travels in its header message."""
 
 
 class Tag(IntEnum):
-    """Letters, and bodies that are too long for one."""
+    """Header messages, and bodies that are too long for one."""
 
-    LETTER = 1
+    HEADER = 1
     BODY = 2
 
 
 class Command(IntEnum):
-    """Kinds of orders: match a batch; leave, all is done; leave, the run has failed; nothing, the master is alive; match a
-    batch from before changes that this worker has made, with an engine that is opened afresh for it; have another part of
-    the table.
+    """Kinds of orders.
+
+    MATCH         match a batch
+    END           leave: the run is complete
+    ABANDON       leave: the run has failed
+    WAIT          a heartbeat
+    MATCH_AFRESH  match a batch that precedes changes which the worker has applied, with an engine opened anew for it
+    LOAD          load another shard of the table
     """
 
     MATCH = 1
@@ -45,8 +51,14 @@ class Command(IntEnum):
 
 
 class Reply(IntEnum):
-    """Kinds of answers: a batch's matches; what went wrong; a worker's last word; that matches are written; a first word;
-    before that, what it does (`liveness`).
+    """Kinds of answers.
+
+    MATCHES   a batch's matches
+    FAILED    the engine raised on a batch
+    GONE      the worker's last message
+    WRITTEN   a batch's matches are written
+    READY     the worker's set-up is complete
+    PRESENT   the step of set-up that the worker has begun, or a heartbeat (`liveness`)
     """
 
     MATCHES = 1
@@ -58,10 +70,10 @@ class Reply(IntEnum):
 
 
 class Order(NamedTuple):
-    """Words from the master.  MATCH, MATCH_AFRESH: batch `number`, sent for the `attempt`-th time, with a body of
-    `n_changes` bytes of changes that come before its last event, and `n_events` bytes of events.  LOAD: a part of the table
-    in a body of `n_events` bytes (`shard`), to be had instead of what there is, or with `attempt` not 0 besides.  END,
-    ABANDON: `number` is the exit code, and with `attempt` not 0 ranks have been lost, so that MPI must not be finalised.
+    """Header fields from the master.  MATCH, MATCH_AFRESH: batch `number`, sent for the `attempt`-th time, with a body of
+    `n_changes` bytes of changes that precede its last event, and `n_events` bytes of events.  LOAD: a shard in a body of
+    `n_events` bytes (`shard`), which replaces the worker's shards, or with `attempt` not 0 is added to them.  END, ABANDON:
+    `number` is the exit code, and with `attempt` not 0 ranks have been lost, so that MPI must not be finalised.
     """
 
     kind: int
@@ -72,8 +84,8 @@ class Order(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Words from a worker, with a body.  MATCHES: `n_events` counts and `n_ids` ids; WRITTEN: that they are in the worker's
-    parts of the output, with which one, its size and `n_ids` as i64[3]; FAILED, PRESENT: `n_ids` bytes.  `batch` and
+    """Header fields from a worker.  The body of MATCHES: `n_events` counts and `n_ids` ids; of WRITTEN: the number of the
+    worker's part, its size in bytes and the number of ids, i64[3]; of FAILED and PRESENT: `n_ids` bytes.  `batch` and
     `attempt` are those of the order.
     """
 
@@ -84,16 +96,16 @@ class Answer(NamedTuple):
     n_ids: int = 0
 
 
-def letter_of(words: Order | Answer) -> bytes:
-    """The words as the beginning of a letter."""
-    return _WORDS.pack(*words)
+def header_of(fields: Order | Answer) -> bytes:
+    """The fields as the beginning of a header message."""
+    return _FIELDS.pack(*fields)
 
 
-def words_of(letter: Array) -> tuple[int, int, int, int, int]:
-    """The words of a letter; an Order or an Answer is made of them."""
-    return _WORDS.unpack_from(letter.data)
+def fields_of(header: Array) -> tuple[int, int, int, int, int]:
+    """The fields of a header message, for an Order or an Answer."""
+    return _FIELDS.unpack_from(header.data)
 
 
-def inline_body(letter: Array, n_bytes: int) -> Array | None:
-    """The body of so many bytes that a letter has with it, u8[n_bytes]; None when it follows (`channel.Traffic.read`)."""
-    return letter[_WORDS.size : _WORDS.size + n_bytes] if n_bytes <= INLINE_BYTES else None
+def inline_body(header: Array, n_bytes: int) -> Array | None:
+    """The inline body of a header message, u8[n_bytes]; None when it follows (`channel.Traffic.read`)."""
+    return header[_FIELDS.size : _FIELDS.size + n_bytes] if n_bytes <= INLINE_BYTES else None

@@ -1,6 +1,6 @@
 """Which ranks share a host, and what each worker may use of it: its cores and GPUs are divided among the workers on it.
 
-Who gets what is pure: every worker computes the same from the same list.
+The division is a pure function: every worker computes the same from the same list.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Topology:
-    """A rank's place.
+    """The place of a rank on its host and in the job.
 
-    ranks, node, leaders  all ranks; those of this host; one rank of each host (None on the others).  Of what only some ranks
-                          hold, `node` and `leaders` are those among them (`among`), and None on the others
+    ranks, node, leaders  all ranks; those of this host; one rank of each host (None on the others).  For data that only some
+                          ranks hold, `node` and `leaders` are restricted to those (`among`), and None on the others
     threads               this worker's share of its host's cores (meaningless on the master)
-    number                this worker's among those of its host, in the order of their local ranks: who gets which GPU
+    number                this worker's among those of its host, in the order of their local ranks; it selects the GPU
     own_core              whether this rank may keep a core busy without taking it from another
     """
 
@@ -41,16 +41,16 @@ class Topology:
 
     @property
     def leads_node(self) -> bool:
-        """Is this the rank of its host that fetches what the host has once?"""
+        """Is this the rank that fetches data shared on its host?"""
         return self.leaders is not None
 
     @property
     def holds(self) -> bool:
-        """Is this one of the ranks that hold it?"""
+        """Does this rank hold the data?"""
         return self.node is not None
 
     def among(self, holds: bool) -> Topology:
-        """The same for what only those ranks hold that say so; all ranks call it."""
+        """The topology of the ranks that hold some data, as `holds` says; all ranks call it."""
         holders = self.ranks.parted(0 if holds else None)
         if holders is None:
             return replace(self, node=None, leaders=None)
@@ -59,7 +59,7 @@ class Topology:
 
     @classmethod
     def find(cls, ranks: RankGroup) -> Topology:
-        """Ask all ranks.  Raises Ended when they do not run the same program."""
+        """Gather it from all ranks.  Raises Ended when they do not run the same program."""
         _check_same_program(ranks)
         node = ranks.on_host()
         leaders = ranks.parted(0 if node.rank == 0 else None)
@@ -68,7 +68,7 @@ class Topology:
         workers = [each for rank, each, _ in here if rank]
         before = sum(rank > 0 for rank, _, _ in here[: node.rank])
         threads = int(os.environ.get("NUMBA_NUM_THREADS", 0)) or (thread_share(before, workers) if ranks.rank else 1)
-        places = places_on_host([told for _, _, told in here])
+        places = places_on_host([numbers for _, _, numbers in here])
         number = sum(rank > 0 and place < places[node.rank] for (rank, _, _), place in zip(here, places, strict=True))
         return cls(ranks, node, leaders, threads, number, has_own_core(node.rank, cores))
 
@@ -89,13 +89,13 @@ def _check_same_program(ranks: RankGroup) -> None:
 
 
 def local_ranks_in(environment: Mapping[str, str]) -> dict[str, int]:
-    """What launchers said of this process's number on its host, by LOCAL_RANK_VARIABLES; not all of it is true."""
+    """The local rank of this process by each of LOCAL_RANK_VARIABLES that is set; not all of them are right."""
     found = {name: environment.get(name, "") for name in LOCAL_RANK_VARIABLES}
     return {name: int(value) for name, value in found.items() if value.isdecimal()}
 
 
-def places_on_host(told: Sequence[Mapping[str, int]]) -> list[int]:
-    """The place of each rank of a host, 0, 1, ..., when rank i, in the order of the world, was told `told[i]`.
+def places_on_host(local_ranks: Sequence[Mapping[str, int]]) -> list[int]:
+    """The place of each rank of a host, 0, 1, ..., from the local ranks of each (`local_ranks_in`), in world order.
 
     Places follow the launcher's numbers, by which it also binds ranks to cores.  Each launcher numbers in its own way, so
     one source has to serve all ranks of the host: the innermost launcher that gave every rank a number of its own.  One
@@ -104,18 +104,18 @@ def places_on_host(told: Sequence[Mapping[str, int]]) -> list[int]:
     """
     numbers: list[int | None] = []
     for name in LOCAL_RANK_VARIABLES:
-        numbers = [each.get(name) for each in told]
-        if None not in numbers and len(set(numbers)) == len(told):
+        numbers = [each.get(name) for each in local_ranks]
+        if None not in numbers and len(set(numbers)) == len(local_ranks):
             ordered = sorted(number for number in numbers if number is not None)
             return [ordered.index(number) for number in numbers if number is not None]
-    return list(range(len(told)))
+    return list(range(len(local_ranks)))
 
 
 def thread_share(worker: int, cores: Sequence[frozenset[int]]) -> int:
     """CPU threads for `worker`, when worker i of this host may run on the cores `cores[i]`; at least 1.
 
     A core that k workers may use counts 1/k for each, so ranks bound to cores of their own get those and unbound
-    ranks an even share.  The master is no part of it: it mostly waits.
+    ranks an even share.  The master gets none: it mostly waits.
     """
     return max(1, int(_fair_share(worker, cores)))
 

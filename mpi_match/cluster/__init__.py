@@ -3,8 +3,8 @@
     rank 0   files ─► table once, then batches, `credits` at a time ─► worker   engine.match
              answers written in event order ◄─ counts and ids ◄────
 
-`run` is all that the outside calls.  Importing `mpi_run` or what it imports starts MPI; nothing does that before a run has
-found that it was launched as several ranks.
+`run` is the entry point.  Importing `mpi_run` or its dependencies starts MPI; that happens only in a run that was launched
+as several ranks.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def run(options: RunOptions) -> RunSummary | None:
 
     Returns the summary on rank 0 and None on the others.  The answers are the same bytes whatever the ranks, the batch
     size, the placement, the schedule and the feed; with the results `local`, the same answers in several files.  A process
-    that no launcher started (or one that started only this one) does everything itself and imports no MPI.
+    without a launcher (or a job of one rank) does everything itself and imports no MPI.
 
-    Raises, after all ranks have left and nothing is half written: ClusterError, StorageError, EngineError;
-    KeyboardInterrupt when alone (several ranks are ended with code 130).  After a failed run of several ranks MPI is
+    Raises, after all ranks have left and no file is half written: ClusterError, StorageError, EngineError;
+    KeyboardInterrupt in a run of one process (several ranks end with code 130).  After a failed run of several ranks MPI is
     finalised.
     """
     from mpi_match.cluster.transport.launcher import found_in

@@ -21,11 +21,11 @@ from mpi_match.matches.matches import Matches
 log = logging.getLogger(__name__)
 
 BATCHES_AHEAD = 2
-"""Batches that are read while others are matched."""
+"""Batches that are read ahead."""
 WRITE_S = 5e-3
-"""How often answers to short batches are written."""
+"""Interval of writing answers to short batches."""
 ALONE = 0
-"""The rank of a process that has no others."""
+"""The rank of a run of one process."""
 
 
 def run_alone(options: RunOptions) -> RunSummary:
@@ -51,13 +51,13 @@ def run_alone(options: RunOptions) -> RunSummary:
             try:
                 _match(files, engine)
             except Exception:
-                files.answers.confirm(0, files.events.table.n_events)  # else the engine may have failed for what it found
+                files.answers.confirm(0, files.events.table.n_events)  # else the cause may be a changed file
                 raise
             return files.finish([opened])
 
 
 def _match(files: RunFiles, engine: Engine) -> None:
-    """Match all events and write the answers; interruptions wait while this thread talks to others."""
+    """Match all events and write the answers; interruptions wait while this thread synchronises with others."""
     execution = execution_for(files.options)
     with (
         held() as interruptions,
@@ -75,9 +75,9 @@ def _match(files: RunFiles, engine: Engine) -> None:
 
 
 class _JoinedAnswers:
-    """Answers to batches that follow each other, put on as one when `seconds` have passed since the last time.
+    """Joins the answers to consecutive batches, which are put as one every `seconds`.
 
-    To write an answer takes as long as to match an event.
+    Writing an answer takes as long as matching an event.
     """
 
     def __init__(self, files: RunFiles, put: Callable[[tuple[int, Matches]], None], seconds: float) -> None:
@@ -93,7 +93,7 @@ class _JoinedAnswers:
         self.flush()
 
     def put(self, batch: int, found: Matches) -> None:
-        """The answers of the next batch."""
+        """Add the answers of the next batch."""
         start, stop = self._ranges.of(batch)
         if start != self._end:
             self.flush()
@@ -107,7 +107,7 @@ class _JoinedAnswers:
             self.flush()
 
     def flush(self) -> None:
-        """Put on what is kept."""
+        """Put the answers kept so far."""
         if self._kept:
             kept, self._kept = self._kept, []
             self._put((self._first, kept[0] if len(kept) == 1 else Matches.concat(kept)))

@@ -1,13 +1,13 @@
-"""The master: does what the dispatcher says.
+"""The master: carries out the dispatcher's instructions.
 
     feed's threads    read, check and copy the next batches into buffers          `outbox`
-    main thread       sends them, receives answers, hands them to the dispatcher  `inbox`
-    answers' thread   writes what the dispatcher lets go                          `ordered_writer`
+    main thread       sends them, receives answers, passes them to the dispatcher `inbox`
+    writer thread     writes the answers that the dispatcher emits                `ordered_writer`
 
 Short batches are read and written by the main thread (`execution`).
 
-Memory is bounded by credits: answers wait for earlier ones only within the dispatcher's window, and a few (`WriteBehind`)
-for being written.
+Credits bound the memory: answers wait for earlier ones only within the dispatcher's window, and the queue of the writer
+(`WriteBehind`) is short.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ from mpi_match.exit_codes import ExitCode
 log = logging.getLogger(__name__)
 
 MASTER_POLL_S = 5e-3
-"""How often to look for what goes wrong, and to write short answers: not between any two of them, which may be some
-microseconds apart."""
+"""Interval of checks for failures, and of writing short answers; answers may arrive some microseconds apart."""
 HEARTBEAT_S = 5.0
-"""How often workers are told that there is a master."""
+"""Interval of heartbeats to workers."""
 
 
 class Master:
@@ -75,9 +74,10 @@ class Master:
         self._next_heartbeat = time.monotonic() + HEARTBEAT_S
 
     def meet(self, interruptions: Interruptions) -> None:
-        """Wait until all workers have left the last common step: in a collective call who dies or stops holds up others.
+        """Wait until all workers have left the last common step: a rank that dies or stalls in a collective call blocks
+        others.
 
-        The run begins without those that have not after a while.
+        The run begins without workers that have not left it after MEETING_S.
         """
         self._inbox.listen(self._workers)
         self._absent = absent_of(self._workers, self._traffic, self._inbox.ready, interruptions.let_through)
@@ -97,7 +97,7 @@ class Master:
                 with interruptions.heeded():
                     summary = self._files.finish(opened, self._round_trips)
         except KeyboardInterrupt as error:
-            self._files.leave(error)  # the journal first: mpirun kills half a second after it has asked
+            self._files.leave(error)  # the journal first: mpirun sends SIGKILL half a second after SIGTERM
             self._dismiss(Order(Command.ABANDON, ExitCode.INTERRUPTED), INTERRUPTED_LEAVING_S)
             raise RanksNotified from error
         except Exception as error:
@@ -114,7 +114,7 @@ class Master:
         while not self._dispatcher.finished:
             interruptions.let_through()
             busy = self._traffic.poll(backoff.looks)
-            for _ in range(len(arrived)):  # and not those that come meanwhile, without end
+            for _ in range(len(arrived)):  # not those that arrive meanwhile, which may never end
                 self._obey(self._take(arrived.popleft()))
             busy |= self._outbox.send_ready() or bool(arrived)
             now = time.monotonic()
@@ -131,7 +131,7 @@ class Master:
     def _obey(self, instructions: Sequence[Instruction]) -> None:
         for each in instructions:
             if isinstance(each, Load):
-                self._outbox.load(each)  # before the batches that are sent behind it
+                self._outbox.load(each)  # before the batches that need it
         self._outbox.send([each for each in instructions if isinstance(each, Send)])
         for instruction in instructions:
             match instruction:
@@ -153,7 +153,7 @@ class Master:
         self._outbox.read_ahead()
 
     def _take(self, arrival: Arrival) -> Sequence[Instruction]:
-        """Keep an answer if it is wanted; what is to be done then."""
+        """Keep an answer if it is used; returns the instructions that follow."""
         worker, batch, attempt, body, at_s = arrival
         flight = self._dispatcher.flight(worker, batch, attempt)
         self._deadlines.came(worker, flight)
@@ -169,7 +169,7 @@ class Master:
             self._inbox.give_back([body])
         return self._dispatcher.answered(worker, batch, attempt)
 
-    # What goes wrong
+    # Failures
 
     def _look_around(self, now: float) -> None:
         for worker in self._traffic.lost.keys() - self._lost:
@@ -185,7 +185,7 @@ class Master:
         for worker, batch in self._deadlines.stragglers():
             start, stop = self._files.events.ranges.of(batch)
             log.warning(
-                "rank %d has not answered events %d to %d within %.0f s; they are given to another worker too",
+                "rank %d has not answered events %d to %d within %.0f s; another worker gets them too",
                 *(worker, start, stop, self._deadlines.limit_s),
             )
             self._files.status.happened("overdue", worker, batch)
@@ -194,16 +194,16 @@ class Master:
             self._lose(worker, f"nothing was heard of it for more than {self._deadlines.limit_s:.0f} s")
 
     def _lose(self, worker: int, why: str) -> None:
-        """A worker is gone; what it had goes to others."""
+        """A worker is lost; its batches go to others."""
         log.warning("rank %d is lost: %s", worker, why)
         self._lost.add(worker)
         self._files.status.happened("lost", worker)
         self._obey(self._dispatcher.lost(worker))
 
     def _survive(self, worker: int, batch: int, attempt: int, failure: RankFailure) -> Sequence[Instruction]:
-        """An engine raised; what is to be done then.  Raises when it was the input: that is the same for every worker."""
+        """An engine raised; returns the instructions that follow.  Raises when the input is the cause."""
         start, stop = self._files.events.ranges.of(batch)
-        self._files.answers.confirm(start, stop)  # else an engine may have failed for what it found instead of events
+        self._files.answers.confirm(start, stop)  # else the cause may be a changed file
         again = any(failure.text in text for text in self._failures)
         error = failure.as_error(quiet=again, what=f", matching events {start} to {stop}")
         if failure.of_input:
@@ -214,7 +214,7 @@ class Master:
         return self._dispatcher.failed(worker, batch, attempt)
 
     def _dismiss(self, order: Order, timeout_s: float = LEAVING_S) -> None:
-        dispensable = survives_deaths(os.environ)  # else the launcher ends a job that goes without one of its ranks
+        dispensable = survives_deaths(os.environ)  # else the launcher ends a job that lacks a rank
         late = {worker for worker in self._workers if dispensable and self._dispatcher.is_straggler(worker)}
         gone = self._inbox.gone
         dismiss(self._workers, self._traffic, order, lost=self._lost, late=late, gone=gone, timeout_s=timeout_s)

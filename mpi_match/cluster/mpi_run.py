@@ -2,8 +2,8 @@
 
     same program everywhere? ─► set-up (`set_up`) ─► match
 
-Until the end of set-up all ranks go on or all leave (`collectives`).  After it master and workers only speak through the
-channel.
+Until the end of set-up all ranks go on or all leave (`collectives`).  After it master and workers communicate only through
+the channel.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from mpi_match.exit_codes import ExitCode
 log = logging.getLogger(__name__)
 
 LAST_LINE_S = 2.0
-"""What the ranks of a failed run give the one that says why."""
+"""How long the other ranks of a failed run wait for the one that prints the reason."""
 
 
 def run_ranks(options: RunOptions, launch: LaunchedBy) -> RunSummary | None:
@@ -83,12 +83,12 @@ def run_ranks(options: RunOptions, launch: LaunchedBy) -> RunSummary | None:
 
 
 def _lost_during_set_up(comm: MPI.Comm, dead: Sequence[int]) -> ClusterError:
-    """What the first rank that is left says; MPI ends the steps of all others as well."""
+    """The error of a run with dead ranks: the first living rank reports it; MPI ends the steps of all others as well."""
     rank_was_lost()
     first = min(rank for rank in range(comm.size) if rank not in dead)
     _leave_in_peace(after_another=comm.rank != first)
-    who = ", ".join(str(rank) for rank in dead)
-    return ClusterError(f"rank {who} died before the first batch; start the run again", quiet=comm.rank != first)
+    numbers = ", ".join(str(rank) for rank in dead)
+    return ClusterError(f"rank {numbers} died before the first batch; start the run again", quiet=comm.rank != first)
 
 
 def _run(options: RunOptions, barrier: StartupBarrier, interrupted: SignalFlag) -> RunSummary | None:
@@ -97,10 +97,10 @@ def _run(options: RunOptions, barrier: StartupBarrier, interrupted: SignalFlag) 
     barrier.wait(request)
     ranks = RankGroup(comm, barrier)
     topology = Topology.find(ranks)
-    told = ranks.bcast(replace(options, progress=None, watch=None))  # the master's options are everybody's
+    shared = ranks.bcast(replace(options, progress=None, watch=None))  # the master's options hold for all ranks
     with ExitStack() as stack:
-        execution = execution_for(told)
-        ready = set_up(options if ranks.rank == 0 else told, execution, topology, stack)
+        execution = execution_for(shared)
+        ready = set_up(options if ranks.rank == 0 else shared, execution, topology, stack)
         backoff = Backoff(spins=execution.spins and topology.own_core)
         if ranks.rank == 0:
             return _lead(ranks, ready, execution, backoff, barrier)
@@ -110,11 +110,11 @@ def _run(options: RunOptions, barrier: StartupBarrier, interrupted: SignalFlag) 
 
 
 def _lead(ranks: RankGroup, ready: Ready, execution: Execution, backoff: Backoff, barrier: StartupBarrier) -> RunSummary:
-    """What the master does after set-up."""
+    """The master after set-up."""
     from mpi_match.cluster.master import Master
 
     master = Master(ranks.comm, ready.files, execution, backoff)
-    with held() as interruptions:  # workers that are ready wait for the master's word, also for that of an interruption
+    with held() as interruptions:  # ready workers wait for the master's orders, also after an interruption
         master.meet(interruptions)
         barrier.close()
         _log_engines(ready.opened)
@@ -124,16 +124,16 @@ def _lead(ranks: RankGroup, ready: Ready, execution: Execution, backoff: Backoff
 
 def _log_engines(opened: Sequence[Opened]) -> None:
     workers = "; ".join(f"{each.engine} on {each.device}" for each in opened)
-    # Different engines (`auto` where not every worker has a GPU) give the right answers, but are perhaps not meant.
+    # Different engines (`auto` where not every worker has a GPU) give the same answers, but may not be intended.
     level = logging.WARNING if len({each.engine for each in opened}) > 1 else logging.INFO
     log.log(level, "%d workers: %s", len(opened), workers)
 
 
 def _serve(ranks: RankGroup, ready: Ready, backoff: Backoff, interrupted: SignalFlag) -> None:
-    """What a worker does after set-up.  Raises Ended when the run has failed."""
+    """A worker after set-up.  Raises Ended when the run has failed."""
     from mpi_match.cluster.worker import Worker
 
-    gc.freeze()  # what is there stays; to look through it for garbage would hold up a batch for longer than to match it
+    gc.freeze()  # these objects stay; collecting them takes longer than matching a short batch
     last = Worker(ranks.comm, ready.matcher, backoff, interrupted, ready.source).serve()
     if last.attempt:
         rank_was_lost()
@@ -142,10 +142,10 @@ def _serve(ranks: RankGroup, ready: Ready, backoff: Backoff, interrupted: Signal
 
 
 def _leave_in_peace(*, after_another: bool = False) -> None:
-    """Finalise MPI before a non-zero exit, which would otherwise make `python -m mpi4py` abort it, loudly.
+    """Finalise MPI before a non-zero exit; otherwise `python -m mpi4py` would abort it with a message of its own.
 
-    Launchers kill a job at the first non-zero exit of a rank, so the one that has yet to print the reason goes first; the
-    others wait for that, and for being killed.
+    Launchers kill a job at the first non-zero exit of a rank, so the rank that prints the reason exits first; the others
+    wait for LAST_LINE_S, or until they are killed.
     """
     finalize()
     if after_another:

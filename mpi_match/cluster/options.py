@@ -1,4 +1,4 @@
-"""What a run is asked to do, what it came to, and the error of one that cannot go on."""
+"""The options, the summary and the error of a run."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from mpi_match.monitor.status import RunStatus
 
 PLACEMENTS = ("replicate", "shard", "hybrid")
 """Which filters a worker has.  `replicate`: all of them, so a batch goes to one worker.  `shard`: a part, so a batch goes to
-all and their answers are united.  `hybrid`: a part of what its group has, and a batch goes to one group."""
+all and their answers are merged.  `hybrid`: a part, of which each group has all, so a batch goes to one group."""
 SCHEDULES = ("dynamic", "static")
 """Which worker gets a batch.  `dynamic`: one that has just answered.  `static`: batch k's is k modulo their number."""
 FEEDS = ("master", "shared", "file")
-"""How a batch comes to a worker.  `master`: the master sends its bytes.  `shared`: every host has all events in memory once,
-before the clock starts.  `file`: the worker reads it from the event table, whose path must lead to the same file on every
-host.  With these two the master sends numbers."""
+"""How a worker gets the events of a batch.  `master`: the master sends them.  `shared`: every host has one copy of all
+events in memory, made before the clock starts.  `file`: the worker reads them from the event table, whose path must name the
+same file on every host.  With the latter two the master sends batch numbers.
+"""
 RESULTS = ("master", "local")
-"""Who writes the answers.  `master`: the master, into one file.  `local`: every worker, into a part of its own beside the
-output, in a directory that all hosts share; the output is an index that reads as one file."""
+"""Where answers are written.  `master`: the master writes them into one file.  `local`: every worker writes a part of its
+own beside the output, in a directory that all hosts share; the output is an index that reads as one file.
+"""
 
 
 class ClusterError(Exception):
     """A run cannot start or go on; the text says why and what to do.
 
-    `exit_code` is what the process should exit with (`ExitCode`).  `quiet` is set on all ranks but the
-    one that is to print the text, so that one failure is one line and not one per rank.
+    `exit_code` is the process's (`ExitCode`).  `quiet` is set on all ranks but the one that prints the text, so that one
+    failure is one line and not one per rank.
     """
 
     def __init__(self, text: str, exit_code: int = ExitCode.FAILURE, *, quiet: bool = False) -> None:
@@ -40,25 +42,25 @@ class ClusterError(Exception):
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a run does.
+    """The options of a run.
 
     table, events, output   files; on the master's host, no other rank opens them (but the events, with feed `file`)
-    changes                 file of changes that take effect between events (`changes.log`); None: the table stays as it is
+    changes                 file of changes that take effect between events (`changes.log`); None: the table does not change
     engine                  a name of `engines.REGISTRY`, or "auto"
-    engine_options          what is set of the engine, as in `open_engine`
+    engine_options          options of the engine, as in `open_engine`
     batch                   events per batch
     schedule, placement, feed, results   see SCHEDULES, PLACEMENTS, FEEDS, RESULTS
     groups                  how many groups of workers there are with placement `hybrid`; None with any other
-    memory_limit            bytes that the table, or its part, may take in a worker's memory; None: what there is
+    memory_limit            bytes that the table, or its part, may take in a worker's memory; None: no limit
     credits                 batches that a worker may hold unanswered
-    setup_limit             seconds for which nothing may be heard of a rank before the first batch: see `cluster.roll`
-    deadline                seconds after which a batch is given to another worker too; None: see `cluster.deadlines`
+    setup_limit             seconds for which a rank may be silent before the first batch: see `transport.liveness`
+    deadline                seconds after which a batch is sent to another worker too; None: see `scheduling.timeouts`
     filters                 answer with filters instead of interfaces
-    gpu_map                 GPU number for each of a host's workers, in the order of their local ranks, among those that
-                            they see; None: 0, 1, ..., from the first again when there are fewer
-    share_gpus              may two workers be on one GPU?
-    resume                  go on from the journal of a run that did not end, if there is one
-    journal                 keep answers safe in a journal while the run lasts
+    gpu_map                 GPU number for each of a host's workers, in the order of their local ranks, among the visible
+                            GPUs; None: 0, 1, ..., from the first again when there are fewer
+    share_gpus              may two workers use one GPU?
+    resume                  go on from the journal of an incomplete run, if there is one
+    journal                 write answers to a journal while the run lasts
     threads                 CPU threads per worker; None: NUMBA_NUM_THREADS, else the host's cores divided by its workers
     progress                called on rank 0 with (events written, events in all)
     watch                   called on rank 0 with the run's `RunStatus` when the files are open; raises StorageError where it
@@ -121,7 +123,8 @@ class RunOptions:
             )
         if (self.groups is None) != (self.placement != "hybrid"):
             raise ClusterError(
-                "--placement hybrid needs --groups, and no other has it: into how many groups go the workers?", 2
+                "--placement hybrid needs --groups, and no other has it: into how many groups go the workers?",
+                ExitCode.USAGE,
             )
         for path in (self.table, self.events, self.changes):
             if path is not None and self.output.exists() and path.exists() and self.output.samefile(path):
@@ -132,17 +135,17 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What a run did.
+    """The result of a run.
 
     events, matches   events answered; (event, interface) pairs, with `filters` (event, filter) pairs
-    wall_s            from the first batch until the answers are on disk; loading and building come before that, and with the
-                      feed `shared` also reading the events
+    wall_s            from the first batch until the answers are on disk, without loading and building, and with the feed
+                      `shared` also without reading the events
     engine, device    as the workers report them; "2 x NVIDIA H200" where two say the same
-    workers           engines that took part: 1 without a launcher
+    workers           number of engines: 1 without a launcher
     engine_options    the options of each engine that has any
-    round_trip_us     how long batches took from the master, encoded, to a worker and back, answered: `p50` and `p99` in µs
-                      (to 1 %); the time that they waited behind others at the worker is in it, so credits matter; None alone
-    rejected          events set aside by the run itself; those set aside when the event table was made are not in it
+    round_trip_us     time from sending an encoded batch to receiving its answer: `p50` and `p99` in µs (to 1 %), including
+                      the time behind other batches at the worker, so it depends on `credits`; None without a launcher
+    rejected          events rejected by the run itself, without those rejected when the event table was made
     resumed           events whose answers were taken from the journal of an earlier run; `events_per_s` is without them
     compile_s         seconds before `wall_s` that a worker spent on compiling its engine, or on waiting for another worker
                       that did; the most of all workers

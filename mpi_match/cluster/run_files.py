@@ -1,7 +1,7 @@
-"""The files of a run: opened, checked and held together, on the one process that touches them.
+"""The files of a run, opened and checked on the one process that accesses them.
 
-When a run has changes, its table is the file's in a vocabulary that has the changes' operands as well, and there may be more
-ids in its answers than the file has.
+When a run has changes, its table is the file's, recoded in a vocabulary that includes the changes' operands, and its answers
+may have ids that the file has not.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class Opened(NamedTuple):
-    """An engine that is ready, as its rank describes it; opening it took `opening_s` seconds, `compile_s` to compile it."""
+    """The open engine of a rank; opening it took `opening_s` seconds, compiling it `compile_s`."""
 
     engine: str
     device: str
@@ -52,11 +52,11 @@ class Opened(NamedTuple):
 
 
 class BatchedAnswers:
-    """The answers of a run on their way to its `output`, batch by batch; who watches is told of them.
+    """Writes the answers of a run to its `output`, batch by batch, and counts them in its `status`.
 
-    No answer is written that may be one to other events than the table had when it was opened (`confirm`).
+    Answers are written only while the event table is unchanged since it was opened (`confirm`).
 
-    by_workers   do the workers write them, so that the master only hears where they are (`wrote`)?
+    by_workers   do the workers write them, so that the master only records where they are (`wrote`)?
     """
 
     def __init__(
@@ -71,26 +71,26 @@ class BatchedAnswers:
         self._workers_confirm = options.feed == "file"
 
     def write(self, batch: int, counts: Array, ids: Array) -> None:
-        """The answers of a batch, and of those behind it as far as they go; batches ascend."""
+        """Write the answers of a batch, or of consecutive batches from it on; batches ascend."""
         assert isinstance(self._output, Output)
         start, _ = self.ranges.of(batch)
         self.confirm(start, start + len(counts))
         self._output.write(start, counts, ids)
-        self._tell_of(len(counts), len(ids))
+        self._count(len(counts), len(ids))
 
     def wrote(self, batch: int, n_ids: int, rank: int, where: Written) -> None:
-        """A worker has written the answers of a batch into its part of the output (see `LocalOutput.wrote`)."""
+        """Record that a worker has written the answers of a batch into its part of the output (see `LocalOutput.wrote`)."""
         events = EventRange(*self.ranges.of(batch))
         assert isinstance(self._output, LocalOutput)
-        if not self._workers_confirm:  # before they write
+        if not self._workers_confirm:  # workers that read the file confirm before they write
             self.confirm(*events)
         self._output.wrote(events, n_ids, rank, where)
-        self._tell_of(events.n_events, n_ids)
+        self._count(events.n_events, n_ids)
 
     def confirm(self, start: int, stop: int) -> None:
-        """Raise FileChanged when the event table, as far as these events are concerned, is not what it was when opened.
+        """Raise FileChanged when these events of the table have changed since it was opened.
 
-        What workers of this run have written is then removed: they may have written before anybody looked.
+        Parts written by workers of this run are then removed: they may hold answers to the changed events.
         """
         try:
             self._table.check_unchanged(start, stop)
@@ -100,27 +100,27 @@ class BatchedAnswers:
             raise
 
     def set_aside(self, batch: int) -> None:
-        """A batch, in its turn, that has no answers: the run goes on, and ends incomplete (see `Output.set_aside`)."""
+        """Record, in order, a batch without answers: the run goes on, and ends incomplete (see `Output.set_aside`)."""
         self._output.set_aside(EventRange(*self.ranges.of(batch)))
 
-    def _tell_of(self, n_events: int, n_matches: int) -> None:
+    def _count(self, n_events: int, n_matches: int) -> None:
         self._status.wrote(n_events, n_matches)
         if self._progress is not None:
             self._progress(self._output.n_answered, self._output.identity.n_events)
 
 
 class RunFiles:
-    """Table, events, changes and output of a run, opened by one process, and what the run makes of them.
+    """Table, events, changes and output of a run, opened by one process, with the run's batches, answers and status.
 
     `with RunFiles(options) as files:` raises StorageError or ClusterError before any work is done.  When the block is left
-    by an exception, the journal is left behind with the answers until then, and nothing else.
+    by an exception, the journal stays with the answers until then, and no other file.
 
     division          the table and its parts
-    events, changes   in batches, those that are left to match; changes None: the table stays as it is
-    answers           on their way to the output
-    places            where workers write theirs; None when the master does
-    n_ids             how many different ids an answer can hold
-    status          how the run stands
+    events, changes   those that are left to match, in batches; changes None: the table does not change
+    answers           writes answers to the output
+    places            where workers write answers; None when the master writes them
+    n_ids             number of different ids in answers
+    status            of the run, for observers
     """
 
     def __init__(self, options: RunOptions, n_workers: int = 1) -> None:
@@ -152,7 +152,7 @@ class RunFiles:
         return self
 
     def _load_changes(self) -> ChangeStream[Table | RangeReader] | None:
-        """The changes, if there are any; the division's table is then the one that they are made to."""
+        """Load the changes, if there are any; the division's table is then recoded for them."""
         path = self.options.changes
         if path is None:
             return None
@@ -183,12 +183,12 @@ class RunFiles:
         self._stack.__exit__(kind, error, trace)
 
     def leave(self, error: BaseException) -> None:
-        """Leave the block's files as its end would, now."""
+        """Close all files at once, as the end of the block would."""
         self._stack.__exit__(type(error), error, error.__traceback__)
 
     @contextmanager
     def watched(self, workers: Mapping[int, Opened]) -> Iterator[None]:
-        """While the block lasts, whoever wants to watch the run does; `workers` are the engines by rank."""
+        """Observers watch the run while the block lasts; `workers` are the engines by rank."""
         self.status.shares = {rank: Share(each.engine, each.device, each.host) for rank, each in workers.items()}
         with self._watch:
             yield
@@ -201,7 +201,7 @@ class RunFiles:
     def finish(self, opened: Sequence[Opened], round_trips: RoundTrips | None = None) -> RunSummary:
         """Put the output in its place, sum up, and say that the run is complete.  Raises FileChanged.
 
-        The clock stops when the answers are in their place: what they have taken the place of is removed behind that.
+        The clock stops when the answers are in their place; files that they replace are removed after that.
         """
         self.events.table.check_unchanged(0, self.events.table.n_events)
         self._output.finish()

@@ -1,10 +1,10 @@
-"""Set-up of a run of several ranks: one list of phases, which every rank takes from the first to the last.
+"""Set-up of a run of several ranks: one list of phases, which every rank goes through from the first to the last.
 
     files open ─► plan to all ─► table to every host ─► events ─► parts of the output ─► engines ─► GPUs, observers ─► match
 
-A phase is a step with two sides, what the master does in it and what a worker does (`RankGroup.step`; all go on when all
-have done it), or a collective call, which is the same on all ranks.  No rank takes a branch of its own, so no side can take
-a phase more than the other, and leave it waiting.
+A phase is a step with two sides, the master's and the workers' (`RankGroup.step`; all ranks go on when all have done it), or
+a collective call, which is the same on all ranks.  No rank takes a branch of its own, so the two sides cannot differ in
+their phases and deadlock.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from mpi_match.table.table import Table
 
 
 class Plan(NamedTuple):
-    """What the master tells the workers when it has opened the files.
+    """The plan that the master broadcasts when it has opened the files.
 
     groups, parts   see `partition.Division`
     offer           the event table, and which events are in which batch
-    places          where workers write their answers; None when the master does
+    places          where workers write their answers; None when the master writes them
     """
 
     groups: Sequence[range]
@@ -47,7 +47,7 @@ class Plan(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """What set-up has made: `files` on the master, `matcher` and `source` on a worker; `opened`: the workers' engines."""
+    """The results of set-up: `files` on the master, `matcher` and `source` on a worker; `opened`: the workers' engines."""
 
     files: RunFiles
     matcher: EngineRunner | InlineRunner | WrittenAtOnce
@@ -56,7 +56,7 @@ class Ready(NamedTuple):
 
 
 def set_up(options: RunOptions, execution: Execution, topology: Topology, stack: ExitStack) -> Ready:
-    """Take all phases on this rank; `stack` closes what they open.  Raises Ended when one has failed on some rank."""
+    """Go through all phases on this rank; `stack` closes what they open.  Raises Ended when one has failed on a rank."""
     ranks, threads = topology.ranks, options.threads or topology.threads
     files: RunFiles = ranks.step("opening the files", master=lambda: stack.enter_context(RunFiles(options, ranks.size - 1)))
     plan: Plan = ranks.bcast(None if files is None else _plan(options, files))
@@ -85,13 +85,13 @@ def set_up(options: RunOptions, execution: Execution, topology: Topology, stack:
         what = engine.name, engine.device, engine.gpu, socket.gethostname()
         return written, Opened(*what, opening_s, compile_s(), dict(engine.options))
 
-    # The engine stays the matcher's alone: it may have to open another, which has no room beside this one.
+    # The matcher alone keeps a reference to the engine: it may have to open another, which would not fit beside this one.
     made: Any = ranks.step("opening its engine", worker=matcher_and_engine) or (None, None)
     matcher, mine = made
     opened = ranks.gather(mine)[1:]
     ranks.step("comparing GPUs", master=lambda: _refuse_shared_gpu(options, opened))
     watched = dict(enumerate(opened, 1))
-    ranks.step("opening what watches the run", master=lambda: stack.enter_context(files.watched(watched)))
+    ranks.step("opening the observers", master=lambda: stack.enter_context(files.watched(watched)))
     return Ready(files, matcher, source, opened)
 
 
@@ -101,7 +101,7 @@ def _plan(options: RunOptions, files: RunFiles) -> Plan:
 
 
 def _opening(options: RunOptions, topology: Topology, source: EventSource | None, threads: int) -> Callable[[Table], Engine]:
-    """What opens a worker's engine for a table, on the device that is this worker's."""
+    """The function that opens a worker's engine for a table, on this worker's device."""
 
     def open_table(table: Table) -> Engine:
         n_gpus = _n_gpus() if options.share_gpus else None
@@ -117,7 +117,7 @@ def _opening(options: RunOptions, topology: Topology, source: EventSource | None
 
 
 def _n_gpus() -> int:
-    """How many GPUs this process sees; 0 where there is none, or nothing to ask with."""
+    """The number of GPUs visible to this process; 0 without a GPU or a driver."""
     try:
         from mpi_match.gpu.driver import visible_gpus
 

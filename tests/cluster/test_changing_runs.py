@@ -82,7 +82,7 @@ def test_a_batch_that_is_sent_again_sees_the_changes_before_it_and_no_others(
     files = (changing.table, changing.events, output, f"changes={changing.changes}")
     done = execute(launch(4, *files, "engine=pausing_reference", "deadline=2", *options.split()))
     assert done.returncode == 0, said(done)
-    assert "they are given to another worker too" in said(done)
+    assert "another worker gets them too" in said(done)
     assert output.read_bytes() == expected_with_changes
 
 

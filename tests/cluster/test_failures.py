@@ -251,7 +251,7 @@ def test_a_rank_that_dies_before_the_first_batch_ends_the_run(flags: tuple[str, 
         (
             2,
             "engine=stuck",
-            "nothing was heard for more than 2 s of rank 2 on {host} (its last word: opening its engine); if ",
+            "nothing was heard for more than 2 s of rank 2 on {host} (its last step: opening its engine); if ",
         ),
         (0, "engine=null master_stops=1", "nothing was heard of the master for more than 2 s"),
     ],

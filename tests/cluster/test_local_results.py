@@ -113,5 +113,5 @@ def test_parts_that_the_master_does_not_see_are_refused(inputs: Inputs, tmp_path
     master, worker = (["-n", 1, "--wdir", host, *rank] for host in hosts)
     done = execute([str(each) for each in (MPIRUN, *FLAGS, *master, ":", *worker)])
     assert done.returncode == 1
-    assert "what rank 1 writes there is not to be seen on the master's host" in said(done)
+    assert "the part of rank 1 is not visible on the master's host" in said(done)
     assert len(said(done).splitlines()) == 1

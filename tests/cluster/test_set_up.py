@@ -15,7 +15,7 @@ MASTER = (
     "reading the table",
     "looking for the parts of the output",
     "comparing GPUs",
-    "opening what watches the run",
+    "opening the observers",
 )
 WORKER = ("opening the events", "opening its part of the output", "opening its engine")
 

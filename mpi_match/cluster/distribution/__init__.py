@@ -1,1 +1,1 @@
-"""Who holds what: the table's shards, their copies, and where events come from."""
+"""Placement: the shards of the table and their copies, and the sources of events."""

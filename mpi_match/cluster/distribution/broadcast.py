@@ -3,12 +3,12 @@
     master  ──Bcast over one rank per host──►  leader of host 1: memory file ◄─ mapped read-only by the host's other ranks
                                                leader of host 2: memory file ◄─ ...
 
-No rank but the master needs the files, and a host with eight workers holds the arrays once (`shared_memory`).  A table in
-parts is sent part by part, each to the workers that have it, so the master never has more than one.
+Only the master needs the files, and a host with eight workers holds the arrays once (`shared_memory`).  A sharded table is
+sent shard by shard, each to the workers that hold it, so the master never holds more than one.
 
-Events are copied with the feed `shared` alone: as wire forms, batch after batch, end to end.  So a batch of the run is a
-place in memory that every rank has mapped: the master sends its number, a worker makes arrays of what lies there, and no
-event is copied again.  The memory does not change any more, so an engine may have it pinned.
+Events are copied with the feed `shared` alone: as wire forms, one batch after the other.  So a batch of the run is a range
+of memory that every rank has mapped: the master sends its number, a worker makes views of it, and no event is copied again.
+The memory is constant from then on, so an engine may pin it.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from mpi_match.table.table import Table
 def share_parts(
     topology: Topology, groups: Sequence[range], parts: Sequence[Shard], division: Division | None
 ) -> tuple[Any, Any]:
-    """Every part in turn, on the ranks that hold it; `division` is rank 0's, None elsewhere.  Raises Ended.
+    """Share every shard in turn, on the ranks that hold it; `division` is rank 0's, None elsewhere.  Raises Ended.
 
-    Returns a worker's Part and Table.  On rank 0 (None, None), and the shared copy of a whole table takes the place of the
-    private one.
+    Returns a worker's Shard and Table.  On rank 0 (None, None), and the shared copy of a whole table replaces the private
+    one.
     """
     ranks = topology.ranks
     mine: tuple[Any, Any] = (None, None)
@@ -98,14 +98,14 @@ class EventCopy:
         return len(self.starts) - 1
 
     def wire(self, batch: int) -> Array:
-        """The wire form of a batch, as it lies there."""
+        """The wire form of a batch, a view."""
         return self._unmarked[self.starts[batch] : self.starts[batch + 1]]
 
 
 def share_events(topology: Topology, events: BatchedEvents | None, execution: Execution) -> EventCopy:
     """The events of a run on every host; `events` on rank 0, None elsewhere.
 
-    Raises Ended, when the table is damaged or a host has no room for it.
+    Raises Ended, when the table is damaged or a host has not enough memory.
     """
     ranks, leads = topology.ranks, topology.leads_node
     on_host = HostMemory(topology, "the events", "use --feed file or --feed master, which need none")
@@ -126,16 +126,16 @@ def share_events(topology: Topology, events: BatchedEvents | None, execution: Ex
 
 
 def _expected_bytes(events: BatchedEvents) -> int:
-    """Room that the batches take, roughly; 0 when that is known only when they have been encoded."""
+    """Size of the batches, roughly; 0 when it is known only after encoding them."""
     encoded = events.table.encoded_bytes
     return encoded and encoded + WIRE_EXTRA_BYTES * events.n_batches
 
 
 def _fill(leaders: RankGroup, on_host: HostMemory, read: Callable[[], Generator[Array]] | None) -> tuple[bytes, int]:
-    """Leaders: put the master's batches, which it `read`s, into memory.  Returns the size of each, as
-    bytes of i64, and the CRC-32 of all.
+    """Leaders: copy the master's batches, which it `read`s, into memory.  Returns the size of each, as bytes of i64, and the
+    CRC-32 of all.
 
-    A leader that cannot go on receives the rest all the same, because others do, and raises then.
+    A leader that fails still receives the rest, because the broadcast is collective, and raises then.
     """
     sizes, crc, error = array.array("q"), 0, None
     several = leaders.size > 1
@@ -156,7 +156,7 @@ def _fill(leaders: RankGroup, on_host: HostMemory, read: Callable[[], Generator[
 
 
 def _sent(leaders: RankGroup, wires: Generator[Array]) -> Generator[Array]:
-    """The master's wire forms, each sent to the other leaders before it is given; and the end, however it comes."""
+    """The master's wire forms, each sent to the other leaders before it is yielded; always sends the end."""
     try:
         for wire in wires:
             leaders.bcast(len(wire))
@@ -168,7 +168,7 @@ def _sent(leaders: RankGroup, wires: Generator[Array]) -> Generator[Array]:
 
 
 def _received(leaders: RankGroup) -> Generator[Array]:
-    """What the master sends, each until the next is asked for."""
+    """The wire forms that the master sends; each is valid until the next is requested."""
     buffer = np.empty(0, np.uint8)
     while (n_bytes := leaders.bcast()) is not None:
         if n_bytes > len(buffer):
@@ -178,12 +178,12 @@ def _received(leaders: RankGroup) -> Generator[Array]:
 
 
 def _wires(batches: BatchedEvents, execution: Execution) -> Generator[Array]:
-    """The wire form of every batch in turn, read ahead; each is lent until the next is asked for."""
+    """The wire form of every batch in turn, read ahead; each is valid until the next is requested."""
     buffers, ahead = Buffers(), 2 * n_readers()
 
     def read(batch: int) -> tuple[Array, Array]:
         events = batches.read(batch)
-        _ = events.widest  # looked for here, once, and told in the wire form
+        _ = events.widest  # computed once, here, and kept in the wire form
         buffer = buffers.take(events.wire_bytes)
         return events.to_wire(buffer), buffer
 

@@ -1,25 +1,25 @@
 """How much work a filter is: an estimate from the table alone, for dividing a table among workers.
 
-An engine that files filters under their rarest features (`keyed`, `keyed_cuda`) looks at a filter when an event has all of
-them.  How often is that?  The subscriptions are the only evidence: a name is taken to be published as often as it is
-subscribed to, and so is a value that is asked for by `=`.  So the work of a filter is
+An engine that indexes filters by their rarest features (`keyed`, `keyed_cuda`) verifies a filter when an event has all of
+them.  The only evidence of that frequency are the subscriptions: a name is assumed to be published as often as it is
+subscribed to, and so is the operand of `=`.  So the work of a filter is
 
     the product of its up to three rarest features, at most one of a name     1 for a filter without any
     × the share of the plane that its circle's square takes                   if it has an area
     × how often its interface is not yet matched then                         if answers are interfaces: after a match, an
-                                                                              engine passes over what is left of one
-    + a little, for being there                                               it makes caches and lists longer
+                                                                              engine skips the interface's other filters
+    + a constant                                                              every filter makes index and caches larger
 
-Of a large table, only the first filter of every 2, 4, ... neighbours (a *grain*) is looked at: so the estimate takes some
-megabytes, however large the table.
+Of a large table, only the first filter of every 2, 4, ... consecutive ones (a *grain*) is sampled: so the estimate takes
+some megabytes, however large the table.
 
-An engine that scans (`ccm`, `clcb`, `counting`) looks at every constraint on the event's names: there it is the sum, over
+An engine that scans (`ccm`, `clcb`, `counting`) evaluates every constraint on the event's names: its work is the sum, over
 the constraints, of how often their names are published.
 
 Measured with `keyed` on a table whose first quarter of filters has one or two constraints on popular names and the others
-three to five on any: divided into four by count, the most loaded part took 3.2 times the mean time for an event, divided by
-this 1.4 times; with such filters ever more frequent along the table, and with the published workloads, both stay below 1.3.
-Like every guess about events it can be wrong.  That costs balance, never an answer.
+three to five on any: divided into four by count, the most loaded shard took 3.2 times the mean time for an event, divided by
+this estimate 1.4 times; with such filters ever more frequent along the table, and with the published workloads, both stay
+below 1.3.  A wrong estimate costs balance, never an answer.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from mpi_match.model import Op
 from mpi_match.table.range_reader import RangeReader
 
 SCANNING = ("ccm", "clcb", "counting", "reference")
-"""Engines that look at constraints rather than at filters."""
+"""Engines that evaluate constraints one by one."""
 DEPTH = 3
-"""Features that a filter is filed under at most."""
+"""The most features that a filter is indexed by."""
 PRESENCE_WORK = 0.15
-"""Work of being there, in terms of the mean filter's."""
+"""The constant work of a filter, relative to the mean."""
 _ABSENT = int(Op.ABSENT)
 _FEATURES = 1 << Op.EQ | 1 << Op.SUFFIX | 1 << Op.CONTAINS
-"""Operators that ask for a feature of their own, besides that of their name."""
+"""Operators with a feature of their own, besides that of their name."""
 _INTERVALS = 1 << Op.LT | 1 << Op.LE | 1 << Op.GT | 1 << Op.GE | 1 << Op.BETWEEN | 1 << Op.PREFIX
 
 
@@ -86,9 +86,9 @@ class _Estimate(NamedTuple):
 
 
 def work_of(table: RangeReader, engine: str, *, filters: bool = False) -> Array:
-    """f64: the work that each grain of filters is for an engine, in no unit.  One pass over the file's constraints.
+    """f64[n_grains]: the relative work of each grain of filters for an engine.  One pass over the file's constraints.
 
-    An event is taken to have as many attributes as a filter has constraints; `filters` says that the answers are filters.
+    An event is assumed to have as many attributes as a filter has constraints; `filters`: the answers are filters.
     Raises StorageError for a damaged file.
     """
     grain = table.grain
@@ -104,17 +104,17 @@ def work_of(table: RangeReader, engine: str, *, filters: bool = False) -> Array:
     if not filters:
         interface = table.interfaces(sample)
         matches = grain * np.bincount(interface, np.exp(estimate.likelihood) * share, minlength=table.n_interfaces)
-        # Of filters that are looked at one after the other until one matches, when m should match: (1 - e^-m) / m of them.
+        # Of filters that are verified one after the other until one matches, when m should match: (1 - e^-m) / m of them.
         passed_over = np.where(matches > 1e-9, -np.expm1(-matches) / np.maximum(matches, 1e-9), 1.0)
         looked_at *= passed_over[interface]
     return looked_at + PRESENCE_WORK * looked_at.sum() / max(n, 1)
 
 
 def _shares_of_plane(has_area: Array, circles: Array) -> Array:
-    """f64[n]: what the square around a filter's circle takes of that around all circles; 1 without one."""
+    """f64[n]: the area of the square around a filter's circle, relative to that of all; 1 without a circle."""
     shares = np.ones(len(has_area))
     if len(circles):
-        # halves and quarters of what there is, so that nothing overflows
+        # scaled by a power of two, so that sums and products do not overflow
         circles = np.ldexp(circles, -2 - int(np.frexp(np.abs(circles).max())[1]))
         centre, radius = circles[:, :2], circles[:, 2:]
         plane = np.prod((centre + radius).max(axis=0) - (centre - radius).min(axis=0))
@@ -147,7 +147,7 @@ def _add(names: _Names, rows: _Rows, grain: int, estimate: _Estimate) -> None:
                 continue
             f //= grain
             if f >= len(scanned):
-                continue  # a fault of the file, which is found when its ranges are read
+                continue  # a fault of the file, which is detected when its ranges are read
             scanned[f] += published
             satisfies = has
             if _INTERVALS >> op & 1:

@@ -1,12 +1,12 @@
-"""Events that a worker has from elsewhere than the master: then an order is a number, and the master touches no event.
+"""Sources of events other than the master: an order is then a batch number, and the master reads no event.
 
-    master   the events come with the order, and there is no source
+    master   the events come with the order, without a source
     shared   every host has them in memory once, as they would travel (`broadcast`)
-    file     every worker has the event table open and maps the range of a batch
+    file     every worker opens the event table and maps the range of a batch
 
-With `file`, the master's path must lead every worker to the same file, which is compared by digest before the run begins.
-What reading a batch takes (bringing its pages in, checking their CRC, encoding it when the file was compiled for another
-table) is done in threads as soon as the order is there, while the engine matches the batches before it.
+With `file`, the master's path must name the same file on every host; its digest is compared before the run begins.  Threads
+read a batch (bring its pages in, check their CRC, encode it when the file was compiled for another table) as soon as the
+order arrives, while the engine matches the batches before it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from mpi_match.table.vocabulary import Vocabulary
 
 
 class EventSource(Protocol):
-    """Where a worker has its events from."""
+    """A source of a worker's events."""
 
     @property
     def memory(self) -> Sequence[Array]:
-        """Arrays that batches lie in, and that stay as they are; none where batches are made when they are asked for."""
+        """Constant arrays that batches are views of; empty where batches are made on request."""
         ...
 
     def first(self) -> EventBatch | None:
@@ -43,14 +43,15 @@ class EventSource(Protocol):
         ...
 
     def expect(self, batch: int) -> Expected[EventBatch]:
-        """The events of a batch that will be matched soon; to get them raises StorageError when they are damaged, and to
-        confirm them FileChanged.
+        """The events of a batch that will be matched soon.
+
+        `get` raises StorageError when they are damaged, `confirm` FileChanged.
         """
         ...
 
 
 class SharedSource:
-    """The copy of the events that this rank's host has."""
+    """The shared copy of the events on this rank's host."""
 
     def __init__(self, copy: EventCopy) -> None:
         self._copy = copy
@@ -66,7 +67,7 @@ class SharedSource:
 
 
 class EventOffer(NamedTuple):
-    """The event table of a run, as the master has it: which file, and which events of it are in which batch."""
+    """The event table of a run on the master: its file, digest and batches."""
 
     path: Path
     digest: str
@@ -110,16 +111,16 @@ def open_source(
     execution: Execution,
     n_threads: int,
 ) -> AbstractContextManager[EventSource | None]:
-    """What the run's feed says, for a block: None when events come with the orders.
+    """The source for the run's feed, as a context manager: None when events come with the orders.
 
-    Parameters: `copy` with the feed `shared`; of `n_threads` that this worker has, some read with the feed `file`.  Raises
-    StorageError, and ClusterError when the file is not here or another one.
+    Parameters: `copy` with the feed `shared`; with the feed `file` some of this worker's `n_threads` read.  Raises
+    StorageError, and ClusterError when the file is missing or another one.
     """
     if copy is not None:
         return nullcontext(SharedSource(copy))
     if options.feed == "master":
         return nullcontext()
-    # No more batches are expected at a time than there are credits, and cores are shared with the host's other workers.
+    # At most `credits` batches are expected at a time, and the cores are shared with the host's other workers.
     return FileSource(offer, vocabulary, execution.workers(min(options.credits, n_threads)))
 
 

@@ -1,14 +1,14 @@
-"""The answers of a group's members as one: per event, what any of them found.
+"""Merging the answers of a group's members: per event, the ids that any of them found.
 
     member 1    event 0: 1 4     event 1: 2             filters 0 to 5
     member 2    event 0: 4 7     event 1: none          filters 6 to 9
-    united      event 0: 1 4 7   event 1: 2
+    merged      event 0: 1 4 7   event 1: 2
 
-Each member's ids ascend within an event, so an event is a merge of as many short runs as there are members.  Filters are
-with one member each, so those runs have nothing in common.  An interface whose filters are with two members may come from
-both, and is kept once: merging what is equal is all that an answer with interfaces needs more.
+Each member's ids ascend within an event, so an event is a merge of as many sorted runs as there are members.  Each filter is
+at one member, so runs of filters are disjoint.  An interface whose filters are at two members may come from both, and is
+kept once.
 
-One pass in compiled code, without Python's lock: the thread that writes answers does it while others come in.
+One pass in compiled code, without Python's lock: the writer thread merges while other answers arrive.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from mpi_match.compute.compile_cache import jit
 def merge(parts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
     """Counts and ids of the same events from all members of a group (as `Matches` has them), as one.
 
-    Counts and ids keep their dtypes, which the table gives and not the member.  Raises ValueError when members answered for
-    different numbers of events, or a member's counts do not add up to its ids.
+    Counts and ids keep their dtypes, which depend on the table and not on the member.  Raises ValueError when members
+    answered for different numbers of events, or a member's counts do not add up to its ids.
     """
     counts, ids = parts[0]
     if len(parts) == 1:
@@ -44,7 +44,7 @@ def merge(parts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
 def _merge_events(counts: Array, ids: Array, merged_counts: Array, merged_ids: Array) -> int:
     """Fill `merged_counts` u32[n] and `merged_ids` u32 from `counts` i64[parts, n] and `ids` u32, part after part.
 
-    Returns how many ids there are.  What is merged so far is a run, into which that of the next part is merged from behind.
+    Returns the number of ids.  The ids merged so far are a run, into which the run of the next part is merged from behind.
     """
     n_parts, n = counts.shape
     at = np.zeros(n_parts, np.int64)

@@ -2,23 +2,22 @@
 
     workers                  1     2     3     4     5     6
     replicate, 6 groups     all   all   all   all   all   all     a batch goes to one worker
-    hybrid, 2 groups        [ a     b     c ]  [ a     b     c ]  to the three of a group, and their answers are united
+    hybrid, 2 groups        [ a     b     c ]  [ a     b     c ]  to the three of a group, and their answers are merged
     shard, 1 group          [ a     b     c     d     e     f  ]  to all
 
-Members are consecutive ranks, which launchers put on one host: a host that is lost takes as few groups with it as can be.
+Members are consecutive ranks, which launchers put on one host: the loss of a host affects as few groups as possible.
 
 Filters are sorted by interface, so a range of them is a table, with the vocabulary of the whole (events are encoded once for
-all) and few interfaces that straddle two ranges.  Ranges are cut so that the most loaded member has as little *work* as
-possible (`cost_model`), and no range takes more memory than it may.  To divide a row of numbers under a limit on each
-piece is easy: fill the pieces from the left up to a load, and see if there are enough of them; the least load that does is
-found by halving.
+all members) and few interfaces that straddle two ranges.  Ranges minimise the *work* of the most loaded member
+(`cost_model`) within the memory limit.  This is the linear partition problem: fill the ranges from the left up to a load,
+and check whether they suffice; bisection finds the least load that does.
 
-Where a group is one worker, the table is loaded whole, once, by the master.  Otherwise no process loads it whole: the master
-keeps an outline (`range_reader`), and reads a part when it is about to be sent.  So the file is only needed where the master
-runs; workers that read their parts themselves would all have to see it.
+If a group is one worker, the master loads the whole table, once.  Otherwise no process loads the whole table: the master
+keeps an outline (`range_reader`), and reads a shard when it is about to be sent.  So only the master's host needs the file;
+if workers read their shards themselves, every host would need it.
 
-A worker's limit (`--memory-limit`) is that of the table in its memory, or of its part.  What its engine makes of it comes on
-top: `mpi-match bench` shows how much that is.
+A worker's limit (`--memory-limit`) is for the table in its memory, or its shard.  The engine's own memory comes on top:
+`mpi-match bench` shows it.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ from mpi_match.table.range_reader import RangeReader
 from mpi_match.table.table import Table
 
 UNEVEN = 2.0
-"""Without another limit, a part takes at most so many times the memory that it would if all were equal."""
+"""Without a memory limit, a shard takes at most so many times the mean memory of all shards."""
 _HALVINGS = 50
 
 
 def groups_of(n_workers: int, placement: str, n_groups: int | None = None) -> list[range]:
     """The groups that workers 1 to `n_workers` form; member i of every group has part i of the filters.
 
-    Raises ClusterError for groups that cannot be.
+    Raises ClusterError when the workers cannot form the groups.
     """
     count = {"replicate": n_workers, "shard": 1}.get(placement, n_groups or 0)
     if not 1 <= count <= n_workers:
@@ -63,10 +62,10 @@ def groups_of(n_workers: int, placement: str, n_groups: int | None = None) -> li
 
 
 def divide(work: Array, n_bytes: Array, n_parts: int, most_bytes: int | None = None) -> Array | None:
-    """Bounds i64[n_parts + 1] of ranges of filters, of which the most loaded has the least work that it can have.
+    """Bounds i64[n_parts + 1] of ranges of filters that minimise the work of the most loaded range.
 
-    Parameters: of each filter its `work` f64[n_filters] and memory `n_bytes` i64[n_filters]; `most_bytes` that a range may
-    have (None: UNEVEN times an equal share, or what the largest filter needs).  None when it takes more ranges than that.
+    Parameters: of each filter its `work` f64[n_filters] and memory `n_bytes` i64[n_filters]; `most_bytes` of a range (None:
+    UNEVEN times the mean, or the size of the largest filter).  Returns None when `n_parts` ranges do not suffice.
     """
     loads, sizes = np.concatenate([[0.0], np.cumsum(work)]), offsets_of(n_bytes)
     if most_bytes is None:
@@ -84,7 +83,7 @@ def divide(work: Array, n_bytes: Array, n_parts: int, most_bytes: int | None = N
 
 
 def fewest_parts(n_bytes: Array, most_bytes: int) -> int | None:
-    """How many ranges of at most so many bytes there must be; None when a filter alone is larger."""
+    """The least number of ranges of at most `most_bytes`; None when a single filter is larger."""
     if int(n_bytes.max(initial=0)) > most_bytes:
         return None
     sizes, at, count = offsets_of(n_bytes), 0, 0
@@ -95,7 +94,7 @@ def fewest_parts(n_bytes: Array, most_bytes: int) -> int | None:
 
 
 def _fill(loads: Array, sizes: Array, n_parts: int, most_load: float, most_bytes: int) -> Array | None:
-    """The bounds when every range takes what it can; None when filters are left over."""
+    """The bounds when every range is filled up to both limits; None when filters are left over."""
     bounds = np.zeros(n_parts + 1, np.int64)
     for part in range(n_parts):
         at = int(bounds[part])
@@ -104,18 +103,18 @@ def _fill(loads: Array, sizes: Array, n_parts: int, most_load: float, most_bytes
 
 
 def _reach(running: Array, at: int, most: float) -> int:
-    """Where a range from `at` has to end."""
+    """The largest end of a range from `at` within the limit."""
     return int(np.searchsorted(running, running[at] + most, side="right")) - 1
 
 
 class Division:
     """A run's table and its parts; a context manager.
 
-    groups   of workers, all of one size; member i of each has part i
-    parts    one for each member of a group
-    table    whole, or the outline of one that has parts
+    groups   of workers, all of one size; member i of each holds shard i
+    parts    the shards, one for each member of a group
+    table    whole, or the outline of a sharded one
 
-    Raises ClusterError for groups that cannot be, and for a table that does not fit; StorageError.
+    Raises ClusterError when the workers cannot form the groups, or the table does not fit; StorageError.
     """
 
     def __init__(self, options: RunOptions, n_workers: int) -> None:
@@ -146,7 +145,7 @@ class Division:
             self.table.__exit__()
 
     def read(self, part: Shard) -> Table:
-        """The table of a part.  Raises StorageError when the file is damaged, ClusterError when it is over the limit."""
+        """The table of a shard.  Raises StorageError when the file is damaged, ClusterError when it is over the limit."""
         if isinstance(self.table, Table):
             return self.table
         table = self.table.part(part.first, part.stop)
@@ -160,7 +159,7 @@ class Division:
         return table
 
     def room(self, members: Collection[int]) -> bool:
-        """May a worker have the parts of all these members?  They have been read before."""
+        """May a worker hold the shards of all these members?  They have been read before."""
         return self._limit is None or sum(self._n_bytes[member] for member in members) <= self._limit
 
     def _divided(self, table: RangeReader, options: RunOptions, n_members: int) -> list[Shard]:
@@ -178,7 +177,7 @@ class Division:
         ]
 
     def _refuse_large(self, table: RangeReader, n_members: int) -> None:
-        """Raise ClusterError when `n_members` workers do not have the memory together."""
+        """Raise ClusterError when the table exceeds the limit of `n_members` workers together."""
         if self._limit is None:
             return
         least = fewest_parts(table.grain_bytes, self._limit - table.outline_bytes)

@@ -1,18 +1,18 @@
-"""A member's part of the table: its own numbers of filters, everybody's, and the part as bytes.
+"""A shard: a member's part of the table, its local and global filter ids, and its serialized form.
 
-A member numbers its filters from 0: those of its range first, then those that come while events are matched.  Filters that
-come are dealt out in turn, the k-th to member k modulo their number, so that every member and the master know without asking
-which has one.
+A member numbers its filters from 0: those of its range first, then those added while events are matched.  Added filters are
+distributed round-robin, the k-th to member k modulo the number of members, so that every member and the master can compute
+which member has one.
 
-    everybody's    0 1 2 3 4 5 6 7     8  9  10  11        a table of 8 among three members, and four that came
+    global         0 1 2 3 4 5 6 7     8  9  10  11        a table of 8 among three members, and four added filters
     member 1             0 1 2            3                first 3, stop 6
 
-Both numberings ascend together, so a member's answers stay in order.  Engines know nothing of it: `ShardEngine` stands
-between, and is the one place where numbers are converted.
+Both numberings ascend together, so a member's answers stay in order.  Engines use local ids: `ShardEngine` wraps an engine,
+and is the one place where ids are converted.
 
-As bytes (`packed`) a part is what is sent to a worker that is to load it; a host's ranks share arrays laid out alike:
+A serialized shard (`packed`) is sent to a worker that has to load it; the shared memory of a host has the same layout:
 
-| size | which part, where which array lies |  array  |  array  | ...
+| size | the shard and the places of its arrays |  array  |  array  | ...
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from mpi_match.model import Change
 from mpi_match.table.table import Table
 
 ALIGNMENT = 64
-"""Bytes to a multiple of which arrays lie, so that they do not share a cache line."""
+"""Alignment of arrays in bytes, so that they do not share a cache line."""
 
 
 class Shard(NamedTuple):
-    """Filters `first` to `stop` of `n_filters`, and of those that come later the turns of `member` among `n_members`."""
+    """Filters `first` to `stop` of `n_filters`, and of filters added later the round-robin share of `member`."""
 
     member: int
     n_members: int
@@ -46,31 +46,31 @@ class Shard(NamedTuple):
 
     @property
     def n_own(self) -> int:
-        """Filters of its range."""
+        """Number of filters in its range."""
         return self.stop - self.first
 
     def n_local(self, n_filters: int) -> int:
-        """How many numbers it has given when the whole table has given `n_filters`."""
+        """Number of local ids when the whole table has `n_filters` global ids."""
         came = n_filters - self.n_filters
         return self.n_own + max(0, -(-(came - self.member) // self.n_members))
 
     def has(self, ids: Array) -> Array:
-        """bool: which of everybody's numbers are its filters?"""
+        """bool: which global ids are filters of this shard?"""
         came = ids.astype(np.int64) - self.n_filters
         return np.where(came < 0, (self.first <= ids) & (ids < self.stop), came % self.n_members == self.member)
 
     def to_local(self, ids: Array) -> Array:
-        """Its own numbers i64 of its filters."""
+        """Local ids i64 of filters of this shard, by global ids."""
         came = ids.astype(np.int64) - self.n_filters
         return np.where(came < 0, came + self.n_filters - self.first, self.n_own + came // self.n_members)
 
     def to_global(self, ids: Array) -> Array:
-        """Everybody's numbers i64 of its filters."""
+        """Global ids i64 of filters of this shard, by local ids."""
         came = ids.astype(np.int64) - self.n_own
         return np.where(came < 0, came + self.stop, self.n_filters + came * self.n_members + self.member)
 
     def changes(self, changes: Changes) -> Changes:
-        """Of some changes those to its filters, in its own numbers; an interface may leave any member."""
+        """The changes to filters of this shard, with local ids; the removal of an interface concerns every shard."""
         mine = (changes.kind == Change.REMOVE_INTERFACE) | self.has(changes.target)
         kind, target, row = changes.kind[mine], changes.target[mine], changes.row[mine]
         of_filter, adds = kind != Change.REMOVE_INTERFACE, kind == Change.ADD
@@ -90,7 +90,7 @@ class Shard(NamedTuple):
 
 
 class ShardsEngine(Engine):
-    """Engines for several parts, as one."""
+    """Engines for several shards, as one."""
 
     def __init__(self, engines: Sequence[Engine]) -> None:
         from mpi_match.cluster.distribution.merge import merge  # loads Numba
@@ -117,7 +117,7 @@ class ShardsEngine(Engine):
 
 
 class ShardEngine(Engine):
-    """An engine for the table of a part, as an engine that speaks in everybody's numbers."""
+    """An engine for the table of a shard, which answers with global ids."""
 
     def __init__(self, engine: Engine, part: Shard) -> None:
         self._engine, self._part, self._n_filters = engine, part, part.n_filters
@@ -125,23 +125,23 @@ class ShardEngine(Engine):
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
-        return self._everybodys(self._engine.match(batch, filters=filters), filters, self._n_filters)
+        return self._with_global_ids(self._engine.match(batch, filters=filters), filters, self._n_filters)
 
     def begin(self, batch: EventBatch, *, filters: bool = False) -> Matches | Pending:
         """See `Engine.begin`."""
         begun, n_filters = self._engine.begin(batch, filters=filters), self._n_filters
         if isinstance(begun, Matches):
-            return self._everybodys(begun, filters, n_filters)
-        return _PendingPart(begun, lambda found: self._everybodys(found, filters, n_filters))
+            return self._with_global_ids(begun, filters, n_filters)
+        return _PendingPart(begun, lambda found: self._with_global_ids(found, filters, n_filters))
 
-    def _everybodys(self, found: Matches, filters: bool, n_filters: int) -> Matches:
-        """Own answers in everybody's numbers, of which there were so many."""
+    def _with_global_ids(self, found: Matches, filters: bool, n_filters: int) -> Matches:
+        """Answers with global ids, of which there are `n_filters`."""
         if not filters:
             return found
         return Matches.from_counts(found.counts, self._part.to_global(found.ids), n_filters)
 
     def update(self, changes: Changes) -> None:
-        """See `Engine.update`: of the changes those that concern the part."""
+        """See `Engine.update`: applies the changes that concern the shard."""
         self._engine.update(self._part.changes(changes))
         self._n_filters = changes.n_filters
 
@@ -152,7 +152,7 @@ class ShardEngine(Engine):
 
 
 class _PendingPart(NamedTuple):
-    """A batch begun by the engine of a part, and what makes its answer everybody's."""
+    """A batch begun by the engine of a shard, and the conversion of its answer to global ids."""
 
     begun: Pending
     convert: Callable[[Matches], Matches]
@@ -163,7 +163,7 @@ class _PendingPart(NamedTuple):
 
 
 class ShardPlace(NamedTuple):
-    """Where an array lies in the shared memory."""
+    """The place of an array in a serialized shard."""
 
     name: str
     dtype: str
@@ -185,7 +185,7 @@ class _Views:
 
 
 def plan(table: Table) -> list[ShardPlace]:
-    """Where the arrays of a table lie, one behind the other."""
+    """The places of the arrays of a table, one after the other."""
     places, at = [], 0
     for name, array in table.arrays():
         places.append(ShardPlace(name, array.dtype.str, array.shape, at, array.nbytes))
@@ -194,12 +194,12 @@ def plan(table: Table) -> list[ShardPlace]:
 
 
 def laid_out(memory: Array, places: Sequence[ShardPlace]) -> Table:
-    """The table whose arrays lie in a memory u8, which must stay as it is."""
+    """The table whose arrays are views of `memory` u8, which must not change."""
     return Table.from_arrays(_Views(memory, places))
 
 
 def packed(part: Shard, table: Table) -> Array:
-    """A part and its table as u8."""
+    """Serialize a shard and its table, u8."""
     places = plan(table)
     words = pickle.dumps((part, places))
     start = _start(len(words))
@@ -213,7 +213,7 @@ def packed(part: Shard, table: Table) -> Array:
 
 
 def unpacked(wire: Array) -> tuple[Shard, Table]:
-    """What was packed; the table's arrays lie in `wire`."""
+    """Deserialize a shard; the table's arrays are views of `wire`."""
     n_words = int(wire[:8].view(np.int64)[0])
     part, places = pickle.loads(wire[8 : 8 + n_words].tobytes())
     return part, laid_out(wire[_start(n_words) :], places)

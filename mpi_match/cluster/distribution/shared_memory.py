@@ -1,13 +1,13 @@
-"""Memory that all ranks of a host share: one of them fills it, then all have it mapped.
+"""Memory shared by all ranks of a host: one of them fills it, then all map it.
 
     leader    memory file: reserve, append ...  ─►  map
     others                                          map, read-only, through /proc of the leader
 
-It has no name in any file system (memfd), so it is gone with the last process that has it mapped, however that ends, and no
-limit of /dev/shm applies.  It is not an MPI window either, which would be lost with the first rank that dies.
+It has no name in any file system (memfd), so the system frees it with the last process that maps it, however that ends, and
+the limit of /dev/shm does not apply.  It is no MPI window, which would be lost with the first rank that dies.
 
-Linux does not refuse memory that is not there: it gives it, and kills a process when it is used.  So what cannot be had is
-refused here before it is taken.
+Linux overcommits memory: it grants the mapping, and kills a process when pages are used that it does not have.  So the
+available memory is checked here before it is reserved.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from mpi_match.cluster.transport.topology import Topology
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
 _V2 = ("memory.max", "memory.current")
 SPARE_BYTES = 2**28
-"""What is left to everybody else."""
+"""Memory left to other processes."""
 STEP_BYTES = 2**26
-"""What is reserved at a time where nobody said how much it will be."""
+"""Bytes reserved at a time where the total is unknown."""
 
 
 def left_bytes(root: Path = Path("/")) -> int:
-    """Bytes that this process may still take: what the kernel says is available, or what its cgroup leaves, if that is less.
+    """Bytes that this process may still allocate: MemAvailable of the kernel, or the rest of its cgroup's limit, if less.
 
-    Files that are only cached count as available.
+    The page cache counts as available.
     """
     lines = (root / "proc/meminfo").read_text().splitlines()
     (available,) = (1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
@@ -43,14 +43,14 @@ def left_bytes(root: Path = Path("/")) -> int:
         if controllers in ("", "memory"):
             base = root / "sys/fs/cgroup" / controllers
             names = _V1 if controllers else _V2
-            # In a container the process's own cgroup may be what it sees as the topmost.
+            # In a container the process's own cgroup may be mounted as the root.
             left = [_left_of(group, *names) for group in (base / path.lstrip("/"), base)]
             found += [n_bytes for n_bytes in left if n_bytes is not None][:1]
     return min(found)
 
 
 def _left_of(group: Path, limit_name: str, used_name: str) -> int | None:
-    """What a cgroup leaves; None where it sets no limit or is not to be seen."""
+    """The rest of a cgroup's limit; None where it has no limit or is not visible."""
     try:
         limit, used = ((group / name).read_text().strip() for name in (limit_name, used_name))
         words = [line.split() for line in (group / "memory.stat").read_text().splitlines()]
@@ -62,9 +62,9 @@ def _left_of(group: Path, limit_name: str, used_name: str) -> int | None:
 
 
 class HostMemory:
-    """Memory of a host in the making; messages say what it is for (`what`) and what else can be done (`instead`).
+    """Memory of a host while it is filled; messages name its content (`what`) and the alternative (`instead`).
 
-    Made by all ranks; each method says who calls it.
+    Constructed by all ranks; each method's docstring names the ranks that call it.
     """
 
     def __init__(self, topology: Topology, what: str, instead: str) -> None:
@@ -73,9 +73,9 @@ class HostMemory:
         self._reserved = self._written = 0
 
     def reserve(self, n_bytes: int) -> None:
-        """Leader: have so many bytes in all, here and now rather than by a SIGBUS at the first touch.
+        """Leader: reserve `n_bytes` in all at once; a lack of memory is an error here, not a SIGBUS at the first access.
 
-        Raises ClusterError when the host has no room for them.
+        Raises ClusterError when the host has not enough memory.
         """
         more = n_bytes - self._reserved
         if more <= 0:
@@ -95,7 +95,7 @@ class HostMemory:
         self._reserved = n_bytes
 
     def append(self, values: Array) -> None:
-        """Leader: put contiguous values behind those that are there, reserving room for them.  Raises ClusterError."""
+        """Leader: append contiguous values, reserving memory for them.  Raises ClusterError."""
         if self._written + values.nbytes > self._reserved:
             self.reserve(max(self._written + values.nbytes, self._reserved + STEP_BYTES))
         left = memoryview(values.reshape(-1).view(np.uint8).data)
@@ -106,8 +106,9 @@ class HostMemory:
     def map(self, n_bytes: int, *, finished: bool = False) -> Array:
         """All: u8[n_bytes], the same memory on all ranks of the host.  Raises Ended.
 
-        The leader alone may write, or nobody, when it is `finished`; then NumPy alone sees to that, because some drivers of
-        GPUs pin nothing that the process could not write.  A rank that does not hold it (`Topology.among`) gets none.
+        The leader alone may write; no rank, when it is `finished`.  Then the mapping is writable and only the NumPy array is
+        not, because some GPU drivers pin writable mappings only.  A rank that does not hold the data (`Topology.among`) gets
+        an empty array.
         """
         node, leads = self._topology.node, self._topology.leads_node
         path = "" if node is None else node.bcast(f"/proc/{os.getpid()}/fd/{self._descriptor}")

@@ -1,1 +1,1 @@
-"""Answers on their way to disk: the master's output, the journal, the workers' parts."""
+"""Output of answers: the master's file, the journal, the parts of workers."""

@@ -1,12 +1,11 @@
-"""The journal of a run: answers that are safe long before the file of answers is whole.
+"""The journal of a run: answers are durable long before the file of matches is complete.
 
-HDF5 cannot be trusted before it is closed, so a run that is killed leaves no half a file of matches.  It leaves its journal
+An HDF5 file is unreadable before it is closed, so a killed run leaves no partial file of matches.  It leaves its journal
 (`reader`), from which another run goes on.
 
-Answers are written with their neighbours, after SYNC_S at the latest; then a thread has the disk take them.  So a killed
-process loses the answers of the last half second, which are matched again, and whoever has answers for the journal never
-waits for a disk.  Of long answers, which go to the file of matches (`output`), it is written where they are: the disk
-has them before it has that.
+Answers are written in groups, after SYNC_S at the latest; then a thread syncs them.  So a killed process loses the answers
+of the last half second, which are matched again, and the threads that append answers never wait for the disk.  Long answers
+go to the file of matches (`output`), and the journal has references to them: they are synced before their references are.
 
 A lock on the file keeps two runs from writing one output.
 """
@@ -44,30 +43,30 @@ from mpi_match.storage import StorageError
 log = logging.getLogger(__name__)
 
 SYNC_S = 0.5
-"""Answers are on their way to the disk after this time at the latest."""
+"""Answers are synced after this time."""
 LOCK_S = 10.0
-"""How long a run that is taken up again waits for the one before it to let go."""
+"""How long a resumed run waits for the lock of the run before it."""
 GROUP_BYTES = 2**18
 """Answers are collected up to this size before they are written."""
 
 
 class Followed(Protocol):
-    """A file of matches in the making that a journal follows."""
+    """A file of matches that is being written, whose answers a journal refers to."""
 
     def take(self) -> list[Placed]:
-        """Where the answers are of which the journal is to be told, once.  Raises StorageError."""
+        """The places of the answers that have no reference in the journal yet, once.  Raises StorageError."""
         ...
 
     def sync(self) -> None:
-        """Have the disk take what the file has.  Raises StorageError."""
+        """Sync the file.  Raises StorageError."""
         ...
 
 
 class Journal:
-    """A journal that is being written.
+    """A journal open for writing.
 
-    `with Journal(path, identity, resume=True) as journal: journal.append(0, counts, ids)`.  `earlier` is what it held before
-    (None: nothing), `n_answered` how many events it holds, `number` that of the file of matches that this run writes.
+    `with Journal(path, identity, resume=True) as journal: journal.append(0, counts, ids)`.  `earlier` is the content of an
+    earlier run (None: empty), `n_answered` the number of events in it, `number` that of the file of matches of this run.
     Leaving the block keeps the journal and the files that it names, unless it holds no answers or `remove` was called.
 
     Entering raises StorageError when the journal is another run's, is in use, cannot be written or, without `resume`, holds
@@ -78,7 +77,7 @@ class Journal:
         self.path = path
         self._identity, self._resume = identity, resume
         self._lock = threading.Lock()
-        # Of each answer that is not written yet: first event, the one after its last, number of ids, counts, ids.
+        # Of each answer not written yet: first event, stop event, number of ids, counts, ids.
         self._waiting: list[tuple[int, int, int, bytes, bytes]] = []
         self._n_waiting = 0
         self._followed: Followed | None = None
@@ -110,7 +109,7 @@ class Journal:
         return self
 
     def _remove_files(self) -> None:
-        """Those that the journal does not name: of runs that were killed before it did, or of this one."""
+        """Remove files of matches without a reference in the journal: of killed runs, or of this one."""
         for path in self.path.parent.glob(f"{glob.escape(self.path.name)}.*"):
             number = path.name.removeprefix(f"{self.path.name}.")
             if number.isdecimal() and int(number) not in self._named:
@@ -138,8 +137,8 @@ class Journal:
                 return fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    said = "another run is writing this output; wait for its end, or end it"
-                    raise StorageError(f"{self.path}: {said}") from None
+                    refusal = "another run is writing this output; wait for its end, or end it"
+                    raise StorageError(f"{self.path}: {refusal}") from None
                 time.sleep(0.1)
             except OSError as error:
                 return log.info("%s: no lock: %s", self.path, error.strerror)
@@ -161,9 +160,9 @@ class Journal:
         return found
 
     def append(self, start: int, counts: Array, ids: Array) -> None:
-        """The answers of the events from `start` on, none of which it holds; the arrays may be used again afterwards.
+        """Append the answers of the events from `start` on, which it does not hold yet; the arrays may be reused afterwards.
 
-        Raises StorageError, also for what was appended before.
+        Raises StorageError, also for answers appended before.
         """
         n_events, n_bytes = len(counts), counts.nbytes + ids.nbytes
         with self._lock:
@@ -178,24 +177,24 @@ class Journal:
             self.n_answered += n_events
 
     def set_aside(self, events: EventRange) -> None:
-        """Note that these events were set aside.  Raises StorageError."""
+        """Record that these events were set aside.  Raises StorageError."""
         with self._lock:
             self.check()
             self._write(Kind.SET_ASIDE, events, 0, [])
 
     def follow(self, answers: Followed) -> None:
-        """From now on, note where the answers are that a file gets: it is the one that `number` names."""
+        """From now on, record references to the answers in the file that `number` names."""
         self._followed = answers
 
     def unfollow(self, *, synced: bool) -> None:
-        """Note the last ones; the file is not looked at any more.  Raises StorageError, as `check` does."""
+        """Record the last references and release the file.  Raises StorageError, as `check` does."""
         with self._syncing:
             self.check()
             self._note(synced=synced)
             self._followed = None
 
     def _note(self, *, synced: bool) -> None:
-        """Write where answers are, if `synced` when the disk has them.  What cannot be written is tried again."""
+        """Write references to answers, with `synced` after syncing the file.  References not written are tried again."""
         if self._followed is None:
             return
         self._unrecorded += self._followed.take()
@@ -212,16 +211,14 @@ class Journal:
 
     @property
     def n_written(self) -> int:
-        """Of the events that it holds, those whose answers do not wait for others to be written with; none in a file that
-        somebody has removed.
-        """
+        """The number of its events whose answers are written; 0 if the file was removed."""
         return 0 if self._is_gone() else self.n_answered - sum(stop - start for start, stop, *_ in self._waiting)
 
     def _is_gone(self) -> bool:
         return os.fstat(self._descriptor).st_nlink == 0
 
     def sync(self) -> None:
-        """Have the disk take all that was appended until now.  Raises StorageError."""
+        """Sync all that was appended until now.  Raises StorageError."""
         with self._syncing:
             self._note(synced=True)
         with self._lock:
@@ -238,7 +235,7 @@ class Journal:
                 return
 
     def check(self) -> None:
-        """Raise StorageError if the disk did not take what was appended: it may have been lost without another word."""
+        """Raise StorageError if a sync has failed: the system reports it once, and the data may be lost."""
         if self._error is not None:
             raise self._error
 
@@ -254,14 +251,14 @@ class Journal:
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
-        """Errors of the file system as StorageError."""
+        """Raise errors of the file system as StorageError."""
         try:
             yield
         except OSError as error:
             raise StorageError(f"{self.path}: cannot be written: {error.strerror}") from error
 
     def remove(self) -> None:
-        """The answers are in their file: there is no need for the journal any more.  Raises StorageError."""
+        """Remove the journal: the answers are in their file.  Raises StorageError."""
         self._named = set()
         with self._reported():
             self._remove_files()
@@ -273,12 +270,12 @@ class Journal:
         self._thread.join()
         try:
             if self._removed:
-                return  # the disk need not take what nobody will read
-            with suppress(StorageError):  # no room for the last answers: what is written is whole all the same
+                return  # a removed file needs no sync
+            with suppress(StorageError):  # no space for the last answers: those written are complete
                 self.sync()
             self.n_answered = self.n_written
             if self._is_gone():
-                return  # what is in its place now is another's
+                return  # a file of that name is another run's
             with suppress(OSError):
                 os.ftruncate(self._descriptor, self._end)
             with suppress(OSError):

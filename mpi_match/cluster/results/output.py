@@ -1,20 +1,20 @@
-"""The answers of a run on their way to the file: journalled, brought into order, put in place.
+"""The output of a run: answers are journalled, ordered, written and renamed into place.
 
     answers of a batch ──► journal ──► file of matches (under a temporary name) ──► its name ──► manifest
-                             │                    ▲                                   and the journal goes
+                             │                    ▲                                   the journal is removed
                              └── of earlier runs ─┘
 
-Long answers are not written twice: they go to the file alone, and now and then the journal is told where in it they are,
-and gets what is not in it yet, less than a chunk of counts and one of ids:
+Long answers are not written twice: they go to the file alone, and at each sync the journal gets a reference to their place
+in the file, and the rest that is not in the file yet, less than a chunk of counts and one of ids:
 
-    appended   ██████████████████████░░░░░░░░░        chunks that are full are in the file, the rest is in memory
-    noted      ███████████|  to be noted  |
+    appended     ██████████████████████░░░░░░░░░        full chunks are in the file, the rest is in memory
+    referenced   ███████████|  at the next sync  |
 
-Answers come in the order of their events.  What an earlier run has left in the journal goes between them where it belongs,
-so the file is the same bytes as that of a run that nothing has happened to.
+Answers come in the order of their events.  Answers of an earlier run are copied from the journal at their place in that
+order, so the file has the same bytes as that of an uninterrupted run.
 
-Events can be set aside (a batch that ends whoever matches it).  Nothing is made up for them: the file of matches is not
-written then, the journal keeps the answers of all others and says which are missing, and the run is incomplete.
+Events can be set aside (a batch that was quarantined).  Then the file of matches is not written, the journal keeps the
+answers of all other events and records which are missing, and the run is incomplete.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ from mpi_match.storage import (
 log = logging.getLogger(__name__)
 
 LONG_ANSWER_BYTES = 2**14
-"""Answers of this size are noted in the journal and not copied there."""
+"""Answers of at least this size are referenced in the journal and not copied there."""
 
 
 class _Mark(NamedTuple):
-    """How far a column is: its rows and their CRC-32."""
+    """A position in a column: its number of rows and their CRC-32."""
 
     row: int
     crc: int
 
 
 class _Reference(NamedTuple):
-    """Answers that the journal is to be told of: their events, and both columns before and with them."""
+    """Answers without a reference in the journal: their events, and the ends of both columns before and after them."""
 
     events: EventRange
     before: tuple[_Mark, _Mark]
@@ -73,7 +73,7 @@ class _Reference(NamedTuple):
 class AnswersFile:
     """Answers appended to a file in the order of their events, with the `writer` that has been entered.
 
-    They are written by one thread and noted by another.
+    One thread appends, and another takes the references.
     """
 
     def __init__(self, writer: MatchesWriter) -> None:
@@ -82,12 +82,12 @@ class AnswersFile:
         self._references: list[_Reference] = []
 
     def append(self, counts: Array, ids: Array) -> None:
-        """Answers that the journal knows already, or that nobody asks it for."""
+        """Append answers that need no reference in the journal."""
         with self._lock:
             self._writer.append_raw(counts, ids)
 
     def append_referenced(self, start: int, counts: Array, ids: Array) -> None:
-        """The answers of the events from `start` on, of which the journal is to be told."""
+        """Append the answers of the events from `start` on, which need a reference in the journal."""
         with self._lock:
             before = self._marks()
             self._writer.append_raw(counts, ids)
@@ -102,7 +102,7 @@ class AnswersFile:
         return _Mark(counts.n_rows, counts.crc), _Mark(ids.n_rows, ids.crc)
 
     def take(self) -> list[Placed]:
-        """Where the answers are of which the journal is to be told, once.  Raises StorageError."""
+        """The places of the answers that have no reference in the journal yet, once.  Raises StorageError."""
         with self._lock:
             placed = [
                 Placed(each.events, each.after[1].row - each.before[1].row, *map(_part, self._writer.columns, *each[1:]))
@@ -112,7 +112,7 @@ class AnswersFile:
             return placed
 
     def sync(self) -> None:
-        """Have the disk take what the file has.  Raises StorageError."""
+        """Sync the file.  Raises StorageError."""
         self._writer.sync()
 
 
@@ -121,16 +121,14 @@ def _part(column: Column, before: _Mark, after: _Mark) -> JournalPart:
 
 
 def there_already(path: Path, identity: RunIdentity) -> tuple[str, int] | None:
-    """Digest and number of matches of a file with just these answers, or of an index and all its parts; None when there is
-    none.
-    """
+    """Digest and number of matches of an output that is complete for this identity, else None; an index needs its parts."""
     try:
         with Reader(path, MATCHES) as reader:
             parts = {parts_directory(path) / name: size for name, size in named_in(reader).items()}
             if identity_in(reader) == identity and all(_has(part, size) for part, size in parts.items()):
                 return str(reader.attribute("digest")), int(reader.attribute("n_matches"))
     except StorageError:
-        pass  # no file of answers, or a damaged one
+        pass  # no file of matches, or a damaged one
     return None
 
 
@@ -139,14 +137,14 @@ def _has(path: Path, n_bytes: int) -> bool:
 
 
 class RunOutput:
-    """The answers of one run, whoever writes them; `labels` are the names of the ids.
+    """The output of one run, in one file or in parts; `labels` are the names of the ids.
 
-    Within its block all events of `unanswered` are to be written or `set_aside`, then `finish` and `write_manifest` called.
+    Within its block write or `set_aside` all events of `unanswered`, then call `finish` and `write_manifest`.
 
-    unanswered   the events that are to be matched; none when an earlier run has done it all
-    n_answered   events whose answers are safe, those of earlier runs among them
-    n_resumed    of these alone
-    n_matches    their pairs, after `finish`
+    unanswered   the events to be matched; none when an earlier run has completed the output
+    n_answered   events whose answers are written, including those of earlier runs
+    n_resumed    events answered by earlier runs
+    n_matches    number of (event, id) pairs, after `finish`
     """
 
     def __init__(self, path: Path, identity: RunIdentity, labels: Strings, *, resume: bool) -> None:
@@ -159,7 +157,7 @@ class RunOutput:
         self.digest = ""
 
     def _is_there(self) -> bool:
-        """Has an earlier run, which this one takes up, put the answers in their place?"""
+        """Has an earlier run, which this one resumes, completed the output?"""
         found = there_already(self.path, self.identity) if self._resume else None
         if found is None:
             return False
@@ -200,12 +198,12 @@ class RunOutput:
             f"{self.identity.n_events:,}",
             kept_in,
         )
-        with suppress(StorageError):  # what is kept counts, and the reason is on its way
+        with suppress(StorageError):  # the journal is kept, and the reason is raised already
             self._say(INCOMPLETE, set_aside=self._without, reason=str(error) or type(error).__name__)
 
 
 class Output(RunOutput):
-    """The answers of one run, which the master writes into one file.
+    """The output of one run, which the master writes into one file.
 
     `with Output(path, identity, labels, resume=True, journalled=True) as output:`, then `write` or `set_aside`, ascending.
     Leaving without `finish` keeps the journal, if it holds answers.
@@ -219,12 +217,12 @@ class Output(RunOutput):
         self._is_new = False
 
     def __enter__(self) -> Output:
-        """Raises StorageError when the output cannot be written or the journal does not let it."""
+        """Raises StorageError when the output cannot be written, or the journal is in use or another run's."""
         check_output(self.path)
         with self._kept, self._file:
             if self._journal is not None:
                 self._earlier = self._kept.enter_context(self._journal).earlier
-                remove_half_written(self.path)  # of runs that were killed: this one has the lock
+                remove_half_written(self.path)  # of killed runs: this one has the lock
             if self._is_there():
                 sync_directory(self.path.parent)
                 if self._journal is not None:
@@ -237,7 +235,7 @@ class Output(RunOutput):
         return self
 
     def _refuse_parts(self) -> None:
-        """Raise StorageError when workers have written answers that no index names yet."""
+        """Raise StorageError when there are parts that no index names."""
         if parts_beside(self.path).keys() - named_by(self.path).keys():
             raise StorageError(
                 f"{parts_directory(self.path)}: holds answers of a run with --results local that did not end; "
@@ -264,9 +262,9 @@ class Output(RunOutput):
         self._replay(self.unanswered[0].start if self.unanswered else self.identity.n_events)
 
     def write(self, start: int, counts: Array, ids: Array) -> None:
-        """The answers of the events from `start` on, in the types of `RunIdentity.types`.
+        """Write the answers of the events from `start` on, in the types of `RunIdentity.types`.
 
-        Raises ClusterError when there is no room for them, or no directory any more.
+        Raises ClusterError when the disk is full or the directory is gone.
         """
         with self._reported():
             long = self._journal is not None and counts.nbytes + ids.nbytes >= LONG_ANSWER_BYTES
@@ -282,7 +280,7 @@ class Output(RunOutput):
         self.n_answered += len(counts)
 
     def set_aside(self, events: EventRange) -> None:
-        """These events have no answers, and the run goes on without.  Raises ClusterError where there is no journal."""
+        """Go on without answers for these events.  Raises ClusterError without a journal."""
         if self._journal is None:
             raise ClusterError(f"events {events} are set aside, and without a journal nothing is kept: see --no-journal")
         with self._reported():
@@ -298,7 +296,7 @@ class Output(RunOutput):
         self._file.__exit__(type(abandoned), abandoned, None)
 
     def _replay(self, stop: int) -> None:
-        """What earlier runs have answered of the events before `stop`, into the file."""
+        """Copy the answers of earlier runs to events before `stop` into the file."""
         while self._earlier is not None and self._to_replay and self._to_replay[0].events.start < stop:
             record: Record = self._to_replay.popleft()
             self._answers.append(*self._earlier.answers(record))
@@ -313,12 +311,12 @@ class Output(RunOutput):
         self._is_new = True
 
     def write_manifest(self, took: Mapping[str, Any]) -> None:
-        """Remove the journal, and the parts of an index whose place the file has taken, and say that the answers are
-        complete: the last thing that a run does.  `took` is what it took.
+        """Remove the journal, and the parts of an index that the file has replaced, and write the manifest `complete`: the
+        last action of a run.  `took` is its summary.
         """
         if self._is_new:
             with self._reported():
-                sync_directory(self.path.parent)  # or the disk may forget the file, and not that the others went
+                sync_directory(self.path.parent)  # else a power loss could undo the renaming and not the removals
                 remove_parts(self.path)
                 if self._journal is not None:
                     self._journal.remove()
@@ -326,12 +324,12 @@ class Output(RunOutput):
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
-        """What the file system refuses, as the end of the run; what to do about it is in the words of the storage layer."""
+        """Raise errors of the file system as ClusterError, with the storage layer's text."""
         try:
             yield
         except (StorageError, OSError) as error:
             if self._journal is not None:
-                with suppress(StorageError):  # what can be kept is kept
+                with suppress(StorageError):  # keep as many answers as possible
                     self._journal.sync()
             kept = self._journal is not None and self._journal.n_written
             text = str(error) if isinstance(error, StorageError) else f"{self.path}: cannot be written: {error.strerror}"

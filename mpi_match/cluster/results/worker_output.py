@@ -1,10 +1,10 @@
-"""The output of a run whose workers write their answers themselves: the master's part of it.
+"""The output of a run whose workers write the answers themselves: the master's side.
 
-    worker   answers ──► its part of the output (`part_index`), on disk ──► "written": a few words to the master
-    master   which events are answered, and in the end the index that makes one file of the parts
+    worker   answers ──► its part of the output (`part_index`), synced ──► WRITTEN, a short message to the master
+    master   records which events are answered, and at the end writes the index that joins the parts
 
-No answer passes the master, so the way back is as wide as the workers' disks together.  The parts are the journal as well:
-another run goes on from what they hold of one that has not ended.
+No answer passes the master, so the bandwidth is that of all workers' disks together.  The parts serve as journal: another
+run goes on from the parts of an incomplete one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class PartPlaces(NamedTuple):
-    """Where workers write: the directory, the number of the run among those that have parts there, and whose answers."""
+    """Where workers write: the directory, the number of the run among those with parts there, and the run's identity."""
 
     directory: Path
     run: int
@@ -46,9 +46,9 @@ class PartPlaces(NamedTuple):
 
 
 class LocalOutput(RunOutput):
-    """The answers of one run, of which the master is told (`wrote`) when workers have written them.
+    """The output of one run whose workers write the answers and report them to the master (`wrote`).
 
-    places   for the workers
+    places   where workers write
     """
 
     def __init__(self, path: Path, identity: RunIdentity, labels: Strings, *, resume: bool) -> None:
@@ -56,7 +56,7 @@ class LocalOutput(RunOutput):
         self._sizes: dict[str, int] = {}
 
     def __enter__(self) -> LocalOutput:
-        """Raises StorageError when the output cannot be written, or parts of another run do not let it."""
+        """Raises StorageError when the output cannot be written, is in use, or has parts of another run."""
         if journal_of(self.path).exists():
             raise StorageError(
                 f"{journal_of(self.path)}: of a run with --results master that did not end; go on with that, or remove it"
@@ -82,7 +82,7 @@ class LocalOutput(RunOutput):
             raise StorageError(f"{directory}: another run is writing this output; wait for its end, or end it") from None
         except OSError as error:
             log.info("%s: no lock: %s", directory, error.strerror)
-        remove_half_written(self.path)  # of runs that were killed: this one has the lock
+        remove_half_written(self.path)  # of killed runs: this one has the lock
         there = parts_beside(self.path)
         self.places = PartPlaces(directory.absolute(), 1 + max(there.values(), default=0), self.identity)
         if self._is_there():
@@ -101,20 +101,20 @@ class LocalOutput(RunOutput):
         self._sizes = {each.part.path.name: each.part.end for each in earlier.in_order}
 
     def wrote(self, events: EventRange, n_ids: int, rank: int, where: Written) -> None:
-        """A worker has written the answers of these events, `n_ids` ids; its part has so many bytes at least."""
+        """Record that a worker has written the answers of these events, `n_ids` ids, into its part `where`."""
         name = self.places.part(rank, where.part).name
         self._sizes[name] = max(self._sizes.get(name, 0), where.end)
         self.n_answered += events.n_events
         self.n_matches += n_ids
 
     def discard(self) -> None:
-        """Remove what workers of this run have written; what earlier runs have stays."""
+        """Remove the parts of this run; those of earlier runs stay."""
         for path in self.places.directory.glob(f"{self.places.run}-rank-*{PART_SUFFIX}"):
             path.unlink()
         self.n_answered = self.n_resumed
 
     def set_aside(self, events: EventRange) -> None:
-        """These events have no answers, and the run goes on without."""
+        """Go on without answers for these events."""
         self._without.append(events)
 
     def _put_in_place(self) -> None:
@@ -129,8 +129,8 @@ class LocalOutput(RunOutput):
             raise ClusterError(str(error), ExitCode.INCOMPLETE) from error
 
     def write_manifest(self, took: Mapping[str, Any]) -> None:
-        """Remove the parts of the index whose place this one has taken, and say that the answers are complete: the last
-        thing that a run does.  `took` is what it took.
+        """Remove the parts of the index that this one has replaced, and write the manifest `complete`: the last action of a
+        run.  `took` is its summary.
         """
         try:
             sync_directory(self.path.parent)
@@ -151,4 +151,4 @@ class LocalOutput(RunOutput):
             self._say_incomplete(self.places.directory.name, error or ClusterError("the run was left before its end"))
             return
         with suppress(StorageError):
-            remove_parts(self.path, but=named_by(self.path))  # the output that is there stays
+            remove_parts(self.path, but=named_by(self.path))  # the parts of the present output stay

@@ -1,18 +1,17 @@
-"""Answers that a worker writes itself (`--results local`), between its matcher and what it tells the master.
+"""Answers that a worker writes itself (`--results local`), between its matcher and its messages to the master.
 
-    matcher ─► answers that are there ─┬─► part 0: written, and then all of them synced at once ─► "written"
+    matcher ─► answers in the queue ───┬─► part 0: written, and then synced together ─► WRITTEN
                                        ├─► part 1
                                        └─► ...
 
-The master hears of a batch when the disk has its answers, and not before: then the worker may die.  While the disk is busy
-with some, the matcher makes the next ones, which are synced together; so a slow disk is asked seldom, and memory is bounded
-by the credits.
+A worker reports a batch only after its answers are synced: from then on the worker may die.  While a sync is in progress the
+matcher produces the next answers, which are synced together; so a slow disk gets few syncs, and credits bound the memory.
 
-A worker has several parts because a file takes the bytes of one thread at a time, whatever the disk could, and so does a
-checksum.  Answers go to the first part that is free, so there is a second only when one is not enough.
+A worker has several parts because one thread at a time writes to a file and computes its checksum, also where the disk is
+faster.  Answers go to the first free part, so a second one is used only when one is not enough.
 
-Every worker makes its parts before the first batch, and the master looks whether it sees the first of each: that a directory
-is each host's own would show only when the answers are read.
+Every worker creates its parts before the first batch, and the master checks that it sees the first part of each: otherwise a
+directory that is not shared would be noticed only when the answers are read.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ from mpi_match.matches.part_index import PartWriter
 from mpi_match.storage import StorageError
 
 DISK_POLL_S = 0.1
-"""How often the thread that hands out parts looks whether it is to end."""
+"""How often the thread that assigns parts checks whether to end."""
 TOGETHER_BYTES = 2**22
 """Answers of so many bytes are worth a sync of their own."""
 
 
 class WrittenAtOnce:
-    """A matcher whose answers are on disk when they are got: `Matched.written` says so.
+    """A matcher that returns answers when they are synced, with `Matched.written`.
 
     `get` writes them, to the first of the `parts`.
     """
@@ -63,11 +62,11 @@ class WrittenAtOnce:
         return None if matched is None else self._written(0, [matched])[0]
 
     def stop(self, timeout_s: float) -> None:
-        """See `EngineRunner.stop`; what is not written then never is."""
+        """See `EngineRunner.stop`; drops the answers that are not written yet."""
         self._matcher.stop(timeout_s)
 
     def _written(self, number: int, together: Sequence[Matched]) -> Sequence[Matched]:
-        """The same, when they are on disk; or, of those that have answers, why they are not."""
+        """Write and sync answers; returns them with `written`, or with the error of writing."""
         part = self._parts[number]
         try:
             for matched in together:
@@ -76,14 +75,16 @@ class WrittenAtOnce:
                     part.append(events, matched.counts, matched.ids)
             part.sync()
         except StorageError as error:
-            refusal = ClusterError(str(error), ExitCode.INCOMPLETE)  # not the input's fault: another may be able to write
+            refusal = ClusterError(
+                str(error), ExitCode.INCOMPLETE
+            )  # not caused by the input: another worker may be able to write
             return [each if each.error is not None else each._replace(error=refusal) for each in together]
         where = Written(number, part.end)
         return [each if each.error is not None else each._replace(written=where) for each in together]
 
 
 class WrittenHere(WrittenAtOnce):
-    """The same, written in threads, to the first of the parts that is free."""
+    """The same with threads that write, each to the first free part."""
 
     def __init__(self, matcher: EngineRunner | InlineRunner, parts: Sequence[PartWriter], ranges: BatchRanges) -> None:
         super().__init__(matcher, parts, ranges)
@@ -104,7 +105,7 @@ class WrittenHere(WrittenAtOnce):
             return None
 
     def stop(self, timeout_s: float) -> None:
-        """See `EngineRunner.stop`; what is not written then never is."""
+        """See `EngineRunner.stop`; drops the answers that are not written yet."""
         super().stop(timeout_s)
         self._stopping = True
         self._thread.join(timeout_s)
@@ -130,7 +131,7 @@ def _n_bytes(matched: Matched) -> int:
 
 
 def open_parts(places: PartPlaces | None, rank: int, n_parts: int, stack: ExitStack) -> list[PartWriter]:
-    """So many parts for a worker; none without `places`.  `stack` closes them.  Raises StorageError."""
+    """Open `n_parts` parts for a worker; none without `places`.  `stack` closes them.  Raises StorageError."""
     if places is None:
         return []
     paths = [places.part(rank, number) for number in range(n_parts)]
@@ -138,12 +139,12 @@ def open_parts(places: PartPlaces | None, rank: int, n_parts: int, stack: ExitSt
 
 
 def look_for_parts(places: PartPlaces | None, n_ranks: int) -> None:
-    """Raise ClusterError when a worker's part is not to be seen from here, the master's host."""
+    """Raise ClusterError when a worker's part is not visible on the master's host."""
     if places is None:
         return
     unseen = [rank for rank in range(1, n_ranks) if not places.part(rank).is_file()]
     if unseen:
         raise ClusterError(
-            f"{places.directory}: what rank {unseen[0]} writes there is not to be seen on the master's host; "
+            f"{places.directory}: the part of rank {unseen[0]} is not visible on the master's host; "
             "with --results local the output needs a directory that all hosts share"
         )

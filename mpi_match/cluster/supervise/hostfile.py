@@ -1,8 +1,8 @@
-"""Files of hosts, as launchers read them: which hosts there are, how many ranks each takes, and the same without some.
+"""Hostfiles, as launchers read them: the hosts, their numbers of ranks, and the file without some hosts.
 
 node1 slots=3        Open MPI
 node1:3              MPICH, Intel MPI
-node1                either; how many ranks that means is the launcher's affair
+node1                either; the launcher chooses the number of ranks
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from mpi_match.cluster.options import ClusterError
 from mpi_match.exit_codes import ExitCode
 
 PROBE = "ssh -o BatchMode=yes -o ConnectTimeout=5 -- {} true"
-"""What succeeds when a host answers; {} is its name."""
+"""Command that succeeds when a host answers; {} is its name."""
 _NAME = re.compile(r"(?:\w[\w.-]*@)?\w[\w.-]*", re.ASCII)
 _LINE = re.compile(r"^\s*(?P<name>[^\s:#]+)(?::(?P<ranks>\d+))?(?P<rest>[^#]*)")
 _SLOTS = re.compile(r"\bslots\s*=\s*(\d+)")
 
 
 class Host(NamedTuple):
-    """A host and how many ranks it takes; None where the file does not say."""
+    """A host and its number of ranks; None where the file has none."""
 
     name: str
     ranks: int | None
 
 
 def read_hostfile(path: Path) -> str:
-    """The file's text, in which every host has a name that can be one.
+    """The file's text, after checking that every host name is valid.
 
-    Launchers and probes hand the names to `ssh`, which takes one that begins with `-` for an option, and some options run
+    Launchers and probes pass the names to `ssh`, which reads a name that begins with `-` as an option, and some options run
     commands.  Raises ClusterError, naming the line, and OSError.
     """
     text = path.read_text(encoding="utf-8", errors="replace")
@@ -53,13 +53,13 @@ def hosts_of(text: str) -> list[Host]:
 
 
 def without(text: str, gone: Collection[str]) -> str:
-    """The file without some hosts; all other lines as they are."""
+    """The file without the lines of some hosts."""
     lines = text.splitlines(keepends=True)
     return "".join(line for line in lines if (host := _host_of(line)) is None or host.name not in gone)
 
 
 def n_ranks(text: str) -> int | None:
-    """How many ranks the hosts of a file take; None when one does not say."""
+    """The number of ranks of all hosts of a file; None when a host has none."""
     ranks = [host.ranks for host in hosts_of(text)]
     return None if None in ranks else sum(each or 0 for each in ranks)
 

@@ -1,9 +1,9 @@
-"""Is a run that ended to be started again?  Decided from what is known for certain, without doing anything.
+"""The restart policy: whether to restart a run that has ended, as a pure function of its outcome.
 
-    how it ended: manifest, code, answers ──► after ──► Done │ Again(wait_s) │ GiveUp(why, code)
+    outcome: manifest, code, answers ──► after ──► Done │ Again(wait_s) │ StopRestarting(why, code)
 
-The manifest says whether a run succeeded.  A launcher's exit code does not (mpirun ends with 0 when a host is lost), but
-some codes can only come from mpi-match: those say that starting again would end in the same way.
+The manifest says whether a run succeeded.  A launcher's exit code does not (mpirun exits with 0 when a host is lost), but
+some codes can only come from mpi-match, and mean that a restart would end in the same way.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import NamedTuple
 from mpi_match.exit_codes import ExitCode
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 30.0
-"""Between two starts: at once after a run that got on; twice as long each time after one that did not."""
+"""Exponential backoff between starts: FIRST_WAIT_S after a start with progress, doubled after each start without."""
 START_LIMIT_S = 900.0
-"""How long a start may take until its master has opened the files.  What a rank may take (`--setup-limit`) is shorter, so
-that the run itself can say what it waited for."""
+"""Time limit of a start until its master has opened the files.  The limit of a rank (`--setup-limit`) is shorter, so that
+the run itself can report its cause."""
 FRUITLESS = 3
-"""Starts in a row that answered nothing."""
+"""The most consecutive starts without progress."""
 _HOPELESS: dict[int, str] = {
     ExitCode.USAGE: "wrong usage",
     ExitCode.BAD_INPUT: "bad input",
@@ -27,7 +27,7 @@ _HOPELESS: dict[int, str] = {
 
 
 class RunOutcome(NamedTuple):
-    """What is left of a start: does the manifest say complete; the launcher's code; events answered, in all starts."""
+    """The outcome of a start: is the manifest complete; the launcher's code; events answered, in all starts."""
 
     complete: bool
     code: int
@@ -39,20 +39,20 @@ class Done(NamedTuple):
 
 
 class Again(NamedTuple):
-    """Start it again after a while."""
+    """Restart the run after `wait_s`."""
 
     wait_s: float
 
 
 class StopRestarting(NamedTuple):
-    """Do not; end with a code."""
+    """Do not restart; exit with a code."""
 
     why: str
     code: int
 
 
 class Restarts:
-    """The starts of one run, of which `most` may come after the first; `made` have."""
+    """The restarts of one run: at most `most`, `made` so far."""
 
     def __init__(self, most: int) -> None:
         self.most, self.made = most, 0
@@ -60,7 +60,7 @@ class Restarts:
         self._fruitless = 0
 
     def after(self, end: RunOutcome, *, hosts_left: bool = True) -> Done | Again | StopRestarting:
-        """What to do when a start has ended; `hosts_left` says whether there is a host to start on."""
+        """The decision after a start has ended; `hosts_left` says whether any host answers."""
         if end.complete:
             return Done()
         self._fruitless = 0 if end.answered > self._answered else self._fruitless + 1

@@ -1,9 +1,9 @@
-"""Starts a run, and starts it again when it ends before its time.
+"""Starts a run, and restarts it when it ends incomplete.
 
-The one who starts a run again has to stand outside of mpirun: a dead master ends mpirun, a lost host can, and either takes
-all ranks with it.  What there is to go on from is the journal; what says that it is over is the manifest.
+The supervisor runs outside of mpirun: a dead master ends mpirun, a lost host may, and mpirun ends all ranks.  A restart goes
+on from the journal; the manifest says whether the run is complete.
 
-    supervisor ──► mpirun ──► rank 0, 1, 2 ...       ends, or answers nothing for too long, and is killed
+    supervisor ──► mpirun ──► rank 0, 1, 2 ...       ends, or makes no progress for too long and is killed
         │  ▲                       │
         │  └── manifest, journal ──┘
         └────► mpirun --resume ──► ...               on the hosts that still answer
@@ -35,7 +35,7 @@ from mpi_match.storage import StorageError, parts_directory
 
 SUPERVISOR_POLL_S = 0.2
 STOP_S = 30.0
-"""How long a launcher may take to end, once the run is complete or it was asked to."""
+"""Time limit for the launcher to exit after the run is complete, or after SIGTERM."""
 PROBE_S = 15.0
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
 _RANKS = ("-n", "-np", "--np")
@@ -44,13 +44,13 @@ _RANKS = ("-n", "-np", "--np")
 class Supervisor:
     """One run under supervision.
 
-    command        what starts it, launcher and all; ends with the options of `mpi-match run`
-    most           how often it may be started again
-    hostfile       the file of hosts that the command names, or None; hosts that do not answer are left out of it
+    command        the whole command with its launcher; ends with the options of `mpi-match run`
+    most           the most restarts
+    hostfile       the hostfile in the command, or None; hosts that do not answer are left out of it
     probe          command that succeeds when a host answers, with {} for its name
-    start_limit_s  a start whose master has not opened its files by then is ended
-    stalled_s      a run whose journal does not grow for so long is ended and started again; None: never
-    say            told what happens, in lines
+    start_limit_s  time limit for the master of a start to open its files
+    stalled_s      a run whose journal does not grow for so long is ended and restarted; None: never
+    say            called with lines that report restarts
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Supervisor:
             read_hostfile(hostfile)
 
     def run(self) -> int:
-        """See it through.  Returns the exit code: 0 only when the manifest says that the run is complete.
+        """Start and restart the run.  Returns the exit code: 0 only when the manifest says that the run is complete.
 
         Raises ClusterError and StorageError.
         """
@@ -108,7 +108,7 @@ class Supervisor:
 
     def _start(self, command: Sequence[str]) -> int:
         """One start, to its end.  Returns the launcher's code, as a shell would."""
-        write_manifest(self._output, {"state": STARTING})  # instead of the word of an earlier run; the next removes it
+        write_manifest(self._output, {"state": STARTING})  # replaces the manifest of an earlier run; the next one removes it
         try:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
         except OSError as error:
@@ -129,7 +129,7 @@ class Supervisor:
                 begun = begun or self._has_begun()
                 if not begun and now - began > self._start_limit_s:
                     self._say(
-                        f"the run has not begun within {self._start_limit_s:g} s (its launcher, or a rank, stands still): "
+                        f"the run has not begun within {self._start_limit_s:g} s (its launcher, or a rank, has stalled): "
                         "it is ended; if starting takes so long, raise --start-limit"
                     )
                     break
@@ -140,7 +140,7 @@ class Supervisor:
         return code if code >= 0 else 128 - code
 
     def _traces(self) -> tuple[int | None, ...]:
-        """What changes while a run gets on: the sizes of the files that it writes."""
+        """The sizes of the files that a run writes, which change while it makes progress."""
         found: list[int | None] = []
         for path in (*self._files_of_answers(), manifest_of(self._output)):
             try:
@@ -150,11 +150,11 @@ class Supervisor:
         return tuple(found)
 
     def _files_of_answers(self) -> list[Path]:
-        """The journal, and what workers have written that write their answers themselves."""
+        """The journal, and the parts of workers."""
         return [journal_of(self._output), *sorted(parts_directory(self._output).glob(f"*{PART_SUFFIX}"))]
 
     def _has_begun(self) -> bool:
-        """Has the master opened its files?  Then it has removed what was written about the start."""
+        """Has the master opened its files?  Then it has removed the manifest of the start."""
         manifest = read_manifest(self._output)
         return manifest is None or manifest.get("state") != STARTING
 
@@ -174,7 +174,7 @@ class Supervisor:
         return f"{answered:,} events are answered" if answered else "nothing is answered"
 
     def _without_lost_hosts(self, directory: Path) -> tuple[list[str], list[str], bool]:
-        """The command on the hosts that answer, those that do not, and whether one does."""
+        """The command for the hosts that answer, the hosts that do not, and whether any host answers."""
         if self._hostfile is None:
             return self._command, [], True
         text = read_hostfile(self._hostfile)
@@ -202,7 +202,7 @@ class Supervisor:
 
 @contextmanager
 def _ended_with_us(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """After the block the process is not running: it is asked to end, and then made to, with all that it started here."""
+    """Ends the process after the block, by SIGTERM and then SIGKILL, with the processes that it started on this host."""
     try:
         yield
     finally:
@@ -232,10 +232,10 @@ def output_of(command: Sequence[str]) -> Path:
 
 
 def with_at_most(command: Sequence[str], ranks: int | None) -> list[str]:
-    """A launcher's command with its number of ranks brought down to what there is room for; None: not known."""
+    """A launcher's command with at most `ranks` ranks; None: unknown, the command stays."""
     found = list(command)
     for at, word in enumerate(found[1:], 1):
         if found[at - 1] in _RANKS and word.isdecimal():
             found[at] = str(min(int(word), ranks)) if ranks is not None else word
-            break  # what comes later are the program's words
+            break  # later arguments are the program's
     return found

@@ -43,7 +43,7 @@ def initialize(launch: LaunchedBy, limit_s: float) -> None:
             end_process(ExitCode.INTERRUPTED)
         this = "a rank" if launch.size is None else f"rank {launch.rank} of {launch.size}"
         log.error(
-            "MPI did not start within %g s: %s on %s waited in MPI_Init for another rank, which has died or stands still; "
+            "MPI did not start within %g s: %s on %s waited in MPI_Init for another rank, which has died or stalled; "
             "see to the hosts and start the run again, or raise --setup-limit",
             *(limit_s, this, socket.gethostname()),
         )

@@ -90,7 +90,7 @@ class StartupBarrier:
         self._others = range(1, traffic.size) if traffic.rank == MASTER else range(1)
         self._traffic = traffic
         self._silences = {other: Silence() for other in self._others}
-        self._doing = dict.fromkeys(self._others, "(no word yet)")
+        self._doing = dict.fromkeys(self._others, "(no step yet)")
         self._answered = set(self._others)  # the last heartbeat: they must not pile up at a rank that receives none
         self._dismissed, self._interrupted = False, interrupted
         self._next_call = 0.0
@@ -100,7 +100,7 @@ class StartupBarrier:
     def begin(self, doing: str) -> None:
         """This rank begins a step, which the words `doing` name."""
         if self._rank != MASTER:
-            words = f"on {socket.gethostname()} (its last word: {doing})".encode()[:MOST_TEXT_WORDS]
+            words = f"on {socket.gethostname()} (its last step: {doing})".encode()[:MOST_TEXT_WORDS]
             self._say(words)
 
     def wait(self, request: Request) -> None:
@@ -121,7 +121,7 @@ class StartupBarrier:
 
     def _give_up(self, asked: bool) -> None:
         if self._rank == MASTER and not asked:
-            log.error("a rank stands still before the first batch, and MPI does not say which; start the run again")
+            log.error("a rank stalled before the first batch, and MPI does not say which; start the run again")
         abort(ExitCode.INTERRUPTED if asked else ExitCode.FAILURE)
 
     def close(self) -> None:

@@ -69,6 +69,11 @@ class Strings:
         bounds = (self.offsets[start : stop + 1] - base).tolist()
         return [pool[a:b] for a, b in pairwise(bounds)]
 
+    def between(self, start: int, stop: int) -> Strings:
+        """Strings `start` to `stop`, sharing the pool."""
+        base, end = int(self.offsets[start]), int(self.offsets[stop])
+        return Strings(self.data[base:end], self.offsets[start : stop + 1] - base)
+
     def take(self, index: Array) -> Strings:
         """The strings at `index` i64[k], in that order."""
         starts, lengths = self.offsets[index], self.offsets[np.asarray(index) + 1] - self.offsets[index]

@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
+
+import numpy as np
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.changes.changes import Changes
@@ -23,14 +24,14 @@ from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.stream import ChangeStream
 from mpi_match.engines import Engine, compile_s, open_engine
 from mpi_match.engines.registry import check_options
-from mpi_match.events.events import Events
+from mpi_match.ingest.event_scanner import EventQueue, EventScanner, ScannedEvents
+from mpi_match.ingest.line_blocks import read_blocks
 from mpi_match.ingest.rows import (
     ROW_ENDINGS,
     EventForm,
     Reject,
     Rejects,
     change_of_row,
-    event_of_row,
     looks_like_subscription,
     nothing_usable,
     parse_json,
@@ -40,13 +41,13 @@ from mpi_match.ingest.rows import (
     subscription_filters,
 )
 from mpi_match.matches.file import MatchesWriter
-from mpi_match.model import Event, ModelError
+from mpi_match.model import ModelError
 from mpi_match.storage import check_output
 from mpi_match.table.subscriptions import SubscriptionsBuilder
 from mpi_match.table.table import Table
 
 MATCHED_AT_ONCE = 2**15
-"""Events read, encoded and matched at a time."""
+"""Events matched at a time; they are read and encoded a block of the file at a time."""
 
 Row = TypeVar("Row")
 Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
@@ -222,14 +223,15 @@ def match_rows(
             live=changes is not None,
             options=options.engine_options,
         )
+        scanner = EventScanner(stream.table.vocabulary, options.form)
         compiled_s = compile_s() - compiled_before_s
         built = time.perf_counter()
         log.begin(events)
         with (
             _writer(output, stream, options) as writer,
-            _rows(event_files, lambda row: event_of_row(row, options.form), log, "events", progress) as made,
+            _scanned(event_files, scanner, log, progress) as blocks,
         ):
-            never_seen = _match(matcher, stream, made, writer, options)
+            never_seen = _match(matcher, stream, EventQueue(blocks), writer, options)
             if log.all_bad(writer.n_events):
                 raise log.nothing_usable("event")
             if options.strict and never_seen:
@@ -274,24 +276,18 @@ def _writer(output: Path, stream: ChangeStream[Table], options: MatchOptions) ->
 def _match(
     matcher: Engine,
     stream: ChangeStream[Table],
-    events: Iterator[Event | None],
+    events: EventQueue,
     writer: MatchesWriter,
     options: MatchOptions,
 ) -> tuple[str, ...]:
     """Match all events; returns the attributes named for location and id that no event has."""
-    located = identified = False
     for changes, end in _change_batches(stream):
         if changes is not None:
             matcher.update(changes)
-        while block := list(islice(events, min(MATCHED_AT_ONCE, MATCHED_AT_ONCE if end is None else end - writer.n_events))):
-            flat = Events.of(block)
-            found = matcher.match(flat.encode(stream.table.vocabulary), filters=options.filters)
-            ids = None
-            if options.form.id is not None:
-                ids = Strings.of(("" if event is None else event.id or "").encode() for event in block)
-            writer.append(found, ids)
-            located, identified = located or flat.location is not None, identified or flat.ids is not None
-    return options.form.never_seen(located, identified)
+        while taken := events.take(min(MATCHED_AT_ONCE, MATCHED_AT_ONCE if end is None else end - writer.n_events)):
+            batch, ids = taken
+            writer.append(matcher.match(batch, filters=options.filters), ids)
+    return options.form.never_seen(events.located, events.identified)
 
 
 def _exchanged(event_files: Sequence[Path]) -> str:
@@ -332,15 +328,40 @@ def _change_batches(stream: ChangeStream[Table]) -> Iterator[tuple[Changes | Non
 
 
 @contextmanager
+def _scanned(
+    files: Sequence[Path], scanner: EventScanner, rejects: Rejects, progress: Progress | None
+) -> Iterator[Iterator[ScannedEvents]]:
+    """The events of files, block by block, telling `progress` about lines when their number can be known beforehand."""
+    blocks = read_blocks(files)
+    total = _total_lines(files) if progress is not None else None
+    if progress is None or total is None:
+        yield (scanner.scan(block, rejects) for block in blocks)
+        return
+    with progress("events") as step:
+
+        def counted() -> Iterator[ScannedEvents]:
+            done = 0
+            for block in blocks:
+                yield scanner.scan(block, rejects)
+                done += int(np.count_nonzero(block.data == _LINE_FEED))
+                step(min(done, total), total)
+
+        yield counted()
+        step(total, total)
+
+
+_LINE_FEED = ord("\n")
+
+
+@contextmanager
 def _rows(
     files: Sequence[Path], convert: Callable[[Any], Row], rejects: Rejects, label: str, progress: Progress | None
 ) -> Iterator[Iterator[Row | None]]:
     """`read_rows`, telling `progress` about every row when the number of rows can be known beforehand."""
-    countable = progress is not None and all(file.is_file() and file.suffix != ".gz" for file in files)
-    if progress is None or not countable:
+    total = _total_lines(files) if progress is not None else None
+    if progress is None or total is None:
         yield read_rows(files, convert, rejects)
         return
-    total = sum(map(_count_lines, files))
     with progress(label) as step:
         done = 0
 
@@ -353,6 +374,12 @@ def _rows(
 
         yield read_rows(files, counted, rejects)
         step(total, total)
+
+
+def _total_lines(files: Sequence[Path]) -> int | None:
+    """Lines of all files; None when that would be work to know."""
+    countable = all(file.is_file() and file.suffix != ".gz" for file in files)
+    return sum(map(_count_lines, files)) if countable else None
 
 
 def _count_lines(path: Path) -> int:

@@ -85,13 +85,13 @@ def test_an_interrupted_command_leaves_nothing_and_is_code_130(rows, tmp_path, m
         os.kill(os.getpid(), 15)
         time.sleep(10)  # the handler runs first
 
-    monkeypatch.setattr("mpi_match.commands.match.Events.of", interrupted)
+    monkeypatch.setattr("mpi_match.commands.match.EventScanner.scan", interrupted)
     assert only_line(mpi_match("match", *rows, code=130)) == "mpi-match: interrupted"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["events.jsonl", "subscriptions"]
 
 
 def test_a_mistake_in_the_project_keeps_its_traceback(rows, monkeypatch):
-    monkeypatch.setattr("mpi_match.commands.match.Events.of", lambda block: 1 / 0)
+    monkeypatch.setattr("mpi_match.commands.match.EventScanner.scan", lambda scanner, block, rejects: 1 / 0)
     result = CliRunner().invoke(commands, [*map(str, ["match", *rows])])
     assert isinstance(result.exception, ZeroDivisionError)
 

@@ -1,0 +1,67 @@
+"""Loads and stores at addresses, for compiled code that walks through many arrays a byte at a time.
+
+To Numba an array is seven values and an owner, whose references it counts wherever the array is handed on; a function that
+takes twenty of them hands on 140 values.  A scanner of bytes calls a dozen functions a line, and with arrays it took eight
+times as long as with addresses.  So its arrays are in an `AddressTable`, and its functions take one integer for all of them:
+
+    load_u8(load_i64(tables, NAME_BYTES), 7)      byte 7 of the array that is number NAME_BYTES
+
+Nothing is checked: an index beyond an array reads or writes what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numba.core import types
+from numba.extending import intrinsic
+
+from mpi_match.arrays.csr import Array
+
+
+class AddressTable:
+    """The addresses of contiguous arrays, which it keeps; `address` is that of the table, i64 for each array."""
+
+    def __init__(self, arrays: Iterable[Array]) -> None:
+        self.arrays = [np.ascontiguousarray(array) for array in arrays]
+        self._table = np.array([array.ctypes.data for array in self.arrays], np.int64)
+        self.address = self._table.ctypes.data
+
+
+def _load(of: types.Type, as_: types.Type) -> Any:
+    """`load(base, i)`: item i of type `of` behind the address `base`, as a value of type `as_`."""
+
+    def load(_: Any, base: Any, i: Any) -> Any:
+        def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:
+            pointer = builder.inttoptr(values[0], context.get_value_type(of).as_pointer())
+            return context.cast(builder, builder.load(builder.gep(pointer, [values[1]])), of, as_)
+
+        return as_(types.int64, types.int64), generate
+
+    return intrinsic(load)
+
+
+def _store(of: types.Type, as_: types.Type) -> Any:
+    """`store(base, i, value)`: make `value`, of type `as_`, item i of type `of` behind the address `base`."""
+
+    def store(_: Any, base: Any, i: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:
+            pointer = builder.inttoptr(values[0], context.get_value_type(of).as_pointer())
+            builder.store(context.cast(builder, values[2], as_, of), builder.gep(pointer, [values[1]]))
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, as_), generate
+
+    return intrinsic(store)
+
+
+load_u8 = _load(types.uint8, types.int64)
+load_i64 = _load(types.int64, types.int64)
+load_u64 = _load(types.uint64, types.uint64)
+load_f64 = _load(types.float64, types.float64)
+store_u8 = _store(types.uint8, types.int64)
+store_i64 = _store(types.int64, types.int64)
+store_u64 = _store(types.uint64, types.uint64)
+store_f64 = _store(types.float64, types.float64)

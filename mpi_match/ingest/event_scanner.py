@@ -1,0 +1,259 @@
+"""Events of JSON lines, a block of lines at a time: scanned by all threads, in doubt judged by `rows`.
+
+Each thread scans the lines that begin in its stretch of the block (`scanner`), into arrays of its own.  The rows that are
+flagged, and only they, go through `rows.parse_json` and `rows.event_of_row`; the events that these find are encoded together
+and put between the others.  So the batch, the ids and the rejects are those of `rows` and `Events.encode`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array, offsets_of
+from mpi_match.arrays.strings import Strings
+from mpi_match.compute.compile_cache import compile_once
+from mpi_match.compute.memory import AddressTable
+from mpi_match.compute.parallel import in_stretches, stretches_of
+from mpi_match.events.batch import REJECTED, EventBatch
+from mpi_match.events.events import Events
+from mpi_match.ingest import scanner
+from mpi_match.ingest.line_blocks import LineBlock
+from mpi_match.ingest.rows import EventForm, Reject, Rejects, event_of_row, parse_json, row_text, trimmed
+from mpi_match.ingest.vocabulary_hash import hashed
+from mpi_match.model import Event, ModelError
+from mpi_match.table.vocabulary import Vocabulary
+
+_LEAST_ROW_BYTES, _LEAST_ATTRIBUTE_BYTES = 2, 4
+"""Of a row with its line feed, flagged ones too; of an attribute."""
+
+
+class _ThreadArrays:
+    """What a thread writes, for lines of `n_bytes` together; of what is not written no memory is taken."""
+
+    def __init__(self, n_bytes: int) -> None:
+        self.n_bytes = n_bytes
+        n_rows, n_attributes = n_bytes // _LEAST_ROW_BYTES, n_bytes // _LEAST_ATTRIBUTE_BYTES
+        arrays: dict[int, Array] = {
+            scanner.SCAN_COUNTS: np.zeros(scanner.N_COUNTS, np.int64),
+            scanner.PACKED_ATTRIBUTES: np.empty(n_attributes, np.uint64),
+            scanner.ATTRIBUTE_ENDS: np.empty(n_rows, np.int64),
+            scanner.ROW_LOCATIONS: np.empty((n_rows, 2)),
+            scanner.ID_DATA: np.empty(n_bytes, np.uint8),
+            scanner.ID_ENDS: np.empty(n_rows, np.int64),
+            scanner.TEXTS: np.empty((n_attributes, 4), np.int64),
+            scanner.TEXT_DATA: np.empty(n_bytes, np.uint8),
+            scanner.FLAGGED: np.empty((n_rows, 4), np.int64),
+            scanner.NAME_HASHES_SEEN: np.empty(scanner.MOST_NAMES, np.uint64),
+            scanner.PREFIX_ENDS: np.empty(scanner.MOST_DEPTH, np.int64),
+            scanner.PREFIX_HASHES: np.empty(scanner.MOST_DEPTH, np.uint64),
+            scanner.DOTTED_NAME: np.empty(scanner.SCRATCH_BYTES, np.uint8),
+            scanner.DECODED: np.empty(scanner.SCRATCH_BYTES, np.uint8),
+        }
+        self._table = AddressTable(arrays[k] for k in range(len(arrays)))
+        self.address = self._table.address
+
+    def count(self, which: int) -> int:
+        """One of the counts."""
+        return int(self._table.arrays[scanner.SCAN_COUNTS][which])
+
+    def filled(self, which: int, count: int) -> Array:
+        """The part of an array that one of the counts says is filled."""
+        return self._table.arrays[which][: self.count(count)]
+
+
+class ScannedEvents(NamedTuple):
+    """The events of a block.
+
+    batch        with the rejected rows
+    ids          of every event, empty for one without; None where the form names none
+    located      has some event a location?
+    identified   has some event an id?
+    n_flagged    rows that the scanner left to `rows`
+    """
+
+    batch: EventBatch
+    ids: Strings | None
+    located: bool
+    identified: bool
+    n_flagged: int
+
+
+class EventScanner:
+    """Scans blocks of lines into the code space of a vocabulary.
+
+    Compiles what it needs when it is made (`compile_cache.compile_s` counts that).  Keeps arrays of about the size of the
+    largest block, for every thread; what it returns does not share them.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, form: EventForm) -> None:
+        self._vocabulary, self._form = vocabulary, form
+        self._threads: list[_ThreadArrays] = []
+        with compile_once("scanner"):
+            self._tables = hashed(vocabulary, form)
+            self.scan(LineBlock(np.frombuffer(bytearray(b"{}\n"), np.uint8), "", 1), [])
+
+    def scan(self, block: LineBlock, rejects: Rejects) -> ScannedEvents:
+        """The events of a block; rejected rows go to `rejects`, in the order of their lines, with their file and line."""
+        if block.overlong:
+            events = self._judged([(block.data.tobytes(), block.first_line)], block.file, rejects)
+            return self._joined([], np.zeros(1, np.int64), events)
+        parts = self._scan_all(block.data)
+        rows = accumulate((part.count(scanner.ROWS) for part in parts), initial=0)
+        lines = accumulate((part.count(scanner.LINES) for part in parts), initial=block.first_line)
+        flagged, judged = [], []
+        for part, first_row, first_line in zip(parts, rows, lines, strict=False):
+            for row, line, start, stop in part.filled(scanner.FLAGGED, scanner.N_FLAGGED).tolist():
+                flagged.append(first_row + row)
+                judged.append((block.data[start : stop + 1].tobytes(), first_line + line))
+        return self._joined(parts, np.array(flagged, np.int64), self._judged(judged, block.file, rejects))
+
+    def _judged(self, lines: list[tuple[bytes, int]], file: str, rejects: Rejects) -> list[Event | None]:
+        """The events of flagged lines, given with their numbers; None for a rejected row."""
+        found: list[Event | None] = []
+        for line, number in lines:
+            text = trimmed(line)
+            try:
+                found.append(event_of_row(parse_json(text), self._form))
+            except ModelError as error:
+                rejects.append(Reject(str(error), file, number, row_text(text)))
+                found.append(None)
+        return found
+
+    def _scan_all(self, data: Array) -> list[_ThreadArrays]:
+        """What each thread finds in its stretch of the lines."""
+        n_stretches = stretches_of(len(data))
+        bounds = _line_bounds(data, n_stretches)
+        for i, n_bytes in enumerate(np.diff(bounds).tolist()):
+            if i == len(self._threads):
+                self._threads.append(_ThreadArrays(n_bytes))
+            elif n_bytes > self._threads[i].n_bytes:
+                self._threads[i] = _ThreadArrays(n_bytes)
+        in_stretches(len(data), self._scan_stretch, data.ctypes.data, bounds.tolist())
+        return self._threads[:n_stretches]
+
+    def _scan_stretch(self, stretch: int, n_stretches: int, data: int, bounds: list[int]) -> None:
+        work = self._threads[stretch].address
+        scanner.scan_lines(data, bounds[stretch], bounds[stretch + 1], self._tables.address, work)
+
+    def _joined(self, parts: list[_ThreadArrays], flagged: Array, judged: list[Event | None]) -> ScannedEvents:
+        """The rows of all threads end to end, the judged ones in their places `flagged`."""
+        events = Events.of(judged)
+        encoded = events.encode(self._vocabulary)
+        n_rows = [part.count(scanner.ROWS) for part in parts] or [len(judged)]
+        lengths = _lengths([part.filled(scanner.ATTRIBUTE_ENDS, scanner.ROWS) for part in parts], sum(n_rows))
+        packed = _end_to_end([part.filled(scanner.PACKED_ATTRIBUTES, scanner.N_ATTRIBUTES) for part in parts], np.uint64)
+        rows, more = self._atoms(parts, offsets_of(np.array(n_rows)))
+        rows = np.append(rows, np.repeat(flagged, np.diff(encoded.offsets)))
+        if len(rows):
+            order = np.argsort(rows, kind="stable")
+            packed = np.insert(packed, np.cumsum(lengths)[rows[order]], np.append(more, encoded.attributes)[order])
+            lengths += np.bincount(rows, minlength=len(lengths))
+        offsets = np.zeros(len(lengths) + 1, np.uint32)
+        np.cumsum(lengths, out=offsets[1:], dtype=np.uint32)
+        rejected = flagged[[event is None for event in judged]].astype(REJECTED) if None in judged else None
+        batch = EventBatch(
+            offsets,
+            packed.astype(self._vocabulary.packed_dtype),
+            self._location(parts, flagged, events),
+            self._vocabulary.fingerprint,
+            rejected,
+        )
+        return ScannedEvents(
+            batch,
+            self._ids(parts, sum(n_rows), flagged, judged),
+            batch.location is not None,
+            events.ids is not None or any(part.count(scanner.N_IDENTIFIED) for part in parts),
+            len(flagged),
+        )
+
+    def _atoms(self, parts: list[_ThreadArrays], first_rows: Array) -> tuple[Array, Array]:
+        """Of every atom that a string of a row satisfies the row and the packed attribute, in order."""
+        found: dict[tuple[int, bytes], list[int]] = {}
+        rows: list[int] = []
+        atoms: list[int] = []
+        for part, first_row in zip(parts, first_rows.tolist(), strict=False):
+            text = part.filled(scanner.TEXT_DATA, scanner.TEXT_BYTES).tobytes()
+            for row, name, start, stop in part.filled(scanner.TEXTS, scanner.N_TEXTS).tolist():
+                key = name, text[start:stop]
+                satisfied = found.get(key)
+                if satisfied is None:
+                    satisfied = found[key] = self._vocabulary.satisfied_atoms(*key)
+                rows.extend([first_row + row] * len(satisfied))
+                atoms.extend(satisfied)
+        row, atom = np.array(rows, np.int64), np.array(atoms, np.int64)
+        order = np.lexsort((atom, row))
+        n_names, zero = self._vocabulary.n_names, np.zeros(len(atom), np.int64)
+        return row[order], self._vocabulary.pack(n_names + atom[order], zero).astype(np.uint64)
+
+    def _location(self, parts: list[_ThreadArrays], flagged: Array, events: Events) -> Array | None:
+        """Locations of all rows, those of the judged events too; None if there is none."""
+        if events.location is None and not any(part.count(scanner.N_LOCATED) for part in parts):
+            return None
+        pieces = [part.filled(scanner.ROW_LOCATIONS, scanner.ROWS) for part in parts]
+        location: Array = np.concatenate(pieces) if pieces else np.full((len(flagged), 2), np.nan)
+        if events.location is not None:
+            location[flagged] = events.location
+        return location
+
+    def _ids(self, parts: list[_ThreadArrays], n_rows: int, flagged: Array, judged: list[Event | None]) -> Strings | None:
+        if self._form.id is None:
+            return None
+        lengths = _lengths([part.filled(scanner.ID_ENDS, scanner.ROWS) for part in parts], n_rows)
+        data = _end_to_end([part.filled(scanner.ID_DATA, scanner.ID_BYTES) for part in parts], np.uint8)
+        ids = Strings.of(("" if event is None else event.id or "").encode() for event in judged)
+        if len(ids.data):
+            of_judged = np.diff(ids.offsets)
+            data = np.insert(data, np.repeat(np.cumsum(lengths)[flagged], of_judged), ids.data)
+            lengths[flagged] = of_judged
+        return Strings(data, offsets_of(lengths))
+
+
+class EventQueue:
+    """Scanned events, taken as many at a time as the taker says.
+
+    located, identified   has some event so far a location, an id?
+    """
+
+    def __init__(self, blocks: Iterator[ScannedEvents]) -> None:
+        self._blocks, self._taken = blocks, 0
+        self._current: ScannedEvents | None = None
+        self.located = self.identified = False
+
+    def take(self, most: int) -> tuple[EventBatch, Strings | None] | None:
+        """The next events, `most` of them or those that are left of a block, and their ids; None without events or
+        when `most` is 0."""
+        if not most:
+            return None
+        while self._current is None or self._taken == self._current.batch.n_events:
+            self._current, self._taken = next(self._blocks, None), 0
+            if self._current is None:
+                return None
+            self.located |= self._current.located
+            self.identified |= self._current.identified
+        batch, ids = self._current.batch, self._current.ids
+        start, stop = self._taken, min(self._taken + most, batch.n_events)
+        self._taken = stop
+        return batch[start:stop], None if ids is None else ids.between(start, stop)
+
+
+def _lengths(ends: list[Array], n: int) -> Array:
+    """i64[n]: lengths of lists, of which each thread says where they end; 0 where no thread does."""
+    return np.concatenate([np.diff(each, prepend=0) for each in ends]) if ends else np.zeros(n, np.int64)
+
+
+def _end_to_end(arrays: list[Array], dtype: Any) -> Array:
+    return np.concatenate(arrays) if arrays else np.zeros(0, dtype)
+
+
+def _line_bounds(data: Array, n_stretches: int) -> Array:
+    """i64[n_stretches + 1]: where each thread's lines begin, and the end of the data."""
+    bounds = np.zeros(n_stretches + 1, np.int64)
+    bounds[-1] = len(data)
+    for i in range(1, n_stretches):
+        at = max(int(bounds[i - 1]), i * len(data) // n_stretches)
+        bounds[i] = scanner.next_line(data.ctypes.data, at) if at < len(data) else at
+    return bounds

@@ -1,0 +1,569 @@
+"""Lines of JSON to attributes in code space, in compiled code: no object is made of a line.
+
+`scan_line` reads one line from left to right, once.  The bytes of a name and of a string are hashed while they are checked;
+the hash finds the name's entry and the string's code (`vocabulary_hash`); numbers become doubles (`scanner_numbers`), then
+codes.  What it writes is the event as an `EventBatch` has it, ascending, and its location and id where they are named.
+
+It never decides that a row is bad.  A line of which it is not certain is *flagged*, for `ingest.rows` to judge: what is not
+JSON or not UTF-8, a list, a literal such as NaN, half a surrogate pair, a name that may stand twice, a number beyond what an
+attribute may be, a location that is not two numbers, an id that is none; and lines beyond what the scratch arrays hold.
+
+Every line ends with a line feed, which no loop steps over: it is a byte of no name, string, number or literal.  So nothing
+asks for the end of the data.  The functions take arrays and numbers, allocate nothing and raise nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpi_match.compute.compile_cache import jit
+from mpi_match.compute.memory import (
+    load_f64,
+    load_i64,
+    load_u8,
+    load_u64,
+    store_f64,
+    store_i64,
+    store_u8,
+    store_u64,
+)
+from mpi_match.ingest.scanner_numbers import INTEGER, LARGE_INTEGER, NOT_READ, scan_number
+from mpi_match.ingest.vocabulary_hash import (
+    CODE_BITS,
+    HAS_ATOMS,
+    ID,
+    LOCATED,
+    NAME_IDS,
+    NAME_ROLES,
+    NO_ROLE,
+    NOT_FOUND,
+    SCALARS,
+    SEED,
+    STRING_SEEDS,
+    X,
+    code_of_boolean,
+    code_of_number,
+    code_of_string,
+    feed,
+    find_name,
+    mixed,
+)
+
+MOST_NAMES = 1024
+"""Names of a line, at all depths."""
+MOST_DEPTH = 16
+"""Objects within one another."""
+SCRATCH_BYTES = 2**16
+"""A dotted name, or a string with escapes once it is decoded."""
+
+(
+    SCAN_COUNTS,
+    PACKED_ATTRIBUTES,
+    ATTRIBUTE_ENDS,
+    ROW_LOCATIONS,
+    ID_DATA,
+    ID_ENDS,
+    TEXTS,
+    TEXT_DATA,
+    FLAGGED,
+    NAME_HASHES_SEEN,
+    PREFIX_ENDS,
+    PREFIX_HASHES,
+    DOTTED_NAME,
+    DECODED,
+) = range(14)
+"""Places in the table of addresses of a thread: where it writes the rows of its lines, and what it needs for a line.
+
+    SCAN_COUNTS                     i64[N_COUNTS]: how much of each array is filled
+    PACKED_ATTRIBUTES                 u64: packed, of row after row, ascending in each
+    ATTRIBUTE_ENDS             i64: of each row, the end of its attributes
+    ROW_LOCATIONS                   f64[2 ·]: x and y of each row, NaN for one without; not written when no location is named
+    ID_DATA, ID_ENDS           u8, i64: ids end to end, and where that of each row ends
+    TEXTS, TEXT_DATA           i64[4 ·]: strings on names with atoms: row, name, start, end in TEXT_DATA u8
+    FLAGGED                    i64[4 ·]: flagged rows: row, line, start, end in the data, which is before the line feed
+    NAME_HASHES_SEEN           u64[MOST_NAMES]: of the line
+    PREFIX_ENDS, PREFIX_HASHES i64[MOST_DEPTH], u64[MOST_DEPTH]: length and hash of what names begin with at each depth
+    DOTTED_NAME, DECODED       u8[SCRATCH_BYTES]: a name, and a string, without escapes
+"""
+ROWS, LINES, N_ATTRIBUTES, ID_BYTES, N_TEXTS, TEXT_BYTES, N_FLAGGED, N_IDENTIFIED, N_LOCATED, N_COUNTS = range(10)
+"""What counts count: rows; lines, blank ones too; attributes; bytes of ids; strings for atoms and their bytes; flagged rows;
+rows with an id, with a location."""
+FLAGGED_LINE = -1
+_POINT = 46
+
+
+@jit
+def _after_blanks(data: int, at: int) -> int:
+    """The first byte that is no blank of JSON; the line feed is none here."""
+    while load_u8(data, at) == 32 or load_u8(data, at) == 9 or load_u8(data, at) == 13:
+        at += 1
+    return at
+
+
+@jit
+def after_margin(data: int, at: int) -> int:
+    """The first byte that is none of those that `bytes.strip` takes away, but for the line feed."""
+    while load_u8(data, at) == 32 or load_u8(data, at) == 9 or 11 <= load_u8(data, at) <= 13:
+        at += 1
+    return at
+
+
+@jit
+def next_line(data: int, at: int) -> int:
+    """Where the next line begins, or the data end: behind the line feed that is at `at` or after it."""
+    while load_u8(data, at) != 10:
+        at += 1
+    return at + 1
+
+
+@jit
+def _character_bytes(data: int, at: int) -> int:
+    """Length of the UTF-8 character beyond ASCII that begins here; 0 if there is none."""
+    first, second = load_u8(data, at), load_u8(data, at + 1)
+    if first < 0xC2 or first > 0xF4 or second & 0xC0 != 0x80:
+        return 0
+    if first < 0xE0:
+        return 2
+    if load_u8(data, at + 2) & 0xC0 != 0x80:
+        return 0
+    if first < 0xF0:
+        return 0 if (first == 0xE0 and second < 0xA0) or (first == 0xED and second > 0x9F) else 3
+    if load_u8(data, at + 3) & 0xC0 != 0x80 or (first == 0xF0 and second < 0x90) or (first == 0xF4 and second > 0x8F):
+        return 0
+    return 4
+
+
+@jit
+def _scan_string(data: int, at: int, hash_: np.uint64) -> tuple[int, np.uint64]:
+    """From behind the opening quote to the closing one, or to a backslash, and the hash of the bytes between; or to
+    anything else that the string cannot have."""
+    while True:
+        byte = load_u8(data, at)
+        if byte < 0x80:
+            if byte == 34 or byte == 92 or byte < 32:
+                return at, hash_
+            hash_ = feed(hash_, byte)
+            at += 1
+        else:
+            n = _character_bytes(data, at)
+            if n == 0:
+                return at, hash_
+            for i in range(at, at + n):
+                hash_ = feed(hash_, load_u8(data, i))
+            at += n
+
+
+@jit
+def _hex_digits(data: int, at: int) -> int:
+    """The number that four hexadecimal digits are; -1 if they are none."""
+    found = 0
+    for i in range(at, at + 4):
+        byte = load_u8(data, i)
+        if 48 <= byte <= 57:
+            found = found * 16 + byte - 48
+        elif 97 <= (byte | 32) <= 102:
+            found = found * 16 + (byte | 32) - 87
+        else:
+            return -1
+    return found
+
+
+@jit
+def _escaped(data: int, at: int) -> tuple[int, int]:
+    """Behind a backslash: the character that is meant, or -1, and where what stands for it ends."""
+    byte = load_u8(data, at)
+    if byte == 117:
+        code = _hex_digits(data, at + 1)
+        at += 5
+        if 0xD800 <= code <= 0xDFFF:
+            if code >= 0xDC00 or load_u8(data, at) != 92 or load_u8(data, at + 1) != 117:
+                return -1, at
+            low = _hex_digits(data, at + 2)
+            if not 0xDC00 <= low <= 0xDFFF:
+                return -1, at
+            return 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00), at + 6
+        return code, at
+    code = -1
+    if byte == 34 or byte == 92 or byte == 47:
+        code = byte
+    elif byte == 98:
+        code = 8
+    elif byte == 102:
+        code = 12
+    elif byte == 110:
+        code = 10
+    elif byte == 114:
+        code = 13
+    elif byte == 116:
+        code = 9
+    return code, at + 1
+
+
+@jit
+def _encode(code: int, to: int, filled: int) -> int:
+    """Write a character as UTF-8 into `to`; where it ends."""
+    if code < 0x80:
+        store_u8(to, filled, code)
+        return filled + 1
+    if code < 0x800:
+        store_u8(to, filled, 0xC0 | code >> 6)
+        store_u8(to, filled + 1, 0x80 | code & 63)
+        return filled + 2
+    if code < 0x10000:
+        store_u8(to, filled, 0xE0 | code >> 12)
+        store_u8(to, filled + 1, 0x80 | code >> 6 & 63)
+        store_u8(to, filled + 2, 0x80 | code & 63)
+        return filled + 3
+    store_u8(to, filled, 0xF0 | code >> 18)
+    store_u8(to, filled + 1, 0x80 | code >> 12 & 63)
+    store_u8(to, filled + 2, 0x80 | code >> 6 & 63)
+    store_u8(to, filled + 3, 0x80 | code & 63)
+    return filled + 4
+
+
+@jit
+def _decode_string(data: int, at: int, to: int, filled: int) -> tuple[int, int]:
+    """Write the string that begins behind an opening quote into `to`, from `filled`, without escapes.
+
+    Where it ends behind the closing quote, and how far `to` is filled; FLAGGED_LINE if it is no string or too long.
+    """
+    while load_u8(data, at) != 34:
+        if filled + 4 > SCRATCH_BYTES or load_u8(data, at) < 32:
+            return FLAGGED_LINE, filled
+        if load_u8(data, at) == 92:
+            code, at = _escaped(data, at + 1)
+            if code < 0:
+                return FLAGGED_LINE, filled
+            filled = _encode(code, to, filled)
+            continue
+        n = _character_bytes(data, at) if load_u8(data, at) >= 0x80 else 1
+        if n == 0:
+            return FLAGGED_LINE, filled
+        for i in range(n):
+            store_u8(to, filled + i, load_u8(data, at + i))
+        at += n
+        filled += n
+    return at + 1, filled
+
+
+@jit
+def _hash_of(data: int, start: int, stop: int, hash_: np.uint64) -> np.uint64:
+    for i in range(start, stop):
+        hash_ = feed(hash_, load_u8(data, i))
+    return hash_
+
+
+@jit
+def _copied(data: int, start: int, stop: int, to: int, filled: int) -> int:
+    """Append data[start:stop] to `to`; how far it is filled."""
+    for i in range(start, stop):
+        store_u8(to, filled + i - start, load_u8(data, i))
+    return filled + stop - start
+
+
+@jit
+def _literal(data: int, at: int) -> tuple[int, int]:
+    """`false`, `true` or `null` as 0, 1 or 2, and where it ends; -1 for anything else."""
+    if (
+        load_u8(data, at) == 116
+        and load_u8(data, at + 1) == 114
+        and load_u8(data, at + 2) == 117
+        and load_u8(data, at + 3) == 101
+    ):
+        return 1, at + 4
+    if (
+        load_u8(data, at) == 110
+        and load_u8(data, at + 1) == 117
+        and load_u8(data, at + 2) == 108
+        and load_u8(data, at + 3) == 108
+    ):
+        return 2, at + 4
+    if (
+        load_u8(data, at) == 102
+        and load_u8(data, at + 1) == 97
+        and load_u8(data, at + 2) == 108
+        and load_u8(data, at + 3) == 115
+        and load_u8(data, at + 4) == 101
+    ):
+        return 0, at + 5
+    return -1, at
+
+
+@jit
+def _seen(seen: int, n: int, mask: np.uint64, hash_: np.uint64) -> bool:
+    """May a name be one of the n before it?  `mask` has a bit for each of theirs; if not, its hash is kept."""
+    if mask >> (hash_ >> np.uint64(58)) & np.uint64(1):
+        for k in range(n):
+            if load_u64(seen, k) == hash_:
+                return True
+    store_u64(seen, n, hash_)
+    return False
+
+
+@jit
+def _count(counts: int, which: int, n: int) -> None:
+    """Add to a count."""
+    store_i64(counts, which, load_i64(counts, which) + n)
+
+
+@jit
+def _keep_id(data: int, start: int, stop: int, work: int) -> None:
+    """The id of a row is data[start:stop]."""
+    counts = load_i64(work, SCAN_COUNTS)
+    store_i64(counts, ID_BYTES, _copied(data, start, stop, load_i64(work, ID_DATA), load_i64(counts, ID_BYTES)))
+    _count(counts, N_IDENTIFIED, 1)
+
+
+@jit
+def _keep_text(data: int, start: int, stop: int, name: int, work: int) -> None:
+    """The string data[start:stop] on a name has still to be compared with atoms."""
+    counts = load_i64(work, SCAN_COUNTS)
+    texts, at, filled = load_i64(work, TEXTS), 4 * load_i64(counts, N_TEXTS), load_i64(counts, TEXT_BYTES)
+    store_i64(texts, at, load_i64(counts, ROWS))
+    store_i64(texts, at + 1, name)
+    store_i64(texts, at + 2, filled)
+    filled = _copied(data, start, stop, load_i64(work, TEXT_DATA), filled)
+    store_i64(texts, at + 3, filled)
+    store_i64(counts, TEXT_BYTES, filled)
+    _count(counts, N_TEXTS, 1)
+
+
+@jit
+def _scan_string_value(data: int, at: int, name: int, role: int, tables: int, work: int) -> tuple[int, int]:
+    """The string behind an opening quote, as the value of a name: where it ends, and its code, or NOT_FOUND where the name
+    has no id; FLAGGED_LINE if it is not certain."""
+    seed = load_u64(load_i64(tables, STRING_SEEDS), name) if name != NOT_FOUND else SEED
+    start = at
+    at, hash_ = _scan_string(data, at, seed)
+    source, stop = data, at
+    if load_u8(data, at) == 34:
+        at += 1
+    elif load_u8(data, at) == 92:
+        source = load_i64(work, DECODED)
+        at, stop = _decode_string(data, start, source, 0)
+        start = 0
+        if at == FLAGGED_LINE:
+            return FLAGGED_LINE, NOT_FOUND
+        if name != NOT_FOUND:
+            hash_ = _hash_of(source, 0, stop, seed)
+    else:
+        return FLAGGED_LINE, NOT_FOUND
+    if role != NO_ROLE:
+        if role != ID:
+            return FLAGGED_LINE, NOT_FOUND
+        _keep_id(source, start, stop, work)
+    if name == NOT_FOUND:
+        return at, NOT_FOUND
+    if load_u8(load_i64(tables, HAS_ATOMS), name):
+        _keep_text(source, start, stop, name, work)
+    return at, code_of_string(name, source, start, stop, mixed(hash_), tables)
+
+
+@jit
+def _scan_value(data: int, at: int, name: int, role: int, tables: int, work: int) -> tuple[int, int]:
+    """The value that begins here, which is no object, of a name: where it ends, and its code, or NOT_FOUND where the name
+    has no id; FLAGGED_LINE if it is not certain."""
+    byte = load_u8(data, at)
+    if byte == 34:
+        return _scan_string_value(data, at + 1, name, role, tables, work)
+    if byte == 45 or 48 <= byte <= 57:
+        start = at
+        at, kind, value = scan_number(data, at, tables)
+        if role == ID:
+            if kind != INTEGER and kind != LARGE_INTEGER:
+                return FLAGGED_LINE, NOT_FOUND
+            is_zero = kind == INTEGER and value == 0.0  # also as -0
+            _keep_id(data, at - 1 if is_zero else start, at, work)
+            return at, NOT_FOUND
+        if kind in (NOT_READ, LARGE_INTEGER):
+            return FLAGGED_LINE, NOT_FOUND
+        if role != NO_ROLE:
+            row = load_i64(load_i64(work, SCAN_COUNTS), ROWS)
+            store_f64(load_i64(work, ROW_LOCATIONS), 2 * row + (0 if role == X else 1), value)
+        return at, code_of_number(name, value, tables) if name != NOT_FOUND else NOT_FOUND
+    found, at = _literal(data, at)
+    if found == 2:
+        return at, NOT_FOUND
+    if found < 0 or role != NO_ROLE:
+        return FLAGGED_LINE, NOT_FOUND
+    return at, code_of_boolean(name, found, tables) if name != NOT_FOUND else NOT_FOUND
+
+
+@jit
+def scan_line(data: int, at: int, tables: int, work: int) -> tuple[int, int]:
+    """Scan the line that begins at `at` of data u8, which is no blank, as the next row.
+
+    Returns where it ends, at its line feed, and how many attributes were written, unordered, behind those that are counted;
+    FLAGGED_LINE as the end if it is not certain, and then what counts say of ids and texts is wrong.
+    """
+    if load_u8(data, at) != 123:
+        return FLAGGED_LINE, 0
+    at = _after_blanks(data, at + 1)
+    attributes = load_i64(work, PACKED_ATTRIBUTES) + 8 * load_i64(load_i64(work, SCAN_COUNTS), N_ATTRIBUTES)
+    dotted, seen = load_i64(work, DOTTED_NAME), load_i64(work, NAME_HASHES_SEEN)
+    prefix_ends, prefix_hashes = load_i64(work, PREFIX_ENDS), load_i64(work, PREFIX_HASHES)
+    ids, roles = load_i64(tables, NAME_IDS), load_i64(tables, NAME_ROLES)
+    shift, mask = load_u64(load_i64(tables, SCALARS), CODE_BITS), np.uint64(0)
+    n_attributes, n_names, depth, prefix_end, prefix_hash = 0, 0, 0, 0, SEED
+    closing = load_u8(data, at) == 125
+    while True:
+        while closing:
+            at += 1
+            if depth == 0:
+                at = after_margin(data, at)
+                return (at if load_u8(data, at) == 10 else FLAGGED_LINE), n_attributes
+            depth -= 1
+            prefix_end, prefix_hash = load_i64(prefix_ends, depth), load_u64(prefix_hashes, depth)
+            at = _after_blanks(data, at)
+            closing = load_u8(data, at) == 125
+            if not closing:
+                if load_u8(data, at) != 44:
+                    return FLAGGED_LINE, 0
+                at = _after_blanks(data, at + 1)
+        if load_u8(data, at) != 34 or n_names == MOST_NAMES:
+            return FLAGGED_LINE, 0
+        start = at + 1
+        at, hash_ = _scan_string(data, start, prefix_hash)
+        source, stop = data, at
+        if depth or load_u8(data, at) == 92:
+            source = dotted
+            at, stop = _decode_string(data, start, dotted, prefix_end)
+            start = 0
+            if at == FLAGGED_LINE:
+                return FLAGGED_LINE, 0
+            hash_ = _hash_of(dotted, prefix_end, stop, prefix_hash)
+        elif load_u8(data, at) == 34:
+            at += 1
+        else:
+            return FLAGGED_LINE, 0
+        name_hash = mixed(hash_)
+        if _seen(seen, n_names, mask, name_hash):
+            return FLAGGED_LINE, 0
+        n_names += 1
+        mask |= np.uint64(1) << (name_hash >> np.uint64(58))
+        at = _after_blanks(data, at)
+        if load_u8(data, at) != 58:
+            return FLAGGED_LINE, 0
+        at = _after_blanks(data, at + 1)
+        if load_u8(data, at) == 123:
+            if depth + 1 == MOST_DEPTH or stop - start >= SCRATCH_BYTES:
+                return FLAGGED_LINE, 0
+            if source == data:
+                stop = _copied(data, start, stop, dotted, 0)
+            store_u8(dotted, stop, _POINT)
+            store_i64(prefix_ends, depth, prefix_end)
+            store_u64(prefix_hashes, depth, prefix_hash)
+            depth += 1
+            prefix_end, prefix_hash = stop + 1, feed(hash_, _POINT)
+            at = _after_blanks(data, at + 1)
+            closing = load_u8(data, at) == 125
+            continue
+        entry = find_name(source, start, stop, name_hash, tables)
+        name = load_i64(ids, entry) if entry != NOT_FOUND else NOT_FOUND
+        role = load_i64(roles, entry) if entry != NOT_FOUND else NO_ROLE
+        at, code = _scan_value(data, at, name, role, tables, work)
+        if at == FLAGGED_LINE:
+            return FLAGGED_LINE, 0
+        if code != NOT_FOUND:
+            store_u64(attributes, n_attributes, np.uint64(name) << shift | np.uint64(code))
+            n_attributes += 1
+        at = _after_blanks(data, at)
+        if load_u8(data, at) == 44:
+            at = _after_blanks(data, at + 1)
+        elif load_u8(data, at) == 125:
+            closing = True
+        else:
+            return FLAGGED_LINE, 0
+
+
+@jit
+def _sort(items: int, n: int) -> None:
+    """Put a few u64 in order, by insertion."""
+    for i in range(1, n):
+        item, k = load_u64(items, i), i
+        while k > 0 and load_u64(items, k - 1) > item:
+            store_u64(items, k, load_u64(items, k - 1))
+            k -= 1
+        store_u64(items, k, item)
+
+
+@jit
+def _set_nowhere(work: int) -> None:
+    """The next row has no location, so far."""
+    at = 2 * load_i64(load_i64(work, SCAN_COUNTS), ROWS)
+    store_f64(load_i64(work, ROW_LOCATIONS), at, np.nan)
+    store_f64(load_i64(work, ROW_LOCATIONS), at + 1, np.nan)
+
+
+@jit
+def _scan_row(data: int, at: int, tables: int, work: int) -> int:
+    """Scan a line as the next row, put its attributes in order and count them.  Where it ends; FLAGGED_LINE, and then no
+    count has changed, if it is not certain."""
+    counts = load_i64(work, SCAN_COUNTS)
+    id_bytes, identified = load_i64(counts, ID_BYTES), load_i64(counts, N_IDENTIFIED)
+    n_texts, text_bytes = load_i64(counts, N_TEXTS), load_i64(counts, TEXT_BYTES)
+    located = load_u64(load_i64(tables, SCALARS), LOCATED) != np.uint64(0)
+    if located:
+        _set_nowhere(work)
+    end, n_attributes = scan_line(data, at, tables, work)
+    if located and end != FLAGGED_LINE:
+        place = load_i64(work, ROW_LOCATIONS) + 16 * load_i64(counts, ROWS)
+        x_absent, y_absent = np.isnan(load_f64(place, 0)), np.isnan(load_f64(place, 1))
+        if x_absent != y_absent:
+            end = FLAGGED_LINE
+        elif not x_absent:
+            _count(counts, N_LOCATED, 1)
+    if end == FLAGGED_LINE:
+        if located:
+            _set_nowhere(work)
+        store_i64(counts, ID_BYTES, id_bytes)
+        store_i64(counts, N_IDENTIFIED, identified)
+        store_i64(counts, N_TEXTS, n_texts)
+        store_i64(counts, TEXT_BYTES, text_bytes)
+        return FLAGGED_LINE
+    _sort(load_i64(work, PACKED_ATTRIBUTES) + 8 * load_i64(counts, N_ATTRIBUTES), n_attributes)
+    _count(counts, N_ATTRIBUTES, n_attributes)
+    return end
+
+
+@jit
+def _flag(line: int, start: int, stop: int, work: int) -> None:
+    """Leave the next row, data[start:stop], to another judge."""
+    counts = load_i64(work, SCAN_COUNTS)
+    flagged = load_i64(work, FLAGGED) + 32 * load_i64(counts, N_FLAGGED)
+    store_i64(flagged, 0, load_i64(counts, ROWS))
+    store_i64(flagged, 1, line)
+    store_i64(flagged, 2, start)
+    store_i64(flagged, 3, stop)
+    _count(counts, N_FLAGGED, 1)
+
+
+@jit
+def scan_lines(data: int, start: int, stop: int, tables: int, work: int) -> None:
+    """Scan the lines of data[start:stop] u8, whose last byte is a line feed.
+
+    `data` is an address; `tables` and `work` are those of `vocabulary_hash.hashed` and of a thread.  Blanks around a line
+    and a byte order mark before it are left out as `rows.trimmed` does; a blank line is no row.
+    """
+    counts = load_i64(work, SCAN_COUNTS)
+    for i in range(N_COUNTS):
+        store_i64(counts, i, 0)
+    at, line = start, 0
+    while at < stop:
+        begin = at
+        if load_u8(data, at) == 0xEF and load_u8(data, at + 1) == 0xBB and load_u8(data, at + 2) == 0xBF:
+            at += 3
+        at = after_margin(data, at)
+        if load_u8(data, at) != 10:
+            row = load_i64(counts, ROWS)
+            end = _scan_row(data, at, tables, work)
+            if end == FLAGGED_LINE:
+                end = next_line(data, at) - 1
+                _flag(line, begin, end, work)
+            store_i64(load_i64(work, ATTRIBUTE_ENDS), row, load_i64(counts, N_ATTRIBUTES))
+            store_i64(load_i64(work, ID_ENDS), row, load_i64(counts, ID_BYTES))
+            store_i64(counts, ROWS, row + 1)
+            at = end
+        line += 1
+        at += 1
+    store_i64(counts, LINES, line)

@@ -1,0 +1,287 @@
+"""A vocabulary as flat look-up tables, for compiled code that encodes events from their bytes.
+
+    names      open addressing, linear probing: hash of a dotted name -> its entry; entries are the vocabulary's names and
+               those that an `EventForm` names, each with its id (-1: no constraint uses it) and its role
+    numbers    the operands of a name divided into as many buckets of equal width; a bucket knows its first operand
+    strings    open addressing: hash of (name, operand) -> operand; what is not found is searched for among the name's
+               sorted operands
+
+A hash only says where to look: bytes are compared.  Everything is exact, `code_of_number` and `code_of_string` are the codes
+of `Vocabulary.number_codes` and `Vocabulary.string_code`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array, owners
+from mpi_match.arrays.strings import Strings
+from mpi_match.compute.compile_cache import jit
+from mpi_match.compute.memory import AddressTable, load_f64, load_i64, load_u8, load_u64
+from mpi_match.ingest.rows import EventForm
+from mpi_match.ingest.scanner_numbers import N_NUMBER_TABLES, NUMBER_TABLES
+from mpi_match.table.vocabulary import Vocabulary
+
+NO_ROLE, X, Y, ID = range(4)
+"""What an `EventForm` takes an attribute for; X and Y stay attributes, ID does not."""
+NOT_FOUND = -1
+
+SEED = np.uint64(0xCBF29CE484222325)
+_PRIME = np.uint64(0x100000001B3)
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_29, _32 = np.uint64(29), np.uint64(32)
+
+
+(
+    NAME_SLOTS,
+    NAME_HASHES,
+    NAME_BYTES,
+    NAME_BOUNDS,
+    NAME_IDS,
+    NAME_ROLES,
+    NUMBERS,
+    NUMBER_BOUNDS,
+    BUCKET_FIRST,
+    BUCKET_LOW,
+    BUCKET_SCALE,
+    STRING_SLOTS,
+    STRING_HASHES,
+    STRING_BYTES,
+    STRING_BOUNDS,
+    STRING_SEEDS,
+    OPERAND_BOUNDS,
+    HAS_ATOMS,
+    SCALARS,
+) = range(N_NUMBER_TABLES, N_NUMBER_TABLES + 19)
+"""Places in the table of addresses; of the vocabulary's v names, of e entries, of s string operands:
+
+    NAME_SLOTS, NAME_HASHES        i64[slots]: entry, or NOT_FOUND; u64[e]
+    NAME_BYTES, NAME_BOUNDS        u8, i64[e + 1]
+    NAME_IDS, NAME_ROLES           i64[e]
+    NUMBERS, NUMBER_BOUNDS         f64, i64[v + 1]: as in the vocabulary
+    BUCKET_FIRST                   i64: the first operand of each bucket of each name, and the end of its last
+    BUCKET_LOW, BUCKET_SCALE       f64[v]: a value is in bucket (value - low) * scale, or in the first or last
+    STRING_SLOTS, STRING_HASHES    i64[slots]: operand, or NOT_FOUND; u64[s]
+    STRING_BYTES, STRING_BOUNDS    u8, i64[s + 1]
+    STRING_SEEDS                   u64[v]: the hash that a name's strings begin with
+    OPERAND_BOUNDS                 i64[v + 1]: the string operands of each name
+    HAS_ATOMS                      u8[v]
+    SCALARS                        u64: NAME_MASK, STRING_MASK, CODE_BITS, LOCATED
+"""
+NAME_MASK, STRING_MASK, CODE_BITS, LOCATED = range(4)
+"""Masks for numbers of slots; bits of a code in a packed attribute; does the form name a location?"""
+
+
+def hashed(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
+    """The tables of a vocabulary, for events of a form."""
+    entries: dict[bytes, tuple[int, int]] = {name: (i, NO_ROLE) for i, name in enumerate(vocabulary.names)}
+    for name, role in zip((*(form.location or (None, None)), form.id), (X, Y, ID), strict=True):
+        if name is not None:
+            text = name.encode(errors="surrogatepass")
+            entries[text] = (NOT_FOUND if role == ID else entries.get(text, (NOT_FOUND, NO_ROLE))[0], role)
+    names, strings = Strings.of(entries), vocabulary.strings
+    name_hashes = _hashes(names, np.full(len(names), SEED))
+    seeds = _seeds(vocabulary.n_names)
+    string_hashes = _hashes(strings, seeds[owners(vocabulary.string_offsets)])
+    name_slots, string_slots = _slots(name_hashes), _slots(string_hashes)
+    low, scale = _bucket_widths(vocabulary)
+    bounds = np.array(vocabulary.number_offsets, np.int64)
+    first = np.zeros(len(vocabulary.numbers) + vocabulary.n_names, np.int64)
+    _fill_buckets(np.array(vocabulary.numbers, np.float64), bounds, low, scale, first)
+    ids_and_roles = np.array(list(entries.values()), np.int64).reshape(-1, 2)
+    located = form.location is not None
+    scalars = np.array([len(name_slots) - 1, len(string_slots) - 1, vocabulary.shift, located], np.uint64)
+    numbers = (vocabulary.numbers, bounds, first, low, scale)
+    texts = (string_slots, string_hashes, strings.data, strings.offsets, seeds, vocabulary.string_offsets)
+    columns = (name_slots, name_hashes, names.data, names.offsets, *ids_and_roles.T, *numbers, *texts)
+    return AddressTable((*NUMBER_TABLES, *columns, np.diff(vocabulary.atom_offsets) > 0, scalars))
+
+
+def _hashes(strings: Strings, seeds: Array) -> Array:
+    """u64: the hash of every string, each from its seed."""
+    found = np.zeros(len(strings), np.uint64)
+    _hash_all(np.array(strings.data), np.array(strings.offsets), seeds, found)
+    return found
+
+
+def _seeds(n_names: int) -> Array:
+    with np.errstate(over="ignore"):
+        return (np.arange(1, n_names + 1, dtype=np.uint64) * _MIX) ^ SEED
+
+
+def _slots(hashes: Array) -> Array:
+    """Open addressing by `hashes`, at most half full."""
+    slots = np.full(1 << max(2 * len(hashes) - 1, 1).bit_length(), NOT_FOUND, np.int64)
+    _fill_slots(hashes, slots)
+    return slots
+
+
+def _bucket_widths(vocabulary: Vocabulary) -> tuple[Array, Array]:
+    """Least finite operand of each name, and buckets per unit; 0 and 0 where there are not two, or none would differ."""
+    low, scale = np.zeros(vocabulary.n_names), np.zeros(vocabulary.n_names)
+    finite = np.isfinite(vocabulary.numbers)
+    for n in np.flatnonzero(vocabulary.n_numbers > 1):
+        rows = slice(int(vocabulary.number_offsets[n]), int(vocabulary.number_offsets[n + 1]))
+        operands = vocabulary.numbers[rows][finite[rows]]
+        if len(operands) > 1:
+            with np.errstate(over="ignore"):
+                per_unit = len(operands) / (operands[-1] - operands[0])
+            if np.isfinite(per_unit):
+                low[n], scale[n] = operands[0], per_unit
+    return low, scale
+
+
+@jit
+def feed(hash_: np.uint64, byte: int) -> np.uint64:
+    """The hash of a string that is one byte longer (FNV-1a, before `mixed`)."""
+    return (hash_ ^ np.uint64(byte)) * _PRIME
+
+
+@jit
+def mixed(hash_: np.uint64) -> np.uint64:
+    """A hash whose every bit depends on every byte."""
+    hash_ ^= hash_ >> _32
+    hash_ *= _MIX
+    return hash_ ^ (hash_ >> _29)
+
+
+@jit
+def _hash_all(data: Array, offsets: Array, seeds: Array, hashes: Array) -> None:
+    for i in range(len(hashes)):
+        found = seeds[i]
+        for k in range(offsets[i], offsets[i + 1]):
+            found = feed(found, data[k])
+        hashes[i] = mixed(found)
+
+
+@jit
+def _fill_slots(hashes: Array, slots: Array) -> None:
+    mask = np.uint64(len(slots) - 1)
+    for i in range(len(hashes)):
+        slot = hashes[i] & mask
+        while slots[slot] != NOT_FOUND:
+            slot = (slot + np.uint64(1)) & mask
+        slots[slot] = i
+
+
+@jit
+def _bucket(value: float, low: float, scale: float, n_buckets: int) -> int:
+    """Never less for a greater value: subtraction, multiplication and cutting off all keep the order."""
+    found = (value - low) * scale
+    if not found > 0.0:
+        return 0
+    return n_buckets - 1 if found >= n_buckets - 1 else int(found)
+
+
+@jit
+def _fill_buckets(numbers: Array, bounds: Array, low: Array, scale: Array, first: Array) -> None:
+    """Fill `first`: n operands have n buckets and the end of the last."""
+    for name in range(len(low)):
+        start, stop = bounds[name], bounds[name + 1]
+        k = start
+        for bucket in range(stop - start + 1):
+            while k < stop and _bucket(numbers[k], low[name], scale[name], stop - start) < bucket:
+                k += 1
+            first[start + name + bucket] = k
+
+
+@jit
+def _equal(data: int, start: int, stop: int, pool: int, first: int, last: int) -> bool:
+    """Is data[start:stop] the same as pool[first:last]?"""
+    n, k = stop - start, 0
+    if last - first != n:
+        return False
+    while k < n and load_u8(data, start + k) == load_u8(pool, first + k):
+        k += 1
+    return k == n
+
+
+@jit
+def find_name(data: int, start: int, stop: int, hash_: np.uint64, tables: int) -> int:
+    """The entry of the name data[start:stop], whose hash is `hash_`; NOT_FOUND if it has none."""
+    slots, hashes = load_i64(tables, NAME_SLOTS), load_i64(tables, NAME_HASHES)
+    mask = load_u64(load_i64(tables, SCALARS), NAME_MASK)
+    slot = hash_ & mask
+    while True:
+        entry = load_i64(slots, slot)
+        if entry == NOT_FOUND:
+            return NOT_FOUND
+        if load_u64(hashes, entry) == hash_:
+            bounds = load_i64(tables, NAME_BOUNDS)
+            first, last = load_i64(bounds, entry), load_i64(bounds, entry + 1)
+            if _equal(data, start, stop, load_i64(tables, NAME_BYTES), first, last):
+                return entry
+        slot = (slot + np.uint64(1)) & mask
+
+
+@jit
+def code_of_number(name: int, value: float, tables: int) -> int:
+    """Code of a number, not NaN, on a name."""
+    bounds = load_i64(tables, NUMBER_BOUNDS)
+    first, last = load_i64(bounds, name), load_i64(bounds, name + 1)
+    if first == last:
+        return 0
+    low, scale = load_f64(load_i64(tables, BUCKET_LOW), name), load_f64(load_i64(tables, BUCKET_SCALE), name)
+    buckets, numbers = load_i64(tables, BUCKET_FIRST), load_i64(tables, NUMBERS)
+    bucket = first + name + _bucket(value, low, scale, last - first)
+    left, right = load_i64(buckets, bucket), load_i64(buckets, bucket + 1)
+    while left < right:
+        middle = (left + right) >> 1
+        if load_f64(numbers, middle) < value:
+            left = middle + 1
+        else:
+            right = middle
+    found = left < last and load_f64(numbers, left) == value
+    return 2 * (left - first) + (1 if found else 0)
+
+
+@jit
+def _below(operand: int, data: int, start: int, stop: int, tables: int) -> bool:
+    """Is a string operand less than data[start:stop], by bytes?"""
+    pool, bounds = load_i64(tables, STRING_BYTES), load_i64(tables, STRING_BOUNDS)
+    first = load_i64(bounds, operand)
+    n, m = load_i64(bounds, operand + 1) - first, stop - start
+    for k in range(min(n, m)):
+        a, b = load_u8(pool, first + k), load_u8(data, start + k)
+        if a != b:
+            return a < b
+    return n < m
+
+
+@jit
+def code_of_string(name: int, data: int, start: int, stop: int, hash_: np.uint64, tables: int) -> int:
+    """Code of the string data[start:stop] on a name; `hash_` is its hash from the name's seed."""
+    of_strings, of_numbers = load_i64(tables, OPERAND_BOUNDS), load_i64(tables, NUMBER_BOUNDS)
+    left, right = load_i64(of_strings, name), load_i64(of_strings, name + 1)
+    base = 2 * (load_i64(of_numbers, name + 1) - load_i64(of_numbers, name) - left) + 2
+    if left == right:
+        return base + 2 * left
+    slots, hashes = load_i64(tables, STRING_SLOTS), load_i64(tables, STRING_HASHES)
+    pool, bounds = load_i64(tables, STRING_BYTES), load_i64(tables, STRING_BOUNDS)
+    mask = load_u64(load_i64(tables, SCALARS), STRING_MASK)
+    slot = hash_ & mask
+    while True:
+        operand = load_i64(slots, slot)
+        if operand == NOT_FOUND:
+            break
+        if load_u64(hashes, operand) == hash_ and left <= operand < right:
+            first, last = load_i64(bounds, operand), load_i64(bounds, operand + 1)
+            if _equal(data, start, stop, pool, first, last):
+                return base + 2 * operand + 1
+        slot = (slot + np.uint64(1)) & mask
+    while left < right:
+        middle = (left + right) >> 1
+        if _below(middle, data, start, stop, tables):
+            left = middle + 1
+        else:
+            right = middle
+    return base + 2 * left
+
+
+@jit
+def code_of_boolean(name: int, value: int, tables: int) -> int:
+    """Code of false, 0, or true, 1, on a name."""
+    of_numbers, of_strings = load_i64(tables, NUMBER_BOUNDS), load_i64(tables, OPERAND_BOUNDS)
+    n_numbers = load_i64(of_numbers, name + 1) - load_i64(of_numbers, name)
+    n_strings = load_i64(of_strings, name + 1) - load_i64(of_strings, name)
+    return 2 * (n_numbers + n_strings) + 3 + value

@@ -132,7 +132,7 @@ def nearest(w: np.uint64, power: int, tables: int) -> float:
 @jit
 def _long_decimal(data: int, at: int, stop: int, power: int, tables: int) -> float:
     """The digits, perhaps with a point, in data[at:stop], times 10^power if the last one counts 1; NaN as in `nearest`."""
-    w, taken, left_out = _0, 0, 0
+    w, taken, left_out, is_exact = _0, 0, 0, True
     for i in range(at, stop):
         digit = load_u8(data, i) - 48
         if digit < 0 or (not taken and not digit):
@@ -142,8 +142,9 @@ def _long_decimal(data: int, at: int, stop: int, power: int, tables: int) -> flo
             taken += 1
         else:
             left_out += 1
+            is_exact = is_exact and digit == 0
     value = nearest(w, power + left_out, tables)
-    return value if not left_out or value == nearest(w + _1, power + left_out, tables) else np.nan
+    return value if is_exact or value == nearest(w + _1, power + left_out, tables) else np.nan
 
 
 @jit

@@ -1,0 +1,466 @@
+"""The scanner of lines against `rows`: same events, ids and rejects for any bytes, and next to nothing left to the judge."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_rows import random_event, random_subscription
+
+from mpi_match.arrays.strings import Strings
+from mpi_match.compute import parallel
+from mpi_match.events.batch import EventBatch
+from mpi_match.events.events import Events
+from mpi_match.ingest import line_blocks, rows
+from mpi_match.ingest.event_scanner import EventQueue, EventScanner, ScannedEvents
+from mpi_match.ingest.format import event_rows
+from mpi_match.ingest.line_blocks import LineBlock, read_blocks
+from mpi_match.ingest.rows import PLAIN, EventForm, Reject, event_of_row, read_rows, subscription_filters
+from mpi_match.model import make_filter
+from mpi_match.table.table import Table
+from mpi_match.table.vocabulary import Vocabulary
+from mpi_match.workloads.files import LOCATION
+from mpi_match.workloads.scenarios import SCENARIOS
+
+FORM = EventForm(("x", "y"), "id")
+NAMED_LATER = EventForm(("position.x", "wind"), "name.first")
+"""The names of constraints hold coordinates and the id."""
+
+
+def vocabulary_of_rows() -> Vocabulary:
+    generator = random.Random(5)
+    found = (subscription_filters(random_subscription(generator)) for _ in range(200))
+    more = [
+        make_filter("i", [["nested.a.b", "=", 1], ["temp", "=", 0.1], ["temp", ">", 1e300], ["x", "<", 3], ["", "=", "m"]]),
+        make_filter("i", [["temp", "<", 5e-324], ["temp", "<=", float("inf")], ["temp", ">", float("-inf")]]),
+        make_filter(
+            "i", [["city", "contains", "🦀"], ["city", "suffix", "ilan"], ["on", "contains", "l"], ["city", "=", "🦀"]]
+        ),
+    ]
+    return Table.from_filters([item for each in found for item in each] + more).vocabulary
+
+
+VOCABULARY = vocabulary_of_rows()
+
+
+def judged(path: Path, form: EventForm, vocabulary: Vocabulary) -> tuple[Events, EventBatch, Strings, list[Reject]]:
+    """What `rows` makes of a file."""
+    rejects: list[Reject] = []
+    events = list(read_rows([path], lambda row: event_of_row(row, form), rejects))
+    flat = Events.of(events)
+    ids = Strings.of(("" if event is None else event.id or "").encode() for event in events)
+    return flat, flat.encode(vocabulary), ids, rejects
+
+
+def scanned(path: Path, form: EventForm, vocabulary: Vocabulary) -> tuple[list[ScannedEvents], list[Reject]]:
+    rejects: list[Reject] = []
+    scanner = EventScanner(vocabulary, form)
+    return [scanner.scan(block, rejects) for block in read_blocks([path])], rejects
+
+
+def assert_as_judged(path: Path, form: EventForm = PLAIN, vocabulary: Vocabulary = VOCABULARY) -> list[ScannedEvents]:
+    flat, expected, ids, expected_rejects = judged(path, form, vocabulary)
+    found, rejects = scanned(path, form, vocabulary)
+    assert rejects == expected_rejects
+    batch = EventBatch.concat([each.batch for each in found]) if found else expected[:0]
+    assert np.array_equal(batch.offsets, expected.offsets), first_difference(path, batch, expected)
+    assert np.array_equal(batch.attributes, expected.attributes), first_difference(path, batch, expected)
+    assert batch.attributes.dtype == expected.attributes.dtype
+    assert batch.fingerprint == expected.fingerprint
+    assert (batch.location is None) == (expected.location is None)
+    if batch.location is not None and expected.location is not None:
+        assert batch.location.tobytes() == expected.location.tobytes()
+    assert (batch.rejected is None) == (expected.rejected is None)
+    if batch.rejected is not None:
+        assert np.array_equal(batch.rejected, expected.rejected)
+    assert any(each.located for each in found) == (flat.location is not None)
+    assert any(each.identified for each in found) == (flat.ids is not None)
+    if form.id is None:
+        assert all(each.ids is None for each in found)
+    elif found:
+        assert list(Strings.concat([each.ids for each in found if each.ids is not None])) == list(ids)
+    return found
+
+
+def first_difference(path: Path, batch: EventBatch, expected: EventBatch) -> str:
+    lines = [line for _, _, line in rows.read_lines([path])]
+    for i in range(min(len(batch), len(expected))):
+        a, b = batch[i : i + 1].attributes.tolist(), expected[i : i + 1].attributes.tolist()
+        if a != b:
+            return f"row {i}: {lines[i]!r}: {a} is not {b}"
+    return f"{len(batch)} rows are not {len(expected)}"
+
+
+def lines_file(tmp_path: Path, lines: Iterable[bytes]) -> Path:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b"\n".join(lines))
+    return path
+
+
+GOOD = [
+    b'{"temp": 25, "city": "Milan", "wind": 0.1, "on": true, "id": "a", "x": 9.190000000000001, "y": 45.4642035}',
+    b'{"name": {"first": "Rome", "last": null}, "nested": {"a": {"b": 1, "c": {}}, "d": "x"}, "e": {}}',
+    b"{}",
+    b' {"temp":-0.0,"city":"","wind":1e-7,"on":false,"x":-0,"y":0.0e5,"id":-0}\t\r',
+    '{"city": "\\ud83e\\udd80", "\\u0063ity2": "日本", "é": "\\u00e9", "t\\u0065mp": 3}'.encode(),
+    b'{"on": "a\\u0000b\\n\\"\\\\\\/"}',
+    '{"city": "🦀 Milan", "é": "é", "\\u65e5": 1, "on": "lan", "a": "Mi"}'.encode(),
+    b'{"temp": 5e-324, "wind": 1.7976931348623157e308, "a": 9007199254740992, "id": 12345678901234567890123}',
+    b'{"temp": 0.3e1, "wind": 123456789012345678901234567890.5, "a": 0.1000000000000000055511151231257827}',
+    b'{"temp": null, "id": null, "x": null, "y": null, "position": {"x": 1.5}}',
+    b'\xef\xbb\xbf{"temp": 1}',
+    b'\x0b\x0c {"": "m", "nested.a.b": 2} \x0c',
+]
+BAD = [
+    b'{"temp": 1, "temp": 2}',
+    b'{"nested": {"a": {"b": 1}}, "nested.a.b": 2}',
+    b'{"nested": {"a": {"b": 1}, "a": null}}',
+    b'{"temp": [1, 2]}',
+    b'{"temp": 9007199254740993}',
+    b'{"temp": 1e400}',
+    b'{"temp": 1e-400}',
+    b'{"temp": 01}',
+    b'{"temp": 1.}',
+    b'{"temp": .5}',
+    b'{"temp": 1e}',
+    b'{"temp": +1}',
+    b'{"temp": -}',
+    b'{"temp": tr}',
+    b'{"temp": nul',
+    b'{"temp": "a\tb"}',
+    b'{"temp": "a',
+    b'{"temp": "\\x41"}',
+    b'{"temp": "\\ud800"}',
+    b'{"temp": "\\udc00"}',
+    b'{"temp": "\\ud800\\u0041"}',
+    b'{"temp": "\\u12g4"}',
+    b'{"temp": "\xff"}',
+    b'{"temp": "\xed\xa0\x80"}',
+    b'{"temp": "\xc0\xaf"}',
+    b'{"temp": "\xf4\x90\x80\x80"}',
+    b'{"temp": 1,}',
+    b"{,}",
+    b'{"temp" 1}',
+    b'{"temp": }',
+    b'{"temp": 1} x',
+    b'{"temp": 1}}',
+    b"{temp: 1}",
+    b"[1]",
+    b"7",
+    b'"a"',
+    b"null",
+    b'{"x": 1}',
+    b'{"x": 1, "y": "a"}',
+    b'{"x": 1, "y": true}',
+    b'{"id": 1.5}',
+    b'{"id": true}',
+    b'{"id": [1]}',
+    b'\xef\xbb\xbf\xef\xbb\xbf{"temp": 1}',
+    b"\xef\xbb",
+    b'{"temp": 1}\x0b{"temp": 2}',
+]
+JUDGED_GOOD = [
+    b'{"temp": NaN, "wind": Infinity, "on": -Infinity}',
+    b'{"\\ud800": null}',
+    b'{"a.b": null, "a": {"b": 1}}',
+    b'{"nested": ' * 20 + b"{}" + b"}" * 20,
+    b'{"city": "' + b"\\n" * 70_000 + b'"}',
+    b"{" + b", ".join(b'"n%d": %d' % (i, i) for i in range(2000)) + b"}",
+    b'{"temp": 9007199254740993.00000000000000000000000000000000001}',
+]
+BLANK = [b"", b" ", b"\t\r", b"\x0b\x0c", b"\xef\xbb\xbf", b"\xef\xbb\xbf \r"]
+FORMS = [PLAIN, FORM, NAMED_LATER]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("ends_with_a_line_feed", [True, False])
+def test_every_kind_of_line(form: EventForm, ends_with_a_line_feed: bool, tmp_path: Path) -> None:
+    content = [line for kind in (GOOD, BLANK, BAD, BLANK, JUDGED_GOOD, GOOD) for line in kind]
+    found = assert_as_judged(lines_file(tmp_path, [*content, *([b""] if ends_with_a_line_feed else [])]), form)
+    assert sum(each.batch.n_events for each in found) == len(content) - 2 * len(BLANK)
+
+
+def test_what_is_flagged(tmp_path: Path) -> None:
+    for lines, n_flagged in ((GOOD, 0), (JUDGED_GOOD, len(JUDGED_GOOD)), (BLANK, 0)):
+        found, rejects = scanned(lines_file(tmp_path, lines), FORM, VOCABULARY)
+        assert (sum(each.n_flagged for each in found), rejects) == (n_flagged, [])
+
+
+TOKENS = [
+    *(bytes([byte]) for byte in b'{}[]:,"\\-+.eE0123456789 \t\r\x00\x0b\x7fu/bnatrfls'),
+    *(
+        b"null",
+        b"true",
+        b"false",
+        b"NaN",
+        b"-Infinity",
+        b"1e5",
+        b"-0",
+        b"0.1",
+        b"9007199254740993",
+        b"1e400",
+        b'"a"',
+        b"\\u00e9",
+    ),
+    *(
+        b"\\ud83e",
+        b"\\udd80",
+        b'{"a":',
+        b'"temp":',
+        b'"id":',
+        b'"x":',
+        b'"y":',
+        b"}}",
+        b", ",
+        b": ",
+        b'""',
+        b"\\n",
+        b"\\u0000",
+    ),
+    *(
+        b"\xc3\xa9",
+        b"\xe6\x97\xa5",
+        b"\xf0\x9f\xa6\x80",
+        b"\x80",
+        b"\xff",
+        b"\xed\xa0\x80",
+        b"\xef\xbb\xbf",
+        b"\xc3",
+        b"\xf0\x9f",
+    ),
+]
+
+
+def mutated(generator: random.Random, corpus: list[bytes]) -> bytes:
+    """A line of the corpus with a few changes, mostly such that it may still be JSON."""
+    line = bytearray(generator.choice(corpus))
+    for _ in range(generator.choice((0, 1, 1, 1, 2, 3))):
+        at = generator.randrange(len(line) + 1)
+        match generator.randrange(6):
+            case 0:
+                line[at:at] = generator.choice(TOKENS)
+            case 1:
+                line[at : at + 1] = generator.choice(TOKENS)
+            case 2:
+                del line[at : at + generator.randint(1, 4)]
+            case 3:
+                line[at:at] = line[at : at + generator.randint(1, 20)]
+            case 4:
+                other = generator.choice(corpus)
+                line[at:] = other[generator.randrange(len(other) + 1) :]
+            case _:
+                digits = [i for i, byte in enumerate(line) if byte in b"0123456789"]
+                if digits:
+                    line[generator.choice(digits)] = generator.choice(b"0123456789eE.-")
+    return bytes(line).replace(b"\n", b" ")
+
+
+def test_mutated_lines(tmp_path: Path) -> None:
+    generator = random.Random(19)
+    made = (json.dumps(random_event(generator), ensure_ascii=generator.random() < 0.5).encode() for _ in range(300))
+    corpus = [*GOOD * 10, *BAD, *JUDGED_GOOD[:4], *made]
+    for form, n in ((PLAIN, 30_000), (FORM, 50_000), (NAMED_LATER, 20_000)):
+        found = assert_as_judged(lines_file(tmp_path, (mutated(generator, corpus) for _ in range(n))), form)
+        rejected = sum(len(each.batch.rejected) for each in found if each.batch.rejected is not None)
+        assert 0.2 * n < rejected < 0.8 * n, "the corpus should be of both kinds"
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**54), 2**54)
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["Milan", "lan"]),
+    lambda inner: st.dictionaries(st.sampled_from(["a", "b", "first", "é", ""]) | st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+names = st.sampled_from(["temp", "city", "x", "y", "id", "name", "nested", "on", "é", "position", ""]) | st.text(max_size=4)
+json_lines = st.tuples(
+    st.dictionaries(names, json_values, max_size=6), st.booleans(), st.sampled_from([None, (",", ":")])
+).map(lambda made: json.dumps(made[0], ensure_ascii=made[1], separators=made[2]).encode(errors="surrogatepass"))
+
+
+@settings(max_examples=150)
+@given(lines=st.lists(json_lines | st.binary(max_size=30), max_size=12), form=st.sampled_from(FORMS))
+def test_any_lines(lines: list[bytes], form: EventForm, tmp_path_factory: pytest.TempPathFactory) -> None:
+    assert_as_judged(lines_file(tmp_path_factory.mktemp("lines"), lines), form)
+
+
+@pytest.mark.parametrize("name", ["ccm", "ccm-strings", "ccm-zipf1", "ccm-wide", "debs2009", "clcb", "clcb-zipf"])
+@pytest.mark.parametrize("escaped", [True, False])
+def test_events_of_workloads_are_not_flagged(name: str, escaped: bool, tmp_path: Path) -> None:
+    scenario = SCENARIOS[name].scaled(2000)
+    form = EventForm(LOCATION) if scenario.area else PLAIN
+    n_events = 400 if name == "debs2009" else 2000
+    made = event_rows(scenario.events(n_events, 3), form)
+    path = lines_file(tmp_path, (json.dumps(row, ensure_ascii=escaped).encode() for row in made))
+    found = assert_as_judged(path, form, Table.from_subscriptions(scenario.subscriptions(3)).vocabulary)
+    assert sum(each.n_flagged for each in found) == 0
+    assert sum(each.batch.n_events for each in found) == n_events
+
+
+SCRIPTS = (
+    "Milano",
+    "Ελλάδα",
+    "Москва",
+    "日本語",
+    "हिन्दी",
+    "العربية",
+    "🦀🚀",
+    'quote " and \\ and \n',
+    "Zürich",
+    "한국어",
+    "\u2028",
+)
+
+
+def test_other_scripts_and_escapes_are_not_flagged(tmp_path: Path) -> None:
+    generator = random.Random(7)
+
+    def made() -> Iterator[bytes]:
+        for i in range(10_000):
+            row: dict[str, Any] = {
+                generator.choice(SCRIPTS): i,
+                "city": generator.choice(SCRIPTS),
+                "temp": generator.random(),
+            }
+            row |= {
+                "name": {"first": generator.choice(SCRIPTS), generator.choice(SCRIPTS): 1},
+                "on": generator.gauss(0, 1e-9),
+            }
+            row |= {
+                "x": generator.uniform(-180, 180),
+                "y": generator.uniform(-90, 90),
+                "id": f"{generator.choice(SCRIPTS)}-{i}",
+            }
+            yield json.dumps(row, ensure_ascii=generator.random() < 0.5).encode()
+
+    found = assert_as_judged(lines_file(tmp_path, made()), FORM)
+    assert sum(each.n_flagged for each in found) <= 1
+
+
+def test_rows_with_atoms_and_judged_rows_keep_their_order(tmp_path: Path) -> None:
+    vocabulary = Table.from_filters(
+        [
+            make_filter("i", [[name, op, text]])
+            for name in "abc"
+            for op in ("suffix", "contains")
+            for text in ("x", "xy", "y")
+        ]
+    ).vocabulary
+    generator = random.Random(3)
+
+    def made() -> Iterator[str]:
+        for _ in range(3000):
+            texts = {
+                name: "".join(generator.choices("xyz", k=generator.randrange(5))) for name in generator.sample("abcd", 3)
+            }
+            yield json.dumps(texts | ({"e": float("nan")} if generator.random() < 0.3 else {}))
+
+    found = assert_as_judged(lines_file(tmp_path, (line.encode() for line in made())), PLAIN, vocabulary)
+    assert 0 < sum(each.n_flagged for each in found) < 3000
+
+
+def test_a_wide_vocabulary(tmp_path: Path) -> None:
+    """Attributes of 64 bits."""
+    table = Table.from_filters([make_filter("i", [["temp", "=", i], ["city", "=", f"w{i}"]]) for i in range(40_000)])
+    assert table.vocabulary.shift == 32
+    generator = random.Random(2)
+    content = [
+        json.dumps({"temp": generator.randrange(-10, 80_010) / 2, "city": f"w{generator.randrange(50_000)}"}).encode()
+        for _ in range(5000)
+    ]
+    assert_as_judged(lines_file(tmp_path, content), PLAIN, table.vocabulary)
+
+
+def test_without_names(tmp_path: Path) -> None:
+    for filters in ([], [make_filter("i")], [make_filter("i", [["a", "exists"]])]):
+        assert_as_judged(lines_file(tmp_path, [b"{}", *GOOD, *BAD]), FORM, Table.from_filters(filters).vocabulary)
+
+
+@pytest.mark.parametrize("size", [7, 64, 1000])
+@pytest.mark.parametrize("packed", [False, True])
+def test_blocks_and_threads_of_any_size(size: int, packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_blocks, "READ_BYTES", size)
+    monkeypatch.setattr(parallel, "LEAST_ROWS", size // 4 + 1)
+    path = lines_file(tmp_path, [*GOOD, *BLANK, *BAD, *GOOD, *BLANK])
+    if packed:
+        path.with_name("events.jsonl.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path = path.with_name("events.jsonl.gz")
+    threads = numba.get_num_threads()
+    try:
+        for n in {1, threads}:
+            numba.set_num_threads(n)
+            assert_as_judged(path, FORM)
+    finally:
+        numba.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("read", [10, 100, 300, 4096])
+@pytest.mark.parametrize("excess", [-1, 0, 1, 2, 50, 500])
+def test_overlong_lines(read: int, excess: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line of the longest length and those that are longer, first, in the middle and last."""
+    longest = 300
+    for module in (rows, line_blocks):
+        monkeypatch.setattr(module, "MAX_LINE_BYTES", longest)
+    monkeypatch.setattr(line_blocks, "READ_BYTES", min(read, longest))
+    line = b'{"city": "' + b"a" * (longest + excess - 12) + b'"}'
+    blanks = b" " * (longest + excess)
+    content = [line, GOOD[0], blanks, line, line, b"", GOOD[1], line + b" " * 400, b" " * 20 + line, GOOD[2], line]
+    for lines in (content, [*content, b""], content[1:-1], [line], [blanks]):
+        found = assert_as_judged(lines_file(tmp_path, lines), FORM)
+        assert all(each.batch.n_events for each in found if each.batch.rejected is not None)
+
+
+@pytest.mark.parametrize("kept", [5, 30, 200, 1000])
+def test_a_damaged_packed_file_is_refused_after_the_lines_before(kept: int, tmp_path: Path) -> None:
+    generator = random.Random(0)
+    content = b"\n".join(json.dumps({"temp": generator.random()}).encode() for _ in range(5000))
+    path = tmp_path / "events.jsonl.gz"
+    path.write_bytes(gzip.compress(content)[:-kept])
+    read: list[bytes] = []
+    with pytest.raises(rows.ModelError, match="is not a whole gzip file"):
+        read.extend(block.data.tobytes() for block in read_blocks([path]))
+    expected: list[bytes] = []
+    with pytest.raises(rows.ModelError, match="is not a whole gzip file"):
+        expected.extend(line for _, _, line in rows.read_lines([path]))
+    assert b"".join(read).splitlines() == expected
+
+
+def test_events_are_taken_in_any_portions(tmp_path: Path) -> None:
+    path = lines_file(tmp_path, [*GOOD, *BAD, *GOOD])
+    whole = EventBatch.concat([each.batch for each in scanned(path, FORM, VOCABULARY)[0]])
+    for most in (1, 3, 1000):
+        blocks, _ = scanned(path, FORM, VOCABULARY)
+        queue = EventQueue(iter([*blocks, *blocks]))
+        assert queue.take(0) is None
+        taken = []
+        while portion := queue.take(most):
+            taken.append(portion)
+        batch = EventBatch.concat([each for each, _ in taken])
+        assert len(batch) == 2 * len(whole)
+        assert all(1 <= len(each) <= most for each, _ in taken)
+        assert np.array_equal(batch.attributes, np.concatenate([whole.attributes, whole.attributes]))
+        ids = Strings.concat([each for _, each in taken if each is not None])
+        assert list(ids)[: len(whole)] == list(ids)[len(whole) :]
+        assert queue.located
+        assert queue.identified
+
+
+def test_no_block_shares_memory_with_the_next(tmp_path: Path) -> None:
+    scanner = EventScanner(VOCABULARY, FORM)
+    block = LineBlock(np.frombuffer(bytearray(b"\n".join(GOOD) + b"\n"), np.uint8), "", 1)
+    first = scanner.scan(block, [])
+    kept = first.batch.attributes.copy()
+    scanner.scan(LineBlock(np.frombuffer(bytearray(b"\n".join(GOOD[::-1]) + b"\n"), np.uint8), "", 1), [])
+    assert np.array_equal(first.batch.attributes, kept)

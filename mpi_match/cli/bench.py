@@ -1,4 +1,4 @@
-"""`bench`: engines side by side in this process, or runs with more and more workers."""
+"""`bench`: engines compared in this process, or runs with increasing numbers of workers."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def _scale(
 
 
 def _words_of(name: str, value: Any) -> list[str]:
-    """An option of `run`, as it is written; nothing when it is not given, or a flag as it is anyhow."""
+    """The command-line words of an option of `run`; none for a missing value or a flag at its default."""
     option = name.replace("_", "-")
     if value is None:
         return []

@@ -28,7 +28,7 @@ def compile_() -> None:
 
 
 def spark_options(function: Function) -> Function:
-    """The options that all compile commands have."""
+    """Add the options of all compile commands."""
     for option in reversed(
         (
             click.option(
@@ -47,7 +47,7 @@ def spark_options(function: Function) -> Function:
 
 
 def input_options(function: Function) -> Function:
-    """The options of those that read several forms and write several parts."""
+    """Add the options of commands that read several forms and write several parts."""
     form = click.option("--format", type=click.Choice(ROW_FORMATS), help="Form of the input.  [default: by file name]")
     parts = click.option("--partitions", type=click.IntRange(1), help="Parts to write.  [default: by the size of the input]")
     return form(parts(function))
@@ -110,7 +110,7 @@ def compile_changes(inputs: tuple[str, ...], table: Path, output: Path, as_json:
 
 
 def _spark_job() -> Any:
-    """The module of the Spark jobs, when what it needs is there.  Raises Failure with the command that fixes it."""
+    """The module of the Spark jobs.  Raises CliFailure with the command that installs what it lacks."""
     from mpi_match.commands import doctor
 
     by_spark_submit = "PYSPARK_GATEWAY_PORT" in os.environ  # so there is a Java, wherever it may be

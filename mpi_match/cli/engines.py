@@ -1,4 +1,4 @@
-"""`engines`: which there are, and what can be set of them."""
+"""`engines`: the registry of engines and their options."""
 
 from __future__ import annotations
 

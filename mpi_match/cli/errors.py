@@ -1,8 +1,8 @@
-"""How a command ends: an exit code, errors in one line, and no rank left waiting.
+"""The end of a command: exit codes, errors in one line, and the end of all ranks.
 
-An error that the project foresees (StorageError, ModelError, ...) is one line on standard error.  Any other is a mistake in
-the project, and keeps its traceback.  Under MPI a rank that ends with an error takes the others with it, as `python -m
-mpi4py` does: the other ranks would wait for ever for what it never sends.
+An expected error (StorageError, ModelError, ...) is one line on standard error.  Any other is a bug, and keeps its
+traceback.  Under MPI a rank that ends with an error aborts the others, as `python -m mpi4py` does: they would wait for its
+messages for ever.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EPILOG = (
 )
 
 ENVIRONMENT_PREFIX = "MPI_MATCH"
-"""Of the variables that may hold what options are not given."""
+"""Prefix of the environment variables that hold values of options."""
 _CODES = (
     ("mpi_match.storage", "StorageError", ExitCode.BAD_INPUT),
     ("mpi_match.model", "ModelError", ExitCode.BAD_INPUT),
@@ -41,7 +41,7 @@ _CODES = (
     ("mpi_match.commands.export", "ExportError", ExitCode.ENVIRONMENT),
     ("spark_prep", "SparkPrepError", ExitCode.BAD_INPUT),
 )
-"""Foreseen errors: module, class, exit code.  An instance may carry a code of its own as `exit_code`."""
+"""Expected errors: module, class, exit code.  An instance may have a code of its own as `exit_code`."""
 
 
 QUIET_S = 0.5
@@ -56,8 +56,9 @@ class CliFailure(click.ClickException):
         self.quiet = quiet
 
     def show(self, file: Any = None) -> None:
-        """Print the line, unless another rank does (`quiet`), which then gets the time to do so: the launcher ends all
-        ranks as soon as it sees the first one leave with an error."""
+        """Print the line, unless another rank prints it (`quiet`); then wait QUIET_S for that rank, because the launcher
+        ends all ranks as soon as the first one exits with an error.
+        """
         if self.quiet:
             time.sleep(QUIET_S)
         else:
@@ -65,7 +66,7 @@ class CliFailure(click.ClickException):
 
 
 def exit_code_of(error: BaseException) -> int | None:
-    """The exit code of a foreseen error; None for a mistake in the project."""
+    """The exit code of an expected error; None for a bug."""
     for module, name, code in _CODES:
         loaded = sys.modules.get(module)  # an error whose module is not loaded cannot have been raised
         if loaded is not None and isinstance(error, getattr(loaded, name, ())):
@@ -78,14 +79,14 @@ def exit_code_of(error: BaseException) -> int | None:
 def end_all_ranks(code: int, mistake: BaseException | None = None) -> None:
     """If MPI runs in this process and `code` is not 0, MPI will be aborted with `code` when the process ends.
 
-    After a run in which ranks may have died the process ends here and now, with the traceback of a mistake: see
-    `cluster.farewell`.
+    After a run in which ranks may have died the process ends at once, with the traceback of a bug (`mistake`): see
+    `cluster.transport.finalize`.
     """
     if "mpi4py.MPI" not in sys.modules:
         return
-    farewell = sys.modules.get("mpi_match.cluster.transport.finalize")
-    if farewell is not None:
-        farewell.leave(code, mistake)
+    finalize = sys.modules.get("mpi_match.cluster.transport.finalize")
+    if finalize is not None:
+        finalize.leave(code, mistake)
     if code:
         from mpi4py.run import set_abort_status
 
@@ -93,9 +94,9 @@ def end_all_ranks(code: int, mistake: BaseException | None = None) -> None:
 
 
 class CliCommand(click.Command):
-    """A command with `-v`, the exit codes in its help, and foreseen errors in one line.
+    """A command with `-v`, the exit codes in its help, and expected errors in one line.
 
-    An indented paragraph of its docstring is shown as it stands.
+    An indented paragraph of its docstring is not rewrapped.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -117,7 +118,7 @@ class CliCommand(click.Command):
         )
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """Read the arguments; what is wrong with them is said by one rank."""
+        """Read the arguments; one rank reports wrong usage."""
         try:
             return super().make_context(*args, **kwargs)
         except click.UsageError as error:
@@ -127,16 +128,16 @@ class CliCommand(click.Command):
             raise
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments; an option that is not there is taken from the environment, by its own name."""
+        """Read the arguments; options that are not given are taken from the environment, by their names."""
         for option in self.params if ctx.auto_envvar_prefix else ():
             if isinstance(option, click.Option) and option.expose_value:
                 name = max(option.opts, key=len).removeprefix("--").replace("-", "_").upper()
                 option.envvar = f"{ctx.auto_envvar_prefix}_{name}"
-                option.show_envvar = option.envvar in os.environ  # what is wrong with its value is then said of the variable
+                option.show_envvar = option.envvar in os.environ  # an error then names the variable
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; a foreseen error becomes a `CliFailure`; SIGTERM is like Ctrl-C: no half-written file stays."""
+        """Run the command; an expected error becomes a `CliFailure`; SIGTERM is handled like Ctrl-C."""
         try:
             with terminate_as_interrupt():
                 return super().invoke(ctx)
@@ -173,7 +174,7 @@ def _line_of(error: BaseException) -> str:
 
 
 class _StandardOutput(io.FileIO):
-    """Standard output.  What it does not take is one error, which names it; all that comes later is lost with it."""
+    """Standard output.  The first failed write raises an error that names it; later writes are dropped."""
 
     _NAME = "standard output"
 
@@ -182,7 +183,7 @@ class _StandardOutput(io.FileIO):
         self._lost = False
 
     def write(self, data: Any) -> int:
-        """Write bytes; how many are written."""
+        """Write bytes; returns their number."""
         if self._lost:
             return memoryview(data).nbytes
         try:
@@ -194,14 +195,14 @@ class _StandardOutput(io.FileIO):
 
     @classmethod
     def is_to_blame(cls, error: OSError) -> bool:
-        """Is it an error of standard output?"""
+        """Is this an error of standard output?"""
         return error.filename == cls._NAME
 
 
 def _prepare_streams() -> None:
-    """Have standard output name itself in its errors.
+    """Replace standard output by one that is named in its errors.
 
-    Where a standard stream is closed (`>&-`), /dev/null takes its number, or the next file would; for standard output it is
+    A closed standard stream (`>&-`) is opened on /dev/null, else the next file would get its descriptor; standard output is
     opened for reading, so that writing fails.
     """
     for name, mode, flags in (("stdin", "r", os.O_RDONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY)):
@@ -224,12 +225,12 @@ def _set_verbosity(ctx: click.Context, option: click.Parameter, count: int) -> N
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(count, 2)])
-    watched = not count and sys.stderr.isatty()  # who watches is told what takes so long, if there is something to compile
+    watched = not count and sys.stderr.isatty()  # on a terminal, report compiling
     logging.getLogger("mpi_match.compute.compile_cache").setLevel(logging.INFO if watched else logging.NOTSET)
 
 
 def run_as_program(commands: click.Command, name: str = "mpi-match") -> None:
-    """Run the command line of this process and exit, with its code, on every rank; `name` is what usage calls it."""
+    """Run the command line of this process and exit, with its code, on every rank; `name` is the program's in usage."""
     _prepare_streams()
     try:
         code = _code_of(commands, name)
@@ -241,7 +242,7 @@ def run_as_program(commands: click.Command, name: str = "mpi-match") -> None:
 
 
 def _code_of(commands: click.Command, name: str) -> int:
-    """Run a command line.  Returns its exit code, once standard output has all that was written."""
+    """Run a command line.  Returns its exit code, after flushing standard output."""
     try:
         try:
             commands(prog_name=name)
@@ -252,6 +253,6 @@ def _code_of(commands: click.Command, name: str) -> int:
     except OSError as error:
         if not _StandardOutput.is_to_blame(error):
             raise
-        if not isinstance(error, BrokenPipeError):  # what reads the pipe has had enough, as `head` has
+        if not isinstance(error, BrokenPipeError):  # the reader of the pipe has ended, as `head` does
             click.echo(f"mpi-match: {_line_of(error)}", err=True)
         return ExitCode.FAILURE

@@ -1,4 +1,4 @@
-"""The command `launch`: files for launchers, for those who have no checkout of the project."""
+"""The command `launch`: prints files for launchers where there is no checkout of the project."""
 
 from __future__ import annotations
 

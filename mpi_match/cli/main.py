@@ -3,9 +3,9 @@
     generate ──► subscriptions, events (rows) ──► compile ──► table, events (HDF5) ──► run ──► matches ──► verify, export
                                 └───────────────────────── match ────────────────────────────────┘
 
-Commands say what they do and leave the doing to the modules of their noun, which they import when they run: `mpi-match
---help` starts neither numba nor MPI nor Spark.  People and progress are on standard error, data is on standard output; how
-a command ends is in `errors`.
+Commands parse options and print results; the work is in other modules, imported when a command runs: `mpi-match --help`
+loads neither numba nor MPI nor Spark.  Messages and progress go to standard error, data to standard output; `errors` has the
+exit codes.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from mpi_match.exit_codes import ExitCode
 from mpi_match.humanize import plural, rate, seconds
 
 WORTH_SAYING_S = 0.5
-"""What took longer than this before a run is told apart."""
+"""The shortest compile time that is reported."""
 
 
 def _print_version(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:
@@ -306,7 +306,7 @@ def match(
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def inspect(file: Path, rows: int, filter_id: int | None, as_json: bool) -> None:
     """Look into FILE: a constraint table, an event table, a file of matches or changes, or the journal of a run."""
-    from mpi_match.commands.inspect import filter_row, glance, glance_lines
+    from mpi_match.commands.inspect import filter_row, inspect_file, inspect_lines
     from mpi_match.table.table import Table
 
     if filter_id is not None:
@@ -317,11 +317,11 @@ def inspect(file: Path, rows: int, filter_id: int | None, as_json: bool) -> None
             )
         print_json(filter_row(table, filter_id))
         return
-    found = glance(file, rows)
+    found = inspect_file(file, rows)
     if as_json:
         print_json(found)
     else:
-        click.echo("\n".join(glance_lines(found)))
+        click.echo("\n".join(inspect_lines(found)))
 
 
 @commands.command(short_help="Check answers against the naive matcher.")

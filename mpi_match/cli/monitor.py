@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 live_option = click.option(
     "--live",
     is_flag=True,
-    help="Draw how the run goes on standard error, if that is a terminal: rate, workers, what is under way, failures.",
+    help="Draw a dashboard on standard error, if that is a terminal: rate, workers, batches in flight, failures.",
 )
 report_option = click.option(
     "--report", type=JSON_LINES_OUT, help="Add a report of the run to this file: JSON lines, for `plot`."
@@ -40,7 +40,7 @@ metrics_option = click.option(
 
 @dataclass(frozen=True)
 class ObserverOptions:
-    """What `run --live`, `--report` and `--metrics` ask for."""
+    """The options `run --live`, `--report` and `--metrics`."""
 
     live: bool
     report: Path | None
@@ -49,21 +49,21 @@ class ObserverOptions:
 
 @dataclass(frozen=True)
 class Watched:
-    """What a run is to be told of who watches it (`RunOptions.progress` and `watch`)."""
+    """The observers of a run (`RunOptions.progress` and `watch`), and its report."""
 
     progress: Progress | None
     watch: Watch | None
     report: RunReport | None
 
     def finish(self, summary: RunSummary) -> None:
-        """The run has gone well."""
+        """Complete the report with the run's summary."""
         if self.report is not None:
             self.report.finish(asdict(summary))
 
 
 @contextmanager
 def watching(asked: ObserverOptions, options: Mapping[str, Any]) -> Iterator[Watched]:
-    """While a run with these options lasts.  Only the rank that is watched, rank 0, draws or writes anything."""
+    """The observers for a run with these options; `Watch` calls them on rank 0 alone."""
     from mpi_match.monitor.dashboard import Dashboard
     from mpi_match.monitor.metrics import MetricsFile
     from mpi_match.monitor.observer import Watch
@@ -89,7 +89,7 @@ def watching(asked: ObserverOptions, options: Mapping[str, Any]) -> Iterator[Wat
     "-o", "--output", type=FIGURE_OUT, help="Figure to write (.png, .svg, .pdf).  [default: REPORT, ending in .png]"
 )
 def plot(report: Path, output: Path | None) -> None:
-    """Draw REPORT, which `run --report` wrote: rate and each worker's share over time, with what went wrong on them.
+    """Draw REPORT, which `run --report` wrote: rate and each worker's share over time, with the incidents.
 
     Of several runs in the file the last one is drawn.
     """
@@ -104,6 +104,6 @@ def plot(report: Path, output: Path | None) -> None:
 
 
 def need_matplotlib(what: str) -> None:
-    """Raise Failure, saying what to install, before any work is done that would end in a figure."""
+    """Raise CliFailure with the command that installs matplotlib, before any work is done."""
     if not importlib.util.find_spec("matplotlib"):
         raise CliFailure(f"{what} needs matplotlib: pip install 'mpi-match[plot]'", ExitCode.ENVIRONMENT)

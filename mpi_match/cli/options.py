@@ -25,19 +25,20 @@ FORMS = {
     "Prometheus text": (".prom",),
     "other": (".csv", ".gz", ".tsv", ".txt", ".xlsx"),
 }
-"""Endings of names that say what is in a file."""
+"""Endings of file names, by form."""
 STDOUT = Path("/dev/stdout")
 
 
 class FileName(click.Path):
-    """The name of a file or directory; of one to be written, `forms` are what may be in it.
+    """The name of a file or directory; `forms` are the permitted forms of an output.
 
-    A name whose ending says another form is refused, and with `must_say` also one that says none.  So is an empty name,
-    which a shell makes of an unset variable and which would be this directory.  `-` is STDOUT if `stdout`, else refused.
+    A name with the ending of another form is refused, and with `must_say` also one without an ending of FORMS.  So is an
+    empty name, which a shell makes of an unset variable and which would be this directory.  `-` is STDOUT if `stdout`, else
+    refused.
     """
 
     def __init__(self, *forms: str, must_say: bool = False, stdout: bool = False) -> None:
-        super().__init__(path_type=Path, readable=False)  # what cannot be read is bad input, which the reader says
+        super().__init__(path_type=Path, readable=False)  # the reader reports unreadable files, as bad input
         self._endings = [ending for form in forms for ending in FORMS[form]]
         self._must_say, self._stdout = must_say, stdout
 
@@ -82,7 +83,7 @@ MATCHES_OUT = FileName("HDF5", "JSON lines", "packed JSON lines", "Parquet", std
 
 
 class NameOf(click.ParamType):
-    """A name of a registry, which is imported only when names are needed: to check one, or to list them in the help."""
+    """A name of a registry, which is imported only to check a name, or to list the names in the help."""
 
     name = "name"
 
@@ -90,7 +91,7 @@ class NameOf(click.ParamType):
         self._module, self._registry, self._also = module, registry, also
 
     def names(self) -> list[str]:
-        """Every name that there is."""
+        """All names."""
         return [*self._also, *getattr(importlib.import_module(self._module), self._registry)]
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
@@ -98,7 +99,7 @@ class NameOf(click.ParamType):
         return f"[{'|'.join(self.names())}]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The name itself when there is such a one."""
+        """The name, if the registry has it."""
         if value not in self.names():
             self.fail(f"there is no {value!r}; there are: {', '.join(self.names())}", param, ctx)
         return value

@@ -1,4 +1,4 @@
-"""The command `supervise`: a run that is started again until it is complete."""
+"""The command `supervise`: restarts a run until it is complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people see of a command: lines and a progress bar on standard error; standard output holds nothing but data."""
+"""Messages and a progress bar on standard error; standard output has only data."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from typing import Any
 import click
 
 PROGRESS_AFTER_S = 1.0
-"""A bar appears when something takes longer than this."""
+"""A bar appears when the work takes longer than this."""
 
 
 def say(text: str) -> None:
-    """One line for people."""
+    """Print a message to standard error."""
     click.echo(text, err=True)
 
 
 def print_json(summary: Mapping[str, Any]) -> None:
-    """One object on standard output."""
+    """Print an object as JSON to standard output."""
     click.echo(json.dumps(summary, ensure_ascii=False, default=str))
 
 
 class Progress:
-    """A bar on the terminal once the work has lasted `PROGRESS_AFTER_S`; nothing at all elsewhere (a pipe, a log).
+    """A bar on the terminal once the work has lasted `PROGRESS_AFTER_S`; no output elsewhere (a pipe, a log).
 
-    `with Progress("events") as progress: ... progress(done, total)` with counts from 0, as often as one likes.
+    `with Progress("events") as progress: ... progress(done, total)` with counts from 0, any number of times.
     """
 
     def __init__(self, label: str) -> None:
@@ -42,7 +42,7 @@ class Progress:
         return self
 
     def __call__(self, done: int, total: int) -> None:
-        """`done` of `total` are done."""
+        """Show that `done` of `total` are done."""
         if not self._shown or (self._bar is None and time.monotonic() - self._started < PROGRESS_AFTER_S):
             return
         if self._bar is None:

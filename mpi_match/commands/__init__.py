@@ -1,1 +1,1 @@
-"""What the commands do, without their command line."""
+"""The commands, without their command line."""

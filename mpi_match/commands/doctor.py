@@ -1,7 +1,7 @@
-"""What this machine has, what it lacks, and the command that fixes it.
+"""The requirements of the project on this machine: which are met, and the commands that install the missing ones.
 
-Nothing is believed from a version number alone where trying it is cheap: MPI counts as there when two ranks that the
-launcher starts see each other.  Whatever could crash or hang (MPI, Java) is tried in a process of its own, with a limit.
+A requirement is tried out where that is cheap, rather than judged by its version number: MPI works when two ranks started by
+the launcher see each other.  Programs that could crash or hang (MPI, Java) run in a process of their own, with a time limit.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _PROJECT = "mpi-match"
 
 
 class Finding(NamedTuple):
-    """One thing: is it there (`ok`), what was found, what needs it, how to get it ("" when nothing is to be done).
+    """One requirement: is it met (`ok`), what was found, what needs it, the command that installs it ("" if it is met).
 
-    `required` things are needed by every run; the others only by what `needed_for` says.
+    Every run needs the `required` ones; the others are needed only as `needed_for` says.
     """
 
     name: str
@@ -40,12 +40,12 @@ class Finding(NamedTuple):
 
 
 def examine() -> list[Finding]:
-    """Everything, in the order in which it is best repaired."""
+    """Check all requirements, in the order in which they are best installed."""
     return [check() for check in _CHECKS]
 
 
 def finding_lines(findings: Sequence[Finding]) -> list[str]:
-    """The findings for people: one line each, and under what is missing the command that fixes it."""
+    """The findings as text: one line each, and under a missing requirement the command that installs it."""
     lines = []
     width = max(len(f.name) for f in findings)
     for f in findings:
@@ -57,7 +57,7 @@ def finding_lines(findings: Sequence[Finding]) -> list[str]:
 
 
 def java_version() -> int | None:
-    """Major version of the Java that Spark would take (JAVA_HOME, else PATH); None without one."""
+    """Major version of the Java that Spark would use (JAVA_HOME, else PATH); None without one."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else "java"
     if shutil.which(java) is None:
@@ -73,7 +73,7 @@ def _python() -> Finding:
 
 
 def _package(name: str, needed_for: str, extra: str = "", note: Callable[[], str] | None = None) -> Callable[[], Finding]:
-    """The check for a package that every run needs, or those that need what `extra` brings."""
+    """The check for a package that every run needs, or only the users of an `extra`."""
 
     def check() -> Finding:
         required = not extra
@@ -87,7 +87,7 @@ def _package(name: str, needed_for: str, extra: str = "", note: Callable[[], str
 
 
 class _Requirement(NamedTuple):
-    """A package that the project asks for, its versions (`>=2.2,<3`), and the extra that it belongs to ("": none)."""
+    """A package that the project requires, its versions (`>=2.2,<3`), and the extra that it belongs to ("": none)."""
 
     name: str
     versions: str
@@ -95,7 +95,7 @@ class _Requirement(NamedTuple):
 
 
 def _requirements() -> list[_Requirement]:
-    """What the installed project asks for; nothing where it runs from a tree that is not installed."""
+    """The requirements of the installed project; none in a tree that is not installed."""
     try:
         stated = requires(_PROJECT) or []
     except PackageNotFoundError:
@@ -105,7 +105,7 @@ def _requirements() -> list[_Requirement]:
 
 
 def _unmet(extra: str, name: str | None = None) -> list[str]:
-    """What is not there of what an extra asks for, or of the one package: "not installed", "2.5.1, not <2.5"."""
+    """The unmet requirements of an extra, or of one package of it, as text: "not installed", "2.5.1, not <2.5"."""
     wanted = {each.name: each.versions for each in _requirements() if each.extra == extra and name in (None, each.name)}
     wrong = []
     for each, versions in (wanted or ({name: ""} if name else {})).items():
@@ -122,7 +122,7 @@ def _unmet(extra: str, name: str | None = None) -> list[str]:
 
 
 def _pip_install(extra: str, name: str = "") -> str:
-    """The command that brings an extra with the versions that go together, or a package that every run needs."""
+    """The command that installs an extra with matching versions, or a package that every run needs."""
     versions = next((each.versions for each in _requirements() if (each.name, each.extra) == (name, extra)), "")
     what = f"{_PROJECT}[{extra}]" if extra and _requirements() else f"{name}{versions}"
     return f"{sys.executable} -m pip install '{what}'"
@@ -201,8 +201,9 @@ def _gpu() -> Finding:
 
 
 def _cuda_compiler() -> str | None:
-    """Version of the CUDA libraries that numba-cuda's extras bring (`12.9`, of [cu12] before that of [cu13]); None if
-    there are none."""
+    """Version of the CUDA libraries of numba-cuda's extras (`12.9`, that of [cu12] before that of [cu13]); None if there are
+    none.
+    """
     for name in ("nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvcc", "nvidia-nvvm"):
         try:
             return ".".join(version(name).split(".")[:2])
@@ -229,8 +230,10 @@ def _java() -> Finding:
 
 
 def _output(command: Sequence[str]) -> str | None:
-    """What a command says on both its outputs, None when it fails, hangs or is not there.  It must not
-    think itself a rank of a launch that this process is part of, so the launchers' variables are kept from it."""
+    """Standard output and error of a command; None when it fails, hangs or is missing.
+
+    It runs without the launchers' variables, so that it is not taken for a rank of this process's job.
+    """
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMI", "PMIX", "PRTE_", "SLURM_"))}
     clean |= {k: v for k, v in os.environ.items() if k.startswith("OMPI_ALLOW_RUN_AS_ROOT") or k.startswith("OMPI_MCA_")}
     try:
@@ -254,7 +257,7 @@ SPARK_CHECKS: tuple[Callable[[], Finding], ...] = (
     _package("pyarrow", "`mpi-match compile` and Parquet", "spark"),
     _package("pandas", "`mpi-match compile`", "spark"),
 )
-"""What `mpi-match compile` needs."""
+"""The requirements of `mpi-match compile`."""
 
 _CHECKS: tuple[Callable[[], Finding], ...] = (
     _python,

@@ -1,11 +1,10 @@
-"""Answers for programs that do not read our HDF5: JSON lines, or Parquet.
+"""Export of answers as JSON lines or Parquet.
 
     {"event": 0, "interfaces": ["mobile-7", "mobile-8"]}
     {"event": 1, "id": "reading-44", "interfaces": []}            where events have ids
 
-One row for every event, also for those that match nothing: nobody has to guess what a missing row means.  A file of matched
-filters has `filters`, their numbers in the table, instead.  The ids of events are in answers of `match --id`; those of a run
-are in its event table.
+Every event has a row, also one without matches.  A file of matched filters has `filters`, their numbers in the table,
+instead of `interfaces`.  Answers of `match --id` have the ids of events; for those of a run they are in its event table.
 """
 
 from __future__ import annotations
@@ -27,21 +26,20 @@ from mpi_match.table.table import Table
 
 PARQUET = ".parquet"
 ENDINGS = (*ROW_ENDINGS, PARQUET)
-"""How the name of an output ends, which says its form."""
+"""Endings of an output's name, by which its form is chosen."""
 ROWS_OF_GROUP = 2**16
 """Rows of a Parquet row group; only these are in memory as Python objects."""
 
 
 class ExportError(Exception):
-    """The answers cannot be written in this form here; the text says what is missing."""
+    """The answers cannot be written in this form on this machine; the text says what is missing."""
 
 
 def export(matches: Path, output: Path | None, events: Path | None = None) -> dict[str, int]:
-    """Write the answers in `matches` to `output`, in the form that its name says (`ENDINGS`).
+    """Write the answers in `matches` to `output`, in the form of its name's ending (`ENDINGS`).
 
-    Without an `output` JSON lines go to standard output.  `events` is the event table, whose ids of events then take the
-    place of those in `matches`.  Nothing appears under the name of `output` before it is whole.  Returns counts.
-    Raises what `check_export` does, OSError.
+    Without an `output` JSON lines go to standard output.  `events` is the event table, whose ids of events replace those in
+    `matches`.  `output` is written atomically.  Returns counts.  Raises what `check_export` does, OSError.
     """
     check_export(output, [each for each in (matches, events) if each])
     answers = MatchesFile.load(matches)
@@ -63,7 +61,7 @@ def export(matches: Path, output: Path | None, events: Path | None = None) -> di
 def check_export(output: Path | None, inputs: Iterable[Path]) -> None:
     """Refuse, before any work is done, an output that `export` could not write.
 
-    Raises ValueError for a name that says no form, StorageError for a place where nothing can be written or an input is,
+    Raises ValueError for a name without one of ENDINGS, StorageError for a place that cannot be written or is an input,
     ExportError.
     """
     if output is None:

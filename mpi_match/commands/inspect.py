@@ -1,6 +1,6 @@
-"""A file at a glance, in a screen of text or one object: a table, an event table, matches, changes, or the journal of a run.
+"""The content of a file, as text or one object: a table, an event table, matches, changes, or the journal of a run.
 
-Everything that is read is checked on the way (see `storage`), so a damaged file shows itself here too.
+Reading checks the data (see `storage`), so a damaged file is refused here too.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from mpi_match.table.table import Table
 SHOWN_NAMES = 5
 
 
-def glance(path: Path, rows: int = 3) -> dict[str, Any]:
-    """What a file holds: `kind`, `bytes` on disk, `digest`, `parts`, counts, and the first `rows` rows decoded.
+def inspect_file(path: Path, rows: int = 3) -> dict[str, Any]:
+    """The content of a file: `kind`, `bytes` on disk, `digest`, `parts`, counts, and the first `rows` rows decoded.
 
-    Raises StorageError for a file that is not ours or damaged.
+    Raises StorageError for a file of another program or a damaged one.
     """
     if is_journal(path):
         return _of_journal(path)
@@ -41,7 +41,7 @@ def glance(path: Path, rows: int = 3) -> dict[str, Any]:
         refuse_incomplete(path)
         if not path.exists():
             raise StorageError(f"{path}: no such file")
-        with Reader(path, kind or "table"):  # says what is wrong with a file that has no kind
+        with Reader(path, kind or "table"):  # raises for a file without a kind
             raise StorageError(f"{path}: holds {kind!r}; there is something to see in: {', '.join(_SCHEMAS)}")
     with Reader(path, _SCHEMAS[kind]) as reader:
         parts = len(reader.rows or ())
@@ -49,7 +49,7 @@ def glance(path: Path, rows: int = 3) -> dict[str, Any]:
         size = path.stat().st_size + (sum(p.lstat().st_size for p in directory.iterdir()) if parts else 0)
         common = {"file": str(path), "kind": kind, "bytes": size, "parts": parts, "digest": reader.attributes["digest"]}
         attributes = {k: v for k, v in reader.attributes.items() if k not in _COMMON_ATTRIBUTES}
-    return {**common, **_GLANCES[kind](path, attributes, rows, max(parts, 1))}
+    return {**common, **_INSPECTORS[kind](path, attributes, rows, max(parts, 1))}
 
 
 _COMMON_ATTRIBUTES = ("magic", "kind", "format_version", "digest", "complete")
@@ -175,7 +175,7 @@ def _of_changes(path: Path, attributes: dict[str, Any], rows: int, n_parts: int)
 
 
 _SCHEMAS = {schema.kind: schema for schema in (TABLE, EVENTS, MATCHES, CHANGES)}
-_GLANCES = {"table": _of_table, "events": _of_events, "matches": _of_matches, "changes": _of_changes}
+_INSPECTORS = {"table": _of_table, "events": _of_events, "matches": _of_matches, "changes": _of_changes}
 
 
 def _spread(counts: Array) -> dict[str, float]:
@@ -185,8 +185,8 @@ def _spread(counts: Array) -> dict[str, float]:
     return {"least": int(counts.min()), "mean": round(float(counts.mean()), 3), "most": int(counts.max())}
 
 
-def glance_lines(found: dict[str, Any]) -> Iterator[str]:
-    """The same for people."""
+def inspect_lines(found: dict[str, Any]) -> Iterator[str]:
+    """The result of `inspect_file` as lines of text."""
     joined = f" in {found['parts']} parts" if found["parts"] else ""
     digest = f", digest {found['digest'][:16]}…" if "digest" in found else ""
     yield f"{found['file']}: {found['kind']}, {found['bytes']:,} bytes{joined}{digest}"

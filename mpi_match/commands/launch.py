@@ -1,12 +1,12 @@
-"""Files for launchers that travel with the package: scripts, hostfiles, recipes for containers.
+"""Files for launchers that are in the package: scripts, hostfiles, recipes for containers.
 
     the project's tree                in an installation
     launch/slurm.sbatch               mpi_match/launch/slurm.sbatch
     hostfiles/two-hosts.openmpi       mpi_match/hostfiles/two-hosts.openmpi
 
-In the tree `mpi_match/launch` and `mpi_match/hostfiles` are links, so there is one copy.  A script there reads `mpi-env.sh`
-beside it; one that is printed has that text inside, and the interpreter that printed it for the ranks, so that it runs
-wherever it is put.
+In the tree `mpi_match/launch` and `mpi_match/hostfiles` are links, so there is one copy.  A script there sources
+`mpi-env.sh` beside it; a printed script includes that text, and the path of the interpreter that printed it, so that it runs
+from any directory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FILES = {
     "docker": "launch/Dockerfile",
     "apptainer": "launch/apptainer.def",
 }
-"""Name and place of each file that makes sense without the project's tree."""
+"""Name and place of each file that can be used without the project's tree."""
 
 _SHARED = "launch/mpi-env.sh"
 _SOURCED = re.compile(r"^# shellcheck source=launch/mpi-env\.sh\nsource .*\n", re.MULTILINE)
@@ -42,7 +42,7 @@ class LaunchFile(NamedTuple):
 
 
 def launch_files() -> list[LaunchFile]:
-    """All that there are."""
+    """All files of FILES."""
     return [LaunchFile(name, _about(_read(place))) for name, place in FILES.items()]
 
 

@@ -56,15 +56,15 @@ Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
 
 @dataclass(frozen=True)
 class LocalSummary:
-    """What `match_rows` did.
+    """The result of `match_rows`.
 
     wall_s            from the first event to the last answer
-    build_s           what came before: reading the subscriptions, building table and engine
-    compile_s         what compiling the engine took, which is in neither of these
+    build_s           before that: reading the subscriptions, building table and engine
+    compile_s         compiling the engine, which is in neither of these
     engine_options    the options of the engine, by its name; empty where it has none
-    rejected          subscriptions, changes and events that were set aside; `first_rejects` holds a few of them
+    rejected          number of bad subscriptions, changes and events; `first_rejects` holds the first of them
     never_seen        attributes named for location and id that no event has
-    unlocated         filters with an area that match nothing because no location is named
+    unlocated         filters with an area, which match nothing because no location is named
     """
 
     events: int
@@ -87,12 +87,12 @@ class LocalSummary:
 
 
 class RejectLog:
-    """Takes rejects: counts them, keeps the first few for people, and writes all of them to a file if one is named.
+    """Counts rejects, keeps the first few for display, and writes all of them to a file if one is named.
 
-    `begin` says which input comes next, `nothing_usable` what is wrong with one that held no good row.
+    `begin` starts the next input; `nothing_usable` is the error of an input without a good row.
 
-    A line of the file is `{"reason": ..., "file": ..., "line": ..., "row": ...}`, see `Reject`.  The file appears as soon as
-    it is opened, so that an empty one says that nothing was rejected.  Under `strict` the first reject is an error.
+    A line of the file is `{"reason": ..., "file": ..., "line": ..., "row": ...}`, see `Reject`.  The file is created when
+    the log is entered, so an empty file means that nothing was rejected.  Under `strict` the first reject is an error.
     """
 
     def __init__(self, path: Path | None, strict: bool = False, keep: int = 5) -> None:
@@ -111,7 +111,7 @@ class RejectLog:
             self._file.close()
 
     def begin(self, path: Path) -> None:
-        """The rejects that come now are of this input."""
+        """The next rejects are of this input."""
         self._input, self._count_before = path, self.count
 
     def nothing_usable(self, what: str, hint: str = "") -> ModelError:
@@ -291,7 +291,7 @@ def _match(
 
 
 def _exchanged(event_files: Sequence[Path]) -> str:
-    """What to add when the rows of the events are subscriptions: the two were given in the wrong order."""
+    """The hint of the error when the rows of the events are subscriptions: the files may be exchanged."""
     with suppress(ModelError):  # of a damaged file
         _, _, line = next(read_lines(event_files), ("", 0, b""))
         if looks_like_subscription(line):
@@ -300,7 +300,7 @@ def _exchanged(event_files: Sequence[Path]) -> str:
 
 
 def _changes(table: Table, files: Sequence[Path], rejects: Rejects) -> ChangeStream[Table]:
-    """The table and what the rows of files make of it; rows that are bad or cannot be done go to `rejects`."""
+    """The table with the changes in the rows of files; bad rows and refused changes go to `rejects`."""
     rows, places = [], []
     for file, number, line in read_lines(files):
         place = (file, number, row_text(line))
@@ -357,7 +357,7 @@ _LINE_FEED = ord("\n")
 def _rows(
     files: Sequence[Path], convert: Callable[[Any], Row], rejects: Rejects, label: str, progress: Progress | None
 ) -> Iterator[Iterator[Row | None]]:
-    """`read_rows`, telling `progress` about every row when the number of rows can be known beforehand."""
+    """`read_rows`, which reports to `progress` when the number of rows can be counted beforehand."""
     total = _total_lines(files) if progress is not None else None
     if progress is None or total is None:
         yield read_rows(files, convert, rejects)

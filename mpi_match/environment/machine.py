@@ -1,4 +1,4 @@
-"""Where and with what a number was measured: the part of a record that lets someone else repeat it."""
+"""The machine, the versions, the commit and the command of a measurement, so that it can be repeated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HERE = Path(__file__).resolve()
 
 
 def machine() -> dict[str, Any]:
-    """`cpu` (model), `cores` (that this process may use), `memory_gib`, and `gpus`: name and driver of each there is."""
+    """`cpu` (model), `cores` (that this process may use), `memory_gib`, and `gpus`: name and driver of each."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cpu": _cpu_model(),
@@ -28,7 +28,7 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that decide speed; those not installed are left out."""
+    """Versions of Python and of the packages that affect speed; those not installed are left out."""
     found = {"python": platform.python_version()}
     for package in ("mpi-match", "numpy", "numba", "numba-cuda", "h5py", "mpi4py"):
         try:
@@ -41,10 +41,10 @@ def versions() -> dict[str, str]:
 def commit() -> str | None:
     """The commit this package was run from, with "-dirty" when tracked files differ from it; None outside a checkout.
 
-    Where the files of a checkout are copied without it, whoever copies says which commit in MPI_MATCH_COMMIT.
+    MPI_MATCH_COMMIT names the commit of files that were copied from a checkout.
     """
-    if said := os.environ.get("MPI_MATCH_COMMIT"):
-        return said
+    if given := os.environ.get("MPI_MATCH_COMMIT"):
+        return given
     tracked = _output("git", "-C", str(_HERE.parent), "ls-files", "--error-unmatch", _HERE.name)
     revision = _output("git", "-C", str(_HERE.parent), "rev-parse", "--short=12", "HEAD") if tracked else None
     if not revision:
@@ -54,14 +54,14 @@ def commit() -> str | None:
 
 
 def command() -> str:
-    """The command line of this process as someone else would type it: no directories of this machine in front."""
+    """The command line of this process, without directories of this machine in front."""
     program = Path(sys.argv[0])
     name = f"python -m {program.parent.name}" if program.name == "__main__.py" else program.name
     return " ".join([name, *map(shlex.quote, sys.argv[1:])])
 
 
 def resident_bytes() -> int:
-    """Memory that this process has now, its shared pages too; 0 where the system does not say (not Linux)."""
+    """Resident memory of this process in bytes, including shared pages; 0 on other systems than Linux."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except OSError:
@@ -75,7 +75,7 @@ def _cpu_model() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     except OSError:
-        pass  # not Linux: what the platform module knows has to do
+        pass  # not Linux
     return platform.processor() or platform.machine()
 
 
@@ -86,7 +86,7 @@ def _gpus() -> list[dict[str, str]]:
 
 
 def _output(*command: str) -> str | None:
-    """Standard output of a command; None when it is not there, fails, or takes too long."""
+    """Standard output of a command; None when it is missing, fails, or takes too long."""
     if shutil.which(command[0]) is None:
         return None
     try:

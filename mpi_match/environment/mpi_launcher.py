@@ -1,7 +1,7 @@
-"""The launcher of MPI jobs: where it is and what it wants to be told, for commands that start runs themselves, and in which
-variables launchers tell ranks who they are.
+"""The launcher of MPI jobs: its path and flags, for commands that start runs themselves, and the environment variables with
+the numbers of ranks.
 
-`launch/` starts runs for people, in the shell.
+Users start runs with the scripts in `launch/`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _LOCAL_FLAGS = ("--bind-to", "none", "--oversubscribe", "--mca", "pml", "ob1", "
 """For Open MPI on one host: more ranks than cores, none of them bound; shared memory, without a search for fabrics and
 without ports of ranks that others can reach."""
 _LOCAL_FLAGS_OF_HYDRA = ("-iface", "lo", "-genv", "UCX_TLS", "sm,self")
-"""The same for MPICH, and for Intel MPI, which knows no UCX and ignores the last."""
+"""The same for MPICH, and for Intel MPI, which does not use UCX and ignores the last."""
 _SHARED_MEMORY = Path("/dev/shm")
 
 
 class RankVariables(NamedTuple):
-    """Where a launcher tells a process of how many ranks it is one, as which, and as which on its host; None: nowhere."""
+    """The variables of a launcher `by` for the number of ranks, the rank and the local rank; None: it sets none."""
 
     by: str
     size: str | None
@@ -41,13 +41,13 @@ RANK_VARIABLES = (
     RankVariables("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID"),
     RankVariables("a PMIx launcher", None, "PMIX_RANK", None),  # only MPI knows the size
 )
-"""Innermost first, since each launcher leaves its variables to what it starts: under mpirun inside a Slurm job SLURM_LOCALID
-is 0 for every rank, and what mpirun itself set is right."""
+"""Innermost first, because processes inherit the variables of outer launchers: under mpirun inside a Slurm job SLURM_LOCALID
+is 0 for every rank, and the variables of mpirun are right."""
 LOCAL_RANK_VARIABLES = tuple(each.local_rank for each in RANK_VARIABLES if each.local_rank is not None)
 
 
 class LaunchError(Exception):
-    """Ranks cannot be launched, or those that were have failed; the text says why."""
+    """Ranks cannot be launched, or have failed; the text says why."""
 
 
 def find() -> str | None:
@@ -59,7 +59,7 @@ def find() -> str | None:
 
 @cache
 def version() -> str:
-    """What the launcher says that it is, in one line.  Raises LaunchError when there is none, or it does not start."""
+    """The launcher's version, in one line.  Raises LaunchError when there is none, or it does not start."""
     launcher = find()
     if launcher is None:
         raise LaunchError("no mpirun beside this Python or in PATH; `mpi-match doctor` says how to get one")
@@ -71,21 +71,21 @@ def version() -> str:
 
 
 def command(n_ranks: int, flags: Sequence[str], arguments: Sequence[str]) -> list[str]:
-    """The words that start `mpi-match` with `arguments` as so many ranks; `flags` are for the launcher.
+    """The command that starts `mpi-match` with `arguments` on `n_ranks` ranks; `flags` are for the launcher.
 
-    Without any, those for one host are used.  Raises LaunchError.
+    Without `flags`, those for one host are used.  Raises LaunchError.
     """
     if any(name in version() for name in _OPEN_MPI):
-        told = [*(flags or _LOCAL_FLAGS), *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
+        used = [*(flags or _LOCAL_FLAGS), *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
     else:
-        told = list(flags or _LOCAL_FLAGS_OF_HYDRA)
-    return [find() or "", *told, "-n", str(n_ranks), sys.executable, "-m", "mpi4py", "-m", "mpi_match", *arguments]
+        used = list(flags or _LOCAL_FLAGS_OF_HYDRA)
+    return [find() or "", *used, "-n", str(n_ranks), sys.executable, "-m", "mpi4py", "-m", "mpi_match", *arguments]
 
 
 @contextmanager
 def own_shared_memory(*, wanted: bool = True) -> Iterator[dict[str, str]]:
-    """Variables for ranks of this host, by which Open MPI keeps their shared memory in a directory that is removed behind
-    the block; none if it is not `wanted`.  Each rank has 16 MiB there, and those that are killed leave theirs.
+    """Environment variables with which Open MPI keeps the shared memory of ranks of this host in a directory that is removed
+    after the block; none if it is not `wanted`.  Each rank has 16 MiB there, which a killed rank does not remove.
     """
     if not (wanted and _SHARED_MEMORY.is_dir()):
         yield {}

@@ -1,7 +1,7 @@
-"""Which program this is: a digest of the package's sources, what a version number is meant to stand for.
+"""A digest of the package's sources, which identifies the program.
 
-A version is said by a person and stays the same while sources change: between two commits, in two checkouts, after an edit.
-Who has to know whether two processes run the same code, or whether compiled code is of today's sources, compares digests.
+A version number stays the same while sources change: between two commits, in two checkouts, after an edit.  So the check
+that ranks run the same code, and the cache of compiled code, compare digests.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import mpi_match
 
 @cache
 def digest() -> str:
-    """SHA-256 of the package's sources in 64 hexadecimal digits, as they were when it was first asked for."""
+    """SHA-256 of the package's sources in 64 hexadecimal digits, at the first call."""
     root = Path(mpi_match.__file__).parent
     sources = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):

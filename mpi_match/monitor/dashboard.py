@@ -10,7 +10,7 @@
         2.31 s  batch 41 is sent to worker 1 again
         ...
 
-A worker's per cent are of all events answered so far; the longest bar is who answered most.
+A worker's percentage is of all events answered so far; the longest bar is that of the worker with most of them.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from mpi_match.monitor.screen import Screen
 from mpi_match.monitor.status import RunStatus, Share
 
 NOW_S = 2.0
-"""The rate now is that of so many seconds."""
+"""The current rate is the mean over so many seconds."""
 BAR = 22
 LAST_INCIDENTS = 6
 FULL, UNFILLED = "█", "░"
 
 
 class Pace:
-    """How fast events get done: a few looks at their number."""
+    """The current rate of events, from the last few counts."""
 
     def __init__(self) -> None:
         self._looks: deque[tuple[float, int]] = deque([(0.0, 0)])
 
     def look(self, at_s: float, done: int) -> float:
-        """So many are done by now; events per second in the last NOW_S, 0 before any time has passed."""
+        """Add a count; returns events per second in the last NOW_S, 0 before any time has passed."""
         self._looks.append((at_s, done))
         while len(self._looks) > 2 and self._looks[1][0] <= at_s - NOW_S:
             self._looks.popleft()
@@ -48,9 +48,9 @@ class Pace:
 
 
 def frame(status: RunStatus, now_per_s: float, memory_bytes: int, room: int) -> list[Text]:
-    """The view, in at most `room` lines (but not fewer than five).
+    """The dashboard, in at most `room` lines (but not fewer than five).
 
-    Workers that have no room are summed up in one line; of incidents the last are shown, all are counted.
+    Workers beyond that are summed up in one line; the last incidents are shown, all are counted.
     """
     at_s, done, shares = status.at_s, status.written, status.shares
     left = f", {clock_time((status.n_events - done) / now_per_s)} left" if now_per_s and done < status.n_events else ""
@@ -82,9 +82,9 @@ def _share_lines(shares: Mapping[int, Share], room: int) -> list[Text]:
     lines = []
     for rank in shown:
         share = shares[rank]
-        state = "; lost" if share.lost else f", {share.held:,} held" + ("; overdue" if share.overdue else "")
+        state = "; lost" if share.lost else f", {share.held:,} held" + ("; overdue" if share.straggling else "")
         words = f"{share.events:,} events{state}"
-        style = "red" if share.lost else "yellow" if share.overdue else "green"
+        style = "red" if share.lost else "yellow" if share.straggling else "green"
         lines.append(_line(f"worker {rank}", share.events / most, share.events / total, words, style))
     others = [shares[rank] for rank in ranks[len(shown) :]]
     if others:
@@ -107,18 +107,18 @@ class Dashboard:
         self._screen, self._pace = screen, Pace()
 
     def check(self) -> None:
-        """The screen was found before."""
+        """A dashboard writes no file."""
 
     def begin(self, status: RunStatus) -> None:
-        """Have the screen."""
+        """Take the screen."""
         self._screen.__enter__()
 
     def look(self, status: RunStatus) -> None:
-        """Draw how the run stands."""
+        """Draw the status."""
         now_per_s = self._pace.look(status.at_s, status.written)
         self._screen.draw(frame(status, now_per_s, resident_bytes(), self._screen.lines))
 
     def end(self, status: RunStatus, error: BaseException | None) -> None:
-        """Draw it for the last time, and leave it there."""
+        """Draw the status for the last time, and leave it on the terminal."""
         self.look(status)
         self._screen.__exit__(None, None, None)

@@ -46,7 +46,7 @@ class Metric(NamedTuple):
 
 WORKER_METRICS: tuple[tuple[str, str, str, Callable[[Share], float]], ...] = (
     ("worker_up", "gauge", "1 until the worker is lost, 0 from then on.", lambda share: not share.lost),
-    ("worker_straggling", "gauge", "1 while a batch of the worker is past its deadline.", lambda share: share.overdue),
+    ("worker_straggling", "gauge", "1 while a batch of the worker is past its deadline.", lambda share: share.straggling),
     ("worker_batches_total", "counter", "Batches that the worker has answered.", lambda share: share.batches),
     ("worker_events_total", "counter", "Events that the worker has answered.", lambda share: share.events),
     ("worker_in_flight_batches", "gauge", "Batches sent to the worker and not answered.", lambda share: share.held),

@@ -1,9 +1,9 @@
-"""Looks at a run some times a second, in a thread of its own.
+"""Calls observers of a run's status every TICK_S, in a thread of its own.
 
-    Standing ◄── Watch, every TICK_S ──► look ──► LiveView, RunReport, ...
+    RunStatus ◄── Watch, every TICK_S ──► look ──► Dashboard, RunReport, MetricsFile
 
-The run waits for none of them.  A terminal that was stopped, or a disk that is slow, holds up this thread and nothing else;
-an observer that fails is left out from then on, with one line that says why.
+The run never waits for observers.  A stopped terminal or a slow disk blocks this thread alone; an observer that fails is
+removed, with one line that says why.
 """
 
 from __future__ import annotations
@@ -20,27 +20,29 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.25
 LAST_LOOK_S = 2.0
-"""How long the end of a run waits for a look that is under way."""
+"""How long the end of a run waits for observers that are still working."""
 
 
 class Observer(Protocol):
-    """What looks at a run."""
+    """What `Watch` calls with a run's status."""
 
     def check(self) -> None:
         """Raise StorageError where the observer's output cannot be written; called before any work is done."""
 
     def begin(self, status: RunStatus) -> None:
-        """All workers are ready, nothing is sent yet.  What this raises ends the run before it begins."""
+        """All workers are ready, no batch is sent yet.  An exception ends the run before it begins."""
 
     def look(self, status: RunStatus) -> None:
-        """Some time has passed."""
+        """TICK_S have passed."""
 
     def end(self, status: RunStatus, error: BaseException | None) -> None:
-        """The last look: all is done, or the run failed with `error`."""
+        """The last call: the run is complete, or failed with `error`."""
 
 
 class Watch:
-    """Called with the run's status it is a context manager (`RunOptions.watch`); while that lasts, observers look."""
+    """Calls `observers` while its block lasts; called with the status of a run it is its own context manager, as
+    `RunOptions.watch` has to be.
+    """
 
     def __init__(self, observers: Sequence[Observer], tick_s: float = TICK_S) -> None:
         self._observers, self._tick_s = list(observers), tick_s
@@ -48,7 +50,7 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def __call__(self, status: RunStatus) -> Watch:
-        """This run, before any work is done.  Raises StorageError where an observer cannot write."""
+        """Observe this run; called before any work is done.  Raises StorageError where an observer cannot write."""
         for observer in self._observers:
             observer.check()
         self._status = status
@@ -64,7 +66,9 @@ class Watch:
         self._over.set()
         self._thread.join(LAST_LOOK_S)
         if self._thread.is_alive():
-            log.warning("whoever watches this run has not looked up for %.0f s; it ends without them", LAST_LOOK_S)
+            log.warning(
+                "an observer of the run did not return within %.0f s; the run ends without its last output", LAST_LOOK_S
+            )
             return
         for observer in self._observers:
             try:

@@ -1,4 +1,4 @@
-"""A run as a figure: its rate and its workers' shares over time, with what went wrong on it."""
+"""A figure of a run: its rate, its workers' shares and its incidents over time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from mpi_match.monitor.report import Recorded
 from mpi_match.storage import StorageError
 
 FEWEST, MOST, BATCHES = 8, 80, 3
-"""A run is drawn in so many intervals that in each, on average, a worker answers BATCHES batches, if there are enough.  In
-shorter ones a batch more or less would be all that one sees."""
+"""A run is drawn in FEWEST to MOST intervals, in each of which a worker answers BATCHES batches on average; in shorter ones
+the rate would be noise of single batches."""
 NAMED = 12
-"""With more workers they have no legend."""
+"""The most workers with a legend."""
 MARKS = {
     "lost": ("#cf222e", "-"),
     "overdue": ("#bc4c00", "--"),
@@ -24,12 +24,12 @@ MARKS = {
     "quarantined": ("#24292f", "-"),
     "dropped": ("#8250df", ":"),
 }
-"""Incidents that are drawn, with their colour and line; that a batch is sent again follows from the others."""
+"""Incidents that are drawn, with their colour and line; a batch sent again follows from another incident."""
 
 
 def rates(recorded: Recorded) -> tuple[Array, Array, Array]:
-    """Bounds of the intervals in seconds, f64[n + 1]; in each the events written a second, f64[n], and those answered a
-    second by each worker, f64[workers, n].  Raises StorageError for a run with no time in it.
+    """Bounds of the intervals in seconds, f64[n + 1]; the events written per second in each, f64[n], and those answered per
+    second by each worker, f64[workers, n].  Raises StorageError for a report without two ticks at different times.
     """
     ticks = recorded.ticks
     at_s = np.array([tick["at_s"] for tick in ticks], float)
@@ -47,7 +47,7 @@ def rates(recorded: Recorded) -> tuple[Array, Array, Array]:
 
 
 def draw(recorded: Recorded, path: Path) -> None:
-    """The rate above, the shares below (PNG, SVG or PDF by the path's ending).
+    """Draw the rate above and the shares below (PNG, SVG or PDF by the path's ending).
 
     Raises StorageError when there is nothing to draw, ImportError, saying what to install, without matplotlib.
     """

@@ -1,13 +1,13 @@
-"""A run's report: JSON lines that say how it went, for plots and for programs.
+"""A run's report: JSON lines with its options, progress, incidents and summary, for plots and for programs.
 
     {"what": "run", ...}         first: options, workers, machine, versions, commit, command
-    {"what": "tick", ...}        some times a second: events written, rate, each worker's events, what is under way, memory
+    {"what": "tick", ...}        periodically: events written, rate, each worker's events, batches in flight, memory
     {"what": "incident", ...}    a worker is lost, an answer late, ... : when, which worker, which batch
-    {"what": "summary", ...}     last: what the run did, or why it did not end well
+    {"what": "summary", ...}     last: the summary of the run, or why it failed
 
-A report that ends without a summary is of a run that was cut short.  A file may hold the reports of several runs one after
-the other: a run adds its own at the end, so the attempts of a run that was resumed stay together.  Ticks become rarer as a
-run lasts (`gap_s`), so the report of a day is some thousands of lines too.  docs/format.md has every key.
+A report without a summary is of a run that was killed.  A file may hold the reports of several runs: each run appends its
+own, so the attempts of a resumed run stay together.  The interval of ticks grows with the run's duration (`gap_s`), so the
+report of a day has some thousands of lines too.  docs/format.md has every key.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from mpi_match.storage import StorageError
 
 REPORT_VERSION = 1
 TICKS = 400
-"""As many ticks come in the first 100 s, and again whenever the time has become e times as long."""
+"""Number of ticks in the first 100 s, and again each time the duration grows by a factor of e."""
 _FIRST = '{"what": "run",'
 Line = dict[str, Any]
 
 
 def gap_s(at_s: float) -> float:
-    """How long to wait after a tick at so many seconds before the next."""
+    """Seconds from a tick at `at_s` to the next."""
     return at_s / TICKS
 
 
 class RunReport:
-    """An observer (`watch`) that adds lines to `path`; `options` are those of the run, for the first line.
+    """An observer that appends lines to `path`; `options` are those of the run, for the first line.
 
     Used in a `with` block around the run, which ends with `finish`.  Raises StorageError, before the run begins, when the
-    file is something else, and OSError.
+    file is no report, and OSError.
     """
 
     def __init__(self, path: Path, options: Mapping[str, Any]) -> None:
@@ -57,7 +57,7 @@ class RunReport:
             self._close(complete=False, why=str(error))
 
     def check(self) -> None:
-        """Raise StorageError when the file is something else than reports."""
+        """Raise StorageError when the file is no report."""
         _ends_within_a_line(self._path)
 
     def begin(self, status: RunStatus) -> None:
@@ -67,7 +67,7 @@ class RunReport:
         if torn:
             self._file.write("\n")
         workers = [{"rank": r, "engine": s.engine, "device": s.device, "host": s.host} for r, s in status.shares.items()]
-        self._say(
+        self._write(
             "run",
             format_version=REPORT_VERSION,
             date=datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -82,27 +82,27 @@ class RunReport:
         self._tick(status)
 
     def look(self, status: RunStatus) -> None:
-        """Write what went wrong since the last look, and a tick if it is time for one."""
-        self._tell_incidents(status)
+        """Write the incidents since the last call, and a tick if it is due."""
+        self._write_incidents(status)
         if status.at_s - self._last_at_s >= gap_s(status.at_s):
             self._tick(status)
 
     def end(self, status: RunStatus, error: BaseException | None) -> None:
-        """Write the last tick; when the run failed, why."""
-        self._tell_incidents(status)
+        """Write the last tick; when the run failed, the summary with the reason."""
+        self._write_incidents(status)
         self._tick(status)
         if error is not None:
             self._close(complete=False, why=str(error) or type(error).__name__)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        """The run is done; `summary` is what it says of itself.  Nothing to do on the ranks that nobody watched."""
+        """Write the run's summary; does nothing on ranks without observers."""
         if self._file is not None:
             self._close(complete=True, **summary)
 
     def _tick(self, status: RunStatus) -> None:
         at_s, written, shares = status.at_s, status.written, status.shares.values()
         passed_s = at_s - self._last_at_s
-        self._say(
+        self._write(
             "tick",
             at_s=round(at_s, 6),
             written=written,
@@ -114,22 +114,22 @@ class RunReport:
         )
         self._last_at_s, self._last_written = at_s, written
 
-    def _tell_incidents(self, status: RunStatus) -> None:
+    def _write_incidents(self, status: RunStatus) -> None:
         for each in status.incidents.copy():
             if each.number < self._n_incidents:
                 continue
             if each.number > self._n_incidents:
-                self._say("left out", incidents=each.number - self._n_incidents)
-            self._say("incident", **{**each._asdict(), "at_s": round(each.at_s, 6)}, text=str(each))
+                self._write("left out", incidents=each.number - self._n_incidents)
+            self._write("incident", **{**each._asdict(), "at_s": round(each.at_s, 6)}, text=str(each))
             self._n_incidents = each.number + 1
 
-    def _say(self, what: str, **words: Any) -> None:
+    def _write(self, what: str, **words: Any) -> None:
         assert self._file is not None, "a report is written between `begin` and its last line"
         self._file.write(json.dumps({"what": what, **words}, ensure_ascii=False) + "\n")
-        self._file.flush()  # what is known of a run that is killed is in its report
+        self._file.flush()  # so the report of a killed run is complete up to here
 
     def _close(self, **summary: Any) -> None:
-        self._say("summary", **summary)
+        self._write("summary", **summary)
         assert self._file is not None
         self._file.close()
         self._file = None
@@ -137,7 +137,7 @@ class RunReport:
 
 @dataclass(frozen=True)
 class Recorded:
-    """The report of one run, its lines by what they are; `summary` is None when the run was cut short."""
+    """The report of one run, its lines by kind; `summary` is None when the run was killed."""
 
     run: Line
     ticks: list[Line]
@@ -146,7 +146,7 @@ class Recorded:
 
 
 def read_report(path: Path) -> list[Recorded]:
-    """The reports in a file, in order.  Raises StorageError for a file that is none, naming the line; FileNotFoundError."""
+    """The reports in a file, in order.  Raises StorageError for another file, naming the line; FileNotFoundError."""
     found: list[Recorded] = []
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     for number, text in enumerate(lines, 1):
@@ -155,7 +155,7 @@ def read_report(path: Path) -> list[Recorded]:
             what = line["what"]
         except (ValueError, TypeError, KeyError):
             if found and (number == len(lines) or lines[number].startswith(_FIRST)):
-                continue  # the run was killed while it wrote this
+                continue  # the run was killed while it wrote this line
             raise StorageError(f"{path}, line {number}: not a line of a run's report") from None
         if what == "run":
             if line.get("format_version") != REPORT_VERSION:
@@ -175,7 +175,7 @@ def read_report(path: Path) -> list[Recorded]:
 
 
 def _ends_within_a_line(path: Path) -> bool:
-    """Was who wrote there last killed in the middle of a line?  Raises StorageError for a file that is no report."""
+    """Does the file end within a line, because its run was killed?  Raises StorageError for a file that is no report."""
     if not path.exists() or path.stat().st_size == 0:
         return False
     with path.open("rb") as handle:

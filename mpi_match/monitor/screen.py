@@ -1,10 +1,10 @@
-"""Lines on a terminal that are drawn again and again in the same place, by rich.
+"""Lines on a terminal that are redrawn in place, by rich.
 
-Under a launcher standard error is a pipe, which the launcher empties onto its own standard error.  If that is a terminal,
-what is written to the pipe appears there, the codes that move the cursor too; so the launcher's is looked at, for its size
-as well.  (A shell's never is: where people put `| tee`, a file is meant.)
+Under a launcher standard error is a pipe, which the launcher copies to its own standard error.  If that is a terminal, text
+written to the pipe appears there, including the codes that move the cursor; so the launcher's standard error is examined,
+also for the terminal's size.  (A shell's is not: a user of `| tee` wants a file.)
 
-Log lines of this process go above what is drawn.
+Log lines of this process are printed above the drawn lines.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ _DUMB = ("dumb", "unknown")
 
 
 class Terminal:
-    """A terminal that something is drawn on, by the descriptor of any file that is open on it."""
+    """A terminal, by the descriptor of a file that is open on it."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._size = os.terminal_size((80, 24))
 
     def size(self) -> os.terminal_size:
-        """Columns and lines as they are now; as they were, once the terminal has gone."""
+        """The present columns and lines; the last known ones after the terminal has gone."""
         try:
             found = os.get_terminal_size(self._descriptor)
         except OSError:
             return self._size
-        self._size = os.terminal_size((found.columns or 80, found.lines or 24))  # one without a window says 0
+        self._size = os.terminal_size((found.columns or 80, found.lines or 24))  # a terminal without a window has 0
         return self._size
 
 
 def terminal(launched: bool) -> Terminal | None:
-    """The terminal that standard error ends on; None when it does not end on one, or on one that cannot be drawn on.
+    """The terminal of standard error; None without one, or when it cannot move its cursor.
 
-    `launched` says that a launcher started this process, whose parent is then looked at as well.
+    `launched`: a launcher started this process, so its parent's standard error is examined as well.
     """
     if os.environ.get("TERM") in _DUMB:
         return None
@@ -70,10 +70,10 @@ def terminal(launched: bool) -> Terminal | None:
 
 
 class _Console(Console):
-    """A console that never hides the cursor: a rank that is killed could not bring it back."""
+    """A console that never hides the cursor: a killed rank could not show it again."""
 
     def show_cursor(self, show: bool = True) -> bool:
-        """Leave it as it is."""
+        """Change nothing."""
         return False
 
 
@@ -101,11 +101,11 @@ class Screen:
 
     @property
     def lines(self) -> int:
-        """How many lines there is room for; below them the cursor stands, for what others write there."""
+        """The number of lines that fit; the cursor is on the line below them, where other processes write."""
         return self._terminal.size().lines - 1
 
     def draw(self, lines: Sequence[Text]) -> None:
-        """Put lines where the last ones are; what is too long or too much for the terminal is cut."""
+        """Replace the drawn lines; lines are cropped to the terminal's size."""
         columns, rows = self._terminal.size()
         self._console.size = (columns, rows)
         for line in lines:
@@ -114,7 +114,7 @@ class Screen:
 
 
 class _Above(logging.Handler):
-    """Log lines above what is drawn."""
+    """Prints log lines above the drawn lines."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()

@@ -1,10 +1,11 @@
-"""How a run stands: what its master knows, as plain numbers that others look at while the run goes on.
+"""The status of a run: counters and gauges of the master, which observers read while the run lasts.
 
-    master's threads ── sent, answered, wrote, happened ──► Standing ◄── looks, some times a second ── live view, run report
+    master's threads ── sent, answered, wrote, happened ──► RunStatus ◄── reads, four a second ── dashboard, report, metrics
 
-Who looks changes nothing, and nobody waits for who looks.  Every number has one thread that writes it, so a look finds each
-of them whole; two of them may be from different moments, a batch apart.  What goes wrong is an `Incident`.  They are counted
-without limit and kept up to `KEPT`, so a run that drops a million late answers needs no more memory than one that drops ten.
+Observers change nothing, and the run never waits for them.  Each number is written by one thread, so every read is
+consistent; two numbers may be from different moments, a batch apart.  A failure that the run survives is an `Incident`.
+Incidents are counted without limit and kept up to `KEPT`, so a run that drops a million late answers needs no more memory
+than one that drops ten.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ INCIDENTS = {
     "dropped": "a late answer of worker {worker} to batch {batch} is dropped",
     "quarantined": "batch {batch} is set aside: workers died of it or failed on it",
 }
-"""What can go wrong and is survived, by name; in words, in which `worker` and `batch` are numbers."""
+"""The kinds of incidents, each with its text, in which `worker` and `batch` are numbers."""
 KEPT = 1000
 
 
 class Incident(NamedTuple):
-    """One thing that went wrong: the how manyth of its run, from 0 on; seconds since that began; a name of KINDS.
+    """A failure that the run survived: its number in the run, from 0 on; seconds since the run began; a key of INCIDENTS.
 
-    `worker` and `batch` are None where the words of the kind have none.
+    `worker` and `batch` are None where the text of the kind has none.
     """
 
     number: int
@@ -46,11 +47,11 @@ class Incident(NamedTuple):
 
 @dataclass
 class Share:
-    """A worker's part in a run: what it is, and what it has done and holds.
+    """A worker's share of a run.
 
     batches, events      answered
-    held, held_bytes     batches sent and not answered, and what they were as they travelled
-    overdue, lost        does it owe an answer for too long; is it gone for good?
+    held, held_bytes     batches in flight, and their encoded size
+    straggling, lost     is a batch of the worker past its deadline; is the worker lost?
     """
 
     engine: str
@@ -60,17 +61,21 @@ class Share:
     events: int = 0
     held: int = 0
     held_bytes: int = 0
-    overdue: bool = False
+    straggling: bool = False
     lost: bool = False
 
 
 class RunStatus:
     """The numbers of a run over `n_events` events, from `begin` until `end`.
 
-    `shares` has every worker by its rank (0 is a run of one process); `written` are the events whose answers have been given
-    to the file, `matches` the ids in them, `n_resumed` events that earlier runs have answered, `happened_so_far` how often
-    each kind of incident was, `incidents` the last of them.  `wrote` is for the thread that writes answers; all else that
-    changes something is for the main thread of the run.
+    shares           every worker by its rank (0 in a run of one process)
+    written          events with answers in the output
+    matches          ids in these answers
+    n_resumed        events that earlier runs have answered
+    happened_so_far  number of incidents by kind
+    incidents        the last KEPT of them
+
+    The thread that writes answers calls `wrote`; the main thread calls every other method that changes the status.
     """
 
     def __init__(self, n_events: int, clock: Callable[[], float] = time.perf_counter, *, n_resumed: int = 0) -> None:
@@ -86,7 +91,7 @@ class RunStatus:
 
     @property
     def at_s(self) -> float:
-        """Seconds since the run began: 0 before that, and standing still after its end."""
+        """Seconds since the run began: 0 before that, and constant after its end."""
         if self._began is None:
             return 0.0
         return (self._clock() if self._ended is None else self._ended) - self._began
@@ -100,7 +105,7 @@ class RunStatus:
         self._ended = self._clock()
 
     def sent(self, worker: int, batch: int, n_bytes: int) -> None:
-        """A batch is on its way to a worker, as so many bytes."""
+        """A batch was sent to a worker, `n_bytes` encoded."""
         share = self.shares[worker]
         share.held += 1
         share.held_bytes += n_bytes
@@ -114,12 +119,12 @@ class RunStatus:
         self._given_back(worker, batch)
 
     def wrote(self, n_events: int, n_matches: int) -> None:
-        """The answers to so many more events, with so many ids, have been written."""
+        """The answers to `n_events` more events, with `n_matches` ids, have been written."""
         self.written += n_events
         self.matches += n_matches
 
     def happened(self, kind: str, worker: int | None = None, batch: int | None = None) -> None:
-        """Something of KINDS went wrong."""
+        """Record an incident of a kind of INCIDENTS."""
         self.incidents.append(Incident(self.happened_so_far.total(), self.at_s, kind, worker, batch))
         self.happened_so_far[kind] += 1
         if worker is None:
@@ -129,15 +134,15 @@ class RunStatus:
             for owner, held in [each for each in self._bytes_of if each[0] == worker]:
                 self._given_back(owner, held)
         elif kind == "overdue":
-            self.shares[worker].overdue = True
+            self.shares[worker].straggling = True
         elif kind in ("dropped", "failed") and batch is not None:
             self._given_back(worker, batch)
 
     def _given_back(self, worker: int, batch: int) -> None:
-        """A worker no longer holds a batch; it has answered if it is not lost, so it is not overdue."""
+        """A worker no longer holds a batch: it has answered, so it is no straggler, or it is lost."""
         n_bytes = self._bytes_of.pop((worker, batch), None)
         share = self.shares[worker]
-        share.overdue = False
+        share.straggling = False
         if n_bytes is not None:
             share.held -= 1
             share.held_bytes -= n_bytes

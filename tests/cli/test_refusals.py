@@ -94,7 +94,7 @@ def test_too_little_memory_is_one_line(here: Path, monkeypatch: pytest.MonkeyPat
     def too_much(*_: object) -> None:
         raise MemoryError("Unable to allocate 3.00 TiB for an array")
 
-    monkeypatch.setattr("mpi_match.commands.inspect.glance", too_much)
+    monkeypatch.setattr("mpi_match.commands.inspect.inspect_file", too_much)
     result = mpi_match("inspect", "table.h5")
     assert result.exit_code == 1
     assert result.stderr == "mpi-match: there is not enough memory: Unable to allocate 3.00 TiB for an array\n"

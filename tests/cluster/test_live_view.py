@@ -269,7 +269,8 @@ def test_a_stuck_onlooker_holds_up_nothing(monkeypatch: pytest.MonkeyPatch, capl
     stuck = Stuck()
     with Watch([stuck], tick_s=0.001)(RunStatus(1)):
         assert stuck.looked.wait(TIMEOUT_S)
-    assert "ends without them" in caplog.text
+    assert "did not return within" in caplog.text
+    assert "the run ends without its last output" in caplog.text
     stuck.go_on.set()
 
 

@@ -12,7 +12,7 @@ from mpirun import DRIVER, FLAGS, MPIRUN, execute, launch, needs_mpirun, said
 from run_inputs import Inputs
 
 from mpi_match.commands.export import export
-from mpi_match.commands.inspect import glance
+from mpi_match.commands.inspect import inspect_file
 from mpi_match.journal.reader import RunIdentity
 from mpi_match.matches.file import MatchesFile, MatchesWriter
 from mpi_match.matches.part_index import Parts
@@ -62,7 +62,7 @@ def test_answers_that_workers_write_read_as_one_file(
     assert verify(inputs.table, inputs.events, output).difference is None
     assert export(output, tmp_path / "m.jsonl") == export(tmp_path / "whole.h5", tmp_path / "whole.jsonl")
     assert (tmp_path / "m.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
-    assert glance(output, 300)["first"] == glance(tmp_path / "whole.h5", 300)["first"]
+    assert inspect_file(output, 300)["first"] == inspect_file(tmp_path / "whole.h5", 300)["first"]
     again = execute(launch(ranks, *files))
     assert again.returncode == 0, again.stderr
     assert rewritten(output, tmp_path / "again.h5") == expected

@@ -54,12 +54,12 @@ def test_an_overdue_worker_is_so_until_it_answers(status: RunStatus) -> None:
     for late in ("answered", "dropped"):
         status.sent(1, 0, 700)
         status.happened("overdue", 1, 0)
-        assert status.shares[1].overdue
+        assert status.shares[1].straggling
         if late == "answered":
             status.answered(1, 0, 10)
         else:
             status.happened("dropped", 1, 0)
-        assert (status.shares[1].overdue, status.shares[1].held, status.shares[1].held_bytes) == (False, 0, 0)
+        assert (status.shares[1].straggling, status.shares[1].held, status.shares[1].held_bytes) == (False, 0, 0)
     assert status.shares[1].events == 10, "a dropped answer is no share of the work"
 
 

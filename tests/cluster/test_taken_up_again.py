@@ -15,7 +15,7 @@ from mpi_match.cli.errors import exit_code_of
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.results import output as output_module
 from mpi_match.cluster.results.output import Output
-from mpi_match.commands.inspect import glance, glance_lines
+from mpi_match.commands.inspect import inspect_file, inspect_lines
 from mpi_match.journal.manifest import manifest_of, read_manifest
 from mpi_match.journal.reader import IncompleteError, JournalFile, journal_of
 from mpi_match.matches.file import MatchesFile
@@ -149,17 +149,17 @@ def test_incomplete_answers_are_called_so(tmp_path: Path, kept: None) -> None:
     path = tmp_path / "matches.h5"
     with pytest.raises(ZeroDivisionError):
         run(path, 10, until=3)
-    for look in (MatchesFile.load, glance):
+    for look in (MatchesFile.load, inspect_file):
         with pytest.raises(IncompleteError, match=r"incomplete: 30 of 60 events are answered, in matches") as said:
             look(path)
         assert exit_code_of(said.value) == 4
 
 
-def test_a_journal_at_a_glance(tmp_path: Path, kept: None) -> None:
+def test_a_journal_at_a_inspect(tmp_path: Path, kept: None) -> None:
     path = tmp_path / "matches.h5"
     with pytest.raises(ZeroDivisionError):
         run(path, 10, until=3, aside=(1,))
-    found = glance(journal_of(path))
+    found = inspect_file(journal_of(path))
     assert (found["kind"], found["events"], found["answered"]) == ("journal", 60, 20)
     assert (found["without_answer"], found["set_aside"]) == ([[10, 20], [30, 60]], [[10, 20]])
-    assert "  without answer  10 to 20, 30 to 60" in list(glance_lines(found))
+    assert "  without answer  10 to 20, 30 to 60" in list(inspect_lines(found))

@@ -87,7 +87,7 @@ class Reading:
 
     def _read_all_the_same(self, kind: str, path: Path) -> str | None:
         """What is wrong with what else reads a file that was refused; it may be content with what it looks at."""
-        from mpi_match.commands.inspect import glance
+        from mpi_match.commands.inspect import inspect_file
         from mpi_match.storage import StorageError
         from mpi_match.table.range_reader import RangeReader
         from mpi_match.table.table import load_vocabulary
@@ -96,7 +96,7 @@ class Reading:
             with RangeReader(path) as large:
                 large.part(0, large.n_filters)
 
-        readers = [lambda: glance(path), *([in_ranges, lambda: load_vocabulary(path)] if kind == "table" else [])]
+        readers = [lambda: inspect_file(path), *([in_ranges, lambda: load_vocabulary(path)] if kind == "table" else [])]
         for reader in readers:
             try:
                 reader()
@@ -135,11 +135,11 @@ class Reading:
             return None
         return None if found.identity == asdict(self.originals.identity) else "another identity"
 
-    def _glance(self, path: Path) -> dict[str, Any]:
-        from mpi_match.commands.inspect import glance, glance_lines
+    def _inspect(self, path: Path) -> dict[str, Any]:
+        from mpi_match.commands.inspect import inspect_file, inspect_lines
 
-        found = glance(path)
-        assert all("\n" not in line for line in glance_lines(found))
+        found = inspect_file(path)
+        assert all("\n" not in line for line in inspect_lines(found))
         json.dumps(found)
         return found
 
@@ -158,7 +158,7 @@ class Reading:
         table, thorough = Table.load(path), self._thorough()
         filters = list(table.iter_filters())
         if thorough:
-            self._glance(path)
+            self._inspect(path)
             if in_ranges() != [table.digest, *(item._replace(id=None) for item in filters)]:
                 return "disagree: ranges of the table are not the table"
         elif table == self.originals.table:
@@ -189,7 +189,7 @@ class Reading:
         if [event.id or None for event in events] != ids:
             return "disagree: ids"
         if self._thorough():
-            self._glance(path)
+            self._inspect(path)
             with EventTable(path, Table.from_filters(self.filters[:3]).vocabulary) as table:
                 table.batch(0, table.n_events)
         right = [[i for i, item in enumerate(self.filters) if matches(item, event)] for event in events]
@@ -204,7 +204,7 @@ class Reading:
 
         log = ChangeLog.load(path)
         if self._thorough():
-            self._glance(path)
+            self._inspect(path)
         if log.table_digest != self.originals.table.digest:
             return None
         try:
@@ -230,7 +230,7 @@ class Reading:
 
         file = MatchesFile.load(path)
         list(file.rows())
-        self._glance(path)
+        self._inspect(path)
         return None
 
     def _journal(self, path: Path) -> str | None:
@@ -241,7 +241,7 @@ class Reading:
         from mpi_match.storage import StorageError
 
         with suppress(StorageError):
-            self._glance(path)
+            self._inspect(path)
         output, answers = path.with_name(path.name.removesuffix(".journal")), self.originals.answers
         with Output(output, self.originals.identity, Strings.of(()), resume=True, journalled=True) as run:
             for events in run.unanswered:

@@ -24,7 +24,7 @@ from mpi_match.changes.live_table import Refusal
 from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.stream import ChangeStream, StampedChanges
 from mpi_match.commands import match
-from mpi_match.commands.inspect import glance, glance_lines
+from mpi_match.commands.inspect import inspect_file, inspect_lines
 from mpi_match.engines import EngineError, open_engine
 from mpi_match.events.event_table import save_events
 from mpi_match.events.events import Events
@@ -271,13 +271,13 @@ def test_the_format_page_has_the_datasets_of_changes_and_the_digest_of_a_table(
     assert digest.hexdigest() == log.table_digest
 
 
-def test_changes_at_a_glance(log: ChangeLog, tmp_path: Path) -> None:
+def test_changes_at_a_inspect(log: ChangeLog, tmp_path: Path) -> None:
     log.save(tmp_path / "changes.h5")
-    found = glance(tmp_path / "changes.h5", rows=2)
+    found = inspect_file(tmp_path / "changes.h5", rows=2)
     counts = {"changes": 8, "move": 3, "add": 3, "remove": 1, "remove_interface": 1, "new_interfaces": 1}
     assert {key: found[key] for key in counts} == counts
     assert found["first"] == [{"before_event": 0, "move": 1}, {"before_event": 7, "add": 3}]
-    assert any("remove interface   1" in line for line in glance_lines(found))
+    assert any("remove interface   1" in line for line in inspect_lines(found))
 
 
 def test_a_wire_that_is_none_is_refused(log: ChangeLog, table: Table) -> None:

@@ -1,23 +1,22 @@
-"""Measuring engines: what is timed, what is not, and why a number can be believed.
+"""Benchmark of engines: what is timed, what is not, and how answers are checked.
 
     subscriptions ──► table ──► engine ──► answers of all batches, `repetitions` times
            table_s    build_s     match_s: median, least, most
 
 * **Timed apart.**  `table_s` encodes the subscriptions, `build_s` makes the engine's index (and uploads it), `encode_s`
   encodes the events, `match_s` goes from encoded batches in memory to answers in memory, as in a worker: a batch is begun
-  before the one before it is ended, and a GPU has been told where batches lie (`Engine.pin`).  Making the workload is
+  before the one before it is ended, and the batches' memory is pinned for a GPU (`Engine.pin`).  Making the workload is
   never timed.
-* **Warm.**  Before any clock starts, the engine is built for a small table of the same scenario and asked about a few
-  events, so that what is compiled on first use is compiled.  Then it answers batches of the real table for a second, not
-  timed.
+* **Warm.**  Before any clock starts, the engine is built for a small table of the same scenario and matches a few events,
+  so that code compiled on first use is compiled.  Then it matches batches with the real table for a second, not timed.
 * **Checked.**  The answers of the timed runs are the ones that are checked.  All repetitions (and all engines compared) must
-  agree on every event; a sample of events, half of them from those that matched, is judged by another engine that nobody
-  optimised, and by the naive matcher where the table is small.  One wrong answer, and there is no result: WrongAnswer.
+  agree on every event; a sample of events, half of them from those that matched, is judged by another, simple engine, and
+  by the naive matcher where the table is small.  One wrong answer raises WrongAnswer instead of a result.
 * **Side by side.**  Engines that are compared take turns, repetition by repetition, so that a machine that slows down slows
   all.
 
-What the numbers cannot show: disk, network and MPI (that is `run`'s business), the cost of reading events from rows, and how
-a workload that is not in `workloads` behaves.  `match_s` of a GPU engine includes the copies to and from the device.
+Not measured: disk, network and MPI (`bench --scaling` measures runs), the cost of reading events from rows, and workloads
+that are not in `workloads`.  `match_s` of a GPU engine includes the copies to and from the device.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class WrongAnswer(Exception):
 
 @dataclass
 class Contender:
-    """One engine in an experiment: what it cost to build, and what it did in each repetition."""
+    """One engine in a benchmark: its build time, and the times and answers of its repetitions."""
 
     engine: Engine
     build_s: float
@@ -70,7 +69,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Workload:
-    """A scenario's table and encoded events, and what making them cost."""
+    """A scenario's table and encoded events, and the seconds of encoding them."""
 
     scenario: Scenario
     seed: int
@@ -245,7 +244,7 @@ def _first_difference(a: Matches, b: Matches) -> int | None:
 
 
 def _judge(workload: Workload, contender: Contender, check: int) -> None:
-    """Check a sample of the answers.  Raises WrongAnswer; otherwise notes who judged how many events."""
+    """Check a sample of the answers.  Raises WrongAnswer; otherwise notes how many events each judge checked."""
     answers, table = contender.answers, workload.table
     assert answers is not None
     sample = _sample(answers, check, workload.seed)
@@ -262,7 +261,7 @@ def _judge(workload: Workload, contender: Contender, check: int) -> None:
 
 
 def _sample(answers: Matches, check: int, seed: int) -> Array:
-    """Up to `check` events: half from those that matched anything, the rest from all."""
+    """Up to `check` events: half from those that matched a filter, the rest from all."""
     rng = np.random.default_rng(seed)
     matched = np.flatnonzero(np.diff(answers.offsets))
     some = rng.choice(matched, min(len(matched), check // 2), replace=False)

@@ -15,7 +15,7 @@ from typing import Any
 from mpi_match.engines.registry import options_of
 
 Result = dict[str, Any]
-"""What `experiments.compare` gives for one engine."""
+"""A result of `bench.engines.compare` for one engine."""
 
 _HEAD = ("scenario", "n_filters", "n_constraints", "n_interfaces", "n_events", "repetitions")
 _COLUMNS = (
@@ -36,7 +36,7 @@ _COLUMNS = (
 
 
 def engine_of(result: Result) -> str:
-    """The engine of a result, and what was set of it."""
+    """The engine of a result, and its options that are not the defaults."""
     name, values = result["engine"], result.get("engine_options", {})
     options = options_of(name) if values else ()
     return " ".join([name, *(o.spelled(values[o.name]) for o in options if values.get(o.name, o.default) != o.default)])

@@ -10,7 +10,7 @@
 * **Alike.**  A worker has the same CPU threads in every run, as many as it has in the largest.
 * **Checked.**  A sample of the first answers is judged (`verify`); every other run's answers are compared with these, event
   by event.  Weak scaling has the events of the strong one several times over, so its answers are theirs several times
-  over.  One difference, and there is no result: WrongAnswer.
+  over.  One difference raises WrongAnswer instead of a result.
 
 Speed-up and efficiency are against the smallest number of workers, in events per second; both kinds have the same scale, an
 efficiency of 1 being linear.
@@ -46,7 +46,7 @@ SOURCE_ROOT = Path(mpi_match.__file__).parents[1]
 
 @dataclass(frozen=True)
 class ScalingPlan:
-    """What is run: `n_events` events of a scenario (for each worker, when weak), by `workers` workers, in ascending numbers.
+    """The runs: `n_events` events of a scenario (for each worker, when weak), by `workers` workers, in ascending numbers.
 
     `how` are options of `mpi-match run` that are the same in all runs; `flags` are the launcher's.
     """
@@ -73,7 +73,7 @@ Run = Callable[[ScalingPlan, int, Path, Path, Path], dict[str, Any]]
 
 
 def launched(plan: ScalingPlan, workers: int, table: Path, events: Path, output: Path) -> dict[str, Any]:
-    """Run one master and so many workers; the run's summary.  Raises LaunchError."""
+    """Run one master and `workers` workers; the run's summary.  Raises LaunchError."""
     files = ["--table", str(table), "--events", str(events), "-o", str(output)]
     how = ["--batch", str(plan.batch), "--threads", str(plan.threads_each), *plan.how]
     words = mpi_launcher.command(workers + 1, plan.flags, ["run", *files, *how, "--json"])
@@ -129,7 +129,7 @@ def scale(plan: ScalingPlan, directory: Path, run: Run = launched) -> list[dict[
 
 
 def _workload(plan: ScalingPlan, directory: Path) -> dict[str, Any]:
-    """The files of a plan, made unless they are there; what was written."""
+    """Write the files of a plan unless they exist; their summary."""
     scenario = SCENARIOS[plan.scenario]
     scenario = scenario if plan.n_filters is None else scenario.scaled(plan.n_filters)
     wanted = {"scenario": scenario.name, "seed": plan.seed, "filters": scenario.n_filters, "events": plan.n_events}
@@ -159,7 +159,7 @@ def _judged(plan: ScalingPlan, table: Path, events: Path, output: Path) -> Match
 
 
 def _compare(judged: Matches, output: Path, times: int, what: str) -> None:
-    """Raise WrongAnswer unless a file has the judged answers, so many times over."""
+    """Raise WrongAnswer unless a file has the judged answers, `times` times over."""
     found = MatchesFile.load(output).matches
     for one, all_ in ((judged.counts, found.counts), (judged.ids, found.ids)):
         if all_.size != times * one.size or not (all_.reshape(times, one.size) == one).all():

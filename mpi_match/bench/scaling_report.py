@@ -31,7 +31,7 @@ def _trip(result: Result, which: str) -> str:
 
 
 def scaling_table(results: Sequence[Result]) -> str:
-    """What `scaling.scale` gave, as text: a head and a table for each kind."""
+    """The results of `scaling.scale` as text: a head and a table for each kind."""
     groups = [[r for r in results if r["kind"] == kind] for kind in dict.fromkeys(r["kind"] for r in results)]
     return "\n\n".join("\n".join([*_head(group), *_lines(group)]) for group in groups) + "\n"
 

@@ -1,20 +1,20 @@
-"""Arrays that stay as they are from batch to batch, handed to compiled code once, as addresses.
+"""Arrays that stay the same from batch to batch, passed to compiled code once, as addresses.
 
-The walk of `keyed` reads and writes some fifteen arrays, the same ones whatever the batch.  To hand arrays to a compiled
-function is work: for each of them, at every call, Numba finds out its type, reads its shape and strides and notes its owner.
-Nobody sees that beside a thousand events.  Beside one it is half: the default scenario of the CCM paper took 5.4 µs for an
-event like that, 2.6 µs without.  So these arrays are handed over once, as numbers in one array:
+The search of `keyed` reads and writes some fifteen arrays, the same ones for every batch.  Passing arrays to a compiled
+function takes time: for each of them, at every call, Numba determines its type, reads its shape and strides and notes its
+owner.  That is negligible for a thousand events and half of the time for one: the default scenario of the CCM paper took
+5.4 µs for an event with it, 2.6 µs without.  So these arrays are passed once, as numbers in one array:
 
     table i64[n, 4]    address, and lengths of up to three dimensions, of array 0
                        address, and lengths ...                      , of array 1
                        ...
 
 and the compiled function makes arrays of them again (`line`, `rows`, `sheets`), which costs a few loads.  Such arrays have
-no owner, and that is worth as much: Numba counts references to an array that has one whenever it is handed on, sliced or
-taken out of a tuple, with instructions that are atomic, and an event would cost more counting than matching.
+no owner, which saves as much again: Numba counts references to an array with an owner whenever it is passed on, sliced or
+taken out of a tuple, with atomic instructions, and an event would cost more counting than matching.
 
-The price is what Numba did for that time.  It kept the memory, and it knew the types.  Here `PointerTable` keeps the memory
-for as long as there is its table, and looks once that every array is of the type that the compiled function takes it for.
+Numba then neither keeps the memory alive nor checks the types.  `PointerTable` does both: it keeps the memory for as long as
+it exists, and checks once that every array has the type that the compiled function assumes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ MOST_DIMENSIONS = 3
 class PointerTable:
     """The addresses of contiguous arrays of at most three dimensions, each by its number and with the type it must have.
 
-    `table` is for compiled code, while there is this object.  Raises TypeError for an array that is not as it must be.
+    `table` i64[n, 4] is for compiled code, valid while this object exists.  Raises TypeError for an array of another dtype,
+    of more dimensions, or that is not contiguous.
     """
 
     def __init__(self, arrays: Mapping[int, tuple[Array, Any]]) -> None:
@@ -51,7 +52,7 @@ class PointerTable:
 
 @intrinsic
 def _pointer_at(_: Any, address: Any) -> Any:
-    """An address as what `numba.carray` makes an array of."""
+    """An address as a pointer that `numba.carray` accepts."""
 
     def generate(__: Any, builder: Any, ___: Any, values: Any) -> Any:
         return builder.inttoptr(values[0], cgutils.voidptr_t)
@@ -59,7 +60,7 @@ def _pointer_at(_: Any, address: Any) -> Any:
     return types.voidptr(address), generate
 
 
-_pointer: Any = _pointer_at  # whose callers do not give the first argument
+_pointer: Any = _pointer_at  # Numba passes the first argument
 
 
 @inlined
@@ -82,5 +83,5 @@ def sheets(table: Any, k: Any, dtype: Any) -> Any:
 
 @inlined
 def unowned(array: Any) -> Any:
-    """The same one-dimensional array without its owner, who must keep it meanwhile."""
+    """The same one-dimensional array without its owner, which must keep it alive."""
     return numba.carray(_pointer(array.ctypes.data), len(array), array.dtype)

@@ -1,8 +1,8 @@
-"""Is a place in a circle?  What `model.inside` says, for compiled code and for arrays.
+"""Is a location in a circle?  `model.inside` for compiled code and for arrays.
 
-The scalar function is written once, in `scalars`, and compiled for the CPU and for GPUs: the answers must be the same, and a
-compiler that fuses a multiplication and an addition, as those for GPUs do, rounds once where the model rounds twice.  So
-whoever compiles it says how to add and to multiply.
+The scalar function is written once, in `in_circle_of`, and compiled for the CPU and for GPUs: the answers must be the same,
+and a compiler that fuses a multiplication and an addition, as those for GPUs do, rounds once where the model rounds twice.
+So the caller passes the functions that add and multiply.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from mpi_match.model import LARGE_RADIUS, SMALL_RADIUS, scale_of
 def in_circle_of(compiled: Callable[..., Any], add: Callable[..., Any], multiply: Callable[..., Any]) -> Any:
     """The function `in_circle(dx, dy, r)`, compiled with the decorator `compiled`.
 
-    Is a place that is dx and dy away from the centre in the circle of radius r?  NaN is in none.  `add` and `multiply` round
-    once each.
+    Is a location that is dx and dy away from the centre in the circle of radius r?  NaN is in none.  `add` and `multiply`
+    round once each.
     """
     scale_of_ = compiled(scale_of)
 
@@ -36,7 +36,7 @@ def in_circle_of(compiled: Callable[..., Any], add: Callable[..., Any], multiply
 
 
 def in_circles(x: float, y: float, circles: Array) -> Array:
-    """bool[n]: which of the circles f64[n, 3] hold a place?  NaN is in none."""
+    """bool[n]: which of the circles f64[n, 3] contain a location?  NaN is in none."""
     r = circles[:, 2]
     scale = np.select([r < SMALL_RADIUS, r > LARGE_RADIUS], [scale_of(0.0), scale_of(np.inf)], 1.0)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):

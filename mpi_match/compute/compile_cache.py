@@ -15,7 +15,7 @@ written, nothing is kept and every process compiles; Numba itself would fall bac
 other sources.  Making a new directory removes those that no process began to use for a month; a process that still uses one
 compiles what it misses and makes the directory again.
 
-`compile_once` lets one process compile what an engine needs while the others, such as the ranks of a host, wait and then
+With `compile_once` one process compiles the code of an engine while the others, such as the ranks of a host, wait and then
 load it.  Code compiled outside it is kept as well, but processes may compile it at the same time.
 
 Numba reads its cache settings when a function is decorated, and they belong to the whole process.  They are changed for that
@@ -100,9 +100,8 @@ def cached(compiler: Callable[..., Any], **options: Any) -> Callable[[Callable[.
 def compile_once(what: str) -> Iterator[bool]:
     """Whether `what` has still to be compiled, which the caller then does in the body.
 
-    The first process that asks is told True; the others wait for the end of its body and are told False: they load what it
-    compiled.  Where nothing can be kept, all are told True.  An error in the body leaves `what` to the next process.  Calls
-    may be nested.
+    True in the first process that asks; the others wait for the end of its body and get False: they load what it compiled.
+    Where code cannot be kept, all get True.  An error in the body leaves `what` to the next process.  Calls may be nested.
     """
     place = directory()
     mark = None if place is None else place / f"{what}.compiled"
@@ -116,7 +115,7 @@ def compile_once(what: str) -> Iterator[bool]:
         with _locked(mark.parent / "lock"):
             missing = not mark.exists()
             if missing:
-                _tell()
+                _log_compiling()
             yield missing
             if missing:
                 with suppress(OSError):
@@ -147,7 +146,7 @@ def _timed() -> Iterator[None]:
 
 
 def _parent() -> Path:
-    """What holds the directories of all sources."""
+    """The directory that contains those of all sources."""
     if said := _config.CACHE_DIR:
         return Path(said)
     caches = os.environ.get("XDG_CACHE_HOME")
@@ -155,7 +154,7 @@ def _parent() -> Path:
 
 
 def _remove_old(parent: Path) -> None:
-    """Remove the directories of other sources that are long unused; what cannot be removed stays."""
+    """Remove the directories of other sources that are long unused, as far as possible."""
     for place in parent.glob("*-*"):
         if _NAME.fullmatch(place.name) and time.time() - place.stat().st_mtime > KEPT_S:
             shutil.rmtree(place, ignore_errors=True)
@@ -202,14 +201,14 @@ def _wait_for(file: TextIO) -> None:
 
 
 @cache
-def _tell() -> None:
-    """Say, once in a process, what takes so long now."""
+def _log_compiling() -> None:
+    """Log, once in a process, why it takes so long."""
     log.info("compiling for this machine, which takes some seconds, once: it is kept in %s", directory())
 
 
 @contextmanager
 def _cache_in(place: Path) -> Iterator[None]:
-    """Let Numba cache what is decorated meanwhile below `place` and nowhere else."""
+    """Let Numba cache functions decorated in the body below `place` and nowhere else."""
     before = _config.CACHE_DIR, _config.CACHE_LOCATOR_CLASSES
     _config.CACHE_DIR, _config.CACHE_LOCATOR_CLASSES = str(place), "UserProvidedCacheLocator"
     try:
@@ -221,4 +220,4 @@ def _cache_in(place: Path) -> Iterator[None]:
 jit = cached(numba.njit, nogil=True)
 parallel_jit = cached(numba.njit, nogil=True, parallel=True)
 inlined = numba.njit(inline="always")
-"""Becomes a part of the functions that call it, and is kept with them."""
+"""Decorator of functions that are inlined into their callers, and cached with them."""

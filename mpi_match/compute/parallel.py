@@ -1,21 +1,20 @@
-"""Putting in order, by all threads: a stable sort, running sums, and the bounds of what is sorted.
+"""Sorting by all threads: a stable radix sort, running sums, and the bounds of groups in sorted arrays.
 
 Building an index is little more than sorting: constraints by filter, filters by interface, keys by their features.  The keys
-are small integers, so nothing has to be compared.  They are dealt out by one *digit* after the other, the lowest first, and
-what has equal digits stays as it was, so that after the highest digit everything is in order:
+are small integers, so no comparisons are needed.  They are distributed by one *digit* after the other, the lowest first;
+keys with equal digits keep their order, so that after the highest digit all keys are in order:
 
     31 12 22 11   by the last digit:   31 11 12 22      by the first one as well:   11 12 22 31
 
-A pass has two halves, and in both every thread has a stretch of the keys to itself.  First each counts the digits of its own
-stretch; then it deals its keys out, from the places that the counts leave it: behind all smaller digits, and behind the same
-digit of the stretches before.  No two threads write to one place, so nothing is locked, and how many threads there are
-changes nothing in the result.  A digit that all keys share costs a count and no dealing.
+A pass has two halves, in both of which every thread has a stretch of the keys to itself.  First each counts the digits of
+its stretch; then it moves its keys to the places that follow from the counts: behind all smaller digits, and behind the same
+digit in the stretches before.  No two threads write to one place, so no lock is needed, and the result does not depend on
+the number of threads.  A digit that all keys share is counted, and the pass is skipped.
 
-At most ten bits to a digit: then the places of a stretch, and the ends that it writes at, stay in a core's caches.
+A digit has at most ten bits: then the places of a stretch, and the cache lines that it writes to, stay in a core's caches.
 
-Serial passes and NumPy's sorts would take the whole time on a machine with 16 cores, and temporary arrays made by the way
-would be paid for twice, once to make and once to read.  Arrays are made by NumPy and filled here, because NumPy asks for
-huge pages.
+Serial passes and NumPy's sorts would dominate on a machine with 16 cores, and temporary arrays would cost twice, once to
+make and once to read.  Arrays are made by NumPy and filled here, because NumPy asks for huge pages.
 """
 
 from __future__ import annotations
@@ -39,18 +38,18 @@ ROW = np.dtype(np.uint32)
 """Numbers of rows; `MAX_ROWS` of them at most."""
 MAX_ROWS = 2**32 - 1
 LEAST_ROWS = 4096
-"""Fewer are not worth another thread."""
+"""Fewer rows are not worth another thread."""
 SORTED_BYTES = 2**25
-"""A copy of fewer is one thread's."""
+"""Copies of fewer bytes are made by one thread."""
 
 
 def stretches_of(n: int) -> int:
-    """Into how many stretches n rows are divided: one for each thread, but none for a few rows only."""
+    """Into how many stretches n rows are divided: one for each thread, or a single one for few rows."""
     return min(numba.get_num_threads(), 1 + n // LEAST_ROWS) if n >= LEAST_ROWS else 1  # to ask Numba takes a microsecond
 
 
 def in_stretches(n: int, kernel: Callable[..., T], *arguments: Any) -> list[T]:
-    """Work on n rows by all threads: call `kernel(stretch, n_stretches, *arguments)` for each stretch; what they return."""
+    """Work on n rows by all threads: the results of `kernel(stretch, n_stretches, *arguments)` for each stretch."""
     n_stretches = stretches_of(n)
     if n_stretches == 1:
         return [kernel(0, 1, *arguments)]
@@ -63,8 +62,8 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def copy(to: Array, source: Array) -> None:
-    """Copy a one-dimensional array into another of its length; a long one by all threads, since one alone neither reads nor
-    first touches memory as fast as a GPU asks for it."""
+    """Copy a one-dimensional array into another of its length; a long one by all threads, since a single one neither reads
+    memory nor faults pages in as fast as a GPU consumes it."""
     if source.nbytes < SORTED_BYTES:
         to[:] = source
     else:
@@ -105,9 +104,9 @@ def stable_order(keys: Array, largest: int) -> Array:
     target, numbered = NumberedKeys(np.empty_like(keys), np.empty(len(keys), ROW)), False
     for shift in range(0, n_bits, width):
         in_stretches(len(keys), _count_digits, source.key, np.uint64(shift), counts)
-        if _share_out(counts, len(keys)):
+        if _first_places(counts, len(keys)):
             continue
-        in_stretches(len(keys), _deal, source, numbered, np.uint64(shift), counts, target)
+        in_stretches(len(keys), _distribute, source, numbered, np.uint64(shift), counts, target)
         spare = source if numbered else NumberedKeys(np.empty_like(keys), source.row)  # the caller's keys stay as they are
         source, target, numbered = target, spare, True
     if not numbered:
@@ -134,7 +133,7 @@ def _count_digits(stretch: int, n_stretches: int, keys: Array, shift: np.uint64,
 
 
 @jit
-def _share_out(counts: Array, n: int) -> bool:
+def _first_places(counts: Array, n: int) -> bool:
     """From counts to the first place of each stretch's each digit.  True if all keys have the same digit."""
     n_stretches, n_digits = counts.shape
     place = 0
@@ -150,7 +149,7 @@ def _share_out(counts: Array, n: int) -> bool:
 
 
 @jit
-def _deal(
+def _distribute(
     stretch: int,
     n_stretches: int,
     source: NumberedKeys,

@@ -1,12 +1,12 @@
-"""What an engine is.
+"""The interface of engines.
 
     engine.match(batch)             exact, never truncated
     engine.begin(batch).end()       the same, where the next batch may begin before this one ends
     engine.update(changes)          visible to every later batch
 
-An engine derives from `Engine`, implements `match` and `nbytes`, and overrides of the rest what it can do better than not at
-all.  The registry (`registry`) knows it by name.  Rejected rows of a batch never reach it: `without_rejected` decorates what
-takes batches.
+An engine derives from `Engine`, implements `match` and `nbytes`, and overrides the other methods that it supports.  The
+registry (`registry`) lists it by name.  Rejected rows of a batch never reach it: `without_rejected` decorates the methods
+that take batches.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
 
 MOST_BEGUN = 3
-"""Batches that are begun at a time: one for each lane of a GPU, should a batch have events for one lane only."""
+"""Batches that are begun at a time: one for each pipeline slot of a GPU, even if each batch has events for one slot only."""
 
 
 Take = TypeVar("Take", bound=Callable[..., Any])
 
 
 class Pending(Protocol):
-    """A batch that an engine has begun to match; its memory stays as it is until the end."""
+    """A batch that an engine has begun to match; its memory must not change until `end` returns."""
 
     def end(self) -> Matches:
         """Its answer, once.  Raises what `match` would have raised."""
@@ -41,7 +41,7 @@ class Pending(Protocol):
 
 
 class Engine(ABC):
-    """A way to find what the events of a batch match in one table.
+    """Finds what the events of a batch match in one table.
 
     It is made from a table: `Class(table, device, threads, live=live)`, and `options=` by name where the registry has any;
     `open_engine` has what these mean.
@@ -83,51 +83,51 @@ class Engine(ABC):
         """Bytes that the engine holds besides the table."""
 
     def begin(self, batch: EventBatch, *, filters: bool = False) -> Matches | Pending:
-        """Begin to match a batch, or match it: what an engine can only answer at once is answered here.
+        """Begin to match a batch; an engine that does not overlap batches returns its answer.
 
-        An engine on a GPU goes on with the next batch while the answer of this one is fetched, if that is begun before this
-        one is ended.  Batches may be ended in any order, in the thread in which they were begun.  Each is matched as if
-        there were no other: with the changes from before its beginning only, and one that fails does so at its own end.
+        An engine on a GPU matches the next batch while the answer of this one is fetched, if the next one is begun before
+        this one is ended.  Batches may be ended in any order, in the thread in which they were begun.  Each is matched as if
+        it were the only one: with the changes from before its beginning only, and its errors are raised by its own `end`.
         Raises EngineError like `match`.
         """
         return self.match(batch, filters=filters)
 
     def update(self, changes: Changes) -> None:
-        """Let changes take effect: every later `match` sees them, in order, and no batch that was begun before.
+        """Apply changes in order: every later `match` sees them, and no batch that was begun before.
 
         Raises EngineError when the engine was not opened `live`, or the added filters are encoded with another vocabulary.
         """
         raise EngineError(fixed_only(self.name))
 
     def pin(self, memory: Sequence[Array]) -> None:
-        """Hear of contiguous arrays that batches will lie in, and that stay as they are while there is the engine.
+        """Pin contiguous arrays that hold the batches to come and do not change while the engine exists.
 
-        An engine on a GPU can copy from there instead of from a copy of it.
+        An engine on a GPU can copy from them directly.
         """
 
     def warm_up(self, example: Callable[[], EventBatch | None], *, filters: bool = False) -> None:
-        """Match a batch like those that will come, if there is an example, so that the first of them waits for nothing.
+        """Match an example of the batches to come, so that the first of them does not wait for kernels or memory.
 
-        An engine on a GPU loads its kernels then and takes memory for such batches; for others nobody asks for the example.
-        What matching it raises, matching it again will.
+        An engine on a GPU loads its kernels and allocates memory; other engines do not call `example`.  Errors of matching
+        the example are left to later matches.
         """
 
     def time_steps(self) -> None:
-        """Have `steps_s` filled from now on, which may make the engine slower."""
+        """Measure `steps_s` from now on, which may make the engine slower."""
 
     @property
     def steps_s(self) -> Mapping[str, float]:
-        """Seconds that each of the engine's own phases took so far, in their order; empty where it tells none apart."""
+        """Seconds that each of the engine's own phases took so far, in their order; empty where it measures none."""
         return {}
 
     @property
     def kernel_s(self) -> float:
-        """Seconds in which at least one matching kernel ran so far; 0 where there are none, or nobody measures them."""
+        """Seconds in which at least one matching kernel ran so far; 0 where there are none, or they are not measured."""
         return 0.0
 
 
 def without_rejected(take: Take) -> Take:
-    """Decorator of an engine's `match` or `begin`: it gets the rows that are not rejected, and the others match nothing."""
+    """Decorator of an engine's `match` or `begin`, which then gets no rejected rows; these match nothing."""
 
     @wraps(take)
     def taking(engine: Engine, batch: EventBatch, *, filters: bool = False) -> Any:
@@ -140,7 +140,7 @@ def without_rejected(take: Take) -> Take:
 
 
 class _Apart(NamedTuple):
-    """A begun batch whose rejected rows the engine has not seen."""
+    """A begun batch without its rejected rows."""
 
     begun: Pending
     rejected: Array
@@ -151,9 +151,7 @@ class _Apart(NamedTuple):
 
 
 def match_all(engine: Engine, batches: Iterable[EventBatch], *, filters: bool = False) -> Iterator[Matches]:
-    """The answers to batches, in order.  Each is begun before those before it are ended, so that a GPU always has one to
-    match; MOST_BEGUN are under way at a time.
-    """
+    """The answers to batches, in order; MOST_BEGUN are under way at a time, so that a GPU always has one to match."""
     begun: deque[Matches | Pending] = deque()
     for batch in batches:
         begun.append(engine.begin(batch, filters=filters))
@@ -168,7 +166,7 @@ def _ended(begun: Matches | Pending) -> Matches:
 
 
 def fixed_only(name: str) -> str:
-    """What an engine that serves only fixed tables says to changes."""
+    """The error message of an engine that serves only fixed tables."""
     return f"engine {name!r} serves tables that do not change; keyed, keyed_cuda and clcb take changes"
 
 

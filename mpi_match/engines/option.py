@@ -1,4 +1,4 @@
-"""What can be set of an engine: parameters, and variants of its algorithm, with the section of the paper that has each."""
+"""Options of an engine: parameters, and variants of its algorithm, with the section of the paper that describes each."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ OptionValue = str | int | float | bool
 
 @dataclass(frozen=True)
 class Option:
-    """One setting of an engine.
+    """One option of an engine.
 
     default   its value when none is given; the type of all its values
-    says      what it decides, in one line
-    section   where its paper has it; "ours" where none has
+    says      its effect, in one line
+    section   of the paper that describes it; "ours" where none does
     choices   its values; empty: every number from `least` to `most`
     """
 
@@ -37,7 +37,7 @@ class Option:
         return "..".join("" if bound is None else f"{bound:g}" for bound in (self.least, self.most))
 
     def read(self, given: object) -> OptionValue:
-        """A value of it, from itself or from its text.  Raises OptionError, saying what there is."""
+        """A value of the option, from a value or its text.  Raises OptionError, which lists the possible values."""
         value = self._typed(given)
         if value is None or not self._is_within(value) or (self.choices and value not in self.choices):
             raise OptionError(f"{self.name} is {given!r}; it can be {self.values}")

@@ -1,15 +1,15 @@
 """An engine opened, matched and changed on a small table, so that its code is compiled before the first real event.
 
-Code for the CPU is compiled when it is first called, half a minute in all, or loaded in milliseconds if it ever was compiled
-on this machine.  `rehearse` does that at a chosen moment:
+Code for the CPU is compiled when it is first called, half a minute in all, or loaded in milliseconds if it was compiled on
+this machine before.  `prewarm` does that before the first real event:
 
-- By one process of a host.  Ranks begin together and would each compile the same; here one does, the others load
-  (`compile_cache.compile_once`).
-- For changes, in every process: nothing is matched while an update waits for its code, so a process that opens an engine
-  `live` moves, adds and removes the filters of a small table first.
+- Matching is compiled by one process of a host.  Ranks begin together and would each compile the same; here one compiles and
+  the others load (`compile_cache.compile_once`).
+- Changes are applied in every process: no batch is matched while an update waits for its code, so a process that opens an
+  engine `live` moves, adds and removes the filters of a small table first.
 
-What is compiled depends on the engine and on the type of the attributes, not on what the table holds.  Engines that have
-something compiled for the CPU say so by an attribute `compiles`.
+The compiled code depends on the engine and on the type of the attributes, not on the table's content.  Engines with code
+compiled for the CPU set `compiles`.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ if TYPE_CHECKING:
     from mpi_match.engines.base import Engine
 
 SEVERAL_BLOCKS = 1024
-"""Events enough for an engine that divides a batch among threads to do so."""
+"""So many events that an engine divides a batch among threads."""
 N_SMALL = 3
 
 _PLACE = np.array([[0.5, 0.5, 0.1]])
-_rehearsed: set[str] = set()
+_prewarmed: set[str] = set()
 
 
-def rehearse(name: str, open_: Callable[[Table], Engine], table: Table, *, live: bool) -> None:
+def prewarm(name: str, open_: Callable[[Table], Engine], table: Table, *, live: bool) -> None:
     """Compile what the engine `name`, which `open_` opens, needs for a table like this one and, if `live`, its changes."""
     packed = table.vocabulary.packed_dtype
     what = f"{name}-{packed}" + ("-live" if live else "")
-    if what in _rehearsed:
+    if what in _prewarmed:
         return
     with compile_once(what) as missing:
         if missing or live:
             _play(open_, _like(table), live=live)
-    _rehearsed.add(what)
+    _prewarmed.add(what)
 
 
 def load(engine: Engine, table: Table) -> None:
-    """Load what matching needs into this process, before the first batch waits for it."""
+    """Load the code for matching into this process, so that the first batch does not wait for it."""
     for n in (1, SEVERAL_BLOCKS):
         engine.match(_empty_events(table, n))
 

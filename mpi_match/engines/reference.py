@@ -36,7 +36,7 @@ class Reference(Engine):
         self._filters = {i: source.filter(i, interface) for i, interface in enumerate(table.filters.interface.tolist())}
 
     def update(self, changes: Changes) -> None:
-        """See `Engine.update`: each change is what it says to the filters that are there."""
+        """See `Engine.update`: each change is applied literally to the filters that exist."""
         check_changes(self.name, self._live, self._table, changes)
         source = None if changes.added is None else _Source(changes.added)
         self._n_filters, self._n_interfaces = changes.n_filters, changes.n_interfaces
@@ -53,7 +53,7 @@ class Reference(Engine):
 
     @property
     def nbytes(self) -> int:
-        """See `Engine.nbytes`: about that much, for they are objects of Python."""
+        """See `Engine.nbytes`: an estimate, because the filters are Python objects."""
         return sum(sys.getsizeof(item) + sys.getsizeof(item.rows) for item in self._filters.values())
 
     @without_rejected
@@ -73,7 +73,7 @@ class Reference(Engine):
 
 
 class _Filter(NamedTuple):
-    """A filter that is there: whose it is, where, and its constraints, as rows of a table."""
+    """A filter that exists: its interface, its area, and its constraints as rows of a table."""
 
     interface: int
     area: Area | None

@@ -1,6 +1,6 @@
-"""Which engines there are, and how one is opened: by name, for a table, with options; or the first that will do (`auto`).
+"""The registry of engines, which opens one by name, for a table, with options; or the first that can serve (`auto`).
 
-Nothing here imports an engine before it is wanted: those on a GPU load Numba's CUDA.
+An engine is imported only when it is opened: those on a GPU load Numba's CUDA.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Entry(NamedTuple):
-    """An engine of the registry: its class, what it is in a line, and its options; as `module:name`, imported when wanted.
+    """An engine of the registry: its class, a description of one line, and its options; as `module:name`, imported lazily.
 
     Options have modules of their own, so that asking for them needs neither Numba's CUDA nor a GPU.
     """
@@ -47,13 +47,13 @@ REGISTRY = {
     ),
 }
 AUTO = ("keyed_cuda", "keyed")
-"""What `auto` tries, in order."""
+"""Engines that `auto` tries, in order."""
 LAST = "counting"
-"""What `auto` takes when a table that does not change is too large for all of these."""
+"""Engine that `auto` opens when a table that does not change is too large for all of these."""
 
 
 def engine_class(name: str) -> type[Engine]:
-    """The class of an engine.  Raises EngineError for an unknown name, and where what it needs is not installed."""
+    """The class of an engine.  Raises EngineError for an unknown name, and where its dependencies are not installed."""
     engine: type[Engine] = _imported(_entry(name).engine)
     return engine
 
@@ -103,9 +103,9 @@ def open_engine(
 
     if not engine.compiles:
         return open_(table)
-    from mpi_match.engines.prewarm import load, rehearse
+    from mpi_match.engines.prewarm import load, prewarm
 
-    rehearse(name, open_, table, live=live)  # before the table's own engine, which may leave no room for another
+    prewarm(name, open_, table, live=live)  # before the table's own engine, which may leave no room for another
     opened = open_(table)
     if opened.gpu is None:  # those on a GPU do so themselves
         load(opened, table)
@@ -135,13 +135,13 @@ def _open_auto(table: Table, device: int | None, threads: int | None, live: bool
 
 
 def options_of(name: str) -> tuple[Option, ...]:
-    """What can be set of an engine.  Raises EngineError for an unknown name."""
+    """The options of an engine.  Raises EngineError for an unknown name."""
     found: tuple[Option, ...] = _imported(path) if (path := _entry(name).options) else ()
     return found
 
 
 def of_engine(name: str, given: Mapping[str, object]) -> dict[str, object]:
-    """Of options by `key` or `engine.key` those of one engine, by `key`; all as they are for `auto`, which may be any."""
+    """Of options by `key` or `engine.key` those of one engine, by `key`; for `auto`, all of them unchanged."""
     if name == "auto":
         return dict(given)
     owned = ((key.rpartition("."), value) for key, value in given.items())
@@ -149,9 +149,9 @@ def of_engine(name: str, given: Mapping[str, object]) -> dict[str, object]:
 
 
 def read_options(name: str, given: Mapping[str, object]) -> dict[str, OptionValue]:
-    """The value of each option of an engine: what is given of them, and their defaults.
+    """The value of each option of an engine, by name: the given ones, and defaults for the others.
 
-    Raises OptionError for an option that it does not have, or a value that this cannot have.
+    Raises OptionError for an option that the engine does not have, and for a value that an option cannot have.
     """
     known = {option.name: option for option in options_of(name)}
     mine = of_engine(name, given)
@@ -162,9 +162,10 @@ def read_options(name: str, given: Mapping[str, object]) -> dict[str, OptionValu
 
 
 def check_options(engines: Iterable[str], given: Mapping[str, object]) -> None:
-    """Refuse options that none of some engines has, that could be of several, or whose value is none of theirs.
+    """Check options given for several engines.
 
-    Raises OptionError, and EngineError for an unknown engine.
+    Raises OptionError for an option that none of the engines has, that is ambiguous among them, or that has an invalid
+    value; EngineError for an unknown engine.
     """
     if not given:
         return

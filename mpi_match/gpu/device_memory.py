@@ -1,11 +1,11 @@
 """Memory on the GPU, and the streams that copy between it and the host's.
 
     DeviceBuffer   device memory that grows and is reused          .array(n) -> DeviceArray: pointer, length, type
-    Rows           device memory of which a few bytes at a time change
+    Rows           device memory that is overwritten a few bytes at a time
     Stream         copies, launches and waiting, in order
     Mark           a point in a stream, to wait for and to measure between
 
-A device array is a pointer and a length, because that is all a launch needs; Numba's own carry 100 µs of bookkeeping.
+A device array is a pointer and a length, which is all that a launch needs; Numba's own arrays cost 100 µs of bookkeeping.
 Under the simulator device memory is NumPy arrays, and every copy has ended when its call returns.
 """
 
@@ -36,7 +36,7 @@ class DeviceArray:
 
     @classmethod
     def of_pinned(cls, array: Array) -> DeviceArray:
-        """Pinned host memory as kernels see it: where it lies, over the bus."""
+        """Pinned host memory, which kernels access in place, over the bus."""
         return cls(0 if simulated else address_of(array), array.size, array.dtype, array, array)
 
     @property
@@ -95,8 +95,8 @@ class DeviceBuffer:
 class Rows:
     """A device array as rows of `width` items, which are overwritten one at a time.
 
-    For so few bytes `Stream.copy_in` takes as long to find out where from and where to as the driver takes to copy.  Here
-    that is known: rows go by way of pinned places that are taken in turn, `n_under_way` of them.
+    For so few bytes `Stream.copy_in` takes as long to determine the addresses as the driver takes to copy.  Here they are
+    known: rows are copied by way of a ring of `n_under_way` pinned places.
     """
 
     def __init__(self, stream: Stream, array: DeviceArray, width: int, n_under_way: int) -> None:
@@ -108,7 +108,7 @@ class Rows:
             self._copy, self._handle = stream.intake.cuMemcpyHtoDAsync, stream.handle
 
     def put(self, row: int, values: Array) -> None:
-        """Overwrite a row, behind all work given to the stream so far; `values` may be changed at once."""
+        """Overwrite a row, after all work given to the stream so far; `values` may be changed when this returns."""
         place = self._next
         if place == self._n_places:
             self._stream.synchronize()
@@ -130,8 +130,8 @@ class Stream:
     The blocks of `urgent` kernels come before those of others that have not begun.  Without that, kernels get the GPU in the
     order in which they could have begun, each when all blocks of the one before have.
 
-    `keeps_lock` says how work is given to it (see `Intake`): it never has a thousand pieces waiting, and copies only from
-    and to pinned memory.
+    With `keeps_lock`, work is given to it with Python's lock held (see `Intake`): then it must never have a thousand
+    launches pending, and may copy only from and to pinned memory.
     """
 
     def __init__(self, *, urgent: bool = False, keeps_lock: bool = False) -> None:
@@ -181,7 +181,7 @@ class Stream:
                 raise RuntimeError(f"the GPU failed: {words_of(error)}")
 
     def wait(self, mark: Mark) -> None:
-        """Let what comes next on this stream wait for a mark on another."""
+        """Let later work on this stream wait for a mark on another."""
         if not simulated:
             _taken(self.intake.cuStreamWaitEvent(self.handle, mark.handle, 0), "wait")
 
@@ -190,7 +190,7 @@ _INTAKES = {keeps_lock: Intake(keeps_lock=keeps_lock) for keeps_lock in (False, 
 
 
 def _taken(error: int, what: str) -> None:
-    """Raise RuntimeError if the driver has not taken the work."""
+    """Raise RuntimeError if the driver has refused the work."""
     if error:
         raise RuntimeError(f"{what}: {words_of(error)}")
 
@@ -206,7 +206,7 @@ def _check_copy(device: DeviceArray, host: Array) -> None:
 
 
 class Mark:
-    """A point in a stream (CUDA calls it an event; here that word is taken): to wait for and to measure between."""
+    """A point in a stream to wait for and to measure between: CUDA's event, a word that has another meaning here."""
 
     def __init__(self) -> None:
         self.handle = 0
@@ -216,7 +216,7 @@ class Mark:
             weakref.finalize(self, driver.cuEventDestroy, self.handle).atexit = False
 
     def record(self, stream: Stream) -> Mark:
-        """Put the mark behind all work given to the stream so far."""
+        """Put the mark after all work given to the stream so far."""
         if simulated:
             self._at_s = time.perf_counter()
         else:
@@ -224,7 +224,7 @@ class Mark:
         return self
 
     def synchronize(self) -> None:
-        """Wait until the stream has come here."""
+        """Wait until the stream has reached the mark."""
         if not simulated:
             call(driver.cuEventSynchronize, self.handle)
 

@@ -1,11 +1,11 @@
-"""The NVIDIA driver: which GPUs there are, and which of them is this process's.
+"""The NVIDIA driver: the visible GPUs, and the choice of this process's.
 
     choice of a GPU   --gpu-map or an argument, else the local rank modulo the number of visible GPUs
-    local rank        what mpirun says, else what Slurm says: never a mixture
+    local rank        as mpirun sets it, else as Slurm does: never a mixture
 
-Nothing happens to a GPU here: counting and naming them makes no context.  Most of the driver is called through
-`cuda.bindings`, by `call`; what gives work to a GPU, batch after batch, through `Intake`.  Under Numba's CUDA simulator
-(`NUMBA_ENABLE_CUDASIM=1`) there is one pretended GPU.
+No context is made here: GPUs are only counted and described.  Most of the driver is called through `cuda.bindings`, by
+`call`; calls that give work to a GPU, batch after batch, go through `Intake`.  Under Numba's CUDA simulator
+(`NUMBA_ENABLE_CUDASIM=1`) there is one simulated GPU.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ simulated: bool = os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0")
 
 
 def words_of(error: Any) -> str:
-    """What the driver calls an error."""
+    """The driver's text for an error."""
     reason = b""
     with suppress(ValueError):  # one that the bindings do not know
         reason = driver.cuGetErrorString(driver.CUresult(int(error)))[1]
@@ -41,7 +41,7 @@ def words_of(error: Any) -> str:
 
 
 def call(function: Callable[..., Any], *args: Any) -> Any:
-    """A driver call: its result, or RuntimeError with the driver's own words."""
+    """The result of a driver call.  Raises RuntimeError with the driver's text."""
     error, *values = function(*args)
     if error != 0:
         raise RuntimeError(f"{function.__name__}: {words_of(error)}")
@@ -52,10 +52,10 @@ class Intake:
     """The driver calls that give work to a GPU, which take microseconds: `intake.cuEventRecord(mark, stream)` and so on, as
     in C, each with the error that it returns.
 
-    `keeps_lock`: with Python's lock held.  Letting it go costs nothing while nobody else wants it.  But a worker's other
-    threads write and talk, one of them takes it every time, and to get it back takes as long as ten such calls, of which a
-    slice has fifteen.  Only a call that may wait for the GPU has to let it go: a copy from memory that is not pinned, or
-    work for a stream with a thousand pieces waiting.
+    `keeps_lock`: with Python's lock held.  Releasing it costs nothing while no other thread waits for it.  But a worker has
+    threads that write and communicate, one of them takes the lock every time, and getting it back takes as long as ten such
+    calls, of which a slice has fifteen.  Only a call that may wait for the GPU must release it: a copy from memory that is
+    not pinned, or work for a stream with a thousand launches pending.
     """
 
     _LIBRARY = "libcuda.so.1"
@@ -89,7 +89,7 @@ _INTAKE: dict[str, tuple[Any, ...]] = {
 
 
 class HeldMemory:
-    """Gives memory back when the last array that uses it is gone.  At the process's end the driver does that itself."""
+    """Frees memory when the last array that uses it is gone.  At the end of the process the driver frees it."""
 
     def __init__(self, pointer: int, n_bytes: int, free: Callable[[int], Any] | None) -> None:
         self.n_bytes = n_bytes
@@ -163,7 +163,7 @@ def _initialise() -> None:
 
 
 def local_rank(environment: dict[str, str] | None = None) -> int | None:
-    """This process's number on its host, as its launcher says; None outside a launcher."""
+    """This process's number on its host, from the launcher's environment variables; None outside a launcher."""
     source = os.environ if environment is None else environment
     for variable in LOCAL_RANK_VARIABLES:
         if source.get(variable, "").isdigit():

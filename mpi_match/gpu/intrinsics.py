@@ -1,7 +1,7 @@
-"""What kernels say that Python has no words for: lanes of a warp, and arithmetic that is rounded as it is written.
+"""Operations of kernels that Python does not have: those of a warp's lanes, and arithmetic that is rounded as written.
 
-Under the simulator a warp is one lane wide: `WARP` is 1, so that code which is right for every width of a warp is tested,
-and each of these has a one-line twin.
+Under the simulator a warp is one lane wide: `WARP` is 1, which tests code that must be right for every width of a warp, and
+each of these has a one-line stand-in.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if simulated:
         """Wait for the other lanes."""
 
     def atomic_add(array: Any, index: Any, value: Any) -> Any:
-        """Add to an item of an array that other threads add to; returns what it was.
+        """Add to an item of an array that other threads add to; returns the old value.
 
         The simulator gives `cuda.atomic` only to functions of the kernel's own module.
         """

@@ -1,9 +1,8 @@
-"""The only door to Numba's CUDA: kernels, launches that do not cost Python's time, graphs; and with it the GPU engines'
-way to devices (`gpu.driver`) and memory (`device_memory`, `pinned_memory`).
+"""The only import of Numba's CUDA: kernels, launches that cost Python little time, graphs; and, for the GPU engines,
+devices (`gpu.driver`) and memory (`device_memory`, `pinned_memory`).
 
-Numba compiles the kernels, and its simulator runs them where there is no GPU.  Everything on the way of an event
-(copies, launches, graphs, waiting) calls the driver through `cuda.bindings`, because Numba's own launch costs 30 µs
-and 8 µs more for each array:
+Numba compiles the kernels, and its simulator runs them where there is no GPU.  Copies, launches, graphs and waiting call
+the driver through `cuda.bindings`, because Numba's own launch costs 30 µs and 8 µs more for each array:
 
     numba:   kernel[grid, block](a, b, c)            types, wraps and unpacks every argument, each time
     here:    launch = kernel.bind(grid, block, args)   unpacks them once
@@ -14,7 +13,7 @@ A kernel takes one-dimensional contiguous arrays, 64-bit integers, and NamedTupl
 arguments are seven words for an array (of which the pointer and the length matter) and one for an integer, and binding is
 filling in a table of words.  A NamedTuple has the words of its fields, so it costs a launch nothing.
 
-Nothing here touches a GPU before `open_gpu`.  Under the simulator (`NUMBA_ENABLE_CUDASIM=1`) device memory is NumPy
+No GPU is used before `open_gpu`.  Under the simulator (`NUMBA_ENABLE_CUDASIM=1`) device memory is NumPy
 arrays, a launch runs the kernel's Python, and a graph repeats what was recorded.
 """
 
@@ -86,7 +85,7 @@ __all__ = [
 ]
 
 cuda: Any = _numba_cuda
-"""Numba's CUDA for the bodies of kernels (`cuda.blockIdx`, `cuda.shared`, `cuda.atomic`); to a type checker it is made of
+"""Numba's CUDA for the bodies of kernels (`cuda.blockIdx`, `cuda.shared`, `cuda.atomic`), of which type checkers see only
 stubs."""
 
 
@@ -94,8 +93,8 @@ def open_gpu(device: int | None = None) -> Gpu:
     """Choose a GPU and make it this thread's: number `device` of the visible ones, or the local rank modulo how many
     there are.
 
-    Raises EngineError, in one line, when there is no such GPU.  That two processes do not share one is the launcher's and
-    the cluster's business (they compare `Gpu.info.uuid`).
+    Raises EngineError, in one line, when there is no such GPU.  The launcher and the cluster prevent two processes from
+    sharing one (they compare `Gpu.info.uuid`).
     """
     gpus = visible_gpus()
     if device is None:
@@ -106,8 +105,8 @@ def open_gpu(device: int | None = None) -> Gpu:
 
 
 class Gpu:
-    """One GPU: where buffers and streams come from.  `info` says which; `n_bytes` is what is taken of its memory through
-    it; `pinned_regions` is the host's memory that it copies from as it lies there."""
+    """One GPU, which makes buffers and streams.  `info` describes it; `n_bytes` is the memory allocated through this object;
+    `pinned_regions` is memory of the host that it copies from in place."""
 
     def __init__(self, info: GpuInfo) -> None:
         self.info = info
@@ -129,7 +128,7 @@ class Gpu:
         return DeviceBuffer(np.dtype(dtype), self._held)
 
     def upload(self, array: Array) -> DeviceArray:
-        """A copy of an array in device memory of its own; returns when it is there."""
+        """A copy of an array in device memory of its own; returns when the copy is complete."""
         flat = np.ascontiguousarray(array).reshape(-1)
         device = self.buffer(flat.dtype).array(max(len(flat), 1))
         stream = self.stream()
@@ -138,7 +137,7 @@ class Gpu:
         return device
 
     def stream(self, *, urgent: bool = False, keeps_lock: bool = False) -> Stream:
-        """A new stream; `urgent`: whose kernels go before those of others; `keeps_lock`: see `Stream`."""
+        """A new stream; kernels of an `urgent` one go before those of others; `keeps_lock`: see `Stream`."""
         return Stream(urgent=urgent, keeps_lock=keeps_lock)
 
 
@@ -199,15 +198,15 @@ class Kernel:
         return f"{self.function.__module__}.{self.function.__qualname__}-{types}-sm_{major}{minor}"
 
     def bind(self, grid: Sequence[int], block: int, args: Sequence[Argument]) -> KernelLaunch:
-        """Arguments and shape of a launch, made ready once: `grid` one to three extents in blocks, `block` threads."""
+        """A launch with these arguments, prepared once: `grid` one to three extents in blocks, `block` threads."""
         return KernelLaunch(self, tuple(grid), block, args)
 
     def ptx(self, compute_capability: tuple[int, int]) -> str:
-        """The kernel's assembly for a GPU that need not be there.  Needs the compiler's libraries."""
+        """The kernel's assembly for a GPU that need not exist here.  Needs the compiler's libraries."""
         from numba.cuda import dispatcher
 
         absent = SimpleNamespace(compute_capability=compute_capability)
-        # Numba asks the current GPU, which there may not be, for what it compiles the functions that a kernel calls
+        # Numba asks for the current GPU, of which there may be none, when it compiles the functions that a kernel calls
         with mock.patch.object(dispatcher, "get_current_device", return_value=absent):
             text, _ = cuda.compile_ptx(self.function, self._types, cc=compute_capability)
         return str(text)
@@ -262,7 +261,7 @@ class KernelLaunch:
         self._words[self._word_of[index]] = value
 
     def __call__(self, stream: Stream) -> None:
-        """Launch.  A grid without blocks is nothing to do."""
+        """Launch, unless the grid has no blocks."""
         if 0 in self._grid:
             return
         if simulated:
@@ -298,8 +297,8 @@ def _argument_words(arg: DeviceArray | int) -> tuple[int, ...]:
 class Graph:
     """Copies and launches recorded once and repeated with one driver call.
 
-    `record` gives its work to `stream`.  It runs once for real before it is captured (that loads its kernels, which must
-    not happen during capture), so what it does must be harmless then.
+    `record` gives its work to `stream`.  It is executed once before it is captured (that loads its kernels, which must not
+    happen during capture), so it must be harmless then.
     """
 
     def __init__(self, stream: Stream, record: Callable[[], None]) -> None:
@@ -308,7 +307,7 @@ class Graph:
         if simulated:
             self._again = record
             return
-        # relaxed: Python may free other device memory meanwhile, which stricter modes answer by spoiling the capture
+        # relaxed: Python may free other device memory meanwhile, which invalidates the capture in stricter modes
         call(driver.cuStreamBeginCapture, stream.handle, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
         try:
             record()

@@ -1,4 +1,4 @@
-"""A few words to the GPU and a few back, for one event, by kernels instead of copies.
+"""A few words copied to the GPU and a few back, for one event, by kernels instead of the copy engines.
 
     host, pinned    words: an event | 0                                  answer: count, first items
                          | fetch_kernel                                       ^ deliver_kernel
@@ -9,9 +9,9 @@ longer than to copy some hundred bytes: on an H200 a graph of an empty kernel be
 kernels that copy 6.7, alone 1.9 (back to back, 378e1ef).  Pinned memory has the same address for the GPU as for the host,
 so a kernel can read and write there.
 
-Waiting for the driver to say that all is done takes some microseconds as well.  The count is written last, behind a fence
-that the host's memory takes part in, so the host looks at it: where it is no longer NOT_YET, the items are there.  Only
-when that takes very long the driver is asked, which says so if the GPU has failed.
+Waiting for a stream through the driver takes some microseconds as well.  The count is written last, behind a fence that
+covers the host's memory, so the host polls it: once it is no longer NOT_YET, the items have been written.  Only when that
+takes very long, the host waits for the stream, which raises an error if the GPU has failed.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from mpi_match.gpu.intrinsics import WARP
 from mpi_match.gpu.kernels import DeviceArray, Gpu, Stream, cuda, kernel, pinned
 
 NOT_YET = -1
-"""Stands for the count until it is there."""
+"""Value of the count until it is written."""
 LOOKS = 20_000
-"""How often to look before the driver is asked: about a millisecond."""
+"""Polls before the stream is waited for: about a millisecond."""
 
 
 @kernel("void(int64[::1], int64[::1], int64)")
 def fetch_kernel(host: Any, words: Any, n: int) -> None:
-    """Copy `host` i64[n] to the start of `words`.  Launch: one block, threads walk."""
+    """Copy `host` i64[n] to the start of `words`.  Launch: one block; a thread copies several words."""
     i = np.int64(cuda.threadIdx.x)
     while i < n:
         words[i] = host[i]
@@ -43,7 +43,7 @@ def fetch_kernel(host: Any, words: Any, n: int) -> None:
 def deliver_kernel(words: Any, host: Any, first: int) -> None:
     """Copy a count, words[first], and as many of the items behind it as there is room for, to `host` i64[n]; the count last.
 
-    Launch: one block, threads walk.
+    Launch: one block; a thread copies several words.
     """
     n = min(words[first] + 1, np.int64(host.size))
     i = np.int64(cuda.threadIdx.x) + 1
@@ -57,10 +57,10 @@ def deliver_kernel(words: Any, host: Any, first: int) -> None:
 
 
 class Mailbox:
-    """The way of `n_words` words there, and of a count and up to `capacity` items back, the `n_first` first of them at once.
+    """Copies `n_words` words to the GPU, and a count and up to `capacity` items back, the first `n_first` of them at once.
 
-    words       i64[n_words], pinned: what the GPU is to get
-    on_device   i64[n_words + 1 + capacity]: the same, the count, which comes as 0, and the items
+    words       i64[n_words], pinned: the input
+    on_device   i64[n_words + 1 + capacity]: the input, the count, which is 0 at first, and the items
     """
 
     def __init__(self, gpu: Gpu, n_words: int, capacity: int, n_first: int) -> None:
@@ -74,19 +74,19 @@ class Mailbox:
         self._deliver = deliver_kernel.bind((1,), WARP, (self.on_device, DeviceArray.of_pinned(self._answer), n_words))
 
     def fetch(self, stream: Stream) -> None:
-        """Have the words brought to the device."""
+        """Launch the copy of the words to the device."""
         self._fetch(stream)
 
     def deliver(self, stream: Stream) -> None:
-        """Have the count and the first items brought back."""
+        """Launch the copy of the count and the first items to the host."""
         self._deliver(stream)
 
     def expect(self) -> None:
-        """An answer will come; before the work that brings it is given to the GPU."""
+        """Reset the count; to be called before the work that writes the answer is launched."""
         self._count[0] = NOT_YET
 
     def receive(self, stream: Stream) -> Array:
-        """Wait for the answer from `stream`: its items i64[count], until the next one is expected."""
+        """Wait for the answer from `stream`: its items i64[count], valid until the next `expect`."""
         count = self._count
         for _ in range(LOOKS):
             if count[0] != NOT_YET:

@@ -1,10 +1,10 @@
-"""Memory of the host that the GPU can reach: it copies from there and to there at full speed, while others go on.
+"""Page-locked memory of the host: the GPU copies from it and to it at full speed and asynchronously.
 
-    PinnedBuffer   memory that is used again             .array(n) -> NumPy array
-    PinnedPool     the same for what is given away       .take(n, type) -> NumPy array, back when nobody has it
-    PinnedRegions  memory that others made, where it lies   .hold(array), .holds(array)
+    PinnedBuffer   memory that is reused                 .array(n) -> NumPy array
+    PinnedPool     arrays that are given away            .take(n, type) -> NumPy array, returned when no reference is left
+    PinnedRegions  memory allocated elsewhere            .hold(array), .holds(array)
 
-Under the simulator it is memory like any other.
+Under the simulator it is ordinary memory.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def pinned(size: int, dtype: Any) -> Array:
 
 
 class PinnedPool:
-    """Pinned arrays to give away: what the GPU has copied there need not be copied out of its way.
+    """Pinned arrays that become answers: the GPU copies straight into them.
 
-    An array comes back by itself when nobody has it or a view of it any more, in whatever thread that is, and its memory is
-    handed out again.  At most `most_bytes` are ever pinned; who keeps arrays for good only makes later ones ordinary.
+    The memory of an array returns to the pool when no reference to it or to a view of it is left, in any thread, and is
+    given out again.  At most `most_bytes` are ever pinned; while arrays that use all of them are kept, `take` gives None.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -93,9 +93,9 @@ class PinnedPool:
 
 
 class PinnedRegions:
-    """Memory that is there already and stays as it is, pinned where it lies, so that copies run from it at full speed.
+    """Existing memory that is pinned in place, so that copies from it run at full speed.
 
-    A mapped file, or memory that other processes have mapped too: the GPU only reads it.
+    It may be a mapped file, or memory shared with other processes: the GPU only reads it.
     """
 
     def __init__(self) -> None:
@@ -108,10 +108,10 @@ class PinnedRegions:
         if first == last:
             return
         if not simulated:
-            start = first // mmap.PAGESIZE * mmap.PAGESIZE  # pages are pinned, and a mapping has whole ones
+            start = first // mmap.PAGESIZE * mmap.PAGESIZE  # whole pages are pinned
             n_bytes = -(-(last - start) // mmap.PAGESIZE) * mmap.PAGESIZE
             (error,) = driver.cuMemHostRegister(start, n_bytes, _PORTABLE | _READ_ONLY)
-            if error != 0:  # not every driver knows the second; then this process must be able to write there
+            if error != 0:  # some drivers do not support read-only memory
                 (error,) = driver.cuMemHostRegister(start, n_bytes, _PORTABLE)
             if error != 0:
                 raise EngineError(f"{memory.nbytes / 2**20:,.0f} MiB cannot be pinned where they lie: {error!r}")
@@ -120,7 +120,7 @@ class PinnedRegions:
         self._memory.append(memory)
 
     def holds(self, array: Array) -> bool:
-        """Does all of an array lie in memory that is held?"""
+        """Is all of an array in memory that is held?"""
         first, last = _bounds(array)
         place = bisect.bisect(self._regions, (first, sys.maxsize)) - 1
         return place >= 0 and last <= self._regions[place][1]

@@ -1,11 +1,11 @@
-"""How long the steps of a batch take, on the device and on the host, for those who ask.
+"""Times of the steps of a batch, on the device and on the host, measured on request.
 
-    steps.at(stream, "copy in")     everything given to the stream from here on is this step's ...
+    steps.at(stream, "copy in")     work given to the stream from here on is this step's ...
     steps.at(stream, "kernel")      ... and from here on the next one's
     steps.end(stream)
-    steps.read()                    when the stream has come there: the times between are added up by name
+    steps.read()                    after the stream was waited for: the times between are added up by name
 
-Nothing is recorded, and nothing waits, until `on` is set.
+Without `on`, these calls record no times and do not wait.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mpi_match.gpu.kernels import Mark, Stream
 
 
 class StepTimes:
-    """`seconds` of each step so far, in the order in which they first came."""
+    """`seconds` of each step so far, in the order in which the steps first occurred."""
 
     def __init__(self) -> None:
         self.on = False
@@ -28,17 +28,17 @@ class StepTimes:
         self._passed: list[tuple[str, Mark]] = []
 
     def at(self, stream: Stream, name: str) -> None:
-        """A step begins, and the one before it ends."""
+        """Begin a step, which ends the one before it."""
         if self.on:
             mark = self._free.pop() if self._free else Mark()
             self._passed.append((name, mark.record(stream)))
 
     def end(self, stream: Stream) -> None:
-        """The last step ends."""
+        """End the last step."""
         self.at(stream, "")
 
     def read(self) -> None:
-        """Add up what was recorded; the stream is past it."""
+        """Add up the recorded times; the stream must have been waited for."""
         for (name, mark), (_, after) in pairwise(self._passed):
             if name:
                 self._add(name, after.seconds_since(mark))
@@ -47,7 +47,7 @@ class StepTimes:
 
     @contextmanager
     def on_host(self, name: str) -> Iterator[None]:
-        """The body is a step of the host."""
+        """Time the body as a step of the host."""
         started = time.perf_counter()
         yield
         if self.on:

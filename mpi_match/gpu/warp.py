@@ -1,13 +1,12 @@
-"""What the lanes of a warp do together where a warp, not a thread, takes an event.
+"""Cooperation of the lanes of a warp where a warp, not a thread, matches an event.
 
-Work comes at another moment for every lane.  So lanes `put` what they find into a queue in shared memory, and all of them
-take from it, one item each, as soon as there are enough (`drainer`).
+Lanes find work at different moments.  So they `put` it into a queue in shared memory, and all of them take from it, one item
+each, as soon as there are enough (`drainer`).
 
-    queue     items, lengths, slot: u32 or u64, i32; the items of this warp, and where their number stands
+    queue     items, lengths, slot: u32 or u64, i32; the items of this warp, and the index of their number in `lengths`
 
-Answers are appended by whichever lane finds one, in no order and perhaps twice, and `tidy` makes them what they are to be:
-sorted and distinct.  They are all counted; where there are more than there is room for, they stay as they are, and the batch
-is matched again.
+Each lane appends the answers that it finds, in no order and perhaps twice; `tidy` sorts them and removes duplicates.  All of
+them are counted; where there are more than there is room for, they stay unsorted, and the batch is matched again.
 
     answers   found_of, ids, number, room: u64[n] counts, u32[n * room], the event, its room
 """

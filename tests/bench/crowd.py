@@ -1,4 +1,4 @@
-"""Who is there and who is away: changes without end, for a table that stays as large as it is.
+"""Endless changes to a table that stays about as large as it is: guests come and go, all filters move.
 
 A tenth of all interfaces are guests:
 
@@ -32,7 +32,7 @@ Item = TypeVar("Item")
 
 
 class Crowd:
-    """Who is there and who is away, and what they do next.
+    """The present and the absent guests, and their next changes.
 
     A filter's id is `CONTENT.TIMES`: what it asks for is that of filter number CONTENT of the table, and the id is new each
     time.
@@ -67,15 +67,15 @@ class Crowd:
                 row = self._single(area, *draw)
             yield row or self._move(area, *draw)
 
-    def _move(self, area: Area, who: float, which: float, one: float) -> ChangeRow:
-        found = self._of_a_guest(which) if who < GUESTS or not self._residents else self._residents
+    def _move(self, area: Area, of_guest: float, which: float, one: float) -> ChangeRow:
+        found = self._of_a_guest(which) if of_guest < GUESTS or not self._residents else self._residents
         return ChangeRow(Change.MOVE, found[int(one * len(found))] if found else self._residents[0], area)
 
     def _of_a_guest(self, which: float) -> list[str]:
         return self._filters[self._here[int(which * len(self._here))]] if self._here else []
 
     def _single(self, area: Area, coming: float, which: float, one: float) -> ChangeRow | None:
-        """A filter of a guest leaves or comes; None where nobody is there to do it."""
+        """A filter of a guest leaves or comes; None where no guest is present."""
         if not self._here:
             return None
         label = self._here[int(which * len(self._here))]

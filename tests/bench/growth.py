@@ -7,9 +7,9 @@ Filters like those of the table, at random places, are added so many at once, un
 after every such update an event is matched.  One JSON line:
 
     update_ms, event_ms   an update, and the event right behind it: at the middle, in the tail, at worst
-    table_ms              what Python's books on names took (`LiveTable.apply`), which are not the engine's
+    table_ms              time of the names in Python (`LiveTable.apply`), which is not the engine's
     same_ms               work that is always the same (`pauses`)
-    worst                 the five longest of each: after how many filters had come, and whose time they took (`pauses`)
+    worst                 the five longest of each: after how many filters had come, and how their time was spent (`pauses`)
     filter_us             an added filter, by all updates together
 
 Half way and in the end answers are judged (`live_judge`).  With `--bound`, the bench fails when an update
@@ -42,7 +42,7 @@ from mpi_match.table.table import Table
 from mpi_match.workloads.scenarios import SCENARIOS, Sampler, Scenario, radius_of
 
 CONTENTS = 2000
-"""Filters of the table whose contents those that come have, in turn."""
+"""Filters of the table, whose contents the added ones have in turn."""
 EVENTS = 1000
 PARTS = ("table", "update", "event")
 """What is timed in each round."""
@@ -63,7 +63,7 @@ def growing(scenario: Scenario, engine_name: str, more: float, at_once: int) -> 
     n_calls = max(round(more * table.n_filters / at_once), 2)
     judged = 0
     engine.match(batch[:1])
-    gc.collect()  # as a worker does, so that nobody looks for garbage among millions of ids
+    gc.collect()  # as a worker does, so that the collector does not scan millions of ids
     gc.freeze()
     with Pauses(*PARTS) as pauses:
         for call in range(n_calls):

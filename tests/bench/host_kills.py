@@ -3,8 +3,8 @@
     python tests/bench/host_kills.py [--kills 20] [--hosts 4] [--seed 1] [--limit 300] [--flags '']
                                        [-o records.jsonl]
 
-Hosts are made of namespaces, with an sshd in each (tests/hosts); a SIGKILL to the first process of one ends all of it, and
-nobody says a word.  On the first host `mpi-match supervise --hostfile` starts `launch/mpirun.sh`, a rank on each host.  The
+Hosts are made of namespaces, with an sshd in each (tests/hosts); a SIGKILL to the first process of one ends all of it
+without a message.  On the first host `mpi-match supervise --hostfile` starts `launch/mpirun.sh`, a rank on each host.  The
 first blow falls within seconds of the first answers, each other one within seconds of the one before, so that some meet a
 run that is just being started again.  Any host may be hit; with its own, the supervisor goes too, and then the same command
 is typed on the next one, with `--resume` and a file of the hosts that are left.  A run loses from one host to all but one.
@@ -12,7 +12,7 @@ Ctrl-C ends it early, with the record of what was done until then: one JSON line
 is not as it should be:
 
     kills, runs    hosts lost while the run was not complete; how many runs that took
-    typed          how often somebody had to type the command, beside once for each run
+    typed          how often the command had to be typed, beside once for each run
     restarts       how often the supervisors started a run again; `stalled`, how often because nothing had come for a while
     digests        of the answers: one, that of an undisturbed run of one process, if all is `right`
     hangs, failed  runs that had not ended `--limit` seconds after the last blow; those given up, and what was said last
@@ -68,7 +68,7 @@ def is_complete(output: Path) -> bool:
 
 @dataclass
 class Supervised:
-    """A run on the hosts of a cluster, typed where there is somebody to type it."""
+    """A run on the hosts of a cluster, started on the first host that is left."""
 
     cluster: Beowulf
     inputs: Inputs
@@ -92,7 +92,7 @@ class Supervised:
         self.process = self.cluster[self.at].start(*supervise, *run, log=self.log, environment=self.environment)
 
     def lose(self, name: str) -> None:
-        """Pull the plug of a host; when the supervisor goes with it, somebody types the command elsewhere."""
+        """Pull the plug of a host; when the supervisor is lost with it, the command is typed on another host."""
         self.left.remove(name)
         self.cluster[name].kill()
         if name == self.at:

@@ -4,7 +4,7 @@
 
 Every start takes up what the one before has left.  At a random moment after it has begun to match, or (two times in three)
 after it has added to the journal, rank 0 gets a SIGKILL, and mpirun ends with it.  A run that comes to its end is compared,
-by SHA-256, with one that nobody disturbed, and begun anew, until there were as many kills as asked for.  The seed decides on
+by SHA-256, with an undisturbed one, and begun anew, until there were as many kills as asked for.  The seed decides on
 moments, batch sizes and schedules.  With --ranks 1 it is a run of one process that is killed.  Ctrl-C ends it early, with
 the record of what was done until then: one JSON line.  The script ends with 1 if anything in it is not as it should be:
 

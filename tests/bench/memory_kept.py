@@ -8,8 +8,8 @@ and records of the journal as a run of the largest batches has in a day.  At abo
 
 Each rank's resident memory is read from /proc several times a second.  `at_tenth_mib` is what it was when a tenth of the
 events had been written, by when the first of everything has been made; `last_mib` what it was at the end, `most_mib` the
-most in between.  Pages of mapped files are counted apart (`files_mib`): they are the page cache's, and are taken back when
-somebody needs them.
+most in between.  Pages of mapped files are counted apart (`files_mib`): they are the page cache's, which the
+system takes back on demand.
 
 The record is one JSON line; the script ends with 1 if a rank's memory has grown by more than `--bound` MiB since the first
 tenth, if the stop was not noticed, or if the answers are not the bytes of a run of one process.

@@ -1,7 +1,7 @@
-"""How long matching stands still, and whose time that is.
+"""Pauses of matching, and what their time was spent on.
 
-A process stands still for what it computes, and for what the machine does with others meanwhile: its clock goes on while its
-processor time does not.  So of the longest pauses both are noted, and what the system counted for the thread:
+A process pauses for its own work, and for other processes of the machine: the clock goes on while its processor time does
+not.  So of the longest pauses both are noted, and what the system counted for the thread:
 
     ms            by the clock
     cpu_ms        of this thread: what is missing it slept, waited for a device or other threads, or was kept waiting
@@ -10,7 +10,7 @@ processor time does not.  So of the longest pauses both are noted, and what the 
     preempted     how often it was taken off its core
     round_ms      all parts of the round that it was in
 
-A machine that is one of several on a host is slow now and then without being told: its processor time goes on as well.  So
+A virtual machine is slow now and then without noticing: its processor time goes on as well.  So
 each round ends with work that is always the same, SAME, some thousand reads all over memory and a sum.  When that takes
 several times as long, in the middle of a round or at worst, so does everything.
 """

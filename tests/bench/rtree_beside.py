@@ -128,7 +128,7 @@ class RStarTree:
         return Matches.from_pairs(event, interface, len(batch), self._n_interfaces)
 
     def mover(self, filter_id: int, area: Array) -> Callable[[], None]:
-        """What lets a filter have another circle."""
+        """A function that moves a filter to another circle."""
         return lambda: self._move(filter_id, area)
 
     def _move(self, filter_id: int, area: Array) -> None:
@@ -182,11 +182,11 @@ class Live:
         self._bounds = table.n_filters, table.n_interfaces
 
     def mover(self, filter_id: int, area: Array) -> Callable[[], None]:
-        """What lets a filter have another circle."""
+        """A function that moves a filter to another circle."""
         return self.mover_of_many(Moves(np.array([filter_id], np.uint32), area[None]))
 
     def mover_of_many(self, moves: Moves) -> Callable[[], None]:
-        """What lets filters have other circles, in order; making the changes is not the engine's work, nor timed."""
+        """A function that moves filters, in order; making the changes is not the engine's work and not timed."""
         n = len(moves.filter_id)
         nothing, zeros = np.full(n, -1, np.int32), np.zeros(n, np.uint32)
         kind = np.full(n, Change.MOVE, np.uint8)
@@ -253,7 +253,7 @@ def moved(table: Table, moves: Moves) -> Table:
 
 
 def check(when: str, table: Table, batch: EventBatch, answers: dict[str, Matches]) -> None:
-    """Stop at a difference between engines, or between them and the judge, who is asked about events with answers first."""
+    """Stop at a difference between engines, or between them and the judge, which judges events with answers first."""
     names = list(answers)
     for name in names[1:]:
         if answers[name] != answers[names[0]]:

@@ -1,4 +1,4 @@
-"""A run of several ranks that something is to happen to: what it matches, its processes, what they said and when.
+"""A run of several ranks that is to be disturbed: its input, its processes, their messages and the times of these.
 
 files = Files.make(directory)
 with Run.of(files, output, n_workers=3) as run:
@@ -33,13 +33,13 @@ from mpi_match.table.table import Table
 N_FILTERS, N_EVENTS, BATCH = 300, 3000, 25
 """About ten milliseconds a batch for the slowest engine, 120 batches."""
 BEGUN = re.compile(r"\d+ workers?: |engine \S+ on ")
-"""What the master says when matching begins, or a run of one process."""
+"""Message of the master, or of a run of one process, when matching begins."""
 RANK = re.compile(rb"(?:OMPI_COMM_WORLD_RANK|PMI_RANK)=(\d+)$")
 
 
 @dataclass
 class Files:
-    """What all runs match, and the answers of one that nobody disturbed."""
+    """The input of all runs, and the answers of an undisturbed one."""
 
     table: Path
     events: Path
@@ -97,7 +97,7 @@ class Run:
         return self.said[-1][0] if self.said else time.monotonic()
 
     def ended(self, limit_s: float) -> float:
-        """Wait until there are answers, or nobody to give them; when that was."""
+        """Wait for the first answers, or until no rank is left; returns when that was."""
         started = time.monotonic()
         while not self.output.exists() and self.process.poll() is None and time.monotonic() < started + limit_s:
             time.sleep(0.01)

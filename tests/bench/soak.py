@@ -22,7 +22,7 @@ The record is one JSON line:
     memory        for both: MiB after the warm-up and at the end, the most, MiB per hour, what the line rose by as a share
     pauses_ms     entering the changes into the table, `engine.update`, the event alone, a batch, and what is always the same
                   (`pauses`); p50, tail, the longest
-    worst         the longest of each, at which second, and whose time they took (`pauses`)
+    worst         the longest of each, at which second, and how their time was spent (`pauses`)
     over_time     minutes, MiB resident and of the engine, filters that are there; how many ids they and interfaces ever had
 """
 
@@ -119,7 +119,7 @@ class Soak:
         self.samples: list[Sample] = []
         for which in range(ROUNDS_BEFORE):
             self._round(which)
-        gc.collect()  # as a worker does, so that nobody looks for garbage among millions of ids again
+        gc.collect()  # as a worker does, so that the collector does not scan millions of ids again
         gc.freeze()
 
     def run(self, seconds: float, every: float, judge_every: float) -> None:

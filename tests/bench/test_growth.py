@@ -34,6 +34,6 @@ def test_standing_still_for_too_long_is_a_failure(monkeypatch: pytest.MonkeyPatc
 
 def test_a_wrong_answer_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", SHORT)
-    monkeypatch.setattr("bench.live_judge.match_naive", lambda filters, event: {"somebody"})
+    monkeypatch.setattr("bench.live_judge.match_naive", lambda filters, event: {"another"})
     with pytest.raises(SystemExit, match="WRONG ANSWER"):
         growth.main()

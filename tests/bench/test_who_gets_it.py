@@ -14,14 +14,14 @@ from mpi_match.model import make_event, match_naive
 MAP = Path(who_gets_it.__file__).with_suffix(".svg")
 
 
-def test_the_map_shows_what_the_matcher_says() -> None:
+def test_the_map_shows_the_matchers_answers() -> None:
     found = who_gets_it.scenes()
     matcher, event = LiveMatcher(who_gets_it.SUBSCRIPTIONS), make_event(RIDE, (RIDE["x"], RIDE["y"]))
     for changes, subscribers in zip(([], who_gets_it.CHANGES), found, strict=True):
         matcher.update(changes)
-        assert [who.interface for who in subscribers if who.answer == GETS] == match_naive(matcher.filters(), event)
-        assert {who.answer for who in subscribers} == {GETS, OTHER, ELSEWHERE}
-    assert [[who.interface for who in each if who.answer == GETS] for each in found] == [["taxi 1", "van"], ["taxi 3"]]
+        assert [each.interface for each in subscribers if each.answer == GETS] == match_naive(matcher.filters(), event)
+        assert {each.answer for each in subscribers} == {GETS, OTHER, ELSEWHERE}
+    assert [[each.interface for each in scene if each.answer == GETS] for scene in found] == [["taxi 1", "van"], ["taxi 3"]]
     assert who_gets_it.description_in(MAP) == who_gets_it.described(found)
 
 

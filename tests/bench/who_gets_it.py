@@ -1,10 +1,10 @@
-"""A map of subscribers, their areas and an event: who gets it, and who no longer does after a few changes.
+"""A map of subscribers, their areas and an event: which of them match it, before and after a few changes.
 
     python tests/bench/who_gets_it.py [-o tests/bench/who_gets_it.svg]
 
-It is the picture on the README.  A ride is wanted; taxis subscribe to the rides that they would take, where they are.  Who
-gets the event is asked of a `LiveMatcher`, and why the others do not, of the model: one is not where the event is, another
-asks for something else.  Then there are changes, and the same event comes again.
+It is the picture on the README.  A ride is wanted; taxis subscribe to the rides that they would take, where they are.  The
+subscribers that get the event are determined by a `LiveMatcher`, and why the others do not, by the model: the event is
+outside of one's area, another asks for something else.  Then there are changes, and the same event is matched again.
 
 The file is the same bytes each time, with the same version of matplotlib (extra `plot`): it has no date, and no names drawn
 by lot.  What is drawn stands in its description as JSON, so that a test can tell a map that is out of date also without
@@ -54,7 +54,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     OTHER: {"edgecolor": "#bc4c00", "facecolor": "#fb8f4420", "linewidth": 1.4, "linestyle": (0, (6, 3))},
     ELSEWHERE: {"edgecolor": "#6e7781", "facecolor": "#afb8c118", "linewidth": 1.1, "linestyle": (0, (1.5, 2.5))},
 }
-"""Differ in colour and in line, for who cannot tell the colours apart or prints them."""
+"""Differ in colour and in line, for readers that cannot tell the colours apart, and for print."""
 STAR: dict[str, Any] = {"marker": "*", "markersize": 14, "color": "#0969da", "markeredgecolor": "white"}
 
 
@@ -68,12 +68,12 @@ class Subscriber(NamedTuple):
 
 
 def scene(matcher: LiveMatcher) -> list[Subscriber]:
-    """Everyone there is now."""
+    """The present subscribers."""
     event = make_event(RIDE, (RIDE["x"], RIDE["y"]))
     (gets,) = matcher.match([RIDE], location="x,y")
     found = []
     for item in matcher.filters():
-        assert item.area is not None, "everyone here has an area"
+        assert item.area is not None, "every subscriber here has an area"
         asked = all(satisfies(event.attributes.get(c.name), c) for c in item.constraints)
         here = inside(event.location, item.area)
         assert (item.interface in gets) == (asked and here), "the matcher and the model agree"
@@ -87,7 +87,7 @@ def in_words(asked: Constraint) -> str:
 
 
 def scenes() -> list[list[Subscriber]]:
-    """Everyone, before the changes and after them."""
+    """The subscribers before the changes and after them."""
     matcher = LiveMatcher(SUBSCRIPTIONS, engine="reference")
     before = scene(matcher)
     matcher.update(CHANGES)
@@ -100,7 +100,7 @@ def described(found: list[list[Subscriber]]) -> str:
 
 
 def description_in(path: Path) -> str:
-    """What a file says that it shows."""
+    """The description in a file."""
     (said,) = ElementTree.parse(path).iter("{http://purl.org/dc/elements/1.1/}description")
     return said.text or ""
 
@@ -131,21 +131,21 @@ def draw(found: list[list[Subscriber]], path: Path) -> None:
 
 
 def panel(axes: Any, subscribers: list[Subscriber], before: dict[str, Area]) -> None:
-    """One scene; where someone was `before`, an arrow leads from there."""
+    """One scene, with arrows from the places `before`."""
     from matplotlib.patches import Circle
 
-    for who in sorted(subscribers, key=lambda each: list(LOOKS).index(each.answer), reverse=True):
-        x, y, r = who.area
-        look = LOOKS[who.answer]
+    for subscriber in sorted(subscribers, key=lambda each: list(LOOKS).index(each.answer), reverse=True):
+        x, y, r = subscriber.area
+        look = LOOKS[subscriber.answer]
         axes.add_patch(Circle((x, y), r, **look))
         axes.plot(x, y, "o", markersize=4, color=look["edgecolor"])
-        was = before.get(who.interface, who.area)
-        if was != who.area:
+        was = before.get(subscriber.interface, subscriber.area)
+        if was != subscriber.area:
             arrow = {"arrowstyle": "->", "color": look["edgecolor"], "shrinkA": 0, "shrinkB": 4, "linewidth": 1}
             axes.annotate("", (x, y), was[:2], arrowprops=arrow)
         text = {"textcoords": "offset points", "ha": "center", "color": look["edgecolor"]}
-        axes.annotate(who.interface, (x, y), (0, 5), weight="bold", **text)
-        axes.annotate("\n".join(who.asks), (x, y), (0, -5), size=8, va="top", **text)
+        axes.annotate(subscriber.interface, (x, y), (0, 5), weight="bold", **text)
+        axes.annotate("\n".join(subscriber.asks), (x, y), (0, -5), size=8, va="top", **text)
     axes.plot(RIDE["x"], RIDE["y"], linestyle="none", zorder=5, **STAR)
 
 

@@ -13,7 +13,7 @@ The answers must be the bytes of an undisturbed run of one process, and the exit
 seconds after it was started hangs.  Ctrl-C ends it early, with the record of the runs until then.  The record is one JSON
 line; the script ends with 1 if anything in it is not as it should be:
 
-    kills, stops   that met a living worker while its run matched; who was too late does not count
+    kills, stops   that met a living worker while its run matched; later ones do not count
     runs           how many it took
     lost, doubled  events without an answer; answers without an event, or second ones
     wrong          events that are answered otherwise than undisturbed
@@ -126,7 +126,7 @@ def one_run(
 
 
 def undisturbed_s(files: Files, n_workers: int, limit_s: float, how: How) -> float:
-    """How long matching takes when nobody is killed; it must succeed."""
+    """How long matching takes when no rank is killed; it must succeed."""
     output = files.table.parent / "undisturbed.h5"
     with Run.of(files, output, n_workers, *how) as run:
         begun = run.begun(limit_s)
@@ -140,7 +140,7 @@ def undisturbed_s(files: Files, n_workers: int, limit_s: float, how: How) -> flo
 def measure(
     n_kills: int, n_stops: int, workers: tuple[int, int], seed: int, limit_s: float, directory: Path, how: How = ()
 ) -> Tally:
-    """Runs with the options `how` until so many kills and stops have met somebody, or Ctrl-C."""
+    """Runs with the options `how` until so many kills and stops have hit a rank, or Ctrl-C."""
     files, rng, tally = Files.make(directory), random.Random(seed), Tally()
     horizons: dict[int, float] = {}
     counts = tally.counts

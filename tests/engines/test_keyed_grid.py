@@ -89,21 +89,21 @@ def test_filters_without_an_equality_stand_under_three_of_their_names() -> None:
     filters, _ = random_subscriptions(1, replace(SHAPES["areas and three names"], n_events=0))
     equal = [make_filter("x", [(name, "=", i) for name in ("n1", "n2", "n3")], (i, 0, 1)) for i in range(50)]
     table = Table.from_filters([*filters, *equal])
-    _, residents = consolidated(table, live=False)
-    no_anchor = len(residents.stripes) - N_GROUPS - 1
-    anchors = residents.first_steps(table.filters.area)[:, 5] & LOW
+    _, live_filters = consolidated(table, live=False)
+    no_feature = len(live_filters.sub_buckets) - N_GROUPS - 1
+    bucket_keys = live_filters.first_steps(table.filters.area)[:, 5] & LOW
     without = np.flatnonzero([all(each.op is not Op.EQ for each in f.constraints) for f in table.iter_filters()])
     names = np.array([len({each.name for each in f.constraints}) for f in table.iter_filters()])
-    assert (anchors[without][names[without] >= 3] > no_anchor).mean() > 0.9
-    assert (np.delete(anchors, without) < no_anchor).all()
+    assert (bucket_keys[without][names[without] >= 3] > no_feature).mean() > 0.9
+    assert (np.delete(bucket_keys, without) < no_feature).all()
 
 
 def test_a_table_that_has_no_use_for_groups_has_none() -> None:
     table = Table.from_filters([make_filter("x", [("a", "=", 1)], (0, 0, 1)), make_filter("x", [], (1, 1, 1))])
-    index, residents = consolidated(table, live=True)
-    no_anchor = index.n_virtual + int(index.views[0][int(index.table[CODES]) + index.n_virtual])
-    assert len(residents.stripes) == no_anchor + 1
-    assert residents.stripes[no_anchor] == 1
+    index, live_filters = consolidated(table, live=True)
+    no_feature = index.n_virtual + int(index.views[0][int(index.table[CODES]) + index.n_virtual])
+    assert len(live_filters.sub_buckets) == no_feature + 1
+    assert live_filters.sub_buckets[no_feature] == 1
 
 
 def entries_in(grid: Grid) -> np.ndarray:
@@ -114,8 +114,8 @@ def entries_in(grid: Grid) -> np.ndarray:
 def test_moves_leave_nothing_behind() -> None:
     """Any number of moves through crowded cells; then each filter has the entries of its last place, and then none."""
     n, rng = 300, np.random.default_rng(5)
-    stripes = np.array([1, 2, 3], np.uint8)
-    moved, fresh = Grid(n, stripes), Grid(n, stripes)
+    sub_buckets = np.array([1, 2, 3], np.uint8)
+    moved, fresh = Grid(n, sub_buckets), Grid(n, sub_buckets)
     slots, keys, there = np.arange(n), rng.integers(0, 3, n), np.ones(n)
 
     def steps() -> np.ndarray:
@@ -136,8 +136,8 @@ def test_moves_leave_nothing_behind() -> None:
 def test_a_grid_that_is_made_while_steps_go_on_is_the_one_that_they_make(seed: int) -> None:
     """Moves, and filters that go and come to the same slots and to new ones, before, while and after slots are copied."""
     n, rng = 400, np.random.default_rng(seed)
-    stripes = np.array([1, 2, 3], np.uint8)
-    grid, fresh = Grid(n, stripes), Grid(3 * n, stripes)
+    sub_buckets = np.array([1, 2, 3], np.uint8)
+    grid, fresh = Grid(n, sub_buckets), Grid(3 * n, sub_buckets)
     state = np.empty((2 * n, STEP_WORDS), np.uint64)
 
     def steps(slots: np.ndarray, n_there: int) -> np.ndarray:
@@ -153,7 +153,7 @@ def test_a_grid_that_is_made_while_steps_go_on_is_the_one_that_they_make(seed: i
         return made
 
     grid.apply(steps(np.arange(n), 0))
-    growth = Resize(grid, 2 * n)
+    resize = Resize(grid, 2 * n)
     n_slots = n
     for i in range(60):
         more = min(2 * n, n_slots + 3)
@@ -161,13 +161,13 @@ def test_a_grid_that_is_made_while_steps_go_on_is_the_one_that_they_make(seed: i
         n_slots = more
         grid.hold(n_slots)
         grid.apply(made)
-        growth.note(made, n_slots)
+        resize.note(made, n_slots)
         if i % 20 == seed:
             time.sleep(0.001)
-    grown = growth.finish()
+    grown = resize.finish()
     fresh.hold(n_slots)
     fresh.apply(state[:n_slots])
-    assert growth.is_done
+    assert resize.is_done
     assert grown.n_blocks == 2 * grid.n_blocks
     for each in (grid, grown):
         assert np.array_equal(np.sort(entries_in(each)), np.sort(entries_in(fresh)))
@@ -183,7 +183,7 @@ def test_an_engine_that_grows_at_every_filter(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_grid_is_made_larger_beside_matching(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While it is made, nobody waits for it; when it is done, the next change brings it into use."""
+    """No update waits while it is made; when it is done, the next change puts it into use."""
     may_end = threading.Event()
     enter_all = resize.enter_all
     monkeypatch.setattr(resize, "enter_all", lambda *arrays: (may_end.wait(), enter_all(*arrays)))
@@ -206,8 +206,8 @@ def test_a_grid_is_made_larger_beside_matching(monkeypatch: pytest.MonkeyPatch) 
 
     assert add(8, 11) == add(11, 12) == 16, "it is being made"
     may_end.set()
-    assert engine._growth is not None
-    engine._growth._thread.join()
+    assert engine._resize is not None
+    engine._resize._thread.join()
     assert add(12, 13) == 32
 
 

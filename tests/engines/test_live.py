@@ -71,7 +71,7 @@ def crowd(rng: np.random.Generator, contents: list[Filter], n: int) -> list[Chan
 @every_engine
 @pytest.mark.parametrize("seed", range(3))
 def test_many_changes_at_once_are_what_they_are_one_by_one(name: str, seed: int) -> None:
-    """Filters that come, move and leave in one call, and whose ids, slots and words are given to others in it."""
+    """Filters are added, moved and removed in one call, and their ids, slots and words are reused in it."""
     if refuses(name):
         return
     contents, events = random_subscriptions(seed, replace(SHAPES["areas and three names"], n_filters=80, n_events=40))

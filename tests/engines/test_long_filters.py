@@ -1,4 +1,4 @@
-"""`keyed` with filters whose checks are not in its lists: those of more than 1,023, and here all that have any."""
+"""`keyed` with long filters, whose checks are outside the lists: more than 1,023 checks, and here any number."""
 
 from __future__ import annotations
 

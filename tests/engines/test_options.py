@@ -1,4 +1,4 @@
-"""What can be set of an engine: values and their texts, whose an option is, what is refused."""
+"""Options of engines: values and their texts, the engine that an option belongs to, refusals."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_an_engine_gets_all_its_options() -> None:
         (["tuned", "ccm"], {"ccm.reset": "memcpy"}, "reset is 'memcpy'; it can be kernel|memset"),
     ],
 )
-def test_options_of_nobody_are_refused_by_name(engines: list[str], given: dict[str, object], text: str) -> None:
+def test_options_of_no_engine_are_refused_by_name(engines: list[str], given: dict[str, object], text: str) -> None:
     with pytest.raises(OptionError) as refused:
         check_options(engines, given)
     assert str(refused.value) == text

@@ -1,8 +1,8 @@
-"""Streams that work late, as a GPU's do; the simulator's have done everything when a call returns.
+"""Streams that work asynchronously, as a GPU's do; the simulator's have finished when a call returns.
 
-What a stream is given waits in line, and is done when somebody waits for it, or by chance before: then another stream may be
-ahead or behind.  So a buffer that is filled again too early, or read before another stream has written it, gives wrong
-answers here too.
+Work given to a stream is queued, and is done when the stream is waited for, or at a random moment before: then another
+stream may be ahead or behind.  So a buffer that is filled again too early, or read before another stream has written it,
+gives wrong answers here too.
 """
 
 from __future__ import annotations

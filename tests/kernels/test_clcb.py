@@ -167,7 +167,7 @@ def test_the_last_of_many_moves_of_a_filter_wins():
         assert [each.tolist() for each in engine.match(batch)] == wanted
 
 
-def test_shelves_stay_few_and_what_is_removed_is_left_behind():
+def test_segments_stay_few_and_removed_filters_are_dropped():
     """Endless coming and going needs no more memory than what is there."""
     table = Table.from_filters([make_filter(f"{i:02}", [["a", "=", i]], [i, 0, 1]) for i in range(16)])
     engine = open_engine("clcb", table, live=True)
@@ -175,8 +175,8 @@ def test_shelves_stay_few_and_what_is_removed_is_left_behind():
     for turn in range(60):
         swap = [(Change.REMOVE, turn % 16, None, None, 0), (Change.ADD, turn % 16, None, turn % 16, turn % 16)]
         engine.update(changes_of(swap, table, 16, 16))
-        assert len(engine._books.shelves) <= 4
-        sizes.append(sum(shelf.n_filters for shelf in engine._books.shelves))
+        assert len(engine._slots.segments) <= 4
+        sizes.append(sum(segment.n_filters for segment in engine._slots.segments))
     assert max(sizes) <= 32
     events = [make_event({"a": i}, (i, 1)) for i in range(16)]
     batch = Events.of(events).encode(table.vocabulary)
@@ -204,7 +204,7 @@ def test_only_an_engine_that_was_opened_for_it_takes_changes():
 def test_it_says_that_added_filters_make_matching_wait(caplog):
     filters = [make_filter("i", [["x", ">", i]], [0, 0, 1]) for i in range(3)]
     open_engine("clcb", Table.from_filters(filters))
-    open_engine("clcb", Table.from_filters(filters[:1]), live=True)  # so few that nobody waits
+    open_engine("clcb", Table.from_filters(filters[:1]), live=True)  # so few that matching hardly waits
     assert not caplog.records
     open_engine("clcb", Table.from_filters(filters), live=True)
     (record,) = caplog.records

@@ -46,7 +46,7 @@ def test_many_filters_and_slices(answer):
     assert answers(open_engine("keyed_cuda", table), table, batch, answer) == expected(table, events, answer)
 
 
-def test_answers_that_somebody_has_stay_as_they_are(answer):
+def test_answers_in_use_stay_as_they_are(answer):
     """Their memory is handed out again, but not before; and there is less of it than all of them need."""
     filters = [f for case in CASES[::5] for f in filters_of(case)]
     events = [event_of(case) for case in CASES[::10]]
@@ -60,7 +60,7 @@ def test_answers_that_somebody_has_stay_as_they_are(answer):
             assert one == judge.match(batch, filters=answer == "filters"), f"events {start} to {stop}"
 
 
-def test_pinned_arrays_come_back_when_nobody_has_them():
+def test_pinned_arrays_come_back_when_no_reference_is_left():
     pool = PinnedPool(100)
     first = pool.take(20, np.uint32)
     view, address = first[3:5].view(np.uint8), first.ctypes.data
@@ -109,7 +109,7 @@ def test_events_in_pinned_memory_are_copied_from_there(refused, monkeypatch, cap
 
 
 def test_what_is_warmed_up_takes_no_more_memory(monkeypatch):
-    """Of as many batches at a time as lanes can begin, however long their answers stay."""
+    """Of as many batches at a time as slots can begin, however long their answers stay."""
     monkeypatch.setattr(keyed_cuda, "FEW_INTERFACES", 0)
     monkeypatch.setattr(keyed_cuda, "POOL_BYTES", 2**20)
     table = Table.from_filters([make_filter(str(i), [["x", ">", i]]) for i in range(6)])
@@ -121,7 +121,7 @@ def test_what_is_warmed_up_takes_no_more_memory(monkeypatch):
     engine.warm_up(lambda: batch)
     assert taken
     del taken[:]
-    begun = [engine.begin(batch) for _ in range(keyed_cuda.N_LANES)]
+    begun = [engine.begin(batch) for _ in range(keyed_cuda.PIPELINE_SLOTS)]
     found = [each.end() for each in begun]
     assert not taken
     assert all(each.labels(table.labels) == expected(table, events, "list") for each in found)

@@ -14,7 +14,7 @@ from mpi_match.changes.changes import Changes
 from mpi_match.engines import EngineError, open_engine
 from mpi_match.engines.keyed import cuda as keyed_cuda
 from mpi_match.engines.keyed import cuda_pipeline, cuda_slot
-from mpi_match.engines.keyed.cuda_pipeline import N_LANES, Clock
+from mpi_match.engines.keyed.cuda_pipeline import PIPELINE_SLOTS, Clock
 from mpi_match.events.events import Events
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Change, make_event, make_filter
@@ -34,9 +34,9 @@ def ended(begun):
     return begun if isinstance(begun, Matches) else begun.end()
 
 
-def all_lanes_are_free(engine):
+def all_slots_are_free(engine):
     batches = engine._batches
-    return len(batches._free) == N_LANES and not batches._started and not batches._waiting
+    return len(batches._free) == PIPELINE_SLOTS and not batches._started and not batches._waiting
 
 
 class Spy:
@@ -96,7 +96,7 @@ def test_batches_of_every_kind_begun_and_ended_in_any_order(seed, areas, monkeyp
     rng.shuffle(left)
     while left or in_flight:
         if left and len(in_flight) < 4 and rng.random() < 0.7:
-            answer, n = left.pop(), int(rng.choice([0, 1, SLICE, 3 * SLICE, (N_LANES + 1) * SLICE]))
+            answer, n = left.pop(), int(rng.choice([0, 1, SLICE, 3 * SLICE, (PIPELINE_SLOTS + 1) * SLICE]))
             events = [EVENTS[i] for i in rng.integers(len(EVENTS), size=n)]
             if n and rng.random() < 0.3:
                 events[-1] = WIDE
@@ -105,10 +105,10 @@ def test_batches_of_every_kind_begun_and_ended_in_any_order(seed, areas, monkeyp
         elif in_flight:
             answer, events, begun = in_flight.pop(int(rng.integers(len(in_flight))))
             assert in_words(ended(begun), table, answer) == expected(table, events, answer)
-    assert all_lanes_are_free(engine)
+    assert all_slots_are_free(engine)
 
 
-def test_a_lane_that_is_free_takes_the_next_slice_of_whichever_batch(monkeypatch):
+def test_a_slot_that_is_free_takes_the_next_slice_of_whichever_batch(monkeypatch):
     table = Table.from_filters(FILTERS)
     engine, spy = open_engine("keyed_cuda", table), Spy(monkeypatch)
     events = [make_event({"n1": 1})] * (2 * SLICE)
@@ -143,7 +143,7 @@ def test_one_that_fails_among_several_fails_alone(answer, fails, monkeypatch):
     monkeypatch.setattr(keyed_cuda, "FEW_INTERFACES", 0 if answer == "list" else 64)
     table = Table.from_filters(FILTERS)
     engine, spy = open_engine("keyed_cuda", table), Spy(monkeypatch, [fails])
-    events = [EVENTS[i % len(EVENTS)] for i in range((N_LANES + 1) * SLICE)]
+    events = [EVENTS[i % len(EVENTS)] for i in range((PIPELINE_SLOTS + 1) * SLICE)]
     pieces = [events[:SLICE], events, events[::-1], []]
     begun = [engine.begin(spy.name(encoded(table, piece)), filters=answer == "filters") for piece in pieces]
     for number, (piece, each) in enumerate(zip(pieces, begun, strict=True)):
@@ -153,7 +153,7 @@ def test_one_that_fails_among_several_fails_alone(answer, fails, monkeypatch):
         with pytest.raises(EngineError, match=fails[0]):
             each.end()
         assert each.n_started == 0, "its memory may be another's now"
-    assert all_lanes_are_free(engine)
+    assert all_slots_are_free(engine)
     failed_at = [i for i, what in enumerate(spy.log) if what == fails[0]][fails[1] - 1]
     assert "starts 1" not in spy.log[failed_at + 1 :]
     again = engine.match(spy.name(encoded(table, events)), filters=answer == "filters")
@@ -161,13 +161,13 @@ def test_one_that_fails_among_several_fails_alone(answer, fails, monkeypatch):
 
 
 @pytest.mark.parametrize("where", ["starts 0", "retires 0"])
-def test_who_interrupts_a_match_may_match_again(where, monkeypatch):
+def test_after_an_interrupted_match_the_next_one_is_right(where, monkeypatch):
     table = Table.from_filters(FILTERS)
     engine, spy = open_engine("keyed_cuda", table), Spy(monkeypatch, [(where, 2)], KeyboardInterrupt)
     events = [EVENTS[i % len(EVENTS)] for i in range(5 * SLICE)]
     with pytest.raises(KeyboardInterrupt):
         engine.match(spy.name(encoded(table, events)))
-    assert all_lanes_are_free(engine)
+    assert all_slots_are_free(engine)
     assert in_words(engine.match(spy.name(encoded(table, events))), table, "mask") == expected(table, events, "mask")
 
 
@@ -176,7 +176,7 @@ def test_a_batch_sees_the_changes_from_before_its_beginning():
     filters = [make_filter("a", [["n1", ">=", 0]], (0, 0, 5)), make_filter("b", [["n1", "=", 1]])]
     table = Table.from_filters(filters)
     engine = open_engine("keyed_cuda", table, live=True)
-    batch = encoded(table, [make_event({"n1": 1}, (0, 0))] * ((N_LANES + 2) * SLICE))
+    batch = encoded(table, [make_event({"n1": 1}, (0, 0))] * ((PIPELINE_SLOTS + 2) * SLICE))
     answers = []
     for n_filters, removed in ((2, 0), (300, 1), (300, None)):
         answers.append(engine.begin(batch, filters=True))
@@ -219,7 +219,7 @@ class At:
         return self.at_s - start.at_s
 
 
-def test_the_clock_counts_time_in_which_several_lanes_match_once():
+def test_the_clock_counts_time_in_which_several_slots_match_once():
     lanes = [SimpleNamespace(began=At(0.0), ended=At(0.0)) for _ in range(3)]
     clock, counted = Clock(At(0.0)), []
     spans = [(1, 3), (2, 5), (3, 4), (7, 8), (7.5, 9), (8, 8.5), (20, 21)]  # apart, one in another, one after the other

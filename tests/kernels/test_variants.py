@@ -205,7 +205,7 @@ def test_more_hashes_pass_fewer_filters():
         ("clcb", 100, {"runs": 2}, ["copy in", "Loc", "Cont", "Zip", "copy out", "zero"]),
     ],
 )
-def test_steps_are_timed_when_somebody_asks(name, few, options, steps, monkeypatch):
+def test_steps_are_timed_on_request(name, few, options, steps, monkeypatch):
     monkeypatch.setattr(MODULES[name], SINGLE[name], few)
     table, batch, wanted = inputs()
     engine = open_engine(name, table, options=options)

@@ -10,7 +10,7 @@ With reset=memset there is one copy, which is set to zero before every launch.
 
 All launches of a pass follow one copy in and precede one copy out.  Bit masks lie beside each other for the whole pass.
 Lists hold (event, id) pairs of the whole pass in any order; the host sorts them.  The kernel also counts the pairs for
-which there was no room: then the list is made longer and the pass done again.
+which there was no room: then the list is made longer and the pass is repeated.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from mpi_match.gpu.step_times import StepTimes
 from mpi_match.matches.matches import Matches, id_dtype
 
 ROWS_PER_THREAD = 8
-"""Rows of the longest run that a thread walks."""
+"""Rows of the longest run that a thread takes."""
 IN_FLIGHT_BYTES = 16 << 20
 """Bytes of counters in one of the two copies: both and the table fit in the cache of a large GPU."""
 LEAST_IN_FLIGHT = 4

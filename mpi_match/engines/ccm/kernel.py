@@ -1,10 +1,10 @@
-"""The kernel of CCM, and the words that tell it what to do.
+"""The kernel of CCM, and the layout of its input.
 
-A launch has six arrays and a number.  What the table holds is in `rows` and `words` (see `ccm.layout`); what is to be done
-is in `events`, one array so that one copy brings it:
+A launch has six arrays and a number.  The table is in `rows` and `words` (see `ccm.layout`); the work is in `events`, one
+array so that one copy brings it:
 
-    header      what kind of answer, where the other parts start, room in a list of answers
-    launches    for each launch (a group of events with counters of their own): which events, which slots, which to reset
+    header      kind of answer, where the other parts start, room in a list of answers
+    launches    for each launch (a group of events with counters of their own): its events, its slots, the slots to reset
     offsets     i64[n + 1]         locations   f64[n, 2] as bits         attributes   i64[m], packed (see `vocabulary`)
 
 Arithmetic is in signed 64-bit integers throughout: mixed with unsigned ones Numba would make doubles of them.
@@ -56,12 +56,12 @@ ANSWER, OFFSETS, LOCATIONS, ATTRIBUTES, CAPACITY, EVENTS_HEADER = range(6)
 PLAN_WORDS = 10
 NO_RESET = -1
 
-# The input of a block: its attribute, and what all its threads need to know.
+# The input of a block, shared by its threads: its attribute and the rows that this looks at.
 EVENT_CODE, N_EXISTS, EXISTS_ROWS, TYPED_ROWS, N_ROWS, FIRST_ATTRIBUTE, LAST_ATTRIBUTE, INPUT_WORDS = range(8)
 
 
 class Launched(NamedTuple):
-    """What a thread of CCM's kernel has before it counts; arrays as of the kernel.
+    """The arguments of a thread of CCM's kernel, and what follows from them before it counts.
 
     input_  i64[INPUT_WORDS]  the attribute, see `load_attribute`
     plan    where the launch's entry in `events` begins
@@ -105,7 +105,7 @@ def _lower_bound(words: Any, first: int, last: int, wanted: int) -> Any:
 
 @device_function
 def load_attribute(words: Any, events: Any, input_: Any, event: int, attribute: int) -> None:
-    """Bring attribute number `attribute` of an event, and the bounds of the runs it looks at, to `input_`."""
+    """Fill `input_` with attribute number `attribute` of an event and the bounds of the runs that it looks at."""
     offsets = events[OFFSETS]
     first, last = events[offsets + event], events[offsets + event + 1]
     input_[FIRST_ATTRIBUTE] = first
@@ -174,7 +174,7 @@ def rest_holds(rows: Any, words: Any, events: Any, event: int, first: int, last:
 
 @device_function
 def size_of(words: Any, filter_id: int) -> int:
-    """How many constraints of a filter there are to count."""
+    """Number of constraints of a filter that are counted."""
     log = np.int64(words[COUNTER_LOG])
     at, n_bits = (filter_id & ((np.int64(1) << log) - 1)) << (5 - log), np.int64(1) << (5 - log)
     return (word_of(words, _COUNTERS, filter_id >> log) >> at) & ((np.int64(1) << n_bits) - 1)
@@ -182,7 +182,7 @@ def size_of(words: Any, filter_id: int) -> int:
 
 @device_function
 def _deliver(launched: Launched, filter_id: int) -> None:
-    """Record that everything counted of a filter is satisfied, if the rest of it holds too."""
+    """Record a filter whose counted constraints are all satisfied, if the rest of it holds too."""
     rows, words, events, answers, found, input_, plan, z = launched
     info = word_of(words, _INTERFACE, filter_id)
     event = events[plan + FIRST] + z
@@ -208,7 +208,7 @@ def _deliver(launched: Launched, filter_id: int) -> None:
 
 @device_function
 def _reset(words: Any, events: Any, counts: Any, answers: Any, found: Any, plan: int, z: int) -> None:
-    """Make slot z of the other copy ready for the next launch; the threads of the slot's whole plane share the work."""
+    """Reset slot z of the other copy for the next launch; all threads of plane z of the grid share the work."""
     thread = np.int64((cuda.blockIdx.y * cuda.gridDim.x + cuda.blockIdx.x) * cuda.blockDim.x + cuda.threadIdx.x)
     n_threads = np.int64(cuda.gridDim.y * cuda.gridDim.x * cuda.blockDim.x)
     if z < events[plan + N_RESET]:
@@ -314,7 +314,7 @@ def ccm_kernel(reset: str, input_: str) -> Kernel:
 CCM_BLOCK = 256
 """Threads of a block."""
 MAX_BLOCKS = 4096
-"""Most blocks for the run of one attribute; longer runs make threads walk."""
+"""Most blocks for the run of one attribute; threads take several rows of a longer run."""
 MAX_ATTRIBUTES = 65535
 """The most that the y axis of a grid can have."""
 
@@ -334,11 +334,11 @@ class OnDevice:
         self._longest_run = rows.longest_run
 
     def n_ids(self, answer: int) -> int:
-        """How many different ids there can be in an answer."""
+        """Bound of the ids in an answer."""
         return self.n_filters if answer == ANSWER_FILTERS else self.n_interfaces
 
     def grid(self, n_attributes: int, n_events: int, rows_per_thread: int) -> tuple[int, int, int]:
-        """The grid for events of up to `n_attributes`.  Raises EngineError when a grid cannot have so many."""
+        """The grid for events of up to `n_attributes` attributes.  Raises EngineError for more than MAX_ATTRIBUTES."""
         if n_attributes > MAX_ATTRIBUTES:
             raise EngineError(
                 f"an event has {n_attributes} attributes; ccm takes at most {MAX_ATTRIBUTES}, keyed takes more"

@@ -1,7 +1,7 @@
 """The table `Constraints` of CCM as its kernel reads it: packed rows in runs, and everything else in one array of words.
 
 A *run* is the rows that one attribute of an event must look at.  The table groups its constraints by name; here a name's
-rows fall further apart by type, because a code says its type and the rows of another type can never be satisfied:
+rows are grouped by type as well, because a code has one type and cannot satisfy the rows of another:
 
     name 0                              name 1         ...   atom 0   atom 1
     exists | number | string | boolean  exists | ...         all true
@@ -18,9 +18,8 @@ A row is one word of 64 bits, start in the low half and width in the high one, s
     in, not in           start = 2^31 + number of the set   width = 0 for `in`, 1 for `not in`
 
 Counters count down, packed into words as narrow as the largest filter allows (bytes, usually): the filter whose counter
-comes from 1 to 0 is complete, without looking up its size.  `absent` and areas are not counted; they are the *rest* of a
-filter, looked at when its counter reaches 0, with everything needed beside it.  A filter that has nothing to count is on
-the list `always`.
+goes from 1 to 0 is complete, without looking up its size.  `absent` and areas are not counted; they are the *rest* of a
+filter, which is verified when its counter reaches 0.  A filter without a counted constraint is on the list `always`.
 """
 
 from __future__ import annotations
@@ -188,7 +187,7 @@ def _packed_counters(size: Array) -> tuple[Array, int]:
 
 
 def _rest(table: Table, name: Array, is_absent: Array) -> dict[str, Array]:
-    """What is looked at when a filter's counter is at 0: its area, and the names that must be absent."""
+    """The sections for what is verified when a filter's counter is at 0: its area, and the names that must be absent."""
     filters, absent_filter = table.filters, table.constraints.filter_id[is_absent]
     rest_filter = np.unique(np.concatenate([filters.area_filter, absent_filter]))
     rest_area = np.zeros(len(rest_filter), np.int64)

@@ -1,4 +1,4 @@
-"""What can be set of CCM: the variants that its paper compares.  The defaults are those that it ends with."""
+"""Options of CCM: the variants that its paper compares.  The defaults are the variants that the paper settles on."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@
     pinned answer  the bit mask, or how many ids and the first of them
 
 Two graphs, one for each launch, are used in turn.  With reset=memset there is one launch, one copy and one graph, which sets
-the copy to zero before the kernel.  What is left for Python per event is to write the attributes, give a graph to the
-driver, wait, and read the answer.
+the copy to zero before the kernel.  Per event, Python only writes the attributes, launches a graph, waits, and reads the
+answer.
 """
 
 from __future__ import annotations

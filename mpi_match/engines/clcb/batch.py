@@ -5,9 +5,9 @@ A batch is worked on in passes, a pass in launches of as many events as there is
     copy in    | zero, Loc, Cont, Zip | zero, Loc, Cont, Zip | ...     copy out
                  events 0 .. s-1        events s .. 2s-1
 
-With four runs in a word, s events need s / 4 words for each filter.  Loc reads a filter once for all s events; Cont looks at
+With four runs in a word, s events need s / 4 words for each filter.  Loc reads a filter once for all s events; Cont reads
 its rows for each event anew.  The list holds the (event, id) pairs of the whole pass; when it was too short, it is made
-longer and the pass done again.
+longer and the pass is repeated.
 """
 
 from __future__ import annotations
@@ -47,19 +47,21 @@ class ClcbBatches:
         self,
         gpu: Gpu,
         stream: Stream,
-        shelves: Sequence[Segment],
+        segments: Sequence[Segment],
         answer: int,
         n_ids: int,
         n_interfaces: int,
         steps: StepTimes,
     ) -> None:
-        self._gpu, self._stream, self._shelves, self._answer, self._n_ids = gpu, stream, shelves, answer, n_ids
+        self._gpu, self._stream, self._segments, self._answer, self._n_ids = gpu, stream, segments, answer, n_ids
         self._n_interfaces, self._steps = n_interfaces, steps
-        self._log = min(shelf.runs_log for shelf in shelves)
-        n_filters = sum(shelf.n_filters for shelf in shelves)
+        self._log = min(segment.runs_log for segment in segments)
+        n_filters = sum(segment.n_filters for segment in segments)
         n_words = max(min(COUNTER_BYTES // (4 * max(n_filters, 1)), MOST_AT_ONCE >> self._log), 1)
         self._at_once = n_words << self._log
-        self._counters = [gpu.buffer(np.uint32).array(max(n_words * counter_words(shelf.n_filters), 1)) for shelf in shelves]
+        self._counters = [
+            gpu.buffer(np.uint32).array(max(n_words * counter_words(segment.n_filters), 1)) for segment in segments
+        ]
         self._interfaces = gpu.buffer(np.uint32).array(max(n_words * n_interfaces, 1))
         self._events, self._host = gpu.buffer(np.int64), PinnedBuffer(np.int64)
         self._host_found, self._capacity = PinnedBuffer(np.int64), CLCB_FIRST_PAIRS
@@ -91,7 +93,7 @@ class ClcbBatches:
             return Matches.from_pairs(pairs >> 32, pairs & 0xFFFFFFFF, batch.n_events, self._n_ids)
 
     def _pack(self, batch: EventBatch) -> int:
-        """Write the words that travel; returns where the count stands."""
+        """Write the input of a pass; returns the index of the count."""
         n_events = batch.n_events
         offsets = CLCB_HEADER_WORDS
         locations = offsets + n_events + 1
@@ -111,8 +113,8 @@ class ClcbBatches:
         stream, steps, widest = self._stream, self._steps, int(np.diff(batch.bounds).max())
         events = self._events.array(found + 1 + self._capacity)
         launches = [
-            shelf.launches(events, counters, self._interfaces, widest, min(self._at_once, batch.n_events), steps)
-            for shelf, counters in zip(self._shelves, self._counters, strict=True)
+            segment.launches(events, counters, self._interfaces, widest, min(self._at_once, batch.n_events), steps)
+            for segment, counters in zip(self._segments, self._counters, strict=True)
         ]
         zip_ = spread(zip_kernel, self._gpu, self._interfaces.size, (events, self._interfaces, 0, 0, 0))
         steps.at(stream, "copy in")

@@ -1,9 +1,9 @@
-r"""CLCB: a thread per filter looks where the event is, before CCM counts constraints.
+r"""CLCB: a thread per filter tests the event's location, before CCM counts constraints.
 
 Cugola & Margara, "High-Performance Location-Aware Publish-Subscribe on GPUs", Middleware 2012.
 
-`ccm` counts the constraints of every filter that shares a name with the event, and looks at areas last.  But in the
-location-aware world nearly all filters are somewhere else:
+`ccm` counts the constraints of every filter that shares a name with the event, and tests areas last.  In location-aware
+workloads the event is outside nearly all areas, so they are tested first:
 
     Loc     filter     . . . . . . . . . . . .     a thread per filter: may the event have all its names (a Bloom filter of
               |            |       |               32 bits), and is the event in its circle?
@@ -17,11 +17,11 @@ location-aware world nearly all filters are somewhere else:
 (`clcb.single`).  **Batches**, ours: many events in flight (`clcb.batch`).
 
 **Changes**: an area moves with one small copy, in constant time, as in the paper.  Filters are removed the same way; added
-ones get tables of their own, joined now and then (`clcb.updates`), and an event that comes meanwhile waits: a second or two
-where millions are joined.  It says so when it is opened for a table that changes.
+ones get segments of their own, merged now and then (`clcb.updates`), and matching waits meanwhile: a second or two where
+millions of filters are merged.  A warning is logged when the engine is opened for a table that changes.
 
 Where we differ from the paper: operators beyond its own come down to CCM's interval test (`ccm.layout`), and names that must
-be absent are looked at last; rows of a name ascend by filter; counts go down from a filter's size, so that Loc's mark is the
+be absent are tested last; rows of a name ascend by filter; counts go down from a filter's size, so that Loc's mark is the
 count; circles are in double precision, rounded at every step like the model's.
 """
 
@@ -58,8 +58,8 @@ CLCB_LEAST_ATTRIBUTES = 4
 
 
 class Clcb(Engine):
-    """CLCB on one GPU.  `upload_s` is what making the table's arrays and bringing them there took; `kernel_s` is the device
-    time of all batches so far (single events are not timed: that would take longer than they do)."""
+    """CLCB on one GPU.  `upload_s` is the time of making the table's arrays and copying them to the GPU; `kernel_s` is the
+    device time of all batches so far (single events are not timed: timing takes longer than matching one)."""
 
     name = "clcb"
     takes_changes = compiles = True
@@ -86,15 +86,15 @@ class Clcb(Engine):
         self._stream, self._steps = self._gpu.stream(), StepTimes()
         self._kernel_s = 0.0
         start = time.perf_counter()
-        self._books = SegmentSlots(table, self._shelf)
+        self._slots = SegmentSlots(table, self._new_segment)
         self.upload_s = time.perf_counter() - start
         self._forget()
 
-    def _shelf(self, table: Table, ids: Array) -> Segment:
+    def _new_segment(self, table: Table, ids: Array) -> Segment:
         return Segment(self._gpu, self._stream, table, ids, self._variant)
 
     def _forget(self) -> None:
-        """Shelves or ids are others now: so will be what was made for them."""
+        """Drop everything that was made for the present segments and ids."""
         self._runs: Runs | None = None
         self._one: dict[tuple[int, int], ClcbSingle] = {}
         self._many: dict[int, ClcbBatches] = {}
@@ -102,7 +102,7 @@ class Clcb(Engine):
     def update(self, changes: Changes) -> None:
         """See `Engine.update`."""
         check_changes(self.name, self._live, self._table, changes)
-        if self._books.update(changes):
+        if self._slots.update(changes):
             self._forget()
 
     @classmethod
@@ -141,9 +141,9 @@ class Clcb(Engine):
             return Matches.concat([self._match_one(batch[i : i + 1], answer) for i in range(batch.n_events)])
         many = self._many.get(answer)
         if many is None:
-            books = self._books
-            ids = self._n_ids(answer), books.n_interfaces
-            many = ClcbBatches(self._gpu, self._stream, books.shelves, answer, *ids, self._steps)
+            slots = self._slots
+            ids = self._n_ids(answer), slots.n_interfaces
+            many = ClcbBatches(self._gpu, self._stream, slots.segments, answer, *ids, self._steps)
             self._many[answer] = many
         before = many.kernel_s
         matches = many.match(batch)
@@ -151,15 +151,15 @@ class Clcb(Engine):
         return matches
 
     def _n_ids(self, answer: int) -> int:
-        return self._books.n_filters if answer == ANSWER_FILTERS else self._books.n_interfaces
+        return self._slots.n_filters if answer == ANSWER_FILTERS else self._slots.n_interfaces
 
     def _match_one(self, batch: EventBatch, answer: int) -> Matches:
         n_attributes = max(CLCB_LEAST_ATTRIBUTES, 1 << (len(batch.attributes) - 1).bit_length())
         one = self._one.get((answer, n_attributes))
         if one is None:
             if self._runs is None:
-                self._runs = Runs(self._gpu, self._books.shelves, self._books.n_interfaces)
-            what = self._books.shelves, self._runs, answer, self._n_ids(answer), n_attributes
+                self._runs = Runs(self._gpu, self._slots.segments, self._slots.n_interfaces)
+            what = self._slots.segments, self._runs, answer, self._n_ids(answer), n_attributes
             one = ClcbSingle(self._gpu, self._stream, *what, self._steps)
             self._one[answer, n_attributes] = one
         return one.match(batch)

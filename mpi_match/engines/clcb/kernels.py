@@ -1,30 +1,30 @@
 r"""The kernels of CLCB, and what they share.
 
-    Loc    a thread per filter        Bloom filter of its names, then the circle: who is left may count
+    Loc    a thread per filter        Bloom filter of its names, then the circle: the filters left may count
     Cont   a thread per constraint    CCM's rows of the event's names; goes on only where Loc left a count
     Zip    a thread per interface     interfaces that were marked become a list of ids
 
 **Counters.**  A filter has a word of 32 bits, which serves four events one after the other, each in a byte of its own:
 
     word of a filter    | run 3 | run 2 | run 1 | run 0 |      Loc writes how many constraints there are to count;
-                                                               Cont counts down, and who comes from 1 to 0 is complete
+                                                               Cont counts down; a filter at 0 is complete
 
 Loc writes only where a filter passes, so the bytes must be zero before; with four runs in a word, words are set to zero once
 in four events.  (A filter of more than 255 constraints needs wider counts: then a word has two runs, or one.)  Interfaces
-have words of their own with as many runs.  A batch has several words for each, so that more events than a word has runs are
-worked on together.
+have words of their own with as many runs.  A batch has several words for each filter and interface, so that more events than
+a word has runs are matched together.
 
 **Groups.**  Of a million filters Loc leaves a dozen.  256 of them are a group, with a flag behind the counters that says
 whether any of it is left.  So Cont goes on over 128 rows where the paper's, which is that with groups=off, goes on over one.
 
-**Words that travel.**  One array, `events`, holds what an event brings and what it takes away, so that one copy in and one
-copy out do:
+**Input and output.**  One array, `events`, holds an event's input and its answer, so that one copy in and one copy out are
+enough:
 
     | header | offsets | locations | attributes | count | ids ...
     '---------------- copy in --------------------------'
                                                 '- copy out -'
 
-The count comes in as 0, whatever the last event left there.  The header is CCM's and three words more.
+The count is copied in as 0, whatever the last event left there.  The header is CCM's and three words more.
 
 Rows and their test are CCM's (`ccm.layout`, `ccm.kernel`), but the rows of a name ascend by filter: threads beside each
 other then look at counters beside each other.  Arithmetic is in signed 64-bit integers throughout, as there.
@@ -64,10 +64,10 @@ from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
 from mpi_match.gpu.warp import drainer, put
 
 N_FOUND, N_INTERFACES, RUNS_LOG = range(EVENTS_HEADER, EVENTS_HEADER + 3)
-"""More words of the header: where the count stands, how many interfaces there are, and 2^n runs share a word."""
+"""More words of the header: index of the count, number of interfaces, and n where 2^n runs share a word."""
 CLCB_HEADER_WORDS = RUNS_LOG + 1
 MOST_AT_ONCE = 32
-"""Events of a launch: what a block of Loc has room for."""
+"""Most events of a launch: a block of Loc has room for them."""
 FLAG_BITS = 8
 """Bits of a run in the word of an interface."""
 CLCB_REGISTERS = 64
@@ -76,11 +76,11 @@ them an event alone took an H200 a tenth longer, with 40 and six a third."""
 GROUP_LOG = 8
 """Logarithm of the filters of a group."""
 MOST_GROUPS = 8
-"""Where neighbouring rows are of filters so far apart, they are looked at instead of the flags of all groups between."""
+"""Rows whose filters span more groups than this are read without looking at the groups' flags."""
 CLCB_BLOCK = 256
 """Threads of a block."""
 FILTERS_AHEAD, ROWS_AHEAD = 8, 4
-"""Filters, or rows of Cont, whose memory a thread asks for before it waits for any of it."""
+"""Filters, or rows of Cont, that a thread loads at once, before it waits for the first of them."""
 CHUNK = ROWS_AHEAD * WARP
 """Rows that a warp looks at together."""
 
@@ -98,7 +98,7 @@ class SegmentArrays(NamedTuple):
 
 
 class Marks(NamedTuple):
-    """What the kernels count in.
+    """Counters and flags.
 
     counters    u32 [words, counter_words]  where zero before; after Loc the size of each filter that is left, and behind
                                             those, with groups, the flag of each group that has one
@@ -119,7 +119,7 @@ class Window(NamedTuple):
 
 
 class Located(NamedTuple):
-    """What a filter needs to be located: everything but its number."""
+    """Arguments of `locate` beside the item: where filters and events are, and what is marked."""
 
     segment: SegmentArrays
     areas: Any
@@ -130,7 +130,7 @@ class Located(NamedTuple):
 
 
 class ContBlock(NamedTuple):
-    """What all threads of a block of Cont have in common.
+    """Values shared by the threads of a block of Cont.
 
     attribute   i64[INPUT_WORDS]  attribute of the event and the rows that it looks at, see `ccm.kernel`
     event, run  numbers of the event and of its run
@@ -160,19 +160,19 @@ _SEGMENT_TYPE, _MARKS_TYPE = "SegmentArrays(uint32[::1], int64[::1], uint32[::1]
 
 @device_function
 def _runs_mask(events: Any) -> Any:
-    """The bits of a run's number that say which part of a word it has; the others say which word."""
+    """The bits of a run's number that are its place in a word; the others are the word."""
     return (np.int64(1) << events[RUNS_LOG]) - 1
 
 
 @device_function
 def _is_inside(x: float, y: float, circle_x: float, circle_y: float, radius: float) -> Any:
-    """Is a place in a circle?  A radius of infinity: it has none; NaN: it is not there any more."""
+    """Is a location in a circle?  Radius infinity: the filter has no area; NaN: the filter is removed."""
     dx, dy = add(x, -circle_x), add(y, -circle_y)
     return radius == np.inf or in_circle(dx, dy, radius)
 
 
 def counter_words(n_filters: int) -> int:
-    """Words that the counters of so many filters take, with the flags of their groups behind them."""
+    """Words of the counters of `n_filters` filters, with the flags of their groups behind them."""
     return n_filters + ((n_filters + (1 << GROUP_LOG) - 1) >> GROUP_LOG)
 
 
@@ -309,18 +309,17 @@ def loc_kernel(bloom_bits: int, bloom_hashes: int, groups: bool) -> Kernel:
         n_events: int,
         run: int,
     ) -> None:
-        """Find the filters whose names the event may have and whose area it is in, and let them count.
+        """Find the filters whose names the event may have and whose area contains its location, and set their counters.
 
-        One thread per filter (x); each looks at all events of the launch, `first` to `first + n_events`, the first of which
-        has run number `run`, the next the next.  One filter in twenty passes the Bloom filter in the paper's scenario, so
-        nearly all lanes would wait for the circle of one: those that pass are queued, and a warp looks at the circles of 32
-        at once.
+        One thread per filter (x); each tests all events of the launch, `first` to `first + n_events`, which have the run
+        numbers `run`, `run` + 1, ...  One filter in twenty passes the Bloom filter in the paper's scenario, so nearly all
+        lanes would wait for the circle of one: filters that pass are queued, and a warp tests the circles of 32 at once.
 
         Parameters:
-            segment                what does not change
+            segment                constant arrays
             areas       f64 [3 n]  x, y and radius of each filter     written at building, then by updates
-            events      i64        what travels, see the module       by the host, the list by kernels
-            marks                  counters are set here, interfaces are marked for filters with nothing to count
+            events      i64        input and output, see the module   by the host, the list by kernels
+            marks                  counters are set here, interfaces are marked for filters without a counted constraint
 
         Launch: any grid along x (threads walk) of blocks of at most CLCB_BLOCK threads; shared memory 24 bytes for each of
         MOST_AT_ONCE events, and 8 for each place of the queues.
@@ -337,7 +336,7 @@ def loc_kernel(bloom_bits: int, bloom_hashes: int, groups: bool) -> Kernel:
         stride = np.int64(cuda.gridDim.x * cuda.blockDim.x)
         start = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
         last = max(n_filters - 1, 0)
-        # before the events, which are known only after several loads, one after the other
+        # before the events' Bloom filters, which take several dependent loads
         for k in range(FILTERS_AHEAD):
             bloom[k] = bloom_at(segment.filters, n_filters, min(start + k * stride, last))
         event = np.int64(cuda.threadIdx.x)
@@ -445,9 +444,8 @@ def cont_kernel(groups: bool) -> Kernel:
         """Count, for each filter that Loc left, the constraints that each event satisfies; mark the complete ones.
 
         One thread per (event, attribute, row of the attribute's runs), as in CCM: z is the event, y the attribute, x walks
-        the rows.  A row whose filter has no count left is not looked at.  With groups neither are 128 rows whose groups have
-        no such filter: every lane of a warp asks that for a chunk of rows, then all lanes take the rows of those chunks that
-        are left.
+        the rows.  A row whose filter has no count left is skipped.  With groups, so are 128 rows whose groups have no such
+        filter: every lane of a warp tests a chunk of rows, then all lanes take the rows of the chunks that are left.
 
         Parameters: as for `loc_kernel`; counters are counted down, interfaces get the flags of complete filters.
 

@@ -1,4 +1,4 @@
-"""What can be set of CLCB: parameters that its paper gives, and what we have added to it."""
+"""Options of CLCB: parameters of its paper, and our additions."""
 
 from __future__ import annotations
 

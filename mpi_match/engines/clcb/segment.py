@@ -1,18 +1,18 @@
-"""A shelf: filters of CLCB on the GPU, with the launches that look at them and the copies that move them.
+"""A segment: filters of CLCB on the GPU, with the launches that match them and the copies that move them.
 
-An engine has one shelf for its table; filters that are added later go to others (`clcb.updates`).  Filters of a shelf have
-numbers, their places in its arrays:
+An engine has one segment for its table; filters that are added later go to further ones (`clcb.updates`).  Filters of a
+segment are numbered; its arrays are in the order of these numbers:
 
     filters   u32 [k n]   each one's id, then a word of each one's Bloom filter of names (two words, where it has 64 bits)
-    areas     f64 [3 n]   x, y and radius, or EVERYWHERE, or NOWHERE where there is no filter any more
+    areas     f64 [3 n]   x, y and radius; ANYWHERE for a filter without an area, NOWHERE for a removed one
     rows, words           CCM's table (`ccm.layout`), without areas
 
-Which bits a name sets is in `bloom`.  What must be absent sets none; an atom is a name (`vocabulary`).
+The bits that a name sets are in `bloom`.  Names that must be absent set none; an atom is a name (`vocabulary`).
 
-**Moves.**  An area is 24 bytes at a place that follows from the filter, so moving it is one small copy, in constant time.  A
-removed filter is one that moved to nowhere.  Many moves at once travel in one copy and are put in their places by a kernel;
-where a filter moves more than once, the last move must win, which a stamp decides: each move has a number higher than all
-before, and a filter's stamp is the highest that wants it.
+**Moves.**  An area is 24 bytes at an address that follows from the filter, so moving it is one small copy, in constant time.
+Removing a filter is moving it to NOWHERE.  Many moves at once are copied together and put in place by a kernel; where a
+filter moves more than once, the last move must win, which stamps decide: each move has a number higher than all before, and
+a filter's stamp is the highest number of its moves.
 
     stamp    stamps[filter] = max(stamps[filter], number of the move)       a thread per move
     place    areas[filter] = circle, if stamps[filter] is still mine        a thread per move
@@ -42,10 +42,10 @@ from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import ATOM_OPS
 
 BLOCKS_PER_MULTIPROCESSOR = 4
-"""Blocks of a launch along x and y together, as many as a GPU has under way with `CLCB_REGISTERS`: each reads
-once what its event brings, and then walks."""
+"""Blocks of a launch along x and y together, as many as a multiprocessor runs at once with `CLCB_REGISTERS`: each reads its
+events' input once for all its filters or rows."""
 ANYWHERE, NOWHERE = (0, 0, np.inf), (np.nan, np.nan, np.nan)
-"""The areas of a filter that has none, and of one that is not there any more."""
+"""The areas of a filter without one, and of a removed filter."""
 FEW_MOVES = 8
 """Up to so many moves are a copy each."""
 MOVES_UNDER_WAY = 1024
@@ -74,9 +74,9 @@ def filter_columns(table: Table, ids: Array, variant: ClcbVariant) -> tuple[Arra
 class Segment:
     """The filters of a table on the GPU.
 
-    `table` has the interface of each of its filters, whatever its labels say, and the areas that they began with; `ids` are
-    those of the filters.  `runs_log`: counts are so narrow that 2^n of them fit a word, and no more are wanted.
-    `circles.put(filter, circle)` moves one: the constant-time update of the paper.
+    `table` has the interface of each of its filters (its labels are not used) and their first areas; `ids` are those of the
+    filters.  `runs_log`: a word has 2^n runs, as many as its counts are narrow enough for and the options allow.
+    `circles.put(filter, circle)` moves a filter: the constant-time update of the paper.
     """
 
     def __init__(self, gpu: Gpu, stream: Stream, table: Table, ids: Array, variant: ClcbVariant) -> None:
@@ -104,10 +104,10 @@ class Segment:
         n_events: int,
         steps: StepTimes,
     ) -> Callable[[int, int, int], None]:
-        """A function that gives Loc and Cont to the stream: `launch(first, n_events, run)`, see `clcb_kernel.loc_kernel`.
+        """A function that launches Loc and Cont: `launch(first, n_events, run)`, see `loc_kernel`.
 
-        Events have up to `n_attributes` attributes; a launch has up to `n_events` of them.  Raises EngineError when a grid
-        cannot have so many.
+        Events have up to `n_attributes` attributes; a launch has up to `n_events` events.  Raises EngineError for more than
+        MAX_ATTRIBUTES.
         """
         if n_attributes > MAX_ATTRIBUTES:
             raise EngineError(
@@ -137,14 +137,14 @@ class Segment:
         return order, interface[order]
 
     def areas(self) -> Array:
-        """f64[n, 3]: where the filters are now."""
+        """f64[n, 3]: the present areas."""
         found = np.empty(3 * self.n_filters)
         self._stream.copy_out(found, self._areas)
         self._stream.synchronize()
         return found.reshape(-1, 3)
 
     def move(self, filters: Array, circles: Array) -> None:
-        """Let filters (by number, in order, repeated or not) have new circles f64[n, 3]; NOWHERE removes one."""
+        """Move filters (by number, in order, perhaps repeated) to new circles f64[n, 3]; NOWHERE removes one."""
         if len(filters) > FEW_MOVES:
             self._move_many(filters, circles)
             return
@@ -169,16 +169,16 @@ class Segment:
 
 
 def spread(kernel: Kernel, gpu: Gpu, n: int, args: Sequence[Argument], y: int = 1, z: int = 1) -> KernelLaunch:
-    """A kernel with its arguments, its threads spread over n items along x, with `y` and `z` such rows of blocks."""
+    """A launch of threads for n items along x, in a grid of `y` by `z` such rows of blocks."""
     most = max(gpu.info.n_multiprocessors * BLOCKS_PER_MULTIPROCESSOR // y, 1)
     return kernel.bind((min(max(-(-n // (CLCB_BLOCK * ROWS_AHEAD)), 1), most), y, z), CLCB_BLOCK, args)
 
 
 @kernel("void(int64[::1], uint32[::1], int64, int64)")
 def stamp_kernel(stamps: Any, filters: Any, first_stamp: int, n: int) -> None:
-    """Let the last of several moves of a filter be the one that its stamp names.  One thread per move (threads walk).
+    """Set the stamp of each filter to the number of its last move.  One thread per move (a thread may take several).
 
-    stamps i64[n_filters] highest number of a move that wanted each filter; filters u32[n] who moves; move i has number
+    stamps i64[n_filters] highest number of a move of each filter; filters u32[n] the filter of each move; move i has number
     `first_stamp` + i, higher than all before.
     """
     i = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
@@ -189,7 +189,7 @@ def stamp_kernel(stamps: Any, filters: Any, first_stamp: int, n: int) -> None:
 
 @kernel("void(float64[::1], int64[::1], uint32[::1], float64[::1], int64, int64)")
 def place_kernel(areas: Any, stamps: Any, filters: Any, circles: Any, first_stamp: int, n: int) -> None:
-    """Put the circles f64[3 n] of the moves that won into `areas` f64[3 n_filters].  After `stamp_kernel`, likewise."""
+    """Copy the circles f64[3 n] of the last moves to `areas` f64[3 n_filters]; arguments as in `stamp_kernel`, after it."""
     i = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
     while i < n:
         filter_id = np.int64(filters[i])

@@ -2,14 +2,14 @@
 
     mailbox         header | offsets | location | attributes | 0        a few hundred bytes, by the host
          | fetch
-    Loc, Cont       on each shelf
+    Loc, Cont       on each segment
     Zip
          | deliver
     mailbox         how many ids, and the first of them
     [zero]          counters and interfaces, behind the last run of a word: no event waits for it that comes later
 
-A CUDA graph is captured for each run of a word and they are repeated in turn: what is left for Python per event is to write
-the attributes, give a graph to the driver, wait, and read the answer (`pinned_mailbox`).
+A CUDA graph is captured for each run of a word and they are repeated in turn: per event, Python only writes the attributes,
+launches a graph, waits, and reads the answer (`pinned_mailbox`).
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ CLCB_FIRST_IDS = 511
 class Runs:
     """Counters and interfaces for one event at a time, and which run of their words is next."""
 
-    def __init__(self, gpu: Gpu, shelves: Sequence[Segment], n_interfaces: int) -> None:
+    def __init__(self, gpu: Gpu, segments: Sequence[Segment], n_interfaces: int) -> None:
         self.n_interfaces = n_interfaces
-        self.log = min(shelf.runs_log for shelf in shelves)
-        self.counters = [gpu.buffer(np.uint32).array(max(counter_words(shelf.n_filters), 1)) for shelf in shelves]
+        self.log = min(segment.runs_log for segment in segments)
+        self.counters = [gpu.buffer(np.uint32).array(max(counter_words(segment.n_filters), 1)) for segment in segments]
         self.interfaces = gpu.buffer(np.uint32).array(max(n_interfaces, 1))
         self._next = 0
 
     @property
     def n(self) -> int:
-        """How many there are in a word."""
+        """Runs in a word."""
         return 1 << self.log
 
     def zero(self, stream: Stream) -> None:
-        """Make the words ready for run 0."""
+        """Set the words to zero, for run 0."""
         for words in (*self.counters, self.interfaces):
             stream.zero(words)
 
     def start(self) -> None:
-        """Let run 0 be next."""
+        """Make run 0 the next one."""
         self._next = 0
 
     def take(self) -> int:
@@ -69,7 +69,7 @@ class ClcbSingle:
         self,
         gpu: Gpu,
         stream: Stream,
-        shelves: Sequence[Segment],
+        segments: Sequence[Segment],
         runs: Runs,
         answer: int,
         n_ids: int,
@@ -78,7 +78,7 @@ class ClcbSingle:
     ) -> None:
         self._stream, self._runs, self._n_ids, self._steps = stream, runs, n_ids, steps
         self._id_dtype, self._count_dtype = id_dtype(n_ids), id_dtype(n_ids + 1)
-        capacity = sum(shelf.n_filters for shelf in shelves) if answer == ANSWER_FILTERS else n_ids
+        capacity = sum(segment.n_filters for segment in segments) if answer == ANSWER_FILTERS else n_ids
         offsets = CLCB_HEADER_WORDS
         locations, attributes, found = offsets + 2, offsets + 4, offsets + 4 + n_attributes
         self._mailbox = mailbox = Mailbox(gpu, found, capacity, CLCB_FIRST_IDS)
@@ -91,8 +91,8 @@ class ClcbSingle:
         self._attributes = events[attributes:]
 
         launches = [
-            shelf.launches(mailbox.on_device, counters, runs.interfaces, n_attributes, 1, steps)
-            for shelf, counters in zip(shelves, runs.counters, strict=True)
+            segment.launches(mailbox.on_device, counters, runs.interfaces, n_attributes, 1, steps)
+            for segment, counters in zip(segments, runs.counters, strict=True)
         ]
         zip_ = spread(zip_kernel, gpu, runs.n_interfaces, (mailbox.on_device, runs.interfaces, 0, 1, 0))
 

@@ -1,22 +1,22 @@
-"""What stands on which shelf while the table changes: books on the host, for everything but the areas themselves.
+"""The segments of CLCB while the table changes: everything but the areas themselves is kept on the host.
 
-    change              in the books                                      on the GPU
+    change              on the host                                       on the GPU
     MOVE                                                                  24 bytes, in constant time
-    REMOVE              the id is free                                    the filter moves to nowhere
-    REMOVE_INTERFACE    finds its filters                                 as REMOVE
-    ADD                 the filters of an `update` become a shelf         that shelf, perhaps joined with smaller ones
+    REMOVE              the id becomes free                               the filter moves to NOWHERE
+    REMOVE_INTERFACE    finds the interface's filters                     as REMOVE
+    ADD                 the filters of an `update` become a segment       that segment, perhaps merged with smaller ones
 
-The paper moves areas, which is what happens all the time, and leaves the rest to making tables anew.  Anew is what shelves
-are, but not the whole table each time: a new shelf takes the one before it with it when that is not much larger, and so on,
+The paper moves areas, which is the frequent change, and makes tables anew for others.  Here only a segment is made anew: a
+new one is merged with the one before it unless that is much larger, and so on, as in an LSM tree,
 
     before     2,500,000   40,000   3,000           add 200:   3,000 + 200
-    after      2,500,000   40,000   3,200           there are few shelves, and a filter is on the move only now and then
+    after      2,500,000   40,000   3,200           there are few segments, and a filter is copied only now and then
 
-so that shelves are few (each costs an event two launches), and the work for an added filter grows with the logarithm of the
-number of filters.  What was removed is left behind when its shelf is joined with another.
+so that segments are few (each costs an event two launches), and the work for an added filter grows with the logarithm of the
+number of filters.  Removed filters are dropped when their segment is merged.
 
-A filter's *number* counts through all shelves, one after the other; filters that an update adds have the numbers after
-those until they are on a shelf.
+A filter's *number* counts through all segments, one after the other; filters that an update adds have the numbers behind
+those until they are in a segment.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ from mpi_match.table.constraints import CODE, FILTER_ID, Constraints
 from mpi_match.table.table import Table
 
 GROWTH = 8
-"""A shelf is joined with the one before it unless that is this many times as large ..."""
+"""A segment is merged with the one before it unless that is this many times as large ..."""
 JOINED_AT_ONCE = 4096
 """... and has more filters than this."""
 _GONE = -1
 _MOVE = int(Change.MOVE)  # NumPy takes four microseconds to compare an item with an enum
 
 
-class Stand(NamedTuple):
-    """Filters that are there: their table (with interfaces and present areas) and their ids."""
+class LiveSubset(NamedTuple):
+    """Filters that exist: their table (with interfaces and present areas) and their ids."""
 
     table: Table
     ids: Array
 
 
 class SegmentSlots:
-    """The shelves of an engine, and where each filter is.
+    """The segments of an engine, and which one has each filter.
 
-    `make(table, ids)` puts filters on a new shelf.  `shelves` begins with that of the table; `n_filters` and `n_interfaces`
+    `make(table, ids)` makes a segment of filters.  `segments` begins with that of the table; `n_filters` and `n_interfaces`
     bound the ids.
     """
 
     def __init__(self, table: Table, make: Callable[[Table, Array], Segment]) -> None:
         self._make = make
         self.n_filters, self.n_interfaces = table.n_filters, table.n_interfaces
-        self.shelves = [make(table, np.arange(table.n_filters))]
+        self.segments = [make(table, np.arange(table.n_filters))]
         self._first = offsets_of(np.array([table.n_filters]))
 
     @cached_property
@@ -69,77 +69,77 @@ class SegmentSlots:
         return np.arange(self.n_filters)
 
     def update(self, changes: Changes) -> bool:
-        """Let changes take effect, in order.  Are the shelves others now, or the bounds of ids?"""
+        """Apply changes in order.  True if the segments or the bounds of ids have changed."""
         if changes.kind.size == 1 and changes.kind.item(0) == _MOVE:  # one move: some microseconds, so each counts
-            number, shelf = self._where.item(changes.target.item(0)), self.shelves[0]
-            if number >= shelf.n_filters:
+            number, segment = self._where.item(changes.target.item(0)), self.segments[0]
+            if number >= segment.n_filters:
                 at = int(np.searchsorted(self._first, number, side="right")) - 1
-                number, shelf = number - int(self._first[at]), self.shelves[at]
-            shelf.circles.put(number, changes.area)
+                number, segment = number - int(self._first[at]), self.segments[at]
+            segment.circles.put(number, changes.area)
             return False
         bounds = self.n_filters, self.n_interfaces
         self.n_filters, self.n_interfaces = changes.n_filters, changes.n_interfaces
         if len(self._where) < self.n_filters:
             more = max(self.n_filters, len(self._where) * 9 // 8) - len(self._where)
             self._where = np.append(self._where, np.full(more, _GONE))
-        coming = _Coming(changes, int(self._first[-1]))
+        added = _AddedFilters(changes, int(self._first[-1]))
         for kind, run in runs(changes.kind):
             target = changes.target[run].astype(np.int64)
             if kind == Change.MOVE:
-                self._place(self._where[target], changes.area[run], coming)
+                self._place(self._where[target], changes.area[run], added)
             elif kind == Change.ADD:
-                self._where[target] = coming.take(run)
+                self._where[target] = added.take(run)
             else:
-                gone = target if kind == Change.REMOVE else self._filters_of(target, coming)
-                self._place(self._where[gone], np.tile(NOWHERE, (len(gone), 1)), coming)
+                gone = target if kind == Change.REMOVE else self._filters_of(target, added)
+                self._place(self._where[gone], np.tile(NOWHERE, (len(gone), 1)), added)
                 self._where[gone] = _GONE
-        if (came := coming.stand()) is not None:
-            self._shelve(came)
-        return came is not None or bounds != (self.n_filters, self.n_interfaces)
+        if (new := added.subset()) is not None:
+            self._add_segment(new)
+        return new is not None or bounds != (self.n_filters, self.n_interfaces)
 
-    def _place(self, numbers: Array, circles: Array, coming: _Coming) -> None:
-        """Let filters have new circles."""
-        shelf_of = np.searchsorted(self._first, numbers, side="right") - 1
-        for at, shelf in enumerate(self.shelves):
-            some = np.flatnonzero(shelf_of == at) if len(self.shelves) > 1 or coming.any else slice(None)
+    def _place(self, numbers: Array, circles: Array, added: _AddedFilters) -> None:
+        """Set the circles of filters."""
+        segment_of = np.searchsorted(self._first, numbers, side="right") - 1
+        for at, segment in enumerate(self.segments):
+            some = np.flatnonzero(segment_of == at) if len(self.segments) > 1 or added.any else slice(None)
             if len(numbers[some]):
-                shelf.move(numbers[some] - self._first[at], circles[some])
-        if coming.any:
-            some = np.flatnonzero(shelf_of == len(self.shelves))
-            coming.area[numbers[some] - self._first[-1]] = circles[some]
+                segment.move(numbers[some] - self._first[at], circles[some])
+        if added.any:
+            some = np.flatnonzero(segment_of == len(self.segments))
+            added.area[numbers[some] - self._first[-1]] = circles[some]
 
-    def _filters_of(self, interfaces: Array, coming: _Coming) -> Array:
-        """Ids of the filters that are there on these interfaces."""
-        found = [coming.ids[np.isin(coming.interface, interfaces)]] if coming.any else []
-        numbers = [self._first[-1] + np.flatnonzero(np.isin(coming.interface, interfaces))] if coming.any else []
-        for first, shelf in zip(self._first, self.shelves, strict=False):
-            order, interface = shelf.by_interface
+    def _filters_of(self, interfaces: Array, added: _AddedFilters) -> Array:
+        """Ids of the filters of these interfaces."""
+        found = [added.ids[np.isin(added.interface, interfaces)]] if added.any else []
+        numbers = [self._first[-1] + np.flatnonzero(np.isin(added.interface, interfaces))] if added.any else []
+        for first, segment in zip(self._first, self.segments, strict=False):
+            order, interface = segment.by_interface
             left, right = np.searchsorted(interface, interfaces), np.searchsorted(interface, interfaces, side="right")
             some = order[take_ranges(left, right - left)]
-            found.append(shelf.ids[some])
+            found.append(segment.ids[some])
             numbers.append(first + some)
         ids, number = np.concatenate(found).astype(np.int64), np.concatenate(numbers)
         return np.unique(ids[self._where[ids] == number])
 
-    def _shelve(self, came: Stand) -> None:
-        """Put filters on a new shelf, together with those of the shelves before it that are not much larger."""
-        size = came.table.n_filters
-        stands = [came]
-        while self.shelves and self.shelves[-1].n_filters <= max(GROWTH * size, JOINED_AT_ONCE):
-            shelf = self.shelves.pop()
-            areas = shelf.areas()
+    def _add_segment(self, new: LiveSubset) -> None:
+        """Make a segment of added filters, merged with the segments before it that are not much larger."""
+        size = new.table.n_filters
+        subsets = [new]
+        while self.segments and self.segments[-1].n_filters <= max(GROWTH * size, JOINED_AT_ONCE):
+            segment = self.segments.pop()
+            areas = segment.areas()
             there = np.flatnonzero(~np.isnan(areas[:, 2]))
-            stands.insert(0, Stand(_with_areas(shelf.table.take(there), areas[there]), shelf.ids[there]))
+            subsets.insert(0, LiveSubset(_with_areas(segment.table.take(there), areas[there]), segment.ids[there]))
             size += len(there)
-            del shelf  # its memory is free before the new one needs as much
-        ids = np.concatenate([stand.ids for stand in stands])
-        self.shelves.append(self._make(union([stand.table for stand in stands]), ids))
-        self._first = offsets_of(np.array([shelf.n_filters for shelf in self.shelves]))
+            del segment  # its memory is free before the new one needs as much
+        ids = np.concatenate([subset.ids for subset in subsets])
+        self.segments.append(self._make(union([subset.table for subset in subsets]), ids))
+        self._first = offsets_of(np.array([segment.n_filters for segment in self.segments]))
         self._where[ids] = self._first[-2] + np.arange(len(ids))
 
 
-class _Coming:
-    """The filters that changes add, until they are on a shelf: in the order of the changes, with numbers from `first`."""
+class _AddedFilters:
+    """The filters that changes add, until they are in a segment: in the order of the changes, with numbers from `first`."""
 
     def __init__(self, changes: Changes, first: int) -> None:
         adds = np.flatnonzero(changes.kind == Change.ADD)
@@ -154,20 +154,20 @@ class _Coming:
             self._areas[self._added.filters.area_filter] = self._added.filters.area
 
     def take(self, run: slice) -> Array:
-        """The numbers of the filters that a run of changes adds; from here on they are there."""
+        """The numbers of the filters that a run of changes adds; from here on they exist."""
         numbers = self._number[run]
         self.area[numbers - self._first] = self._areas[self._row[numbers - self._first]]
         return numbers
 
-    def stand(self) -> Stand | None:
-        """Those that are still there; None when there are none."""
+    def subset(self) -> LiveSubset | None:
+        """The added filters that still exist; None when there are none."""
         there = np.flatnonzero(~np.isnan(self.area[:, 2]))
         if not len(there) or self._added is None:
             return None
         there = there[np.argsort(self._row[there])]
         table = self._added.take(self._row[there])
         table = replace(table, filters=replace(table.filters, interface=self.interface[there]))
-        return Stand(_with_areas(table, self.area[there]), self.ids[there])
+        return LiveSubset(_with_areas(table, self.area[there]), self.ids[there])
 
 
 def _with_areas(table: Table, areas: Array) -> Table:

@@ -1,13 +1,13 @@
-"""`keyed` on CPU threads: one index of the table, blocks of events for numba's threads to match with it (`cpu_search`).
+"""`keyed` on CPU threads: one index of the table; numba's threads match blocks of events with it (`cpu_search`).
 
-Each block has room for some answers, in one array for all.  What a block found is always *counted*; one that found more than
-fits is matched again with the room it needs:
+Each block has room for some answers, in one array for all.  The answers of a block are always *counted*; a block with more
+than it has room for is matched again with the room it needs:
 
     places    0             2048          4096                       after growing    0             2048                 6000
     ids       | block 0 ... | block 1 ... |     counts: 1800, 3952   ids              | block 0 ... | block 1 .......... |
 
 An event takes a core about a microsecond, and making these arrays forty.  So a batch of one block, which is how events come
-that cannot wait for others, uses a place that is made once and kept, and is matched by the thread that brings it.
+that cannot wait for others, uses arrays that are made once and kept, and is matched by the calling thread.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ from mpi_match.matches.matches import Matches, id_dtype
 from mpi_match.table.table import Table
 
 CPU_ANSWER_ROOM = 4
-"""Answers per event that a block first has room for."""
+"""Answers that a block has room for at first, for each event."""
 APART = 16
-"""Words between the rows of two threads: they must not write to the same cache line."""
+"""Words between the rows of two threads, so that these do not write to the same cache line."""
 _NOWHERE = np.full((1, 2), np.nan)
 _MOST_THREADS: int = vars(numba.config)["NUMBA_NUM_THREADS"]
 
 
 class Keyed(Engine):
-    """The index of one table and the threads that walk it."""
+    """The index of one table and the threads that search it."""
 
     name = "keyed"
     takes_changes = compiles = True
@@ -81,12 +81,12 @@ class Keyed(Engine):
         self._table, self._live = table, live
         self._threads = max(1, min(threads or len(os.sched_getaffinity(0)), _MOST_THREADS))
         self.device = f"cpu, {self._threads} thread{'s' if self._threads > 1 else ''}"
-        self.index, self.residents = built or consolidated(table, live=live)
-        self._grid = Grid(self.residents.n_slots, self.residents.stripes)
-        self._growth: Resize | None = None
+        self.index, self.live_filters = built or consolidated(table, live=live)
+        self._grid = Grid(self.live_filters.n_slots, self.live_filters.sub_buckets)
+        self._resize: Resize | None = None
         if live:
             ready(self._grid)
-        self._grid.apply(self.residents.first_steps(table.filters.area))
+        self._grid.apply(self.live_filters.first_steps(table.filters.area))
         self._n_filters, self._n_interfaces = table.n_filters, table.n_interfaces
         self._seen = np.zeros((self._threads, table.n_interfaces), np.int64)
         absent = np.iinfo(self.index.words.dtype).max  # more than any packed attribute
@@ -110,14 +110,14 @@ class Keyed(Engine):
         """See `Engine.update`."""
         check_changes(self.name, self._live, self._table, changes)
         self._bound = None
-        effects = self.residents.update(changes)
+        effects = self.live_filters.update(changes)
         if len(effects.marks):
             self.index.words[effects.marks] = 1
-        n_slots = self.residents.n_slots
-        self._grid, self._growth = roomy(self._grid, self._growth, n_slots)
+        n_slots = self.live_filters.n_slots
+        self._grid, self._resize = roomy(self._grid, self._resize, n_slots)
         self._grid.apply(effects.steps)
-        if self._growth is not None:
-            self._growth.note(effects.steps, n_slots)
+        if self._resize is not None:
+            self._resize.note(effects.steps, n_slots)
         self._n_filters, self._n_interfaces = changes.n_filters, changes.n_interfaces
         if changes.n_interfaces > self._seen.shape[1]:
             self._seen = np.zeros((self._threads, 2 * changes.n_interfaces), np.int64)
@@ -126,7 +126,7 @@ class Keyed(Engine):
     def nbytes(self) -> int:
         """See `Engine.nbytes`."""
         own = (self._seen, self._by_name, self._sparse, self._stack, self._ids)
-        return self.index.nbytes + self.residents.nbytes + self._grid.nbytes + sum(array.nbytes for array in own)
+        return self.index.nbytes + self.live_filters.nbytes + self._grid.nbytes + sum(array.nbytes for array in own)
 
     @without_rejected
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
@@ -143,7 +143,7 @@ class Keyed(Engine):
         return Matches(counts.astype(id_dtype(n_ids + 1)), ids.astype(id_dtype(n_ids), copy=is_block), n_ids)
 
     def _match_block(self, n: int, given: tuple[Any, ...], bound: PointerTable) -> tuple[Array, Array]:
-        """Counts and ids of n events that are one block, until the next one's."""
+        """Counts and ids of n events that are one block, valid until the next block."""
         while True:
             found = match_one_block(self._serial, *given, bound.table)
             self._serial += n
@@ -180,13 +180,13 @@ class Keyed(Engine):
                 numba.set_num_threads(threads_of_others)
 
     def _bind(self, widest: int) -> PointerTable:
-        """What stays the same until the next update, or until an event is wider or answers are more than any before."""
+        """The arrays of `match_blocks` that stay the same until an update, a wider event or a block with more answers."""
         if widest > self._widest:
             self._widest, n_features = widest, 2 * widest + n_threes(widest) + APART
             self._sparse = np.empty((self._threads, n_features), np.int64)
             self._stack = np.empty((self._threads, 1 + self.index.depth * 2 * widest, 3), np.int64)
         t32, t64 = self.index.views
-        grid, residents, packed = self._grid, self.residents, self.index.words.dtype
+        grid, live_filters, packed = self._grid, self.live_filters, self.index.words.dtype
         self._bound = PointerTable(
             {
                 T32: (t32, np.uint32),
@@ -195,9 +195,9 @@ class Keyed(Engine):
                 BLOCKS: (grid.blocks, np.uint64),
                 CIRCLES: (grid.slots.view(np.float64), np.float64),
                 RECORDS: (grid.slots.view(np.uint32), np.uint32),
-                CHECKS: (residents.words, packed),
-                STRIPES: (residents.stripes, np.uint8),
-                LEVELS: (np.flatnonzero(residents.levels), np.int64),
+                CHECKS: (live_filters.words, packed),
+                STRIPES: (live_filters.sub_buckets, np.uint8),
+                LEVELS: (np.flatnonzero(live_filters.levels), np.int64),
                 BY_NAME: (self._by_name, packed),
                 SPARSE: (self._sparse, np.int64),
                 STACK: (self._stack, np.int64),
@@ -211,7 +211,7 @@ class Keyed(Engine):
 
 
 def consolidated(table: Table, *, live: bool) -> tuple[KeyedIndex, LiveFilters]:
-    """The index of a table, and the books on its filters with areas and its changes."""
+    """The index of a table, and the slot tables of its filters with areas and its changes."""
     rows = FilterRows.of(table)
     weight = feature_weights(rows)
     index = build_index(table, rows, weight)

@@ -1,13 +1,13 @@
 """`keyed` on a GPU: the CPU's index in two uploads, one event per thread, and copies that hide behind the matching.
 
 Batches are cut into slices that take turns on the GPU (`cuda_pipeline`), so that one is matched while the answers of
-another are fetched (`cuda_slot`, `cuda_results`): those of one batch, and those of several, if the next one is
-begun before the one before is ended.
+another are fetched (`cuda_slot`, `cuda_results`): slices of one batch, and of several, if the next one is begun before the
+previous one is ended.
 
-Where all filters stand in the trie, the engine keeps its CPU twin on the same index.  The shortest way to a GPU and back
-takes as long as a CPU core takes for several events, so batches below `CPU_EVENTS` go there, and so do batches with an event
-of more attributes than a warp has room for (256).  The grid, for filters with areas and for tables that change, is on the
-GPU alone, since keeping two of them would double the work of every change; events are matched there however few they are.
+Where all filters are in the trie, the engine also keeps the engine `keyed` on the same index.  The shortest way to a GPU and
+back takes as long as a CPU core takes for several events, so `keyed` matches batches of fewer than `CPU_EVENTS`, and batches
+with an event of more attributes than a warp has room for (256).  The grid, for filters with areas and for tables that
+change, is on the GPU alone, since keeping two would double the work of every change; all events are matched there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mpi_match.changes.changes import Changes
 from mpi_match.engines.base import Engine, Pending, check_batch, check_changes, match_all, without_rejected
 from mpi_match.engines.keyed.cpu import Keyed, consolidated
 from mpi_match.engines.keyed.cuda_grid import GridOnGpu
-from mpi_match.engines.keyed.cuda_pipeline import FIRST_EVENTS, N_LANES, SLICE_EVENTS, Batches
+from mpi_match.engines.keyed.cuda_pipeline import FIRST_EVENTS, PIPELINE_SLOTS, SLICE_EVENTS, Batches
 from mpi_match.engines.keyed.cuda_results import Answers
 from mpi_match.engines.keyed.cuda_slot import PipelineSlot, SlicePlan
 from mpi_match.engines.keyed.index.filter_rows import too_large
@@ -43,7 +43,7 @@ CPU_EVENTS = 64
 FEW_INTERFACES = 64
 """Up to so many interfaces an answer is a bit mask."""
 POOL_BYTES = 2**30
-"""Most host memory that is pinned for answers which somebody has."""
+"""Most host memory that is pinned for answers in use."""
 
 
 class KeyedCuda(Engine):
@@ -60,19 +60,19 @@ class KeyedCuda(Engine):
         self.device, self.gpu = self._gpu.info.name, self._gpu.info.uuid
         self._table, self._live = table, live
         self._n_filters, self._n_interfaces = table.n_filters, table.n_interfaces
-        self._host_index, self._residents = consolidated(table, live=live)
+        self._host_index, self._live_filters = consolidated(table, live=live)
         packed, lists = self._gpu.upload(self._host_index.table), self._gpu.upload(self._host_index.words)
         self._index = (packed.viewed(np.uint32), packed, lists)
         self._has_trie = len(table.filters.area) < table.n_filters
         self._grid: GridOnGpu | None = None
         self._cpu: Keyed | None = None
-        if live or not self._residents.is_empty:
-            self._grid = GridOnGpu(self._gpu, self._residents, table.filters.area, lists, live=live)
+        if live or not self._live_filters.is_empty:
+            self._grid = GridOnGpu(self._gpu, self._live_filters, table.filters.area, lists, live=live)
         else:
-            self._cpu = Keyed(table, threads=threads, built=(self._host_index, self._residents))
+            self._cpu = Keyed(table, threads=threads, built=(self._host_index, self._live_filters))
         self._pool = PinnedPool(POOL_BYTES)
-        self._lanes = [PipelineSlot(self._gpu, lists.dtype) for _ in range(N_LANES)]
-        self._batches = Batches(self._lanes)
+        self._pipeline_slots = [PipelineSlot(self._gpu, lists.dtype) for _ in range(PIPELINE_SLOTS)]
+        self._batches = Batches(self._pipeline_slots)
         self._load_kernels()
 
     @classmethod
@@ -83,30 +83,30 @@ class KeyedCuda(Engine):
     def update(self, changes: Changes) -> None:
         """See `Engine.update`."""
         check_changes(self.name, self._live, self._table, changes)
-        self._batches.drain()  # they see the grid as it is
-        effects = self._residents.update(changes)
+        self._batches.drain()  # they are matched with the grid before the changes
+        effects = self._live_filters.update(changes)
         if self._grid is not None:
             self._grid.put(effects)
         self._n_filters, self._n_interfaces = changes.n_filters, changes.n_interfaces
 
     @property
     def kernel_s(self) -> float:
-        """How long, in seconds, at least one of its matching kernels ran so far: those of several slices may overlap."""
+        """Seconds in which at least one of its matching kernels ran so far: those of several slices may overlap."""
         return self._batches.clock.busy_s
 
     @property
     def nbytes(self) -> int:
         """See `Engine.nbytes`."""
-        host = (self._host_index.nbytes + self._residents.nbytes) if self._cpu is None else self._cpu.nbytes
+        host = (self._host_index.nbytes + self._live_filters.nbytes) if self._cpu is None else self._cpu.nbytes
         return host + self._gpu.n_bytes
 
     def _load_kernels(self) -> None:
-        """Load the kernels, and let every lane take its first memory, before the first batch waits for it."""
-        n = FIRST_EVENTS + (len(self._lanes) - 1) * SLICE_EVENTS
+        """Load the kernels and allocate each slot's first memory, so that the first batch does not wait for it."""
+        n = FIRST_EVENTS + (len(self._pipeline_slots) - 1) * SLICE_EVENTS
         nothing = np.zeros(0, self._host_index.words.dtype)
         self.match(EventBatch(np.zeros(n + 1, np.uint32), nothing, None, self._table.vocabulary.fingerprint))
-        for lane in self._lanes:
-            lane.reserve(FIRST_EVENTS * WIDTHS[0] // 2)
+        for slot in self._pipeline_slots:
+            slot.reserve(FIRST_EVENTS * WIDTHS[0] // 2)
 
     def pin(self, memory: Sequence[Array]) -> None:
         """See `Engine.pin`."""
@@ -118,10 +118,10 @@ class KeyedCuda(Engine):
                 log.debug("events are copied once more on their way to the GPU: %s", refusal)
 
     def warm_up(self, example: Callable[[], EventBatch | None], *, filters: bool = False) -> None:
-        """See `Engine.warm_up`: one batch more than are under way at a time, whose answers are all kept until the end."""
+        """See `Engine.warm_up`: one batch more than there are slots, with all answers kept until the end."""
         if (batch := example()) is not None:
             with suppress(EngineError):
-                _ = list(match_all(self, [batch] * (N_LANES + 1), filters=filters))
+                _ = list(match_all(self, [batch] * (PIPELINE_SLOTS + 1), filters=filters))
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""

@@ -1,7 +1,7 @@
-"""The grid of `keyed` in a GPU's memory: the arrays, and changes on their way there.
+"""The grid of `keyed` in a GPU's memory: the arrays, and the changes to them.
 
-Changes wait on the host until the next batch is matched, which nobody can tell, so that many small ones travel together;
-when many are waiting, they go at once.
+Changes wait on the host until the next batch is matched, which no answer can show, so that many small ones are copied
+together; when many are waiting, they are copied at once.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from mpi_match.gpu.kernels import DeviceArray, Gpu, PinnedBuffer
 MOST_MARKS_WAITING = 2**20
 """Steps that may wait for the next batch."""
 LEAST_SPARE = 1024
-"""Filters, and words, that there is room for at least beyond those that are there; else a quarter of them."""
+"""Least room for further filters, and for further words; otherwise it is a quarter of their number."""
 
 
 class GridOnGpu:
     """The grid of one table: its arrays as a kernel takes them, with room to spare if the table is `live`."""
 
-    def __init__(self, gpu: Gpu, residents: LiveFilters, area: Array, lists: DeviceArray, *, live: bool) -> None:
-        self._gpu, self._residents, self._stream = gpu, residents, gpu.stream()
+    def __init__(self, gpu: Gpu, live_filters: LiveFilters, area: Array, lists: DeviceArray, *, live: bool) -> None:
+        self._gpu, self._live_filters, self._stream = gpu, live_filters, gpu.stream()
         self._lists = lists
         self._staging, self._steps = PinnedBuffer(np.uint64), gpu.buffer(np.uint64)
         self._where, self._values = gpu.buffer(np.int64), gpu.buffer(np.uint32)
-        self._stripes = gpu.upload(residents.stripes)
-        n_slots, n_words = residents.n_slots, residents.n_words
-        self._words = gpu.upload(residents.words[: _with_spare(n_words) if live else n_words])
+        self._sub_buckets = gpu.upload(live_filters.sub_buckets)
+        n_slots, n_words = live_filters.n_slots, live_filters.n_words
+        self._words = gpu.upload(live_filters.words[: _with_spare(n_words) if live else n_words])
         self._take_slots(_with_spare(n_slots) if live else max(n_slots, 1))
         self._take_blocks()
         self._waiting: list[Effects] = []
         self._n_waiting = 0
         self._send_levels()
-        self._send(Effects(residents.first_steps(area)))
+        self._send(Effects(live_filters.first_steps(area)))
 
     @property
     def arrays(self) -> list[DeviceArray]:
-        """blocks, records, circles, words, stripes and levels, as `grid_kernel` takes them."""
+        """blocks, records, circles, words, sub_buckets and levels, as `grid_kernel` takes them."""
         views = [self._slots.viewed(np.uint32), self._slots.viewed(np.float64)]
-        return [self._blocks, *views, self._words, self._stripes, self._levels]
+        return [self._blocks, *views, self._words, self._sub_buckets, self._levels]
 
     @property
     def n_levels(self) -> int:
@@ -52,37 +52,37 @@ class GridOnGpu:
         return self._n_levels
 
     def put(self, effects: Effects) -> None:
-        """Let changes take effect before the next `flush` returns."""
+        """Apply changes before the next `flush` returns."""
         self._waiting.append(effects)
         self._n_waiting += len(effects.steps)
         if self._n_waiting > MOST_MARKS_WAITING:
             self.flush()
 
     def flush(self) -> None:
-        """Send what is waiting."""
+        """Apply the waiting changes."""
         if not self._waiting:
             return
         waiting, self._waiting, self._n_waiting = self._waiting, [], 0
         self._grow()
-        self._send(self._residents.joined(waiting))
+        self._send(self._live_filters.joined(waiting))
 
     def _grow(self) -> None:
-        """Make room where the books have more of it by now."""
-        residents, stream = self._residents, self._stream
-        if residents.n_words > self._words.size:
+        """Make room for as many words and slots as the slot tables have."""
+        live_filters, stream = self._live_filters, self._stream
+        if live_filters.n_words > self._words.size:
             words = self._words
-            self._words = self._gpu.buffer(words.dtype).array(_with_spare(residents.n_words))
+            self._words = self._gpu.buffer(words.dtype).array(_with_spare(live_filters.n_words))
             stream.copy_within(self._words.part(0, words.size), words)
-        if residents.n_slots > self._keys.size:
+        if live_filters.n_slots > self._keys.size:
             n, slots, keys = self._keys.size, self._slots, self._keys
-            self._take_slots(_with_spare(residents.n_slots))
+            self._take_slots(_with_spare(live_filters.n_slots))
             stream.copy_within(self._slots.part(0, slots.size), slots)
             stream.copy_within(self._keys.part(0, n), keys)
             if n_blocks(self._keys.size) > n_blocks(n):
                 self._take_blocks()
                 views = [self._slots.viewed(np.uint32), self._slots.viewed(np.float64)]
                 enter_kernel.bind(
-                    (-(-n // KEYED_BLOCK),), KEYED_BLOCK, [self._blocks, *views, self._keys, self._stripes, n]
+                    (-(-n // KEYED_BLOCK),), KEYED_BLOCK, [self._blocks, *views, self._keys, self._sub_buckets, n]
                 )(stream)
             stream.synchronize()
 
@@ -100,11 +100,13 @@ class GridOnGpu:
         self._stream.zero(self._blocks)
 
     def _send(self, effects: Effects) -> None:
-        residents, stream = self._residents, self._stream
+        live_filters, stream = self._live_filters, self._stream
         if len(effects.words):
-            self._put(self._words, effects.words, residents.words[effects.words])
-        for anchor in effects.anchors.tolist():
-            stream.copy_in(self._stripes.part(anchor, anchor + 1), residents.stripes[anchor : anchor + 1])
+            self._put(self._words, effects.words, live_filters.words[effects.words])
+        for bucket_key in effects.bucket_keys.tolist():
+            stream.copy_in(
+                self._sub_buckets.part(bucket_key, bucket_key + 1), live_filters.sub_buckets[bucket_key : bucket_key + 1]
+            )
         if len(effects.marks):
             self._put(self._lists, effects.marks, np.ones(len(effects.marks), self._lists.dtype))
         n = len(effects.steps)
@@ -115,19 +117,19 @@ class GridOnGpu:
             n_groups = (-(-n // KEYED_BLOCK),)
             slots = [self._slots, self._slots.viewed(np.uint32), self._slots.viewed(np.float64)]
             note_kernel.bind(n_groups, KEYED_BLOCK, [steps, self._last, n])(stream)
-            step_kernel.bind(n_groups, KEYED_BLOCK, [steps, self._last, self._blocks, *slots, self._keys, self._stripes, n])(
-                stream
-            )
-        if residents.levels.sum() > self._n_levels:  # none ever goes
+            step_kernel.bind(
+                n_groups, KEYED_BLOCK, [steps, self._last, self._blocks, *slots, self._keys, self._sub_buckets, n]
+            )(stream)
+        if live_filters.levels.sum() > self._n_levels:  # a level is never removed
             self._send_levels()
         stream.synchronize()
 
     def _send_levels(self) -> None:
-        levels = np.flatnonzero(self._residents.levels)
+        levels = np.flatnonzero(self._live_filters.levels)
         self._n_levels, self._levels = len(levels), self._gpu.upload(levels)
 
     def _put(self, into: DeviceArray, where: Array, values: Array) -> None:
-        """Overwrite items of an array, at the places `where` i64[n], with `values` of its type."""
+        """Overwrite items `where` i64[n] of an array with `values` of its type."""
         n = values.nbytes // 4
         places, words = self._where.array(len(where)), self._values.array(n)
         self._stream.copy_in(places, where)

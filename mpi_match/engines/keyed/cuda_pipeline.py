@@ -1,20 +1,20 @@
-"""The batches that `keyed_cuda` has begun, cut into slices, and the lanes that take these in turn.
+"""The batches that `keyed_cuda` has begun, cut into slices, and the pipeline slots that match these in turn.
 
-    lane 0   copy in, match 0 ............│ ids out │ copy in, match 3 ...
-    lane 1       copy in │ match 1 ............│ ids out │ copy in, match 4 ...
-    lane 2            copy in │      match 2 ............│ ids out │ ...
+    slot 0   copy in, match 0 ............│ ids out │ copy in, match 3 ...
+    slot 1       copy in │ match 1 ............│ ids out │ copy in, match 4 ...
+    slot 2            copy in │      match 2 ............│ ids out │ ...
              batch a: 0, 1                batch b: 2, 3         batch c: 4, ...
 
-Slices are started in the order in which their batches were begun, whenever a lane is free, and retired (their answers
-fetched) in the order in which they were started, when somebody wants the end of a batch.  Where one batch ends and the next
-one begins makes no difference to a lane, so the GPU has something to match while an answer is made of the last slice of one.
+Slices are started in the order in which their batches were begun, whenever a slot is free, and retired (their answers
+fetched) in the order in which they were started, when a caller ends a batch.  Batch boundaries make no difference to a slot,
+so the GPU has a slice to match while the answer of a batch's last slice is made.
 
-There are three lanes: while one slice is matched and the answers of another are fetched, the events of a third lie there
-already.  With two, the GPU would wait whenever to fetch a slice and to copy the next one in, with all calls from Python that
-this takes, lasts longer than to match one.
+There are three slots: while one slice is matched and the answers of another are fetched, the events of a third are on the
+GPU already.  With two, the GPU would wait whenever fetching a slice and copying in the next one, with all their calls from
+Python, takes longer than matching one.
 
-What fails, fails for the batch whose slice it was: what is left of it is not started, what was started is waited for, and
-the others go on.
+An error belongs to the batch of the slice that raised it: the rest of this batch is not started, its started slices are
+waited for, and other batches continue.
 """
 
 from __future__ import annotations
@@ -30,55 +30,56 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Mark
 from mpi_match.matches.matches import Matches
 
-N_LANES = 3
+PIPELINE_SLOTS = 3
 SLICE_EVENTS, SLICE_ATTRIBUTES = 2**20, 2**23
 """Most events of a slice and, about, attributes: so many that what Python has to do for a slice, a few tenths of a
 millisecond, does not count.  In slices of a quarter of that, batches of a million events took an H200 half as long again."""
 FIRST_EVENTS = 2**18
-"""Most events of a slice that the GPU has nothing to do besides: it begins sooner."""
+"""Most events of a slice when the GPU is idle: it begins sooner."""
 CUDA_ANSWER_ROOM = 8
-"""Slots for answers of an event, to begin with."""
+"""Answers that an event has room for at first."""
 SLOT_BYTES, LONG_SLICE_BYTES, LONG_SLICE_EVENTS = 2**30, 2**25, 2**14
-"""Bytes of slots of a lane: more slots per event make shorter slices, so that ids of one leave while the next is matched.
-From the second on, slices are no shorter than the third, which keeps a GPU busy, until the first."""
+"""Bytes of answers of a pipeline slot: more room for each event makes shorter slices, so that ids of one are copied out
+while the next is matched.  Slices whose answers would take more than the second have no fewer events than the third, which
+keeps a GPU busy, as long as they take no more than the first."""
 
 
 class Batches:
-    """Batches on their way through `lanes`.  `clock` has the time that their kernels ran, of slices that are retired."""
+    """Batches in the pipeline `slots`.  `clock` has the kernel time of slices that are retired."""
 
-    def __init__(self, lanes: Sequence[PipelineSlot]) -> None:
-        self._free = [*lanes]
+    def __init__(self, slots: Sequence[PipelineSlot]) -> None:
+        self._free = [*slots]
         self._waiting: deque[Begun] = deque()  # with events that are in no slice yet
         self._started: deque[_Slice] = deque()
         self._room = CUDA_ANSWER_ROOM
-        self.clock = Clock(lanes[0].mark())
+        self.clock = Clock(slots[0].mark())
 
     def begin(self, batch: EventBatch, plan: SlicePlan, answers: Answers) -> Begun:
-        """Have a batch matched behind those that were begun before; what it raises, its end raises."""
+        """Match a batch after those that were begun before; an error is raised by its `end`."""
         begun = Begun(self, batch, plan, answers)
         self._waiting.append(begun)
         self._start()
         return begun
 
     def drain(self) -> None:
-        """Match all that was begun; the answers wait for the ends."""
+        """Match all slices that are started; the answers are kept until `end`."""
         while self._started:
             self.retire()
 
     def retire(self) -> None:
-        """Fetch the answers of the slice that was started first, and start those that there are lanes for then."""
-        lane, part, begun = self._started.popleft()
+        """Fetch the answers of the slice that was started first, and start as many slices as there are free slots then."""
+        slot, part, begun = self._started.popleft()
         try:
             if begun.has_failed:
-                lane.settle()
+                slot.settle()
             else:
-                self._fetch(lane, part, begun)
-        except BaseException as error:  # also an interrupt: lanes must not get lost
+                self._fetch(slot, part, begun)
+        except BaseException as error:  # also an interrupt: slots must not get lost
             begun.fail(error)
-            lane.settle()
+            slot.settle()
         finally:
             begun.n_started -= 1
-            self._free.append(lane)
+            self._free.append(slot)
         self._start()
 
     def _start(self) -> None:
@@ -87,34 +88,34 @@ class Batches:
             if not begun.n_left:
                 self._waiting.popleft()
                 continue
-            lane, part = self._free.pop(), begun.next_slice(self._room, SLICE_EVENTS if self._started else FIRST_EVENTS)
+            slot, part = self._free.pop(), begun.next_slice(self._room, SLICE_EVENTS if self._started else FIRST_EVENTS)
             try:
-                lane.start(part, begun.plan, self._room)
+                slot.start(part, begun.plan, self._room)
             except BaseException as error:
                 begun.fail(error)
-                self._free.append(lane)
-                lane.settle()
+                self._free.append(slot)
+                slot.settle()
             else:
                 begun.n_started += 1
-                self._started.append(_Slice(lane, part, begun))
+                self._started.append(_Slice(slot, part, begun))
 
-    def _fetch(self, lane: PipelineSlot, part: EventBatch, begun: Begun) -> None:
-        lane.wait()
-        self.clock.add(lane)
-        most = lane.most(begun.plan)
-        if most <= lane.room:
-            lane.finish(begun.plan, begun.answers)
+    def _fetch(self, slot: PipelineSlot, part: EventBatch, begun: Begun) -> None:
+        slot.wait()
+        self.clock.add(slot)
+        most = slot.most(begun.plan)
+        if most <= slot.room:
+            slot.finish(begun.plan, begun.answers)
             return
-        for each in self._started:  # before what comes now
-            each.lane.wait()
-            self.clock.add(each.lane)
+        for each in self._started:  # their kernels began before those of the repetition
+            each.slot.wait()
+            self.clock.add(each.slot)
         room = self._room = max(self._room, 1 << (most - 1).bit_length())
         size = _room_for_events(room)
-        for at in range(0, len(part), size):  # once more, in pieces that have the room
-            lane.start(part[at : at + size], begun.plan, room)
-            lane.wait()
-            self.clock.add(lane)
-            lane.finish(begun.plan, begun.answers)
+        for at in range(0, len(part), size):  # again, in pieces with enough room
+            slot.start(part[at : at + size], begun.plan, room)
+            slot.wait()
+            self.clock.add(slot)
+            slot.finish(begun.plan, begun.answers)
 
 
 class Begun:
@@ -130,9 +131,9 @@ class Begun:
         self._error: BaseException | None = None
 
     def next_slice(self, room: int, most: int) -> EventBatch:
-        """Its next events, at most so many, which are in a slice now, with so many slots each.
+        """The events of its next slice, at most `most`, with room for `room` answers each.
 
-        What is left is cut evenly: a short rest would cost as much of Python's time as a long slice.
+        The rest is cut evenly: a short last slice would cost as much of Python's time as a long one.
         """
         most = min(self._longest, most) if self.plan.kind == MASKS else min(self._longest, most, _room_for_events(room))
         size = -(-self.n_left // -(-self.n_left // most))
@@ -143,11 +144,11 @@ class Begun:
 
     @property
     def has_failed(self) -> bool:
-        """Will its end raise?"""
+        """Does `end` raise?"""
         return self._error is not None
 
     def fail(self, error: BaseException) -> None:
-        """Have its end raise this, and no more of it started."""
+        """Let `end` raise this error, and start no more slices."""
         self._error, self.n_left = error, 0
 
     def end(self) -> Matches:
@@ -160,31 +161,31 @@ class Begun:
 
 
 class Clock:
-    """Device time `busy_s` in which kernels of one lane or another ran; `latest` is a passed mark.
+    """Device time `busy_s` in which kernels of at least one slot ran; `latest` is a passed mark.
 
-    A mark knows the time only from one to another, in milliseconds of 32 bits: good between neighbours, not from the
-    beginning of a run.  And it is made again when its lane starts the next slice.  So the clock keeps the mark at which the
-    latest kernels ended, and gives the lane another one for it.
+    CUDA events measure only the time between two of them, in milliseconds as a 32-bit float: precise between neighbours, not
+    since the beginning of a run.  A slot records its marks again for the next slice.  So the clock keeps the mark at which
+    the latest kernels ended, and gives the slot another one in exchange.
     """
 
     def __init__(self, latest: Mark) -> None:
         self._latest, self.busy_s = latest, 0.0
 
-    def add(self, lane: PipelineSlot) -> None:
+    def add(self, slot: PipelineSlot) -> None:
         """Add a slice that has been waited for; slices are added in the order in which they began.
 
-        Once more adds nothing, because the mark that the lane has then is older than the latest.
+        Adding it again adds nothing, because the mark that the slot got in exchange is older than the latest.
         """
-        busy_s = min(lane.ended.seconds_since(lane.began), lane.ended.seconds_since(self._latest))
+        busy_s = min(slot.ended.seconds_since(slot.began), slot.ended.seconds_since(self._latest))
         if busy_s > 0.0:  # else it ended before another one that began before it
             self.busy_s += busy_s
-            self._latest, lane.ended = lane.ended, self._latest
+            self._latest, slot.ended = slot.ended, self._latest
 
 
 class _Slice(NamedTuple):
-    """Events of a batch on a lane."""
+    """Events of a batch in a slot."""
 
-    lane: PipelineSlot
+    slot: PipelineSlot
     part: EventBatch
     begun: Begun
 
@@ -196,6 +197,6 @@ def _slice_events(batch: EventBatch) -> int:
 
 
 def _room_for_events(room: int) -> int:
-    """Events of a slice with so many slots each."""
+    """Events of a slice with room for `room` answers each."""
     n_bytes = 4 * room
     return min(max(LONG_SLICE_BYTES // n_bytes, LONG_SLICE_EVENTS), max(SLOT_BYTES // n_bytes, 1))

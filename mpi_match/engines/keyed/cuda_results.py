@@ -1,13 +1,13 @@
-"""The answers of a batch on their way out of a GPU, slice after slice.
+"""The answers of a batch as they are copied from a GPU, slice after slice.
 
     GPU    counts 0 | ids 0      counts 1 | ids 1      ...
               │        └───────┐    │        └──────────────┐
     host   counts of the batch │                            │
            ids of the batch   ◄┴────────────────────────────┴──   pinned: the GPU writes them where they stay
 
-A page-locked array that leaves with the answer saves the host from touching every id: at a kilobyte for each event, copying
-them into fresh memory took longer than matching.  Where there is none to be had, ids go by way of a lane's own.  Counts are
-copied in any case, but to memory of the same kind: what is used again has its pages, and fresh memory, a megabyte for each
+A page-locked array that becomes the answer saves the host from touching every id: at a kilobyte for each event, copying
+them into fresh memory took longer than matching.  Where none is left, ids are copied by way of the slot's buffer.  Counts
+are copied in any case, but also into pinned memory: reused memory has its pages, and fresh memory, a megabyte for each
 batch, would get them one by one while other threads of the process wait for theirs.
 """
 
@@ -21,11 +21,11 @@ from mpi_match.gpu.kernels import DeviceArray, PinnedBuffer, PinnedPool, Stream
 from mpi_match.matches.matches import Matches, id_dtype
 
 LEAST_BYTES = 2**16
-"""What takes less is copied to ordinary memory: an array of its own in the pool would cost more than that."""
+"""Smaller arrays are in ordinary memory: taking one from the pool costs more than a copy."""
 
 
 class Answers:
-    """The answers of a batch of `n_events` events with ids below `n_ids`, as slices of them come, in order."""
+    """The answers of a batch of `n_events` events with ids below `n_ids`, filled slice by slice, in order."""
 
     def __init__(self, n_events: int, n_ids: int, pool: PinnedPool) -> None:
         self.id_dtype = id_dtype(n_ids)
@@ -34,9 +34,9 @@ class Answers:
         self._ids, self._is_pinned = np.empty(0, self.id_dtype), False
 
     def take(self, counts: Array, ids: DeviceArray, stream: Stream, by_way: PinnedBuffer) -> None:
-        """The answers of the next events: counts, which are copied, and ids of the same type, still on the GPU.
+        """Add the answers of the next events: counts, which are copied, and ids of type `id_dtype`, still on the GPU.
 
-        `by_way` is for ids that cannot go straight to their place.  Waits for the stream.
+        `by_way` is for ids that cannot be copied directly.  Waits for the stream.
         """
         self._counts[self._n_events : self._n_events + len(counts)] = counts
         self._n_events += len(counts)
@@ -55,7 +55,7 @@ class Answers:
             copy(place, host)
 
     def _grow(self, end: int) -> None:
-        """Room for `end` ids, as many for each of the events to come as for those up to here, and some more."""
+        """Make room for `end` ids, as many for each further event as the events so far have, and an eighth more."""
         size = end + end * (len(self._counts) - self._n_events) * 9 // (8 * self._n_events)
         grown, self._is_pinned = self._array(size, self.id_dtype)
         copy(grown[: self._n_found], self._ids[: self._n_found])
@@ -67,5 +67,5 @@ class Answers:
         return (np.empty(size, dtype), False) if taken is None else (taken, True)
 
     def matches(self) -> Matches:
-        """All of them."""
+        """The answers of the whole batch."""
         return Matches.from_counts(self._counts, self._ids[: self._n_found], self._n_ids)

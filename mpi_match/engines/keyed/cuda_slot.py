@@ -1,17 +1,17 @@
-"""A lane of `keyed_cuda`: two streams with the buffers of one slice, from its events to its ids.
+"""A pipeline slot of `keyed_cuda`: two streams with the buffers of one slice, from its events to its ids.
 
-    start    events in │ match │                                          all of it given to the streams at once
+    start    events in │ match │                                          given to the streams at once
                                │ counts, sums, scan │ counts, total out
     wait                                            until that is done
-    finish                                          ids written end to end │ ids out, straight to where they stay
+    finish                                          ids written end to end │ ids out, straight to the answer
 
-What comes after the matching takes some microseconds and is urgent: else it would wait until all that was matched meanwhile,
-the slices of the other lanes, has begun, and this lane would stand still for as long.
+The work after matching takes some microseconds and is urgent: otherwise it would wait until all kernels that were launched
+meanwhile, those of the other slots, have begun, and this slot would be idle for as long.
 
-How many ids there are is known only when a slice has been matched, so they are fetched by a second go.  A slice with an
-event of more answers than it had slots for is not finished but started again, with the room that it needs.
+The number of ids is known only when a slice has been matched, so they are fetched by a second copy.  A slice with an event
+of more answers than it had room for is not finished but started again, with the room that it needs.
 
-Events in memory that the engine was told of (`pin`) are copied in from there, others by way of the lane's pinned buffers.
+Events in memory that was pinned (`Engine.pin`) are copied in from there, others by way of the slot's pinned buffers.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ from mpi_match.gpu.kernels import DeviceArray, DeviceBuffer, Gpu, Kernel, Mark, 
 
 
 class SlicePlan(NamedTuple):
-    """What a batch needs.
+    """How a batch is matched.
 
-    The kind of answer; the kernels, where the trie, or the grid, has filters, and whether events are so wide that the trie's
-    needs a warp for each; the number of ids; the index and the grid.
+    kind           of answer: MASKS, INTERFACES or FILTER_IDS
+    trie_kernel    None where the trie has no filters; `is_wide`: it takes a warp for each event
+    grid_kernel    None where there is no grid
+    n_ids          bound of the ids
     """
 
     kind: int
@@ -51,10 +53,10 @@ class SlicePlan(NamedTuple):
 
 
 class PipelineSlot:
-    """Takes slices, one after the other, whose attributes are of the type `packed`.
+    """Matches slices, one after the other, whose attributes are of the type `packed`.
 
-    `room` is how many slots each event of the slice has for its answers; `began` and `ended` are marks before and behind its
-    matching kernels.
+    `room` is the number of answers that each event of the slice has room for; `began` and `ended` are marks before and after
+    its matching kernels.
     """
 
     def __init__(self, gpu: Gpu, packed: np.dtype) -> None:
@@ -70,18 +72,18 @@ class PipelineSlot:
         self.room = 0
 
     def mark(self) -> Mark:
-        """A mark where the stream is now, passed."""
+        """A mark at the end of the stream's present work, passed."""
         mark = Mark().record(self._stream)
         mark.synchronize()
         return mark
 
     def reserve(self, n_attributes: int) -> None:
-        """Take the memory for a slice whose events have so many attributes in all."""
+        """Allocate memory for a slice whose events have `n_attributes` attributes in all."""
         for buffer in self._staged["attributes"]:
             buffer.array(n_attributes)
 
     def start(self, part: EventBatch, plan: SlicePlan, room: int) -> None:
-        """Give a slice to the GPU: all but fetching its ids."""
+        """Launch all work of a slice but fetching its ids."""
         n, stream, grid = len(part), self._stream, plan.grid
         self.room, self._n = room, n
         events = [self._stage("offsets", part.offsets), self._stage("attributes", part.attributes)]
@@ -118,7 +120,7 @@ class PipelineSlot:
         self._work = (found, counts, sums, slots)
 
     def _stage(self, name: str, values: Array) -> DeviceArray:
-        """Bring an input to the device: as it lies in pinned memory, or by way of the lane's."""
+        """Copy an input to the device: from pinned memory if it is in any, else by way of the slot's."""
         host_buffer, device_buffer = self._staged[name]
         flat = values.reshape(-1)
         device = device_buffer.array(max(len(flat), 1))
@@ -131,17 +133,17 @@ class PipelineSlot:
         return device
 
     def wait(self) -> None:
-        """Wait until the slice is matched and its counts are here."""
+        """Wait until the slice is matched and its counts are on the host."""
         self._urgent.synchronize()
 
     def settle(self) -> None:
-        """The same for a slice that nobody wants any more, whatever became of it."""
+        """Wait for the work of a slice that is given up, and ignore its errors."""
         for stream in (self._stream, self._urgent):
             with suppress(RuntimeError):
                 stream.synchronize()
 
     def most(self, plan: SlicePlan) -> int:
-        """The largest count of the slice, which has been waited for: perhaps more than there was room for; 0 for masks."""
+        """The largest count of the slice, which has been waited for: may exceed `room`; 0 for masks."""
         return 0 if plan.kind == MASKS else int(self._counts[False][0].array(self._n).max(initial=0))
 
     def finish(self, plan: SlicePlan, answers: Answers) -> None:
@@ -157,7 +159,7 @@ class PipelineSlot:
 
 
 def _both(gpu: Gpu, dtype: np.dtype) -> tuple[PinnedBuffer, DeviceBuffer]:
-    """Memory for the same on the host and on the GPU."""
+    """Buffers of a type on the host and on the GPU."""
     return PinnedBuffer(dtype), gpu.buffer(dtype)
 
 

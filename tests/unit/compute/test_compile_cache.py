@@ -254,11 +254,11 @@ def test_numbas_other_places_are_not_asked_for(tiny: Tiny) -> None:
     assert tiny.ask(NUMBA_CACHE_LOCATOR_CLASSES="InTreeCacheLocator") == "2 compiled ''"
 
 
-def test_directories_that_nobody_used_for_a_month_are_removed(tiny: Tiny) -> None:
+def test_directories_that_are_unused_for_a_month_are_removed(tiny: Tiny) -> None:
     tiny.ask()
     (used,) = tiny.directories()
     parent = used.parent
-    for name, days in (("0" * 64 + "-cpu", 31), ("1" * 64 + "-cpu", 29), ("somebody-else", 99), ("2" * 64, 99)):
+    for name, days in (("0" * 64 + "-cpu", 31), ("1" * 64 + "-cpu", 29), ("of-another-program", 99), ("2" * 64, 99)):
         (parent / name).mkdir()
         (parent / name / "file").touch()
         os.utime(parent / name, (time.time() - days * DAY_S,) * 2)
@@ -269,7 +269,7 @@ def test_directories_that_nobody_used_for_a_month_are_removed(tiny: Tiny) -> Non
     tiny.write("callee", CALLEE.format(answer=2))
     assert tiny.ask() == "2 compiled ''"
     left = {path.name for path in tiny.directories()}
-    assert {used.name, "1" * 64 + "-cpu", "somebody-else", "2" * 64} < left
+    assert {used.name, "1" * 64 + "-cpu", "of-another-program", "2" * 64} < left
     assert "0" * 64 + "-cpu" not in left
 
 

@@ -1,4 +1,4 @@
-"""What numba shares among all of a process: its threads, and a cache on disk whose entries it must be able to tell apart.
+"""State of numba that a process shares: its threads, and a cache on disk with keys that must tell functions apart.
 
 The key of that cache is a function's file, name, code and argument types, but not the options it is compiled with: of a
 function that is compiled both with `parallel` and without, whichever came first would be loaded for the other.
@@ -40,7 +40,7 @@ def test_a_function_is_compiled_with_one_set_of_options():
 
 
 @pytest.mark.skipif(numba.get_num_threads() < 2, reason="one core: there are no threads to leave alone")
-def test_a_match_with_one_thread_leaves_the_others_to_those_who_come_after():
+def test_a_match_with_one_thread_leaves_the_others_to_later_ones():
     table = Table.from_filters([make_filter("i", [["a", "=", 1]])])
     batch = Events.of([make_event({"a": 1})]).encode(table.vocabulary)
     before = numba.get_num_threads()
@@ -104,7 +104,7 @@ for shape in SHAPES.values():
     work.append((table, [Events.of(some).encode(table.vocabulary) for some in (events, events * 5)]))
 for mark in compile_cache.directory().glob("*.compiled"):
     mark.unlink(missing_ok=True)
-prewarm.rehearse("keyed", lambda small: Keyed(small, live=live), work[0][0], live=live)
+prewarm.prewarm("keyed", lambda small: Keyed(small, live=live), work[0][0], live=live)
 before = compiled()
 assert len(before) > 30
 for table, batches in work:
@@ -117,7 +117,7 @@ print(*sorted(f"{name}{signature}" for name, signature in compiled() - before), 
 
 
 @pytest.mark.parametrize("live", ["live", "fixed"])
-def test_a_rehearsal_compiles_all_that_a_table_needs(live: str, repository: Path):
+def test_prewarming_compiles_all_that_a_table_needs(live: str, repository: Path):
     """So that one rank of a host compiles it and the others load it."""
     path = os.pathsep.join((str(repository), str(repository / "tests" / "support")))
     done = subprocess.run(

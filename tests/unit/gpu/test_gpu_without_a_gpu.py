@@ -206,6 +206,19 @@ def test_a_launch_gives_numba_s_words_for_its_arguments(recorder: Recorder) -> N
     ]
 
 
+def test_a_named_tuple_has_the_words_of_its_fields_in_a_launch(recorder: Recorder) -> None:
+    recorder.n_words = 7 + 7 + 1 + 1
+    arrays = [cuda.DeviceArray(0x1000 * i, i, np.dtype(np.uint32), None) for i in (1, 2)]
+    stream: Any = SimpleNamespace(handle=55, intake=recorder)
+    launch = cuda.Kernel(lambda pair, n: None, "void()").bind((4,), 128, [(*arrays, 8), 9])
+    launch(stream)
+    launch.set(1, -1)
+    launch(stream)
+    words = [0, 0, 1, 4, 0x1000, 1, 4, 0, 0, 2, 4, 0x2000, 2, 4, 8]
+    shape = [1234, 4, 1, 1, 128, 1, 1, 0, 55]
+    assert recorder.calls == [("launch", shape, [*words, 9]), ("launch", shape, [*words, -1])]
+
+
 def test_only_urgent_streams_go_before_others(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
 

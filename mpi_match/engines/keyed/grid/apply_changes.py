@@ -1,22 +1,22 @@
-"""The books of `keyed`'s grid, as compiled code enters changes into them: one after the other, whatever their kinds.
+"""Changes entered into the slot tables of `keyed`'s grid by compiled code, one after the other, whatever their kinds.
 
-Changes come mixed, and each may be about what the one before it has left: a filter that was just added moves, its interface
-leaves, its slot is another's.
+A change may refer to what the one before it has left: a filter that was just added moves, its interface is removed, its slot
+is given to another filter.
 
     change                filter 7    filter 12   interface 5    slot 3         words at 96    step
                           slot 3                                 filter 7       filter 7
     MOVE 7                                                                                     3: the new circle
-    REMOVE 7              is gone                                free           free           3: place 0
+    REMOVE 7              removed                                free           free           3: place 0
     ADD 12 to 5                       slot 3      has 12         filter 12      filter 12      3: circle, place 96, filter 12
-    REMOVE_INTERFACE 5                is gone     has nobody     free           free           3: place 0
+    REMOVE_INTERFACE 5                removed     has no filter  free           free           3: place 0
 
-One by one nothing has to be known of who depends on whom, and each takes the time of a few reads from memory.  Before, they
-were divided into runs of one kind, NumPy had a dozen calls to make for each, and 250 changes were some twenty runs.
+Applying changes one at a time avoids tracking dependencies between them, and each takes the time of a few reads from memory.
+Runs of one kind, a dozen NumPy calls each, were slower: 250 changes were some twenty runs.
 
-What is free is a chain through itself, so that no list of it has to grow: of slots `filter`, of places of 2^k words the
-first word says which became free before.
+Free slots are threaded into an intrusive free list: a free slot's `filter` is 1 + the next free slot, or 0.  Free places of
+2^k words form such a list for each k: the first word of a free place is the next one.
 
-Everything has room for whatever may come (`live_filters` sees to that), so nothing grows on the way.
+The caller makes room for all that can come beforehand (`live_filters`), so no array grows here.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from mpi_match.engines.keyed.grid.predicates import Added, enter_checks
 from mpi_match.model import Change
 
 MOST_CHECK_WORDS = 2**31
-"""Of the checks: a step has 32 bits for a place, and a reference to an operand list one bit less."""
+"""Upper bound: a step has 32 bits for a place, and a reference to an operand list has one bit less."""
 N_SLOTS_GIVEN, N_WORDS_GIVEN, FREE_SLOT, FREE_PLACES = range(4)
-"""Of the counters: how many slots and words were given out, and what became free last: 1 + a slot (0: none is free), and for
-each k the place of 2^k words (0: none is)."""
+"""Indices of the counters: slots and words given out so far; heads of the free lists: 1 + a slot (0: none is free), and for
+each k a place of 2^k words (0: none is)."""
 N_COUNTERS = FREE_PLACES + 32
 
 N_STEPS, N_MARKS, N_WRITTEN, N_BUCKET_KEYS = range(4)
-"""Of the counts of `Entered`."""
+"""Indices of `Entered.counts`."""
 
 DONE, CANNOT_MOVE, NOT_GIVEN, IS_THERE, IS_NOT_THERE, NO_ROOM = range(6)
 WRONG = {
@@ -52,7 +52,7 @@ WRONG = {
     IS_NOT_THERE: "is removed, but is not there",
     NO_ROOM: "has no room: the filters in the grid have 2^31 words of checks or more; compile the table again",
 }
-"""What became of a change."""
+"""Outcomes of a change, and the messages for those that are errors."""
 
 _NOWHERE = np.full(3, np.nan)
 _MOVE, _ADD, _REMOVE = int(Change.MOVE), int(Change.ADD), int(Change.REMOVE)
@@ -60,7 +60,7 @@ _push_front, _unlink = inlined(linked_lists.push_front), inlined(linked_lists.un
 
 
 class Filters(NamedTuple):
-    """By filter id: 1 + its slot, or 0 (u32); its interface (u32); whether it is there (bool)."""
+    """By filter id: 1 + its slot, or 0 (u32); its interface (u32); whether the filter exists (bool)."""
 
     slot_after: Array
     interface: Array
@@ -77,7 +77,7 @@ class Slots(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Of the table as it was, i64: the first filter of each interface, and their number; `KeyedIndex.entries`."""
+    """The table before any change, i64: the first filter of each interface, then their number; `KeyedIndex.entries`."""
 
     bounds: Array
     offsets: Array
@@ -85,13 +85,13 @@ class Origin(NamedTuple):
 
 
 class SlotTables(NamedTuple):
-    """All that changes are entered into.
+    """The arrays that changes are entered into.
 
-    came      interface -> filters that came later
-    words     packed  the checks, see `grid.predicates`
-    stripes   u8      see `keyed_grid.Grid`
-    levels    bool    which are, or were, in use
-    counters  i64     see above
+    came         interface -> filters added later
+    words        packed  the checks, see `grid.predicates`
+    sub_buckets  u8      see `hash_grid.Grid`
+    levels       bool    levels that are, or were, in use
+    counters     i64     see above
     """
 
     filters: Filters
@@ -99,56 +99,57 @@ class SlotTables(NamedTuple):
     came: linked_lists.Links
     origin: Origin
     words: Array
-    stripes: Array
+    sub_buckets: Array
     levels: Array
     counters: Array
 
 
 class Entered(NamedTuple):
-    """What entering changes leaves to do, so many of each as `counts` says: see `keyed_live.Effects`.
+    """What remains to be done after changes are entered, see `live_filters.Effects`.
 
-    `floats` are the steps as f64, for their words 1 to 3 are a circle.
+    `counts` i64 has the number of each; `floats` is `steps` as f64, because words 1 to 3 of a step are a circle.
     """
 
     steps: Array
     marks: Array
     words: Array
-    anchors: Array
+    bucket_keys: Array
     counts: Array
     floats: Array
 
 
 @jit
 def enter_changes(
-    kind: Array, target: Array, area: Array, row: Array, interface: Array, added: Added, books: SlotTables
+    kind: Array, target: Array, area: Array, row: Array, interface: Array, added: Added, tables: SlotTables
 ) -> Any:
     """Enter changes (columns of `Changes`; ADDs refer to rows of `added`).
 
-    Returns what is left to do, what became of them (DONE, or why one could not be entered), and how many were entered.
+    Returns an `Entered`, the outcome (DONE, or the error of the first change that cannot be entered), and how many were
+    entered.
     """
-    entered = _room_for(kind, target, row, added, books)
+    entered = _room_for(kind, target, row, added, tables)
     for i in range(len(kind)):
         filter_id, outcome = np.int64(target[i]), DONE
         if kind[i] == _MOVE:
-            outcome = _move(filter_id, area[i], books, entered)
+            outcome = _move(filter_id, area[i], tables, entered)
         elif kind[i] == _ADD:
-            outcome = _add(filter_id, row[i], interface[i], added, books, entered)
+            outcome = _add(filter_id, row[i], interface[i], added, tables, entered)
         elif kind[i] == _REMOVE:
-            outcome = _remove(filter_id, books, entered)
+            outcome = _remove(filter_id, tables, entered)
         else:
-            _remove_interface(filter_id, books, entered)
+            _remove_interface(filter_id, tables, entered)
         if outcome != DONE:
             return entered, outcome, i
     return entered, DONE, len(kind)
 
 
 @inlined
-def _room_for(kind: Array, target: Array, row: Array, added: Added, books: SlotTables) -> Entered:
-    """Room for all that changes can leave to do.
+def _room_for(kind: Array, target: Array, row: Array, added: Added, tables: SlotTables) -> Entered:
+    """Arrays large enough for all that changes can leave to do.
 
-    A filter leaves once for each time that it came, and what came is there or is added; a filter of the trie leaves once.
+    A filter is removed at most once for each time that it was added; a filter of the trie is removed at most once.
     """
-    origin, n_there = books.origin, len(books.filters.there)
+    origin, n_there = tables.origin, len(tables.filters.there)
     n_words, n_added, n_leaving, n_marks = 0, 0, 0, 0
     for i in range(len(kind)):
         number = np.int64(target[i])
@@ -161,10 +162,10 @@ def _room_for(kind: Array, target: Array, row: Array, added: Added, books: SlotT
             first, end = _range_of(number, origin)
             n_marks += origin.offsets[end] - origin.offsets[first]
             n_leaving += end - first
-            later = _last_of(number, books)
+            later = _last_of(number, tables)
             while later > 0 and n_leaving < n_there:
                 n_leaving += 1
-                later = np.int64(books.came.before[later - 1])
+                later = np.int64(tables.came.before[later - 1])
     n_steps = len(kind) + n_added + min(n_leaving, n_there)
     steps = np.empty((n_steps, STEP_WORDS), np.uint64)
     return Entered(
@@ -186,53 +187,53 @@ def _range_of(interface: Any, origin: Origin) -> Any:
 
 
 @inlined
-def _move(filter_id: Any, circle: Array, books: SlotTables, entered: Entered) -> Any:
-    slot_after = books.filters.slot_after
+def _move(filter_id: Any, circle: Array, tables: SlotTables, entered: Entered) -> Any:
+    slot_after = tables.filters.slot_after
     slot = np.int64(slot_after[filter_id]) - 1 if filter_id < len(slot_after) else -1
     if slot < 0:
         return CANNOT_MOVE
-    _step(slot, circle, books, entered)
+    _step(slot, circle, tables, entered)
     return DONE
 
 
 @inlined
-def _add(filter_id: Any, row: Any, interface: Any, added: Added, books: SlotTables, entered: Entered) -> Any:
-    filters, slots, stripes = books.filters, books.slots, books.stripes
-    if filter_id >= len(filters.there) or interface >= len(books.came.first):
+def _add(filter_id: Any, row: Any, interface: Any, added: Added, tables: SlotTables, entered: Entered) -> Any:
+    filters, slots, sub_buckets = tables.filters, tables.slots, tables.sub_buckets
+    if filter_id >= len(filters.there) or interface >= len(tables.came.first):
         return NOT_GIVEN
     if filters.there[filter_id]:
         return IS_THERE
     n_words, size = added.lengths[row], 0
     while 1 << size < n_words:
         size += 1
-    place = _take_place(size, books.words, books.counters)
+    place = _take_place(size, tables.words, tables.counters)
     if not place:
         return NO_ROOM
-    enter_checks(np.int64(added.places[row]), added.words, interface, place, books.words)
+    enter_checks(np.int64(added.places[row]), added.words, interface, place, tables.words)
     for word in range(n_words):
         entered.words[entered.counts[N_WRITTEN] + word] = place + word
     entered.counts[N_WRITTEN] += n_words
-    slot, key = _take_slot(slots, books.counters), added.keys[row]
+    slot, key = _take_slot(slots, tables.counters), added.keys[row]
     slots.place[slot], slots.key[slot], slots.filter[slot], slots.size[slot] = place, key, filter_id, size
     filters.slot_after[filter_id], filters.interface[filter_id], filters.there[filter_id] = slot + 1, interface, True
-    _push_front(books.came, interface, filter_id)
-    anchor = np.int64(key & LOW)
-    if not stripes[anchor]:
-        stripes[anchor] = 1
-        entered.anchors[entered.counts[N_BUCKET_KEYS]] = anchor
+    _push_front(tables.came, interface, filter_id)
+    bucket_key = np.int64(key & LOW)
+    if not sub_buckets[bucket_key]:
+        sub_buckets[bucket_key] = 1
+        entered.bucket_keys[entered.counts[N_BUCKET_KEYS]] = bucket_key
         entered.counts[N_BUCKET_KEYS] += 1
-    _step(slot, added.areas[row], books, entered)
+    _step(slot, added.areas[row], tables, entered)
     return DONE
 
 
 @inlined
-def _remove(filter_id: Any, books: SlotTables, entered: Entered) -> Any:
-    filters, slots, origin, counters = books.filters, books.slots, books.origin, books.counters
+def _remove(filter_id: Any, tables: SlotTables, entered: Entered) -> Any:
+    filters, slots, origin, counters = tables.filters, tables.slots, tables.origin, tables.counters
     if filter_id >= len(filters.there) or not filters.there[filter_id]:
         return IS_NOT_THERE
     filters.there[filter_id] = False
-    if books.came.is_in[filter_id]:
-        _unlink(books.came, filters.interface[filter_id], filter_id)
+    if tables.came.is_in[filter_id]:
+        _unlink(tables.came, filters.interface[filter_id], filter_id)
     slot = np.int64(filters.slot_after[filter_id]) - 1
     if slot < 0:
         for entry in range(origin.offsets[filter_id], origin.offsets[filter_id + 1]):
@@ -241,27 +242,27 @@ def _remove(filter_id: Any, books: SlotTables, entered: Entered) -> Any:
         return DONE
     filters.slot_after[filter_id] = 0
     place, free = np.int64(slots.place[slot]), FREE_PLACES + slots.size[slot]
-    books.words[place], counters[free] = counters[free], place
+    tables.words[place], counters[free] = counters[free], place
     slots.place[slot] = 0
-    _step(slot, _NOWHERE, books, entered)
+    _step(slot, _NOWHERE, tables, entered)
     slots.filter[slot], counters[FREE_SLOT] = counters[FREE_SLOT], slot + 1
     return DONE
 
 
 @inlined
-def _remove_interface(interface: Any, books: SlotTables, entered: Entered) -> None:
-    first, end = _range_of(interface, books.origin)
+def _remove_interface(interface: Any, tables: SlotTables, entered: Entered) -> None:
+    first, end = _range_of(interface, tables.origin)
     for filter_id in range(first, end):
-        if books.filters.there[filter_id] and not books.came.is_in[filter_id]:
-            _remove(filter_id, books, entered)
-    while _last_of(interface, books) > 0:
-        _remove(_last_of(interface, books) - 1, books, entered)
+        if tables.filters.there[filter_id] and not tables.came.is_in[filter_id]:
+            _remove(filter_id, tables, entered)
+    while _last_of(interface, tables) > 0:
+        _remove(_last_of(interface, tables) - 1, tables, entered)
 
 
 @inlined
-def _last_of(interface: Any, books: SlotTables) -> Any:
-    """1 + the filter that came to an interface last, or 0."""
-    return np.int64(books.came.first[interface]) if interface < len(books.came.first) else np.int64(0)
+def _last_of(interface: Any, tables: SlotTables) -> Any:
+    """1 + the filter added to an interface last, or 0."""
+    return np.int64(tables.came.first[interface]) if interface < len(tables.came.first) else np.int64(0)
 
 
 @inlined
@@ -277,7 +278,7 @@ def _take_slot(slots: Slots, counters: Array) -> Any:
 
 @inlined
 def _take_place(size: Any, words: Array, counters: Array) -> Any:
-    """A place of 2^size words; 0 if there is none."""
+    """A place of 2^size words; 0 if none is left."""
     place = counters[FREE_PLACES + size]
     if place:
         counters[FREE_PLACES + size] = words[place]
@@ -290,13 +291,13 @@ def _take_place(size: Any, words: Array, counters: Array) -> Any:
 
 
 @inlined
-def _step(slot: Any, circle: Array, books: SlotTables, entered: Entered) -> None:
-    """What becomes of a slot, in full (`keyed_grid.steps_of`)."""
-    n, slots, floats = entered.counts[N_STEPS], books.slots, entered.floats
+def _step(slot: Any, circle: Array, tables: SlotTables, entered: Entered) -> None:
+    """Add the step that sets all of a slot (`hash_grid.steps_of`)."""
+    n, slots, floats = entered.counts[N_STEPS], tables.slots, entered.floats
     for axis in range(3):
         floats[n, 1 + axis] = -1.0 if np.isnan(circle[axis]) else circle[axis]
     if slots.place[slot]:
-        books.levels[level_of(floats[n, 1], floats[n, 2], floats[n, 3])] = True
+        tables.levels[level_of(floats[n, 1], floats[n, 2], floats[n, 3])] = True
     entered.steps[n, 0] = slot
     entered.steps[n, 4] = np.uint64(slots.place[slot]) | np.uint64(slots.filter[slot]) << np.uint64(32)
     entered.steps[n, 5] = slots.key[slot]
@@ -313,7 +314,7 @@ def enter_moves(
     levels: Array,
     steps: Array,
 ) -> bool:
-    """Steps of moves and nothing else, whose slots KEEP what they are.  Returns whether a filter has no slot."""
+    """Fill `steps` for changes that are all moves: slots KEEP all but their circle.  True if a filter has no slot."""
     floats, wrong = steps.view(np.float64), False
     for i in stretch_of(len(target), stretch, n_stretches):
         slot = np.int64(slot_after[target[i]]) - 1 if target[i] < len(slot_after) else -1

@@ -1,11 +1,11 @@
-"""Where filters stand in the grid: under which anchor, and in how many stripes.
+"""Which bucket key a filter has in the grid, and in how many sub-buckets.
 
-A filter has one anchor: its rarest feature or, where fewer events have those, three of its names as one, a group.  Its cells
-and its anchor make its keys in the hash table (`hash_grid`).  Where many filters of one place share an anchor, their key is
-spread over stripes, which an event all looks at: as few as keep the chains of blocks short.
+A filter's bucket key is its rarest feature or, where fewer events have all of those, a group: three of its names as one.
+Together with a cell it is a key of the hash table (`hash_grid`).  Where many filters of one cell share a bucket key, the key
+is divided into sub-buckets, all of which an event reads: as few as keep probe sequences short.
 
-    the books' key of a filter, u64    its anchor | Bloom filter of its names << 32
-    anchor                             0 ... F - 1: a feature    F: nothing    from F + 1: a group
+    key of a slot, u64    bucket key | Bloom filter of the filter's names << 32
+    bucket key            0 ... F - 1: a feature    F: none    from F + 1: a group
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import in_stretches, stretch_of
 from mpi_match.engines.keyed.grid.geometry import LOW, N_GROUPS, group_of, name_bit
-from mpi_match.engines.keyed.grid.hash_grid import MAX_STRIPES, occupancy
+from mpi_match.engines.keyed.grid.hash_grid import MAX_SUB_BUCKETS, occupancy
 from mpi_match.engines.keyed.index.filter_rows import ROW_KIND, ROW_LO, ROW_NAME, CodedFilters, FilterRows, feature_of
 
-ENTRIES_PER_STRIPE = 4
+ENTRIES_PER_SUB_BUCKET = 4
 
 
 @dataclass(frozen=True, eq=False)
 class BucketKeys:
-    """What anchors are chosen by.
+    """Chooses bucket keys.
 
     weight  f64[F]  how often an attribute of an event has each feature, expected from the table
     width   attributes that an event is expected to have
@@ -36,29 +36,29 @@ class BucketKeys:
     width: float
 
     def keys_of(self, filters: Array, rows: FilterRows, *, groups: bool) -> Array:
-        """u64: the keys of some filters of `rows`, whose anchors may be groups or not."""
+        """u64[n]: keys of the slots of some filters of `rows`; with `groups`, bucket keys may be groups."""
         keys = np.empty(len(filters), np.uint64)
         in_stretches(len(filters), _fill_keys, filters, rows.coded, self.weight, self.width, groups, keys)
         return keys
 
     def are_groups(self, keys: Array) -> bool:
-        """Is any of the anchors of these keys a group?"""
+        """Is a bucket key of these u64 keys a group?"""
         return bool((keys & LOW).max(initial=0) > len(self.weight))
 
-    def stripes_of(self, keys: Array, area: Array, *, groups: bool) -> Array:
-        """u8 for each anchor: 1 + the logarithm of the number of its stripes, or 0 where no filter has it.
+    def sub_buckets_of(self, keys: Array, area: Array, *, groups: bool) -> Array:
+        """u8 for each bucket key: 1 + the logarithm of the number of its sub-buckets, or 0 where no filter has it.
 
-        So many that a stripe has few entries, when filters with these keys have the areas f64[n, 3].  Without `groups` there
-        are none of them among the anchors.
+        Their number leaves few entries in each, for filters with these u64 keys and the areas f64[n, 3].  Without `groups`
+        the array ends before the groups.
         """
-        no_anchor = len(self.weight)
-        stripes = np.zeros(no_anchor + 1 + (N_GROUPS if groups else 0), np.uint8)
-        anchors = keys & LOW
-        entries, sharing = occupancy(area, anchors, len(stripes))
-        used = np.unique(anchors).astype(np.int64)
-        per_stripe = sharing[used] / np.maximum(entries[used], 1) / ENTRIES_PER_STRIPE
-        stripes[used] = 1 + np.minimum(np.ceil(np.log2(np.maximum(per_stripe, 1.0))), MAX_STRIPES)
-        return stripes
+        no_feature = len(self.weight)
+        sub_buckets = np.zeros(no_feature + 1 + (N_GROUPS if groups else 0), np.uint8)
+        bucket_keys = keys & LOW
+        entries, sharing = occupancy(area, bucket_keys, len(sub_buckets))
+        used = np.unique(bucket_keys).astype(np.int64)
+        per_sub_bucket = sharing[used] / np.maximum(entries[used], 1) / ENTRIES_PER_SUB_BUCKET
+        sub_buckets[used] = 1 + np.minimum(np.ceil(np.log2(np.maximum(per_sub_bucket, 1.0))), MAX_SUB_BUCKETS)
+        return sub_buckets
 
 
 @jit
@@ -72,10 +72,10 @@ def _fill_keys(
     groups: bool,
     keys: Array,
 ) -> None:
-    """The anchor of each filter, and the Bloom filter of its names.
+    """Fill `keys`: the bucket key of each filter, and the Bloom filter of its names.
 
-    That is its feature of least weight or, if `groups` may be anchors, the three of its names of least weight, where an
-    event of `width` attributes has those half as often.
+    The bucket key is the feature of least weight or, with `groups`, the three names of least weight where an event of
+    `width` attributes has all three less than half as often.
     """
     offsets, records, first_feature = coded
     for i in stretch_of(len(filters), stretch, n_stretches):

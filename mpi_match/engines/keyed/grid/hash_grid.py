@@ -1,43 +1,44 @@
-"""The grid of `keyed`: filters with areas, and filters that came after the table, in a hash table that changes in place.
+"""The grid of `keyed`: filters with areas, and filters added after the table, in a hash table that changes in place.
 
-The trie of `index.layout` is fast because it is packed, so it cannot change; and of areas it knows nothing.  Filters that
-have an area, or were added to a live engine, are here instead, each under its **anchor**: the rarest of its features, or
-three of its names together, where fewer events have all of them (or nothing, for a filter that asks for nothing).  The plane
-is cut into square cells, a *level* for every power of two; a circle belongs to the level whose cells are just wider than it,
+The trie of `index.layout` is fast because it is packed, so it cannot change, and it does not index areas.  Filters that have
+an area, or were added to a live engine, are here instead, each under its **bucket key**: the rarest of its features, or
+three of its names together where fewer events have all of them (or none, for a filter without constraints).  The plane is
+cut into square cells, a *level* for every power of two; a circle belongs to the level whose cells are just wider than it,
 where it touches at most four (nine, when rounding is against it):
 
-    level: cells 4 wide                    key of a filter       one of its cells, its anchor
+    level: cells 4 wide                    keys of a filter      each of its cells, with its bucket key
     ┌───┬───┬───┐                          keys of an event      for every level in use: the one cell it is in, with
-    │   │ .-│-. │    circle of radius 1.5                        each of its features, three of its names, and nothing
+    │   │ .-│-. │    circle of radius 1.5                        each of its features, three of its names, and none
     ├───┼(──┼──)┤    touches four cells
     │   │ '-│-' │
     └───┴───┴───┘    a filter without an area is EVERYWHERE: a level of one cell that every event is in
 
 A key is hashed to a *block*, a cache line of eight words:
 
-    reach | entry | entry | ... seven of them     reach: how many blocks on the furthest entry stands whose home this is
+    probe length | entry | entry | ... seven of them     probe length: how many blocks further the last entry of a key with
+                                                         this home block is
 
     entry    slot + 1 (32 bits) | names (8) | r (8) | y (8) | x (8)      0: free
 
-and an entry whose home is full stands in the next block that is not.  Finding is looking at a block, nearly always one.
-Entering is writing a word, leaving is clearing it, both where they are: a move costs a few cache lines, any number of
-moves can be made at once (by compare-and-swap), and after a million of them nothing has grown and nothing is rebuilt.
-A key that many filters share is spread over 2^k blocks, *stripes*, which are all looked at: so no chain of blocks is long.
+and an entry whose home is full is in the next block that is not (linear probing).  A lookup reads one block nearly always.
+Inserting writes one word and removing clears one, both in place: a move costs a few cache lines, any number of moves can be
+made at once (by compare-and-swap), and after a million of them no array has grown and none is rebuilt.  A key that many
+filters share is divided into 2^k *sub-buckets*, blocks that a lookup reads all: so no probe sequence is long.
 
 x, y and r are the circle in 128ths of a cell, rounded so that it can only become larger, and `names` is a Bloom filter of
 the names that the filter asks for, as in CLCB (Cugola & Margara, Middleware 2012).  An event outside of the circle, or
-without one of the names, is turned away without a look at the filter.  What remains is verified in full:
+without one of the names, is rejected without reading the filter.  What remains is verified in full:
 
-    slots    x, y, r (f64; r = -1: no area) | place (u32; 0: the filter is gone) | filter id (u32)    32 bytes
+    slots    x, y, r (f64; r = -1: no area) | place (u32; 0: the filter is removed) | filter id (u32)    32 bytes
     words    at `place`: interface and checks, as in `postings`, all of them
 
 Three names are a *group*, one of 4,096 by their hash.  Of eight names that are asked for, an event of four has one in two,
-and three given ones once in fourteen times: filters without an equality stand under groups, and are met a seventh as often.
+and three given ones once in fourteen times: filters without an equality are under groups, and are met a seventh as often.
 
-Nothing relies on the hash table but that every filter stands in the blocks of its keys: an entry found by a wrong key costs
-a look.  A filter's slot stays the same while it lives.
+Correctness needs only that every filter is in the blocks of its keys: an entry found by a wrong key costs one verification.
+A filter's slot stays the same while it lives.
 
-What a number becomes on the way into the table is in `geometry`.
+How numbers are quantized for the table is in `geometry`.
 """
 
 from __future__ import annotations
@@ -60,59 +61,59 @@ SLOT_WORDS = 4
 STEP_WORDS = 6
 SLOT_PLACE, SLOT_FILTER = 6, 7
 """Words of a slot as u32."""
-MAX_STRIPES = 12
-"""Logarithm of the most stripes of a key."""
+MAX_SUB_BUCKETS = 12
+"""Logarithm of the most sub-buckets of a key."""
 
 
 class Grid:
-    """The hash table in the memory of the CPU, for `n_slots` filters; `blocks`: how many there are at least.
+    """The hash table in the memory of the CPU, for `n_slots` filters; `blocks` is the least number of blocks.
 
-    blocks    u64[8 B]  B a power of two
-    slots     u64[4 S]  see the module
-    keys      u64[S]    anchor of each slot: a feature (as in `FilterRows`, P of them), P for none, from P + 1 on a group;
-                        names << 32
-    stripes   u8[P + 1], or u8[P + 1 + N_GROUPS] where groups are anchors: 0 for what is no anchor, else 1 + the logarithm
-              of its stripes
+    blocks       u64[8 B]  B a power of two
+    slots        u64[4 S]  see the module
+    keys         u64[S]    bucket key of each slot: a feature (as in `FilterRows`, P of them), P for none, from P + 1 on a
+                           group; names << 32
+    sub_buckets  u8[P + 1], or u8[P + 1 + N_GROUPS] where bucket keys may be groups: 1 + the logarithm of the number of
+                 sub-buckets of each bucket key, 0 where no filter has it
     """
 
-    def __init__(self, n_slots: int, stripes: Array, blocks: int = 0) -> None:
+    def __init__(self, n_slots: int, sub_buckets: Array, blocks: int = 0) -> None:
         self.blocks = np.zeros(BLOCK_WORDS * max(n_blocks(n_slots), blocks), np.uint64)
-        self.slots, self.keys, self.stripes = np.zeros(0, np.uint64), np.zeros(0, np.uint64), stripes
+        self.slots, self.keys, self.sub_buckets = np.zeros(0, np.uint64), np.zeros(0, np.uint64), sub_buckets
         self.hold(n_slots)
 
     @property
     def n_blocks(self) -> int:
-        """How many blocks there are."""
+        """B."""
         return len(self.blocks) // BLOCK_WORDS
 
     @property
     def room(self) -> int:
-        """For so many filters they are enough; more can be entered, and are looked for longer."""
+        """Filters that the blocks are enough for; more can be entered, with longer probe sequences."""
         return int(self.n_blocks / BLOCKS_A_FILTER)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays, as far as they are in use."""
-        return self.blocks.nbytes + 8 * (SLOT_WORDS + 1) * self.n_slots + self.stripes.nbytes
+        return self.blocks.nbytes + 8 * (SLOT_WORDS + 1) * self.n_slots + self.sub_buckets.nbytes
 
     def hold(self, n_slots: int) -> None:
-        """Have slots for so many filters."""
+        """Make room for `n_slots` slots."""
         if n_slots > len(self.keys):
             self.slots, self.keys = with_room(self.slots, SLOT_WORDS * n_slots), with_room(self.keys, n_slots)
         self.n_slots = n_slots
 
     def apply(self, steps: Array) -> None:
-        """Let slots change, one after the other: `steps` u64[n, 6], see `steps_of`."""
-        apply(steps, self.blocks, self.slots, self.keys, self.stripes)
+        """Change slots, one after the other, by `steps` u64[n, 6], see `steps_of`."""
+        apply(steps, self.blocks, self.slots, self.keys, self.sub_buckets)
 
 
 def n_blocks(n_slots: int) -> int:
-    """Blocks for so many filters, a fifth to two fifths full of them: full ones cost more than memory."""
+    """Blocks for `n_slots` filters, a fifth to two fifths full: full blocks cost time, which matters more than memory."""
     return 1 << max(LEAST_BLOCKS_LOG, int(n_slots * BLOCKS_A_FILTER).bit_length())
 
 
 def steps_of(slot: Array, key: Array, area: Array, place: Array, filter_id: Array) -> Array:
-    """u64[n, 6]: slot | KEEP, x, y, r (f64; r = -1: no area), place | filter << 32, key; place 0: the filter goes."""
+    """u64[n, 6]: slot | KEEP, x, y, r (f64; r = -1: no area), place | filter << 32, key; place 0 removes the filter."""
     steps = np.empty((len(slot), STEP_WORDS), np.uint64)
     steps[:, 0] = slot
     steps[:, 1:4] = np.where(np.isnan(area), -1.0, area).view(np.uint64)
@@ -122,40 +123,45 @@ def steps_of(slot: Array, key: Array, area: Array, place: Array, filter_id: Arra
 
 
 @jit
-def apply(steps: Array, blocks: Array, slots: Array, keys: Array, stripes: Array) -> None:
-    """Let slots change (`Grid.apply`)."""
+def apply(steps: Array, blocks: Array, slots: Array, keys: Array, sub_buckets: Array) -> None:
+    """Change slots (`Grid.apply`)."""
     floats, records = slots.view(np.float64), slots.view(np.uint32)
     for i in range(len(steps)):
         slot, keeps = np.int64(steps[i, 0] & LOW), (steps[i, 0] & KEEP) != 0
-        _change(slot, False, blocks, floats, records, keys, stripes)
+        _change(slot, False, blocks, floats, records, keys, sub_buckets)
         for word in range(1, 4 if keeps else 5):
             slots[SLOT_WORDS * slot + word - 1] = steps[i, word]
         if not keeps:
             keys[slot] = steps[i, 5]
-        _change(slot, True, blocks, floats, records, keys, stripes)
+        _change(slot, True, blocks, floats, records, keys, sub_buckets)
 
 
 @jit
-def enter_all(blocks: Array, slots: Array, keys: Array, stripes: Array) -> None:
+def enter_all(blocks: Array, slots: Array, keys: Array, sub_buckets: Array) -> None:
     """Enter every slot's filter."""
     floats, records = slots.view(np.float64), slots.view(np.uint32)
     for slot in range(len(keys)):
-        _change(slot, True, blocks, floats, records, keys, stripes)
+        _change(slot, True, blocks, floats, records, keys, sub_buckets)
 
 
 @jit
-def _change(slot: Any, entering: bool, blocks: Array, floats: Array, records: Array, keys: Array, stripes: Array) -> None:
-    """Enter a slot's filter into the blocks of its keys, or take it out, if it is there."""
+def _change(
+    slot: Any, entering: bool, blocks: Array, floats: Array, records: Array, keys: Array, sub_buckets: Array
+) -> None:
+    """Enter a slot's filter into the blocks of its keys, or remove it from them if it is in them."""
     if records[2 * SLOT_WORDS * slot + SLOT_PLACE] == 0:
         return
     x, y, r = floats[SLOT_WORDS * slot], floats[SLOT_WORDS * slot + 1], floats[SLOT_WORDS * slot + 2]
     level, scale, column, row, columns, rows = span_of(x, y, r)
-    anchor, names = np.int64(keys[slot] & LOW), keys[slot] >> np.uint64(32)
-    stripe, mask = slot & ((np.int64(1) << (np.int64(stripes[anchor]) - 1)) - 1), np.uint64(len(blocks) // BLOCK_WORDS - 1)
+    bucket_key, names = np.int64(keys[slot] & LOW), keys[slot] >> np.uint64(32)
+    sub_bucket, mask = (
+        slot & ((np.int64(1) << (np.int64(sub_buckets[bucket_key]) - 1)) - 1),
+        np.uint64(len(blocks) // BLOCK_WORDS - 1),
+    )
     for i in range(columns):
         for j in range(rows):
             entry = entry_of(slot, names, x, y, r, scale, column + i, row + j)
-            home = home_of(hash_of_cell(level, column + i, row + j), anchor, stripe, mask)
+            home = home_of(hash_of_cell(level, column + i, row + j), bucket_key, sub_bucket, mask)
             if entering:
                 _enter(blocks, home, mask, entry)
             else:
@@ -165,44 +171,44 @@ def _change(slot: Any, entering: bool, blocks: Array, floats: Array, records: Ar
 @jit
 def _enter(blocks: Array, home: Any, mask: Any, entry: Any) -> None:
     """Write an entry to the first free word from its home on."""
-    block, reach = home, np.uint64(0)
+    block, probe_length = home, np.uint64(0)
     while True:
         for word in range(1, BLOCK_WORDS):
             if blocks[BLOCK_WORDS * block + word] == 0:
                 blocks[BLOCK_WORDS * block + word] = entry
-                blocks[BLOCK_WORDS * home] = max(blocks[BLOCK_WORDS * home], reach)
+                blocks[BLOCK_WORDS * home] = max(blocks[BLOCK_WORDS * home], probe_length)
                 return
         block = np.int64(np.uint64(block + 1) & mask)
-        reach += np.uint64(1)
+        probe_length += np.uint64(1)
 
 
 @jit
 def _leave(blocks: Array, home: Any, mask: Any, entry: Any) -> None:
     """Clear the word of an entry."""
-    for reach in range(np.int64(blocks[BLOCK_WORDS * home]) + 1):
-        block = np.int64(np.uint64(home + reach) & mask)
+    for distance in range(np.int64(blocks[BLOCK_WORDS * home]) + 1):
+        block = np.int64(np.uint64(home + distance) & mask)
         for word in range(1, BLOCK_WORDS):
             if blocks[BLOCK_WORDS * block + word] == entry:
                 blocks[BLOCK_WORDS * block + word] = 0
                 return
 
 
-def occupancy(area: Array, anchors: Array, n_anchors: int) -> tuple[Array, Array]:
-    """How filters (area f64[n, 3], anchors u32[n]) share their keys.
+def occupancy(area: Array, bucket_keys: Array, n_bucket_keys: int) -> tuple[Array, Array]:
+    """How filters (area f64[n, 3], bucket_keys u32[n]) share their keys.
 
-    For each anchor: how many entries it has, and the sum, over its entries, of how many have the same key.  Of a large table
-    one key in 16 is looked at.
+    For each bucket key: how many entries it has, and the sum, over its entries, of how many have the same key.  A large
+    table is sampled: one key in 16.
     """
     sample = 15 if len(area) > 2**16 else 0
     counts = np.zeros(1 << max(8, (8 * len(area) // (sample + 1)).bit_length()), np.uint32)
-    entries, sharing = np.zeros(n_anchors, np.int64), np.zeros(n_anchors, np.int64)
-    _count_sharing(area, anchors, np.uint64(sample), counts, entries, sharing)
+    entries, sharing = np.zeros(n_bucket_keys, np.int64), np.zeros(n_bucket_keys, np.int64)
+    _count_sharing(area, bucket_keys, np.uint64(sample), counts, entries, sharing)
     return entries, sharing
 
 
 @jit
-def _count_sharing(area: Array, anchors: Array, sample: Any, counts: Array, entries: Array, sharing: Array) -> None:
-    """Count the entries of each key, by its hash, then what `occupancy` returns."""
+def _count_sharing(area: Array, bucket_keys: Array, sample: Any, counts: Array, entries: Array, sharing: Array) -> None:
+    """Count the entries of each key, by its hash; then fill `entries` and `sharing`."""
     mask = np.uint64(len(counts) - 1)
     for summing in range(2):
         for f in range(len(area)):
@@ -210,13 +216,13 @@ def _count_sharing(area: Array, anchors: Array, sample: Any, counts: Array, entr
             for i in range(columns):
                 for j in range(rows):
                     key = np.uint64(
-                        home_of(hash_of_cell(level, column + i, row + j), anchors[f], 0, np.uint64(0xFFFFFFFFFFFF))
+                        home_of(hash_of_cell(level, column + i, row + j), bucket_keys[f], 0, np.uint64(0xFFFFFFFFFFFF))
                     )
                     if key & sample:
                         continue
                     place = key >> np.uint64(4) & mask
                     if summing:
-                        entries[anchors[f]] += 1
-                        sharing[anchors[f]] += counts[place]
+                        entries[bucket_keys[f]] += 1
+                        sharing[bucket_keys[f]] += counts[place]
                     else:
                         counts[place] += np.uint32(1)

@@ -1,22 +1,22 @@
-"""Who lives in the grid of `keyed`: the filters with areas; and what becomes of all filters when a table changes.
+"""The filters of `keyed` while its table changes: those of the grid, and how changes affect all of them.
 
-The filters of the table without an area stand in the trie; all others have a *slot* of the grid.  This module keeps the
-books of both, on the host, for the CPU's grid and a GPU's alike; how changes get into them is in `apply_changes`:
+The filters of the table without an area are in the trie; all others have a *slot* of the grid.  This module keeps the slot
+tables on the host, for the CPU's grid and a GPU's alike; `apply_changes` enters changes into them:
 
-    change              in the books                                    what is left to do: `Effects`
+    change              in the slot tables                              left to do: `Effects`
     MOVE                                                                a step: the slot's new circle
-    ADD                 takes a slot, and words for the checks          a step: circle, anchor and place
-    REMOVE, of a slot   gives slot and words back                       a step: place 0
+    ADD                 takes a slot, and words for the checks          a step: circle, bucket key and place
+    REMOVE, of a slot   frees slot and words                            a step: place 0
     REMOVE, of a trie   finds the filter's entries in the lists         marks: word 2 of each of them becomes 1
     REMOVE_INTERFACE    finds the filters of the interface              as REMOVE
 
-What is removed is used again: slots are alike, words are given out in powers of two.  So endless changes need no more memory
-than the most filters there were at a time.  An added filter always goes to the grid, under one anchor, where the trie would
-have filed it under several features: a table that has been replaced by and by is matched somewhat slower than when it is
-compiled anew.
+Freed slots and words are reused: slots are alike, words are given out in powers of two.  So endless changes need no more
+memory than the largest number of filters at a time.  An added filter always goes to the grid, under one bucket key, where
+the trie would have indexed it by several features: a table whose filters were replaced over time is matched somewhat slower
+than a newly compiled one.
 
-The anchors of added filters are chosen as those of the table (`bucket_keys`): groups only where filters of the table had a
-use for them, so that no event looks into groups in vain.
+The bucket keys of added filters are chosen as those of the table (`bucket_keys`): groups only where filters of the table use
+groups, so that no event looks them up in vain.
 """
 
 from __future__ import annotations
@@ -57,32 +57,32 @@ from mpi_match.model import Change
 from mpi_match.table.table import Table
 
 LEAST_ROOM = 1024
-"""Filters, and words of their checks, that a live engine has room for at least."""
+"""A live engine has room for at least so many filters, and for as many words of their checks."""
 _NONE = np.zeros(0, np.int64)
 
 
 class Effects(NamedTuple):
-    """What changes leave to do.
+    """What remains to be done after changes are entered.
 
-    steps    u64[n, 6] of the grid, see `keyed_grid.steps_of`; a slot that only moves KEEPs its key
-    marks    i64  words of the trie's lists that become 1
-    words    i64  words of the grid that were written
-    anchors  i64  features that became anchors
+    steps        u64[n, 6] of the grid, see `hash_grid.steps_of`; a slot that only moves KEEPs its key
+    marks        i64  words of the trie's lists that become 1
+    words        i64  words of the checks that were written
+    bucket_keys  i64  bucket keys that are new
     """
 
     steps: Array
     marks: Array = _NONE
     words: Array = _NONE
-    anchors: Array = _NONE
+    bucket_keys: Array = _NONE
 
 
 class LiveFilters:
-    """The books of one table, which changes if it is `live`.
+    """The slot tables of one table, which changes if it is `live`.
 
-    words     packed     checks of the filters in the grid, each at its place; `n_words` of them are in use
-    stripes   see `keyed_grid.Grid`
-    levels    bool[N]    levels that are, or once were, in use
-    n_slots   slots that have been given out
+    words        packed   checks of the filters in the grid, each at its place; `n_words` of them are in use
+    sub_buckets  see `hash_grid.Grid`
+    levels       bool[N]  levels that are, or were, in use
+    n_slots      slots that have been given out
 
     Arrays that grow have room behind what is in use (`arrays.with_room`).
     """
@@ -90,13 +90,15 @@ class LiveFilters:
     def __init__(self, table: Table, rows: FilterRows, weight: Array, index: KeyedIndex, *, live: bool) -> None:
         filters, area = np.flatnonzero(~without_area(table)), table.filters.area
         n = len(filters)
-        self._anchors = BucketKeys(weight[: rows.n_features], float(np.mean(table.filters.size)) if table.n_filters else 0.0)
+        self._bucket_keys = BucketKeys(
+            weight[: rows.n_features], float(np.mean(table.filters.size)) if table.n_filters else 0.0
+        )
         place, self.words = checks_of(table, rows, filters)
-        key = self._anchors.keys_of(filters, rows, groups=True)
-        self._has_groups = self._anchors.are_groups(key)
+        key = self._bucket_keys.keys_of(filters, rows, groups=True)
+        self._has_groups = self._bucket_keys.are_groups(key)
         self.levels = np.zeros(N_LEVELS, bool)
         _note_levels(area, self.levels)
-        self.stripes = self._anchors.stripes_of(key, area, groups=self._has_groups)
+        self.sub_buckets = self._bucket_keys.sub_buckets_of(key, area, groups=self._has_groups)
         slot_after = np.zeros(table.n_filters, np.uint32)
         slot_after[filters] = 1 + np.arange(n)
         self._filters = Filters(slot_after, np.zeros(0, np.uint32), np.zeros(0, np.bool_))
@@ -124,25 +126,25 @@ class LiveFilters:
 
     @property
     def is_empty(self) -> bool:
-        """Is there nobody in the grid, and never was?"""
+        """Has the grid never had a filter?"""
         return self.n_slots == 0
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the books that are in use."""
+        """Bytes in use."""
         of_slots = sum(array[: self.n_slots].nbytes for array in self._slots)
         of_filters = sum(array[: self._n_filters].nbytes for array in self._filters)
-        return self.words.itemsize * self.n_words + self.stripes.nbytes + self.levels.nbytes + of_slots + of_filters
+        return self.words.itemsize * self.n_words + self.sub_buckets.nbytes + self.levels.nbytes + of_slots + of_filters
 
     # Changes
 
     def _open(self, table: Table, index: KeyedIndex) -> None:
-        """Be ready for changes."""
+        """Make the arrays that changes need."""
         n, filters, slots = table.n_filters, self._filters, self._slots
         bounds = np.empty(table.n_interfaces + 1, np.int64)
         find_bounds(table.filters.interface, bounds)
         self._origin = Origin(bounds, *index.entries(n))
-        self._came = LinkedLists(table.n_interfaces, n)  # interface -> filters that came later
+        self._came = LinkedLists(table.n_interfaces, n)  # interface -> filters added later
         sizes = np.floor(np.log2(lengths(slots.place, self.words))).astype(np.uint8)
         whole = filters._replace(interface=table.filters.interface, there=np.ones(n, np.bool_))
         self._filters = Filters(*(with_room(array, max(n, LEAST_ROOM)) for array in whole))
@@ -151,9 +153,9 @@ class LiveFilters:
         self.words = with_room(self.words, max(self.n_words, LEAST_ROOM))
 
     def update(self, changes: Changes) -> Effects:
-        """Enter changes into the books.
+        """Enter changes into the slot tables.
 
-        Raises EngineError for a filter that is not there, or is there already; what came before it has been entered then.
+        Raises EngineError for a filter that does not exist, or exists already; the changes before it have been entered then.
         """
         self._n_filters = max(changes.n_filters, self._n_filters)
         if not np.count_nonzero(changes.kind):  # all are moves; `any` takes four times as long for one
@@ -161,7 +163,7 @@ class LiveFilters:
         return self._enter(changes)
 
     def _moves(self, target: Array, area: Array) -> Array:
-        """Steps that move filters, whose slots KEEP all else."""
+        """Steps that move filters; their slots KEEP the rest."""
         slot_after, steps = self._filters.slot_after, np.empty((len(target), STEP_WORDS), np.uint64)
         if any(in_stretches(len(target), enter_moves, target, area, slot_after, self.levels, steps)):
             without = [i for i in target.tolist() if i >= len(slot_after) or not slot_after[i]]
@@ -169,7 +171,7 @@ class LiveFilters:
         return steps
 
     def _enter(self, changes: Changes) -> Effects:
-        """Changes of all kinds."""
+        """Enter changes of any kinds."""
         added = self._added_by(changes.added)
         adds = np.flatnonzero(changes.kind == Change.ADD)
         rows = changes.row[adds]
@@ -179,15 +181,15 @@ class LiveFilters:
         self._came.have(changes.n_interfaces, self._n_filters)
         n_words = self.n_words + 2 * int(added.lengths[rows].sum())  # each rounded up to a power of two
         self._have(self._n_filters, self.n_slots + len(rows), min(n_words, MOST_CHECK_WORDS))
-        books = SlotTables(
+        tables = SlotTables(
             self._filters,
             self._slots,
             self._came.arrays,
             self._origin,
-            *(self.words, self.stripes, self.levels, self._counters),
+            *(self.words, self.sub_buckets, self.levels, self._counters),
         )
         columns = changes.kind, changes.target, changes.area, changes.row, changes.interface
-        entered, outcome, n = enter_changes(*map(np.array, columns), added, books)  # copies: of one type, so compiled once
+        entered, outcome, n = enter_changes(*map(np.array, columns), added, tables)  # copies: of one type, so compiled once
         if outcome != DONE:
             raise EngineError(f"filter {changes.target[n]} {WRONG[outcome]}")
         return Effects(*(some[:k] for some, k in zip(entered, entered.counts.tolist(), strict=False)))
@@ -197,10 +199,10 @@ class LiveFilters:
         if table is None:
             return Added.none(self.words.dtype)
         rows = FilterRows.of(table)
-        return Added.of(table, rows, self._anchors.keys_of(np.arange(table.n_filters), rows, groups=self._has_groups))
+        return Added.of(table, rows, self._bucket_keys.keys_of(np.arange(table.n_filters), rows, groups=self._has_groups))
 
     def joined(self, waiting: list[Effects]) -> Effects:
-        """The last changes that the books know, as one, so that the last step of a slot alone says what becomes of it."""
+        """The effects of several updates as one, such that the last step of a slot alone has all of its final state."""
         if len(waiting) == 1:
             return waiting[0]
         steps = np.concatenate([effects.steps for effects in waiting])
@@ -211,12 +213,12 @@ class LiveFilters:
         return Effects(steps, *(np.concatenate([_NONE, *(some for some in each if len(some))]) for each in others))
 
     def _spelled_out(self, steps: Array) -> Array:
-        """Steps that say what their slots' anchors, places and filters are, instead of to KEEP them."""
+        """The same steps with the keys, places and filters of their slots, instead of KEEP."""
         at, slots = (steps[:, 0] & LOW).astype(np.int64), self._slots
         return steps_of(at, slots.key[at], steps[:, 1:4].view(np.float64), slots.place[at], slots.filter[at])
 
     def _have(self, n_filters: int, n_slots: int, n_words: int) -> None:
-        """Have room for so many."""
+        """Make room for so many."""
         if n_filters > len(self._filters.there):
             self._filters = Filters(*(with_room(array, n_filters) for array in self._filters))
         if n_slots > len(self._slots.size):

@@ -1,11 +1,10 @@
-"""What the grid of `keyed` verifies: the checks of one filter after the other, as `postings` writes them.
+"""The checks that the grid of `keyed` verifies, filter by filter, as `postings` writes them.
 
     words    ... | interface, counts, 0, words, checks ... | interface, ...
                    ^ the filter's place
 
-None of them is left out, because nothing relies on the key under which a filter was found.  Those of the table's filters
-refer to operand lists that all share; an added filter brings its own, right behind its checks, and they go with it, as do
-the checks of a long filter.
+No check is left out, because the key under which a filter was found proves nothing.  Checks of the table's filters refer to
+operand lists that all share; an added filter has its own right behind its checks, as it has the checks of a long filter.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from mpi_match.table.table import Table
 
 
 class Added(NamedTuple):
-    """The filters that changes bring: where their checks are in `words`, how many words those are together with the operand
-    lists that they refer to, their keys and areas (NaN for none).
+    """The filters that changes add: where their checks are in `words`, the number of words of those and of the operand lists
+    that they refer to, their keys and areas (NaN for none).
     """
 
     places: Array
@@ -35,7 +34,7 @@ class Added(NamedTuple):
 
     @classmethod
     def of(cls, table: Table, rows: FilterRows, keys: Array) -> Added:
-        """From the table that holds them, its rows and their keys."""
+        """The filters of a table, from its rows and their keys u64[n_filters]."""
         places, words = checks_of(table, rows, np.arange(table.n_filters))
         areas = np.full((table.n_filters, 3), np.nan)
         areas[table.filters.area_filter] = table.filters.area
@@ -50,7 +49,7 @@ class Added(NamedTuple):
 
 @jit
 def _checks_at(at: Any, words: Array) -> tuple[int, int, range]:
-    """Where the checks of the filter at a place begin and end, and which of their words refer to operand lists."""
+    """The first word of the checks of the filter at a place, the end, and the words that refer to operand lists."""
     counts, first = np.int64(words[at + 1]), at + HEADER
     n_pairs, n_sets = (counts & MAX_CHECKS) + (counts >> COUNT_BITS & MAX_CHECKS), counts >> 2 * COUNT_BITS
     if words[at + 2] > 1:
@@ -62,7 +61,7 @@ def _checks_at(at: Any, words: Array) -> tuple[int, int, range]:
 
 @jit
 def _whole_lengths(places: Array, words: Array) -> Array:
-    """Words of each filter, i64: its checks, wherever they are, and the operand lists that they refer to."""
+    """Words of each filter, i64: header, checks (of a long filter too), and the operand lists that they refer to."""
     found = np.empty(len(places), np.int64)
     for i in range(len(places)):
         at = np.int64(places[i])
@@ -74,25 +73,25 @@ def _whole_lengths(places: Array, words: Array) -> Array:
 
 
 @jit
-def enter_checks(at: Any, words: Array, interface: Any, to: Any, books: Array) -> None:
-    """Copy the filter at a place of `words` to a place of `books`, for an interface, and its operand lists behind it."""
+def enter_checks(at: Any, words: Array, interface: Any, to: Any, target: Array) -> None:
+    """Copy the filter at `words[at]` to `target[to]`, for an interface, and its operand lists behind it."""
     first, end, references = _checks_at(at, words)
-    books[to : to + HEADER] = words[at : at + HEADER]
-    books[to] = interface
+    target[to : to + HEADER] = words[at : at + HEADER]
+    target[to] = interface
     behind = to + HEADER
     if first != at + HEADER:
-        books[behind : behind + LONG_HEADER] = words[first - LONG_HEADER : first]
+        target[behind : behind + LONG_HEADER] = words[first - LONG_HEADER : first]
         behind += LONG_HEADER
-        books[to + 2] = behind << 1
+        target[to + 2] = behind << 1
     shift = behind - first
-    books[behind : behind + end - first] = words[first:end]
+    target[behind : behind + end - first] = words[first:end]
     behind += end - first
     for reference in references:
         listed = np.int64(words[reference])
         place = listed >> 1
         n = 1 + np.int64(words[place])
-        books[behind : behind + n] = words[place : place + n]
-        books[reference + shift] = behind << 1 | listed & 1
+        target[behind : behind + n] = words[place : place + n]
+        target[reference + shift] = behind << 1 | listed & 1
         behind += n
 
 

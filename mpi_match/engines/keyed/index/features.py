@@ -1,7 +1,8 @@
-"""Under which features is a filter filed?  Its rarest ones, as many as a cost model says.
+"""Feature selection: a filter is indexed by its rarest features, as many as a cost model chooses.
 
-How rare a feature is among events is not known when an index is built.  The subscriptions are the only evidence: names are
-taken to be published as often as they are subscribed to, and values likewise.  A wrong guess costs time, never an answer.
+How rare a feature is among events is not known when an index is built.  It is estimated from the subscriptions: names are
+assumed to be published as often as they are subscribed to, and values likewise.  A wrong estimate costs time, never an
+answer.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ NONE = np.uint32(0xFFFFFFFF)
 """No feature."""
 MAX_KEY_FEATURES = 3
 MAX_LIST = 16
-"""An `in` of at most this many values files its filter once for each; a longer one is filed under its name."""
+"""A filter with an `in` of at most so many values is indexed once for each; one with a longer `in`, by its name."""
 VISIT_COST, VERIFY_COST = 1.0, 2.0
 """Relative cost of visiting a node and of a candidate that fails."""
 _BROAD = 1 << NE | 1 << NOT_IN | 1 << ABSENT | 1 << EXISTS

@@ -1,13 +1,13 @@
-"""From the features that a filter is filed under to keys in order: the rows of the lists as they will stand.
+"""Keys made of the features that filters are indexed by, in the order of the posting lists.
 
-    features of each filter      filed rows, a value of a list each     ranks, ascending       in order
+    features of each filter      expanded, a value of a list each       ranks, ascending       in order
     f0   temp, city              f0          temp, city                 3 1  ->  1 3           1 3   f0
     f1   city in (a, b)          f1, list 0  city=a                     0        0             0     f1, list 0
                                  f1, list 0  city=b                     2        2             2     f1, list 0
 
-A filter is filed once, or once for each value of one `in`.  Features in use are numbered from rare to frequent, so that a
-key that ascends begins with its rarest feature.  Rows of one key end up next to each other, which makes the lists, and keys
-that begin alike too, which makes the trie (`index.layout`).
+A filter has one key, or one for each value of one `in`.  Features in use are numbered from rare to frequent, so that an
+ascending key begins with its rarest feature.  Sorting puts rows of one key next to each other, which makes the lists, and
+keys with a common prefix too, which makes the trie (`index.layout`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mpi_match.engines.keyed.index.filter_rows import FilterRows
 from mpi_match.errors import EngineError
 
 LIKELIHOOD_BITS = 16
-"""Likelihoods are told apart in so many bits."""
+"""Bits to which likelihoods are rounded."""
 
 
 class Expanded(NamedTuple):
@@ -86,7 +86,7 @@ def _count_copies(
     n_features: int,
     copies: Array,
 ) -> None:
-    """In how many keys each filter stands."""
+    """How many keys each filter has."""
     for i in stretch_of(len(filters), stretch, n_stretches):
         n = np.int64(1)
         for d in range(depth):
@@ -133,7 +133,7 @@ def rank_features(features: Array, weight: Array) -> Array:
 
 @jit
 def _mark_used(stretch: int, n_stretches: int, features: Array, used: Array) -> None:
-    """Which features occur; several threads may write one place, all of them the same."""
+    """Set used[f] for features that occur; threads that write the same item write the same value."""
     for at in stretch_of(len(features), stretch, n_stretches):
         for d in range(features.shape[1]):
             if features[at, d] >= 0 and not used[features[at, d]]:

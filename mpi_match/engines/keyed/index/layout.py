@@ -1,42 +1,42 @@
-"""The keyed index: file every filter under a rare combination of features, so that most filters are never looked at.
+"""The keyed index: every filter is indexed by a rare combination of features, so that most filters are never looked at.
 
-A *feature* is something an event plainly has or has not:
+A *feature* is a property that an event has or has not:
 
     name n is there            every constraint but `absent` asks for it (for an atom, n is the atom's virtual name)
     name n has the value v     an equality asks for it; an `in` asks for one of several
 
-A filter can match only events that have all its features.  So file it under its few rarest ones, its **key**
-(`index.features`), and for an event look up the combinations of features that it has.  At the defaults of the CCM paper an
-event meets 2.6 filters instead of 40,000 constraints.  The obvious way enumerates all combinations, 64 for four attributes
-and 170,000 for fifty; almost all of them lead nowhere.  The keys are therefore a trie, features ordered from rare to
+A filter can match only events that have all its features.  So it is indexed by its few rarest ones, its **key**
+(`index.features`), and an event looks up the combinations of features that it has.  At the defaults of the CCM paper an
+event meets 2.6 filters instead of 40,000 constraints.  Enumerating all combinations would be 64 lookups for four attributes
+and 170,000 for fifty, nearly all of them without a result.  The keys are therefore a trie, features ordered from rare to
 frequent:
 
             rare ─────────────► frequent
     event   city=Milan   temp=25   city   temp            (4 features of 2 attributes)
     trie    city=Milan ─┬─ temp=25 ── (list: f7)
-                        └─ temp ───── (list: f2, f9)      below a pair that is not there nothing is looked up
+                        └─ temp ───── (list: f2, f9)      nothing is looked up below a pair that does not exist
             temp ───────── (list: f4)
 
 Finding a node's children is the whole cost.  The 128 most frequent features are **dense**: each has a bit.  A node has a row
-of 128 bits that says which dense features lead to a child, the event has such a row of the dense features it has, and the
+of 128 bits, those of the dense features that lead to a child, the event has such a row of the dense features it has, and the
 children to visit are the bits in both: one cache line and one `and` instead of a probe for each feature.  Bit 0 is the most
-frequent feature.  The dense children of a node stand together from rare to frequent, so a child's number is the first one's
-plus the bits of the row above its own.  The root's children are the nodes of all single features, so a walk begins there;
-feature f is node f, which needs no hash.
+frequent feature.  The dense children of a node have consecutive numbers from rare to frequent, so a child's number is the
+first one's plus the number of bits above its own.  The root's children are the nodes of all single features, where a search
+begins; feature f is node f, which needs no hash.
 
     node    bits u64, u64 | list: its first word, or EMPTY | first dense child, and its number of sparse children << 32
 
 The other features are **sparse**: a child by one of those is found by hashing (node, feature), after a bit array small
-enough for the cache has turned away most of what is not there.  Keys go from rare to frequent, so nothing sparse stands
-below a dense feature, and only the few sparse features of an event are ever combined with each other.  Sparse children stand
-right before the dense ones, and each deeper node's last feature in an array, so where a node has fewer of them than the
-event has features, they can be read instead of looked up.  All ways compare the whole key: what a key says about a filter is
-*known*, and only its other constraints are verified.
+enough for the cache has excluded most pairs that do not exist.  Keys go from rare to frequent, so no sparse feature is below
+a dense one, and only the few sparse features of an event are ever combined with each other.  Sparse children come right
+before the dense ones, and an array has each deeper node's last feature, so where a node has fewer of them than the event has
+features, they are read instead of looked up.  All ways compare the whole key: constraints that a key implies are *known*,
+and only the others of a filter are verified.
 
 The list of a node is one run of memory (`postings`): a candidate costs one or two cache lines.  Filters without a feature
 (empty, or only `absent`) are the list of the root, which every event scans.
 
-Here is what an index looks like; `index.build` makes one.
+This module has the layout of an index; `index.build` makes one.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ SPARSE_CHILDREN = np.uint64(32)
 SLOTS_PER_WORD = 4
 
 # Words of the index's header, u64 each.  The word of a section is its first element, counted in elements of its own width.
-# V names (real and virtual), F features, N nodes, E filed filters, B bit words, H hash slots (B and H are powers of 2).
+# V names (real and virtual), F features, N nodes, E entries of lists, B bit words, H hash slots (B and H are powers of 2).
 SHIFT = 0  # 16 or 32: width of a code in a packed attribute
 ROOT = 1  # the node that every event visits: N - 1
 N_FEATURES = 2  # F; feature f is dense, and has bit F - 1 - f, if that is below 128
@@ -71,7 +71,7 @@ CODES = 6  # u32[V + 1]     first code of each name in EQUALITY
 EQUALITY = 7  # u32[...]    feature "name has this code", or NONE
 NODES = 8  # u64[N, 4]      single features from rare to frequent, then the deeper nodes level by level, then the root
 ENTRIES = 9  # u32[N + 1]   each node's list in FILTERS
-FILTERS = 10  # u32[E]      filter of each filed row
+FILTERS = 10  # u32[E]      filter of each entry
 BITS = 11  # u32[B]         one bit for each key of SLOTS, by its hash
 SLOTS = 12  # u64[H, 2]     parent << 32 | feature, or EMPTY; then the node
 N_VIRTUAL = 13  # V
@@ -110,7 +110,7 @@ class KeyedIndex:
         return self.table.view(np.uint32), self.table
 
     def entries(self, n_filters: int) -> tuple[Array, Array]:
-        """For each filter of the table, where its entries begin in the lists: offsets i64[n_filters + 1], words i64."""
+        """The first words of each filter's entries in the lists: offsets i64[n_filters + 1], words i64."""
         t32, t64 = self.views
         n_entries = int(t32[int(t64[ENTRIES]) + self.n_nodes])
         filters = t32[int(t64[FILTERS]) : int(t64[FILTERS]) + n_entries]

@@ -1,23 +1,23 @@
-"""The lists of the keyed index: filed filters with what is left to verify, end to end.
+"""The posting lists of the keyed index: entries of filters with the checks that their keys do not imply, end to end.
 
-A list is one run of words (of the packed type, see `vocabulary`).  Word 0 is its number of words; then for each filed filter
+A list is one run of words (of the packed type, see `vocabulary`).  Word 0 is its number of words; then for each entry
 
     word 0       interface
     word 1       n_positive | n_negative << 10 | n_sets << 20
     word 2       0; 1 when the filter has been removed (`live_filters`); place << 1 of a filter whose checks are elsewhere
-    word 3       words from here to the next interface's first filter in this list: where to go on after a match
+    word 3       words from here to the next interface's first filter in this list: skipped after a match
     then pairs   positive: the event has an attribute in [lo, hi]      = < <= > >= between prefix exists suffix contains
                  negative: it has none there                           absent, and != after a positive check of its type
                  sets:     (packed name, place << 1 | negate): the attribute's code is (not) in the operand list there
 
 The operand lists of `in` and `not in` stand before all of these, each its length and then its codes in order.
 
-Word 1 has ten bits for each kind of check.  A filter with more of them than that is *long*: there are none in its list, its
-pairs stand behind the operand lists, and n_positive, n_negative and n_sets, a word each, right before them.
+Word 1 has ten bits for each kind of check.  A filter with more checks than that is *long*: its entry has none, its pairs are
+behind the operand lists, and n_positive, n_negative and n_sets, a word each, right before them.
 
-Positive checks stand from the narrowest interval to the widest (those of a long filter as they come): the first to fail ends
-the candidate.  What the key of the list already says (an equality, an `exists`, an atom, the `in` it was spread over) is
-left out.
+Positive checks ascend by the width of their intervals (those of a long filter are in the order of its constraints): the
+first that fails rejects the candidate.  Checks that the key of the list implies (an equality, an `exists`, an atom, the `in`
+that the filter was expanded by) are left out.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _entry_sizes(stretch: int, n_stretches: int, filters: CodedFilters, postings
 
 @jit
 def _make_room(stretch: int, n_stretches: int, node_entries: Array, sizes: Array) -> None:
-    """The first entry of a list makes room for the list's own first word."""
+    """Add the list's own first word to the size of its first entry."""
     for node in stretch_of(len(node_entries) - 1, stretch, n_stretches):
         if node_entries[node] < node_entries[node + 1]:
             sizes[node_entries[node]] += 1

@@ -1,7 +1,7 @@
-"""The trie of an index: nodes numbered, and the ways from a node to its children written down.
+"""The trie of an index: nodes are numbered, then the tables that lead from a node to its children are filled.
 
-All threads do both at once, without locks: each first counts what its stretch has of every kind, and then knows where what
-it makes belongs.  What nodes, slots and bits look like is in `index.layout`.
+All threads do both at once, without locks: each first counts the items of every kind in its stretch, and thereby knows where
+its output begins.  The layout of nodes, slots and bits is in `index.layout`.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class Trie:
     parent       u32[n]  the parent of node F + i, ascending, so that the children of a node stand together ...
     feature      u32[n]  ... and the last feature of its key, ascending within a parent
     sparse       i64     those i whose feature is sparse
-    node         u32[E]  node of each filed row, ascending
-    order        u32[E]  which rows those are
+    node         u32[E]  node of each entry, ascending
+    order        u32[E]  the row of the keys that each entry is made of
     """
 
     n_features: int
@@ -106,8 +106,8 @@ class Trie:
         """From keys u32[E, depth], ascending within a row and padded with NONE, and their order.
 
         In that order a node begins where its prefix first differs from the key before.  So threads count the nodes of each
-        level in their stretches of the keys, and then know where to go on numbering.  The rows of a level are in the order
-        of its nodes already, so their places are counted in the same way.
+        level in their stretches of the keys, which gives the first number of each stretch.  The rows of a level are in the
+        order of its nodes already, so their places follow from counts in the same way.
         """
         n_stretches, depth = stretches_of(len(keys)), keys.shape[1]
         created, ending = np.zeros((depth, n_stretches), np.int64), np.zeros((depth + 1, n_stretches), np.int64)

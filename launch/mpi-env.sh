@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# What every launcher needs to know about this machine's Python and MPI.  Sourced, never run.
+# This machine's Python and MPI, for every launch script.  Sourced, never run.
 #
 #   project, python     the tree, and the interpreter that has mpi_match installed
 #   mpi_find            sets mpirun (a path) and mpi_flavour (openmpi | mpich)
 #   mpi_flags WHERE     sets mpi_args, the launcher's flags; WHERE is `local` or `hosts`
 #   mpi_match_run WHERE sets rank_command, what each rank runs; WHERE is `local` or `hosts`
-#   mpi_start ...       becomes the launcher
+#   mpi_start ...       replaces this shell by the launcher
 #
 # To override: MPI_MATCH_PYTHON (interpreter), MPIRUN (launcher), MPIRUN_FLAGS (more flags for it, split at spaces).
 
@@ -104,10 +104,10 @@ mpi_flags() {
     fi
 }
 
-# `python -m mpi4py` aborts every rank on an unhandled exception; plain `python` would leave the others waiting for ever.
+# `python -m mpi4py` aborts every rank on an unhandled exception; with plain `python` the others would wait for ever.
 # Compiled kernels are cached per host: ranks of different hosts must not write one cache on a shared home directory.
-# Those of one host take turns at it, with whatever else runs there: what another command has compiled is not compiled again.
-# shellcheck disable=SC2016,SC2034  # expanded by the rank, on its own host; read by those who source this
+# The processes of one host share it: code that another command has compiled is not compiled again.
+# shellcheck disable=SC2016,SC2034  # expanded by the rank, on its own host; read by scripts that source this
 mpi_match_run() {
     local where=$1 rank=
     if [[ $mpi_flavour == openmpi ]]; then
@@ -119,10 +119,10 @@ mpi_match_run() {
     rank_command=(bash -c "$rank"'exec "$@"' rank "$python" -m mpi4py -m mpi_match run)
 }
 
-# Open MPI's ranks of a host pass messages through files of /dev/shm, 16 MiB each, and those that are killed leave theirs.
-# So those of a launch have a directory, which is removed when their parent, the launcher's process on the host, has ended,
-# however it did: by a process in a session of its own, or, with MPI_MATCH_SHM, by who has set that.  That process keeps no
-# file of the launcher open (MPICH's would wait for it).  (Open MPI 4.1 knows the second name of the setting only.)
+# Open MPI's ranks of a host pass messages through files of /dev/shm, 16 MiB each, which a killed rank does not remove.
+# So the ranks of a launch have a directory, which is removed when their parent, the launcher's process on the host, has ended:
+# by a process in a session of its own, or, with MPI_MATCH_SHM, by the script that has set it.  That process keeps no file of
+# the launcher open (MPICH's would wait for it).  (Open MPI 4.1 has the second name of the setting only.)
 # shellcheck disable=SC2016  # expanded by the rank, on its own host
 own_shm='
 shm=${MPI_MATCH_SHM:-/dev/shm/mpi-match.$UID.$PPID.$(cut -d " " -f 22 /proc/$PPID/stat)}
@@ -140,8 +140,8 @@ if [[ -d $shm && -O $shm ]]; then
 fi
 '
 
-# Open MPI keeps its files in $TMPDIR/ompi.PID, and does not start where one that was killed has left them under the same number.
-# The launcher's number will be this shell's, so what is there now is another's: this one gets a directory of its own.
+# Open MPI keeps its files in $TMPDIR/ompi.PID, and does not start where a killed launcher with the same PID has left its own.
+# The launcher will have this shell's PID, so files that exist now are another launcher's: then it gets a directory of its own.
 mpi_start() {
     local tmp=${TMPDIR:-${TEMP:-${TMP:-/tmp}}}
     if [[ -e $tmp/ompi.$$ ]]; then

@@ -196,7 +196,7 @@ results_option = click.option(
     "--results",
     type=click.Choice(cluster.RESULTS),
     default=cluster.RunOptions.results,
-    help="Who writes the answers; local: every worker, beside the output.",
+    help="Where answers are written: by the master; by every worker, beside the output.",
 )
 credits_option = click.option(
     "--credits",

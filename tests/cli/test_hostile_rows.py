@@ -157,7 +157,7 @@ def test_rejects_that_a_program_takes_have_the_same_form(tmp_path: Path, monkeyp
     endless: dict[str, Any] = {}
     endless["a"] = endless
     make_events([{"x": object}, endless, {"x": {1: 2}}], rejects=rejects)
-    LiveMatcher([], engine="reference").update([{"remove": "nobody"}], rejects=rejects)
+    LiveMatcher([], engine="reference").update([{"remove": "unknown"}], rejects=rejects)
     shown = json.dumps(bad)
     assert [reject[1:] for reject in rejects] == [
         (str(tmp_path / "rows.jsonl"), 2, shown),
@@ -165,7 +165,7 @@ def test_rejects_that_a_program_takes_have_the_same_form(tmp_path: Path, monkeyp
         ("", 0, '{"x": "<class \'object\'>"}'),
         ("", 1, "dict {'a': {'a': {'a': {'a': {'a': {'a': {...}}}}}}}"),
         ("", 2, '{"x": {"1": 2}}'),
-        ("", 0, '{"remove": "nobody"}'),
+        ("", 0, '{"remove": "unknown"}'),
     ]
     assert "nested more than 100 deep" in rejects[3].reason
     assert rejects[0].place == "rows.jsonl, line 2"

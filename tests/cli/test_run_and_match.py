@@ -49,7 +49,7 @@ def test_run_prints_its_summary_and_nothing_else_on_standard_output(workload):
 
 
 @pytest.mark.parametrize("command", ["match", "run"])
-def test_compiling_is_told_apart_from_matching(command, workload, tmp_path, monkeypatch):
+def test_compile_time_is_reported_apart_from_matching(command, workload, tmp_path, monkeypatch):
     def open_slowly(*arguments, **options):
         with compile_cache.compile_once("an engine of this test"):
             time.sleep(0.1)

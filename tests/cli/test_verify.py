@@ -16,7 +16,7 @@ from mpi_match.verify import verify
 
 @pytest.mark.parametrize("judge", ["auto", "naive", "counting"])
 @pytest.mark.parametrize("matches", ["matches.h5", "filters.h5"])
-def test_verify_is_content_with_right_answers_and_says_who_judged(workload, judge, matches):
+def test_verify_accepts_right_answers_and_names_the_judge(workload, judge, matches):
     result = verify_in(workload, "--judge", judge, "--sample", 40, "--json", matches=matches)
     found = json.loads(result.stdout)
     assert (found["verified"], found["checked"], found["events"], found["difference"]) == (True, 40, N_EVENTS, None)

@@ -46,7 +46,7 @@ def test_where_answers_are_in_the_bytes_of_the_format_page(tmp_path: Path, noted
     assert [counts, ids] == [array.tobytes() for array in expected]
 
 
-def test_answers_are_noted_once_and_in_what_they_have_grown_by(tmp_path: Path, noted: None) -> None:
+def test_answers_are_referenced_once_each_time_with_what_was_added(tmp_path: Path, noted: None) -> None:
     path = tmp_path / "matches.h5"
     with suppress(ZeroDivisionError), Output(path, IDENTITY, Strings.of(()), resume=False, journalled=True) as output:
         assert output._journal is not None
@@ -125,7 +125,7 @@ def test_what_the_disk_did_not_take_ends_the_run(
             output._journal._thread.join()  # type: ignore[union-attr]
             if until != "the end":
                 output.write(30, *answers(30, 60))
-                pytest.fail("nobody was told")
+                pytest.fail("no error was raised")
             output.finish()
 
     monkeypatch.setattr(journal_module, "SYNC_S", 0.05)

@@ -41,7 +41,7 @@ def received(name: int, *, afresh: bool = False, events: Expected[EventBatch] | 
 
 
 class Begins(Engine):
-    """Notes what it is told in `log`.  Batches in `at_once` are answered when they begin; those in `fails` fail there or at
+    """Records its calls in `log`.  Batches in `at_once` are answered when they begin; those in `fails` fail there or at
     their end; the first end waits for `may_end`."""
 
     name, device, gpu, nbytes = "begins", "nothing", None, 0
@@ -259,8 +259,8 @@ def test_after_changes_that_fail_nothing_is_matched_but_what_was_begun_is_answer
     assert engine.log.count("begin 4") == 0
 
 
-def test_who_stops_gets_the_end_of_what_was_begun() -> None:
-    """A batch's memory may be gone then, so nobody looks at it any more; what is queued never begins."""
+def test_stopping_ends_the_batches_that_were_begun() -> None:
+    """A batch's memory may be gone then, so it is not read any more; queued batches never begin."""
     engine = Begins()
     engine.may_end.clear()
     matcher, shards = made(engine)
@@ -276,7 +276,7 @@ def test_who_stops_gets_the_end_of_what_was_begun() -> None:
     assert engine.log == "open, begin 1, begin 2, begin 3, end 1, end 2, end 3"
 
 
-def test_a_part_begins_in_the_numbers_of_the_part_and_ends_in_everybodys() -> None:
+def test_a_batch_begun_by_a_shard_ends_with_global_ids() -> None:
     """As many as there were at the beginning."""
     part = Shard(1, 2, 100, 200, 250)
     for engine in (Begins(), Begins(at_once=[7])):

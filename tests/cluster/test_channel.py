@@ -33,7 +33,7 @@ if comm.rank == 0:
 """
 
 
-def test_a_letter_that_comes_after_the_end_is_not_written_anywhere() -> None:
-    """A receive that was left open would take it, into memory that is somebody else's by then."""
+def test_a_header_that_arrives_after_the_end_is_not_written_to_memory() -> None:
+    """A receive that was left open would write it, into memory with another use by then."""
     done = execute(launch(2, python=("-m", "mpi4py", "-c", CLOSED)))
     assert done.stdout.strip() == "(4, 7) [] 0", done.stderr

@@ -63,7 +63,7 @@ def test_a_batch_that_was_not_answered_in_time_is_overdue_once() -> None:
     assert run.overdue() == []
 
 
-def test_who_answers_has_the_whole_time_for_the_next_batch() -> None:
+def test_after_an_answer_the_next_batch_has_the_whole_time() -> None:
     run = Run(credits=2)
     for batch in (0, 2, 4):
         run.wait(9)

@@ -80,7 +80,7 @@ def test_no_batches_no_instructions() -> None:
     ("worker", "batch", "words"),
     [(1, 5, "worker 1 answered batch 5, which was never sent"), (9, 0, "there is no worker 9")],
 )
-def test_an_answer_of_nobody_or_to_nothing_is_refused(worker: int, batch: int, words: str) -> None:
+def test_an_answer_of_an_unknown_worker_or_to_an_unsent_batch_is_refused(worker: int, batch: int, words: str) -> None:
     dispatcher = Dispatcher(10, [[1], [2]], credits=1)
     dispatcher.start()
     with pytest.raises(ValueError, match=words):
@@ -147,7 +147,7 @@ def test_what_a_lost_worker_held_goes_to_the_others() -> None:
     assert dispatcher.n_dropped == 1
 
 
-def test_a_lost_workers_lane_is_everybodys() -> None:
+def test_a_lost_workers_queue_is_shared() -> None:
     dispatcher = Dispatcher(9, [[1], [2], [3]], credits=1, schedule="static", window=9)
     dispatcher.start()
     calls: list[Call] = [
@@ -161,7 +161,7 @@ def test_a_lost_workers_lane_is_everybodys() -> None:
     play(dispatcher, calls)
 
 
-def test_a_late_workers_lane_is_everybodys_until_it_answers() -> None:
+def test_a_stragglers_queue_is_shared_until_it_answers() -> None:
     dispatcher = Dispatcher(12, [[1], [2]], credits=1, schedule="static", window=12)
     dispatcher.start()
     calls: list[Call] = [
@@ -194,7 +194,7 @@ def test_the_batches_of_a_late_worker_are_given_to_others_too() -> None:
     assert dispatcher.n_dropped == 2
 
 
-def test_who_answers_again_keeps_what_was_not_yet_sent_to_others() -> None:
+def test_a_straggler_that_answers_keeps_batches_not_yet_sent_to_others() -> None:
     dispatcher = Dispatcher(4, [[1], [2]], credits=2)
     dispatcher.start()
     calls: list[Call] = [
@@ -351,8 +351,8 @@ def test_silent_are_those_that_the_run_cannot_go_on_without() -> None:
     assert dispatcher.silent == []
 
 
-def test_who_waits_beside_a_silent_member_is_not_silent() -> None:
-    """It may be loading, or slow: whoever is taken for dead here is not there to take the part of the other."""
+def test_a_member_beside_a_silent_one_is_not_silent() -> None:
+    """It may be loading, or slow: a worker that is given up here could not load the shard of the other."""
     dispatcher = Dispatcher(9, [[1, 2]], credits=2)
     dispatcher.start()
     dispatcher.timed_out(1)

@@ -23,7 +23,7 @@ def test_events_that_no_host_has_memory_for_are_refused(other_table: bool, input
         events,
         Table.from_filters([]).vocabulary if other_table else Table.load(inputs.table).vocabulary,
     )
-    left = f"left_bytes={2**28 + 2**21}"  # some for everybody else, and some for the table
+    left = f"left_bytes={2**28 + 2**21}"  # some for other processes, and some for the table
     done = execute(launch(3, inputs.table, events, output, "engine=null", "batch=1000", "feed=shared", left))
     assert done.returncode == 1
     assert "no memory for the events: " in said(done)
@@ -85,7 +85,7 @@ print("copied")
 
 @pytest.mark.mpi
 @needs_mpirun
-@pytest.mark.parametrize(("full", "n_copied"), [("nobody", 6), ("0", 0), ("2", 0)])
+@pytest.mark.parametrize(("full", "n_copied"), [("none", 6), ("0", 0), ("2", 0)])
 def test_every_host_has_the_events_once(full: str, n_copied: int, inputs: Inputs, tmp_path: Path) -> None:
     """Three hosts of two ranks, pretended: ranks of one machine that do not share memory."""
     files = (inputs.table, inputs.events, tmp_path / "matches.h5")

@@ -1,4 +1,4 @@
-"""Ranks that die, stand still or are told to stop: the run goes on without them or ends, and no process stays behind."""
+"""Ranks that die, stall or are terminated: the run goes on without them or ends, and no process stays behind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mpi_match.monitor.report import read_report
 from mpi_match.storage import parts_directory
 
 SOON_S = 60
-"""What takes some seconds takes no longer on a busy machine, and workers wait ten times as long where nobody tells them."""
+"""Steps that take some seconds take no longer on a busy machine; workers wait ten times as long without a notice by MPI."""
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 @pytest.mark.mpi
 @needs_mpirun
-def test_who_watches_a_run_sees_a_worker_die(files: Files, ulfm: tuple[str, ...], tmp_path: Path) -> None:
+def test_observers_see_a_worker_die(files: Files, ulfm: tuple[str, ...], tmp_path: Path) -> None:
     report = tmp_path / "run.jsonl"
     with Run.of(files, tmp_path / "matches.h5", 3, "--report", str(report)) as run:
         wait_until(lambda: report.exists() and report.stat().st_size > 0)  # its first line has been written
@@ -101,7 +101,7 @@ def test_answers_outlive_the_worker_that_wrote_them(feed: str, files: Files, ulf
         run.begun(TIMEOUT_S)
         pids = run.pids()
         deadline = time.monotonic() + TIMEOUT_S
-        for least in (1000, 2000):  # the second time, the master has been told of what was there the first time
+        for least in (1000, 2000):  # the second time, the master has heard of those of the first time
             while part.stat().st_size < least and time.monotonic() < deadline:
                 time.sleep(0.001)
         time.sleep(0.1)
@@ -126,7 +126,7 @@ def test_a_run_that_loses_all_workers_is_incomplete(two_workers: tuple[Run, dict
 
 @pytest.mark.mpi
 @needs_mpirun
-def test_a_worker_that_is_told_to_end_is_lost_and_nobody_else(two_workers: tuple[Run, dict[int, int]], files: Files) -> None:
+def test_only_a_worker_that_is_terminated_is_lost(two_workers: tuple[Run, dict[int, int]], files: Files) -> None:
     run, pids = two_workers
     os.kill(pids[2], signal.SIGTERM)
     assert run.wait(TIMEOUT_S)
@@ -189,7 +189,7 @@ def test_another_master_goes_on_from_what_workers_wrote(files: Files, ulfm: tupl
 @pytest.mark.mpi
 @needs_mpirun
 def test_workers_leave_when_nothing_is_heard_of_the_master(files: Files, tmp_path: Path) -> None:
-    """A launcher that keeps a job, and no ULFM: nobody says that the master has died."""
+    """A launcher that keeps a job, without ULFM: no rank is notified that the master has died."""
     if not OPEN_MPI:
         pytest.skip("only Open MPI's launcher has --enable-recovery")
     arguments = (files.table, files.events, tmp_path / "matches.h5", "engine=slow", "batch=1", "silence=3")
@@ -237,7 +237,7 @@ def test_a_rank_that_dies_before_the_first_batch_ends_the_run(flags: tuple[str, 
     done = execute([str(each) for each in (MPIRUN, *FLAGS, *flags, "-n", 4, *ranks)])
     assert done.returncode != 0
     assert not output.exists()
-    if flags:  # where MPI has a word of its own to say
+    if flags:  # where MPI prints a message of its own
         own = [line for line in said(done).splitlines() if not line.startswith("NBC_Progress: ")]
         assert own == ["rank 2 died before the first batch; start the run again"]
 
@@ -304,7 +304,7 @@ def test_workers_that_are_asked_to_end_do_not_wait_for_a_master_that_stands_stil
 @pytest.mark.mpi
 @needs_mpirun
 def test_a_worker_that_is_not_ready_is_left_out(files: Files, ulfm: tuple[str, ...], tmp_path: Path) -> None:
-    """Rank 1 leaves the last common step 2 s later than the master waits for; it goes when it finds nobody there."""
+    """Rank 1 leaves the last common step 2 s later than the master waits for; it ends when it finds no master."""
     arguments = (files.table, files.events, tmp_path / "matches.h5", "engine=reference", "batch=100", "meeting=1")
     ranks = (sys.executable, "-m", "mpi4py", DRIVER, *arguments)
     done = execute([str(each) for each in (MPIRUN, *FLAGS, *ulfm, "-n", 3, *ranks)])
@@ -337,7 +337,7 @@ class Quiet:
         ({1: 0, 3: 20}, {}, [2], 50),
         ({}, {}, [1, 2, 3], 30),
     ],
-    ids=["all come", "one is lost", "one does not come", "nobody comes"],
+    ids=["all are ready", "one is lost", "one is not ready", "none is ready"],
 )
 def test_workers_have_half_a_minute_after_the_last_one_to_get_ready(
     ready: dict[int, float], lost: dict[int, str], absent: list[int], after_s: float, monkeypatch: pytest.MonkeyPatch

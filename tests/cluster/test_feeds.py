@@ -67,7 +67,7 @@ def test_what_may_still_be_taken_is_what_kernel_and_cgroup_leave(
     assert left_bytes(machine_of(tmp_path, 100 * MIB, {"proc/self/cgroup": cgroup, **files})) == left
 
 
-def test_a_wire_form_says_how_wide_events_are_if_that_was_known() -> None:
+def test_a_wire_form_has_the_width_of_events_if_it_was_known() -> None:
     batch = EventBatch(np.array([7, 9, 9, 12], np.uint32), np.arange(5, dtype=np.uint32), None, 1)
     assert "widest" not in vars(EventBatch.from_wire(batch.to_wire()))
     assert batch.widest == 3

@@ -20,7 +20,7 @@ from mpi_match.cluster.signals import SignalFlag, held, signals_recorded, termin
 
 
 def test_an_interruption_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launcher sends SIGTERM, a terminal SIGINT, both within a moment; who asks again later means it."""
+    """A launcher sends SIGTERM, a terminal SIGINT, both at once; a later signal is another interruption."""
     with terminate_as_interrupt():
         with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
             signal.raise_signal(signal.SIGTERM)
@@ -85,7 +85,7 @@ def test_those_that_wait_come_at_the_end() -> None:
         hold(None)
     with terminate_as_interrupt(), pytest.raises(ZeroDivisionError):  # ends the run as well
         hold(ZeroDivisionError())
-    with pytest.raises(KeyboardInterrupt):  # nobody waits for them
+    with pytest.raises(KeyboardInterrupt):  # they are not held
         hold(None)
 
 
@@ -135,7 +135,7 @@ def test_a_run_ends_as_one_that_is_interrupted_wherever_it_waits(inputs: Inputs,
     for line in lines_of_waiting():
         with suppress(KeyboardInterrupt):
             run(replace(options, watch=lambda _, line=line: terminated_before(waiting_at(line))))
-            options.output.unlink()  # nobody came there, or when all was done
+            options.output.unlink()  # the line was not reached, or when all was done
             continue
         ended += 1
         assert threading.active_count() == threads
@@ -164,7 +164,7 @@ def test_a_master_that_is_interrupted_between_two_locks_says_so(inputs: Inputs, 
 def test_workers_do_not_wait_for_a_master_that_is_interrupted_before_the_first_batch(
     place: str, ulfm: tuple[str, ...], inputs: Inputs, tmp_path: Path
 ) -> None:
-    """ULFM tells nobody of a rank that ends with an exit code."""
+    """ULFM does not report a rank that ends with an exit code."""
     what = (inputs.table, inputs.events, tmp_path / "matches.h5", "engine=null", f"interrupted_in={place}")
     command = (MPIRUN, *FLAGS, *ulfm, "-n", 3, sys.executable, "-m", "mpi4py", DRIVER, *what)
     done = execute([str(each) for each in command])  # within its time

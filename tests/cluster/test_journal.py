@@ -244,8 +244,8 @@ def test_two_runs_do_not_write_one_output(path: Path, monkeypatch: pytest.Monkey
     assert len(kept_in(path)) == 1
 
 
-def test_who_waits_for_a_lock_does_not_get_a_file_that_is_removed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody else would see that it is locked."""
+def test_waiting_for_a_lock_does_not_give_a_removed_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other run would see that it is locked."""
     first = Journal(path, IDENTITY, resume=False)
     first.__enter__()
     real, n_tries = journal_module.fcntl.flock, 0
@@ -278,7 +278,7 @@ def test_a_file_that_ends_within_its_head_is_as_good_as_none(path: Path) -> None
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"something else that somebody has called so", "is not a journal of mpi-match"),
+        (b"another file with the name of a journal", "is not a journal of mpi-match"),
         (b"mpi-match journal\n" + struct.pack("<III", 2, 2, 0) + b"{}", "journal version found 2, expected 1"),
         (b"mpi-match journal\n" + struct.pack("<III", 1, 2, 0) + b"{}", "its head is damaged"),
         (b"mpi-match journal\n" + struct.pack("<I", 1) + bytes(500), "its head is damaged"),

@@ -237,7 +237,7 @@ def test_on_a_terminal_that_cannot_be_drawn_on_there_is_none(
 
 
 class Stuck:
-    """An observer that waits for ever, like a terminal that was stopped."""
+    """An observer that waits for ever, like a stopped terminal."""
 
     def __init__(self) -> None:
         self.looked, self.go_on = threading.Event(), threading.Event()
@@ -264,7 +264,7 @@ class Failing(Stuck):
         raise OSError("no space left")
 
 
-def test_a_stuck_onlooker_holds_up_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stuck_observer_does_not_block_the_run(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr("mpi_match.monitor.observer.LAST_LOOK_S", 0.05)
     stuck = Stuck()
     with Watch([stuck], tick_s=0.001)(RunStatus(1)):
@@ -274,7 +274,7 @@ def test_a_stuck_onlooker_holds_up_nothing(monkeypatch: pytest.MonkeyPatch, capl
     stuck.go_on.set()
 
 
-def test_a_failing_onlooker_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_observer_is_removed(caplog: pytest.LogCaptureFixture) -> None:
     failing, screen = Failing(), Screen(Window(80, 24), io.StringIO())
     with Watch([failing, Dashboard(screen)], tick_s=0.001)(made_up({1: 5})):
         assert failing.looked.wait(TIMEOUT_S)
@@ -284,7 +284,7 @@ def test_a_failing_onlooker_is_left_out(caplog: pytest.LogCaptureFixture) -> Non
     assert caplog.text.count("no space left") == 1
 
 
-def test_who_looks_has_a_last_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_observers_are_called_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     stream, status = io.StringIO(), made_up({1: 5})
     with Watch([Dashboard(Screen(Window(80, 24), stream))], tick_s=60)(status):
         status.wrote(1_999_995, 0)
@@ -313,7 +313,7 @@ def test_a_run_is_drawn_where_its_launcher_has_a_terminal(shown: bool, inputs: I
         while shown:
             try:
                 drawn += os.read(master, 65536)
-            except OSError:  # that is how a terminal that nobody writes to any more ends
+            except OSError:  # the end of a terminal without writers
                 break
     finally:
         os.close(master)

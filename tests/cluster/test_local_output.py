@@ -105,7 +105,7 @@ def test_an_index_without_its_parts_is_no_output(path: Path) -> None:
     check(path)
 
 
-def test_a_refused_run_does_not_take_the_word_of_the_last_one_back(path: Path) -> None:
+def test_a_refused_run_keeps_the_manifest_of_the_last_one(path: Path) -> None:
     run(path, 10, until=30)
     with pytest.raises(StorageError, match="holds 30 of 60 events of a run that did not end; go on with --resume"):
         run(path, 10, resume=False)

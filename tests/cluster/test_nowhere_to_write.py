@@ -49,9 +49,7 @@ def test_a_directory_that_goes_away_ends_the_run_in_one_line(tmp_path: Path, kep
     assert run(directory / "matches.h5", 10) == 60
 
 
-def test_of_a_directory_that_is_removed_nobody_says_that_it_keeps_something(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_removed_directory_is_not_reported_to_keep_answers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     directory = tmp_path / "there"
     directory.mkdir()
     path = directory / "matches.h5"

@@ -125,7 +125,7 @@ def test_fewest_parts() -> None:
         )
     )
 )
-def test_united_answers_are_the_sets_of_what_any_member_found(members: list[list[list[int]]]) -> None:
+def test_merged_answers_are_the_unions_of_the_members(members: list[list[list[int]]]) -> None:
     parts = [Matches.of(found, 300) for found in members]
     counts, ids = merge([(part.counts, part.ids) for part in parts])
     expected = Matches.of([[i for ids in found for i in ids] for found in zip(*members, strict=True)], 300)
@@ -133,7 +133,7 @@ def test_united_answers_are_the_sets_of_what_any_member_found(members: list[list
     assert (counts.dtype, ids.dtype) == (expected.counts.dtype, expected.ids.dtype)
 
 
-def test_members_that_answered_for_other_events_are_not_united() -> None:
+def test_answers_to_different_events_are_not_merged() -> None:
     one, two = (np.ones(n, np.uint8) for n in (1, 2))
     with pytest.raises(ValueError, match="did not answer for the same events"):
         merge([(one, one), (two, two)])

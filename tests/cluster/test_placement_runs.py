@@ -173,7 +173,7 @@ def test_what_lost_members_had_is_loaded_with_the_changes_to_it(
     assert outputs[1].read_bytes() == outputs[0].read_bytes()
 
 
-def test_when_nobody_has_room_for_what_is_lost_the_run_is_incomplete_and_can_be_resumed(
+def test_when_no_worker_has_memory_for_a_lost_shard_the_run_is_incomplete_and_can_be_resumed(
     files: Files, ulfm: tuple[str, ...], tmp_path: Path
 ) -> None:
     with RangeReader(files.table) as large:

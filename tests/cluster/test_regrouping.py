@@ -43,7 +43,7 @@ def test_a_group_is_made_of_spares_as_soon_as_they_are_enough(
     assert expected is None or found.regroup(last=False) is None
 
 
-def test_nobody_gets_more_parts_than_there_is_room_for() -> None:
+def test_no_worker_gets_more_shards_than_fit() -> None:
     asked: list[set[int]] = []
 
     def room(parts: Collection[int]) -> bool:
@@ -58,7 +58,7 @@ def test_nobody_gets_more_parts_than_there_is_room_for() -> None:
     assert found.regroup(last=True) is None
 
 
-def test_who_has_loaded_a_part_has_it_for_the_next_group() -> None:
+def test_a_loaded_shard_is_kept_for_the_next_group() -> None:
     found = Spares([(1, 2, 3)], any_room)
     found.add((1, 2))
     assert found.regroup(last=True) == ([1, 2], [Load(1, 2, keep=True)])

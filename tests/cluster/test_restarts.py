@@ -268,7 +268,7 @@ def test_a_killed_run_of_one_process_leaves_no_trace_in_the_answers(tmp_path: Pa
 
 @pytest.mark.mpi
 @needs_mpirun
-def test_supervise_sees_a_run_through_whose_master_is_killed(tmp_path: Path) -> None:
+def test_supervise_completes_a_run_whose_master_is_killed(tmp_path: Path) -> None:
     files, output = Files.make(tmp_path, N_EVENTS, n_filters=600), tmp_path / "matches.h5"
     command = launch(3, *files.arguments(output), "--batch", 1, python=RANKS)
     supervised = [sys.executable, "-m", "mpi_match", "supervise", "--max-restarts", "5", "--", *command]

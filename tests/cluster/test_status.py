@@ -50,7 +50,7 @@ def test_a_lost_worker_holds_nothing(status: RunStatus, clock: Clock) -> None:
     assert list(status.incidents) == [Incident(0, 2.0, "lost", 1)]
 
 
-def test_an_overdue_worker_is_so_until_it_answers(status: RunStatus) -> None:
+def test_a_straggler_is_one_until_it_answers(status: RunStatus) -> None:
     for late in ("answered", "dropped"):
         status.sent(1, 0, 700)
         status.happened("overdue", 1, 0)

@@ -124,7 +124,7 @@ def test_the_journal_goes_when_the_disk_has_the_name_of_the_file(
     assert path.read_bytes() == undisturbed
 
 
-def test_a_run_that_begins_takes_the_word_of_the_last_one_back(tmp_path: Path, undisturbed: bytes) -> None:
+def test_a_run_that_begins_removes_the_manifest_of_the_last_one(tmp_path: Path, undisturbed: bytes) -> None:
     path = tmp_path / "undisturbed.h5"
     with Output(path, IDENTITY, Strings.of(()), resume=False, journalled=True):
         assert read_manifest(path) is None
@@ -142,7 +142,7 @@ def test_files_of_killed_runs_are_removed(tmp_path: Path) -> None:
     ]
 
 
-# Who asks for answers that are not there.
+# Reading answers that are not there
 
 
 def test_incomplete_answers_are_called_so(tmp_path: Path, kept: None) -> None:

@@ -22,7 +22,7 @@ def test_what_is_put_is_written_in_order(way: type[WriteBehind[int] | WriteAtOnc
         assert written == list(range(100))
 
 
-def test_whoever_puts_waits_when_much_is_waiting() -> None:
+def test_put_blocks_while_the_queue_is_full() -> None:
     may_write, put = threading.Event(), []
     with WriteBehind(lambda _: may_write.wait(TIMEOUT_S)) as answers:
 
@@ -43,7 +43,7 @@ def test_whoever_puts_waits_when_much_is_waiting() -> None:
 
 
 @pytest.mark.parametrize("way", [WriteBehind, WriteAtOnce])
-def test_what_writing_raises_reaches_whoever_puts_and_nothing_is_written_after_it(
+def test_put_raises_an_error_of_writing_and_nothing_is_written_after_it(
     way: type[WriteBehind[int] | WriteAtOnce[int]],
 ) -> None:
     written: list[int] = []

@@ -1,7 +1,7 @@
 """A Beowulf cluster for the time of a test: hosts with ssh between them without a password, and nothing else.
 
 Every host has an /etc/ssh of its own, with keys made for the test, so that plain `ssh n2` works there as it does on a
-cluster, and a launcher need not be told of anything.  The machine's own sshd and keys play no part, nor does what the
+cluster, and a launcher needs no settings.  The machine's own sshd and keys play no part, nor does what the
 user's shell does when it starts: root's shell is sh there.
 """
 
@@ -52,7 +52,7 @@ class Beowulf:
 
     n_hosts       how many
     directory     an empty directory for the files that make them
-    environment   of the shell in which people type
+    environment   of the users' shell
     """
 
     def __init__(self, n_hosts: int, directory: Path, environment: Mapping[str, str]) -> None:
@@ -85,7 +85,7 @@ class Beowulf:
     def run(
         self, *command: object, cwd: Path = Path("/"), timeout: float = TIMEOUT_S, **more: str
     ) -> subprocess.CompletedProcess[str]:
-        """Type a command on the first host, with more in its environment."""
+        """Run a command on the first host, with more in its environment."""
         return self["n1"].run(*command, environment={**self._environment, **more}, cwd=cwd, timeout=timeout)
 
     def _make_keys(self) -> None:
@@ -115,7 +115,7 @@ class Beowulf:
 
 
 def why_no_beowulf() -> str | None:
-    """Why such a cluster cannot be made on this machine, or None when nothing is known against it."""
+    """Why such a cluster cannot be made on this machine, or None when it can."""
     if shutil.which("sshd", path=_SBIN) is None or shutil.which("ssh") is None:
         return f"sshd or ssh not found; apt-get install --no-install-recommends {' '.join(PACKAGES)}"
     return why_no_hosts()

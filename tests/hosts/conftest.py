@@ -1,4 +1,4 @@
-"""What the tests on hosts share: files, and the shell in which people type."""
+"""Fixtures of the tests on hosts: files, and the environment of a user's shell."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
 
 @pytest.fixture(scope="session")
 def shell(repository: Path) -> dict[str, str]:
-    """The environment of a shell that nobody launched, with this Python and this tree; ranks look for no fabrics."""
+    """The environment of a shell without a launcher, with this Python and this tree; ranks search for no fabrics."""
     tree = {"MPI_MATCH_PYTHON": sys.executable, "PYTHONPATH": str(repository)}
     return {**fresh_environment(), **tree, "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "vader,tcp,self"}

@@ -30,7 +30,7 @@ from pathlib import Path
 from types import TracebackType
 
 TIMEOUT_S = 120.0
-"""What a command on a host may take unless told: machines are shared, and a test that hangs has to end."""
+"""Default time limit of a command on a host: machines are shared, and a test that hangs has to end."""
 
 TMPDIR = "/run"
 """Temporary files of MPI have the host's name and a PID in their names; both are soon used again, on the next test's n1."""
@@ -172,7 +172,7 @@ class _Waiting:
             _, wrong = self._process.communicate()
             raise NoHosts(f"no namespaces here: {wrong.strip()}")
         self.pid = int(said)
-        self._handle: int | None = os.pidfd_open(self.pid)  # a number may be somebody else's when it is time to kill
+        self._handle: int | None = os.pidfd_open(self.pid)  # the PID may be another process's by the time of the kill
 
     def run(self, *command: str) -> None:
         """Run a command in this process's network."""

@@ -1,6 +1,6 @@
 """A Slurm cluster for the time of a test: its own daemons on hosts made for it, none of the machine's.
 
-    n1   munged, slurmctld, slurmd, and the shell in which people type
+    n1   munged, slurmctld, slurmd, and the users' shell
     n2.. munged, slurmd
 
 Each node has eight cores, because Slurm is told so, and two GPUs, because there are two character devices, /dev/null by
@@ -80,7 +80,7 @@ class SlurmCluster:
 
     n_nodes       how many
     directory     an empty directory for configuration, state and logs, which say why when something did not start
-    environment   of the shell in which people type
+    environment   of the users' shell
     """
 
     def __init__(self, n_nodes: int, directory: Path, environment: Mapping[str, str]) -> None:
@@ -110,27 +110,27 @@ class SlurmCluster:
     def run(
         self, *command: object, cwd: Path = Path("/"), timeout: float = TIMEOUT_S, **more: str
     ) -> subprocess.CompletedProcess[str]:
-        """Type a command on the first node, with more in its environment: srun, sbatch, scontrol and whatever they need."""
+        """Run a command on the first node, with more in its environment: srun, sbatch, scontrol."""
         return self.shell.run(*command, environment={**self._environment, **more}, cwd=cwd, timeout=timeout)
 
     @property
     def shell(self) -> Host:
-        """The host where people type, which is the first node."""
+        """The host of the users' shell, which is the first node."""
         return self._hosts[self.names[0]]
 
     def job(self, number: int) -> dict[str, str]:
-        """What Slurm says of a job, by the names of `scontrol show job`."""
+        """Slurm's fields of a job, by the names of `scontrol show job`."""
         done = self.run("scontrol", "--oneliner", "show", "job", number)
         assert done.returncode == 0, done.stderr
         pairs = (each.partition("=") for each in done.stdout.split())
         return {name: value for name, _, value in pairs}
 
     def kill_node(self, name: str) -> None:
-        """The power fails on one node."""
+        """Kill one node, as a loss of power would."""
         self._hosts[name].kill()
 
     def logs(self) -> str:
-        """What the daemons had to say."""
+        """The logs of the daemons."""
         return "\n".join(f"== {path.name}\n{path.read_text()}" for path in sorted(self._directory.glob("*.log")))
 
     def _configure(self) -> None:
@@ -173,7 +173,7 @@ class SlurmCluster:
 
 
 def why_no_slurm() -> str | None:
-    """Why Slurm cannot be started on this machine, or None when nothing is known against it."""
+    """Why Slurm cannot be started on this machine, or None when it can."""
     missing = [name for name in ("slurmctld", "slurmd", "munged", "srun") if shutil.which(name, path=_SBIN) is None]
     if missing:
         return f"{', '.join(missing)} not found; apt-get install --no-install-recommends {' '.join(PACKAGES)}"

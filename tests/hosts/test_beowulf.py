@@ -105,7 +105,7 @@ def test_a_run_that_loses_a_host_goes_on_from_its_journal_on_the_others(
     assert output.read_bytes() == inputs.expected
 
 
-def test_a_supervised_run_that_loses_a_host_needs_nobody(
+def test_a_supervised_run_that_loses_a_host_completes_by_itself(
     shell: dict[str, str], hostfile: Path, inputs: Inputs, repository: Path, tmp_path: Path
 ) -> None:
     directory, output, log = tmp_path / "beowulf", tmp_path / "matches.h5", tmp_path / "log"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Clock:
-    """Seconds."""
+    """Seconds, set by the test."""
 
     now = 100.0
 

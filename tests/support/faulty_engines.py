@@ -1,4 +1,4 @@
-"""Engines that fail, die, stand still or tell something, for ranks of the tests (`cluster_driver`)."""
+"""Engines that fail, die, stall or report something, for ranks of the tests (`cluster_driver`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mpi_match.table.table import Table
 
 
 class Null(Engine):
-    """Answers every event with as many ids as it has attributes, at once: what is left is the way there and back."""
+    """Answers every event with as many ids as it has attributes, at once: the time left is that of the communication."""
 
     name = "null"
     device = "nothing"
@@ -83,8 +83,8 @@ class Picky(Null):
         return super().match(batch, filters=filters)
 
 
-class _StandsStill:
-    """An engine that on rank 1 stands still at its third batch, longer than the test's deadline."""
+class _Stalls:
+    """An engine that on rank 1 stalls at its third batch, longer than the test's deadline."""
 
     n_matched = 0
 
@@ -97,14 +97,14 @@ class _StandsStill:
         return found
 
 
-class Pausing(_StandsStill, Null):
-    """No engine, but for standing still."""
+class Pausing(_Stalls, Null):
+    """`Null`, which stalls."""
 
     name = "pausing"
 
 
-class PausingReference(_StandsStill, Reference):
-    """The reference, but for standing still."""
+class PausingReference(_Stalls, Reference):
+    """The reference, which stalls."""
 
     name = "pausing_reference"
 
@@ -174,7 +174,7 @@ class OneGpu(Null):
 
 
 class Slow(Null):
-    """Takes its time."""
+    """Takes 0.2 s for a batch."""
 
     name = "slow"
 
@@ -197,7 +197,7 @@ class Growing(Null):
 
 
 class Weighing(Null):
-    """Says how large its table is."""
+    """Reports the size of its table."""
 
     name = "weighing"
 
@@ -207,7 +207,7 @@ class Weighing(Null):
 
 
 class Whereabouts(Null):
-    """Says where the table lies."""
+    """Reports the memory of its table."""
 
     name = "whereabouts"
 
@@ -222,7 +222,7 @@ class Whereabouts(Null):
 
 
 class Numbered(Null):
-    """Says which GPU it was to take, of which it sees."""
+    """Reports the GPU that it was assigned, and the visible ones."""
 
     name = "numbered"
 

@@ -1,4 +1,4 @@
-"""SIGTERM between two chosen lines of a run, where one that comes by itself comes once in a thousand runs."""
+"""SIGTERM between two chosen lines of a run, which a random signal hits once in a thousand runs."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def waiting_at(line: int) -> Callable[[FrameType], bool]:
 
 
 def lines_of_waiting() -> list[int]:
-    """The lines of `Condition.wait` that do something."""
+    """The lines of `Condition.wait` with code."""
     return sorted({line for *_, line in threading.Condition.wait.__code__.co_lines() if line})[1:]
 
 
 def line_without_lock() -> int:
-    """The line of `Condition.wait` that comes when the lock has been given away and nobody looks to it yet."""
+    """The line of `Condition.wait` after the release of the lock, before the code that acquires it again."""
     lines, first = inspect.getsourcelines(threading.Condition.wait)
     return next(number for number, line in enumerate(lines, first + 1) if "_release_save()" in line)

@@ -1,11 +1,11 @@
 """Subscribe, move, unsubscribe and match in any order: a hypothesis state machine that holds an engine to the model.
 
-Two stories run side by side.  In the naive one a list of filters is edited as the changes say (`Naive`) and `match_naive`
-is asked.  In the other a `LiveTable` gives ids and an engine is told.  Filters come from a small pool, so equal ones stand
-beside each other, go, and come back; events are aimed at the whole pool, so also at filters that are gone: a ghost answers.
+Two implementations run side by side.  The naive one edits a list of filters (`Naive`) and calls `match_naive`.  In the other
+a `LiveTable` assigns ids and updates an engine.  Filters come from a small pool, so equal ones exist side by side, are
+removed, and are added again; events are aimed at the whole pool, so also at removed filters: a stale entry would match.
 
-Most that comes asks only for operands of the pool, which the vocabulary has from the beginning.  Now and then something does
-not; then the engine is opened again, as the live table says.
+Most added filters have only operands of the pool, which the vocabulary has from the beginning.  Some do not; then the live
+table requires the engine to be opened again.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ REFUSAL = "serves tables that do not change"
 
 
 class Naive:
-    """What changes mean, said with a list of filters."""
+    """The meaning of changes, on a list of filters."""
 
     def __init__(self, found: Sequence[Filter]) -> None:
         self.filters = list(found)
 
     def apply(self, change: ChangeRow) -> bool:
-        """Do it; False when it cannot be done, and then it is not."""
+        """Apply a change; returns False, and changes nothing, when it cannot be applied."""
         named = [item for item in self.filters if item.id == change.target]
         match change.kind:
             case Change.MOVE:
@@ -96,13 +96,13 @@ class LiveMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def change(self, data: st.DataObject) -> None:
         """One to six changes at once."""
-        self.tell(data.draw(st.lists(change_rows(st.sampled_from(self.pool)), min_size=1, max_size=6)))
+        self.update(data.draw(st.lists(change_rows(st.sampled_from(self.pool)), min_size=1, max_size=6)))
 
     @rule(item=filters(max_constraints=3))
     def surprise(self, item: Filter) -> None:
         """A filter that may need a larger vocabulary."""
         self.pool.append(item)
-        self.tell([ChangeRow(Change.ADD, filters=(item._replace(id=None),))])
+        self.update([ChangeRow(Change.ADD, filters=(item._replace(id=None),))])
 
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
@@ -110,9 +110,9 @@ class LiveMachine(RuleBasedStateMachine):
         if self.naive.filters:
             item = data.draw(st.sampled_from(self.naive.filters))
             if item.id is not None and data.draw(st.booleans()):
-                self.tell([ChangeRow(Change.REMOVE, item.id)])
+                self.update([ChangeRow(Change.REMOVE, item.id)])
             else:
-                self.tell([ChangeRow(Change.REMOVE_INTERFACE, item.interface)])
+                self.update([ChangeRow(Change.REMOVE_INTERFACE, item.interface)])
             self.judge(data.draw(st.lists(events(aimed_at=[item]), min_size=1, max_size=4)))
 
     @rule(data=st.data())
@@ -122,9 +122,9 @@ class LiveMachine(RuleBasedStateMachine):
         if named:
             item = data.draw(st.sampled_from(named))
             again = ChangeRow(Change.ADD, filters=tuple(each for each in self.naive.filters if each.id == item.id))
-            self.tell([ChangeRow(Change.REMOVE, str(item.id)), again])
+            self.update([ChangeRow(Change.REMOVE, str(item.id)), again])
 
-    def tell(self, rows: list[ChangeRow]) -> None:
+    def update(self, rows: list[ChangeRow]) -> None:
         refused: list[Refusal] = []
         changes = self.live.apply(rows, refused)
         assert {item.place for item in refused} == {i for i, row in enumerate(rows) if not self.naive.apply(row)}

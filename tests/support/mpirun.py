@@ -1,7 +1,7 @@
-"""How tests start several ranks: the launcher beside this Python, the flags that its kind needs, and what the ranks said.
+"""How tests start several ranks: the launcher beside this Python, its flags, and the standard error of ranks.
 
-Open MPI 4.1 and 5, MPICH and Intel MPI differ in flags, in what they print when a rank fails, and in nothing that a test
-should have to know.  `make test-mpi` runs the tests with each of them.
+Open MPI 4.1 and 5, MPICH and Intel MPI differ in flags and in their messages when a rank fails; tests are independent of
+both. `make test-mpi` runs the tests with each of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pytest
 TESTS = Path(__file__).resolve().parents[1]
 DRIVER = Path(__file__).with_name("cluster_driver.py")
 TIMEOUT_S = 300
-"""No deadline of the product: what a test waits on a machine that has much else to do."""
+"""Time limit of a test on a busy machine; no deadline of the product."""
 _LAUNCHER = re.compile(r"\b(mpirun|mpiexec|prterun|srun)(?![\w.])|launch/\w+\.sh")
 LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_", "MPI_LOCAL")
 
@@ -43,7 +43,7 @@ def _is_open_mpi() -> bool:
 MPIRUN = _find_mpirun()
 OPEN_MPI = _is_open_mpi()
 OPEN_MPI_FLAGS = ("--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "vader,self")
-"""vader is shared memory by the name that both 4.1 and 5 know; without a search for fabrics a job starts a second sooner."""
+"""vader is shared memory by its name in both 4.1 and 5; without a search for fabrics a job starts a second sooner."""
 FLAGS = OPEN_MPI_FLAGS if OPEN_MPI else ()
 ULFM = ("--with-ft", "ulfm")
 """The flags for fault tolerance, where there is any: `has_ulfm`."""
@@ -59,14 +59,14 @@ def environment(**more: str) -> dict[str, str]:
 def launchers_directory() -> tempfile.TemporaryDirectory[str]:
     """A TMPDIR for one launcher, or for those of one test.
 
-    Open MPI's launcher keeps its files under its process number.  One that was killed leaves them behind, and whoever is
-    given that number next cannot start: "The PMIx server's listener thread failed to start".
+    Open MPI's launcher keeps its files under its PID.  A killed launcher leaves them behind, and the next launcher with that
+    PID cannot start: "The PMIx server's listener thread failed to start".
     """
     return tempfile.TemporaryDirectory(prefix="ranks-", ignore_cleanup_errors=True)
 
 
 def without_ranks(start: Callable[..., None]) -> Callable[..., None]:
-    """How a process is started, `start`, but for launchers."""
+    """The function `start`, which starts a process, but not a launcher."""
 
     def start_no_launcher(process: object, command: Any, *rest: Any, **more: Any) -> None:
         words = [command] if isinstance(command, str | os.PathLike) else command
@@ -95,7 +95,7 @@ def execute(command: list[str], **more: str) -> subprocess.CompletedProcess[str]
 
 @cache
 def has_ulfm() -> bool:
-    """Does this launcher keep a job that loses a rank, and tell the others?"""
+    """Does this launcher keep a job that loses a rank, and notify the others?"""
     if not OPEN_MPI:
         return False
     done = execute([str(MPIRUN), *FLAGS, *ULFM, "-n", "1", "env"])
@@ -103,7 +103,7 @@ def has_ulfm() -> bool:
 
 
 def said(done: subprocess.CompletedProcess[str]) -> str:
-    """What the ranks said on standard error, without the launcher's own report of the exit code."""
+    """The standard error of ranks, without the launcher's own report of the exit code."""
     kept, launchers = [], False
     for line in done.stderr.splitlines():
         if line.startswith(("-----", "=====")):

@@ -1,4 +1,4 @@
-"""What the tests of runs are given, and what a run leaves beside its output."""
+"""Inputs of the tests of runs, and the files that a run leaves beside its output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mpi_match.events.events import Events
 from mpi_match.model import Type
 
 KEPT = ["matches.h5.journal", "matches.h5.run.json"]
-"""What a run leaves that did not end well, if it had answers."""
+"""The files that an incomplete run with answers leaves."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,9 @@ class Inputs:
 
 @dataclasses.dataclass(frozen=True)
 class Changing:
-    """Compiled files of a table that changes, and what the naive matcher, who does one change after the other, answers."""
+    """Compiled files of a table that changes, and the answers of the naive matcher, which applies one change after the
+    other.
+    """
 
     table: Path
     events: Path

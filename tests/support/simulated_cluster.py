@@ -1,20 +1,20 @@
-"""A cluster without processes: a dispatcher, a master's books and workers to whom everything happens that can.
+"""A simulated cluster without processes: a dispatcher, the state of a master, and workers with every kind of fault.
 
-Time is a heap of what will happen when; a seed decides what that is.  Workers match in the order in which orders arrive; on
-the way orders keep theirs and answers do not.  What can go wrong, each in some runs and not in others:
+A discrete-event simulation: time is a heap of events, drawn from a seed.  Workers match in the order in which orders arrive;
+the network keeps the order of orders and not that of answers.  The faults, each in some runs and not in others:
 
-    kill     a worker dies; the master is told soon, or (another MPI) never
-    stall    a worker stands still for a while, and goes on
+    kill     a worker dies; the master is notified soon, or (another MPI) never
+    stall    a worker stalls for a while, and goes on
     late     an answer takes longer than the deadline
     double   an answer comes twice
     drop     an order or an answer never arrives
     broken   an engine raises on every batch from now on
-    lethal   a batch that kills whoever matches it
+    lethal   a batch that kills every worker that matches it
     raising  a batch that every engine raises on
 
-What is left of broken groups is told to load parts of the table, and every answer says from which parts it is.  One group in
-two runs of three is *spared*: of its workers, only batches can harm one.  A master with a clock holds the dispatcher's
-promises against what really happened, after every call; `AssertionError` says which one is broken.
+Members of dissolved groups get orders to load shards, and every answer names its shards.  In two runs of three one group is
+*spared*: only batches can harm its workers.  After every call a master with a clock checks the dispatcher's invariants
+against the events; `AssertionError` names the violated one.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from mpi_match.cluster.scheduling.instructions import Drop, Emit, GiveUp, Instru
 from mpi_match.cluster.scheduling.timeouts import Deadlines, RoundTrips
 
 DEADLINE = 20.0
-"""What a worker may take for a batch, which takes at most 2."""
+"""The time limit of a batch, which takes at most 2."""
 END = 5000.0
-"""A run that is not over by then never will be."""
+"""A run that is not over by then makes no progress."""
 FAULTS = ("kill", "stall", "late", "double", "drop", "broken", "lethal", "raising")
 
 
 @dataclass
 class SimulatedWorker:
-    """What a rank is to the others: a queue of batches and parts, the parts that it has, and whether it moves.
+    """A worker: its queue of batches and shards to load, the shards that it holds, and its faults.
 
-    `home` is the group that it began in, `group` the one that it is in; None: it is a spare.
+    `home` is its first group, `group` the present one; None: it is a spare.
     """
 
     home: int
@@ -49,7 +49,7 @@ class SimulatedWorker:
     alive: bool = True
     broken: bool = False
     busy: bool = False
-    stands_still_until: float = 0.0
+    stalled_until: float = 0.0
     last_arrival: float = 0.0
 
 
@@ -62,11 +62,11 @@ class SimulatedCluster:
         self.n_batches, self.credits = rng.randrange(4, 40), rng.randrange(1, 5)
         size, n_groups = rng.choice((1, 1, 1, 2, 3)), rng.randrange(1, 7)
         self.groups = [tuple(range(1 + i * size, 1 + (i + 1) * size)) for i in range(n_groups)]
-        self._n_lanes = n_groups
+        self._n_queues = n_groups
         self.spared = rng.choice((-1, 0, n_groups - 1))
         self.window = rng.choice((None, None, rng.randrange(1, 30)))
         self.n_parts, self.most_parts = size, rng.randrange(1, size + 1)
-        self.tells = rng.random() < 0.5
+        self.notifies = rng.random() < 0.5
         ranks = rng.sample(range(self.n_batches), 2)
         self.lethal = {ranks[0]} if "lethal" in self.faults else set()
         self.raising = {ranks[1]} if "raising" in self.faults else set()
@@ -87,7 +87,7 @@ class SimulatedCluster:
         self.now = 0.0
         self._agenda: list[tuple[float, int, str, tuple[int, ...]]] = []
         self._n_planned = 0
-        # The master's books
+        # The state of the master
         self.emitted: list[int] = []
         self.quarantined: list[int] = []
         self.given_up = False
@@ -104,7 +104,7 @@ class SimulatedCluster:
         self.n_unwanted = 0
 
     def run(self) -> None:
-        """Until all is emitted or given up."""
+        """Run until all is emitted or given up."""
         self._plan_faults()
         self._plan(1.0, "tick")
         self._obey(self.dispatcher.start())
@@ -114,7 +114,7 @@ class SimulatedCluster:
             getattr(self, f"_{what}")(*about)
         self._check_end()
 
-    # What happens
+    # Events of workers
 
     def _plan(self, after: float, what: str, *about: int) -> None:
         self._n_planned += 1
@@ -133,14 +133,14 @@ class SimulatedCluster:
 
     def _kill(self, worker: int) -> None:
         self.workers[worker].alive = False
-        if self.tells:
+        if self.notifies:
             self._plan(self.rng.uniform(0.01, 3), "notice", worker)
 
     def _broken(self, worker: int) -> None:
         self.workers[worker].broken = True
 
     def _stall(self, worker: int) -> None:
-        self.workers[worker].stands_still_until = self.now + self.rng.uniform(1, 4 * DEADLINE)
+        self.workers[worker].stalled_until = self.now + self.rng.uniform(1, 4 * DEADLINE)
 
     def _order(self, worker: int, batch: int, attempt: int) -> None:
         self.workers[worker].inbox.append((batch, attempt))
@@ -158,8 +158,8 @@ class SimulatedCluster:
 
     def _done(self, worker: int) -> None:
         state = self.workers[worker]
-        if state.stands_still_until > self.now:
-            self._plan(state.stands_still_until - self.now, "done", worker)
+        if state.stalled_until > self.now:
+            self._plan(state.stalled_until - self.now, "done", worker)
             return
         if not state.alive:
             return
@@ -182,7 +182,7 @@ class SimulatedCluster:
         state.busy = False
         self._begin(worker)
 
-    # What the master hears
+    # Events of the master
 
     def _answered(self, worker: int, batch: int, attempt: int, *parts: int) -> None:
         if self.dispatcher.wants(worker, batch, attempt):
@@ -349,9 +349,9 @@ class SimulatedCluster:
         idle = {g for g in range(len(self.groups)) if not (g in self.lost or self._owed[g] or self._is_late(g))}
         for batch in range(self._n_turns, min(self._n_turns + self.dispatcher.window, self.n_batches)) if idle else ():
             if not self.tried[batch]:
-                lane = batch % self._n_lanes
-                somebodys = self.schedule == "static" and not (lane in self.lost or lane in idle or self._is_late(lane))
-                assert somebodys, f"batch {batch} is not sent, and {idle} are idle"
+                queue = batch % self._n_queues
+                owned = self.schedule == "static" and not (queue in self.lost or queue in idle or self._is_late(queue))
+                assert owned, f"batch {batch} is not sent, and {idle} are idle"
             elif not (self.ascending or self._is_answered(batch) or batch in self.dispatcher.quarantined):
                 left = idle - self._blamed[batch] - set(self.tried[batch])
                 given = self._strikes(batch) >= MOST_VICTIMS or any(not self._is_late(g) for g in self._holders(batch))
@@ -365,7 +365,7 @@ class SimulatedCluster:
         self._n_set_aside = len(self.dispatcher.quarantined)
 
     def _check_bounds(self) -> None:
-        bound = self.dispatcher.window + self.credits * self._n_lanes
+        bound = self.dispatcher.window + self.credits * self._n_queues
         assert self.dispatcher.n_kept <= bound, f"{self.dispatcher.n_kept} batches are kept"
         assert len(self._parts) <= bound, f"{len(self._parts)} answers wait"
 
@@ -381,7 +381,7 @@ class SimulatedCluster:
         else:
             assert len(turns) == self.n_batches
             assert not self._parts, "answers are left over"
-        if not self.faults - {"lethal", "raising", "double"} and len(self.groups) == self._n_lanes:
+        if not self.faults - {"lethal", "raising", "double"} and len(self.groups) == self._n_queues:
             assert set(self.quarantined) <= self.lethal | self.raising, f"bystanders in {self.quarantined}"
             if len(self.groups) > MOST_VICTIMS:
                 assert not self.given_up

@@ -1,4 +1,4 @@
-"""How tests start ranks: none do that are not marked for it."""
+"""Only tests marked `mpi` start ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine on the CPU with options, for tests of what hands them on; `opened` has what its engines got."""
+"""An engine on the CPU with options, for tests that pass them on; `opened` has those of its engines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ opened: list[dict[str, Any]] = []
 
 
 class Tuned(Counting):
-    """Counting; its device says what is set, and its steps are what it is asked."""
+    """Counting; its device shows the options, and its steps count the batches."""
 
     name = "tuned"
 

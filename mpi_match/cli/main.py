@@ -240,6 +240,7 @@ def _say_matched(summary: Any, output: Path, as_json: bool) -> None:
 @threads_option
 @strict_option
 @click.option("--rejects", type=JSON_LINES_OUT, help="Write bad rows to this JSON lines file, with reason, file and line.")
+@click.option("--stats", is_flag=True, help="Say how many lines of events the scanner left to the reader of single lines.")
 @json_option
 def match(
     subscriptions: Path,
@@ -247,6 +248,7 @@ def match(
     output: Path,
     changes: Path | None,
     rejects: Path | None,
+    stats: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -294,6 +296,8 @@ def match(
         say(f"no event has {' or '.join(map(repr, summary.never_seen))}, which --location or --id names")
     if summary.unlocated:
         say(f"{plural(summary.unlocated, 'filter')} with an area: without --location no event is in it")
+    if stats:
+        say(f"{plural(summary.flagged, 'line')} of {plural(summary.events, 'event')} left by the scanner, read one by one")
     _say_matched(summary, output, as_json)
 
 

@@ -63,6 +63,7 @@ class LocalSummary:
     compile_s         compiling the engine, which is in neither of these
     engine_options    the options of the engine, by its name; empty where it has none
     rejected          number of bad subscriptions, changes and events; `first_rejects` holds the first of them
+    flagged           lines of events that the scanner left to the reader of single lines, good ones and bad ones
     never_seen        attributes named for location and id that no event has
     unlocated         filters with an area, which match nothing because no location is named
     """
@@ -80,6 +81,7 @@ class LocalSummary:
     filters: int
     constraints: int
     interfaces: int
+    flagged: int
     never_seen: tuple[str, ...]
     unlocated: int
     first_rejects: tuple[Reject, ...]
@@ -231,7 +233,9 @@ def match_rows(
             _writer(output, stream, options) as writer,
             _scanned(event_files, scanner, log, progress) as blocks,
         ):
-            never_seen = _match(matcher, stream, EventQueue(blocks), writer, options)
+            queue = EventQueue(blocks)
+            _match(matcher, stream, queue, writer, options)
+            never_seen = options.form.never_seen(queue.located, queue.identified)
             if log.all_bad(writer.n_events):
                 raise log.nothing_usable("event")
             if options.strict and never_seen:
@@ -252,6 +256,7 @@ def match_rows(
             filters=table.n_filters,
             constraints=table.n_constraints,
             interfaces=table.n_interfaces,
+            flagged=queue.n_flagged,
             never_seen=never_seen,
             unlocated=0 if options.form.location is not None else len(table.filters.area),
             first_rejects=tuple(log.first),
@@ -279,15 +284,14 @@ def _match(
     events: EventQueue,
     writer: MatchesWriter,
     options: MatchOptions,
-) -> tuple[str, ...]:
-    """Match all events; returns the attributes named for location and id that no event has."""
+) -> None:
+    """Match all events; a batch ends where changes take effect."""
     for changes, end in _change_batches(stream):
         if changes is not None:
             matcher.update(changes)
         while taken := events.take(min(MATCHED_AT_ONCE, MATCHED_AT_ONCE if end is None else end - writer.n_events)):
             batch, ids = taken
             writer.append(matcher.match(batch, filters=options.filters), ids)
-    return options.form.never_seen(events.located, events.identified)
 
 
 def _exchanged(event_files: Sequence[Path]) -> str:

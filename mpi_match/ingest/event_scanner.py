@@ -216,12 +216,14 @@ class EventQueue:
     """Scanned events, taken as many at a time as the taker says.
 
     located, identified   has some event so far a location, an id?
+    n_flagged             rows so far that the scanner left to `rows`
     """
 
     def __init__(self, blocks: Iterator[ScannedEvents]) -> None:
         self._blocks, self._taken = blocks, 0
         self._current: ScannedEvents | None = None
         self.located = self.identified = False
+        self.n_flagged = 0
 
     def take(self, most: int) -> tuple[EventBatch, Strings | None] | None:
         """The next events, `most` of them or those that are left of a block, and their ids; None without events or
@@ -234,6 +236,7 @@ class EventQueue:
                 return None
             self.located |= self._current.located
             self.identified |= self._current.identified
+            self.n_flagged += self._current.n_flagged
         batch, ids = self._current.batch, self._current.ids
         start, stop = self._taken, min(self._taken + most, batch.n_events)
         self._taken = stop

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_match.compute.compile_cache import jit
+from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.memory import (
     load_f64,
     load_i64,
@@ -92,7 +92,7 @@ FLAGGED_LINE = -1
 _POINT = 46
 
 
-@jit
+@nested
 def _after_blanks(data: int, at: int) -> int:
     """The first byte that is no blank of JSON; the line feed is none here."""
     while load_u8(data, at) == 32 or load_u8(data, at) == 9 or load_u8(data, at) == 13:
@@ -100,7 +100,7 @@ def _after_blanks(data: int, at: int) -> int:
     return at
 
 
-@jit
+@nested
 def after_margin(data: int, at: int) -> int:
     """The first byte that is none of those that `bytes.strip` takes away, but for the line feed."""
     while load_u8(data, at) == 32 or load_u8(data, at) == 9 or 11 <= load_u8(data, at) <= 13:
@@ -116,7 +116,7 @@ def next_line(data: int, at: int) -> int:
     return at + 1
 
 
-@jit
+@nested
 def _character_bytes(data: int, at: int) -> int:
     """Length of the UTF-8 character beyond ASCII that begins here; 0 if there is none."""
     first, second = load_u8(data, at), load_u8(data, at + 1)
@@ -133,7 +133,7 @@ def _character_bytes(data: int, at: int) -> int:
     return 4
 
 
-@jit
+@nested
 def _scan_string(data: int, at: int, hash_: np.uint64) -> tuple[int, np.uint64]:
     """From behind the opening quote to the closing one, or to a backslash, and the hash of the bytes between; or to
     anything else that the string cannot have."""
@@ -153,7 +153,7 @@ def _scan_string(data: int, at: int, hash_: np.uint64) -> tuple[int, np.uint64]:
             at += n
 
 
-@jit
+@nested
 def _hex_digits(data: int, at: int) -> int:
     """The number that four hexadecimal digits are; -1 if they are none."""
     found = 0
@@ -168,7 +168,7 @@ def _hex_digits(data: int, at: int) -> int:
     return found
 
 
-@jit
+@nested
 def _escaped(data: int, at: int) -> tuple[int, int]:
     """Behind a backslash: the character that is meant, or -1, and where what stands for it ends."""
     byte = load_u8(data, at)
@@ -199,7 +199,7 @@ def _escaped(data: int, at: int) -> tuple[int, int]:
     return code, at + 1
 
 
-@jit
+@nested
 def _encode(code: int, to: int, filled: int) -> int:
     """Write a character as UTF-8 into `to`; where it ends."""
     if code < 0x80:
@@ -221,7 +221,7 @@ def _encode(code: int, to: int, filled: int) -> int:
     return filled + 4
 
 
-@jit
+@nested
 def _decode_string(data: int, at: int, to: int, filled: int) -> tuple[int, int]:
     """Write the string that begins behind an opening quote into `to`, from `filled`, without escapes.
 
@@ -246,14 +246,14 @@ def _decode_string(data: int, at: int, to: int, filled: int) -> tuple[int, int]:
     return at + 1, filled
 
 
-@jit
+@nested
 def _hash_of(data: int, start: int, stop: int, hash_: np.uint64) -> np.uint64:
     for i in range(start, stop):
         hash_ = feed(hash_, load_u8(data, i))
     return hash_
 
 
-@jit
+@nested
 def _copied(data: int, start: int, stop: int, to: int, filled: int) -> int:
     """Append data[start:stop] to `to`; how far it is filled."""
     for i in range(start, stop):
@@ -261,7 +261,7 @@ def _copied(data: int, start: int, stop: int, to: int, filled: int) -> int:
     return filled + stop - start
 
 
-@jit
+@nested
 def _literal(data: int, at: int) -> tuple[int, int]:
     """`false`, `true` or `null` as 0, 1 or 2, and where it ends; -1 for anything else."""
     if (
@@ -289,7 +289,7 @@ def _literal(data: int, at: int) -> tuple[int, int]:
     return -1, at
 
 
-@jit
+@nested
 def _seen(seen: int, n: int, mask: np.uint64, hash_: np.uint64) -> bool:
     """May a name be one of the n before it?  `mask` has a bit for each of theirs; if not, its hash is kept."""
     if mask >> (hash_ >> np.uint64(58)) & np.uint64(1):
@@ -300,13 +300,13 @@ def _seen(seen: int, n: int, mask: np.uint64, hash_: np.uint64) -> bool:
     return False
 
 
-@jit
+@nested
 def _count(counts: int, which: int, n: int) -> None:
     """Add to a count."""
     store_i64(counts, which, load_i64(counts, which) + n)
 
 
-@jit
+@nested
 def _keep_id(data: int, start: int, stop: int, work: int) -> None:
     """The id of a row is data[start:stop]."""
     counts = load_i64(work, SCAN_COUNTS)
@@ -314,7 +314,7 @@ def _keep_id(data: int, start: int, stop: int, work: int) -> None:
     _count(counts, N_IDENTIFIED, 1)
 
 
-@jit
+@nested
 def _keep_text(data: int, start: int, stop: int, name: int, work: int) -> None:
     """The string data[start:stop] on a name has still to be compared with atoms."""
     counts = load_i64(work, SCAN_COUNTS)
@@ -328,7 +328,7 @@ def _keep_text(data: int, start: int, stop: int, name: int, work: int) -> None:
     _count(counts, N_TEXTS, 1)
 
 
-@jit
+@nested
 def _scan_string_value(data: int, at: int, name: int, role: int, tables: int, work: int) -> tuple[int, int]:
     """The string behind an opening quote, as the value of a name: where it ends, and its code, or NOT_FOUND where the name
     has no id; FLAGGED_LINE if it is not certain."""
@@ -359,7 +359,7 @@ def _scan_string_value(data: int, at: int, name: int, role: int, tables: int, wo
     return at, code_of_string(name, source, start, stop, mixed(hash_), tables)
 
 
-@jit
+@nested
 def _scan_value(data: int, at: int, name: int, role: int, tables: int, work: int) -> tuple[int, int]:
     """The value that begins here, which is no object, of a name: where it ends, and its code, or NOT_FOUND where the name
     has no id; FLAGGED_LINE if it is not certain."""
@@ -389,7 +389,7 @@ def _scan_value(data: int, at: int, name: int, role: int, tables: int, work: int
     return at, code_of_boolean(name, found, tables) if name != NOT_FOUND else NOT_FOUND
 
 
-@jit
+@nested
 def scan_line(data: int, at: int, tables: int, work: int) -> tuple[int, int]:
     """Scan the line that begins at `at` of data u8, which is no blank, as the next row.
 
@@ -476,7 +476,7 @@ def scan_line(data: int, at: int, tables: int, work: int) -> tuple[int, int]:
             return FLAGGED_LINE, 0
 
 
-@jit
+@nested
 def _sort(items: int, n: int) -> None:
     """Put a few u64 in order, by insertion."""
     for i in range(1, n):
@@ -487,7 +487,7 @@ def _sort(items: int, n: int) -> None:
         store_u64(items, k, item)
 
 
-@jit
+@nested
 def _set_nowhere(work: int) -> None:
     """The next row has no location, so far."""
     at = 2 * load_i64(load_i64(work, SCAN_COUNTS), ROWS)
@@ -495,7 +495,7 @@ def _set_nowhere(work: int) -> None:
     store_f64(load_i64(work, ROW_LOCATIONS), at + 1, np.nan)
 
 
-@jit
+@nested
 def _scan_row(data: int, at: int, tables: int, work: int) -> int:
     """Scan a line as the next row, put its attributes in order and count them.  Where it ends; FLAGGED_LINE, and then no
     count has changed, if it is not certain."""
@@ -526,7 +526,7 @@ def _scan_row(data: int, at: int, tables: int, work: int) -> int:
     return end
 
 
-@jit
+@nested
 def _flag(line: int, start: int, stop: int, work: int) -> None:
     """Leave the next row, data[start:stop], to another judge."""
     counts = load_i64(work, SCAN_COUNTS)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_match.compute.compile_cache import jit
+from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.memory import load_f64, load_i64, load_u8, load_u64
 from mpi_match.model import MAX_EXACT_INTEGER
 
@@ -59,7 +59,7 @@ NUMBER_TABLES = (_TENS, _TWOS, _POWERS)
 """f64: powers of ten; powers of two; u64: `_leading_bits` of powers of ten, upper and lower half."""
 
 
-@jit
+@nested
 def _multiply_high(a: np.uint64, b: np.uint64) -> np.uint64:
     """The upper 64 bits of a product."""
     a_low, a_high, b_low, b_high = a & _LOW, a >> _32, b & _LOW, b >> _32
@@ -68,7 +68,7 @@ def _multiply_high(a: np.uint64, b: np.uint64) -> np.uint64:
     return a_high * b_high + (cross >> _32) + (other >> _32) + (middle >> _32)
 
 
-@jit
+@nested
 def _leading_zeros(w: np.uint64) -> int:
     """Of a number that is not 0."""
     zeros, step = 0, 32
@@ -80,7 +80,7 @@ def _leading_zeros(w: np.uint64) -> int:
     return zeros
 
 
-@jit
+@nested
 def _rounded(w: np.uint64, power: int, tables: int) -> float:
     """The double nearest to w · 10^power, w not 0, ties to even; NaN for 0, infinity and what is not decided."""
     if power < LEAST_POWER or power > MOST_POWER:
@@ -117,7 +117,7 @@ def _rounded(w: np.uint64, power: int, tables: int) -> float:
     return np.nan if exponent >= 2047 else np.float64(np.int64(mantissa)) * load_f64(twos, exponent - 1)
 
 
-@jit
+@nested
 def nearest(w: np.uint64, power: int, tables: int) -> float:
     """The double nearest to w · 10^power; NaN where it is not decided, or is infinite or 0 and w is not."""
     if w == _0:
@@ -129,7 +129,7 @@ def nearest(w: np.uint64, power: int, tables: int) -> float:
     return _rounded(w, power, tables)
 
 
-@jit
+@nested
 def _long_decimal(data: int, at: int, stop: int, power: int, tables: int) -> float:
     """The digits, perhaps with a point, in data[at:stop], times 10^power if the last one counts 1; NaN as in `nearest`."""
     w, taken, left_out, is_exact = _0, 0, 0, True

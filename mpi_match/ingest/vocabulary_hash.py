@@ -16,7 +16,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, owners
 from mpi_match.arrays.strings import Strings
-from mpi_match.compute.compile_cache import jit
+from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.memory import AddressTable, load_f64, load_i64, load_u8, load_u64
 from mpi_match.ingest.rows import EventForm
 from mpi_match.ingest.scanner_numbers import N_NUMBER_TABLES, NUMBER_TABLES
@@ -131,13 +131,13 @@ def _bucket_widths(vocabulary: Vocabulary) -> tuple[Array, Array]:
     return low, scale
 
 
-@jit
+@nested
 def feed(hash_: np.uint64, byte: int) -> np.uint64:
     """The hash of a string that is one byte longer (FNV-1a, before `mixed`)."""
     return (hash_ ^ np.uint64(byte)) * _PRIME
 
 
-@jit
+@nested
 def mixed(hash_: np.uint64) -> np.uint64:
     """A hash whose every bit depends on every byte."""
     hash_ ^= hash_ >> _32
@@ -164,7 +164,7 @@ def _fill_slots(hashes: Array, slots: Array) -> None:
         slots[slot] = i
 
 
-@jit
+@nested
 def _bucket(value: float, low: float, scale: float, n_buckets: int) -> int:
     """Never less for a greater value: subtraction, multiplication and cutting off all keep the order."""
     found = (value - low) * scale
@@ -185,7 +185,7 @@ def _fill_buckets(numbers: Array, bounds: Array, low: Array, scale: Array, first
             first[start + name + bucket] = k
 
 
-@jit
+@nested
 def _equal(data: int, start: int, stop: int, pool: int, first: int, last: int) -> bool:
     """Is data[start:stop] the same as pool[first:last]?"""
     n, k = stop - start, 0
@@ -196,7 +196,7 @@ def _equal(data: int, start: int, stop: int, pool: int, first: int, last: int) -
     return k == n
 
 
-@jit
+@nested
 def find_name(data: int, start: int, stop: int, hash_: np.uint64, tables: int) -> int:
     """The entry of the name data[start:stop], whose hash is `hash_`; NOT_FOUND if it has none."""
     slots, hashes = load_i64(tables, NAME_SLOTS), load_i64(tables, NAME_HASHES)
@@ -214,7 +214,7 @@ def find_name(data: int, start: int, stop: int, hash_: np.uint64, tables: int) -
         slot = (slot + np.uint64(1)) & mask
 
 
-@jit
+@nested
 def code_of_number(name: int, value: float, tables: int) -> int:
     """Code of a number, not NaN, on a name."""
     bounds = load_i64(tables, NUMBER_BOUNDS)
@@ -235,7 +235,7 @@ def code_of_number(name: int, value: float, tables: int) -> int:
     return 2 * (left - first) + (1 if found else 0)
 
 
-@jit
+@nested
 def _below(operand: int, data: int, start: int, stop: int, tables: int) -> bool:
     """Is a string operand less than data[start:stop], by bytes?"""
     pool, bounds = load_i64(tables, STRING_BYTES), load_i64(tables, STRING_BOUNDS)
@@ -248,7 +248,7 @@ def _below(operand: int, data: int, start: int, stop: int, tables: int) -> bool:
     return n < m
 
 
-@jit
+@nested
 def code_of_string(name: int, data: int, start: int, stop: int, hash_: np.uint64, tables: int) -> int:
     """Code of the string data[start:stop] on a name; `hash_` is its hash from the name's seed."""
     of_strings, of_numbers = load_i64(tables, OPERAND_BOUNDS), load_i64(tables, NUMBER_BOUNDS)
@@ -278,7 +278,7 @@ def code_of_string(name: int, data: int, start: int, stop: int, hash_: np.uint64
     return base + 2 * left
 
 
-@jit
+@nested
 def code_of_boolean(name: int, value: int, tables: int) -> int:
     """Code of false, 0, or true, 1, on a name."""
     of_numbers, of_strings = load_i64(tables, NUMBER_BOUNDS), load_i64(tables, OPERAND_BOUNDS)

@@ -15,10 +15,10 @@
 
 Subscriptions and events come as plain dicts (the rows of `mpi_match.ingest.rows`), as checked objects (`make_filter`,
 `make_event`), from JSON lines files, and events also as columns.  A table is built once and serves any number of batches; a
-batch belongs to the table that it was made for.  Whatever has no meaning raises ModelError with the place where it stands,
-or goes to a list of `Reject` when one is given.
+batch belongs to the table that it was made for.  An invalid row raises ModelError with its position, or goes to a list of
+`Reject` when one is given.
 
-Where subscriptions come, move and go, `mpi_match.LiveMatcher` does all of this in one object.
+For subscriptions that are added, moved and removed, `mpi_match.LiveMatcher` does all of this in one object.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def make_events(
     `location`: the two attributes that hold x and y, `("x", "y")` or `"x,y"`.  `id`: the attribute that holds the event's
     id.
     `rejects`: bad events are appended to it; without it the first one raises ModelError.  A bad event keeps its number and
-    matches nothing.  Columns are good or bad as a whole.
+    matches nothing.  A bad entry of a column rejects all columns.
 
     >>> events = make_events({"temp": [31, 25.5, None], "city": ["Milan", "Rome", "Turin"]})
     >>> [events.event(i).attributes for i in range(len(events))]
@@ -149,7 +149,7 @@ def _event_of(row: Mapping[str, Any] | Event, form: EventForm) -> Event:
 
 
 class _Refused:
-    """What takes rejects where nobody asked for them: the first is an error."""
+    """Turns the first reject into an error, for callers that passed no list."""
 
     def append(self, reject: Reject) -> None:
         """Raises ModelError."""
@@ -159,7 +159,7 @@ class _Refused:
 def _judged(
     source: PathLike | Iterable[Any], convert: Callable[[Any], Made], what: str, rejects: list[Reject] | None
 ) -> Iterator[Made | None]:
-    """What `convert` makes of every row of a file or of an iterable; None for a bad row, see `make_table`."""
+    """`convert` applied to every row of a file or of an iterable; None for a bad row, see `make_table`."""
     if isinstance(source, (str, os.PathLike)):
         yield from read_rows([Path(source)], convert, _Refused() if rejects is None else rejects)
         return

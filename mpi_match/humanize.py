@@ -1,4 +1,4 @@
-"""Numbers and rows as people read them: `2,000 filters`, `4.2 M events/s`, `1:02:45`, aligned columns."""
+"""Numbers and rows formatted for people: `2,000 filters`, `4.2 M events/s`, `1:02:45`, aligned columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A matcher in this process whose subscriptions come, move and go.
+"""A matcher in this process with subscriptions that can be added, moved and removed.
 
     >>> from mpi_match import LiveMatcher
     >>> matcher = LiveMatcher([
@@ -15,8 +15,8 @@
     >>> matcher.match([ride], location="x,y")
     [['bus', 'taxi']]
 
-It is an engine, and the live table that tells it what to do.  Answers come as labels, because the id of an interface that is
-gone may be given to another.
+It consists of an engine and the live table that produces its changes.  Answers are labels, because the id of a removed
+interface may be reused.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class LiveMatcher:
     """Matches events against subscriptions that change.
 
     Parameters: `subscriptions` a table, or what `make_table` makes one of; `engine`, `device`, `threads` and `options` as
-    in `open_engine`; `expected` rows of subscriptions that may come (see `update`).  Raises ModelError, EngineError.
-    `engine` is the engine that is open now.
+    in `open_engine`; `expected` rows of subscriptions that may be added (see `update`).  Raises ModelError, EngineError.
+    `engine` is the engine in use.
     """
 
     engine: Engine
@@ -71,16 +71,15 @@ class LiveMatcher:
     def update(
         self, rows: Mapping[str, Any] | Iterable[Mapping[str, Any] | ChangeRow], *, rejects: list[Reject] | None = None
     ) -> None:
-        """Let changes take effect, in order: every later `match` sees them, no earlier one did.
+        """Apply changes in order: every later `match` sees them.
 
         `rows`: `{"move": id, "area": [x, y, r]}`, `{"add": subscription}`, `{"remove": id}`, `{"remove_interface": label}`;
-        one, or many.  An id is that of a subscription row; all filters that have it move or go together.
+        one, or many.  An id is that of a subscription row; all filters that have it are moved or removed together.
         `rejects`: rows that have no meaning or cannot be done are appended to it, and the others take effect; without it
         the first of them raises ModelError, after the others have taken effect.
 
-        A filter that compares with a value that no filter compared with so far needs a larger vocabulary.  Then the engine
-        is opened again, which takes as long as it did at first.  Where that is too long, name subscriptions with such
-        operands as `expected`.
+        A filter with an operand that no filter had before needs a larger vocabulary.  The engine is then opened again, which
+        takes as long as it did at first.  If that is too long, pass subscriptions with such operands as `expected`.
         """
         found: list[Reject] = [] if rejects is None else rejects
         given: list[Any] = [rows] if isinstance(rows, Mapping) else list(rows)
@@ -109,7 +108,7 @@ class LiveMatcher:
         *,
         location: str | tuple[str, str] | None = None,
     ) -> EventBatch:
-        """Events encoded for what is there now.  An `update` may need a larger vocabulary; the batch is refused then."""
+        """Events encoded for the present vocabulary; the batch is refused after an `update` that needs a larger one."""
         return make_batch(self._live.table, events, location=location)
 
     def match(
@@ -128,5 +127,5 @@ class LiveMatcher:
         return [sorted((labels[i] for i in ids[a:b]), key=str.encode) for a, b in pairwise(offsets)]
 
     def filters(self) -> Iterator[Filter]:
-        """Every filter there is now."""
+        """All present filters."""
         return (item for _, item in self._live.filters())

@@ -41,9 +41,9 @@ MAX_EXACT_INTEGER = 2**53
 
 
 class ModelError(ValueError):
-    """A constraint, filter or event that has no meaning; the text says what is wrong with it.
+    """An invalid constraint, filter or event; the text says what is wrong with it.
 
-    What it quotes may be of any size; of a long text the beginning and the end are kept.
+    It may quote values of any size; a long text keeps its beginning and its end.
     """
 
     def __init__(self, text: str) -> None:
@@ -125,9 +125,9 @@ _NULLS = {"NoneType", "NAType", "NaTType", "MaskedConstant"}
 
 
 def is_null(raw: object) -> bool:
-    """Is this a null of Python, pandas (NA, NaT) or NumPy (masked)?  Where attributes are read a null is an absence.
+    """Is this a null of Python, pandas (NA, NaT) or NumPy (masked)?  A null attribute is absent.
 
-    NaN is none: it is a number.
+    NaN is not null: it is a number.
     """
     return type(raw).__name__ in _NULLS
 
@@ -135,8 +135,8 @@ def is_null(raw: object) -> bool:
 def value_of(raw: object) -> tuple[Type, Value]:
     """Type and canonical form of a Python value: `(Type.NUMBER, float)`, `(Type.STRING, str)`, `(Type.BOOLEAN, bool)`.
 
-    Raises ModelError for an integer beyond 2^53, a fraction or a wider float that is no double, a string that is not Unicode
-    text (a lone surrogate), and any other type.
+    Raises ModelError for an integer beyond 2^53, a fraction or a wider float that no double equals, a string that is not
+    Unicode text (a lone surrogate), and any other type.
     """
     kind = type(raw)
     if kind is str:
@@ -148,9 +148,9 @@ def value_of(raw: object) -> tuple[Type, Value]:
         return Type.STRING, raw  # type: ignore[return-value]
     if kind is float:
         return Type.NUMBER, raw + 0.0  # type: ignore[operator]  # -0.0 + 0.0 is 0.0
-    if kind is bool or kind.__name__ == "bool":  # numpy's bool has the same name
+    if kind is bool or kind.__name__ == "bool":  # NumPy's bool has the same name
         return Type.BOOLEAN, bool(raw)
-    is_duration = kind.__name__ == "timedelta64"  # which NumPy counts among the integers
+    is_duration = kind.__name__ == "timedelta64"  # NumPy counts it among the integers
     if isinstance(raw, numbers.Integral) and not is_duration:
         if not -MAX_EXACT_INTEGER <= int(raw) <= MAX_EXACT_INTEGER:
             shown = raw if abs(int(raw)) < 2**128 else f"of {int(raw).bit_length():,} bits"
@@ -164,10 +164,10 @@ def value_of(raw: object) -> tuple[Type, Value]:
 
 
 def decimal(text: str) -> float:
-    """The double that a decimal literal is, such as `0.1`, `-2.5` or `1e3`.
+    """The double that a decimal literal is rounded to, such as `0.1`, `-2.5` or `1e3`.
 
-    It is rounded as `float` rounds it: to the nearest double, of which 0.1 has none of its own.  Raises ModelError for what
-    no double is near to: numbers beyond the largest one, and numbers other than 0 that would be read as 0.
+    It is rounded as `float` does: to the nearest double.  Raises ModelError for overflow, and for numbers other than 0 that
+    would be rounded to 0.
     """
     number = float(text)
     if math.isinf(number):
@@ -178,18 +178,18 @@ def decimal(text: str) -> float:
 
 
 def _exact_double(raw: numbers.Real) -> float:
-    """A fraction, or a float of another width, as the double that it is."""
+    """The double equal to a fraction, or to a float of another width."""
     try:
         value = float(raw)
     except OverflowError:
         value = math.inf
-    if value != raw and raw == raw:  # NaN is no other number than NaN
+    if value != raw and raw == raw:  # NaN is unequal to itself, and accepted
         raise ModelError(f"a {type(raw).__name__} that has no exact double is not rounded; send a float, or a string")
     return value
 
 
 class _Quoting(reprlib.Repr):
-    """`repr` of values that may be of any size, nested in any depth and within themselves."""
+    """`repr` of values of any size, nested to any depth and possibly containing themselves."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -220,7 +220,7 @@ def check_name(name: object) -> str:
 
 
 class Constraint(NamedTuple):
-    """One condition on one attribute.  `constraint()` makes it: checked, and with its operand in its one form."""
+    """One condition on one attribute.  `constraint()` makes one: checked, with its operand in canonical form."""
 
     name: str
     type: Type
@@ -389,7 +389,7 @@ class Event(NamedTuple):
 
 
 def make_event(attributes: Mapping[str, object], location: object = None, id_: object = None) -> Event:
-    """Check and build an event from plain values.  Raises ModelError for a value, name or location that has no meaning."""
+    """Check and build an event from plain values.  Raises ModelError for an invalid value, name or location."""
     point = None
     if location is not None:
         if not isinstance(location, (list, tuple)) or len(location) != 2:
@@ -442,11 +442,13 @@ def _utf8(text: Any) -> Any:
 
 
 SMALL_RADIUS, LARGE_RADIUS = 2.0**-400, 2.0**400
-"""Between these the squares of lengths near a radius neither vanish nor overflow."""
+"""Between these, squares of lengths near a radius neither underflow nor overflow."""
 
 
 def scale_of(r: float) -> float:
-    """The power of two that lengths are multiplied by before they are compared, squared, with a radius r: 1 for most."""
+    """The power of two by which lengths are multiplied before their squares are compared with that of a radius r;
+    mostly 1.
+    """
     if r < SMALL_RADIUS:
         return 2.0**600
     if r > LARGE_RADIUS:
@@ -479,5 +481,5 @@ def matches(filter_: Filter, event: Event | None) -> bool:
 
 
 def match_naive(filters: Iterable[Filter], event: Event | None) -> list[str]:
-    """The naive matcher: labels of the interfaces the event must be delivered to, sorted by their UTF-8 bytes, each once."""
+    """The naive matcher: labels of the matched interfaces, distinct, sorted by their UTF-8 bytes."""
     return sorted({f.interface for f in filters if matches(f, event)}, key=str.encode)

@@ -1,12 +1,12 @@
-"""Millions of strings, in parts, so that nothing is ever made anew all at once.
+"""Containers of millions of strings in chunks, so that no growth copies all of them at once.
 
-Python's own dictionary is copied into a larger one when keys have come and gone for a while.  With 2.5 million keys that
-takes 0.2 seconds, in which nothing else happens, and twice the memory.  A part takes a tenth of a millisecond, and parts
-fill up at different times, because how many keys are in each is chance.  A list is copied into a longer one each time that
-it has grown by an eighth, in ten milliseconds; a list of parts only gets another part.  Those are NumPy's, into which
-Python's collector of garbage does not look.
+Python's dictionary is copied into a larger one after many insertions and deletions.  With 2.5 million keys the copy takes
+0.2 s, during which nothing else runs, and twice the memory.  Copying one chunk takes a tenth of a millisecond, and chunks
+fill up at different times, because the number of keys in each is random.  A list is copied each time that it has grown by an
+eighth, in ten milliseconds; a list of chunks only gets another chunk.  These chunks are NumPy arrays, which Python's garbage
+collector does not scan.
 
-Numbers are better off in arrays, which have room behind them for nothing (`arrays.with_room`).
+Numbers are kept in arrays with spare room instead (`csr.with_room`).
 """
 
 from __future__ import annotations
@@ -19,47 +19,46 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 
-N_PARTS = 1021
-"""A prime: keys of one part still differ in the bits by which its dictionary tells them apart."""
-PART_BITS = 12
+N_CHUNKS = 1021
+"""A prime: keys of one chunk still differ in the bits by which its dictionary tells them apart."""
+CHUNK_BITS = 12
 
 Item = TypeVar("Item")
 
 
 class ChunkedDict(Generic[Item]):
-    """`of(key)` is the dictionary that a key is in, if it is in any, and belongs into."""
+    """`of(key)` is the dictionary that holds a key, or would hold it."""
 
     def __init__(self) -> None:
-        self._parts: list[dict[str, Item]] = [{} for _ in range(N_PARTS)]
+        self._chunks: list[dict[str, Item]] = [{} for _ in range(N_CHUNKS)]
 
     def of(self, key: str) -> dict[str, Item]:
-        """The part of a key."""
-        return self._parts[hash(key) % N_PARTS]
+        return self._chunks[hash(key) % N_CHUNKS]
 
 
 class ChunkedList(Generic[Item]):
     """A list of items, each None at first; `have` makes it longer."""
 
     def __init__(self, n: int) -> None:
-        self._parts: list[Array] = []
+        self._chunks: list[Array] = []
         self._n = 0
         self.have(n)
 
     def have(self, n: int) -> None:
-        """Be so long at least."""
-        while len(self._parts) << PART_BITS < n:
-            self._parts.append(np.empty(1 << PART_BITS, np.object_))  # of None
+        """Grow to at least `n` items."""
+        while len(self._chunks) << CHUNK_BITS < n:
+            self._chunks.append(np.empty(1 << CHUNK_BITS, np.object_))  # filled with None
         self._n = max(n, self._n)
 
     def __len__(self) -> int:
         return self._n
 
     def __getitem__(self, i: int) -> Item | None:
-        found: Item | None = self._parts[i >> PART_BITS][i & ((1 << PART_BITS) - 1)]
+        found: Item | None = self._chunks[i >> CHUNK_BITS][i & ((1 << CHUNK_BITS) - 1)]
         return found
 
     def __setitem__(self, i: int, item: Item | None) -> None:
-        self._parts[i >> PART_BITS][i & ((1 << PART_BITS) - 1)] = item
+        self._chunks[i >> CHUNK_BITS][i & ((1 << CHUNK_BITS) - 1)] = item
 
     def __iter__(self) -> Iterator[Item | None]:
-        return islice(chain.from_iterable(self._parts), self._n)
+        return islice(chain.from_iterable(self._chunks), self._n)

@@ -1,4 +1,4 @@
-"""Compressed sparse rows: the two or three moves on flat arrays that every part of the project makes.
+"""Compressed sparse rows (CSR), and the few operations on flat arrays that the whole project uses.
 
 A list of lists is kept as `offsets` i64[n + 1] and the items end to end; list i is `items[offsets[i]:offsets[i + 1]]`.
 """
@@ -15,7 +15,7 @@ Array = npt.NDArray[Any]
 
 
 class ArraySource(Protocol):
-    """Where arrays come from by name: a file's reader, or memory that another process filled."""
+    """Source of arrays by name: a file's reader, or shared memory."""
 
     def array(self, name: str) -> Array:
         """The array of this name."""
@@ -30,7 +30,9 @@ def offsets_of(lengths: Array) -> Array:
 
 
 def place_of(i: SupportsIndex, n: int, what: str) -> int:
-    """Where item `i` of `n` is, from the end if `i` is negative.  Raises IndexError, naming it as `what`."""
+    """Position of item `i` of `n`, counted from the end if `i` is negative.  Raises IndexError, which calls the item
+    `what`.
+    """
     at = operator.index(i)
     if not -n <= at < n:
         raise IndexError(f"{what} {at} of {n}")
@@ -50,7 +52,7 @@ def first_rows(offsets: Array) -> Array:
 
 
 def ascends_within(offsets: Array, below_next: Array) -> bool:
-    """Does every list ascend, when `below_next` says of each item but the last whether it is below the one behind it?"""
+    """Does every list ascend?  `below_next` says of each item but the last whether it is less than the next one."""
     return bool(np.all(below_next | first_rows(offsets)[1:])) if len(below_next) else True
 
 
@@ -67,34 +69,34 @@ def take_ranges(starts: Array, lengths: Array) -> Array:
 
 
 def sums(items: Array, offsets: Array) -> Array:
-    """Sum of each list, also of empty ones; unsigned items wrap around, which the content hash of a filter wants."""
+    """Sum of each list, also of empty ones; unsigned items wrap around, as the content hash of a filter requires."""
     running = np.zeros(len(items) + 1, items.dtype)
     np.cumsum(items, out=running[1:])
     return running[offsets[1:]] - running[offsets[:-1]]
 
 
 ROOM = 4
-"""How many times as long as it need be an array with room is."""
+"""Allocated length of an array with room, as a multiple of the length needed."""
 
 
 def with_room(array: Array, n: int) -> Array:
-    """The array with zeros behind it, for `n` items at least and some times as many to come.
+    """The array followed by zeros, with space for at least `n` items and several times as many to come.
 
-    Memory that nobody has written to is not taken: an array that is to grow is as long from the beginning as it may become,
-    and need not be copied then, which takes as long as to match thousands of events.
+    The operating system allocates only pages that are written, so an array that will grow is allocated at its final length
+    at once.  It is then never copied, which would take as long as matching thousands of events.
     """
     try:
         longer = np.zeros(ROOM * n, array.dtype)
-    except MemoryError:  # where the system promises no more than it has
+    except MemoryError:  # where the system does not overcommit memory
         longer = np.zeros(n + n // 4 + 1, array.dtype)
     longer[: len(array)] = array
     return longer
 
 
 def places_in(ascending: Array, integers: int | tuple[int, ...]) -> Array:
-    """Where integers that the array's type can hold stand in it, or would: before all that are not less.
+    """Insertion points (left) of integers that the array's type can hold.
 
-    `np.searchsorted` alone converts the whole array, unless it is of the type that NumPy gives to what is looked for.
+    `np.searchsorted` alone would convert the whole array, unless its type is that which NumPy gives to the integers.
     """
     return np.asarray(np.searchsorted(ascending, np.array(integers, ascending.dtype)))
 

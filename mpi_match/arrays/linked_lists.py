@@ -1,14 +1,14 @@
-"""Who came to whom: chains of numbers, one for each owner, in flat arrays.
+"""Doubly linked lists of numbers, one for each owner, threaded through flat arrays.
 
-    first   owner  -> 7            7 came last, before it 3, before that 5
+    first   owner  -> 7            7 was added last, before it 3, before that 5
     before  number -> 7: 3   3: 5
     behind  number -> 3: 7   5: 3
 
-Millions of sets would do as well, but Python's garbage collector looks at each of them again and again, and everything
-stands still meanwhile; it does not look into arrays.  Numbers are kept one higher, so that 0 is nobody.
+Millions of Python sets would serve as well, but the garbage collector scans each of them again and again, and the process
+stands still meanwhile; it does not scan arrays.  Links are stored one higher, so that 0 is the null link.
 
-How a number comes and goes is said once, by functions of the links: for whoever has one change at a time, and to be compiled
-for whoever has hundreds.
+`push_front` and `unlink` are plain functions of the arrays: called as they are for one change at a time, and compiled for
+hundreds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from mpi_match.arrays.csr import with_room
 
 
 class Links(NamedTuple):
-    """u32 for each owner, u32 for each number twice, and u8 for each number: whether it is in a chain.  Arrays, or views."""
+    """Links as arrays or memoryviews: `first` u32 of each owner; `before` and `behind` u32, and `is_in` u8, of each
+    number.
+    """
 
     first: Any
     before: Any
@@ -31,15 +33,15 @@ class Links(NamedTuple):
 
 
 class LinkedLists:
-    """A number is in the chain of one owner at most."""
+    """A number is in the list of one owner at most."""
 
     def __init__(self, n_owners: int, n_numbers: int) -> None:
-        # as views, whose items Python has in half the time of an array's
+        # memoryviews: Python reads an item of theirs in half the time of an array's
         self._links = Links(*(np.zeros(0, dtype).data for dtype in (np.uint32, np.uint32, np.uint32, np.uint8)))
         self.have(n_owners, n_numbers)
 
     def have(self, n_owners: int, n_numbers: int) -> None:
-        """Be ready for owners and numbers below these."""
+        """Make room for owners and numbers below these."""
         first, *of_numbers = self._links
         if n_owners > len(first):
             self._links = Links(_longer(first, n_owners), *of_numbers)
@@ -48,31 +50,29 @@ class LinkedLists:
 
     @property
     def arrays(self) -> Links:
-        """The links as arrays; they are others once there is more room."""
+        """The links as arrays; `have` may replace them."""
         return Links(*map(np.asarray, self._links))
 
     def __contains__(self, number: int) -> bool:
-        """Is a number in any chain?"""
+        """Is a number in any list?"""
         return bool(self._links.is_in[number])
 
     def of(self, owner: int) -> Iterator[int]:
-        """The numbers of an owner, the last that came first."""
+        """The numbers of an owner, the most recently added first."""
         number = self._links.first[owner]
         while number:
             yield number - 1
             number = self._links.before[number - 1]
 
     def add(self, owner: int, number: int) -> None:
-        """Let a number that is in no chain come to an owner."""
         push_front(self._links, owner, number)
 
     def remove(self, owner: int, number: int) -> None:
-        """Let a number go that is in the chain of an owner."""
         unlink(self._links, owner, number)
 
 
 def push_front(links: Links, owner: int, number: int) -> None:
-    """Let a number that is in no chain come to an owner."""
+    """Put a number that is in no list at the front of an owner's."""
     last = links.first[owner]
     links.before[number], links.behind[number], links.is_in[number] = last, 0, 1
     if last:
@@ -81,7 +81,7 @@ def push_front(links: Links, owner: int, number: int) -> None:
 
 
 def unlink(links: Links, owner: int, number: int) -> None:
-    """Let a number go that is in the chain of an owner."""
+    """Take a number out of its owner's list."""
     before, behind = links.before[number], links.behind[number]
     links.is_in[number] = 0
     if before:

@@ -19,12 +19,12 @@ import numpy as np
 from mpi_match.arrays.csr import Array, ArraySource, offsets_of, take_ranges
 
 _BLOCK = 2**15
-"""Strings compared together: what is computed of them stays in the processor's cache."""
+"""Strings compared together, so that intermediate results stay in the processor's cache."""
 
 _DECODED = 2**20
 """Bytes decoded together."""
 _WORDS = 8
-"""So many words take about as long as two strings that are compared as they are."""
+"""Comparing so many words takes about as long as comparing two strings directly."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class Strings:
 
     @classmethod
     def read(cls, source: ArraySource, name: str) -> Strings:
-        """Those that `named` has named so."""
+        """The strings that `named` wrote under this name."""
         return cls(source.array(f"{name}/data"), source.array(f"{name}/offsets"))
 
     def named(self, name: str) -> Iterator[tuple[str, Array]]:
-        """The arrays and how they are called in a file."""
+        """The arrays and the names of their datasets."""
         yield f"{name}/data", self.data
         yield f"{name}/offsets", self.offsets
 
@@ -86,7 +86,7 @@ class Strings:
     def not_text(self) -> Array:
         """i64, ascending: the strings that are not UTF-8.
 
-        End to end all strings are UTF-8, and none begins in the middle of a character, unless there is one.
+        All strings are UTF-8 exactly if their concatenation is and none begins in the middle of a character.
         """
         starts = self.offsets[:-1][np.diff(self.offsets) > 0]
         if is_utf8(self.data.data) and not np.any(self.data[starts] & 0xC0 == 0x80):
@@ -96,10 +96,10 @@ class Strings:
     def is_below_next(self) -> Array:
         """bool[n - 1]: is string i less than string i + 1?
 
-        Eight bytes of every string are one big-endian word, zeros after its end; the few neighbours that share a word go on
-        to the next one.  Words that differ decide; strings whose words are all equal differ by zeros at the end, so the
-        shorter is the lesser.  Neighbours that share _WORDS words are compared each as it is: to take word after word of a
-        few long ones would cost a round of NumPy for every eight bytes.
+        Each string's next eight bytes are compared as one big-endian word, padded with zeros; only the few pairs that are
+        equal so far go on to the next word.  Words that differ decide; if all words are equal, the shorter string is the
+        lesser.  Pairs that share _WORDS words are compared directly: continuing word by word for a few long ones would cost
+        a NumPy pass for every eight bytes.
         """
         below = np.zeros(max(len(self) - 1, 0), bool)
         for first in range(0, len(below), _BLOCK):
@@ -107,7 +107,7 @@ class Strings:
         return below
 
     def _compare(self, tied: Array, below: Array) -> None:
-        """Fill `below` at the places `tied`."""
+        """Fill `below` at the positions `tied`."""
         at = 0
         while len(tied) and at < 8 * _WORDS:
             starts = self.offsets[tied], self.offsets[tied + 1]
@@ -120,7 +120,7 @@ class Strings:
             below[i] = self[i] < self[i + 1]
 
     def _words(self, starts: Array, lengths: Array) -> Array:
-        """u64: eight bytes from `starts`, of which only the first `lengths` belong to the string; the others count as 0."""
+        """u64: eight bytes from `starts`; bytes beyond the first `lengths` count as 0."""
         words = np.zeros(len(starts), np.uint64)
         last = max(len(self.data) - 1, 0)
         for place in range(min(8, int(lengths.max(initial=0)))):

@@ -1,7 +1,7 @@
-"""Flat arrays in HDF5 files that can be trusted: the only door to h5py.
+"""Flat arrays in HDF5 files that are verified before use; the only package that imports h5py.
 
-HDF5 by itself will hand back wrong numbers without a word: a flipped bit loads silently, a chunk never written reads as
-zeros, a join over a missing source reads as fill values.  Four habits close that:
+HDF5 by itself returns wrong numbers without an error: a flipped bit loads silently, a chunk never written reads as zeros, a
+join over a missing source reads as fill values.  Four measures prevent that:
 
 * Every dataset carries the CRC-32 of its bytes, and the root a SHA-256 over all of them, their types and shapes and every
   root attribute.  A reader checks both before anything is used.
@@ -12,11 +12,11 @@ zeros, a join over a missing source reads as fill values.  Four habits close tha
   them.
 
 A file may be an **index**: a list of part files (name, rows, digest), written by many processes, that reads as one file.
-Part k's arrays follow part k-1's; arrays whose name ends in `offsets` are CSR bounds that start at 0 in every part and
-are shifted by the running total when joined.
+Part k's arrays follow part k-1's; arrays with names ending in `offsets` are CSR bounds that start at 0 in every part and are
+shifted by the running total when joined.
 
-`integrity` is what both sides agree on, `writer` and `reader` are the sides, a `column` is what grows while it is written;
-`atomic_file` is how other files are written, too.
+`integrity` defines checksums and completeness for both sides, `writer` and `reader` are the sides, a `column` is a dataset
+that grows; `atomic_file` writes all other files.
 """
 
 from mpi_match.storage.atomic_file import (

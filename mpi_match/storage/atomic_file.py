@@ -1,8 +1,8 @@
-"""A file that appears under its name when it is whole.
+"""Atomic files: a file has its final name only when it is complete.
 
-What takes a while to write is written beside its place, as `.NAME.RANDOM.writing`, and renamed at the end: whoever finds
-the name finds all of it, and what was there before stays until then.  That is for files.  Renaming replaces whatever has
-the name, as root also a device, so `-o /dev/null` is refused.
+A file is written beside its destination as `.NAME.RANDOM.writing` and renamed at the end: a reader finds all of it, and the
+previous file stays until then.  Only regular files can be outputs: renaming replaces whatever has the name, for root also a
+device, so `-o /dev/null` is refused.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from mpi_match.storage.integrity import StorageError
 
 
 def check_output(path: Path, inputs: Iterable[Path] = (), *, streamed: bool = False) -> None:
-    """Refuse a place where no output can be, before any work is done.
+    """Refuse an output path that cannot be written, before any work is done.
 
-    `inputs` are files that must not be overwritten; they need not exist.  `streamed`: the output is written as it comes, so
-    it may also be a device or a pipe.  Raises StorageError.
+    `inputs` are files that must not be overwritten; they need not exist.  `streamed`: the output is written as it is
+    produced, so it may also be a device or a pipe.  Raises StorageError.
     """
     if not path.parent.is_dir():
         what = "is not a directory" if path.parent.exists() else "does not exist; create it first"
@@ -39,24 +39,26 @@ def check_output(path: Path, inputs: Iterable[Path] = (), *, streamed: bool = Fa
 
 
 def _is_open_file(path: Path) -> bool:
-    """Is this the name of what a process has open, such as /dev/stdout?  It may be a file, but one of another name."""
+    """Does the path lead to an open file of a process, such as /dev/stdout?  Renaming would not write to that."""
     names = [path, path.parent / path.readlink()] if path.is_symlink() else [path]
     return any(name.parent.resolve().is_relative_to("/proc") for name in names)
 
 
 def _is_one_file(path: Path, other: Path) -> bool:
-    """Are both names of one file, as hard links are?"""
+    """Are both paths names of one file, such as hard links?"""
     return path.exists() and other.exists() and path.samefile(other)
 
 
 def temporary_of(path: Path) -> Path:
-    """A name for what will be `path`, another each time: who could guess it could lay a link there to another's file."""
+    """A temporary name for `path`, random each time, so that no other user can place a link under it beforehand."""
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.writing")
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Where to write meanwhile; that becomes `path` at the end of the `with` block, unless an exception leaves it."""
+    """The temporary path to write to; it is renamed to `path` at the end of the `with` block, unless an exception
+    leaves it.
+    """
     temporary = temporary_of(path)
     os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))
     try:
@@ -67,7 +69,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def sync_directory(path: Path) -> None:
-    """Have the disk take the names in a directory, for a host that loses its power may lose a renaming.
+    """Fsync a directory, because a host that loses power may lose a rename.
 
     Raises StorageError.
     """
@@ -82,13 +84,13 @@ def sync_directory(path: Path) -> None:
 
 
 def remove_half_written(path: Path) -> None:
-    """Remove what writers of `path` have left that were killed; nobody else may be writing it."""
+    """Remove what killed writers of `path` have left; no other process may be writing it."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.writing"):
         left.unlink(missing_ok=True)
 
 
 def descriptor_of(path: Path) -> int:
-    """A descriptor for reading a file, and no pipe, which would have to be waited for.  Raises StorageError, OSError."""
+    """A descriptor for reading a regular file; opening a pipe would block.  Raises StorageError, OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

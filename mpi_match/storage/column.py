@@ -1,7 +1,7 @@
-"""A dataset that grows, as columns of events and answers do, and where its rows are before the file is whole.
+"""A dataset that grows while it is written, such as a column of events or answers, and the position of its rows in the file.
 
 appended   ██████████ ██████████ ██████████ ████        rows
-in file    chunk 0    chunk 1    chunk 2    -           full chunks, each written once, at a place that HDF5 chooses
+in file    chunk 0    chunk 1    chunk 2    -           full chunks, each written once, at an offset that HDF5 chooses
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ CHUNK_BYTES = 2**20
 
 
 class StoredRange(NamedTuple):
-    """Where some rows of a column are: in these stretches of the file (first byte, number of bytes), end to end, and behind
-    them as `rest`, which the file does not have yet.
+    """The location of some rows of a column: byte ranges of the file (first byte, number of bytes), to be read end to end,
+    followed by `rest`, which is not in the file yet.
     """
 
     extents: list[tuple[int, int]]
@@ -29,13 +29,13 @@ class StoredRange(NamedTuple):
 
 
 class Column:
-    """A growing dataset of a file that `Writer` writes, made when there is a chunk for it, or at the end.
+    """A growing dataset of a file that `Writer` writes, created when the first chunk is full, or at the end.
 
-    Where no column of a file fills a chunk, each has one of its own length, so that a file of three events is small.  Full
-    chunks go to the file as they come, from where they lie if they are appended whole.  What they hold depends only on the
-    values, not on how they were split over calls of `append`.
+    If no column of a file fills a chunk, each gets one chunk of its own length, so that a file of three events is small.
+    Full chunks are written immediately, without a copy if they are appended whole.  Their content depends only on the
+    values, not on how these were split over calls of `append`.
 
-    n_rows   rows that were appended
+    n_rows   rows appended
     crc      CRC-32 of their bytes
     """
 
@@ -50,18 +50,17 @@ class Column:
         self.n_rows = self.crc = 0
 
     def create(self, make: Callable[[int], Any], *, whole: bool) -> None:
-        """Make the dataset by `make(rows)`, with so many rows to a chunk: those of a whole chunk, or all that there are."""
+        """Create the dataset by `make(rows)`, with `rows` to a chunk: those of a full chunk, or all that there are."""
         if not whole:
             self._rows = max(self._n_pending, 1)
         self._dataset = make(self._rows)
 
     @property
     def room(self) -> int:
-        """How many more rows fill a chunk."""
+        """Rows that are missing to fill a chunk."""
         return self._rows - self._n_pending
 
     def append(self, values: Array) -> None:
-        """Add values at the end."""
         values = np.ascontiguousarray(values, self.dtype)
         crc, at = crc32(bytes_of(values), self.crc), 0
         while at < len(values):
@@ -79,7 +78,7 @@ class Column:
         self.n_rows, self.crc = self.n_rows + len(values), crc
 
     def _write(self, chunk: Array, n_rows: int) -> None:
-        """A chunk of values, of which the first `n_rows` count."""
+        """Write a chunk of values, of which the first `n_rows` are valid."""
         if self._dataset is None:
             self._begin()
         self._disk.need(n_rows * self.dtype.itemsize)
@@ -90,7 +89,7 @@ class Column:
         self._n_written += n_rows
 
     def place(self, start: int, stop: int) -> StoredRange:
-        """Where rows are that were appended."""
+        """The location of rows that were appended."""
         size, in_file = self.dtype.itemsize, min(stop, self._n_written)
         if in_file > len(self._places) * self._rows:
             self._look_for_chunks()
@@ -104,14 +103,14 @@ class Column:
         return StoredRange(extents, rest.tobytes())
 
     def _look_for_chunks(self) -> None:
-        """HDF5 tells of all chunks in about the time that it takes to tell of one."""
+        """Look up the offsets of all chunks: HDF5 takes about as long to look up one."""
         found: dict[int, int] = {}
         with self._disk.reported():
             self._dataset.id.chunk_iter(lambda chunk: found.update({chunk.chunk_offset[0]: chunk.byte_offset}))
         self._places = [found[row] for row in range(0, self._n_written, self._rows)]
 
     def close(self) -> None:
-        """Write what is left; called by the writer."""
+        """Write the remaining rows; called by the writer."""
         if self._n_pending:
             self._pending[self._n_pending :] = 0
             self._write(self._pending[: self._rows], self._n_pending)

@@ -1,4 +1,4 @@
-"""A file that is being written, and the disk that has to take it: room, errors, and what waits to be synced."""
+"""The disk under a file that is being written: free space, errors, and bytes not yet synced."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from mpi_match.storage.integrity import StorageError, reason_of
 
 SYNC_BYTES, MOST_UNSYNCED_BYTES = 2**25, 2**28
-"""After how many bytes the disk is asked to take what is written, and how many may wait for it."""
+"""Bytes written between two calls of fsync, and bytes that may be waiting for one."""
 
 
 class Disk:
@@ -27,14 +27,14 @@ class Disk:
 
     @contextmanager
     def reported(self) -> Iterator[None]:
-        """Errors of the file system, which HDF5 raises in two shapes, as StorageError."""
+        """Raise errors of the file system, which HDF5 reports as two types, as StorageError."""
         try:
             yield
         except (OSError, RuntimeError) as error:
             raise StorageError(f"{self.path}: cannot be written: {reason_of(error)}") from error
 
     def need(self, n_bytes: int) -> None:
-        """Raise StorageError unless there is room for so many bytes more."""
+        """Raise StorageError unless there is room for `n_bytes` more."""
         with self.reported():
             free = shutil.disk_usage(self.path.parent).free
         if free < n_bytes + 2**16:
@@ -43,8 +43,8 @@ class Disk:
             )
 
     def wrote(self, n_bytes: int) -> None:
-        """So much was written.  Now and then the disk gets it, in a thread of its own, so that the end does not have to wait
-        for all; a disk that is much slower than the writing is waited for.
+        """Count bytes written.  Every SYNC_BYTES a background thread syncs them, so that the end need not wait for all; a
+        disk much slower than the writer is waited for.
         """
         self._unsynced += n_bytes
         if self._unsynced < SYNC_BYTES:
@@ -57,18 +57,18 @@ class Disk:
             self._unsynced = 0
 
     def sync(self) -> None:
-        """Have the disk take all that was written."""
+        """Write everything to the disk."""
         with self.reported():
             os.fdatasync(self.descriptor)
 
     def end_sync(self) -> None:
-        """Wait for the disk, if it is at work.  Raises what it raised."""
+        """Wait for a sync in progress.  Raises its error."""
         syncing, self._syncing = self._syncing, None
         if syncing is not None:
             syncing.result()
 
     def leave(self) -> None:
-        """The file is not written any more."""
+        """Stop using the file."""
         with suppress(OSError):
             self.end_sync()
         if self._syncer is not None:

@@ -1,11 +1,11 @@
-"""What makes a file trustworthy, for the side that writes it and the side that reads it.
+"""Checksums and completeness of a file, for the writer and the reader.
 
     dataset     crc32            of its bytes
     root        digest           SHA-256 of a line for each dataset, `name dtype shape crc32`, and one for each root
                                  attribute, `@name=value`, each kind sorted
-                complete         1, and the last thing that is written
+                complete         1, written last
 
-docs/format.md, section 1, has the same in words.
+docs/format.md, section 1, specifies them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from mpi_match.exit_codes import ExitCode
 MAGIC = b"mpi-match"
 FORMAT_VERSION = 2
 DAMAGE = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError)
-"""What h5py raises, depending on the byte, when a file is damaged or is not what its names promise."""
+"""What h5py raises, depending on the byte, for a file that is damaged or does not have the objects that its names
+suggest.
+"""
 
 
 class StorageError(Exception):
@@ -32,7 +34,7 @@ class StorageError(Exception):
 
 
 class FileChanged(StorageError):
-    """A file is not what it was when it was opened; what was read of it meanwhile is nothing to rely on."""
+    """A file was changed after it was opened; what was read from it must be discarded."""
 
     exit_code = ExitCode.INCOMPLETE
 
@@ -57,7 +59,7 @@ def digest_of(lines: Iterable[str], attributes: Mapping[str, Any]) -> str:
 
 
 def line_of(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], crc: int) -> str:
-    """What the digest says of one dataset: its name, type, shape and CRC-32."""
+    """The digest's line for one dataset: its name, type, shape and CRC-32."""
     return f"{name} {dtype.str} {tuple(shape)} {crc:08x}"
 
 
@@ -67,7 +69,7 @@ def bytes_of(values: Array) -> memoryview:
 
 
 def reason_of(error: BaseException) -> str:
-    """The system's own words where HDF5 quotes them among its own, else the cause that HDF5 names, else the first line."""
+    """The operating system's message where HDF5 quotes it, else the cause that HDF5 names, else the first line."""
     line = (str(error).splitlines() or [type(error).__name__])[0]
     cause = re.search("error message = '([^']+)'", str(error)) or re.search(r"synchronously [^(]*\((.*)\)$", line)
     return (cause[1] if cause else line)[:200]

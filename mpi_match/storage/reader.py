@@ -29,7 +29,7 @@ from mpi_match.storage.schema import I8, TEXT, Dataset, Declared, Schema, are_fi
 from mpi_match.storage.structure import Stored, attributes_of, datasets_of, refuse_special, value_of
 
 MOST_ITEMS = 2**48
-"""More items than a part can have; the sums of all parts stay in 64 bits."""
+"""More items than a part can have, such that the sums over all parts fit in 64 bits."""
 
 INDEX = Schema(
     "index",
@@ -40,22 +40,22 @@ INDEX = Schema(
     ),
     rules=(lambda content: None if content.sizes["p"] else "it is an index without parts",),
 )
-"""The datasets of an index, whatever it is the index of."""
+"""The datasets of an index of any kind."""
 
 
 class Reader:
     """Reads what `Writer` or `write_index` wrote, and refuses everything else with a StorageError.
 
-    `with Reader(path, TABLE) as r: size = r.array("filters/size")`.  `schema` says what the file has to hold, and its types
-    and shapes are compared at once; where it is only the name of a kind, nothing is known of the datasets.  What the values
-    have to be is for the one who reads them to ask (`Schema.faults`, `refuse`).  `attributes` holds the root's attributes;
-    `rows` the number of rows of each part when the file is an index, else None.
+    `with Reader(path, TABLE) as r: size = r.array("filters/size")`.  `schema` declares the content of the file; its types
+    and shapes are compared when the file is opened.  Given only the name of a kind, the datasets are not checked.  Checking
+    the values is up to the caller (`Schema.faults`, `refuse`).  `attributes` holds the root's attributes; `rows` the number
+    of rows of each part when the file is an index, else None.
     """
 
     def __init__(self, path: str | os.PathLike[str], schema: Schema | str) -> None:
         self.path = Path(path)
         self.schema = Schema(schema, parts="pieces") if isinstance(schema, str) else schema
-        self._name = os.fspath(path)  # by which the system finds it sooner than by a Path
+        self._name = os.fspath(path)  # a string: the system resolves it faster than a Path
         self._stamp = _stamp_of(self._name)
         self._file, self.attributes = _open(self.path, self.schema.kind)
         self.rows: list[int] | None = None
@@ -102,7 +102,7 @@ class Reader:
                 )
 
     def _check_shapes(self) -> None:
-        """Compare what is declared with the schema, before any of it is read."""
+        """Compare the declared types and shapes with the schema, before any data is read."""
         if self.rows is None or self.schema.parts == "pieces":
             faults = self.schema.misfits(self.declared, self.attributes)
         else:
@@ -115,7 +115,7 @@ class Reader:
 
     @property
     def declared(self) -> Mapping[str, Declared]:
-        """Types and shapes of datasets: of an index, of those that the schema names, as the parts have them together."""
+        """Types and shapes of datasets; for an index, those that the schema names, joined over the parts."""
         if self.rows is None:
             return self._datasets
         found = {}
@@ -128,7 +128,7 @@ class Reader:
         return found
 
     def refuse(self, fault: str) -> NoReturn:
-        """Raise StorageError for a file that is none, and say what to do."""
+        """Raise StorageError for an invalid file, with what to do about it."""
         raise StorageError(f"{self.path}: is not a valid {self.schema.noun}: {fault}; {self.schema.remedy}")
 
     def __enter__(self) -> Reader:
@@ -146,7 +146,7 @@ class Reader:
     def check_unchanged(self) -> None:
         """Raise FileChanged when the path no longer leads to the file as it was when it was opened.
 
-        Compared are device, inode, size, and the times at which contents and inode changed last.  Parts are not looked at.
+        Device, inode, size, and the times of the last changes of content and inode are compared.  Parts are not.
         """
         if _stamp_of(self._name) != self._stamp:
             raise FileChanged(
@@ -182,7 +182,7 @@ class Reader:
         return np.concatenate(pieces)
 
     def _check_ends(self, name: str, first: int, last: int) -> None:
-        """Refuse a part whose offsets cannot be continued by those of the next one."""
+        """Refuse a part if the offsets of the next one cannot continue its own."""
         if first != 0 or not 0 <= last <= MOST_ITEMS:
             self.refuse(f"{name} does not begin with 0, or does not end with a number of items")
 
@@ -193,10 +193,10 @@ class Reader:
         return found
 
     def blocks(self, name: str, rows: int) -> Iterator[Array]:
-        """The same dataset, `rows` rows at a time and fewer only in the last block, for what is too large to be held.
+        """The same dataset in blocks of `rows` rows (the last may be shorter), for data that does not fit in memory.
 
-        Each block is the caller's own.  A CRC is that of a whole dataset, so what blocks say may only be relied on when the
-        last has come: damage raises StorageError there at the latest.
+        Each block is the caller's own.  The CRC is that of the whole dataset, so blocks are verified only when the last has
+        been read: damage raises StorageError there at the latest.
         """
         block, n, total = np.empty(0), 0, 0
         for k, source in enumerate(self._sources_of(name)):
@@ -211,7 +211,7 @@ class Reader:
                 if name.endswith("offsets"):
                     begin, last = int(piece[0]) if first else begin, int(piece[-1])
                     piece += total
-                    if k and first:  # the 0 that every part begins with
+                    if k and first:  # the 0 that begins every part
                         piece[:-1] = piece[1:].copy()
                         n -= 1
                 if n == rows:
@@ -224,7 +224,7 @@ class Reader:
             yield block[:n]
 
     def rows_of(self, name: str, start: int, stop: int) -> Array:
-        """Some rows of a dataset of this one file; its CRC, which is that of the whole, is *not* checked here."""
+        """Some rows of a dataset of this one file; the CRC, which covers the whole dataset, is *not* checked here."""
         stored = self._datasets[name]
         values = np.empty((stop - start, *stored.shape[1:]), stored.dtype)
         self._read_piece(stored, start, values, 0)
@@ -236,12 +236,12 @@ class Reader:
         return sum(lengths) - (len(lengths) - 1 if name.endswith("offsets") else 0)
 
     def n_bytes(self, name: str) -> int:
-        """What a dataset takes in memory."""
+        """Size of a dataset in memory, bytes."""
         found = [source._datasets[name] for source in self._sources_of(name)]
         return sum(math.prod(stored.shape) * stored.dtype.itemsize for stored in found)
 
     def mapped(self, name: str) -> Array:
-        """A contiguous dataset of this one file, mapped read-only from the file; its CRC is *not* checked here."""
+        """A contiguous dataset of this one file, mapped read-only; its CRC is *not* checked here."""
         stored = self._only(name)
         if not stored.contiguous:
             raise StorageError(f"{self.path}: {name!r} is not contiguous")
@@ -250,7 +250,7 @@ class Reader:
         return np.memmap(self.path, stored.dtype, "r", stored.id.get_offset(), stored.shape)
 
     def _only(self, name: str) -> Stored:
-        """A dataset of this one file."""
+        """The dataset, which must be in this one file."""
         if name not in self._datasets:
             raise StorageError(f"{self.path}: has no dataset {name!r}, which a file of {self.attributes['kind']} must have")
         return self._datasets[name]
@@ -262,7 +262,7 @@ class Reader:
         return values
 
     def _read_piece(self, stored: Stored, at: int, piece: Array, crc: int) -> int:
-        """Fill a contiguous array with the rows from `at`; the CRC of all up to there."""
+        """Fill a contiguous array with the rows from `at`; returns the CRC of everything up to there."""
         try:
             if piece.size and piece.shape == stored.shape:
                 stored.id.read(h5py.h5s.ALL, h5py.h5s.ALL, piece)
@@ -283,7 +283,7 @@ class Reader:
 
 
 def _stamp_of(path: str) -> tuple[int, ...] | None:
-    """What changes when a file does; None when there is no such file."""
+    """Identity and times of a file, which differ after a change; None when there is no such file."""
     try:
         found = os.stat(path)  # noqa: PTH116
     except OSError:
@@ -292,7 +292,7 @@ def _stamp_of(path: str) -> tuple[int, ...] | None:
 
 
 def kind_of_file(path: str | os.PathLike[str]) -> str | None:
-    """What a file holds (`table`, `events`, `matches`, ...), or None when it is not a file of ours."""
+    """The kind of a file (`table`, `events`, `matches`, ...), or None when it is none of ours."""
     try:
         refuse_special(Path(path))
         with h5py.File(path, "r") as file:
@@ -303,13 +303,13 @@ def kind_of_file(path: str | os.PathLike[str]) -> str | None:
 
 
 def _begins_as_rows(path: Path) -> bool:
-    """Does a file begin as JSON lines, what gzip packs, or Parquet do?"""
+    """Does a file begin like JSON lines, gzip or Parquet?"""
     with path.open("rb") as handle:
         return handle.read(4).startswith((b"{", b"\x1f\x8b", b"PAR1"))
 
 
 def _open(path: Path, kind: str) -> tuple[h5py.File, dict[str, Any]]:
-    """A file of this kind and its attributes; of these, those that every file has are checked."""
+    """Open a file of this kind; its attributes, of which those common to all files are checked."""
     refuse_special(path)
     try:
         file = h5py.File(path, "r")

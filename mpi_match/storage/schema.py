@@ -1,20 +1,20 @@
-"""What a file has to hold, stated once for each kind of file, and checked from that statement alone.
+"""The content of a file, declared once for each kind of file, and checked from that declaration alone.
 
     CHANGES = Schema(
         "changes",
         attributes=(count("n_changes", "n"), digest("table")),
         columns=(
             Dataset("changes/before_event", I8, ("n",), (ascends, is_at_least(0))),
-            Dataset("changes/kind", U1, ("n",), (is_one_of(Change),)),
+            Dataset("changes/kind", U1, ("n",), (is_among(Change),)),
             *pool("interfaces", "k", are_text, are_distinct),
             ...
 
-A shape is made of sizes: numbers, and words that mean the same number wherever they stand.  An attribute states its size;
-other sizes are those of the first column that has them.
+A shape is a tuple of sizes: numbers, and words that stand for the same number everywhere.  An attribute states its size;
+other sizes are taken from the first column that has them.
 
-Types and shapes are compared when a file is opened, by what it declares (`misfits`), and again with the arrays, which may
-come from elsewhere.  What the values have to be are *rules*: functions of a column that say what is wrong with it, or
-nothing.  Every rule trusts those before it, so whoever asks for faults stops at the first.
+Types and shapes are compared when a file is opened, from its declarations (`misfits`), and again with the arrays, which may
+come from another source.  Conditions on values are *rules*: functions of a column that return what is wrong with it, or
+None.  Every rule assumes that those before it hold, so a caller stops at the first fault.
 """
 
 from __future__ import annotations
@@ -38,30 +38,26 @@ class Declared(Protocol):
     """A column as a file declares it, or an array."""
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of its elements."""
-        ...
+    def dtype(self) -> np.dtype[Any]: ...
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Its lengths."""
-        ...
+    def shape(self) -> tuple[int, ...]: ...
 
 
 class Content(NamedTuple):
-    """What a rule may look at beside its column: all arrays by name, and what the sizes are."""
+    """The input of a rule besides its column: all arrays by name, and the sizes."""
 
     arrays: Mapping[str, Array]
     sizes: Mapping[str, int]
 
 
 Fault = str | None
-"""What is wrong, in words; None if nothing is."""
+"""What is wrong, as text; None if nothing is."""
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """A root attribute, or a member of a JSON object: what is wrong with a value of it, and the size that it states."""
+    """A root attribute, or a member of a JSON object: its check, and the size that it states."""
 
     name: str
     fault: Callable[[object], Fault]
@@ -71,9 +67,10 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset: its type (any of some), its shape, its rules, whose words follow the name.
+    """A dataset: its type (one of several), its shape, and its rules, which produce the end of a sentence that begins with
+    its name.
 
-    mapped   readers map it from the file: it lies there in one piece, without a filter
+    mapped   readers map it from the file, so it must be contiguous and without a filter
     """
 
     name: str
@@ -95,17 +92,17 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Schema:
-    """What files of a kind hold.  What it does not name readers pass over.
+    """The content of files of one kind.  Datasets that it does not name are ignored.
 
-    rules      what columns have to be to each other
-    derived    sizes that follow from those that are known by then
+    rules      conditions between columns
+    derived    sizes computed from those known by then
     together   datasets of which a file has all or none
-    without    datasets that it does not have
-    inside     schemas of what has names that begin so
+    without    datasets that must be absent
+    inside     schemas of groups, by the prefix of their names
     instead    the schema of files that have a dataset of this name
     parts      what parts of an index have, if such a file may be one: "pieces" of columns, any of them, or whole "files"
-    is_piece   it is of such a part: columns may be there or not, and of any length
-    noun       what a file of this kind is called, and `remedy` what to do where it is none
+    is_piece   it describes such a part: columns are optional, and of any length
+    noun       the name of a file of this kind in messages, and `remedy` what to do when it is invalid
     """
 
     kind: str
@@ -135,7 +132,7 @@ class Schema:
         return replace(self, kind=f"{self.kind}-part", attributes=attributes, parts=None, is_piece=in_pieces)
 
     def misfits(self, declared: Mapping[str, Declared], attributes: Mapping[str, object] | None = None) -> Iterator[str]:
-        """What is wrong with types and shapes, and with root attributes where there are any to look at."""
+        """What is wrong with types and shapes, and with root attributes if any are given."""
         if not self.is_piece:
             yield from _Shapes(self).faults(declared, attributes)
             return
@@ -151,7 +148,7 @@ class Schema:
     ) -> Iterator[str]:
         """What is wrong with the arrays of a file, one sentence for each fault; nothing for a valid one.
 
-        With all that the file has `declared`, arrays may be some of its columns.
+        Given all that the file has `declared`, `arrays` may be some of its columns.
         """
         shapes = _Shapes(self)
         yield from shapes.faults(arrays if declared is None else declared, attributes)
@@ -165,7 +162,7 @@ class Schema:
 
 
 class _Shapes:
-    """Compares shapes with those of a schema, and finds out what the sizes are."""
+    """Compares shapes with those of a schema, and determines the sizes."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -173,7 +170,7 @@ class _Shapes:
         self._stated: dict[str, str] = {}
 
     def faults(self, declared: Mapping[str, Declared], attributes: Mapping[str, object] | None) -> Iterator[str]:
-        """What does not fit; the sizes are known when the last fault has been asked for."""
+        """What does not fit; the sizes are known after the last fault."""
         schema = self._schema
         if attributes is not None:
             yield from attribute_faults(schema.attributes, attributes)
@@ -218,7 +215,7 @@ class _Shapes:
 
 
 def _within(prefix: str, named: Mapping[str, Any]) -> dict[str, Any]:
-    """What has names that begin so, by the rest of the name."""
+    """The entries with names that begin with the prefix, by the rest of the name."""
     return {name.removeprefix(prefix): each for name, each in named.items() if name.startswith(prefix)}
 
 
@@ -236,7 +233,7 @@ def attribute_faults(wanted: Iterable[Attribute], found: Mapping[str, object]) -
 
 
 def count(name: str, size: str | None = None, *, most: int = 2**62) -> Attribute:
-    """An integer from 0 on, which is a size."""
+    """A non-negative integer, which is a size."""
 
     def fault(value: object) -> Fault:
         if type(value) is int and 0 <= value <= most:
@@ -247,7 +244,7 @@ def count(name: str, size: str | None = None, *, most: int = 2**62) -> Attribute
 
 
 def digest(name: str, *, optional: bool = False, empty: bool = False) -> Attribute:
-    """A digest: 64 hexadecimal digits; perhaps none of them."""
+    """A digest: 64 hexadecimal digits; optionally empty."""
 
     def fault(value: object) -> Fault:
         if isinstance(value, str) and (_DIGEST.fullmatch(value) or (empty and not value)):
@@ -258,7 +255,7 @@ def digest(name: str, *, optional: bool = False, empty: bool = False) -> Attribu
 
 
 def word(name: str, *words: str) -> Attribute:
-    """One of some words."""
+    """One of several words."""
 
     def fault(value: object) -> Fault:
         return None if value in words else f"is {_shown(value)}, expected {' or '.join(map(repr, words))}"
@@ -267,12 +264,12 @@ def word(name: str, *words: str) -> Attribute:
 
 
 def _shown(value: object) -> str:
-    """A value of which nothing is known, in short."""
+    """The beginning of a value of unknown type."""
     text = f"an integer of {value.bit_length():,} bits" if isinstance(value, int) and abs(value) >= 2**64 else repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-# Rules of a column.  Those that take arguments make one.
+# Rules of a column.  Those that take arguments return one.
 
 Rule = Callable[[str, Content], Fault]
 
@@ -309,7 +306,7 @@ def is_at_least(least: float) -> Rule:
 
 
 def is_among(values: Iterable[int]) -> Rule:
-    """Each is one of some small integers."""
+    """Each is one of a few small integers."""
     allowed = np.zeros(256, bool)
     allowed[list(values)] = True
 
@@ -351,7 +348,7 @@ def is_finite(name: str, content: Content) -> Fault:
 
 
 def are_file_names(name: str, content: Content) -> Fault:
-    """Names of files in the directory that is meant, and in no other."""
+    """Names of files in the index's own directory."""
     for each in content.arrays[name].tolist():
         if each in (b"", b".", b"..") or b"/" in each or b"\0" in each or not is_utf8(each):
             return f"holds {_shown(each)}, which is no name of a file"
@@ -359,7 +356,7 @@ def are_file_names(name: str, content: Content) -> Fault:
 
 
 def are_distinct_names(name: str, content: Content) -> Fault:
-    """None is there twice."""
+    """No name occurs twice."""
     names = content.arrays[name].tolist()
     return None if len(set(names)) == len(names) else "holds a name twice"
 
@@ -377,7 +374,7 @@ def pool(name: str, n: str, *rules: Rule, separator: str = "/", optional: bool =
 
 
 def strings_of(offsets: str, content: Content) -> Strings:
-    """The pool whose offsets have this name."""
+    """The pool with offsets of this name."""
     return Strings(content.arrays[f"{offsets.removesuffix('offsets')}data"], content.arrays[offsets])
 
 
@@ -404,6 +401,6 @@ def are_sorted_in(offsets: str) -> Rule:
 
 
 def are_distinct(name: str, content: Content) -> Fault:
-    """No string is there twice."""
+    """No string occurs twice."""
     strings = strings_of(name, content)
     return None if len(set(strings)) == len(strings) else "and its data hold a string twice"

@@ -1,16 +1,16 @@
-"""What lies in an HDF5 file, looked at before any of it is read.
+"""The structure of an HDF5 file, checked before any data is read.
 
-HDF5 lets a file say that its data is somewhere else (soft and external links, raw external storage, virtual datasets), that
-there is more of it than the file has (chunks that were never written read as fill values), and that reading it takes a
-library that the file names (filters).  A digest covers none of that, a link may lead to a pipe that never answers, and the
-memory for a billion declared rows is gone before the first is missed.  So a file of ours has none of it (FORMAT.md, section
-1), and whatever has is refused here, by its declarations alone:
+HDF5 lets a file say that its data is elsewhere (soft and external links, raw external storage, virtual datasets), that there
+is more of it than the file has (chunks that were never written read as fill values), and that reading it takes a library
+that the file names (filters).  A digest covers none of that, a link may lead to a pipe that never answers, and the memory
+for a billion declared rows is allocated before the first is found missing.  Our files have none of it (docs/format.md,
+section 1), and files that do are refused here, by their declarations alone:
 
     objects      groups and datasets, each by one hard link
     datasets     of a plain type, every byte of them in this file, without filters but fletcher32, with `crc32` alone
     attributes   of the root: scalars, integers, floats and strings of fixed length
 
-Sizes are then bounded by the file: what is read cannot take more memory than the file has bytes.
+Sizes are then bounded by the file: reading it takes no more memory than the file has bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 from mpi_match.storage.integrity import DAMAGE, StorageError, reason_of
 
 MOST_OBJECTS, MOST_LEVELS, MOST_ATTRIBUTES, MOST_TEXT = 4096, 8, 256, 2**16
-"""Groups and datasets of a file, groups inside each other, root attributes, and bytes of one of them."""
+"""Largest numbers of groups and datasets of a file, levels of groups, root attributes, and bytes of one attribute."""
 
 _PLAIN: dict[int, list[tuple[Any, np.dtype[Any]]]] = {
     1: [(h5py.h5t.STD_U8LE, np.dtype(np.uint8))],
@@ -49,8 +49,8 @@ _LAYOUTS = (h5py.h5d.CHUNKED, h5py.h5d.CONTIGUOUS)
 class Stored(NamedTuple):
     """A dataset as its file declares it.
 
-    crc          what its attribute `crc32` says
-    contiguous   does it lie in one piece, without a filter, so that it can be mapped?
+    crc          value of its attribute `crc32`
+    contiguous   is it contiguous, without a filter, so that it can be mapped?
     """
 
     name: str
@@ -63,7 +63,7 @@ class Stored(NamedTuple):
 
 
 def refuse_special(path: Path) -> None:
-    """Raise StorageError for what is there and is no file: to open a pipe may take for ever."""
+    """Raise StorageError for a path that is no regular file: opening a pipe may block for ever."""
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
@@ -96,7 +96,7 @@ def attributes_of(path: Path, file: h5py.File) -> dict[str, Any]:
 
 
 def value_of(file: h5py.File, name: str) -> int | float | str | None:
-    """A root attribute; None where there is none of a type that they have.  One of variable length may be read for ever."""
+    """A root attribute; None if it is missing or of another type.  Reading one of variable length may never end."""
     if not h5py.h5a.exists(file.id, name.encode()):
         return None
     attribute = h5py.h5a.open(file.id, name.encode())
@@ -111,7 +111,7 @@ def value_of(file: h5py.File, name: str) -> int | float | str | None:
 
 
 def datasets_of(path: Path, file: h5py.File) -> dict[str, Stored]:
-    """All datasets of a file, by their names.  Raises StorageError for one that is not as all are to be."""
+    """All datasets of a file, by their names.  Raises StorageError for one with a structure that our files do not have."""
     n_bytes, found, total = path.stat().st_size, {}, 0
     try:
         for name, dataset in _datasets(path, file):
@@ -126,7 +126,7 @@ def datasets_of(path: Path, file: h5py.File) -> dict[str, Stored]:
 
 
 def _datasets(path: Path, file: h5py.File) -> Iterator[tuple[str, Any]]:
-    """Names and ids of all datasets, group after group; each object has one name, so this comes to an end."""
+    """Names and ids of all datasets, group by group; the walk ends because each object has one name."""
     seen = {h5py.h5o.get_info(file.id).addr}
     groups = [("", file.id)]
     while groups:
@@ -185,14 +185,14 @@ def _stored(path: Path, name: str, dataset: Any, n_bytes: int) -> Stored:
 
 
 def _dtype_of(type_: Any) -> np.dtype[Any] | None:
-    """The type of a dataset; None for one that ours do not have."""
+    """The type of a dataset; None for one that our files do not use."""
     if isinstance(type_, h5py.h5t.TypeStringID):
         return None if type_.is_variable_str() else np.dtype(f"S{type_.get_size()}")
     return next((dtype for each, dtype in _PLAIN.get(type_.get_size(), ()) if type_ == each), None)
 
 
 def _crc(refuse: Any, dataset: Any) -> int:
-    """What a dataset says that its CRC-32 is; and nothing else has it to say."""
+    """The value of the attribute `crc32`, which must be the only one."""
     if h5py.h5a.get_num_attrs(dataset) == 1:
         attribute = h5py.h5a.open(dataset, index=0)
         if attribute.name == b"crc32" and attribute.shape == () and attribute.get_type() == h5py.h5t.STD_U32LE:

@@ -1,4 +1,4 @@
-"""Writing a file of flat arrays, all or nothing: datasets as a whole, columns that grow, and indexes over parts."""
+"""Writing a file of flat arrays atomically: whole datasets, growing columns, and indexes over parts."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _RESERVED = {"magic", "kind", "format_version", "digest", "complete"}
 
 
 class Writer:
-    """Writes one file, all or nothing: `with Writer(path, "table") as w: w.array("filters/size", size)`.
+    """Writes one file atomically: `with Writer(path, "table") as w: w.array("filters/size", size)`.
 
-    `kind` says what the file holds.  On leaving without an exception the file appears under `path`; otherwise nothing does.
-    `digest` is set after that.  Until then it has another name: `temporary`, and whoever gives that has the half-written
-    file when the writer failed; or one that the writer makes up, and then nobody has.
+    `kind` is the kind of the file.  On leaving without an exception the file appears under `path`; otherwise nothing does.
+    `digest` is set after that.  Until then the file is called `temporary`; a temporary name that the caller gave remains
+    after a failure, one that the writer chose does not.
     """
 
     def __init__(self, path: str | os.PathLike[str], kind: str, temporary: Path | None = None) -> None:
@@ -79,7 +79,7 @@ class Writer:
         return column
 
     def _create_columns(self, *, whole: bool = True) -> None:
-        """Make the datasets of all columns, in their order: the bytes of a file follow from its values alone."""
+        """Create the datasets of all columns, in order, so that the bytes of a file follow from its values alone."""
         self._columns_exist = True
         for name, column in self._open_columns.items():
 
@@ -90,7 +90,7 @@ class Writer:
                 column.create(make, whole=whole)
 
     def sync(self) -> None:
-        """Have the disk take all that was written."""
+        """Write everything to the disk."""
         self._disk.sync()
 
     def _write_crc(self, name: str, crc: int) -> None:
@@ -128,8 +128,8 @@ class Writer:
     def _abandon(self) -> None:
         """Close the temporary file, unless it has become the final one, and remove it.
 
-        HDF5 cannot close a file that it cannot write, and crashes the process at its end if it was not closed.  So what it
-        still wants to write to a file that nobody will read goes to the null device.
+        HDF5 cannot close a file that it cannot write, and crashes the process at exit if it was not closed.  So its
+        remaining writes to a file that will be removed go to the null device.
         """
         if self._file:
             null = os.open(os.devnull, os.O_RDWR)
@@ -140,14 +140,14 @@ class Writer:
         self._remove_own()
 
     def _remove_own(self) -> None:
-        """Remove the temporary file, if nobody else knows its name."""
+        """Remove the temporary file, unless the caller named it."""
         if not self._given:
             with suppress(OSError):
                 self._temporary.unlink(missing_ok=True)
 
 
 def write_index(path: Path, kind: str, parts: Iterable[FilePart], attributes: Mapping[str, int | str]) -> None:
-    """Write the index that makes one file of `parts`, in this order; they must already lie in `parts_directory(path)`."""
+    """Write the index that joins `parts` into one file, in this order; they must already be in `parts_directory(path)`."""
     parts = list(parts)
     with Writer(path, kind) as writer:
         for name, value in attributes.items():
@@ -158,10 +158,10 @@ def write_index(path: Path, kind: str, parts: Iterable[FilePart], attributes: Ma
 
 
 def _create(path: Path) -> h5py.File:
-    """An empty file, whose data is written when it is given, not when its dataset is closed.
+    """Create a file that writes data immediately, not when its dataset is closed.
 
     HDF5 reports a failed write in the first case and crashes in the second: hence neither a chunk cache nor a sieve buffer.
-    Where something has the name already, be it a link, that is an error.
+    A file or link that already has the name is an error.
     """
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
     access.set_libver_bounds(h5py.h5f.LIBVER_V110, h5py.h5f.LIBVER_V110)
@@ -169,5 +169,5 @@ def _create(path: Path) -> h5py.File:
     access.set_cache(0, 0, 0, 0.0)
     access.set_sieve_buf_size(0)
     creation = h5py.h5p.create(h5py.h5p.FILE_CREATE)
-    creation.set_obj_track_times(False)  # the same values are the same bytes, whenever they are written
+    creation.set_obj_track_times(False)  # the same values give the same bytes, whenever they are written
     return h5py.File(h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_EXCL, fcpl=creation, fapl=access))

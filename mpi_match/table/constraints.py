@@ -33,17 +33,17 @@ FILTER_ID = np.dtype(np.uint32)
 KIND = np.dtype(np.uint8)
 OP_MASK = (1 << KIND_SHIFT) - 1
 ENCODED_AT_ONCE = 2**17
-"""Rows worked on together: what is made by the way stays in a core's cache, and needs no memory of the size of a column."""
+"""Rows processed together: intermediate results stay in a core's cache and take no memory of the size of a column."""
 FEW = 2**12
-"""So many values stay in a core's cache."""
+"""Largest number of values that fit in a core's cache."""
 ROW_BITS = 63
-"""Rows of so many bits are sorted as numbers."""
+"""Rows that pack into so many bits are sorted as integers."""
 MANY = 2**20
-"""So many pairs of a name and a value have a flag each."""
+"""Largest number of (name, value) pairs for which one flag each is allocated."""
 
 
 def _among(*ops: Op) -> Array:
-    """bool[16]: is it one of these operators?"""
+    """bool[16], by operator: is it one of these?"""
     return np.isin(np.arange(16), ops)
 
 
@@ -122,7 +122,7 @@ class Constraints:
         return value({Op.LT: hi + 1, Op.LE: hi, Op.GT: lo - 1}.get(op, lo))
 
     def take(self, rows: Array, filter_id: Array) -> Constraints:
-        """Some rows (ascending), with other filter ids, and of the sets those that they refer to."""
+        """Some rows (ascending), with other filter ids, and the sets that they refer to."""
         n_names = len(self.offsets) - 1
         name = np.searchsorted(self.offsets, rows, side="right") - 1
         lo, hi = self.lo[rows], self.hi[rows]
@@ -179,14 +179,16 @@ def encode(
     """Vocabulary and constraints of a range of names.
 
     Parameters: the columns of `Subscriptions`, except that `names` is sorted and every name in it is used; `filter_id`
-    i64[c] says which filter each constraint belongs to.  The constraints may come in any order.
+    i64[c] is the filter of each constraint.  The constraints may come in any order.
     """
     n_names, n_rows, n_operands = len(names), len(name), int(operand_offsets[-1])
     name = np.asarray(name)
     pool, pool_rank = sort_distinct(strings)
 
     def sorts_of(rows: slice) -> tuple[slice, Array, Array, tuple[Array, Array, Array]]:
-        """Of some constraints the operands, their operators and names, and which are numbers, strings, and atoms."""
+        """For some constraints: their range of operands, the operators and names of these, and masks of numbers, strings and
+        atoms.
+        """
         where = slice(int(operand_offsets[rows.start]), int(operand_offsets[rows.stop]))
         row = owners(operand_offsets[rows.start : rows.stop + 1]) + rows.start
         type_, op = kind[row] >> KIND_SHIFT, kind[row] & OP_MASK
@@ -201,7 +203,7 @@ def encode(
         numbers.append(np.unique(number[where][numeric] + 0.0))
     values = _distinct(numbers, np.float64)
 
-    # first the rank of every operand among all of its sort, then what that is on its name
+    # first the rank of every operand among all of its sort, then its rank among those of its name
     code = np.empty(n_operands, CODE)
     pairs = [_Pairs(n_names, n) for n in (len(values), len(pool), 2 * len(pool))]
     for rows in _blocks(n_rows):
@@ -260,7 +262,6 @@ class _Pairs:
         self._parts: list[Array] = []
 
     def add(self, name: Array, rank: Array) -> None:
-        """Note some pairs."""
         if self._seen is None:
             self._parts.append(np.unique(name * self._n_ranks + rank))
         else:
@@ -275,7 +276,7 @@ class _Pairs:
         return self._offsets, self._pairs % self._n_ranks
 
     def index(self, name: Array, rank: Array) -> Array:
-        """The place of some pairs among their names'."""
+        """The rank of each pair among those of its name."""
         pair = name * self._n_ranks + rank
         place = _places(self._pairs, pair) if self._seen is None else self._place[pair]
         return place - self._offsets[name]
@@ -287,7 +288,7 @@ def _distinct(parts: list[Array], dtype: type) -> Array:
 
 
 def _places(values: Array, items: Array) -> Array:
-    """Where each item stands in the ascending `values`, which hold it: many values are searched for in their own order."""
+    """The position of each item in the ascending `values`, which contain it.  Many are looked up in sorted order."""
     if len(values) <= FEW:
         return np.searchsorted(values, items)
     wanted, place = np.unique(items, return_inverse=True)
@@ -295,7 +296,7 @@ def _places(values: Array, items: Array) -> Array:
 
 
 def _intervals(vocabulary: Vocabulary, name: Array, kind: Array, operand_offsets: Array, code: Array) -> tuple[Array, Array]:
-    """`lo` and `hi` u32[c] of every constraint; those of a list mean nothing."""
+    """`lo` and `hi` u32[c] of every constraint; undefined for lists."""
     segments = np.array([vocabulary.segment(each) for each in Type])
     padded = np.append(code, CODE.type(0))
     every_lo, every_hi = np.empty(len(name), CODE), np.empty(len(name), CODE)
@@ -318,7 +319,7 @@ def _sort_rows(
 ) -> tuple[Array, Array, Array, Array, Array]:
     """Offsets of the names, and kind, lo, hi and filter of the rows in the order of the table.
 
-    A row that fits in one number is sorted itself, and not its place: then nothing has to be fetched from all over memory.
+    A row that packs into one integer is sorted itself, not by an index array, which would gather from all over memory.
     """
     columns = (name, kind, lo, hi, filter_id)
     widths = [int(column.max(initial=0)).bit_length() for column in columns]
@@ -347,7 +348,8 @@ def _sets(
 ) -> tuple[Array, Array, Array, Array, Array]:
     """Distinct operand lists by (name, codes).
 
-    Offsets per name, offsets per set, codes; and the list constraints, and for each its set's place among its name's.
+    Returns offsets of the sets of each name, offsets of the codes of each set, the codes; and the list constraints, and for
+    each the position of its set among those of its name.
     """
     rows = np.flatnonzero(_IS_LIST[kind & OP_MASK])
     keys = [(int(name[r]), code[operand_offsets[r] : operand_offsets[r + 1]].astype(">u4").tobytes()) for r in rows]

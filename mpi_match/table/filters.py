@@ -1,4 +1,4 @@
-"""What a table keeps of each filter besides its constraints: size, interface, and where it has them area and id."""
+"""Columns of the filters of a table: number of constraints, interface, and where present area and id."""
 
 from __future__ import annotations
 

@@ -1,17 +1,16 @@
-"""A table that is never held whole: its outline, and ranges of its filters, each a table of its own.
+"""Reading ranges of the filters of a table file, each as a table of its own, without holding the whole table.
 
     file       constraints by name:   temp temp temp city city city     of the filters  3 0 2 1 0 3
     outline    vocabulary, labels, and a few bytes for each filter
     range      filters 2 to 4:        temp      temp           city                     1   0     1
 
-The constraints of a filter are all over the file, because the file has them by name.  So a range of filters is read by
-looking at every constraint and keeping those that belong to it: blocks of rows go by, and memory is that of the range and
-of a block, however large the file.  Each range costs a pass over the file, at the speed of the disk or of the page cache; to
-keep the file whole and read it once would cost the memory that is not there.
+The file has the constraints sorted by name, so those of one filter are spread over all of it.  A range is read by scanning
+every constraint in blocks and keeping its own: memory is that of the range and one block, whatever the size of the file.
+Each range costs one pass over the file, at the speed of the disk or of the page cache.
 
-A range has the vocabulary and the interfaces of the whole table, so events are encoded once for all ranges, and answers with
-interfaces mean the same from each.  Its filters are numbered from 0, and have no ids of subscribers, which no engine looks
-at.
+A range has the vocabulary and the interfaces of the whole table, so events are encoded once for all ranges, and matched
+interfaces have the same ids in each.  Its filters are numbered from 0 and have no subscribers' ids, which engines do not
+use.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 
 READ_AT_ONCE = 2**20
-"""Rows that go by at a time."""
+"""Rows read at a time."""
 MOST_GRAINS = 2**18
 _COLUMNS = ("constraints/kind", "constraints/lo", "constraints/hi", "constraints/filter")
 _PER_CONSTRAINT = (*_COLUMNS, "sets/offsets", "sets/codes")
@@ -45,7 +44,7 @@ _PER_FILTER = ("filters/size", "filters/interface", "filters/area_filter", "filt
 
 
 class RangeReader:
-    """A table file, open for ranges of it; a context manager.
+    """A table file, open for reading ranges of it; a context manager.
 
     labels               those of every range
     sizes                u32[n_filters]: constraints of each filter
@@ -69,14 +68,14 @@ class RangeReader:
             raise
 
     def recoded(self, recoding: Recoding) -> RangeReader:
-        """The same table in a larger vocabulary, into which each range is recoded; the file is open for both."""
+        """The same table in a larger vocabulary: each range is recoded when it is read.  Both share the open file."""
         larger = copy.copy(self)
         larger._recoding = recoding
         return larger
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """That of every range."""
+        """The vocabulary of every range."""
         return self._vocabulary if self._recoding is None else self._recoding.target
 
     @property
@@ -92,33 +91,30 @@ class RangeReader:
 
     @property
     def n_filters(self) -> int:
-        """Number of filters."""
         return len(self.sizes)
 
     @property
     def n_interfaces(self) -> int:
-        """Number of interfaces."""
         return len(self.labels)
 
     @property
     def n_constraints(self) -> int:
-        """Number of constraints."""
         return int(self.name_offsets[-1])
 
     @property
     def outline_bytes(self) -> int:
-        """Bytes that every range has, were it of no filter."""
+        """Bytes that every range takes beside those of its filters."""
         arrays = [array for _, array in (*vocabulary_arrays(self.vocabulary), *label_arrays(self.labels))]
         return sum(array.nbytes for array in (*arrays, self.name_offsets, self._set_offsets))
 
     @property
     def grain(self) -> int:
-        """How many filters are taken together where the table is divided: a power of two, 1 for all but large tables."""
+        """The number of filters that partitioning treats as one unit: a power of two, 1 for all but large tables."""
         return 1 << (max(self.n_filters - 1, 0) // MOST_GRAINS).bit_length()
 
     @property
     def grain_bytes(self) -> Array:
-        """i64: about how many bytes each grain of filters adds to a range; lists and areas are spread over all filters."""
+        """i64: approximate number of bytes that each unit of filters adds to a range; lists and areas are spread evenly."""
         per_constraint = self._bytes_of(_PER_CONSTRAINT) / max(self.n_constraints, 1)
         per_filter = self._bytes_of(_PER_FILTER) / max(self.n_filters, 1)
         first = np.arange(0, self.n_filters, self.grain)
@@ -128,7 +124,7 @@ class RangeReader:
 
     @property
     def n_bytes(self) -> int:
-        """About how many bytes the whole table would take in memory."""
+        """Approximate size of the whole table in memory, bytes."""
         return self.outline_bytes + int(self.grain_bytes.sum())
 
     def interfaces(self, filters: Array) -> Array:
@@ -136,7 +132,7 @@ class RangeReader:
         return self._checked("filters/interface", self._pick("filters/interface", filters))
 
     def areas(self, filters: Array) -> tuple[Array, Array]:
-        """Of some filters, ascending: bool, which have an area, and f64[k, 3], the areas of those."""
+        """For some filters, ascending: bool, which of them have an area, and f64[k, 3], those areas."""
         owner = self.area_filter
         at = np.searchsorted(owner, filters)
         has_area = np.append(owner, np.iinfo(owner.dtype).max)[at] == filters
@@ -153,9 +149,9 @@ class RangeReader:
         return digest.hexdigest()
 
     def rows(self) -> Iterator[tuple[int, Array, Array, Array, Array]]:
-        """The constraints as the file has them, in blocks: the number of the first, and of all kind, lo, hi and filter.
+        """The constraints in the order of the file, in blocks: number of the first row, and kind, lo, hi and filter of all.
 
-        What they say may be relied on when the last block has come.  Raises StorageError for damage.
+        They are verified only when the last block has been read.  Raises StorageError for damage.
         """
         at = 0
         for block in zip(*(self._reader.blocks(name, READ_AT_ONCE) for name in _COLUMNS), strict=True):
@@ -187,7 +183,7 @@ class RangeReader:
         for at, *block in self.rows():
             mine = np.flatnonzero((block[-1] >= start) & (block[-1] < stop))
             if filled + len(mine) > n:
-                break  # the sizes are wrong, which is found below
+                break  # the sizes are wrong, which the comparison below reports
             first, last = np.searchsorted(self.name_offsets, (at, at + len(block[-1])))
             offsets[first:last] = filled + np.searchsorted(mine, self.name_offsets[first:last] - at)
             for column, values in zip(columns, block, strict=True):
@@ -200,7 +196,7 @@ class RangeReader:
         return self._with_sets(offsets, kind, lo, hi, filter_id)
 
     def _with_sets(self, offsets: Array, kind: Array, lo: Array, hi: Array, filter_id: Array) -> Constraints:
-        """Constraints with those of the sets that they refer to, numbered anew."""
+        """Constraints with the sets that they refer to, renumbered."""
         listed = np.flatnonzero(np.isin(kind & OP_MASK, (Op.IN, Op.NOT_IN)))
         name = np.searchsorted(offsets, listed, side="right") - 1
         sets, place = np.unique(self._set_offsets[name] + lo[listed], return_inverse=True)
@@ -228,7 +224,7 @@ class RangeReader:
         return picked if picked is not None else self._reader.array(name)
 
     def _checked(self, name: str, some: Array) -> Array:
-        """Some rows of a column, if they are what its rules say."""
+        """Some rows of a column, checked by its rules."""
         sizes = {"interfaces": self.n_interfaces}
         (column,) = (each for each in TABLE.columns if each.name == name)
         for rule in column.rules:
@@ -240,7 +236,7 @@ class RangeReader:
         return sum(self._reader.n_bytes(name) for name in names)
 
     def _check_outline(self) -> None:
-        """What is relied on before a range is read; of a range, `part` checks the rest."""
+        """Check the columns used before a range is read; `part` checks the rest of each range."""
         arrays = dict((*vocabulary_arrays(self._vocabulary), *label_arrays(self.labels)))
         arrays |= {"constraints/name_offsets": self.name_offsets, "sets/name_offsets": self._set_offsets}
         arrays |= {"filters/size": self.sizes, "filters/area_filter": self.area_filter}

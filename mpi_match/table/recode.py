@@ -1,23 +1,23 @@
-"""From one code space into a larger one: how a table goes on when there are more values to compare with.
+"""Recoding from one code space to a larger one: how a table continues when new operands are added.
 
-A code is a place among the operands of its name (`vocabulary`), so a new operand moves the codes above it and cuts a gap in
-two.  Here 25 comes to "temp":
+A code is a position among the operands of its name (`vocabulary`), so a new operand shifts the codes above it and splits a
+gap in two.  Here 25 is added to "temp":
 
     operands      20        30                      20        25        30
     codes     0    1    2    3    4      become 0    1    2    3    4    5    6
 
-An operand's code has one successor.  The gap between 20 and 30 has three, and which of them is meant follows from the
-operand that the bound was made from: a lower bound lies just above its operand, an upper bound just below it.
+An operand's code has one successor.  The gap between 20 and 30 has three; the right one follows from the operand that the
+bound was made from: a lower bound is just above its operand, an upper bound just below it.
 
     temp > 20 is [2, 4] and becomes [2, 6]          as a lower bound, 2 is "just above 20", which is 2
     temp < 30 is [0, 2] and becomes [0, 4]          as an upper bound, 2 is "just below 30", which is 4
 
 So a recoding is two flat arrays over all codes of all names, one for lower bounds and one for upper ones, and a table is
-recoded by two look-ups for each constraint.  Names, operands and atoms keep their order, hence constraints do: nothing is
+recoded by two look-ups for each constraint.  Names, operands and atoms keep their order, hence so do constraints: nothing is
 sorted again, and filters and interfaces keep their ids.
 
-`join` makes the larger vocabulary of two.  The first may be large (a table's), the second should be small (that of filters
-to be added): what is new is searched for and inserted; what is there is only moved.
+`join` merges two vocabularies.  The first may be large (a table's), the second should be small (that of filters to be
+added): its new items are searched for and inserted; the first is only copied.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from mpi_match.table.vocabulary import ATOM_OPS, Vocabulary
 
 @dataclass(frozen=True, eq=False)
 class Recoding:
-    """Where everything in the vocabulary `source` is in `target`, which has all of it.
+    """The position in `target`, which contains all of `source`, of every item of `source`.
 
     name           i64[n_names]     name id
-    number_place   i64[numbers]     place of each numeric operand among its name's
+    number_place   i64[numbers]     position of each numeric operand among its name's
     string_place   i64[strings]     likewise for strings
     atom_place     i64[atoms]       likewise for atoms
     """
@@ -58,7 +58,7 @@ class Recoding:
 
     @property
     def is_identity(self) -> bool:
-        """Does every code stay what it is?"""
+        """Does every code stay the same?"""
         return self.target is self.source
 
     @cached_property
@@ -68,12 +68,12 @@ class Recoding:
 
     @cached_property
     def as_lo(self) -> Array:
-        """u32[codes]: what each code becomes as a lower bound (an operand's code, as any bound)."""
+        """u32[codes]: the new code of each code as a lower bound (of an operand's code, as any bound)."""
         return self._bounds(lower=True)
 
     @cached_property
     def as_hi(self) -> Array:
-        """u32[codes]: what each code becomes as an upper bound."""
+        """u32[codes]: the new code of each code as an upper bound."""
         return self._bounds(lower=False)
 
     def _bounds(self, lower: bool) -> Array:
@@ -91,7 +91,7 @@ class Recoding:
         return codes
 
     def constraints(self, rows: Constraints) -> Constraints:
-        """Constraints of `source` as constraints of `target`, in the same order."""
+        """Constraints of `source` in the vocabulary `target`, in the same order."""
         per_name = np.diff(rows.offsets)
         coded = _IS_CODED[rows.kind]
         first = np.repeat(self.code_offsets[:-1], per_name)
@@ -116,26 +116,28 @@ class Recoding:
         )
 
     def table(self, table: Table) -> Table:
-        """A table of `source` as a table of `target`: the same filters and interfaces under the same ids."""
+        """A table with the vocabulary `source`, in the vocabulary `target`: the same filters and interfaces under the same
+        ids.
+        """
         if self.is_identity:
             return table
         return Table(self.target, self.constraints(table.constraints), table.filters, table.labels)
 
     def _spread(self, lengths: Array) -> Array:
-        """Offsets over the names of `target` from the lengths of lists over those of `source`."""
+        """Offsets over the names of `target`, from the lengths of lists over those of `source`."""
         spread = np.zeros(self.target.n_names, np.int64)
         spread[self.name] = lengths
         return offsets_of(spread)
 
 
 def _kinds(is_one: Callable[[int], bool]) -> Array:
-    """bool[256]: of which kinds is it true, by their operators?"""
+    """bool[256], by kind: is the predicate true of its operator?"""
     return np.array([is_one(kind & ((1 << KIND_SHIFT) - 1)) for kind in range(256)])
 
 
 _IS_ATOM = _kinds(lambda op: op in ATOM_OPS)
 _IS_CODED = _kinds(lambda op: op not in ATOM_OPS and op not in LISTS)
-"""Kinds whose `lo` and `hi` are codes."""
+"""Kinds with codes in `lo` and `hi`."""
 
 
 def _fill(codes: Array, first: Array, new_first: Array, offsets: Array, place: Array, n_new: Array, lower: bool) -> None:
@@ -156,9 +158,9 @@ def _fill(codes: Array, first: Array, new_first: Array, offsets: Array, place: A
 
 
 def join(base: Vocabulary, other: Vocabulary) -> tuple[Vocabulary, Recoding, Recoding]:
-    """The vocabulary with everything that two have, and how each becomes it.
+    """The union of two vocabularies, and the recoding of each to it.
 
-    It is `base` itself, the same object, when `other` brings nothing new.
+    The union is the object `base` itself when `other` adds nothing.
     """
     fresh_names = [name for name in other.names if name not in base.name_ids]
     if fresh_names:
@@ -194,11 +196,13 @@ def join(base: Vocabulary, other: Vocabulary) -> tuple[Vocabulary, Recoding, Rec
 
 
 Found = tuple[Array, Array]
-"""For each item of `other` on a name: its place among those of `base`, or where it would stand; is it there?"""
+"""For each item of `other` on a name: its position among those of `base`, or its insertion point; and whether it is
+there.
+"""
 
 
 def _find(base: Sequence[Any], other: Sequence[Any]) -> Found:
-    """Both ascend."""
+    """Both are ascending."""
     at = [bisect_left(base, item) for item in other]
     there = [i < len(base) and base[i] == item for i, item in zip(at, other, strict=True)]
     return np.array(at, np.int64), np.array(there, bool)
@@ -212,7 +216,7 @@ def _find_numbers(base: Vocabulary, other: Vocabulary, base_name: int, other_nam
 
 
 class _Merged(NamedTuple):
-    """Two sorted pools as one.  `order` says which item stands where: one of `base`, or (after those) one of `other`."""
+    """Two sorted pools as one.  `order` is the source of each item: an index into `base`, or (beyond those) into `other`."""
 
     offsets: Array
     order: Array
@@ -229,18 +233,20 @@ class _Merged(NamedTuple):
 
 @dataclass(frozen=True)
 class _Merge:
-    """Merges what two vocabularies have for each name; `base_name` and `other_name` are their names among all."""
+    """Merges the items that two vocabularies have for each name; `base_name` and `other_name` are their names among all."""
 
     n_names: int
     base_name: Array
     other_name: Array
 
     def __call__(self, base_offsets: Array, other_offsets: Array, find: Callable[[int, int], Found]) -> _Merged:
-        """`find(base name, other name)` looks for the items of one name; it is asked only where `other` has some."""
+        """`find(base name, other name)` looks up the items of one name; it is called only for names with items in
+        `other`.
+        """
         n_base = int(base_offsets[-1])
         before = np.searchsorted(self.base_name, self.other_name)
         there = np.append(self.base_name, -1)[before] == self.other_name
-        at = base_offsets[before][owners(other_offsets)]  # in `base`, the item that it equals or stands before
+        at = base_offsets[before][owners(other_offsets)]  # insertion point in `base`
         found = np.zeros(len(at), bool)
         for name in np.flatnonzero(there & (np.diff(other_offsets) > 0)).tolist():
             run = slice(int(other_offsets[name]), int(other_offsets[name + 1]))

@@ -1,8 +1,8 @@
-"""The arrays of a table by name: as they are called in a file, in the memory that hosts share, and in a digest.
+"""The arrays of a table by name, as used in a file, in shared memory and in a digest.
 
-`TABLE` states type, shape and rules of each.  Each part of a table has a function that names its arrays and one that makes
-it of them again.  A range of names or of filters has the same arrays as the whole, so parts of a table are written by the
-same functions.
+`TABLE` declares type, shape and rules of each.  Each component of a table has a function that names its arrays and one that
+assembles it from them.  A range of names or of filters has the same arrays as the whole, so parts of a table are written by
+the same functions.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ TABLE = Schema(
     noun="table",
     remedy="compile it again",
 )
-"""What a file with a table holds, in the order in which a digest takes it."""
+"""The content of a table file, in the order of its digest."""
 OUTLINE = replace(TABLE, rules=())
-"""The same of columns that are looked at without the others: no rule of theirs is about more than their own group."""
+"""The same for columns that are read without the others: their rules refer only to their own group."""
 
 
 def vocabulary_arrays(v: Vocabulary) -> Iterator[tuple[str, Array]]:
@@ -131,7 +131,7 @@ def read_vocabulary(reader: ArraySource) -> Vocabulary:
 
 
 def read_constraints(reader: ArraySource) -> Constraints:
-    """What `constraint_arrays` names."""
+    """The constraints, from the arrays of `constraint_arrays`."""
     return Constraints(
         offsets=reader.array("constraints/name_offsets"),
         kind=reader.array("constraints/kind"),
@@ -145,7 +145,7 @@ def read_constraints(reader: ArraySource) -> Constraints:
 
 
 def read_filters(reader: ArraySource) -> FilterColumns:
-    """What `filter_arrays` names."""
+    """The filters, from the arrays of `filter_arrays`."""
     return FilterColumns(
         size=reader.array("filters/size"),
         interface=reader.array("filters/interface"),
@@ -157,5 +157,5 @@ def read_filters(reader: ArraySource) -> FilterColumns:
 
 
 def read_labels(reader: ArraySource) -> Strings:
-    """What `label_arrays` names."""
+    """The labels, from the arrays of `label_arrays`."""
     return Strings.read(reader, "interfaces")

@@ -1,11 +1,12 @@
-"""Subscriptions as flat columns, as they were written: nothing encoded, nothing sorted.
+"""Subscriptions as flat columns, as they were written: not encoded, not sorted.
 
-A draft is what every source of subscriptions produces (JSON rows, Parquet, Python objects, generators) and the only thing
-that the table is built from, so a table made by Spark and one made in memory cannot differ.
+Every source of subscriptions (JSON rows, Parquet, Python objects, generators) produces this form, and a table is built from
+nothing else, so a table made by Spark and one made in memory cannot differ.
 
-Filters have no order of their own: the same subscriptions give the same table however they were read, split or shuffled.
-A filter's place in the table is decided by its interface and its *content key*, a 128-bit hash of its constraints (in any
-order), area and id, made from the raw values alone, so that any process can compute it without having seen the others.
+Filters have no order of their own: the same subscriptions give the same table however they were read, split or shuffled.  A
+filter's position in the table follows from its interface and its *content key*, a 128-bit hash of its constraints (in any
+order), area and id.  The key is computed from the raw values alone, so any process can compute it without seeing the other
+filters.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from mpi_match.model import Filter, Op, Type
 KIND_SHIFT = 4
 """A constraint's kind is one byte: `type << 4 | op`."""
 HASHED_AT_ONCE = 2**14
-"""Filters whose keys are made together: what is made by the way stays in a core's cache."""
+"""Filters hashed together, so that intermediate results stay in a core's cache."""
 
 
 def kind_of(type_: Type, op: Op) -> int:
@@ -68,17 +69,15 @@ class Subscriptions:
 
     @property
     def n_filters(self) -> int:
-        """Number of filters."""
         return len(self.interface)
 
     @property
     def n_constraints(self) -> int:
-        """Number of constraints of all filters."""
         return len(self.kind)
 
     @classmethod
     def of(cls, filters: Iterable[Filter]) -> Subscriptions:
-        """The draft of checked filters (`model.make_filter`)."""
+        """The columns of checked filters (`model.make_filter`)."""
         builder = SubscriptionsBuilder()
         for item in filters:
             builder.add(item)
@@ -93,7 +92,7 @@ class Subscriptions:
             for at in range(0, self.n_filters, HASHED_AT_ONCE):
                 block = slice(at, min(at + HASHED_AT_ONCE, self.n_filters))
                 keys[block, half] = self._keys_of(block, half, names, strings)
-            if self.ids is not None:  # a filter without an id adds nothing, whatever the others of this draft have
+            if self.ids is not None:  # a filter without an id adds nothing, whether or not others have one
                 named = np.array([i is not None for i in self.ids], bool)
                 keys[named, half] += _hashes([b"=" + i for i in self.ids if i is not None], half)
             keys[:, half] = _mix(keys[:, half])
@@ -151,7 +150,6 @@ class SubscriptionsBuilder:
         return len(self._interface)
 
     def add(self, item: Filter) -> None:
-        """Append one checked filter."""
         self._interface.append(self._labels.setdefault(item.interface.encode(), len(self._labels)))
         self._sizes.append(len(item.constraints))
         self._area.append(item.area if item.area is not None else (np.nan, np.nan, np.nan))
@@ -173,7 +171,6 @@ class SubscriptionsBuilder:
                 self._n_operands.append(len(values))
 
     def build(self) -> Subscriptions:
-        """The columns of everything added so far."""
         return Subscriptions(
             labels=list(self._labels),
             names=[name.encode() for name in self._names],

@@ -1,12 +1,12 @@
-"""The constraint table: millions of subscriptions as flat arrays, in memory and in HDF5 (docs/format.md has the file).
+"""The constraint table: millions of subscriptions as flat arrays, in memory and in HDF5 (docs/format.md specifies the file).
 
-    vocabulary     what values there are to compare with            owner: vocabulary.py
-    constraints    every constraint once, grouped by name           owner: constraints.py
-    filters        size, interface, area and id                     owner: filter_columns.py
+    vocabulary     names and operands, which define the codes       vocabulary.py
+    constraints    every constraint once, grouped by name           constraints.py
+    filters        size, interface, area and id                     filters.py
     interfaces     labels
 
-Ids are dense and mean the same in every table of the same subscriptions: names, operands and interface labels are
-numbered in the order of their bytes, filters by (interface, content key).
+Ids are dense and mean the same in every table of the same subscriptions: names, operands and interface labels are numbered
+in the order of their bytes, filters by (interface, content key).
 """
 
 from __future__ import annotations
@@ -44,11 +44,9 @@ from mpi_match.table.vocabulary import Vocabulary
 
 
 class TableRecoder(Protocol):
-    """What takes a table into a larger vocabulary (`recode.Recoding`)."""
+    """Recodes a table into a larger vocabulary (`recode.Recoding`)."""
 
-    def table(self, table: Table) -> Table:
-        """The table in that vocabulary."""
-        ...
+    def table(self, table: Table) -> Table: ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,17 +64,14 @@ class Table:
 
     @property
     def n_filters(self) -> int:
-        """Number of filters."""
         return len(self.filters.size)
 
     @property
     def n_interfaces(self) -> int:
-        """Number of interfaces."""
         return len(self.labels)
 
     @property
     def n_constraints(self) -> int:
-        """Number of constraints."""
         return len(self.constraints)
 
     @property
@@ -105,7 +100,7 @@ class Table:
 
     @classmethod
     def from_subscriptions(cls, subscriptions: Subscriptions) -> Table:
-        """The table of a subscriptions: order the filters, drop what nothing uses, encode the constraints."""
+        """The table of subscriptions: filters sorted, unused names dropped, constraints encoded."""
         labels, label_rank = sort_distinct(subscriptions.labels)
         interface = label_rank[subscriptions.interface]
         keys = subscriptions.content_keys
@@ -113,7 +108,7 @@ class Table:
 
     @classmethod
     def from_subscriptions_in_order(cls, subscriptions: Subscriptions) -> Table:
-        """The filters of a subscriptions in the order of the subscriptions, all of them on one interface without a label.
+        """The filters in the given order, all on one interface without a label.
 
         For filters that get their ids and interfaces elsewhere: those that are added to another table (`changes`).
         """
@@ -123,7 +118,7 @@ class Table:
 
     @classmethod
     def _ordered(cls, subscriptions: Subscriptions, order: Array, interface: Array, labels: list[bytes]) -> Table:
-        """The table whose filter i is filter `order[i]` of the subscriptions."""
+        """The table with filter `order[i]` of the subscriptions as filter i."""
         rank = np.empty(subscriptions.n_filters, FILTER_ID)
         rank[order] = np.arange(subscriptions.n_filters, dtype=FILTER_ID)
         sizes = np.diff(subscriptions.constraint_offsets)
@@ -153,7 +148,7 @@ class Table:
         yield from label_arrays(self.labels)
 
     def faults(self) -> Iterator[str]:
-        """What is wrong with the arrays, one sentence for each fault, the first one to be believed."""
+        """What is wrong with the arrays, one sentence for each fault; those after the first may be consequences of it."""
         return TABLE.faults(dict(self.arrays()))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -193,9 +188,10 @@ class Table:
         )
 
     def take(self, filters: Array) -> Table:
-        """The filters with these ids (ascending, distinct) as a table with the same vocabulary, labels and no ids.
+        """The filters with these ids (ascending, distinct) as a table with the same vocabulary and labels, without
+        subscribers' ids.
 
-        Only what they use is copied, so the work is that of the filters taken, and of one pass over the names.
+        Only their own data is copied: the work is proportional to the filters taken, plus one pass over the names.
         """
         filters = np.asarray(filters, np.int64)
         offsets, rows = self.by_filter
@@ -222,7 +218,9 @@ class Table:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over all arrays: tables with one digest hold the same under the same ids, however they are stored."""
+        """SHA-256 over all arrays: tables with one digest have the same content under the same ids, however they are
+        stored.
+        """
         digest = hashlib.sha256()
         for name, array in self.arrays():
             digest.update(b"%s %d;" % (name.encode(), len(array)))
@@ -231,7 +229,7 @@ class Table:
 
     @cached_property
     def by_filter(self) -> tuple[Array, Array]:
-        """Constraint rows of each filter: `(offsets i64[n_filters + 1], rows i64[n_constraints])`."""
+        """The constraint rows of each filter: `(offsets i64[n_filters + 1], rows i64[n_constraints])`."""
         return offsets_of(self.filters.size), np.argsort(self.constraints.filter_id, kind="stable")
 
     def filter(self, filter_id: int) -> Filter:
@@ -248,13 +246,13 @@ class Table:
         return Filter(self.label(int(self.filters.interface[filter_id])), tuple(found), circle, self.filter_name(filter_id))
 
     def filter_name(self, filter_id: int) -> str | None:
-        """The id that a subscriber gave a filter, if it did."""
+        """The id that the subscriber gave to a filter, if any."""
         at = int(places_in(self.filters.id_filter, filter_id))
         named = at < len(self.filters.id_filter) and self.filters.id_filter[at] == filter_id
         return self.filters.ids[at].decode() if named else None
 
     def iter_filters(self) -> Iterator[Filter]:
-        """Every filter as an object of the model, in table order: what the naive matcher matches."""
+        """Every filter as an object of the model, in table order: the input of the naive matcher."""
         return (self.filter(i) for i in range(self.n_filters))
 
     def label(self, interface: int) -> str:
@@ -263,7 +261,7 @@ class Table:
 
     @cached_property
     def op_counts(self) -> dict[tuple[Type, Op], int]:
-        """How many constraints there are of each type and operator."""
+        """Number of constraints of each type and operator."""
         kinds, counts = np.unique(self.constraints.kind, return_counts=True)
         return {(Type(int(k) >> 4), Op(int(k) & 15)): int(n) for k, n in zip(kinds, counts, strict=True)}
 
@@ -279,7 +277,8 @@ class Table:
 def _order_of(interface: Array, keys: Array) -> Array:
     """i64[n]: filters by interface, then by content key u64[n, 2].
 
-    The interface and the first bits of the key are one number, which nearly always decides; what shares it is sorted again.
+    The interface and the first bits of the key are packed into one number, which nearly always decides; ties are sorted
+    again.
     """
     width = int(interface.max(initial=0)).bit_length()
     first = interface.astype(np.uint64) << np.uint64(64 - width) if width else np.zeros(len(interface), np.uint64)

@@ -1,12 +1,12 @@
-"""What must hold between the columns of a table, before anything is computed from them.
+"""Conditions between the columns of a table, checked before anything is computed from them.
 
 Checksums say that a file is what its writer wrote; these rules, with those of `schema`, say that the writer wrote a table.
-All that an engine relies on is looked at, once, when a table is loaded: a table that passes can be indexed without another
-test, on a GPU too.  Beyond that, every row says just what an operator can say (format page, "Codes"), so that what engines
-do with intervals and what the naive matcher does with operands is the same.
+Everything that engines assume is checked once, when a table is loaded: a valid table can be indexed without bounds checks,
+on a GPU too.  Beyond that, every row has bounds that its operator can have (docs/format.md, "Codes"), so that engines, which
+use intervals, and the naive matcher, which uses operands, agree.
 
-Each rule is one pass over flat arrays, in blocks where it needs more than a flag for a row; nothing here is proportional to
-Python objects.  Rules trust those before them.
+Each rule is one vectorised pass over flat arrays, in blocks where it needs more than a flag for a row.  Rules assume that
+those before them hold.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from mpi_match.storage.schema import Content, Fault, strings_of
 from mpi_match.table.subscriptions import KIND_SHIFT, kind_of
 
 VALIDATED_AT_ONCE = 2**14
-"""Rows looked at together, where more than a flag for each has to be made: that stays in a core's cache."""
+"""Rows checked together where more than a flag for each is needed: intermediate results stay in a core's cache."""
 CHECKED_BYTES = 2**20
 """Bytes of strings compared together."""
 ATOMS = (Op.SUFFIX, Op.CONTAINS)
 
 
 def _kinds(*ops: Op) -> Array:
-    """bool[256]: which kinds have one of these operators?"""
+    """bool[256], by kind: is its operator one of these?"""
     found = np.zeros(256, bool)
     found[[kind_of(type_, op) for type_, of in OPS_OF_TYPE.items() for op in of if op in ops]] = True
     return found
@@ -39,13 +39,13 @@ _KNOWN, _PREFIX, _LISTED, _ATOMIC = _kinds(*Op), _kinds(Op.PREFIX), _kinds(*LIST
 _IS_INTERVAL = _KNOWN & ~_PREFIX & ~_LISTED & ~_ATOMIC
 _HAS_LO, _HAS_HI = _kinds(Op.EQ, Op.NE, Op.GE, Op.GT, Op.BETWEEN), _kinds(Op.EQ, Op.NE, Op.LE, Op.LT, Op.BETWEEN)
 _ABOVE, _BELOW = _kinds(Op.GT).astype(np.int64), _kinds(Op.LT).astype(np.int64)
-"""How far a bound is from the operand that it has."""
+"""Distance of a bound's code from that of its operand."""
 _IS_ONE = _kinds(Op.EQ, Op.NE, *LISTS, *ATOMS)
-"""Kinds whose two bounds are the same."""
+"""Kinds with equal bounds."""
 
 
 def numbers_are_plain(name: str, content: Content) -> Fault:
-    """No NaN, and a zero without a sign."""
+    """No NaN, and no negative zero."""
     values = content.arrays[name]
     if np.isnan(values).any() or np.signbit(values[values == 0]).any():
         return "holds NaN or -0.0"
@@ -53,14 +53,14 @@ def numbers_are_plain(name: str, content: Content) -> Fault:
 
 
 def atoms_are_sorted(name: str, content: Content) -> Fault:
-    """By operator and string, and distinct, within each name."""
+    """Sorted by operator and string, and distinct, within each name."""
     op = content.arrays["atoms/op"]
     below = (op[:-1] < op[1:]) | (op[:-1] == op[1:]) & strings_of("atoms/offsets", content).is_below_next()
     return None if ascends_within(content.arrays["atoms/name_offsets"], below) else "and its strings are not sorted by name"
 
 
 def circles_are_circles(name: str, content: Content) -> Fault:
-    """Finite, with a radius that is not negative."""
+    """Finite, with a radius of at least 0."""
     area = content.arrays[name]
     return None if bool(np.isfinite(area).all() and (area[:, 2] >= 0).all()) else "holds a circle that is none"
 
@@ -78,7 +78,7 @@ def rows_are_sorted(content: Content) -> Fault:
 
 
 def sizes_add_up(content: Content) -> Fault:
-    """Each filter has as many constraints as it says; counted in blocks, for `bincount` makes 64-bit copies."""
+    """Each filter's `size` is its number of constraints; counted in blocks, because `bincount` makes 64-bit copies."""
     owner, size = content.arrays["constraints/filter"], content.arrays["filters/size"]
     counts = np.zeros(len(size), np.int64)
     for at in range(0, len(owner), VALIDATED_AT_ONCE):
@@ -87,7 +87,7 @@ def sizes_add_up(content: Content) -> Fault:
 
 
 class _Codes:
-    """The code spaces of the names of a table: where types begin and end, and which codes are operands."""
+    """The code spaces of the names of a table: the range of each type, and which codes are operands."""
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:
         self._string_offsets = arrays["strings/name_offsets"]
@@ -103,23 +103,23 @@ class _Codes:
         return self._first[type_, name], self._last[type_, name]
 
     def are_operands(self, code: Array, type_: Array, name: Array) -> Array:
-        """Is a code that of an operand of its type?  Those of booleans are, of others every second one."""
+        """Is each code that of an operand of its type?  All codes of booleans are, of other types every second one."""
         first, last = self.segment(type_, name)
         return (first <= code) & (code <= last) & (((code - first) & 1 == 1) | (type_ == Type.BOOLEAN))
 
     def are_texts(self, code: Array, type_: Array, name: Array) -> bool:
-        """Of operands, are the strings among them UTF-8?  Only the bound of a prefix need not be."""
+        """Are the strings among these operands UTF-8?  Only the bound of a prefix need not be."""
         if not len(self._not_text):
             return True
         strings = np.flatnonzero(type_ == Type.STRING)
         return not np.isin(self.string_at(code[strings], name[strings]), self._not_text).any()
 
     def string_at(self, code: Array, name: Array) -> Array:
-        """The place of a string operand among those of all names."""
+        """The position of a string operand among those of all names."""
         return self._string_offsets[name] + (code - self._first[Type.STRING][name]) // 2
 
     def are_bounds_of(self, bound: Array, prefix: Array) -> bool:
-        """Of strings, by their places: is each bound the least string above all that begin with the prefix?"""
+        """For strings, by position: is each bound the least string above all that begin with the prefix?"""
         pairs = np.unique(np.stack([prefix, bound], axis=1), axis=0)
         if np.any(pairs[1:, 0] == pairs[:-1, 0]):
             return False
@@ -127,7 +127,7 @@ class _Codes:
         lengths = [self.strings.offsets[places + 1] - start for places, start in zip(pairs.T, starts, strict=True)]
         if np.any(lengths[0] != lengths[1]) or np.any(lengths[0] == 0):
             return False
-        pieces = np.cumsum(lengths[0]) // CHECKED_BYTES  # of pairs whose bytes are compared together
+        pieces = np.cumsum(lengths[0]) // CHECKED_BYTES  # pairs are compared in groups of about so many bytes
         for some in np.split(np.arange(len(pairs)), np.flatnonzero(np.diff(pieces)) + 1):
             low, high = (self.strings.data[take_ranges(start[some], lengths[0][some])] for start in starts)
             expected = low.copy()
@@ -149,7 +149,7 @@ def _blocks(n: int) -> Iterator[slice]:
 
 
 def lists_are_operands(content: Content) -> Fault:
-    """Lists have operands, all of one type; within a name they are sorted and distinct."""
+    """Lists consist of operands of one type; within a name they are sorted and distinct."""
     arrays = content.arrays
     bounds, values, offsets = arrays["sets/offsets"], arrays["sets/codes"], arrays["sets/name_offsets"]
     lengths = np.diff(bounds)
@@ -164,7 +164,7 @@ def lists_are_operands(content: Content) -> Fault:
             return "sets/codes holds a list of codes that are not operands of one type"
         if not codes.are_texts(code, type_, name):
             return "sets/codes holds an operand that is not UTF-8"
-    as_bytes = Strings(values.astype(">u4").view(np.uint8), 4 * bounds)  # they compare as the sequences of codes do
+    as_bytes = Strings(values.astype(">u4").view(np.uint8), 4 * bounds)  # they compare like the sequences of codes
     if not ascends_within(offsets, as_bytes.is_below_next()):
         return "sets/offsets holds lists that are not sorted, or not distinct, within a name"
     return None
@@ -179,7 +179,7 @@ def _types_of_lists(arrays: Mapping[str, Array]) -> Array:
 
 
 def rows_say_what_operators_can(content: Content) -> Fault:
-    """The kind of every row exists, and its bounds are such as this operator has (format page, "Codes")."""
+    """The kind of every row exists, and its bounds are possible for its operator (docs/format.md, "Codes")."""
     arrays, codes = content.arrays, _Codes(content.arrays)
     type_of_list = _types_of_lists(arrays)
     for rows in _blocks(len(arrays["constraints/kind"])):
@@ -210,7 +210,7 @@ def rows_say_what_operators_can(content: Content) -> Fault:
 
 
 def _interval_fault(codes: _Codes, kind: Array, name: Array, lo: Array, hi: Array) -> Fault:
-    """What is wrong with bounds that are codes: each is next to an operand, or the end of the type."""
+    """What is wrong with bounds that are codes: each must be adjacent to an operand, or an end of its type's range."""
     type_ = kind >> KIND_SHIFT
     ends = codes.segment(type_, name)
     for bound, end, has_operand in ((lo - _ABOVE[kind], ends[0], _HAS_LO), (hi + _BELOW[kind], ends[1], _HAS_HI)):
@@ -223,7 +223,7 @@ def _interval_fault(codes: _Codes, kind: Array, name: Array, lo: Array, hi: Arra
 
 
 def _prefix_fault(codes: _Codes, kind: Array, name: Array, lo: Array, hi: Array) -> Fault:
-    """What is wrong with prefixes: from the prefix to just below its bound, or all strings."""
+    """What is wrong with prefixes: they must reach from the prefix to just below its bound, or be all strings."""
     type_ = kind >> KIND_SHIFT
     first, last = codes.segment(type_, name)
     some = np.flatnonzero((lo != first) | (hi != last))

@@ -1,7 +1,8 @@
 """From values to small integers: the code space in which all matching happens.
 
-The operands that a table's constraints use on one name cut that name's values into classes that no constraint can tell
-apart.  Numbering the classes in order turns every ordered constraint into a closed interval of integers, whatever its type:
+The operands that a table's constraints use on one name partition that name's values into classes that no constraint
+distinguishes.  Numbering the classes in order turns every ordered constraint into a closed interval of integers, whatever
+its type:
 
     operands on "temp":       20        25        30
     code of a number:     0    1    2    3    4    5    6        2i + 1 is operand i itself, 2i the gap below it
@@ -13,13 +14,13 @@ With N numbers and S strings as operands on a name, its codes are
     0 .. 2N             numbers                     2N + 1              NaN, which satisfies nothing but `exists`
     2N+2 .. 2N+2S+2     strings, by UTF-8 bytes     2N+2S+3, 2N+2S+4    false, true
 
-so that one interval also says the type, and `exists` is the interval of all codes.  A `prefix` is an interval too,
-because the least string above all strings with that prefix is made an operand.  Exactness is free: a value is compared
+so that one interval also implies the type, and `exists` is the interval of all codes.  A `prefix` is an interval too,
+because the least string above all strings with that prefix is added as an operand.  Matching is exact: a value is compared
 with the operands once, when its event is encoded, and never again.
 
-`suffix` and `contains` are not intervals.  Each distinct (name, op, operand) of that kind is an **atom**.  It is
-evaluated once per distinct event string, and an event that satisfies it gets one more attribute, whose name is `n_names +
-atom` and whose code is 0: for an engine an atom is a name that is either there or not.
+`suffix` and `contains` are not intervals.  Each distinct (name, op, operand) of that kind is an **atom**.  It is evaluated
+once per distinct event string, and an event that satisfies it gets one more attribute, with the virtual name `n_names +
+atom` and the code 0: engines see an atom as a name that is present or absent.
 
 A name and a code pack into one integer, `name << 16 | code` where that fits (the *narrow* form) and `name << 32 | code` in
 64 bits where not.  Names are distinct in an event, so one comparison of packed integers checks name, type and value.
@@ -42,7 +43,9 @@ from mpi_match.model import Op, Type
 
 ATOM_OPS = (Op.SUFFIX, Op.CONTAINS)
 MAX_CLASSES = 2**20
-"""Largest table of codes by (name, class of numbers) that encoding keeps: quickly made, and it stays in a cache."""
+"""Largest table of codes by (name, class of numbers) that encoding keeps, so that it is built quickly and stays in a
+cache.
+"""
 
 
 @dataclass(frozen=True)
@@ -66,12 +69,10 @@ class Vocabulary:
 
     @property
     def n_names(self) -> int:
-        """Number of names."""
         return len(self.names)
 
     @property
     def n_atoms(self) -> int:
-        """Number of atoms."""
         return len(self.atom_op)
 
     @cached_property
@@ -127,7 +128,7 @@ class Vocabulary:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over all arrays: events encoded with one vocabulary are understood by every table with an equal one."""
+        """SHA-256 over all arrays: events encoded with one vocabulary are valid for every table with an equal one."""
         digest = hashlib.sha256()
         for array in self._arrays():
             digest.update(np.ascontiguousarray(array).view(np.uint8).data)
@@ -163,11 +164,11 @@ class Vocabulary:
 
     @cached_property
     def _classes(self) -> tuple[Array, Array] | None:
-        """Where names share most of their operands: the d distinct ones, and the codes that they give on every name.
+        """For names that share most of their operands: all distinct operands, and the codes that they give on every name.
 
-        `values` f64[d] cuts the line into 2d + 1 classes (numbered as codes are), and NaN is one more; `codes`
-        u32[n_names * (2d + 2)] is the code of each class on each name.  One search in one list then serves all names, and no
-        attribute has to be sorted to its name's.  None where `codes` would be large.
+        `values` f64[d] cuts the line into 2d + 1 classes (numbered as codes are), and NaN is one more; `codes` u32[n_names *
+        (2d + 2)] is the code of each class on each name.  One binary search in `values` then serves all names, and
+        attributes need not be grouped by name.  None where `codes` would be large.
         """
         values, rank = np.unique(self.numbers, return_inverse=True)
         d = len(values)
@@ -184,7 +185,6 @@ class Vocabulary:
         return values, codes.reshape(-1)
 
     def string_code(self, name: int, value: bytes) -> int:
-        """Code of one string on one name."""
         operands = self.operands_of(name)
         at = bisect_left(operands, value)
         found = at < len(operands) and operands[at] == value
@@ -193,8 +193,8 @@ class Vocabulary:
     def satisfied_atoms(self, name: int, value: bytes) -> list[int]:
         """Atoms (sorted ids) of a name that a string satisfies.
 
-        Work: one look-up for each length that occurs among the suffixes, and one for each start and each length that occurs
-        among the contained strings.
+        Work: one look-up for each length that occurs among the suffixes, and one for each start position and each length
+        that occurs among the contained strings.
         """
         suffixes, contained = self._atoms_of(name)
         found = [
@@ -210,7 +210,7 @@ class Vocabulary:
         return {}
 
     def operands_of(self, name: int) -> list[bytes]:
-        """String operands of a name, sorted (kept for the next time)."""
+        """String operands of a name, sorted (cached)."""
         if name not in self._operands_cache:
             bounds = self.string_offsets[name : name + 2]
             self._operands_cache[name] = self.strings.slice(int(bounds[0]), int(bounds[1]))

@@ -16,7 +16,7 @@ from mpi_match.arrays.chunked import ChunkedDict, ChunkedList
 )
 def test_a_chunked_list_is_a_list_that_grows(n: int, steps: list[tuple[str, int, int | None]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunked, "PART_BITS", 2)
+        patch.setattr(chunked, "CHUNK_BITS", 2)
         items, plain = ChunkedList[int](n), list[int | None]([None] * n)
         for what, i, item in steps:
             if what == "have":

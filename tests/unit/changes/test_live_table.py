@@ -100,7 +100,7 @@ def test_ids_are_given_again_and_memory_is_bounded(table: Table) -> None:
     assert (live.registry.n_filters, live.registry.n_interfaces) == (4, 3)
     assert live.vocabulary is table.vocabulary
     registry = live.registry
-    assert [sum(map(len, names._parts)) for names in (registry._named, registry._interface_ids)] == [2, 3]
+    assert [sum(map(len, names._chunks)) for names in (registry._named, registry._interface_ids)] == [2, 3]
     assert not any(list(registry._joined.of(interface)) for interface in range(3))
     assert list(live._came) == [None] * 4
 

@@ -1,1 +1,1 @@
-"""Events as they were published, encoded in batches, and in event tables."""
+"""Events as published, encoded in batches, and in event tables."""

@@ -1,4 +1,4 @@
-"""A batch of encoded events: what travels over MPI and what engines match.
+"""A batch of encoded events: the unit that travels over MPI and that engines match.
 
     attributes   u32 or u64 [m]   packed attributes (see `vocabulary`), ascending within an event, events end to end
     offsets      u32[n + 1]       bounds of the events, counted from any start and modulo 2^32
@@ -6,15 +6,14 @@
     rejected     u32[r]           which of the events are rejected rows, ascending; None when none is
 
 Event i has the attributes `attributes[offsets[i] - offsets[0] : offsets[i + 1] - offsets[0]]` (in 32-bit arithmetic).
-Not starting at 0 lets a range of a large event table be a batch as it lies there, without touching a byte.
+Offsets need not start at 0, so a range of a large event table is a batch without copying or changing a byte.
 
-Names that no constraint uses are already gone; string atoms are already evaluated (they are attributes like any other).
-A rejected row keeps its number; it has no attributes and no location.  It matches nothing, not even a filter that asks for
-absence: an engine matches `accepted`, which is the others, and empty answers are put between theirs (`engines.base`).
+Names that no constraint uses are left out; string atoms are evaluated (they are attributes like any other).  A rejected row
+keeps its number; it has no attributes and no location.  It matches nothing, not even a filter that asks for absence: an
+engine matches `accepted`, the other events, and empty answers are inserted afterwards (`engines.base`).
 
-The wire form is one contiguous buffer: a header of nine 64-bit words, then the arrays, each padded to eight bytes.
-The header says how many attributes the widest event has, if that was known when it was made, so that who matches the batch
-need not look at every event before.
+The wire form is one contiguous buffer: a header of nine 64-bit words, then the arrays, each padded to eight bytes.  The
+header has the number of attributes of the widest event if that was known, so that a worker need not scan every event first.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from mpi_match.humanize import plural
 _MAGIC = 0x3248435441422D4D  # "M-BATCH2" in memory, read as one little-endian word
 _HEADER = struct.Struct("<9Q")
 WIRE_EXTRA_BYTES = _HEADER.size + 4 + 3 * 7
-"""What a wire form has, at most, beside four bytes for each event and for each rejected row, attributes and locations."""
+"""Largest size of a wire form beyond four bytes for each event and for each rejected row, attributes and locations."""
 _PADDING = [bytes(n) for n in range(8)]
 _OFFSET: np.dtype[Any] = np.dtype(np.uint32)
 _LOCATION: np.dtype[Any] = np.dtype(np.float64)
@@ -42,9 +41,9 @@ REJECTED: np.dtype[Any] = np.dtype(np.uint32)
 _ATTRIBUTE: dict[int, np.dtype[Any]] = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
 
 
-@dataclass(eq=False, repr=False)  # and not frozen: that would cost half a microsecond, and some events take five
+@dataclass(eq=False, repr=False)  # not frozen: that would cost half a microsecond, and matching some events takes five
 class EventBatch:
-    """n events encoded with the vocabulary whose `fingerprint` is given.  See the module for the arrays."""
+    """n events encoded with the vocabulary of this `fingerprint`.  See the module for the arrays."""
 
     offsets: Array
     attributes: Array
@@ -58,7 +57,6 @@ class EventBatch:
 
     @property
     def n_events(self) -> int:
-        """Number of events."""
         return len(self.offsets) - 1
 
     def __len__(self) -> int:
@@ -93,7 +91,7 @@ class EventBatch:
 
     @cached_property
     def accepted(self) -> EventBatch:
-        """The events that are no rejected rows; the batch itself when none is."""
+        """The events that are not rejected rows; the batch itself when none is rejected."""
         if self.rejected is None:
             return self
         location = None if self.location is None else np.delete(self.location, self.rejected, axis=0)
@@ -110,7 +108,7 @@ class EventBatch:
         return size if self.rejected is None else size + _padded(self.rejected.nbytes)
 
     def to_wire(self, buffer: Array | None = None) -> Array:
-        """Copy the batch into the start of `buffer` u8 (or a new one); returns the part that was filled, u8[wire_bytes]."""
+        """Copy the batch to the start of `buffer` u8 (or a new one); returns the part that was filled, u8[wire_bytes]."""
         offsets, attributes, location, widest = self.offsets, self.attributes, self.location, vars(self).get("widest")
         rejected = self.rejected
         sizes = (len(offsets) - 1, len(attributes), attributes.itemsize, location is not None)
@@ -119,7 +117,7 @@ class EventBatch:
         sections: tuple[Array, ...] = (offsets, attributes) if location is None else (offsets, attributes, location)
         if rejected is not None:
             sections = (*sections, rejected)
-        if buffer is None:  # half as long for an event alone as to fill arrays
+        if buffer is None:  # for a single event this takes half as long as filling arrays
             wire = bytearray(header)
             for section in sections:
                 wire += section.data
@@ -136,7 +134,7 @@ class EventBatch:
     def from_wire(cls, wire: Array) -> EventBatch:
         """The batch in a wire form u8, sharing its memory.
 
-        `wire` must be 8-byte aligned; what follows the batch is ignored.  Raises ValueError for anything but a whole batch.
+        `wire` must be 8-byte aligned; bytes after the batch are ignored.  Raises ValueError for anything but a whole batch.
         """
         memory, n_bytes = wire.data, len(wire)
         if n_bytes < _HEADER.size:
@@ -166,7 +164,7 @@ class EventBatch:
 
     @staticmethod
     def concat(batches: list[EventBatch]) -> EventBatch:
-        """Consecutive batches as one; where only some have locations, the events of the others get NaN."""
+        """Consecutive batches as one; if only some have locations, the events of the others get NaN."""
         lengths = np.concatenate([np.diff(batch.offsets) for batch in batches])
         offsets = np.zeros(len(lengths) + 1, np.uint32)
         np.cumsum(lengths, out=offsets[1:], dtype=np.uint32)
@@ -181,20 +179,20 @@ class EventBatch:
 
 
 def within(rejected: Array, start: int, stop: int) -> Array | None:
-    """Of rejected rows, ascending, those from `start` to `stop`, counted from there, u32; None when there are none."""
+    """The rejected rows (ascending) from `start` to `stop`, counted from `start`, u32; None when there are none."""
     first, last = np.searchsorted(rejected, (start, stop))
     return (rejected[first:last] - start).astype(REJECTED) if first < last else None
 
 
 def concat_rejected(parts: Sequence[Array | None], n_events: Sequence[int]) -> Array | None:
-    """The rejected rows, i64, of consecutive batches of so many events; None when there are none."""
+    """The rejected rows, i64, of consecutive batches of `n_events` events; None when there are none."""
     starts = accumulate(n_events, initial=0)
     found = [part.astype(np.int64) + start for part, start in zip(parts, starts, strict=False) if part is not None]
     return np.concatenate(found) if found else None
 
 
 class _Unmarked:
-    """What NumPy makes an array of: the memory of another, which it keeps, without the mark that it is read-only."""
+    """An object with NumPy's array interface that keeps another array's memory, without its read-only flag."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
@@ -202,10 +200,10 @@ class _Unmarked:
 
 
 def unmarked(array: Array) -> Array:
-    """An array for batches in the same memory, as if it might be written to; a write would end the process.
+    """A view of an array without its read-only flag; writing to a mapped file would still end the process.
 
-    To Numba an array that is marked read-only is of another type: all that takes it would be compiled once more, and at each
-    call it would take ten times as long to find out.
+    To Numba a read-only array is of another type: every function that takes it would be compiled once more, and dispatching
+    each call would take ten times as long.
     """
     return array if array.flags.writeable else np.asarray(_Unmarked(array))
 

@@ -1,13 +1,12 @@
-"""Encoded columns of an event table: in blocks, each with a checksum, mapped from the file and checked as they are used.
+"""Encoded columns of an event table: in blocks, each with a checksum, mapped from the file and checked when first used.
 
     offsets      ... 0 3 5 9 | 9 12 ...        modulo 2^32
     attributes   a block's, from `block_attributes`
     location     where events have one
 
-A batch of a file is a range of these columns, untouched, and engines take what it says for granted: an attribute's name is
-a place in their arrays, and a name that came twice would count twice.  So a block is looked at when its first event is
-asked for: its bytes by their checksum, and then its values (`encoded_check`): offsets and names that ascend, codes that
-their names have.
+A batch of a file is a range of these columns, not copied, and engines do not check it: an attribute's name is an index into
+their arrays, and a duplicate name would count twice.  So a block is checked when its first event is asked for: its bytes by
+their checksum, and then its values (`encoded_check`): ascending offsets and names, codes that their names have.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from mpi_match.table.vocabulary import Vocabulary
 
 
 def block_columns(batch: EventBatch) -> tuple[Array, Array]:
-    """Where the attributes of each block begin, i64[b + 1], and the checksum of each, u32[b]."""
+    """First attribute of each block, i64[b + 1], and the checksum of each, u32[b]."""
     events = np.append(np.arange(0, batch.n_events, schema.BLOCK_EVENTS), batch.n_events)
     lengths = np.diff(batch.offsets[events]).astype(np.int64)  # in 32 bits: a block has fewer than 2^32 attributes
     starts = offsets_of(lengths)
@@ -45,14 +44,14 @@ def _checksum(offsets: Array, attributes: Array, location: Array | None, block: 
 
 
 class EncodedColumns:
-    """The encoded columns of one file, mapped; blocks are checked when first touched."""
+    """The encoded columns of one file, mapped; blocks are checked when first used."""
 
     def __init__(self, reader: Reader, n_events: int, vocabulary: Vocabulary) -> None:
         from mpi_match.events.encoded_check import Sound  # loads Numba
 
         self._path, self.n_events = reader.path, n_events
         self._fingerprint, self._sound = vocabulary.fingerprint, Sound(vocabulary)
-        # As plain arrays, of which a slice is made in a sixth of the time.
+        # as plain arrays, which are sliced six times as fast
         self._offsets = unmarked(np.asarray(reader.mapped("encoded/offsets")))
         self._attributes = unmarked(np.asarray(reader.mapped("encoded/attributes")))
         self._location = unmarked(np.asarray(reader.mapped("encoded/location"))) if "encoded/location" in reader else None
@@ -75,7 +74,7 @@ class EncodedColumns:
         return EventBatch(self._offsets, self._attributes, self._location, self._fingerprint).columns
 
     def batch(self, start: int, stop: int) -> EventBatch:
-        """Events `start` to `stop` as they lie in the file.  Raises StorageError when what lies there is damaged."""
+        """Events `start` to `stop`, sharing the file's memory.  Raises StorageError when they are damaged."""
         for block in range(start // schema.BLOCK_EVENTS, -(-stop // schema.BLOCK_EVENTS)):
             if not self._checked[block]:
                 self._check(block)

@@ -1,7 +1,8 @@
-"""Is a block of encoded events such as engines take for granted?  Compiled: two billion attributes a second on one core.
+"""Validation of a block of encoded events.  Compiled: two billion attributes a second on one core.
 
-The loops over attributes have no branch, which compilers make wide.  An attribute's name is above that of the one before it,
-but for the first of an event; so neighbours that do not ascend are as many as there are among the borders of events.
+The loops over attributes have no branches, so that compilers vectorise them.  Within an event, an attribute's name is
+greater than that of the one before it; so the number of neighbours that do not ascend must equal the number of those at
+borders of events.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from mpi_match.table.vocabulary import Vocabulary
 
 
 class Sound:
-    """What blocks of a vocabulary are compared with.
+    """The largest packed attributes that a vocabulary allows.
 
-    `limits` has the last attribute of each name and atom, packed like attributes, and for what is neither one that is below
-    all that are looked up there: of 16-bit names for every one, of others for all beyond the last.
+    `limits` has the last attribute of each name and atom, packed like attributes.  For indexes that are neither it has a
+    value less than all that are looked up there: with 16-bit names for every such index, with others for all beyond the last
+    name.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -29,7 +31,9 @@ class Sound:
         self._names = len(known)
 
     def has(self, offsets: Array, attributes: Array) -> bool:
-        """Do offsets u32[n + 1] (modulo 2^32) ascend to the number of attributes, names within events; are codes known?"""
+        """Are the offsets u32[n + 1] (modulo 2^32) ascending up to the number of attributes, the names within events
+        ascending, and the codes known?
+        """
         if not self._names:
             return len(attributes) == 0 and not np.any(offsets != offsets[0])
         shift, mask = self._dtype.type(self._shift), self._dtype.type(2**self._shift - 1)

@@ -1,9 +1,9 @@
-"""The event table: published events on disk, twice.
+"""The event table: published events on disk, in two forms.
 
-The *raw* columns are what was published: any table can be matched against them, and the naive matcher judges by them.
-The *encoded* columns (see `batch`) are the same events in the code space of one vocabulary: a tenth of the work, a third
-of the bytes, and laid out so that a batch is a range of the mapped file.  When a run brings a table with another
-vocabulary, events are encoded again from the raw columns; nothing is ever matched with the wrong codes.
+The *raw* columns are the events as published: any table can be matched against them, and the naive matcher uses them.  The
+*encoded* columns (see `batch`) are the same events in the code space of one vocabulary: a tenth of the work, a third of the
+bytes, and laid out so that a batch is a range of the mapped file.  For a table with another vocabulary, events are encoded
+again from the raw columns; no event is ever matched with codes of another vocabulary.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mpi_match.table.vocabulary import Vocabulary
 ENCODE_EVENTS = 2**18
 RAW_COLUMNS = ("name", "type", "number", "string")
 COMPARED_EVENTS = 2**16
-"""So many events are encoded again when a table is opened, to see whether its encoded columns say what the raw ones say."""
+"""Number of events that are encoded again when a table is opened, to compare its encoded columns with the raw ones."""
 
 
 def save_events(
@@ -71,7 +71,7 @@ def _encoded(events: Events, vocabulary: Vocabulary) -> EventBatch:
     np.cumsum(np.concatenate([np.diff(piece.offsets) for piece in pieces]), out=offsets[1:], dtype=np.uint32)
     attributes = np.empty(sum(len(piece.attributes) for piece in pieces), vocabulary.packed_dtype)
     at = len(attributes)
-    while pieces:  # from the last on, each freed once it is copied: memory that is not yet written to costs nothing
+    while pieces:  # last piece first, each freed once it is copied: pages not yet written take no memory
         piece = pieces.pop().attributes
         at -= len(piece)
         attributes[at : at + len(piece)] = piece
@@ -84,11 +84,11 @@ def event_counts(n_events: int, vocabulary: Vocabulary) -> dict[str, int | str]:
 
 
 class EventTable:
-    """An event table on disk, read through a vocabulary.
+    """An event table on disk, read with a vocabulary.
 
-    `with EventTable(path, vocabulary) as events: events.batch(0, 1000)`.  `encoded_for_vocabulary` says whether the
-    file's encoded columns serve (they are then mapped, and a batch inside one part shares the file's memory) or events
-    are encoded as they are read.  `left_out` are the attributes that the file does not have although events had them; a
+    `with EventTable(path, vocabulary) as events: events.batch(0, 1000)`.  `encoded_for_vocabulary` says whether the file's
+    encoded columns have this vocabulary.  If so, they are mapped, and a batch inside one part shares the file's memory; if
+    not, events are encoded as they are read.  `left_out` are the attributes that events had and the file does not; a
     vocabulary that names one of them is refused.
     """
 
@@ -127,7 +127,7 @@ class EventTable:
             self._compare(min(self.n_events, COMPARED_EVENTS))
 
     def _compare(self, n_events: int) -> None:
-        """Refuse a file whose first events are not encoded as they are published."""
+        """Refuse a file if its first events are not encoded as published."""
         for part, first, last in self._cut(0, n_events):
             source = self._reader.sources[part]
             made = _first_events(source, last).encode(self._vocabulary)
@@ -149,25 +149,25 @@ class EventTable:
 
     @property
     def digest(self) -> str:
-        """SHA-256 that tells this file from others."""
+        """SHA-256 that identifies this file."""
         return str(self._reader.attributes["digest"])
 
     @property
     def mapped(self) -> list[Array]:
-        """The encoded columns as they are mapped, those of each part in turn; none where events are encoded as they come."""
+        """The mapped encoded columns, part by part; none if events are encoded as they are read."""
         return [column for part in self._encoded for column in part.columns]
 
     @property
     def encoded_bytes(self) -> int:
-        """Their size, and what batches of them say of rejected rows; 0 where there are none."""
+        """Size of the encoded columns, and of the rejected rows in their batches; 0 if there are none."""
         n_rejected = sum(len(part.rejected) for part in self._encoded if part.rejected is not None)
         return sum(column.nbytes for column in self.mapped) + n_rejected * REJECTED.itemsize
 
     def batch(self, start: int, stop: int) -> EventBatch:
-        """Events `start` to `stop`, encoded.  Raises StorageError when the file is damaged there; FileChanged when it is not
-        what was opened.
+        """Events `start` to `stop`, encoded.  Raises StorageError when the file is damaged there; FileChanged when it was
+        changed after it was opened.
 
-        A batch may share the file's memory, so what is made of it counts if `check_unchanged` says so afterwards.
+        A batch may share the file's memory, so results are valid only if `check_unchanged` passes afterwards.
         """
         try:
             pieces = [
@@ -193,7 +193,7 @@ class EventTable:
         return (self.batch(at, min(at + size, self.n_events)) for at in range(0, self.n_events, size))
 
     def event(self, i: int) -> Event | None:
-        """One event as it was published; None for a rejected row."""
+        """One event as published; None for a rejected row."""
         ((part, first, _),) = self._cut(i, i + 1)
         return self.raw_part(part).event(first)
 
@@ -208,7 +208,7 @@ class EventTable:
 
     @property
     def n_parts(self) -> int:
-        """How many parts there are: 1 where the file is no index."""
+        """Number of parts; 1 for a file that is no index."""
         return len(self._bounds) - 1
 
     def raw_part(self, part: int) -> Events:
@@ -220,7 +220,7 @@ class EventTable:
         return raw
 
     def _cut(self, start: int, stop: int) -> Sequence[tuple[int, int, int]]:
-        """The range as (part, first, last) with positions inside the part."""
+        """The range as (part, first, last) with positions within the part."""
         if not 0 <= start <= stop <= self.n_events:
             raise IndexError(f"events {start} to {stop} of {self.n_events}")
         found, part = [], bisect.bisect(self._bounds, start) - 1
@@ -234,7 +234,7 @@ class EventTable:
 
 
 def _pool(reader: Reader, name: str) -> Strings:
-    """Strings of one file.  Raises StorageError when they are none."""
+    """Strings of one file.  Raises StorageError when they are invalid."""
     strings = Strings.read(reader, name)
     for fault in EVENTS.faults(dict(strings.named(name)), declared=reader.declared):
         reader.refuse(fault)
@@ -242,7 +242,7 @@ def _pool(reader: Reader, name: str) -> Strings:
 
 
 def _read_raw(reader: Reader) -> Events:
-    """The raw columns of one file.  Raises StorageError when they are not such as events have."""
+    """The raw columns of one file.  Raises StorageError when they are invalid."""
     events = Events(
         offsets=reader.array("events/offsets"),
         name=reader.array("events/name"),
@@ -261,9 +261,9 @@ def _read_raw(reader: Reader) -> Events:
 
 
 def _first_events(reader: Reader, n_events: int) -> Events:
-    """So many of the first events of a file, without ids, and of its strings those up to the last that they have.
+    """The first `n_events` events of a file, without ids, and its strings up to the last that they use.
 
-    Only what is looked at is read, so no checksum tells of damage to it; but it is checked like the raw columns of a file.
+    Only these are read, so their checksums are not verified; but their values are checked like those of a whole file.
     Raises StorageError.
     """
 

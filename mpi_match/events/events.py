@@ -1,4 +1,4 @@
-"""Events as flat arrays, as they were published, and their way into code space (`Events.encode`)."""
+"""Events as flat arrays, as published, and their encoding (`Events.encode`)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,6 @@ class Events:
 
     @property
     def n_events(self) -> int:
-        """Number of events."""
         return len(self.offsets) - 1
 
     def __len__(self) -> int:

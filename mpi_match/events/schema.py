@@ -1,4 +1,4 @@
-"""What a file with events holds: the events as they were published, and encoded for a table."""
+"""The content of an event table: events as published, and encoded for a table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from mpi_match.storage.schema import (
 )
 
 BLOCK_EVENTS = 2**16
-"""Events of a block: the encoded columns carry one checksum, and one 64-bit start, for each."""
+"""Events in a block: the encoded columns have one checksum, and one 64-bit start, for each."""
 
 
 def _are_points(name: str, content: Content) -> Fault:
@@ -42,7 +42,7 @@ def _are_points(name: str, content: Content) -> Fault:
 
 
 def _are_values(content: Content) -> Fault:
-    """What an attribute does not have is 0: a string has no number, and all others no string."""
+    """Unused fields are 0: a string has no number, and all other types have no string."""
     arrays = content.arrays
     is_string, is_boolean = arrays["events/type"] == Type.STRING, arrays["events/type"] == Type.BOOLEAN
     number, string = arrays["events/number"], arrays["events/string"]

@@ -1,1 +1,1 @@
-"""Rows, columns and predicates in; the model's values out, or a reject with its reason."""
+"""Reading rows and columns: values of the model, or a reject with its reason."""

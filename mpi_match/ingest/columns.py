@@ -1,8 +1,8 @@
-"""Events from columns: one array or list for each attribute, all of the same length, as data frames hold them.
+"""Events from columns: one array or list for each attribute, all of the same length, as in data frames.
 
     {"temp": np.array([31.0, 25.5, 19.0]), "city": ["Milan", None, "Turin"]}        3 events, the second has no city
 
-What an entry means depends on the column alone, never on its neighbours:
+The meaning of an entry depends on the type of its column alone:
 
     float and integer arrays      numbers.  NaN is a number too (it satisfies only `exists`): it does *not* mean absent
     boolean arrays                booleans
@@ -14,7 +14,7 @@ What an entry means depends on the column alone, never on its neighbours:
 
 Dates and durations are refused, whatever library they come from: send strings, or numbers in some unit.
 
-In columns of NumPy's types pandas writes NaN where a value is missing, also in columns of strings.  Say what is meant:
+In columns of NumPy's types pandas writes NaN for missing values, also in columns of strings.  State which is meant:
 `frame.convert_dtypes()` makes those absent, and so does `frame["city"].where(frame["city"].notna(), None)`.
 """
 
@@ -32,7 +32,7 @@ from mpi_match.ingest.rows import EventForm
 from mpi_match.model import MAX_EXACT_INTEGER, ModelError, Type, check_name, is_null, label, value_of
 
 _NULLS = (("is_null", "drop_null"), ("is_null", "drop_nulls"), ("isna", "dropna"))
-"""What Arrow, polars and pandas call the questions which entries are null, and what the others are."""
+"""Methods of Arrow, polars and pandas that tell which entries are null, and that drop those."""
 
 
 @runtime_checkable
@@ -41,14 +41,14 @@ class Frame(Protocol):
 
     @property
     def columns(self) -> Any:
-        """The names of the columns (of an Arrow table, the columns, whose names are `column_names`)."""
+        """The names of the columns; Arrow has the columns here, and their names in `column_names`."""
         ...
 
     def __getitem__(self, name: str, /) -> Any: ...
 
 
 def columns_of_frame(frame: Frame) -> dict[str, Any]:
-    """The columns of a data frame by their names.  Raises ModelError when two have one name."""
+    """The columns of a data frame by name.  Raises ModelError for duplicate names."""
     names = list(getattr(frame, "column_names", frame.columns))
     if len(set(names)) < len(names):
         raise ModelError(f"two columns have the name {next(name for i, name in enumerate(names) if name in names[:i])!r}")
@@ -65,10 +65,10 @@ class InputColumn(NamedTuple):
 
 
 def events_of_columns(columns: Mapping[str, Any], form: EventForm) -> Events:
-    """The events whose attributes stand in `columns`; `form` names the columns that hold location and id, if any.
+    """The events with the attributes in `columns`; `form` names the columns of location and id, if any.
 
     As with rows, the columns of the location stay attributes and the column of the id does not.  Raises ModelError, naming
-    the column, for unequal lengths and for whatever `model.value_of` refuses.
+    the column, for unequal lengths and for every value that `model.value_of` refuses.
     """
     lengths = {name: _length(name, values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
@@ -129,9 +129,10 @@ def _column(values: Any, strings: dict[str, int]) -> InputColumn:
 
 
 def _without_nulls(values: Any) -> tuple[Array | None, Array]:
-    """Which entries of an array or a column of a data frame are null, bool[n] (None where no entry can be), and the others.
+    """bool[n], which entries of an array or a column of a data frame are null (None if its type has no nulls), and the other
+    entries.
 
-    Nulls go before the column becomes an array of NumPy, which has no nulls and would make numbers of them.
+    Nulls are dropped before the column becomes a NumPy array, because NumPy has no nulls and would turn them into numbers.
     """
     null: Array | None = None
     if isinstance(values, np.ma.MaskedArray) and values.ndim == 1:
@@ -144,28 +145,30 @@ def _without_nulls(values: Any) -> tuple[Array | None, Array]:
     array = np.asarray(values)
     if array.ndim != 1:
         raise ModelError(f"a column has one dimension, found {array.ndim}")
-    if array.dtype.kind in "mM":  # NumPy would give some of them as integers, counted in whatever unit they have
+    if array.dtype.kind in "mM":  # NumPy would return some of them as integers, in units of its own
         raise ModelError(f"dates and durations ({array.dtype}) are no values; send strings, or numbers in some unit")
     return null, array
 
 
 def _column_of_numbers(array: Array) -> InputColumn:
-    """Of numbers and booleans, none of them null."""
+    """A column of numbers or booleans without nulls."""
     if array.dtype.kind in "iu":
         beyond = array[(array > MAX_EXACT_INTEGER) | (array < -MAX_EXACT_INTEGER)]
         if len(beyond):
-            value_of(int(beyond[0]))  # raises, in the words of the model
+            value_of(int(beyond[0]))  # raises the model's error
     double = array.astype(np.float64)
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
         for wider in array[(double != array) & (array == array)]:
-            value_of(wider)  # raises likewise
+            value_of(wider)  # likewise
     n = len(array)
     type_ = Type.BOOLEAN if array.dtype.kind == "b" else Type.NUMBER
     return InputColumn(np.ones(n, bool), np.full(n, type_, np.uint8), double + 0.0, np.zeros(n, np.uint32))
 
 
 def _column_of_objects(values: Sequence[Any], places: Sequence[int] | Array, strings: dict[str, int]) -> InputColumn:
-    """Of entries that each have a type of their own; `places` are their numbers in the whole column, for errors."""
+    """A column of entries that each have a type of their own; `places` are their positions in the whole column, for
+    errors.
+    """
     n = len(values)
     column = InputColumn(np.zeros(n, bool), np.zeros(n, np.uint8), np.zeros(n), np.zeros(n, np.uint32))
     for i, raw in enumerate(values):
@@ -184,7 +187,7 @@ def _column_of_objects(values: Sequence[Any], places: Sequence[int] | Array, str
 
 
 def _ids(name: str, values: Any) -> Strings:
-    """The ids in a column; empty where there is none."""
+    """The ids in a column; empty for absent ones."""
     entries: Iterable[Any] = values
     if not isinstance(values, (list, tuple)):
         null, array = _without_nulls(values)

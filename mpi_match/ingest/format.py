@@ -58,11 +58,10 @@ def subscription_rows(subscriptions: Subscriptions) -> Iterator[dict[str, Any]]:
 
 
 def event_rows(events: Events, form: EventForm | None = None) -> Iterator[dict[str, Any] | None]:
-    """One event row for every event, in order; None, which is no event when it is read again, for a rejected one.
+    """One event row for every event, in order; None, which is no valid event when it is read again, for a rejected row.
 
-
-    `form` names the attributes that take an event's location and its id, as when it is read.  Raises ModelError when events
-    have what `form` has no name for, and would be lost.
+    `form` names the attributes that take an event's location and its id, as in reading.  Raises ModelError when events have
+    a location or ids for which `form` has no name.
     """
     form = form or EventForm()
     for what, column, flag in (("locations", events.location, form.location), ("ids", events.ids, form.id)):
@@ -86,7 +85,7 @@ def event_rows(events: Events, form: EventForm | None = None) -> Iterator[dict[s
 
 
 def _values(number: Array, is_string: Array, string: Array, is_boolean: Array, strings: list[bytes]) -> list[Any]:
-    """Python values of a column: text, booleans, and numbers as integers where they are whole."""
+    """Python values of a column: strings, booleans, and numbers, as integers where they are whole."""
     values: list[Any] = number.tolist()
     small = np.abs(number) <= MAX_EXACT_INTEGER
     whole = np.flatnonzero(small & (np.where(small, number, 0) % 1 == 0) & ~is_string & ~is_boolean)

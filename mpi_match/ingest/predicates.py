@@ -39,7 +39,7 @@ MAX_FILTERS_OF_A_PREDICATE = 1000
 MAX_OPERANDS = 100_000
 """Constraints that these filters may have together, where the text has fewer; a list counts as many as it has values."""
 _UNCOUNTED = 10**24
-"""Where counting ends: so many filters are refused all the same, and their number would have thousands of digits."""
+"""Counting stops here: so many filters are refused in any case, and their number would have thousands of digits."""
 MAX_NESTING = 100
 """Parentheses and `not` within one another."""
 _SHOWN = 70
@@ -66,7 +66,7 @@ _KEYWORDS = {"and", "or", "not", "in", "between", "exists", "absent", "prefix", 
 
 
 class PredicateError(ModelError):
-    """A text that is no predicate; the message shows the text and points at the place."""
+    """A text that is no predicate; the message shows the text and marks the position."""
 
 
 class _Token(NamedTuple):
@@ -122,7 +122,7 @@ def parse(text: str) -> list[tuple[Constraint, ...]]:
 
 
 class _Size(NamedTuple):
-    """How many filters a term becomes, and how many operands they have together, and the text itself has.
+    """Number of filters that a term becomes, of their operands together, and of operands in the text itself.
 
     A constraint without any operand counts as one.
     """
@@ -156,7 +156,7 @@ def _alternatives(term: _Leaf | _Branch) -> Iterable[tuple[Constraint, ...]]:
 
 
 class _Parser:
-    """Recursive descent, one method for each line of the grammar; `token` is the one being looked at."""
+    """Recursive descent, one method for each line of the grammar; `token` is the current one."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -173,19 +173,19 @@ class _Parser:
         return _Token(found.lastgroup, found.group(found.lastgroup), found.start(found.lastgroup))
 
     def take(self) -> _Token:
-        """The token being looked at; look at the next."""
+        """Return the current token and advance."""
         token, self.token = self.token, self._read()
         return token
 
     def fail(self, what: str, at: int | None = None) -> NoReturn:
-        """Raise with the text and a caret under the place."""
+        """Raise with the text and a caret under the position."""
         at = self.token.at if at is None else at
         first = max(0, at - _SHOWN // 2)
         shown = re.sub(r"\s", " ", self.text[first : first + _SHOWN])
         raise PredicateError(f"{what}, at column {at + 1}\n  {shown}\n  {' ' * (at - first)}^")
 
     def expect(self, word: str, where: str) -> _Token:
-        """Take the keyword or sign `word`."""
+        """Consume the keyword or sign `word`."""
         if self.token.word != word:
             self.fail(f"expected {word!r} {where}, found {self.token.text or 'the end'}")
         return self.take()
@@ -219,7 +219,7 @@ class _Parser:
         return self._comparison()
 
     def pushed(self, term: _Term, negated: int | None) -> _Leaf | _Branch:
-        """The term without any `not`; `negated` is where a `not` stands that applies to all of it, if one does."""
+        """The term without any `not`; `negated` is the position of a `not` that applies to all of it, if there is one."""
         if isinstance(term, _Not):
             return self.pushed(term.term, term.at if negated is None else None)
         if isinstance(term, _Branch):
@@ -304,7 +304,7 @@ class _Parser:
             return decimal(token.text) if re.search(r"[.eE]", token.text) else int(token.text)
         except ModelError as error:
             self.fail(str(error), token.at)
-        except ValueError:  # of `int`, which does not read thousands of digits
+        except ValueError:  # `int` does not read thousands of digits
             self.fail("an integer of thousands of digits; send it as a string", token.at)
 
     def _unescaped(self, found: re.Match[str]) -> str:

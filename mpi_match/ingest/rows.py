@@ -1,4 +1,4 @@
-"""Rows: subscriptions, events and changes as JSON, one to a line, and what to do with bad ones.
+"""Rows: subscriptions, events and changes as JSON, one to a line, and rejects for bad ones.
 
     {"interface": "mobile-7", "constraints": [["city", "=", "Milan"], ["temp", ">", 30]], "area": [9.2, 45.5, 1.0]}
     {"interface": "mobile-8", "filters": [{"constraints": [["temp", "<", 0]]}, {"area": [0, 0, 5], "id": "f1"}]}
@@ -12,12 +12,12 @@
     {"before_event": 9, "remove_interface": "mobile-7"}
 
 A subscription is one filter, or a predicate: several `filters` on one interface, or a text in the language of `predicates`,
-whose filters all have the row's `area` and `id`.  Rows may share an interface, and an id.  An event is a plain object:
-nested objects flatten to dotted names (`position.x`), null means absent.  A change says before which event it takes effect,
-counted from 0; it names filters by the id that they came with, and all filters with that id change together.  Interfaces and
-ids are strings; an integer is its decimal digits.  A row that has no meaning becomes a `Reject` with its reason, file and
-line; it is never half-used: one bad filter rejects the whole row.  An event's number is that of its row, from 0: a rejected
-row has its number too, a blank line is no row.
+from which every filter gets the row's `area` and `id`.  Rows may share an interface, and an id.  An event is a plain object:
+nested objects flatten to dotted names (`position.x`), null means absent.  A change states the event before which it takes
+effect, counted from 0; it names filters by the id in their subscription, and all filters with that id change together.
+Interfaces and ids are strings; an integer is its decimal digits.  An invalid row becomes a `Reject` with its reason, file
+and line; one bad filter rejects the whole row.  An event's number is that of its row, from 0: a rejected row has its number
+too, a blank line is no row.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from mpi_match.model import (
 )
 
 ROW_ENDINGS = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
-"""How the names of JSON lines files end."""
+"""Extensions of JSON lines files."""
 
 Row = TypeVar("Row")
 _SUBSCRIPTION_KEYS = {"interface", "constraints", "area", "filters", "id"}
@@ -58,21 +58,21 @@ _FILTER_KEYS = {"constraints", "area", "id"}
 _PREDICATE_KEYS = {"interface", "predicate", "area", "id"}
 _OF_SUBSCRIPTIONS = {"constraints", "area", "filters", "predicate"}
 MAX_LINE_BYTES = 2**24
-"""Longest line that is read; what is longer is a bad row, of which only the beginning is kept."""
+"""Longest line that is read; a longer one is a bad row, of which only the beginning is kept."""
 MAX_DEPTH = 100
-"""Objects and lists within one another."""
+"""Deepest nesting of objects and lists."""
 _PIECE_BYTES = 2**20
-"""Bytes that the rest of such a line is skipped by."""
+"""Bytes skipped at a time in the rest of such a line."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Reject(NamedTuple):
-    """A row set aside: why, where it stands, and what it was.
+    """A row that was set aside: reason, position and content.
 
     reason   what is wrong with it
     file     absolute path of its file, or address in another file system; empty for rows that came without a file
-    line     line of the file, or row of a Parquet file, counted from 1; place among the rows that a program handed over,
-             counted from 0 as it counts them; 0 for rows of a Spark DataFrame, which have no order
+    line     line of the file, or row of a Parquet file, counted from 1; position among the rows that a program passed,
+             counted from 0; 0 for rows of a Spark DataFrame, which have no order
     row      the line, without blanks around it (the beginning of one that is too long); other rows as JSON
 
     Rejects files hold these four as JSON, one object to a line.
@@ -85,12 +85,12 @@ class Reject(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where it stands, for people: a file below the working directory by its relative path."""
+        """Its position, for people: a file below the working directory by its relative path."""
         return f"{self.file.removeprefix(f'{Path.cwd()}{os.sep}')}, line {self.line}" if self.file else f"row {self.line}"
 
 
 def nothing_usable(source: str, what: str, n_bad: int, example: Reject | None) -> str:
-    """What is wrong with `source`, none of whose rows is a `what`: `n_bad` are rejected, such as `example`."""
+    """The error of an input `source` without a valid `what`: `n_bad` rows were rejected, such as `example`."""
     if example is None:
         return f"{source}: holds no {what}"
     rows = "its only row is" if n_bad == 1 else f"all {n_bad:,} rows are"
@@ -103,7 +103,7 @@ def nothing_usable(source: str, what: str, n_bad: int, example: Reject | None) -
 
 
 def looks_like_subscription(line: str | bytes) -> bool:
-    """Is a line of JSON a subscription rather than an event, good or bad?"""
+    """Is a line of JSON, valid or not, a subscription rather than an event?"""
     try:
         row = parse_json(line)
     except ModelError:
@@ -112,18 +112,18 @@ def looks_like_subscription(line: str | bytes) -> bool:
 
 
 def row_text(row: Any) -> str:
-    """A row as `Reject.row` has it: a line of a file, or what a program handed over."""
+    """A row as `Reject.row` holds it: a line of a file, or an object that a program passed."""
     if isinstance(row, bytes):
         kept = row.strip() if len(row) <= MAX_LINE_BYTES else row[:1000] + b" ..."
         return kept.decode(errors="replace")
     try:
         return json.dumps(row, default=str, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):  # names that are no names; rows that are part of themselves
+    except (TypeError, ValueError, RecursionError):  # names that are not strings; rows that contain themselves
         return describe(row)
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object whose names are distinct; JSON itself would silently keep the last."""
+    """A JSON object with distinct names; the JSON parser would silently keep the last."""
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()
@@ -140,8 +140,8 @@ _decoder = json.JSONDecoder(object_pairs_hook=_distinct, parse_float=decimal)
 def parse_json(line: str | bytes) -> Any:
     """One line of JSON.  The literals NaN, Infinity and -Infinity are numbers, as Python writes them.
 
-    Raises ModelError for text that is not UTF-8 or not JSON, for names that stand twice, for numbers that no double is near
-    to (`model.decimal`), and for what is longer than `MAX_LINE_BYTES` or nested deeper than `MAX_DEPTH`.
+    Raises ModelError for text that is not UTF-8 or not JSON, for duplicate names, for numbers that overflow or underflow a
+    double (`model.decimal`), and for lines longer than `MAX_LINE_BYTES` or nested deeper than `MAX_DEPTH`.
     """
     if len(line) > MAX_LINE_BYTES:
         raise ModelError(f"the line is longer than {MAX_LINE_BYTES // 2**20} MiB")
@@ -159,7 +159,7 @@ def parse_json(line: str | bytes) -> Any:
         raise ModelError(_TOO_DEEP) from None
     except ModelError:
         raise
-    except ValueError:  # of `int`, which does not read thousands of digits
+    except ValueError:  # `int` does not read thousands of digits
         raise ModelError("not usable: an integer of thousands of digits; send it as a string") from None
 
 
@@ -167,7 +167,7 @@ _TOO_DEEP = f"not usable: lists or objects are nested more than {MAX_DEPTH} deep
 
 
 def _check_depth(found: Any) -> None:
-    """Raises ModelError for what is nested too deeply: later a recursion could end in the middle of it."""
+    """Raise ModelError for a value nested so deeply that a later recursion could fail."""
     level = [found]
     for _ in range(MAX_DEPTH):
         inner = [each.values() if isinstance(each, dict) else each for each in level]
@@ -239,7 +239,7 @@ _CHANGES = {"move": Change.MOVE, "add": Change.ADD, "remove": Change.REMOVE, "re
 def change_of_row(row: Any, *, stamped: bool = True) -> ChangeRow:
     """The change of one row (a parsed JSON object).
 
-    `stamped`: rows say `before_event`; without, they must not, for they take effect now.  Raises ModelError.
+    `stamped`: rows must have `before_event`; otherwise they must not, because they take effect at once.  Raises ModelError.
     """
     if not isinstance(row, dict):
         raise ModelError("a change must be an object")
@@ -267,7 +267,7 @@ def _stamp(row: dict[str, Any]) -> int:
 
 
 class EventForm(NamedTuple):
-    """How an event row names its parts: `location` the attributes that hold x and y, `id` the one that holds its id."""
+    """The attributes of an event row that hold its `location`, x and y, and its `id`."""
 
     location: tuple[str, str] | None = None
     id: str | None = None
@@ -287,7 +287,7 @@ class EventForm(NamedTuple):
         return cls((names[0], names[1]), id_)
 
     def never_seen(self, location: bool, ids: bool) -> tuple[str, ...]:
-        """The names that no event has, when `location` and `ids` say whether some event has one."""
+        """The names that no event has; `location` and `ids` say whether any event has one."""
         unseen_id = (self.id,) if self.id is not None and not ids else ()
         return (*(self.location if self.location is not None and not location else ()), *unseen_id)
 
@@ -314,7 +314,7 @@ def event_of_row(row: Any, form: EventForm = PLAIN) -> Event:
     try:
         return make_event(attributes, location, id_)
     except ModelError:
-        for name, value in attributes.items():  # say which attribute, now that something is wrong
+        for name, value in attributes.items():  # find the attribute at fault
             try:
                 make_event({name: value})
             except ModelError as error:
@@ -323,7 +323,7 @@ def event_of_row(row: Any, form: EventForm = PLAIN) -> Event:
 
 
 _PLAIN = {str, int, float, bool}
-"""Types of nearly all values; none of them has nulls."""
+"""Types of nearly all values; none of them is null."""
 
 
 def _flatten(row: dict[str, Any], prefix: str, found: dict[str, Any], depth: int) -> None:
@@ -342,9 +342,9 @@ def _flatten(row: dict[str, Any], prefix: str, found: dict[str, Any], depth: int
 def read_lines(paths: Iterable[Path]) -> Iterator[tuple[str, int, bytes]]:
     """Lines of files that are not blank as (absolute path, line number, bytes), files in the order of their paths.
 
-    `.gz` is unpacked, a byte order mark is left out.  Blanks around a line are left out too, unless it is longer than
-    `MAX_LINE_BYTES`: of such a line one byte more than that is there, for `parse_json` to refuse.
-    Raises ModelError for a packed file that is damaged or cut short, OSError.
+    `.gz` is decompressed; a byte order mark and blanks around a line are removed.  A line longer than `MAX_LINE_BYTES` is
+    cut to one byte more than that, for `parse_json` to refuse.  Raises ModelError for a compressed file that is damaged or
+    truncated, OSError.
     """
     for path in sorted(paths):
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as handle:
@@ -354,9 +354,9 @@ def read_lines(paths: Iterable[Path]) -> Iterator[tuple[str, int, bytes]]:
 
 
 def trimmed(line: bytes) -> bytes:
-    """A line without blanks around it and without the byte order mark that some programs begin a file with.
+    """A line without blanks around it and without the byte order mark that some programs write first.
 
-    What is longer than `MAX_LINE_BYTES` stays as it is: the blanks may not be all of it.
+    A line longer than `MAX_LINE_BYTES` is returned as it is, because it may have been cut within blanks.
     """
     if len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
         return line
@@ -364,7 +364,7 @@ def trimmed(line: bytes) -> bytes:
 
 
 def _bounded(handle: BufferedIOBase, path: Path) -> Iterator[bytes]:
-    """The lines of a file, of too long ones the beginning.  Raises ModelError where a packed file is damaged."""
+    """The lines of a file, cut to a bounded length.  Raises ModelError if a compressed file is damaged."""
     try:
         while line := handle.readline(MAX_LINE_BYTES + 1):
             rest = line
@@ -376,11 +376,9 @@ def _bounded(handle: BufferedIOBase, path: Path) -> Iterator[bytes]:
 
 
 class Rejects(Protocol):
-    """What takes bad rows: a list, or who does not keep all of them."""
+    """A collector of bad rows: a list, or one that keeps only some."""
 
-    def append(self, reject: Reject, /) -> None:
-        """Take the next bad row."""
-        ...
+    def append(self, reject: Reject, /) -> None: ...
 
 
 def read_rows(paths: Iterable[Path], convert: Callable[[Any], Row], rejects: Rejects) -> Iterator[Row | None]:

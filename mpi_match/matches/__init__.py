@@ -1,1 +1,1 @@
-"""Answers: for each event its matched interfaces or filters, in memory and in HDF5."""
+"""Answers: the matched interfaces or filters of each event, in memory and in HDF5."""

@@ -1,4 +1,4 @@
-"""Answers in a file: written as they come, read whole; an index joins the parts that workers have written."""
+"""Files of answers: written incrementally, read whole; an index joins the parts that workers have written."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from mpi_match.storage import Column, Reader, Writer
 
 
 class MatchesWriter:
-    """Writes answers to a file as they come, in event order.
+    """Writes answers to a file incrementally, in event order.
 
-    `unit` is "interface" or "filter"; `labels` are the names of the ids (empty when they have none); `attributes` go to
-    the root (table digest, engine, ...: nothing that differs between runs that must give identical files).  `temporary` is
-    the name until the file is whole (see `Writer`).  `with_event_ids`: the file has the publishers' ids of the events, too.
+    `unit` is "interface" or "filter"; `labels` are the names of the ids (empty when they have none); `attributes` go to the
+    root (table digest, engine, ...: nothing that differs between runs that must give identical files).  `temporary` is the
+    name until the file is complete (see `Writer`).  `with_event_ids`: the file has the publishers' ids of the events, too.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class MatchesWriter:
 
     @property
     def digest(self) -> str:
-        """That of the file, once it is there."""
+        """The file's digest, once it is complete."""
         return self._writer.digest
 
     def __enter__(self) -> MatchesWriter:
@@ -70,11 +70,11 @@ class MatchesWriter:
         return self._counts, self._ids
 
     def sync(self) -> None:
-        """Have the disk take what the file has."""
+        """Write everything to the disk."""
         self._writer.sync()
 
     def append(self, matches: Matches, event_ids: Strings | None = None) -> None:
-        """The answers of the next events, and their ids (empty for an event without one) where the file has them."""
+        """The answers of the next events, and their ids (empty for an event without one) if the file has them."""
         self.append_raw(matches.counts, matches.ids)
         if event_ids is not None:
             self._id_offsets.append(event_ids.offsets[1:] + self._id_data.n_rows)
@@ -83,8 +83,8 @@ class MatchesWriter:
     def append_raw(self, counts: Array, ids: Array) -> None:
         """The same from counts and ids as they travel.
 
-        The ids of a chunk of counts are appended before its last count, however answers are cut: so in which order chunks
-        come into the file depends on the answers alone.
+        The ids of a chunk of counts are appended before its last count, however answers are divided: so the order of chunks
+        in the file depends on the answers alone.
         """
         event = match = 0
         while len(counts) - event >= self._counts.room:
@@ -116,7 +116,7 @@ class MatchesWriter:
 
 
 def _answers_in(reader: Reader) -> tuple[Array, Array]:
-    """Counts and ids of a file, or of the parts that it is the index of."""
+    """Counts and ids of a file, or of the parts of an index."""
     if NAMES in reader:
         return read_parts(reader)
     return reader.array("matches/counts"), reader.array("matches/ids")
@@ -124,9 +124,9 @@ def _answers_in(reader: Reader) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class MatchesFile:
-    """What a file of matches holds: the answers, the labels of their ids, the root attributes (`unit`, `n_events`, ...).
+    """The content of a file of matches: the answers, the labels of their ids, the root attributes (`unit`, `n_events`, ...).
 
-    `event_ids` are the publishers' own names of the events, empty for an event without one; None where the file has none.
+    `event_ids` are the publishers' own names of the events, empty for an event without one; None if the file has none.
     """
 
     matches: Matches
@@ -136,7 +136,7 @@ class MatchesFile:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> MatchesFile:
-        """Read and check a file.  Raises StorageError; IncompleteError when the run that was to write it has not ended."""
+        """Read and check a file.  Raises StorageError; IncompleteError when the run that writes it has not ended."""
         refuse_incomplete(Path(path))
         with Reader(path, MATCHES) as reader:
             labels = Strings.read(reader, "labels")
@@ -151,6 +151,6 @@ class MatchesFile:
         return cls(matches, labels, reader.attributes, event_ids)
 
     def rows(self) -> Iterator[list[str]]:
-        """Labels of each event's ids (the ids themselves as text where they have no labels)."""
+        """Labels of each event's ids (the ids themselves as text if they have no labels)."""
         names = [label.decode() for label in self.labels] or [str(i) for i in range(self.matches.n_ids)]
         return ([names[i] for i in self.matches[event]] for event in range(self.matches.n_events))

@@ -21,12 +21,12 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.humanize import plural
 
 SHOWN_EVENTS = 3
-"""Events whose ids the `repr` of answers has."""
+"""Events with ids in the `repr` of answers."""
 
 
 @dataclass(eq=False, repr=False)  # not frozen, see `EventBatch`
 class Matches:
-    """Matched ids of n events: `counts` and `ids` in the types of the module, `n_ids` how many different ids there can be.
+    """Matched ids of n events: `counts` and `ids` in the types of the module, `n_ids` the number of different ids.
 
     Make one with `from_counts`, `from_offsets`, `of` or `from_pairs`.
     """
@@ -47,7 +47,7 @@ class Matches:
 
     @classmethod
     def of(cls, found: list[list[int]], n_ids: int) -> Matches:
-        """From one list of ids per event (sorted and made distinct here)."""
+        """From one list of ids for each event, which are sorted and deduplicated."""
         clean = [sorted(set(ids)) for ids in found]
         counts = np.array([len(ids) for ids in clean], np.int64)
         return cls.from_counts(counts, np.array([i for ids in clean for i in ids], np.int64), n_ids)
@@ -61,7 +61,6 @@ class Matches:
 
     @property
     def n_events(self) -> int:
-        """Number of events."""
         return len(self.counts)
 
     @property
@@ -101,7 +100,7 @@ class Matches:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        """How many, and the ids of the first events: `<3 events, 4 matches: [0, 1], [], [2, 3]>`."""
+        """Their number, and the ids of the first events: `<3 events, 4 matches: [0, 1], [], [2, 3]>`."""
         shown = [str(self[event].tolist()) for event in range(min(self.n_events, SHOWN_EVENTS))]
         more = ["..."] if self.n_events > SHOWN_EVENTS else []
         counts = f"{plural(self.n_events, 'event')}, {plural(self.n_matches, 'match', 'matches')}"
@@ -122,7 +121,7 @@ class Matches:
         return owners(self.offsets)
 
     def with_rejected(self, rejected: Array) -> Matches:
-        """The answers with empty ones for rejected rows (ascending numbers, as in `EventBatch`) put between them."""
+        """The answers with empty ones inserted for rejected rows (ascending numbers, as in `EventBatch`)."""
         counts = np.zeros(len(self.counts) + len(rejected), self.counts.dtype)
         accepted = np.ones(len(counts), bool)
         accepted[rejected] = False

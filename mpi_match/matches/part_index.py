@@ -1,13 +1,13 @@
-"""Answers that the workers of a run have written themselves: parts from each, and an index that reads as one file.
+"""Answers that the workers of a run have written themselves: parts, and an index that reads as one file.
 
     matches.h5                             kind `matches`: labels and counts of all, names and sizes of the parts
-    matches.h5.parts/1-rank-1.answers      answers of batches 0, 3, 6, ...     in the form of a journal (`reader`)
+    matches.h5.parts/1-rank-1.answers      answers of batches 0, 3, 6, ...     in the form of a journal (`journal.reader`)
     matches.h5.parts/1-rank-1-1.answers    answers of batches 4, 5, ...        of the same worker, written at the same time
     matches.h5.parts/1-rank-2.answers      answers of batches 1, 2, 7, ...
 
-Batches stand in a part in the order in which they were matched, each with its events and a checksum, so nothing has to be
-said of them in the index and the master has no answer in its hands.  A part says by digests of what files its answers are.
-A batch that was matched twice, because its worker was silent for a while, may stand in two parts; the answers are the same.
+A part has batches in the order in which they were matched, each with its range of events and a checksum, so the index does
+not list them and the master never handles an answer.  A part names the files that its answers belong to by their digests.  A
+batch that was matched twice, because its worker was silent for a while, may be in two parts; the answers are the same.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ NAMES, SIZES = "answers/part", "answers/bytes"
 
 
 class PartWriter:
-    """A part that is being written: `append` the answers of batches, and `sync` before anybody relies on them.
+    """A part that is being written: `append` the answers of batches, and `sync` before any other process relies on them.
 
-    `with PartWriter(path, identity) as part:`.  Raises StorageError when it cannot be written or is there already.  `end` is
-    the size of what was appended.
+    `with PartWriter(path, identity) as part:`.  Raises StorageError when it cannot be written or exists already.  `end` is
+    the size of what was appended, bytes.
     """
 
     def __init__(self, path: Path, identity: RunIdentity) -> None:
@@ -73,7 +73,7 @@ class PartWriter:
         self._put(record_bytes(Kind.ANSWERS, events, len(ids), [counts.data, ids.data]))
 
     def sync(self) -> None:
-        """Have the disk take all that was appended; what it does not take is written over, for it may be lost."""
+        """Write everything that was appended to the disk; after a failure it is written again, because it may be lost."""
         try:
             with self._reported():
                 os.fdatasync(self._descriptor)
@@ -95,7 +95,7 @@ class PartWriter:
 
 
 class Answered(NamedTuple):
-    """A record of answers, and the part that it stands in."""
+    """A record of answers, and its part."""
 
     record: Record
     part: JournalFile
@@ -104,12 +104,14 @@ class Answered(NamedTuple):
 class Parts:
     """The answers in some parts.
 
-    in_order   records by their first event, those that are there twice only once
-    ends       how many bytes of each are whole
+    in_order   records by their first event, without duplicates
+    ends       size of the valid beginning of each, bytes
     """
 
     def __init__(self, paths: Iterable[Path], identity: RunIdentity, sizes: Mapping[Path, int] | None = None) -> None:
-        """Of each so many bytes count (None: all).  Raises StorageError when one cannot be read or is of other inputs."""
+        """Read `sizes` bytes of each (None: all).  Raises StorageError when one cannot be read or belongs to other
+        inputs.
+        """
         found, self.ends = [], dict[Path, int]()
         for path in paths:
             part = JournalFile.look(path, None if sizes is None else sizes[path])
@@ -128,16 +130,16 @@ class Parts:
 
     @property
     def n_answered(self) -> int:
-        """Events whose answers are there."""
+        """Number of events with answers."""
         return sum(each.record.events.n_events for each in self.in_order)
 
     @property
     def n_matches(self) -> int:
-        """Ids in their answers."""
+        """Number of ids in the answers."""
         return sum(each.record.n_ids for each in self.in_order)
 
     def unanswered(self) -> list[EventRange]:
-        """The events whose answers are not there."""
+        """The events without answers."""
         return gaps((each.record.events for each in self.in_order), self._identity.n_events)
 
     def joined(self) -> tuple[Array, Array]:
@@ -154,7 +156,7 @@ class Parts:
 
 
 def write_index(path: Path, kind: str, identity: RunIdentity, labels: Strings, n_matches: int, sizes: dict[str, int]) -> str:
-    """Write the index of the parts with these names, so many bytes of each; returns its digest.  Raises StorageError."""
+    """Write the index of parts, by name and number of valid bytes; returns its digest.  Raises StorageError."""
     with Writer(path, kind) as writer:
         for name, value in {**asdict(identity), "n_matches": n_matches}.items():
             if value != "":  # no changes
@@ -167,7 +169,9 @@ def write_index(path: Path, kind: str, identity: RunIdentity, labels: Strings, n
 
 
 def named_in(reader: Reader) -> dict[str, int]:
-    """The parts that a file of matches names, and how many bytes of each count; none when it holds the answers itself."""
+    """The parts that a file of matches names, and the number of valid bytes of each; none when it holds the answers
+    itself.
+    """
     if NAMES not in reader:
         return {}
     columns = {name: reader.array(name) for name in (NAMES, SIZES)}
@@ -177,14 +181,14 @@ def named_in(reader: Reader) -> dict[str, int]:
 
 
 def named_by(output: Path) -> dict[str, int]:
-    """The same of the file that is in the place of an output; none when there is no file, or a damaged one."""
+    """The same for the file at the path of an output; none when there is no file, or a damaged one."""
     with suppress(StorageError), Reader(output, MATCHES) as reader:
         return named_in(reader)
     return {}
 
 
 def parts_beside(output: Path) -> dict[str, int]:
-    """The parts in the directory of an output, and the number of the run that each is of."""
+    """The parts in the directory of an output, and the number of the run of each."""
     directory = parts_directory(output)
     if not directory.is_dir():
         return {}
@@ -192,9 +196,9 @@ def parts_beside(output: Path) -> dict[str, int]:
 
 
 def remove_parts(output: Path, *, but: Collection[str] = ()) -> None:
-    """Remove the parts in the directory of an output, `but` some, and the directory when nothing is left in it.
+    """Remove the parts in the directory of an output, except some, and the directory if it is empty then.
 
-    Raises StorageError when a part does not go.
+    Raises StorageError when a part cannot be removed.
     """
     directory = parts_directory(output)
     try:
@@ -207,7 +211,7 @@ def remove_parts(output: Path, *, but: Collection[str] = ()) -> None:
 
 
 def identity_in(reader: Reader) -> RunIdentity:
-    """Whose answers a file of matches has."""
+    """The identity of the run that wrote a file of matches."""
     return RunIdentity(**{field.name: reader.attributes.get(field.name, "") for field in fields(RunIdentity)})
 
 

@@ -1,4 +1,4 @@
-"""What a file with answers holds: the answers, or the names of the parts that hold them."""
+"""The content of a file of matches: the answers, or the names of the parts that hold them."""
 
 from __future__ import annotations
 

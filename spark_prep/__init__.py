@@ -1,17 +1,17 @@
-"""The Spark stage: subscriptions, events and changes, as people keep them, into the files that ranks read.
+"""The Spark stage: compiles subscriptions, events and changes to the files that ranks read.
 
-    sources        JSON lines and Parquet as rows that know their file and place
+    sources        JSON lines and Parquet as rows with their file and position
     subscriptions  rows -> filters, as a DataFrame; their order; their constraints
-    records        the columns of a `Subscriptions` as Arrow batches, and back
-    table_parts    sorted filters and constraints -> parts of a table
+    arrow_records  the columns of `Subscriptions` as Arrow batches, and back
+    table_writer   sorted filters and constraints -> parts of a table
     events         rows -> parts of an event table
     event_columns  which columns of typed rows can be attributes
     changes        rows -> a change log, in the order in which they take effect
-    parts          parts written by tasks that may run twice, committed by the driver
+    part_files     parts written by tasks that may run twice, committed by the driver
     rejects        bad rows: reason, file, line
-    java_errors    what Spark's Java says, as one line
-    session        a Spark session that suits the machine
-    job            the commands, whole; for `mpi-match compile` and spark-submit
+    java_errors    errors of Spark's Java as one line
+    session        a Spark session with settings for the machine
+    job            the commands, for `mpi-match compile` and spark-submit
 
 Importing this package does not import pyspark; `spark_prep.job` does.
 """
@@ -28,7 +28,7 @@ __all__ = ["CompileOptions", "CompileSummary", "SparkFailure", "SparkPrepError",
 
 
 class SparkPrepError(Exception):
-    """The input cannot be compiled, or was not wanted with rejects; the text says what, where and what to do."""
+    """The input cannot be compiled, or has bad rows under `strict`; the text says what, where and what to do."""
 
     exit_code = ExitCode.BAD_INPUT
 
@@ -40,16 +40,16 @@ class SparkUnavailableError(SparkPrepError):
 
 
 class SparkFailure(SparkPrepError):
-    """Spark could not do its work, whatever the input: a lost executor, a full disk."""
+    """Spark failed, whatever the input: a lost executor, a full disk."""
 
     exit_code = ExitCode.FAILURE
 
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """How rows are read and written, and what becomes of bad ones.
+    """How rows are read and written, and how bad ones are handled.
 
-    format       "json" or "parquet"; by default by the files' names
+    format       "json" or "parquet"; by default from the files' names
     rejects      directory of the bad rows; by default `<output>.rejects`
     strict       any bad row is an error, and nothing is written
     partitions   parts of each kind, at least 1; by default as many as the rows need
@@ -64,14 +64,14 @@ class CompileOptions:
 
 
 class CompileSummary(NamedTuple):
-    """What a compile did.
+    """The result of a compile.
 
-    `rows` counts the rows read, bad ones included and blank lines not; `filters`, `constraints` and `interfaces` belong to
-    subscriptions and to what changes add, `events` to events, `changes` to changes (a row may be several, one for each
-    filter that it is about); `rejects` is where the `rejected` rows lie, None when there are none.
+    `rows` counts the rows read, including bad ones and without blank lines; `filters`, `constraints` and `interfaces` belong
+    to subscriptions and to the filters that changes add, `events` to events, `changes` to changes (a row may be several, one
+    for each of its filters); `rejects` is the directory of the `rejected` rows, None when there are none.
 
-    Of events: `never_seen` are the attributes named for location and id that no event has, `left_out` the columns of which
-    values were left out, because they are no attributes and no filter names them (`event_columns`).
+    For events: `never_seen` are the attributes of location and id that no event has, `left_out` the columns with values that
+    were left out, because they cannot be attributes and no filter names them (`event_columns`).
     """
 
     rows: int

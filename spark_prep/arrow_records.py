@@ -1,8 +1,8 @@
-"""The columns of a `Subscriptions` as Arrow batches, and back: how filters travel through Spark.
+"""The columns of `Subscriptions` as Arrow batches, and back: the form in which filters pass through Spark.
 
-A record is one filter, or one bad row.  Spark can sort, split and count filters without knowing what they mean, because
-everything it needs is a plain column: the label (compared by bytes, as the table does), and the content key as two signed
-integers that sort like the two unsigned ones they stand for (the top bit is flipped).
+A record is one filter, or one bad row.  Spark can sort, split and count filters, because everything it needs is a plain
+column: the label (compared by bytes, as in the table), and the content key as two signed integers that sort like the two
+unsigned ones they encode (the top bit is flipped).
 
     rows          1 on the first record of a row of the input, else 0: their sum is the number of rows
     interface     label; null when the record is no filter
@@ -50,7 +50,7 @@ _TOP_BIT = np.uint64(1 << 63)
 
 
 class BadRow(NamedTuple):
-    """A row set aside; its line is not known yet."""
+    """A row set aside; its line number is not known yet."""
 
     reason: str
     file: str
@@ -60,7 +60,7 @@ class BadRow(NamedTuple):
 
 
 def filter_records(subscriptions: Subscriptions, first: Sequence[int]) -> pa.RecordBatch:
-    """One record for each filter; `first` says which of them begin a row (1) and which go on with it (0)."""
+    """One record for each filter; `first` is 1 for the first filter of a row, 0 for the others."""
     keys = (subscriptions.content_keys ^ _TOP_BIT).view(np.int64)
     columns = [
         pa.array(first, pa.int32()),
@@ -93,7 +93,7 @@ def _areas(area: Array) -> pa.Array:
 
 
 def areas_of(lists: pa.Array) -> Array:
-    """f64[n, 3] of a column of areas, NaN where there is none: the way back."""
+    """f64[n, 3] from a column of areas, NaN where there is none."""
     area = np.full((len(lists), 3), np.nan)
     area[lists.is_valid().to_numpy(zero_copy_only=False)] = lists.flatten().to_numpy(zero_copy_only=False).reshape(-1, 3)
     return area
@@ -117,7 +117,7 @@ def _lists(offsets: Array, values: pa.Array, absent: pa.Array | None = None) -> 
 
 
 class ConstraintColumns(NamedTuple):
-    """Constraints as `constraints.encode` takes them: the inverse of the above for a range of names."""
+    """The arguments of `constraints.encode`, from the records of a range of names."""
 
     names: list[bytes]
     name: Array
@@ -150,13 +150,13 @@ class ConstraintColumns(NamedTuple):
 
 
 class _Pool:
-    """Distinct byte strings of many batches; Arrow finds those of a batch, so Python sees few."""
+    """Distinct byte strings of many batches; Arrow deduplicates each batch, so Python handles few."""
 
     def __init__(self) -> None:
         self.place: dict[bytes, int] = {}
 
     def add(self, column: pa.Array) -> Array:
-        """i64: the place of each string of a column."""
+        """i64: the index of each string of a column."""
         encoded = column.dictionary_encode()
         place = [self.place.setdefault(item, len(self.place)) for item in encoded.dictionary.to_pylist()]
         return np.array(place, np.int64)[encoded.indices.to_numpy()]

@@ -1,18 +1,18 @@
-"""Changes to a change log: parsed anywhere, done in their order.
+"""Changes to a change log: parsed in any order, applied in theirs.
 
-Whether a change can be done depends on all before it: an id must be there to move, and must not be there to be added.  So
-Spark does what needs no order, reading and parsing, and puts the parsed changes into the order in which they take effect;
-the driver then walks along them once, with a registry of who is there (`mpi_match.changes.registry`), and encodes what came.
+Whether a change can be applied depends on all before it: an id must exist to be moved, and must not exist to be added.  So
+Spark reads and parses in parallel, and sorts the parsed changes by the order in which they take effect; the driver then
+applies them one after the other to a registry (`mpi_match.changes.registry`), and encodes the added filters.
 
-    rows --parse--> records --in order--> driver: what is done, under which ids --> a `ChangeLog`; and what cannot be done
+    rows --parse--> records --in order--> driver: applied changes with their ids --> a `ChangeLog`; and refused ones
 
-A record is a filter that comes, any other change, or a bad row: the columns of `records`, and before them
+A record is an added filter, any other change, or a bad row: the columns of `arrow_records`, and before them
 
-    stamp, kind, target, circle     of a change: before which event, `Change`, of whom, where a MOVE goes
+    stamp, kind, target, circle     of a change: before which event, `Change`, id or label, new area of a MOVE
     place                           0, 1, ... for the filters that one row adds
 
-Order is (stamp, file, block, position, place), which no partitioning changes.  Unlike with subscriptions, everything that
-was parsed goes through the driver; a log is one file, and changes are few beside the table.
+The order is (stamp, file, block, position, place), which no partitioning changes.  Unlike for subscriptions, everything that
+was parsed passes through the driver; a log is one file, and changes are few compared with the table.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
     """Runs on executors."""
     for batch in batches:
         builder = SubscriptionsBuilder()
-        came: list[dict[str, Any]] = []  # beside each filter of the builder
+        came: list[dict[str, Any]] = []  # one entry for each filter of the builder
         others: list[dict[str, Any]] = []
         for at, content in contents(batch):
             try:
@@ -84,7 +84,7 @@ def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
 
 def _with_filters(came: list[dict[str, Any]], builder: SubscriptionsBuilder) -> pa.RecordBatch:
-    """Records of filters that come: what is known of their rows, and the columns of the filters themselves."""
+    """Records of added filters: the columns of their rows, and those of the filters themselves."""
     beside = pa.RecordBatch.from_pylist(came, schema=_ARROW)
     filters = arrow_records.filter_records(builder.build(), [item["rows"] for item in came])
     known = came[0].keys()
@@ -95,14 +95,14 @@ def _with_filters(came: list[dict[str, Any]], builder: SubscriptionsBuilder) -> 
 
 
 class Numbered(NamedTuple):
-    """A log, and the rows that could not be done: (reason, file, block, position) of each."""
+    """A log, and (reason, file, block, position) of the rows that could not be applied."""
 
     log: ChangeLog
     refused: list[tuple[str, str, int, int]]
 
 
 def number(parsed: DataFrame, table: Table) -> Numbered:
-    """Do the changes among records, in order.  Runs on the driver."""
+    """Apply the changes among records, in order.  Runs on the driver."""
     ordered = parsed.where(F.col("kind").isNotNull()).orderBy("stamp", *in_order(), "place").select(*_DONE)
     found = ordered.toArrow().combine_chunks()
     columns = {name: found[name].to_pylist() for name in _DONE if name != "constraints"}
@@ -127,7 +127,7 @@ def number(parsed: DataFrame, table: Table) -> Numbered:
 
 
 def _row(columns: dict[str, list[Any]], start: int, stop: int) -> ChangeRow:
-    """The change of some records, its filters without their constraints: the registry does not ask for them."""
+    """The change of some records, its filters without their constraints, which the registry does not use."""
     kind, stamp = Change(columns["kind"][start]), columns["stamp"][start]
     if kind is Change.ADD:
         return ChangeRow(kind, filters=tuple(_filter(columns, i) for i in range(start, stop)), before_event=stamp)
@@ -143,7 +143,7 @@ def _filter(columns: dict[str, list[Any]], i: int) -> Filter:
 
 
 def _added(found: pa.Table, taken: list[int]) -> Table:
-    """The filters of the records `taken`, in that order: what `Table.from_subscriptions_in_order` makes of them."""
+    """The filters of the records `taken`, in that order, as by `Table.from_subscriptions_in_order`."""
     if not taken:
         return Table.from_filters(())
     rows = found.select(["id", "area", "constraints"]).take(pa.array(taken)).combine_chunks()
@@ -158,7 +158,7 @@ def _added(found: pa.Table, taken: list[int]) -> Table:
 
 
 def with_refused(parsed: DataFrame, refused: list[tuple[str, str, int, int]]) -> DataFrame:
-    """All bad rows (`records.REJECT_SCHEMA`): those that could not be parsed, and those that could not be done."""
+    """All bad rows (`REJECT_SCHEMA`): those that could not be parsed, and those that could not be applied."""
     bad = parsed.where(F.col("reason").isNotNull()).select(*BadRow._fields)
     if not refused:
         return bad

@@ -46,15 +46,15 @@ ColumnPath = tuple[str, ...]
 
 
 def needed_names(names: Iterable[bytes], form: EventForm) -> frozenset[str]:
-    """The attributes that are asked for: those that the filters of a table name, those of location and id."""
+    """The attributes that are used: those that the filters of a table name, those of location and id."""
     named = (*(form.location or ()), *((form.id,) if form.id is not None else ()))
     return frozenset((*(name.decode() for name in names), *named))
 
 
 def usable(source: RowSource, needed: frozenset[str], form: EventForm) -> tuple[RowSource, tuple[str, ...]]:
-    """The source without the columns that no attribute can be, and their names.
+    """The source without the columns that cannot be attributes, and their names.
 
-    Raises SparkPrepError for such a column that is needed, and for a column of the location or the id that is not there.
+    Raises SparkPrepError for such a column that is needed, and for a missing column of the location or the id.
     """
     if source.columns is None:
         return source, ()
@@ -91,7 +91,7 @@ def _leaves(fields: T.StructType, path: ColumnPath = ()) -> Iterator[tuple[Colum
 
 
 def _without(struct: Column, fields: T.StructType, wrong: set[ColumnPath], path: ColumnPath = ()) -> Column:
-    """A struct without some of its leaves, and without structs in which there is none then."""
+    """A struct without some of its leaves, and without structs that are empty then."""
     kept = []
     for field in fields:
         at, column = (*path, field.name), struct.getField(field.name)
@@ -107,11 +107,11 @@ def _without(struct: Column, fields: T.StructType, wrong: set[ColumnPath], path:
 def event_of_columns(row: dict[str, Any], form: EventForm, needed: frozenset[str], left_out: set[str]) -> Event:
     """The event of one row of a typed source.
 
-    Values that no attribute can be and that are not needed are left out, and their names added to `left_out`.
-    Raises ModelError.
+    Values that cannot be attributes and are not needed are left out, and their names added to `left_out`.  Raises
+    ModelError.
     """
     try:
-        return event_of_row(row, form)  # nearly always
+        return event_of_row(row, form)  # the usual case
     except ModelError:
         return event_of_row(_plain(row, needed, left_out), form)
 

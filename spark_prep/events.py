@@ -1,15 +1,13 @@
 """Events to an event table, in the order in which they were written, each parsed once.
 
-Rows are put in the order of (file, block, position) as the bytes they are, which is native and cheap; a task then parses a
-stretch of them, encodes it with the table's vocabulary and writes it as parts.  A single large `.gz`, which only one task
-can read, is parsed on all cores that way.  A task holds at most `EVENTS_PER_PART` events; the vocabulary is loaded once for
-each Python worker.
+Rows are sorted by (file, block, position) as raw bytes, which is native and cheap; a task then parses one range of them,
+encodes it with the table's vocabulary and writes it as parts.  So a single large `.gz`, which only one task can read, is
+parsed on all cores.  A task holds at most `EVENTS_PER_PART` events; the vocabulary is loaded once for each Python worker.
 
-    rows --ordered--> --write_parts--> what was written (`parts.MANIFEST_SCHEMA`), and bad rows (`records.REJECT_SCHEMA`)
+    rows --ordered--> --write_parts--> parts written (`part_files.MANIFEST_SCHEMA`), and bad rows (`REJECT_SCHEMA`)
 
-A bad row keeps its place among the events, as a rejected row.  Parts are written by the same job that finds the bad rows, so
-under `strict` they may be written in vain; reading everything twice to avoid that would make the ordinary case pay for the
-rare one.
+A bad row keeps its number among the events, as a rejected row.  Parts are written by the job that finds the bad rows, so
+under `strict` they may be written in vain; reading everything twice to avoid that would slow down the usual case.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ _ARROW = pa.schema([pa.field("read", pa.int64()), *MANIFEST_ARROW, *REJECT_ARROW
 
 
 def ordered(rows: DataFrame, partitions: int) -> DataFrame:
-    """Rows in the order in which they were written, cut into partitions."""
+    """Rows in the order in which they were written, divided into partitions."""
     return rows.repartitionByRange(partitions, *in_order()).sortWithinPartitions(*in_order())
 
 
@@ -61,9 +59,9 @@ def write_parts(
 ) -> DataFrame:
     """Write the parts of an event table; a row of `EVENTS_SCHEMA` for each part, each bad row, and each batch `read`.
 
-    `digest` is that of `table` (`table_digest`), so that no task takes another table that came to lie there.  `left_out` are
-    the columns that are not among the rows any more (`event_columns`).
-    Persist the result before use: computing it is what writes the parts.
+    `digest` is that of `table` (`table_digest`), so that no task uses another table that has replaced it.  `left_out` are
+    the columns that were removed from the rows (`event_columns`).  Persist the result before use: computing it writes the
+    parts.
     """
     content = "value" if "value" in ordered.columns else "row"
 
@@ -87,7 +85,7 @@ def write_parts(
 
 
 def table_digest(table: Path) -> str:
-    """Digest of a table file: says whether a vocabulary loaded earlier is still that table's.  Raises StorageError."""
+    """Digest of a table file, by which a cached vocabulary is validated.  Raises StorageError."""
     with Reader(table, TABLE) as reader:
         return str(reader.attributes["digest"])
 
@@ -100,7 +98,7 @@ def _vocabulary(table: str, digest: str) -> Vocabulary:
 
 
 class _Parser:
-    """Batches of content, file, block and position to events; `left_out` is as `event_columns.event_of_columns` has it."""
+    """Batches of content, file, block and position to events; `left_out` is as in `event_columns.event_of_columns`."""
 
     def __init__(self, form: EventForm, needed: frozenset[str], left_out: set[str]) -> None:
         self._form, self._needed, self.left_out = form, needed, left_out
@@ -133,7 +131,7 @@ def _records(rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 
 def joined(pieces: list[Events]) -> Events:
-    """Consecutive events as one: the same columns as if they had been flattened together."""
+    """Consecutive events as one, with the same columns as if they had been flattened together."""
     if not pieces:
         return Events.of(())
     names, name = _merged([piece.names for piece in pieces], [piece.name for piece in pieces])

@@ -1,7 +1,7 @@
-"""What went wrong in Spark's Java or in a task, as one line.
+"""Errors of Spark's Java or of a task, as one line.
 
-An error on that side comes as a traceback of a hundred lines, in which one cause is wrapped into another.  What helps is
-what Spark was doing (the first message) and why it failed (the last one).
+Such an error is a traceback of a hundred lines, in which one cause is wrapped into another.  The useful parts are what Spark
+was doing (the first message) and why it failed (the last one).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException, PythonException
 from spark_prep import SparkFailure, SparkPrepError
 
 READING = "FAILED_READ_FILE"
-"""What Spark calls it when a file is not what it was taken for, or damaged."""
+"""Spark's error class for a file that is damaged or of another format."""
 _FRAME = re.compile(r"^\s*\[[A-Z_.]+\]\s*|\s*SQLSTATE: \w+")
 
 
@@ -24,11 +24,11 @@ _FRAME = re.compile(r"^\s*\[[A-Z_.]+\]\s*|\s*SQLSTATE: \w+")
 def in_one_line(doing: str = "") -> Iterator[None]:
     """Errors of Spark in the block become SparkPrepError, or SparkFailure when no input is to blame.
 
-    `doing` begins the line; with it the block reads what was given, so that all of its errors are the input's.
+    `doing` begins the line; with it the block reads the input, so that all of its errors are the input's.
     """
     try:
         yield
-    except PythonException as error:  # the traceback of a task's Python, of which the last line says what went wrong
+    except PythonException as error:  # the traceback of a task's Python; its last line is the error
         lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith(("\t", " SQLSTATE"))]
         raise SparkPrepError(f"{doing}a task failed: {lines[-1].strip() if lines else 'without a text'}") from error
     except Py4JJavaError as error:
@@ -42,7 +42,7 @@ def in_one_line(doing: str = "") -> Iterator[None]:
 
 
 def _messages(error: Py4JJavaError) -> list[str]:
-    """What an exception of Java says, then what each says that it was caused by."""
+    """The message of a Java exception, then those of its causes."""
     found, cause = [], error.java_exception
     while cause is not None:
         found.append(str(cause.getMessage() or cause.getClass().getSimpleName()))

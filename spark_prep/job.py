@@ -1,11 +1,11 @@
-"""The commands of the Spark stage, whole: inputs to a table, to an event table, to a change log.
+"""The commands of the Spark stage: inputs to a table, to an event table, to a change log.
 
     mpi-match compile subscriptions subs/*.jsonl.gz -o table.h5
     spark-submit --master yarn ... spark_prep/job.py events s3a://bucket/events/ --table table.h5 -o events.h5
 
-Both are the same command line (`mpi_match.cli.compile`).  The functions below are what it calls, and what a program with its
-own session calls.  Under spark-submit the package must be importable on the executors, and the output must lie on a file
-system that they share.
+Both are the same command line (`mpi_match.cli.compile`), which calls the functions below, as does a program with a session
+of its own.  Under spark-submit the package must be importable on the executors, and the output must be on a file system that
+they share.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from spark_prep.session import session
 from spark_prep.sources import RowSource
 
 _DISK = StorageLevel.DISK_ONLY
-"""Where results wait that are needed twice: on the executors' disks, because they are as large as the input."""
+"""Storage of results that are needed twice: the executors' disks, because they are as large as the input."""
 
 DEFAULTS = CompileOptions()
 

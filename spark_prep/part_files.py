@@ -39,9 +39,10 @@ MANIFEST_ARROW = pa.schema(
 
 
 class WrittenPart(NamedTuple):
-    """What a task says of a part it wrote.
+    """The description of a part by the task that wrote it.
 
-    `partition` is the place of its task, `rows` what the index says of it, `distinct` the names or interfaces in it.
+    `partition` is the number of its task, `rows` the number of rows in the index, `distinct` the number of names or
+    interfaces.
     """
 
     part: str
@@ -52,24 +53,24 @@ class WrittenPart(NamedTuple):
 
 
 Write = Callable[[Iterator[pa.RecordBatch], "PartFiles"], Iterator[WrittenPart]]
-"""What a task does with its partition: consume the batches, write parts, say what was written."""
+"""Handles a partition in a task: consumes the batches, writes parts, yields their descriptions."""
 
 
 class PartFiles(NamedTuple):
-    """Where the parts of one run go."""
+    """The names of the parts of one run."""
 
     directory: str
     run: str
     kind: str
 
     def attempt(self, what: str) -> Path:
-        """A path that no other attempt of any task has.  Runs on executors."""
+        """A path that is unique to this attempt of this task.  Runs on executors."""
         context = TaskContext.get()
         partition, attempt = (context.partitionId(), context.taskAttemptId()) if context is not None else (0, 0)
         return Path(self.directory) / f"{self.run}-{what}-{partition:05d}-{attempt}-{uuid.uuid4().hex[:8]}.h5"
 
     def write(self, what: str, rows: int, distinct: int, arrays: Iterable[tuple[str, Array]]) -> WrittenPart:
-        """Write one part and say so."""
+        """Write one part; returns its description."""
         path = self.attempt(what)
         with Writer(path, f"{self.kind}-part") as writer:
             writer.attribute("rows", rows)
@@ -79,20 +80,20 @@ class PartFiles(NamedTuple):
 
 
 def partition_id() -> int:
-    """Number of the partition whose task this is."""
+    """Number of the current task's partition."""
     context = TaskContext.get()
     return context.partitionId() if context is not None else 0
 
 
 def write_parts(rows: DataFrame, write: Write, files: PartFiles) -> list[WrittenPart]:
-    """Run `write` on every partition; what was written, in the order of the partitions."""
+    """Run `write` on every partition; the written parts, in the order of the partitions."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for written in write(batches, files):
             yield pa.RecordBatch.from_pylist([written._asdict()], schema=MANIFEST_ARROW)
 
     found = [WrittenPart(*row) for row in rows.mapInArrow(run, MANIFEST_SCHEMA).collect()]
-    return sorted(found, key=lambda written: written.partition)  # stable: a task's parts stay in its order
+    return sorted(found, key=lambda written: written.partition)  # stable: a task's parts keep their order
 
 
 class PartSet:
@@ -128,11 +129,11 @@ class PartSet:
         self._remove(lambda name: name not in winners)
 
     def reader(self, item: WrittenPart) -> Reader:
-        """A part, to be read.  Raises StorageError."""
+        """Open a part.  Raises StorageError."""
         return Reader(self._directory / item.part, f"{self.files.kind}-part")
 
     def attributes(self, item: WrittenPart) -> dict[str, int | str]:
-        """The attributes of a part, without those of every file."""
+        """The attributes of a part, without those common to all files."""
         with self.reader(item) as reader:
             every_file = {"magic", "kind", "format_version", "digest", "complete", "rows"}
             return {name: value for name, value in reader.attributes.items() if name not in every_file}

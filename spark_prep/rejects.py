@@ -1,10 +1,10 @@
-r"""Bad rows: counted always, described on request, written where they can be mended.
+r"""Bad rows: always counted, described on request, and written to a dataset for correction.
 
 The rejects dataset is JSON lines, one object for each bad row (`mpi_match.ingest.rows.Reject`), in the order of the input:
 
     {"reason": "not JSON: Expecting value at column 1", "file": "/data/subs.jsonl", "line": 17, "row": "{\"interface\": "}
 
-The dataset is there when there are bad rows, and only then.
+The dataset exists only when there are bad rows.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ def first(rejects: DataFrame, n: int) -> list[Reject]:
 
 
 def refusal(rejects: DataFrame, n_rejected: int, n_rows: int) -> SparkPrepError:
-    """What `--strict` says."""
+    """The error under `strict`."""
     shown = [f"  {reject.place}: {reject.reason}" for reject in first(rejects, 3)]
     more = [f"  ... and {n_rejected - len(shown):,} more"] if n_rejected > len(shown) else []
     return SparkPrepError("\n".join([f"{n_rejected:,} of {n_rows:,} rows are bad, and strict allows none:", *shown, *more]))
 
 
 def write(rejects: DataFrame, path: Path) -> None:
-    """Write the rejects dataset, in place of an earlier one."""
-    rejects.write.mode("overwrite").json(f"file://{path.absolute()}")  # not as_uri(): Hadoop takes %20 for a name
+    """Write the rejects dataset, replacing an earlier one."""
+    rejects.write.mode("overwrite").json(f"file://{path.absolute()}")  # not as_uri(): Hadoop does not decode %20
 
 
 def check_path(path: Path) -> None:

@@ -1,13 +1,12 @@
-"""A Spark session that suits the machine it runs on.
+"""A Spark session with settings for the machine.
 
-Under spark-submit, in a notebook, in anything that already has a session, that session is used as it is: how many executors
-there are and how large is for its owner to say.  Only when there is none is one started, on the cores of this machine, with
-settings for a short job there:
+An existing session (under spark-submit, in a notebook) is used as it is: the number and size of its executors are its
+owner's choice.  Only if there is none is one started, on the cores of this machine, with settings for a short job there:
 
 * Python workers run this very interpreter (Spark would take PATH's `python3`) and find this package where this process does.
 * `local[n,4]`: a task that fails is tried again, as on a cluster; plain `local[n]` gives up at once.
 * The address is 127.0.0.1, so neither a host name that does not resolve nor a firewall can stop it.
-* No web page, no progress bar, no log: what is printed is what the job has to say, and an error comes as an exception.
+* No web page, no progress bar, no log: only the job's own output is printed, and an error is an exception.
 * Adaptive execution off: partitions are sized by the job, which knows the number of filters, and tiny stages dominate.
 """
 
@@ -30,9 +29,9 @@ from spark_prep import SparkUnavailableError
 _NAME = "mpi-match"
 LOCAL_ATTEMPTS = 4
 ARROW_ROWS = 10_000
-"""Rows of the Arrow batches between Spark and Python: large enough that NumPy pays, small enough to stay in cache."""
+"""Rows of the Arrow batches between Spark and Python: enough for NumPy to be efficient, few enough to stay in cache."""
 SPLIT_BYTES = 32 * 2**20
-"""Input of one reading task at most; Spark's own 128 MB would leave cores idle at the end of a small job."""
+"""Largest input of one reading task; Spark's own 128 MB would leave cores idle at the end of a small job."""
 _JAVA_OPTIONS = "-XX:+UseSerialGC"
 """G1's threads would compete with the tasks for few cores.  (-XX:TieredStopAtLevel=1 would take a job of 20,000 filters
 from 16 to 9 s of processor time, but one of a million from 57 to 64: for many small jobs, set it in JAVA_TOOL_OPTIONS.)"""
@@ -76,7 +75,7 @@ def _start(master: str) -> SparkSession:
 
 @contextmanager
 def _stderr_into(file: Path) -> Iterator[None]:
-    """Java, started in here, says what it has to say into `file`: four lines about itself, or why it ends."""
+    """Redirect the standard error of Java, started in this block, to `file`: start-up messages, or why it ends."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:
@@ -121,6 +120,6 @@ def _cores() -> int:
 
 
 def _heap_mib() -> int:
-    """A quarter of the machine's memory, between 1 and 4 GiB: the rest is for Python workers and the file cache."""
+    """A quarter of the machine's memory, between 1 and 4 GiB; the rest is for Python workers and the page cache."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
     return max(1024, min(4096, total // 4))

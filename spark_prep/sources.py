@@ -1,17 +1,17 @@
-r"""Where rows come from, and how each knows its place without anyone counting in Python.
+r"""Sources of rows, each row with its file and position, without counting in Python.
 
 A row is (content, file, block, position):
 
     content    `value`: the bytes of a line of JSON, or `row`: a struct of all the columns of a Parquet file
     file       address of the file, as Spark gives it
-    block      byte at which the piece of the file begins that one task reads; 0 for Parquet
+    block      offset of the piece of the file that one task reads, bytes; 0 for Parquet
     position   ascends along the rows of a block: a running number of Spark's for lines, the row in its file for Parquet
 
 (file, block, position) is the order in which the rows were written, so sorting by it (`in_order`) undoes any shuffle.  The
-number of a line in its file is asked for only when a row is bad; then one native pass counts the lines of every block
-(`with_lines`).  That pass is made on the very rows that were parsed, because another reading might be cut into other blocks.
+line number in a file is computed only for bad rows: one native pass counts the lines of every block (`with_lines`).  That
+pass uses the very rows that were parsed, because another reading might be split into other blocks.
 
-A DataFrame of someone's own is a source too (`of_frame`): its rows have neither file nor line.
+A user's own DataFrame is a source too (`of_frame`): its rows have neither file nor line.
 
 Lines end in \n and in nothing else: a lone \r would end a line for Spark by itself, but not for other readers of JSON lines.
 """
@@ -31,14 +31,14 @@ from spark_prep.java_errors import in_one_line
 FORMATS = ("json", "parquet")
 PLACE = ("file", "block", "position")
 _PARQUET = b"PAR1"
-"""How a Parquet file begins."""
+"""First bytes of a Parquet file."""
 
 
 @dataclass(frozen=True)
 class RowSource:
     """Rows of one format ("json", "parquet" or "frame"): a DataFrame of content, file, block, position (see the module).
 
-    `name` is what people call it.  `columns` are those of the input; for JSON lines, which have none, None.
+    `name` is its name in messages.  `columns` are those of the input; for JSON lines, which have none, None.
     """
 
     rows: DataFrame
@@ -47,7 +47,7 @@ class RowSource:
     columns: list[str] | None = None
 
     def with_lines(self, places: DataFrame) -> DataFrame:
-        """`places` (with file, block, position) with `line`, counted from 1 in each file, in place of block and position."""
+        """`places` (with file, block, position) with `line`, counted from 1 in each file, instead of block and position."""
         if self.format == "frame":
             lines = places.withColumn("line", F.lit(0).cast("bigint"))
         elif self.format == "parquet":
@@ -65,12 +65,11 @@ class RowSource:
 def read(spark: SparkSession, inputs: list[str], format_: str | None = None) -> RowSource:
     """Rows of files, directories and globs.
 
-    JSON lines: directories are searched to the bottom, and `.gz` is unpacked.  Parquet: directories named `column=value` are
-    columns, as everywhere in Spark.
+    JSON lines: directories are searched recursively, and `.gz` is decompressed.  Parquet: directories named `column=value`
+    are columns, as everywhere in Spark.
 
-    `format_` is "json" or "parquet"; by default Parquet is what ends in `.parquet`, a local directory of such, and a local
-    file that begins as Parquet does.
-    Raises SparkPrepError when an input is missing or the formats are mixed.
+    `format_` is "json" or "parquet"; by default Parquet for names that end in `.parquet`, local directories of such, and
+    local files that begin like Parquet.  Raises SparkPrepError when an input is missing or the formats are mixed.
     """
     if not inputs:
         raise SparkPrepError("no input given: name at least one file, directory or glob")
@@ -87,7 +86,7 @@ def _json_lines(spark: SparkSession, inputs: list[str]) -> RowSource:
     lines = spark.read.option("lineSep", "\n").option("recursiveFileLookup", "true").text(inputs)
     rows = lines.select(
         F.when(F.octet_length("value") <= MAX_LINE_BYTES, F.col("value").cast("binary"))
-        .otherwise(F.substring(F.col("value").cast("binary"), 1, MAX_LINE_BYTES + 1))  # enough to be refused
+        .otherwise(F.substring(F.col("value").cast("binary"), 1, MAX_LINE_BYTES + 1))  # long enough to be refused
         .alias("value"),
         F.col("_metadata.file_path").alias("file"),
         F.col("_metadata.file_block_start").alias("block"),
@@ -108,7 +107,7 @@ def _parquet(spark: SparkSession, inputs: list[str]) -> RowSource:
 
 
 def of_frame(frame: DataFrame) -> RowSource:
-    """The rows of a DataFrame, whose columns are named as those of a Parquet file."""
+    """The rows of a DataFrame with the columns of a Parquet file."""
     rows = frame.select(
         _all_columns(frame),
         F.lit("").alias("file"),
@@ -139,7 +138,7 @@ def _guess(path: str) -> str:
 def path_of(address: Column) -> Column:
     """A local file's path from its address (`file:///a%20b`); other addresses as they are."""
     path = F.when(address.startswith("file:///"), F.substr(address, F.lit(8))).otherwise(F.substr(address, F.lit(6)))
-    decoded = F.url_decode(F.replace(path, F.lit("+"), F.lit("%2B")))  # in a path, + is no blank
+    decoded = F.url_decode(F.replace(path, F.lit("+"), F.lit("%2B")))  # in a path, + is not a blank
     return F.when(address.startswith("file:"), decoded).otherwise(address)
 
 

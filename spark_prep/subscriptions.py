@@ -1,16 +1,17 @@
-"""Subscriptions as DataFrames: rows are parsed once, ordered once, and numbered without anyone seeing them all.
+"""Subscriptions as DataFrames: rows are parsed once, sorted once, and numbered in a distributed way.
 
     rows --parse--> records --filters--> --ordered--> --numbered--> --constraints--> one row per constraint
 
-A filter's number is its place in the order (label, content key), the table's own.  Range partitioning makes every partition
-one range of that order, so a filter's number is the sum of the counts of the partitions before its own, plus its place
-there: only the counts, a few numbers for each partition, visit the driver (`ranges`).  Ranges are cut by the whole key
-and not by the label alone, because ten interfaces with all the filters are the ordinary case; hence a label may straddle.
+A filter's number is its position in the order (label, content key), the table's own.  Range partitioning makes every
+partition one range of that order, so a filter's number is the sum of the counts of the partitions before its own, plus its
+position there: only the counts, a few numbers for each partition, go to the driver (`ranges`).  Ranges are split by the
+whole key and not by the label alone, because ten interfaces with all the filters are the ordinary case; hence a label may
+span partitions.
 
 The rows are those of `mpi_match.ingest.rows`.  In Parquet the columns have the same names:
 
     interface     string or integer
-    constraints   array of struct<name, op, ...>: of the other fields, whatever they are called, the one that is not null is
+    constraints   array of struct<name, op, ...>: of the other fields, whatever their names, the one that is not null is
                   the operand (`number: double, string: string, numbers: array<double>`, ...); or a string of JSON
     predicate     string
     filters       array of struct<constraints, area, id>
@@ -36,7 +37,7 @@ from spark_prep.arrow_records import RECORDS_SCHEMA, BadRow, bad_records, filter
 ORDER = ("interface", "key_hi", "key_lo")
 COLUMNS = {"interface", "constraints", "predicate", "filters", "area", "id"}
 _ROW_BITS = 33
-"""`monotonically_increasing_id` is the partition's number shifted by this, plus the row's place in its partition."""
+"""`monotonically_increasing_id` is the partition's number shifted by this, plus the row's position in its partition."""
 
 
 def check_columns(columns: list[str] | None) -> None:
@@ -49,7 +50,7 @@ def check_columns(columns: list[str] | None) -> None:
 
 
 def parse(rows: DataFrame) -> DataFrame:
-    """Records (`records.SCHEMA`) of rows of content, file, block and position (`sources`)."""
+    """Records (`arrow_records.RECORDS_SCHEMA`) of rows of content, file, block and position (`sources`)."""
     content = "value" if "value" in rows.columns else "row"
     return rows.select(content, "file", "block", "position").mapInArrow(_parse_batches, RECORDS_SCHEMA)
 
@@ -60,9 +61,9 @@ def filters(records: DataFrame) -> DataFrame:
 
 
 def ordered(filters: DataFrame, partitions: int) -> DataFrame:
-    """Filters in the order of the table: partition after partition, and within each.
+    """Filters in the order of the table, across and within partitions.
 
-    Persist the result before use: the ranges are cut by a sample, so computing it twice may cut twice.
+    Persist the result before use: the ranges are chosen by a sample, so computing it twice may give different ones.
     """
     return (
         filters.select(*ORDER, "id", "area", "constraints")
@@ -72,7 +73,7 @@ def ordered(filters: DataFrame, partitions: int) -> DataFrame:
 
 
 class FilterRange(NamedTuple):
-    """What one partition of ordered filters is to the whole.
+    """The range of the sorted filters in one partition.
 
     first_filter      number of its first filter
     first_interface   id of its first interface
@@ -142,7 +143,9 @@ def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
 
 def contents(batch: pa.RecordBatch) -> Iterator[tuple[int, Any]]:
-    """The rows of a batch that are not blank lines, with their places in it: lines (`rows.trimmed`) or rows of Parquet."""
+    """The rows of a batch that are not blank lines, with their positions in it: lines (`rows.trimmed`) or rows of
+    Parquet.
+    """
     for at, content in enumerate(batch.column(0).to_pylist()):
         row = trimmed(content) if isinstance(content, bytes) else content
         if row != b"":
@@ -150,7 +153,7 @@ def contents(batch: pa.RecordBatch) -> Iterator[tuple[int, Any]]:
 
 
 def bad_row(reason: str, content: Any, batch: pa.RecordBatch, at: int) -> BadRow:
-    """The row `at` of a batch of content, file, block and position, with what is wrong with it."""
+    """Row `at` of a batch of content, file, block and position, with what is wrong with it."""
     file, block, position = (batch.column(i)[at].as_py() for i in (1, 2, 3))
     return BadRow(reason, file, block, position, row_text(content))
 
@@ -161,7 +164,7 @@ def filters_of(content: bytes | dict[str, Any]) -> list[Filter]:
 
 
 def _of_columns(row: dict[str, Any]) -> dict[str, Any]:
-    """A Parquet row in the form that JSON rows have: what is null is not there."""
+    """A Parquet row in the form of JSON rows, without nulls."""
     found = {key: value for key, value in row.items() if value is not None}
     if isinstance(found.get("area"), dict):
         missing = {"x", "y", "r"} - set(found["area"])
@@ -178,7 +181,7 @@ def _of_columns(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _constraint(item: dict[str, Any]) -> list[Any]:
-    """`[name, op, operand]` of a struct whose operand is the one other field that is not null."""
+    """`[name, op, operand]` of a struct; its one other field that is not null is the operand."""
     operands = {key: value for key, value in item.items() if key not in ("name", "op") and value is not None}
     if len(operands) > 1:
         raise ModelError(f"a constraint has one operand; not null are: {', '.join(sorted(operands))}")

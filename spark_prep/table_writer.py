@@ -1,13 +1,13 @@
 """Parts of a table, written by executors.
 
 There are two kinds.  A *constraint part* is a range of names: the vocabulary of those names and all constraints on them,
-encoded (`constraints.encode` never looks beyond a name).  A *filter part* is a range of filters with the labels of the
+encoded (`constraints.encode` treats names independently).  A *filter part* is a range of filters with the labels of the
 interfaces that begin in it.  The index lists the constraint parts in the order of the names, then the filter parts in the
 order of the filters; reading joins each array over the parts that have it, so the result is, byte for byte, the table that
 is built in memory.
 
 One task holds its own range in memory: `FILTERS_PER_PART` filters or about `CONSTRAINTS_PER_PART` constraints (some hundred
-bytes each while they are sorted).  Only a single name with more constraints than that cannot be cut.
+bytes each while they are sorted).  Only a single name with more constraints than that cannot be divided.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SMALL_TABLE_FILTERS = 20_000
 
 
 def partitions_for(n_rows: int, rows_per_part: int, parallelism: int) -> int:
-    """How many parts: one for few rows, else a multiple of the cores that keeps parts below `rows_per_part`."""
+    """Number of parts: one for few rows, else a multiple of the cores that keeps parts below `rows_per_part`."""
     if n_rows <= SMALL_TABLE_FILTERS:
         return 1
     return -(-max(parallelism, -(-n_rows // rows_per_part)) // parallelism) * parallelism

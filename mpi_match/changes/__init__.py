@@ -1,1 +1,1 @@
-"""Changes of a table: areas that move, filters that come and go."""
+"""Changes of a table: areas moved, filters added and removed."""

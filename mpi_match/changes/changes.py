@@ -1,19 +1,19 @@
-"""Changes to a table while events are matched: areas move, filters come and go, interfaces leave.
+"""Changes to a table while events are matched: areas are moved, filters added and removed, interfaces removed.
 
-A change takes effect between two events: every event after it sees it, none before it does.  Engines take changes in runs of
-flat columns, in order:
+A change takes effect between two events: every event after it sees it, none before it does.  Engines take changes as flat
+columns, in order:
 
     kind              target        and
     MOVE              filter        `area`: the new circle of a filter that has one
-    ADD               filter        `row`: which filter of `added` it is, `interface`: whose it is
+    ADD               filter        `row`: the filter of `added`, `interface`: its interface
     REMOVE            filter
     REMOVE_INTERFACE  interface     and with it all its filters
 
-Ids are given by whoever makes the changes, not by engines: a table's filters and interfaces keep theirs, later ones get the
-next, and an id whose filter was removed may be given again.  An added filter is encoded with the vocabulary of the engine's
-table, so what it compares with has to be an operand there already.
+Ids are assigned by the producer of the changes, not by engines: a table's filters and interfaces keep theirs, added ones get
+the next, and an id may be reused after its filter was removed.  An added filter is encoded with the vocabulary of the
+engine's table, so its operands must be there already.
 
-Who makes them: `live_table` from rows, for one process; `changes.log` from a file, for a run.
+Producers are `live_table`, from rows, for one process, and `changes.log`, from a file, for a run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Changes:
     n_filters     filter ids are less than this from now on
     n_interfaces  interface ids are less than this from now on
 
-    Whoever makes them checks them: a target is there when its change takes effect, a filter that moves has an area.
+    The producer checks them: a target exists when its change takes effect, a filter that is moved has an area.
     """
 
     kind: Array
@@ -67,7 +67,7 @@ class Changes:
         n_filters: int,
         n_interfaces: int,
     ) -> Changes:
-        """Changes whose k-th MOVE goes to `area[k]`, and whose k-th ADD is filter k of `added` on `interface[k]`."""
+        """Changes: MOVE number k goes to `area[k]`, and ADD number k adds filter k of `added` to `interface[k]`."""
         adds, moves = kind == Change.ADD, kind == Change.MOVE
         whose = np.zeros(len(kind), np.uint32)
         whose[adds] = interface
@@ -80,9 +80,9 @@ class Changes:
         return len(self.kind)
 
     def __getitem__(self, some: slice) -> Changes:
-        """Changes `start` to `stop`, with those of the added filters that they add.
+        """Changes `start` to `stop`, with the filters that these add.
 
-        The rows of `added` must be in the order in which they are added, as those of all our makers are.
+        The rows of `added` must be in the order in which they are added, as all producers have them.
         """
         start, stop, step = some.indices(len(self))
         if step != 1:
@@ -107,7 +107,7 @@ class Changes:
 
 
 def runs(kind: Array) -> Iterator[tuple[int, slice]]:
-    """Changes of one kind that follow each other: which kind, and where."""
+    """Maximal runs of changes of one kind: the kind, and the range."""
     ends = np.append(np.flatnonzero(np.diff(kind)) + 1, len(kind)).tolist()
     start = 0
     for end in ends:

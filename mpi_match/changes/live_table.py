@@ -1,24 +1,24 @@
-"""A table that changes: what is in it now, and what an engine must be told for it.
+"""A table that changes: its present filters, and the changes that an engine must apply.
 
     live = LiveTable(table)
     engine = open_engine("keyed", live.table, live=True)
-    changes = live.apply(rows, refused)       `rows.ChangeRow`s: done, or refused with the reason
+    changes = live.apply(rows, refused)       `rows.ChangeRow`s: applied, or refused with the reason
     engine.update(changes)
 
-Three things are kept: the table as it was, never touched; the `registry` of who is there; and the filters that came since.
-Those are kept as bytes, because millions of objects would have Python's garbage collector stop everything for half a second
-now and then.  From these follow all filters there are now (`filters`, what the naive matcher judges by) and the changes from
-the table to now, in one go (`since`), however many there were between.
+A live table holds the original table, unchanged; the `registry` of present filters and interfaces; and the filters added
+since.  Those are kept as bytes, because scanning millions of objects would pause Python's garbage collector for half a
+second at times.  From these follow all present filters (`filters`, the input of the naive matcher) and the difference to the
+original table as one list of changes (`since`), however many changes there were.
 
-An added filter may ask for what the vocabulary has no operand for.  Then codes mean something else from here on
-(`recode`), no engine can go on, and `apply` answers None: the engine has to be opened again,
+An added filter may have an operand that the vocabulary lacks.  Then codes change their meaning (`recode`), engines cannot
+continue, and `apply` returns None: the engine has to be opened again,
 
     engine = open_engine("keyed", live.table, live=True)      the same table, the same ids, in a larger vocabulary
     engine.update(live.since())
 
 and batches have to be encoded with it.  Filters that are `expected` avoid this: their operands are in the vocabulary from
-the beginning.  The vocabulary holds what the table, the expected filters and those that are there need, so it does not grow
-for ever.
+the beginning.  The vocabulary holds the operands of the table, of the expected and of the present filters, so it does not
+grow without bound.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ from mpi_match.table.vocabulary import Vocabulary
 
 
 class Refusal(NamedTuple):
-    """A row that was not done: its place among those given, and why."""
+    """A row that was not applied: its position among those given, and the reason."""
 
     place: int
     reason: str
 
 
 class LiveTable:
-    """A table and what became of it.
+    """A table with changes.
 
-    `table` is the table it began as, in the present vocabulary; filter and interface ids are those of `registry`.  With
-    `reuse_ids`, ids that became free are given again.
+    `table` is the original table in the present vocabulary; filter and interface ids are those of `registry`.  With
+    `reuse_ids`, ids that became free are assigned again.
     """
 
     def __init__(self, table: Table, *, expected: Iterable[Filter] = (), reuse_ids: bool = True) -> None:
         self._origin = table
         self._expected = list(expected)
         self.registry = Registry(table, reuse=reuse_ids)
-        self._came = ChunkedList[bytes](table.n_filters)  # by id: a filter that is not the table's, `_packed`
-        # of the table's filters: where those are that have areas, as arrays, because in the end all may have moved
+        self._came = ChunkedList[bytes](table.n_filters)  # by id: an added filter, `_packed`
+        # areas of the table's filters, as arrays, because in the end all may have been moved
         self._area = np.full((table.n_filters if table.has_areas else 0, 3), np.nan)
         self._area[table.area_filter] = table.filters.area
         self._moved = np.zeros(len(self._area), np.bool_)
@@ -72,13 +72,13 @@ class LiveTable:
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """What events are encoded with."""
+        """The vocabulary for encoding events."""
         return self.table.vocabulary
 
     def apply(self, rows: Iterable[ChangeRow], refused: list[Refusal]) -> Changes | None:
-        """Let changes take effect, in order; what to tell an engine, or None when it must be opened again (see the module).
+        """Apply changes in order.  Returns those for an engine, or None when it must be opened again (see the module).
 
-        A row that cannot be done goes to `refused`, and the others take effect without it.
+        A row that cannot be applied goes to `refused`; the others take effect.
         """
         steps: list[Step] = []
         for place, row in enumerate(rows):
@@ -128,7 +128,7 @@ class LiveTable:
         return Changes.of(*columns_of(steps), added, self.registry.n_filters, self.registry.n_interfaces)
 
     def _those_that_came(self) -> Iterator[tuple[int, Filter]]:
-        """The filters that are not the table's, with their ids; ids ascend."""
+        """The added filters, with their ids; ids ascend."""
         return ((filter_id, _unpacked(came)) for filter_id, came in enumerate(self._came) if came is not None)
 
     def _renew_vocabulary(self) -> None:
@@ -139,7 +139,7 @@ class LiveTable:
         self.table = recoding.table(self._origin)
 
     def since(self) -> Changes:
-        """The changes from `table` to now: what an engine that was just opened must be told."""
+        """The changes from `table` to the present state, for an engine that was just opened."""
         steps = [Step(Change.REMOVE, filter_id) for filter_id in np.flatnonzero(self._gone).tolist()]
         steps += [Step(Change.MOVE, i, Area(*self._area[i].tolist())) for i in np.flatnonzero(self._moved).tolist()]
         for filter_id, item in self._those_that_came():
@@ -149,7 +149,7 @@ class LiveTable:
         return changes
 
     def filter(self, filter_id: int) -> Filter | None:
-        """A filter as it is now; None where there is none with this id."""
+        """The present filter with this id; None when there is none."""
         if filter_id >= len(self._came):
             return None
         if (came := self._came[filter_id]) is not None:
@@ -161,14 +161,14 @@ class LiveTable:
         return item._replace(area=Area(*self._area[filter_id].tolist())) if has_moved else item
 
     def filters(self) -> Iterator[tuple[int, Filter]]:
-        """Every filter there is now, with its id; ids ascend."""
+        """All present filters with their ids; ids ascend."""
         for filter_id in range(self.registry.n_filters):
             item = self.filter(filter_id)
             if item is not None:
                 yield filter_id, item
 
     def areas(self) -> Array:
-        """f64[n_filters, 3]: x, y and radius of every filter's area now, by id; NaN where it has none or is not there."""
+        """f64[n_filters, 3]: x, y and radius of every filter's present area, by id; NaN without area or filter."""
         found = np.full((self.registry.n_filters, 3), np.nan)
         found[: len(self._area)] = self._area
         for filter_id, item in self._those_that_came():
@@ -177,7 +177,7 @@ class LiveTable:
 
 
 def added_filters(steps: Iterable[Step]) -> Table | None:
-    """The filters that steps add, in their order, as a table with a vocabulary of their own; None when they add none."""
+    """The filters that steps add, in order, as a table with a vocabulary of its own; None when there are none."""
     filters = [step.filter for step in steps if step.filter is not None]
     return Table.from_subscriptions_in_order(Subscriptions.of(filters)) if filters else None
 
@@ -200,7 +200,7 @@ def _packed(item: Filter) -> bytes:
 
 
 def _unpacked(packed: bytes) -> Filter:
-    """The filter that `_packed` made them of."""
+    """The inverse of `_packed`."""
     interface, constraints, area, name = marshal.loads(packed)
     found = tuple(Constraint(of, Type(type_), Op(op), operand) for of, type_, op, operand in constraints)
     return Filter(interface, found, area and Area(*area), name)

@@ -1,11 +1,10 @@
 """The changes of a run on disk.
 
-A log is compiled for one table, whose filters and interfaces its ids name; what comes gets the ids that follow, in the order
-in which it comes.  The filters that are added are a table of their own, with a vocabulary of their own, so a log is as large
-as the changes and not as the table.  Only when a run brings both together are they joined (`ChangeLog.stream`, and from
-there on `changes.stream`).
+A log is compiled for one table: its ids are those of the table's filters and interfaces; added ones get the ids that follow,
+in order.  The added filters are a table with a vocabulary of its own, so the size of a log depends on the changes and not on
+the table.  Both are joined only in a run (`ChangeLog.stream`, and from there on `changes.stream`).
 
-    log = ChangeLog.of(table, rows, refused)      rows in any order of their stamps; those that cannot be done are refused
+    log = ChangeLog.of(table, rows, refused)      rows in any order of their stamps; those that cannot be applied are refused
     log.save(path)
     stream = ChangeLog.load(path).stream(table)
 """
@@ -52,7 +51,7 @@ from mpi_match.table.validate import circles_are_circles
 
 
 def _fit_their_kinds(content: Content) -> Fault:
-    """Each move has an area; each addition an interface and a filter, which are on no interface of their own."""
+    """Each move has an area; each addition an interface and a filter, and added filters have no interface of their own."""
     arrays = content.arrays
     n_moves, n_adds = (int(np.count_nonzero(arrays["changes/kind"] == kind)) for kind in (Change.MOVE, Change.ADD))
     columns = ("changes/area", "changes/interface", "added/filters/size")
@@ -83,15 +82,15 @@ CHANGES = Schema(
 
 @dataclass(frozen=True, eq=False)
 class ChangeLog:
-    """n changes for one table, as a file has them (docs/format.md).
+    """n changes for one table, as in a file (docs/format.md).
 
     table_digest   `Table.digest` of the table that the ids belong to
     before_event   i64[n]     ascending
     kind, target   u8, u32 [n]
-    area           f64[m, 3]  where the k-th MOVE goes
-    interface      u32[a]     whose filter the k-th ADD adds
+    area           f64[m, 3]  target of the k-th MOVE
+    interface      u32[a]     interface of the filter that the k-th ADD adds
     added          the added filters, in order, with a vocabulary of their own
-    labels         Strings    of the interfaces that come; their ids follow those of the table
+    labels         Strings    of the added interfaces; their ids follow those of the table
     """
 
     table_digest: str
@@ -110,7 +109,7 @@ class ChangeLog:
     def of(cls, table: Table, rows: Iterable[ChangeRow], refused: list[Refusal]) -> ChangeLog:
         """The log of rows, in any order of their stamps; rows with equal stamps take effect in the order given.
 
-        A row that cannot be done then goes to `refused`; its place is that among `rows`.
+        A row that cannot be applied then goes to `refused`, with its position among `rows`.
         """
         numbered = sorted(enumerate(rows), key=lambda item: item[1].before_event)
         registry = Registry(table, reuse=False)
@@ -131,7 +130,7 @@ class ChangeLog:
     def of_steps(
         cls, table: Table, registry: Registry, stamps: Sequence[int], steps: Sequence[Step], added: Table
     ) -> ChangeLog:
-        """The log of what a registry of a table did; `added` are the filters that came, in order."""
+        """The log of the steps of a table's registry; `added` are the added filters, in order."""
         kind, target, area, interface = columns_of(steps)
         labels = Strings.of(label.encode() for label in registry.labels[table.n_interfaces :])
         return cls(table.digest, np.array(stamps, np.int64), kind, target, area, interface, added, labels)
@@ -150,7 +149,7 @@ class ChangeLog:
         return ChangeStream(table.recoded(recoding), StampedChanges(self.before_event, changes), labels)
 
     def _misfits(self, table: Changeable) -> Iterator[str]:
-        """What an engine that trusts the ids would fall over."""
+        """Ids that would break an engine, which does not check them."""
         adds, n_filters = self.kind == Change.ADD, table.n_filters
         n_interfaces = table.n_interfaces + len(self.labels)
         if not np.array_equal(self.target[adds], n_filters + np.arange(self.added.n_filters)):
@@ -173,7 +172,7 @@ class ChangeLog:
             yield "a filter moves or goes that has gone"
 
     def _have_gone(self, at: Array, target: Array, table: Changeable) -> bool:
-        """Has one of the filters that the changes `at` move or remove gone before, alone or with its interface?"""
+        """Has a filter that the changes `at` move or remove been removed before, alone or with its interface?"""
         order = np.lexsort((at, target))
         again = target[order][1:] == target[order][:-1]
         if np.any(again & (self.kind[at[order]][:-1] == Change.REMOVE)):
@@ -185,7 +184,7 @@ class ChangeLog:
         own = int(np.searchsorted(filters, table.n_filters))
         interface = np.append(table.interfaces(filters[:own]), self.interface[filters[own:] - table.n_filters])
         came = np.append(np.full(own, -1), np.flatnonzero(self.kind == Change.ADD)[filters[own:] - table.n_filters])
-        # when an interface leaves, as one number that ascends: the last one before a change is found by searching
+        # removals of interfaces as one ascending key, so that binary search finds the last one before a change
         n = len(self) + 1
         left = np.sort(self.target[leaving].astype(np.int64) * n + leaving)
         last = np.append(-1, left)[np.searchsorted(left, interface[place].astype(np.int64) * n + at)]
@@ -231,7 +230,7 @@ class ChangeLog:
 
 
 class _Added:
-    """The arrays of the table that lies in a file under `added/`."""
+    """The arrays of the table in a file under `added/`."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader

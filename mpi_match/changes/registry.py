@@ -1,21 +1,21 @@
-"""Who is there: from the names that people give to the ids that engines know.
+"""The registry of present filters and interfaces: from the ids and labels that subscribers use to the ids of engines.
 
-A change is written in the words of its writer, "move `taxi-7`", "interface `desk` is gone".  The registry knows which
-filters `taxi-7` stands for just now, gives ids to what comes and takes them back from what goes, and refuses what cannot be
-done, with the reason:
+A change is written with a subscriber's names, "move `taxi-7`", "interface `desk` is gone".  The registry knows the filters
+that `taxi-7` stands for at present, assigns ids to added filters and frees those of removed ones, and refuses impossible
+changes with the reason:
 
     row                                   steps                                    refused when
     move "taxi-7" to [9, 45, 1]           MOVE 4                                   no filter has this id; one has no area
-    add {"interface": "desk", ...}        ADD 12 to 3, ADD 13 to 3                 a filter that is there has this id
+    add {"interface": "desk", ...}        ADD 12 to 3, ADD 13 to 3                 a present filter has this id
     remove "taxi-7"                       REMOVE 4                                 no filter has this id
     remove_interface "desk"               REMOVE_INTERFACE 3                       no filter is on this interface
 
-An id may stand for several filters, those of one predicate; what happens to it happens to all of them.  A row is done wholly
-or not at all.  Filters whose writer gave them no id leave with their interface only.
+An id may stand for several filters, those of one predicate; a change applies to all of them.  A row is applied as a whole or
+not at all.  Filters without an id are removed only with their interface.
 
-Ids of filters and interfaces are dense.  With `reuse`, an id that became free is given again, so that endless changes need
-no more ids than there ever were filters at one time; without it, ids ascend and an id means the same from beginning to
-end, which a file wants.
+Ids of filters and interfaces are dense.  With `reuse`, a free id is assigned again, so that endless changes need no more ids
+than there ever were filters at one time; without it, ids ascend and keep their meaning from beginning to end, which a file
+requires.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ MOST_FILTERS = int(np.iinfo(FILTER_ID).max)
 
 
 class Step(NamedTuple):
-    """One change with its ids: a row of `Changes` before it is flat.
+    """One change with its ids: a row of `Changes` before flattening.
 
-    `area` belongs to MOVE, `interface` (its id) and `filter` to ADD, `left` (the filters that go with it) to
+    `area` belongs to MOVE, `interface` (its id) and `filter` to ADD, `left` (the filters that are removed with it) to
     REMOVE_INTERFACE.
     """
 
@@ -52,10 +52,10 @@ class Step(NamedTuple):
 
 
 class Registry:
-    """Filters and interfaces that are there, by the names that people gave them.
+    """Present filters and interfaces, by subscribers' names.
 
-    `n_filters` and `n_interfaces` are the numbers of ids ever given; `labels[i]` is the label that interface id i has, or
-    had last.
+    `n_filters` and `n_interfaces` are the numbers of ids ever assigned; `labels[i]` is the present or last label of
+    interface id i.
     """
 
     def __init__(self, table: Table, *, reuse: bool) -> None:
@@ -67,13 +67,13 @@ class Registry:
             self._interface_ids.of(label)[label] = i
         self._n_there = array("q", np.bincount(filters.interface, minlength=table.n_interfaces).tolist())
         self._first = np.searchsorted(filters.interface, np.arange(table.n_interfaces + 1))  # the table's own filters
-        self._joined = LinkedLists(table.n_interfaces, table.n_filters)  # interface -> filters that came later
+        self._joined = LinkedLists(table.n_interfaces, table.n_filters)  # interface -> filters added later
         self._n_filters = n = table.n_filters
-        # as views, as in `linked_lists`
+        # memoryviews, as in `linked_lists`
         self._there = with_room(np.ones(n, np.uint8), n).data
         self._has_area = with_room(np.zeros(n, np.uint8), n).data
         self._interface = with_room(filters.interface.astype(np.uint32), n).data
-        self._name = ChunkedList[str](n)  # the id of each filter, where it has one
+        self._name = ChunkedList[str](n)  # the id of each filter that has one
         self._named = ChunkedDict[int | tuple[int, ...]]()  # id -> its filter, or several
         self._free_filters: list[int] = []
         self._free_interfaces: dict[int, None] = {}  # a set that keeps its order
@@ -95,11 +95,11 @@ class Registry:
         return len(self.labels)
 
     def interface_of(self, filter_id: int) -> int:
-        """The interface of a filter that is there."""
+        """The interface of a present filter."""
         return self._interface[filter_id]
 
     def members(self, interface: int) -> list[int]:
-        """The filters on an interface now, ascending."""
+        """The present filters of an interface, ascending."""
         own: Iterable[int] = ()
         if interface + 1 < len(self._first):
             first, last = int(self._first[interface]), int(self._first[interface + 1])
@@ -107,7 +107,7 @@ class Registry:
         return sorted([*own, *self._joined.of(interface)])
 
     def apply(self, row: ChangeRow) -> list[Step]:
-        """What a row does, in order.  Raises ModelError when it cannot be done; nothing is done then."""
+        """The steps of a row, in order.  Raises ModelError when it cannot be applied; then nothing is changed."""
         match row.kind:
             case Change.MOVE:
                 return [Step(Change.MOVE, filter_id, row.area) for filter_id in self._movable(row.target)]
@@ -160,7 +160,7 @@ class Registry:
         return filter_id
 
     def _have_filters(self) -> None:
-        """Have room for all of them."""
+        """Make room for all filter ids."""
         n = self._n_filters
         self._name.have(n)
         if n > len(self._there):

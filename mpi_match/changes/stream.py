@@ -85,7 +85,7 @@ class StampedChanges:
             yield stamp, self.changes[bounds[i] : bounds[i + 1]]
 
     def to_wire(self) -> Array:
-        """One buffer, u8; see the module."""
+        """The wire form (see the module), u8."""
         sections = [np.ascontiguousarray(each).reshape(-1) for each in self._sections()]
         wire = np.zeros(_HEADER_WORDS * 8 + sum(_padded(each.nbytes) for each in sections), np.uint8)
         changes = self.changes
@@ -118,7 +118,7 @@ class StampedChanges:
     def from_wire(cls, wire: Array, vocabulary: Vocabulary) -> StampedChanges:
         """The changes in a wire form u8, sharing its memory; `vocabulary` is that of the engine's table.
 
-        `wire` must be 8-byte aligned; what follows the changes is ignored.  Raises ValueError for anything but whole changes
+        `wire` must be 8-byte aligned; bytes after the changes are ignored.  Raises ValueError for anything but whole changes
         of that vocabulary.
         """
         if len(wire) < _HEADER_WORDS * 8:
@@ -166,11 +166,11 @@ def _added(vocabulary: Vocabulary, *arrays: Array) -> Table:
 
 
 class Changeable(Protocol):
-    """A table that changes can be made to, whether it is in memory (`Table`) or read in ranges (`RangeReader`)."""
+    """A table that can be changed, in memory (`Table`) or read in ranges (`RangeReader`)."""
 
     @property
     def labels(self) -> Strings:
-        """Of its interfaces."""
+        """Labels of its interfaces."""
         ...
 
     @property
@@ -214,9 +214,9 @@ T = TypeVar("T", bound=Changeable)
 class ChangeStream(Generic[T]):
     """A table and the changes that a run makes to it, in one vocabulary.
 
-    table      what engines are opened with; ids are those of the table that the log was compiled for
+    table      the table for engines; ids are those of the table that the log was compiled for
     changes    all of them
-    labels     of all interfaces, also those that come: label i belongs to interface id i
+    labels     of all interfaces, also added ones: label i belongs to interface id i
     """
 
     table: T
@@ -234,6 +234,6 @@ class ChangeStream(Generic[T]):
         return self.changes.changes.n_interfaces
 
     def within(self, start: int, stop: int) -> StampedChanges:
-        """The changes that one of the events `start` to `stop` is the first to see."""
+        """The changes with one of the events `start` to `stop` as the first to see them."""
         first, last = np.searchsorted(self.changes.before_event, (start, stop))
         return self.changes[int(first) : int(last)]

@@ -1,14 +1,14 @@
-"""The word on a run that counts: how it ended, in a small file beside its output.
+"""The manifest: the outcome of a run, in a small file beside its output.
 
-    matches.h5            the answers; there only when they are whole
-    matches.h5.journal    the answers so far, while there is something left to do
-    matches.h5.run.json   how the last run ended: `complete`, or `incomplete` and why, with what it took
+    matches.h5            the answers; exists only when they are complete
+    matches.h5.journal    the answers so far, until all are there
+    matches.h5.run.json   the outcome of the last run: `complete`, or `incomplete` and why, with statistics
 
-A launcher's exit code proves nothing: mpirun ends with 0 when a host is lost.  So a run that has ended well says so itself,
-last of all, when the answers have their name and the disk has them; the manifest has to be there and say `complete`.  It
-goes when a run begins, so none of an earlier run is left to speak for one that was killed.
+A launcher's exit code proves nothing: mpirun ends with 0 when a host is lost.  So a run states its success itself, as its
+last step, when the answers have their final name and are synced to disk: the manifest must exist and say `complete`.  It is
+removed when a run begins, so that the manifest of an earlier run is never taken for that of one that was killed.
 
-What differs from run to run (times, hosts, failures) stands here and never in the file of answers.
+Properties that differ from run to run (times, hosts, failures) are here and never in the file of answers.
 """
 
 from __future__ import annotations
@@ -27,19 +27,21 @@ from mpi_match.storage import StorageError, atomic_write, descriptor_of, sync_di
 
 COMPLETE, INCOMPLETE = "complete", "incomplete"
 STARTING = "starting"
-"""What a supervisor writes before it starts a run, which removes it when it has opened its files."""
+"""State that a supervisor writes before it starts a run; the run removes it after opening its files."""
 MOST_BYTES = 2**24
-"""No manifest is longer."""
+"""Largest size of a manifest."""
 
 
 def manifest_of(output: Path) -> Path:
-    """Where the manifest of a run with this output lies."""
+    """The path of the manifest of a run with this output."""
     return output.with_name(f"{output.name}.run.json")
 
 
 def remove_manifest(output: Path) -> None:
-    """Remove the manifest of the last run.  Raises StorageError, also where there could be none of this one: there may be
-    room for the name of the output, and not for a longer one.
+    """Remove the manifest of the last run.
+
+    Raises StorageError, also when this run could not write one: a directory may allow the output's name, and not the
+    manifest's longer one.
     """
     path = manifest_of(output)
     try:
@@ -50,13 +52,13 @@ def remove_manifest(output: Path) -> None:
 
 
 def write_outcome(output: Path, state: str, identity: RunIdentity, **more: Any) -> None:
-    """Say how a run for certain answers has ended, on which host, and when.  Raises StorageError."""
+    """Write how a run has ended, on which host, and when.  Raises StorageError."""
     at, host = datetime.now(UTC).isoformat(timespec="seconds"), socket.gethostname()
     write_manifest(output, {"state": state, **asdict(identity), **more, "at": at, "host": host})
 
 
 def write_manifest(output: Path, content: Mapping[str, Any]) -> None:
-    """Write it whole or not at all, and have the disk take it and the names of the directory.  Raises StorageError."""
+    """Write a manifest atomically and sync it and its directory.  Raises StorageError."""
     path = manifest_of(output)
     try:
         with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8") as handle:
@@ -73,6 +75,6 @@ def read_manifest(output: Path) -> dict[str, Any] | None:
     try:
         with os.fdopen(descriptor_of(manifest_of(output)), "rb") as handle:
             found = json.loads(handle.read(MOST_BYTES).decode())
-    except (FileNotFoundError, StorageError, ValueError, RecursionError):  # it is no file, no text or no JSON
+    except (FileNotFoundError, StorageError, ValueError, RecursionError):  # no regular file, no text or no JSON
         return None
     return found if isinstance(found, dict) else None

@@ -51,7 +51,7 @@ Bytes = bytes | memoryview
 
 
 class Kind(IntEnum):
-    """What a record says of its events: their answers; that they were set aside; where their answers are."""
+    """What a record states about its events: their answers; that they were set aside; the location of their answers."""
 
     ANSWERS = 1
     SET_ASIDE = 2
@@ -66,7 +66,6 @@ class EventRange(NamedTuple):
 
     @property
     def n_events(self) -> int:
-        """How many they are."""
         return self.stop - self.start
 
     def __str__(self) -> str:
@@ -75,10 +74,10 @@ class EventRange(NamedTuple):
 
 @dataclass(frozen=True)
 class RunIdentity:
-    """What answers are answers of: everything that shapes them, and nothing else.
+    """The inputs that determine answers, and nothing else.
 
     unit                "interface" or "filter": what the ids are
-    n_ids, n_events     how many different ids and how many events there are
+    n_ids, n_events     number of different ids, and of events
     table_digest, events_digest, changes_digest   of the files; "" for no changes
     """
 
@@ -90,7 +89,7 @@ class RunIdentity:
     changes_digest: str
 
     def difference(self, found: RunIdentity) -> str | None:
-        """What `found` has instead of this, in words; None when they are equal."""
+        """The differences of `found`, as text; None when they are equal."""
         for field in fields(self):
             mine, other = getattr(self, field.name), getattr(found, field.name)
             if mine != other:
@@ -115,7 +114,7 @@ IDENTITY = (
 
 
 class JournalPart(NamedTuple):
-    """Counts, or ids, of some answers in a file of matches: where they are, the dataset's CRC-32 before and with them."""
+    """Counts, or ids, of some answers in a file of matches: their location, the dataset's CRC-32 before and with them."""
 
     place: StoredRange
     before: int
@@ -123,7 +122,7 @@ class JournalPart(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """The answers of some events, `n_ids` ids, in a file of matches that is not whole yet."""
+    """The answers of some events, `n_ids` ids, in an incomplete file of matches."""
 
     events: EventRange
     n_ids: int
@@ -132,7 +131,7 @@ class Placed(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A record as it lies in a file: what it says of which events, how many ids they have, and where its body begins."""
+    """A record in a file: its kind, events, number of ids, and the offset of its body."""
 
     kind: Kind
     events: EventRange
@@ -147,14 +146,14 @@ def head_bytes(identity: RunIdentity) -> bytes:
 
 
 def is_bare(path: Path, identity: RunIdentity) -> bool:
-    """Is there no more than a head for these answers, or as much of one as was written when its writer was killed?"""
+    """Does the file hold only a head for these answers, or the beginning of one from a writer that was killed?"""
     head = head_bytes(identity)
     with os.fdopen(descriptor_of(path), "rb") as handle:
         return head.startswith(handle.read(len(head) + 1))
 
 
 def record_bytes(kind: Kind, events: EventRange, n_ids: int, body: Sequence[Bytes]) -> list[Bytes]:
-    """A record, in pieces; the body of answers are the counts of the events and the ids."""
+    """A record, in pieces; the body of a record of answers is the counts of the events and the ids."""
     head = _RECORD.pack(0, kind, events.start, events.n_events, n_ids)[4:]
     crc = crc32(head)
     for piece in body:
@@ -163,7 +162,7 @@ def record_bytes(kind: Kind, events: EventRange, n_ids: int, body: Sequence[Byte
 
 
 def placed_bytes(number: int, placed: Placed) -> list[Bytes]:
-    """The record that says where answers are; `number` is that of the file."""
+    """The record with the location of answers; `number` is that of the file."""
     parts = placed.counts, placed.ids
     crcs = [crc for part in parts for crc in (part.before, part.after)]
     n_extents, n_rest = [len(part.place.extents) for part in parts], [len(part.place.rest) for part in parts]
@@ -173,12 +172,14 @@ def placed_bytes(number: int, placed: Placed) -> list[Bytes]:
 
 
 def file_of(journal: Path, number: int) -> Path:
-    """The file of matches, not whole yet, that a journal calls so."""
+    """The incomplete file of matches with this number in a journal."""
     return journal.with_name(f"{journal.name}.{number}")
 
 
 def write_at(descriptor: int, pieces: Iterable[Bytes], at: int) -> int:
-    """Write pieces end to end from byte `at` on; returns where they end.  What fails halfway is to be written over."""
+    """Write pieces end to end from byte `at` on; returns where they end.  After a failure the range must be written
+    again.
+    """
     for piece in pieces:
         left = memoryview(piece)
         left = left.cast("B") if left.nbytes else left
@@ -189,16 +190,16 @@ def write_at(descriptor: int, pieces: Iterable[Bytes], at: int) -> int:
 
 
 class JournalFile:
-    """What a journal holds that is whole.
+    """The valid content of a journal.
 
-    identity   whose answers
+    identity   of the run that it belongs to
     records    in the order of the file; no event is answered twice
-    end        how many bytes are whole; n_torn more follow
-    files      numbers of the files in which answers are
+    end        number of valid bytes; n_torn more follow
+    files      numbers of the files that hold answers
     """
 
     def __init__(self, path: Path, descriptor: int, most_bytes: int | None = None) -> None:
-        """Reads so many bytes at most.  Raises StorageError when it is no journal, or one of another version."""
+        """Read at most `most_bytes`.  Raises StorageError for anything but a journal of this version."""
         self.path = path
         n_bytes = os.fstat(descriptor).st_size
         n_bytes = n_bytes if most_bytes is None else min(n_bytes, most_bytes)
@@ -216,7 +217,7 @@ class JournalFile:
 
     @classmethod
     def look(cls, path: Path, most_bytes: int | None = None) -> JournalFile:
-        """A journal that others may be writing."""
+        """Read a journal that another process may be writing."""
         try:
             descriptor = descriptor_of(path)
         except OSError as error:
@@ -233,7 +234,7 @@ class JournalFile:
         if version != VERSION:
             raise StorageError(f"{self.path}: journal version found {version}, expected {VERSION}; remove it to begin anew")
         text = self._bytes[_IDENTITY_AT : _IDENTITY_AT + length]
-        if not length or crc32(text) != crc:  # zeros have the checksum of nothing
+        if not length or crc32(text) != crc:  # the CRC of no bytes is 0, as in zeroed memory
             raise StorageError(f"{self.path}: its head is damaged; remove it to begin anew")
         try:
             found = json.loads(bytes(text))
@@ -246,7 +247,7 @@ class JournalFile:
         return RunIdentity(**found), _IDENTITY_AT + length
 
     def _record_at(self, at: int) -> Record | None:
-        """The record that begins there, if it is whole and answers nothing that is answered."""
+        """The record at an offset, if it is complete and answers no event a second time."""
         if at + _RECORD.size > len(self._bytes):
             return None
         crc, kind, start, n_events, n_ids = _RECORD.unpack_from(self._bytes, at)
@@ -261,7 +262,7 @@ class JournalFile:
         return record if self._is_whole(record) and self._take(record.events) else None
 
     def _is_whole(self, record: Record) -> bool:
-        """Are the answers there?  If not they were not on disk when power failed, or their file has been removed."""
+        """Are the answers there?  If not, they were not on disk when power failed, or their file has been removed."""
         if record.kind != Kind.PLACED:
             return self._are_answers(record)
         number, *crcs = _PLACED.unpack_from(self._bytes, record.at)[:5]
@@ -278,14 +279,14 @@ class JournalFile:
         return True
 
     def _are_answers(self, record: Record) -> bool:
-        """Do counts and ids fit each other, and are the ids of each event some of those there are, ascending?"""
+        """Do counts and ids fit together, and are the ids of each event valid and ascending?"""
         counts, ids = self.answers(record)
         if counts.sum(dtype=np.int64) != len(ids) or int(ids.max(initial=0)) >= max(self.identity.n_ids, 1):
             return False
         return ascends_within(offsets_of(counts), ids[:-1] < ids[1:])
 
     def _pieces(self, record: Record) -> tuple[list[memoryview], list[memoryview]]:
-        """Counts and ids of a record that says where they are, in pieces; what is not there is missing."""
+        """Counts and ids of a record that has their location, in pieces; missing ones are left out."""
         number, *_, n_counts, n_ids, rest_counts, rest_ids = _PLACED.unpack_from(self._bytes, record.at)
         at = record.at + _PLACED.size
         extents = np.frombuffer(self._bytes, "<i8", 2 * (n_counts + n_ids), at).reshape(-1, 2).tolist()
@@ -298,7 +299,9 @@ class JournalFile:
         return [*counts, rest[:rest_counts]], [*ids, rest[rest_counts:]]
 
     def _file(self, number: int) -> memoryview:
-        """Raises StorageError when it is there and cannot be read: its answers are not to be taken for lost."""
+        """The content of a file.  Raises StorageError when it exists and cannot be read: its answers must not count
+        as lost.
+        """
         if number not in self._files:
             path = file_of(self.path, number)
             content: mmap.mmap | bytes = b""
@@ -311,7 +314,7 @@ class JournalFile:
         return self._files[number]
 
     def _take(self, events: EventRange) -> bool:
-        """Were these events not answered until now?"""
+        """Claim events; False if one of them is answered already."""
         place = bisect.bisect(self._answered, events)
         before, after = self._answered[:place][-1:], self._answered[place : place + 1]
         if any(each.stop > events.start for each in before) or any(each.start < events.stop for each in after):
@@ -320,7 +323,7 @@ class JournalFile:
         return True
 
     def _n_bytes(self, record: Record) -> int:
-        """Size of a record's body; of one that is cut off, more than there is."""
+        """Size of a record's body; of a truncated one, more than there is."""
         if record.kind == Kind.PLACED:
             if record.at + _PLACED.size > len(self._bytes):
                 return _PLACED.size
@@ -331,12 +334,12 @@ class JournalFile:
         return 0 if record.kind == Kind.SET_ASIDE else sum(self._sizes(record))
 
     def _sizes(self, record: Record) -> tuple[int, int]:
-        """How many bytes counts and ids of a record are."""
+        """Sizes of counts and ids of a record, bytes."""
         count_type, id_type = self.identity.types
         return record.events.n_events * count_type.itemsize, record.n_ids * id_type.itemsize
 
     def answers(self, record: Record) -> tuple[Array, Array]:
-        """Counts and ids of a record that has answers; views of the file, or, where they are in another, copies."""
+        """Counts and ids of a record of answers; views of the file, or copies if they are in another."""
         count_type, id_type = self.identity.types
         if record.kind == Kind.PLACED:
             joined = [b"".join(pieces) for pieces in self._pieces(record)]
@@ -347,16 +350,16 @@ class JournalFile:
 
     @property
     def answered(self) -> list[Record]:
-        """The records that have answers, in the order of their events."""
+        """The records of answers, in the order of their events."""
         return sorted((each for each in self.records if each.kind != Kind.SET_ASIDE), key=lambda each: each.events)
 
     @property
     def n_answered(self) -> int:
-        """Events whose answers are there."""
+        """Number of events with answers."""
         return sum(each.n_events for each in self._answered)
 
     def unanswered(self) -> list[EventRange]:
-        """The events whose answers are not there."""
+        """The events without answers."""
         return gaps(self._answered, self.identity.n_events)
 
     def set_aside(self) -> list[EventRange]:
@@ -367,18 +370,18 @@ class JournalFile:
 
 
 def journal_of(output: Path) -> Path:
-    """Where the journal of a run with this output lies."""
+    """The path of the journal of a run with this output."""
     return output.with_name(f"{output.name}.journal")
 
 
 class IncompleteError(StorageError):
-    """Answers that are asked for are not all there yet."""
+    """The requested answers are not complete yet."""
 
     exit_code = ExitCode.INCOMPLETE
 
 
 def refuse_incomplete(output: Path) -> None:
-    """Raise IncompleteError when there is no file of matches, but the journal of a run that was to write it."""
+    """Raise IncompleteError when there is no file of matches, but the journal of the run that writes it."""
     path = journal_of(output)
     if not output.exists() and path.exists():
         found = JournalFile.look(path)
@@ -395,7 +398,7 @@ def is_journal(path: Path) -> bool:
 
 
 def gaps(answered: Iterable[EventRange], n_events: int) -> list[EventRange]:
-    """What lies before, between and behind stretches of `n_events` events, in whatever order they are."""
+    """The ranges of `n_events` events that are not in `answered`, which may be in any order."""
     found, at = [], 0
     for start, stop in sorted(answered):
         if start > at:

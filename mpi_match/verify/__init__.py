@@ -1,1 +1,1 @@
-"""Answers held against the naive matcher."""
+"""Verification of answers by the naive matcher."""

@@ -1,14 +1,14 @@
-"""A table as it was at an event: changes done again, one after the other, on filters of the model.
+"""A table as it was at an event: changes applied one after the other to filters of the model.
 
-What is in the file of a table does not change.  So a judge of that table goes on judging, and a replay says what of its word
-still holds, and adds what the table does not know of:
+The file of a table does not change.  So a judge of that table remains valid, and a replay corrects its result:
 
-    filter of the table, never touched         as the judge says
-    filter of the table, gone                  does not match
-    filter of the table, moved                 is looked at where it is now
-    filter that came                           is looked at
+    filter of the table, unchanged             as the judge says
+    filter of the table, removed               does not match
+    filter of the table, moved                 is matched with its present area
+    added filter                               is matched
 
-Nothing here is shared with engines or with `live_table`: changes are read off the file, and a filter is a filter of `model`.
+Nothing here is shared with engines or with `live_table`: changes are read from the file, and a filter is a filter of
+`model`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from mpi_match.table.table import Table
 
 
 class Replay:
-    """The filters of a table while changes are made to it; without changes, those of the table.
+    """The filters of a table while changes are applied to it; without changes, those of the table.
 
-    `labels` are those of all interfaces there ever are; `n_filters` is more than any filter id.
+    `labels` are those of all interfaces, also later ones; `n_filters` is greater than any filter id.
     """
 
     def __init__(self, table: Table, stream: ChangeStream | None = None) -> None:
@@ -38,7 +38,7 @@ class Replay:
         self.n_filters = table.n_filters if stream is None else stream.n_filters
 
     def advance(self, event: int) -> None:
-        """Let all changes take effect that event number `event` sees; numbers must ascend."""
+        """Apply all changes that event number `event` sees; numbers must ascend."""
         while self._next is not None and self._next[0] <= event:
             self._apply(self._next[1])
             self._next = next(self._runs, None)
@@ -71,14 +71,16 @@ class Replay:
             self._moved.pop(filter_id, None)
 
     def matched(self, event: Event | None, by_table: list[int]) -> list[int]:
-        """Filters that match an event now (sorted), when those of the table that do are `by_table`."""
+        """Filters that match an event at present (sorted); `by_table` are the filters of the original table that
+        match it.
+        """
         found = {i for i in by_table if i not in self._gone and i not in self._moved}
         found.update(i for i, item in self._moved.items() if matches(item, event))
         found.update(i for i, (_, item) in self._came.items() if matches(item, event))
         return sorted(found)
 
     def filter(self, filter_id: int) -> Filter | None:
-        """A filter as it is now; None when it is not there."""
+        """The present filter with this id; None when there is none."""
         if filter_id in self._came:
             return self._came[filter_id][1]
         if filter_id in self._gone or filter_id >= self._table.n_filters:
@@ -86,17 +88,16 @@ class Replay:
         return self._moved.get(filter_id) or self._table.filter(filter_id)
 
     def interface(self, filter_id: int) -> int:
-        """The interface of a filter that is there."""
+        """The interface of a present filter."""
         if filter_id in self._came:
             return self._came[filter_id][0]
         return int(self._table.filters.interface[filter_id])
 
     def label(self, interface: int) -> str:
-        """The label of an interface."""
         return self.labels[interface].decode()
 
     def on(self, interface: int) -> list[int]:
-        """The filters on an interface now."""
+        """The present filters of an interface."""
         first, last = places_in(self._table.filters.interface, (interface, interface + 1))
         own = [i for i in range(int(first), int(last)) if i not in self._gone]
         return [*own, *(i for i, (owner, _) in self._came.items() if owner == interface)]

@@ -1,17 +1,16 @@
-"""Are the answers right?  A sample of events is matched again, by judges that share nothing with the fast engines.
+"""Verification of answers: a sample of events is matched again, by judges that share nothing with the fast engines.
 
-The judge is the naive matcher of `model`: it takes events as they were published (the raw columns, not the encoded ones)
-and filters decoded back into the words of the model.  On a large table it cannot look at every filter for every event, so
-there are two ways:
+The judge is the naive matcher of `model`: it takes events as published (the raw columns, not the encoded ones) and filters
+decoded to objects of the model.  On a large table it cannot check every filter for every event, so there are two ways:
 
     naive      every filter, every event of the sample
-    counting   the counting engine answers in full; the naive matcher looks at every filter it matched, and at filters drawn
-               at random among those it did not
+    counting   the counting engine answers in full; the naive matcher checks every filter that it matched, and a random
+               sample of those that it did not
 
-A run whose table changed is judged with its changes: they are done again, event by event (`replay`).
+A run with changes is verified with them: they are applied again, event by event (`replay`).
 
-Half of the sample comes from events for which the file has answers (if there are), half from all of them: where most events
-match nothing, a uniform sample would mostly compare silence with silence.
+Half of the sample is drawn from events with answers in the file (if there are any), half from all of them: if most events
+match nothing, a uniform sample would mostly compare empty answers.
 """
 
 from __future__ import annotations
@@ -40,17 +39,18 @@ from mpi_match.verify.replay import Replay
 JUDGES = ("auto", "naive", "counting")
 NAIVE_FILTERS = 100_000
 NAIVE_LOOKS = 5_000_000
-"""`auto` is `naive` up to this many filters, and filters times events (a look takes about a microsecond)."""
+"""`auto` is `naive` up to this many filters, and filters times events (a check takes about a microsecond)."""
 UNMATCHED = 2_000
-"""Filters drawn at random that the naive matcher looks at beside the counting engine, for every event."""
+"""Unmatched filters that the naive matcher checks beside the counting engine, drawn at random for every event."""
 SHOWN = 5
 
 Progress = Callable[[int, int], None]
 
 
 class Difference(NamedTuple):
-    """The first event whose answer is wrong: its number, itself (None for a rejected row), and the ids that are missing from
-    the answer or too much in it, each with the reason."""
+    """The first event with a wrong answer: its number, the event (None for a rejected row), and the ids missing from the
+    answer or too much in it, each with the reason.
+    """
 
     number: int
     event: Event | None
@@ -74,7 +74,7 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was looked at (`judge` in words), and the first difference if there is one.
+    """The result: `judge` as text, and the first difference if there is one.
 
     `events` of the file, `checked` of them, `with_matches` of those, `matches` pairs in their right answers.
     """
@@ -99,7 +99,7 @@ def verify(
 ) -> Verdict:
     """Check the answers in `matches_path` for `sample` events (0: all), drawn with `seed`, by one of `JUDGES`.
 
-    `changes_path` are the changes of the run, if it had any.  Stops at the first event whose answer is wrong.  Raises
+    `changes_path` are the changes of the run, if it had any.  Stops at the first event with a wrong answer.  Raises
     StorageError when a file cannot be used or the files do not belong together.
     """
     table = Table.load(table_path)
@@ -141,7 +141,7 @@ _SCHEMAS = {schema.kind: schema for schema in (TABLE, EVENTS, CHANGES)}
 
 
 def _check_belonging(files: dict[str, Path], matches_path: Path, answers: MatchesFile) -> None:
-    """Refuse files that are not of one run, by digests where they are stated."""
+    """Refuse files of different runs, by the digests that they state."""
     if ("changes_digest" in answers.attributes) != ("changes" in files):
         says = (
             "its table changed during the run; name the changes" if "changes" not in files else "is of a run without changes"
@@ -162,7 +162,7 @@ def _check_belonging(files: dict[str, Path], matches_path: Path, answers: Matche
 def _check_sizes(
     table_path: Path, now: Replay, events_path: Path, events: EventTable, matches_path: Path, answers: MatchesFile
 ) -> None:
-    """Refuse them by counts and labels in any case."""
+    """Refuse files of different runs by counts and labels, which they always state."""
     by_filter = answers.attributes["unit"] == "filter"
     n_ids = now.n_filters if by_filter else len(now.labels)
     if answers.matches.n_ids != n_ids or not (by_filter or list(answers.labels) == list(now.labels)):
@@ -194,7 +194,7 @@ class _Naive:
         self._filters = list(table.iter_filters())
 
     def matched(self, event: Event | None) -> tuple[list[int], list[str]]:
-        """Filters that match the event; and what the judges disagree on, which here is nothing."""
+        """Filters that match the event; and disagreements, of which there are none here."""
         return [i for i, item in enumerate(self._filters) if matches(item, event)], []
 
     def words(self, n_events: int) -> str:
@@ -202,7 +202,7 @@ class _Naive:
 
 
 class _Counting:
-    """The counting engine, and the naive matcher on what it matched and on a draw of what it did not."""
+    """The counting engine, and the naive matcher on its matches and on a random sample of the other filters."""
 
     def __init__(self, table: Table, seed: int) -> None:
         self._table = table
@@ -214,7 +214,7 @@ class _Counting:
         self._n_matched = 0
 
     def matched(self, event: Event | None) -> tuple[list[int], list[str]]:
-        """Filters that match the event; and lines about filters on which the two disagree."""
+        """Filters that match the event; and lines about filters on which the two judges disagree."""
         right = self._engine.match(Events.of([event]).encode(self._table.vocabulary), filters=True)[0].tolist()
         self._n_matched += len(right)
         found = set(right)
@@ -238,7 +238,7 @@ class _Counting:
 def _difference(
     now: Replay, number: int, event: Event | None, right: set[int], found: set[int], by_filter: bool
 ) -> Difference:
-    """Both sides of a wrong answer in words."""
+    """Both sides of a wrong answer as text."""
 
     def described(i: int) -> str:
         return f"filter {i} ({now.filter(i) or 'not there at this event'})"

@@ -30,7 +30,7 @@ from mpi_match.workloads.scenarios import CHUNK_EVENTS, Scenario
 
 WORKLOAD_FORMATS = ("h5", "jsonl")
 LOCATION = ("x", "y")
-"""The attributes of an event row that say where it is, in scenarios that have locations."""
+"""The attributes of an event row that hold its location, in scenarios that have locations."""
 
 
 def write_workload(
@@ -82,7 +82,7 @@ def write_workload(
 
 
 def _write_lines(path: Path, rows: Iterable[Mapping[str, Any] | None], tell: Callable[[int], None]) -> None:
-    """Write JSON lines, all or nothing."""
+    """Write JSON lines atomically."""
     with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8") as handle:
         for done, row in enumerate(rows, 1):
             handle.write(json.dumps(row, ensure_ascii=False) + "\n")
@@ -91,14 +91,15 @@ def _write_lines(path: Path, rows: Iterable[Mapping[str, Any] | None], tell: Cal
 
 
 def events_of_a_part(scenario: Scenario) -> int:
-    """Events in one part of a large event table: some 16 million attributes, so that few batches cross from part to part."""
+    """Events in one part of a large event table: some 16 million attributes, so that few batches span two parts."""
     return CHUNK_EVENTS * max(64 // scenario.event_size[1], 1)
 
 
 def repeat_events(path: Path, times: int, output: Path) -> None:
-    """Write an event table that is another one so many times over, and takes no room: an index of the same parts again.
+    """Write an event table that repeats another one `times` times without copying: an index that lists the same parts again.
 
-    `path` is an index (`write_workload` with `divided`).  Both belong together from then on.  Raises StorageError, OSError.
+    `path` is an index (`write_workload` with `divided`).  Both depend on the same parts from then on.  Raises StorageError,
+    OSError.
     """
     link = parts_directory(output)
     link.unlink(missing_ok=True)
@@ -119,7 +120,7 @@ def _write_events(
     tell: Callable[[int], None],
     divided: bool,
 ) -> None:
-    """One file when the events fit into one part, unless it is to be `divided`; otherwise an index over several."""
+    """One file when the events fit into one part and it need not be `divided`; otherwise an index over several."""
     part_events = events_of_a_part(scenario)
     if n_events <= part_events and not divided:
         save_events(scenario.events(n_events, seed), path, vocabulary)

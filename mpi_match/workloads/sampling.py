@@ -1,14 +1,14 @@
-"""Where interfaces and events are: places on a plane, the unit square, as the location-aware scenarios draw them.
+"""Random locations of interfaces and events on a plane, the unit square, for the location-aware scenarios.
 
     exponent 0      uniform
-    exponent s > 0  the plane is cut into 32 x 32 cells, the cell of rank i (from 0) is drawn with a weight of (i + 1) ** -s,
-                    and a place is uniform within its cell
+    exponent s > 0  the plane is divided into 32 x 32 cells, the cell of rank i (from 0) is drawn with a weight of
+                    (i + 1) ** -s, and a location is uniform within its cell
 
-        . . # .      Which cell has which rank is drawn once and is the same in every workload: popular cells lie
-        . + . .      anywhere, like towns, and filters and events crowd into the same ones.
+        . . # .      The ranks of cells are drawn once and are the same in every workload: popular cells are anywhere,
+        . + . .      like towns, and filters and events concentrate in the same ones.
         . . . +
 
-`Weighted` is the draw by Zipf's weights itself; names are drawn with it too.
+`Weighted` draws numbers with Zipf weights; names are drawn with it too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Moves(NamedTuple):
 
 
 def radius_of(share: float) -> float:
-    """Radius of the circle that covers this share of the plane."""
+    """Radius of the circle with this share of the plane."""
     return math.sqrt(share / math.pi)
 
 
@@ -56,7 +56,7 @@ class Weighted:
 
     @cached_property
     def _aliases(self) -> tuple[Array, Array]:
-        """Chance to keep each number when picked, f32[n], and what to take otherwise."""
+        """Probability of keeping each number when picked, f32[n], and its alias."""
         weight = np.arange(1, self.n + 1) ** -self.exponent
         chance, alias = weight * self.n / weight.sum(), np.arange(self.n)
         small, large = [list(np.flatnonzero(side)) for side in (chance < 1, chance >= 1)]
@@ -66,14 +66,14 @@ class Weighted:
             chance[rich] -= 1 - chance[poor]
             if chance[rich] < 1:
                 small.append(large.pop())
-        for number in small + large:  # what is left differs from 1 by rounding only
+        for number in small + large:  # the rest differs from 1 by rounding only
             chance[number] = 1
         return chance.astype(np.float32), alias.astype(smallest_unsigned(self.n))
 
 
 @dataclass(frozen=True)
 class Sampler:
-    """Places on the plane; see the module for `exponent`."""
+    """Random locations on the plane; see the module for `exponent`."""
 
     exponent: float
 
@@ -91,11 +91,13 @@ class Sampler:
 
     @cached_property
     def _cell_of_rank(self) -> Array:
-        """i64[CELLS ** 2]: the map of towns, always the same one."""
+        """i64[CELLS ** 2]: the cell of each rank, always the same."""
         return np.random.Generator(np.random.PCG64(CELLS)).permutation(CELLS * CELLS)
 
 
 def stepped(place: Array, rng: np.random.Generator, step: float) -> Array:
-    """Places f64[n, 2] displaced by normal steps of deviation `step` along each side, reflected at the plane's border."""
+    """Locations f64[n, 2] displaced by normal steps of standard deviation `step` along each axis, reflected at the
+    border.
+    """
     moved = np.abs(place + rng.normal(0, step, place.shape)) % 2  # the plane and its mirror image repeat with period 2
     return np.minimum(moved, 2 - moved)

@@ -1,7 +1,7 @@
-"""The published workloads, as generators: what the field measured itself on, so that our numbers can stand beside theirs.
+"""The published workloads as generators, so that our measurements are comparable with those of the papers.
 
-A `Scenario` is a row of parameters and the paper they come from.  It makes subscriptions and events
-straight as flat columns: a million of either in about half a second, on one core, the same on every machine.
+A `Scenario` is a row of parameters and the paper they come from.  It generates subscriptions and events directly as flat
+columns: a million of either in about half a second on one core, the same on every machine.
 
     ccm              the default of Margara & Cugola (DEBS 2011), with numbers only: 10 interfaces with 22,500 to 27,500
                      filters each, 3 to 5 constraints of `= != > <` on 100 names; events of 3 to 5 attributes; all uniform
@@ -9,23 +9,23 @@ straight as flat columns: a million of either in about half a second, on one cor
     ccm-zipf1        ccm with names drawn by Zipf's law, exponent 1 ...
     ccm-zipf2        ... and 2: a few names are in nearly every filter and every event
     ccm-10-names     ccm with 10 names: every event touches two fifths of all constraints, and answers are dense
-    ccm-wide         ccm with 8 to 10 attributes per event: the names of a filter are easily there
+    ccm-wide         ccm with 8 to 10 attributes per event: an event often has all names of a filter
     ccm-large        ccm with 2.5 M filters
     many-interfaces  1 M interfaces with one filter of ccm each: few matches, out of a huge number of possible ones
     debs2009         Farroukh et al. (DEBS 2009): 6 M subscriptions of 10 constraints on 100 names, values 1 to 15, events
                      of 50 attributes; the answers are subscriptions, so each is an interface
     clcb             the default of Cugola & Margara (Middleware 2012): 250,000 interfaces with 10 filters each, every filter
                      with a circular area of 0.01 % of the plane; about 0.5 % of the filters match an event's content; events
-                     of 3 to 5 attributes at a location; places uniform
-    clcb-zipf        clcb with interfaces and events crowded into towns: places by Zipf's law, exponent 1
+                     of 3 to 5 attributes at a location; locations uniform
+    clcb-zipf        clcb with interfaces and events concentrated in towns: locations by Zipf's law, exponent 1
     clcb-area-0.001  clcb with areas of 0.001 % of the plane ...
     clcb-area-0.1    ... of 0.1 % ...
     clcb-area-1      ... and of 1 %
     clcb-large       clcb with 1 M interfaces, 10 M filters
-    clcb-hard        clcb's hard case: content always matches, only places decide; 2.5 M interfaces, one filter of nothing
-                     but an area: about 250 answers for every event
+    clcb-hard        clcb's hard case: content always matches, only locations decide; 2.5 M interfaces, one filter of
+                     only an area: about 250 answers for every event
 
-What the papers leave open, and what we chose:
+Choices where the papers leave parameters open:
 
 * **A name has one type.**  Under ccm-strings every second name holds strings, in filters and in events, as in any real
   schema; with a type drawn for each constraint, half of all look-ups would fail on the type alone and flatter every engine.
@@ -38,25 +38,24 @@ What the papers leave open, and what we chose:
 * **Operators of debs2009**: half are `=` (what that paper's clusters are keyed by), the rest `!= < <= > >=` in equal parts.
   Ten equalities would be satisfied by no event at all, and an answer that is always empty checks nothing.  As it is, an
   event matches 0.05 of the 6 M on average.
-* **Who is where in clcb.**  The plane is the unit square.  An interface has one place, and the circles of all its filters
+* **Locations in clcb.**  The plane is the unit square.  An interface has one location, and the circles of all its filters
   are centred on it with one radius; when an interface moves (`moves`), its filters move with it.  A circle may reach beyond
   the border of the plane, events are on it.
 * **Content of clcb** is that of ccm on few names: 8, drawn by Zipf's law with exponent 0.38, which was found by measuring.
   With them an event matches the content of 0.51 % of the filters (counted: 4,000 events, 250,000 filters without areas); on
-  100 names no mixture of operators comes near.  Content and place together leave 1.3 filters for an event, and 34 in the
+  100 names no mixture of operators comes near.  Content and location together leave 1.3 filters for an event, and 34 in the
   towns of clcb-zipf.
-* **Towns of clcb-zipf** are cells of 32 x 32 (`places`); the first holds 13 % of all interfaces and of all events.
-* **clcb-hard has one filter for each interface**: ten that ask for nothing but the same circle would be one, ten times.
+* **Towns of clcb-zipf** are cells of 32 x 32 (`sampling`); the first holds 13 % of all interfaces and of all events.
+* **clcb-hard has one filter for each interface**: ten filters of the same circle alone would be one filter, ten times.
   2.5 M circles of 0.01 % cover every event about 250 times.
 
-What they cannot show.  Everything is drawn independently: no popular combination of names, no name whose values go
-together, no subscriptions that copy each other, no event that resembles the one before.  Real ones are kinder to an index
-that finds rare combinations where there is structure, and harsher where everyone subscribes to the same thing.  In the
-default scenario most events match nothing, so that an engine that only rejects fast looks good; ccm-10-names and ccm-wide
-are there to catch it.  Only those of clcb have areas and moves, and the circles of one have one size; none has strings
+Limits: everything is drawn independently, without popular combinations of names, correlated values, copied subscriptions
+or events that resemble the one before.  Real workloads favour an index of rare combinations where they have structure, and
+penalise it where many subscriptions are equal.  In the default scenario most events match nothing, which flatters an engine
+that only rejects fast; ccm-10-names and ccm-wide expose such an engine.  Only those of clcb have areas and moves, and the circles of one have one size; none has strings
 longer than a word.
 
-Filters and events are made in blocks, each from its own generator, seeded with (seed, what for, number of the block): event
+Filters and events are made in blocks, each from its own generator, seeded with (seed, purpose, number of the block): event
 i is the same however many are made and however they are cut into chunks.
 """
 
@@ -81,7 +80,7 @@ from mpi_match.workloads.sampling import Moves, Sampler, Weighted, radius_of, st
 __all__ = ["CHUNK_EVENTS", "DRAWN_AT_ONCE", "SCENARIOS", "Scenario", "event_rows", "subscription_rows"]
 
 DRAWN_AT_ONCE = 2**14
-"""Filters or events that come from one generator."""
+"""Filters or events that are drawn from one generator."""
 CHUNK_EVENTS = 2**18
 _FILTERS, _EVENTS, _INTERFACES, _WORDS, _HOMES, _LOCATIONS, _MOVES = range(
     7
@@ -105,8 +104,8 @@ class Scenario:
     n_values            values of a name: first_value, first_value + 1, ... as numbers; as many words
     string_share        share of the names that hold strings
     number_ops          operators on numbers, equally likely (one that stands twice is twice as likely); same for string_ops
-    area                share of the plane that the circle of each filter covers; 0: no areas, and events are nowhere
-    place_exponent      places of interfaces and events: 0 uniform, else Zipf's law (`places`)
+    area                share of the plane in the circle of each filter; 0: no areas, and events have no location
+    place_exponent      locations of interfaces and events: 0 uniform, else Zipf's law (`sampling`)
     """
 
     name: str
@@ -137,7 +136,7 @@ class Scenario:
 
     def scaled(self, n_filters: int) -> Scenario:
         """The same scenario with another number of filters: on as many interfaces, or with as many filters each where
-        interfaces have places or one filter."""
+        interfaces have locations or one filter."""
         each = self.n_filters // self.n_interfaces
         n_interfaces = max(n_filters // each, 1) if self.area or each == 1 else min(self.n_interfaces, n_filters)
         return replace(self, n_filters=n_filters, n_interfaces=n_interfaces)
@@ -209,9 +208,9 @@ class Scenario:
         """The first n moves of an interface, each as new areas of all its filters.  Ids are those of the table of
         `subscriptions(subscriptions_seed)`.
 
-        A move takes a random interface to a place near the one that it had (`step`: standard deviation along each side of
-        the plane), or to a new place drawn like the first (`step` None).  So move i depends on the seeds and i only, and
-        however many there are, places stay spread as they were.  Raises ValueError for a scenario without areas.
+        A move takes a random interface to a location near its first one (`step`: standard deviation along each axis), or to a
+        new one drawn like the first (`step` None).  So move i depends on the seeds and i only, and the distribution of
+        locations stays the same.  Raises ValueError for a scenario without areas.
         """
         if not self.area:
             raise ValueError(f"{self.name}: nothing moves, because its filters have no areas")
@@ -230,11 +229,11 @@ class Scenario:
         return Moves(filter_id, np.repeat(self._circles(place), sizes, axis=0))
 
     def _circles(self, place: Array) -> Array:
-        """f64[n, 3]: the areas around places f64[n, 2]."""
+        """f64[n, 3]: the areas around locations f64[n, 2]."""
         return np.column_stack([place, np.full(len(place), radius_of(self.area))])
 
     def _homes(self, seed: int) -> Array:
-        """f64[n_interfaces, 2]: the place of each interface; that of interface i depends on `seed` and i only."""
+        """f64[n_interfaces, 2]: the location of each interface; that of interface i depends on `seed` and i only."""
         blocks = range(-(-self.n_interfaces // DRAWN_AT_ONCE))
         return np.concatenate([self._places.draw(_generator(seed, _HOMES, at), DRAWN_AT_ONCE) for at in blocks])[
             : self.n_interfaces
@@ -270,7 +269,7 @@ class Scenario:
         return sizes, rows[np.arange(size[1]) < sizes[:, None]]
 
     def _draw_distinct(self, rng: np.random.Generator, most: int) -> Array:
-        """[DRAWN_AT_ONCE, most] names, distinct within a row: each is drawn again until it is none of those before it."""
+        """[DRAWN_AT_ONCE, most] names, distinct within a row: duplicates are drawn again."""
         columns = np.empty((most, DRAWN_AT_ONCE), smallest_unsigned(self.n_names))
         for k in range(most):
             columns[k] = self._names.draw(rng, DRAWN_AT_ONCE)
@@ -326,7 +325,7 @@ def _generator(seed: int, purpose: int, block: int) -> np.random.Generator:
 
 
 def _numbered(form: bytes, n: int) -> list[bytes]:
-    """Labels whose order by bytes is their order by number."""
+    """Labels that sort by bytes as their numbers do."""
     width = len(str(n - 1))
     return [form % (width, i) for i in range(n)]
 

@@ -52,8 +52,8 @@ Choices where the papers leave parameters open:
 Limits: everything is drawn independently, without popular combinations of names, correlated values, copied subscriptions
 or events that resemble the one before.  Real workloads favour an index of rare combinations where they have structure, and
 penalise it where many subscriptions are equal.  In the default scenario most events match nothing, which flatters an engine
-that only rejects fast; ccm-10-names and ccm-wide expose such an engine.  Only those of clcb have areas and moves, and the circles of one have one size; none has strings
-longer than a word.
+that only rejects fast; ccm-10-names and ccm-wide expose such an engine.  Only the scenarios of clcb have areas and moves,
+with circles of one size in each; none has strings longer than a word.
 
 Filters and events are made in blocks, each from its own generator, seeded with (seed, purpose, number of the block): event
 i is the same however many are made and however they are cut into chunks.
@@ -208,8 +208,8 @@ class Scenario:
         """The first n moves of an interface, each as new areas of all its filters.  Ids are those of the table of
         `subscriptions(subscriptions_seed)`.
 
-        A move takes a random interface to a location near its first one (`step`: standard deviation along each axis), or to a
-        new one drawn like the first (`step` None).  So move i depends on the seeds and i only, and the distribution of
+        A move takes a random interface to a location near its first one (`step`: standard deviation along each axis), or to
+        a new one drawn like the first (`step` None).  So move i depends on the seeds and i only, and the distribution of
         locations stays the same.  Raises ValueError for a scenario without areas.
         """
         if not self.area:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ Result = dict[str, Any]
 """A result of `bench.engines.compare` for one engine."""
 
 _HEAD = ("scenario", "n_filters", "n_constraints", "n_interfaces", "n_events", "repetitions")
-_COLUMNS = (
+_COLUMNS: tuple[tuple[str, Callable[[Result], str]], ...] = (
     ("Engine", lambda r: engine_of(r)),
     ("Batch", lambda r: str(r["batch"])),
     ("Build (s)", lambda r: f"{r['build_s']:.3f}"),

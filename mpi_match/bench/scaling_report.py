@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mpi_match.bench.report import Result, aligned, place_of
 
 _WORDS = {"strong": "the same {n:,} events for any number of workers", "weak": "{n:,} events for each worker"}
-_COLUMNS = (
+_COLUMNS: tuple[tuple[str, Callable[[Result], str]], ...] = (
     ("Workers", lambda r: str(r["workers"])),
     ("Events/s", lambda r: f"{r['events_per_s']['median']:,.0f}"),
     ("Spread", lambda r: _spread(r["events_per_s"])),

@@ -61,27 +61,28 @@ def _pointer_at(_: Any, address: Any) -> Any:
 
 
 _pointer: Any = _pointer_at  # Numba passes the first argument
+_carray: Any = vars(numba)["carray"]
 
 
 @inlined
 def line(table: Any, k: Any, dtype: Any) -> Any:
     """Array k, of one dimension."""
-    return numba.carray(_pointer(table[k, 0]), table[k, 1], dtype)
+    return _carray(_pointer(table[k, 0]), table[k, 1], dtype)
 
 
 @inlined
 def rows(table: Any, k: Any, dtype: Any) -> Any:
     """Array k, of two dimensions."""
-    return numba.carray(_pointer(table[k, 0]), (table[k, 1], table[k, 2]), dtype)
+    return _carray(_pointer(table[k, 0]), (table[k, 1], table[k, 2]), dtype)
 
 
 @inlined
 def sheets(table: Any, k: Any, dtype: Any) -> Any:
     """Array k, of three dimensions."""
-    return numba.carray(_pointer(table[k, 0]), (table[k, 1], table[k, 2], table[k, 3]), dtype)
+    return _carray(_pointer(table[k, 0]), (table[k, 1], table[k, 2], table[k, 3]), dtype)
 
 
 @inlined
 def unowned(array: Any) -> Any:
     """The same one-dimensional array without its owner, which must keep it alive."""
-    return numba.carray(_pointer(array.ctypes.data), len(array), array.dtype)
+    return _carray(_pointer(array.ctypes.data), len(array), array.dtype)

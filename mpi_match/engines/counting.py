@@ -100,7 +100,8 @@ class Counting(Engine):
         for each in Type:
             first, last = vocabulary.segment(each)
             typed |= (type_ == each) & bool(first[name] <= code <= last[name])
-        return typed & (inside != np.isin(op, (Op.NE, Op.NOT_IN))) & ~np.isin(op, (*ATOM_OPS, Op.ABSENT))
+        satisfied: Array = typed & (inside != np.isin(op, (Op.NE, Op.NOT_IN))) & ~np.isin(op, (*ATOM_OPS, Op.ABSENT))
+        return satisfied
 
     def _sets_with(self, name: int, n_sets: int, code: int) -> Array:
         """bool[n_sets]: which operand lists of a name hold the code?"""

@@ -24,7 +24,7 @@ from mpi_match.environment.mpi_launcher import LOCAL_RANK_VARIABLES
 from mpi_match.errors import EngineError
 
 try:
-    from cuda.bindings import driver
+    from cuda.bindings import driver as driver  # other modules take it from here
 except ImportError as _error:
     raise EngineError(f"GPU engines need numba-cuda ({_error}); install mpi-match[gpu], or use --engine keyed") from None
 
@@ -67,8 +67,9 @@ class Intake:
         if name not in _INTAKE:
             raise AttributeError(name)
         symbol, *types = _INTAKE[name]
-        function = getattr(self._loader(self._LIBRARY), symbol)
-        function.argtypes, function.restype = types, ctypes.c_int
+        found: Any = getattr(self._loader(self._LIBRARY), symbol)
+        found.argtypes, found.restype = types, ctypes.c_int
+        function: Callable[..., int] = found
         setattr(self, name, function)  # the next time it is found without this
         return function
 

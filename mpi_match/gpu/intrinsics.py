@@ -17,7 +17,7 @@ if simulated:
     WARP = 1
     """Lanes of a warp."""
 
-    def lane() -> int:
+    def lane() -> Any:
         """This thread's number in its warp."""
         return 0
 
@@ -62,7 +62,7 @@ else:
     _ALL_LANES = 0xFFFFFFFF
 
     @device_function
-    def lane() -> int:
+    def lane() -> Any:
         return cuda.laneid
 
     @device_function

@@ -23,6 +23,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from hashlib import sha256
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 from unittest import mock
@@ -54,7 +55,7 @@ from mpi_match.gpu.pinned_memory import PinnedBuffer, PinnedPool, PinnedRegions,
 
 try:
     from numba import cuda as _numba_cuda
-    from numba.core import types
+    from numba.core import types as _numba_types
     from numba.cuda.core.sigutils import normalize_signature
 except ImportError as _error:
     raise EngineError(f"GPU engines need numba-cuda ({_error}); install mpi-match[gpu], or use --engine keyed") from None
@@ -84,6 +85,7 @@ __all__ = [
     "visible_gpus",
 ]
 
+_types: Any = _numba_types
 cuda: Any = _numba_cuda
 """Numba's CUDA for the bodies of kernels (`cuda.blockIdx`, `cuda.shared`, `cuda.atomic`), of which type checkers see only
 stubs."""
@@ -169,7 +171,7 @@ class Kernel:
 
     @cached_property
     def _types(self) -> Any:
-        names = vars(types) | {each.__name__: partial(_named_tuple_type, each) for each in self._named_tuples}
+        names = vars(_types) | {each.__name__: partial(_named_tuple_type, each) for each in self._named_tuples}
         return normalize_signature(eval(self.signature, names))[0]  # as Numba itself reads a signature
 
     @cached_property
@@ -213,7 +215,7 @@ class Kernel:
 
 
 def _named_tuple_type(cls: type[tuple[Any, ...]], *fields: Any) -> Any:
-    return types.BaseTuple.from_types(fields, cls)
+    return _types.BaseTuple.from_types(fields, cls)
 
 
 def kernel(
@@ -274,17 +276,18 @@ class KernelLaunch:
 
     def _simulated_args(self) -> Iterator[Any]:
         """The arguments as the simulator takes them; it does not look for arrays in tuples."""
-        from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray, FakeWithinKernelCUDAArray
+        arrays: Any = import_module("numba.cuda.simulator.cudadrv.devicearray")
+
+        def fake(arg: DeviceArray | int) -> Any:
+            return arrays.FakeCUDAArray(arg.memory) if isinstance(arg, DeviceArray) else arg
 
         for arg in self._args:
             if isinstance(arg, tuple):
-                fields = (
-                    FakeWithinKernelCUDAArray(FakeCUDAArray(a.memory)) if isinstance(a, DeviceArray) else a for a in arg
-                )
                 named_tuple: Any = type(arg)
+                fields = (arrays.FakeWithinKernelCUDAArray(fake(a)) if isinstance(a, DeviceArray) else a for a in arg)
                 yield named_tuple(*fields)
             else:
-                yield FakeCUDAArray(arg.memory) if isinstance(arg, DeviceArray) else arg
+                yield fake(arg)
 
 
 def _argument_words(arg: DeviceArray | int) -> tuple[int, ...]:

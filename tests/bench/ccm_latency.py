@@ -64,11 +64,11 @@ def check(found: Matches, expected: Matches, what: str) -> None:
 
 def graphs(engine: ccm.Ccm | clcb.Clcb) -> Iterator[Graph]:
     """The captured graphs of an engine that has matched single events, from the one that is next, over and over."""
-    one = next(iter(engine._one.values()))
-    turns = len(one._graphs)
     if isinstance(engine, clcb.Clcb):
-        return (one._graphs[one._runs.take()] for _ in count())
-    return (one._graphs[(one._copy + number) % turns] for number in count())
+        by_runs = next(iter(engine._one.values()))
+        return (by_runs._graphs[by_runs._runs.take()] for _ in count())
+    by_copies = next(iter(engine._one.values()))
+    return (by_copies._graphs[(by_copies._copy + number) % len(by_copies._graphs)] for number in count())
 
 
 def single_events(engine: ccm.Ccm | clcb.Clcb, batch: EventBatch, filters: bool) -> tuple[list[float], list[float], Matches]:

@@ -21,7 +21,8 @@ import numpy as np
 from mpi_match.arrays.strings import Strings
 from mpi_match.ingest.rows import ChangeRow
 from mpi_match.model import Area, Change, Filter
-from mpi_match.table.table import FILTER_ID, Table
+from mpi_match.table.constraints import FILTER_ID
+from mpi_match.table.table import Table
 from mpi_match.workloads.sampling import Sampler, radius_of
 from mpi_match.workloads.scenarios import Scenario
 

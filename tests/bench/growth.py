@@ -39,7 +39,8 @@ from mpi_match.engines import open_engine
 from mpi_match.ingest.rows import ChangeRow
 from mpi_match.model import Area, Change
 from mpi_match.table.table import Table
-from mpi_match.workloads.scenarios import SCENARIOS, Sampler, Scenario, radius_of
+from mpi_match.workloads.sampling import Sampler, radius_of
+from mpi_match.workloads.scenarios import SCENARIOS, Scenario
 
 CONTENTS = 2000
 """Filters of the table, whose contents the added ones have in turn."""
@@ -108,7 +109,7 @@ def main() -> None:
     options = parser.parse_args()
     scenario = SCENARIOS[options.scenario].scaled(options.filters)
     growing(scenario.scaled(LEAST), options.engine, options.more, options.at_once)  # everything is compiled
-    record = {"what": "growth", "scenario": scenario.name}
+    record: dict[str, Any] = {"what": "growth", "scenario": scenario.name}
     record |= growing(scenario, options.engine, options.more, options.at_once)
     keep(record, options.output)
     longest = max(record["update_ms"]["max"], record["event_ms"]["max"])

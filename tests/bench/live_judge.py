@@ -37,7 +37,8 @@ def judge(live: LiveTable, engine: Engine, events: Events, batch: EventBatch, rn
     """How many answers were compared with the naive matcher's on the filters that are there.  Stops at a wrong one."""
     few = np.argsort(engine.match(batch).counts == 0, kind="stable")[:JUDGED].tolist()
     answers = engine.match(EventBatch.concat([batch[i : i + 1] for i in few]))
-    asked: list[tuple[Event, set[str]]] = [(events.event(i), set()) for i in few]
+    asked: list[tuple[Event, set[str]]] = [(event, set()) for i in few if (event := events.event(i)) is not None]
+    assert len(asked) == len(few), "no event is rejected"
     there = (live.filter(i) for i in may_match(live, [event for event, _ in asked], rng).tolist())
     filters = (item for item in there if item is not None)
     while chunk := list(islice(filters, FILTERS_AT_ONCE)):

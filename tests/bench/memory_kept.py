@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS.parent), str(TESTS), str(TESTS / "support")]
 
-from bench.worker_kills import Run
+from bench.run_of_ranks import Run
 from mpirun import FLAGS, MPIRUN, environment
 
 from mpi_match.environment.machine import command, commit, machine

@@ -41,6 +41,11 @@ class Moment(NamedTuple):
     faults: int
     preempted: int
 
+    def since(self, before: Moment) -> Moment:
+        """What there was of each between two moments."""
+        times = self.ms - before.ms, self.cpu_ms - before.cpu_ms, self.collector_ms - before.collector_ms
+        return Moment(*times, self.faults - before.faults, self.preempted - before.preempted)
+
 
 class Pauses:
     """Takes the times of parts that follow each other, round after round: a context manager.
@@ -73,7 +78,7 @@ class Pauses:
     def stop(self) -> None:
         """A part of it is over."""
         now = self._now()
-        self._spent.append(Moment(*(after - before for before, after in zip(self._since, now, strict=True))))
+        self._spent.append(now.since(self._since))
         self._since = now
 
     def keep(self, at: float) -> None:

@@ -36,6 +36,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -114,7 +115,8 @@ class RStarTree:
         self._tree = index.Index((np.arange(table.n_filters), low, high), properties=how)
 
     def match(self, batch: EventBatch) -> Matches:
-        """Matched interfaces of every event."""
+        """Matched interfaces of every event, all of which have locations."""
+        assert batch.location is not None
         if len(batch) == 1:
             x, y = batch.location[0].tolist()
             found = self._tree.intersection((x, y, x, y))
@@ -230,10 +232,16 @@ def moving(contender: RStarTree | Live, moves: Moves, event: EventBatch) -> dict
     movers = [contender.mover(*each) for each in zip(moves.filter_id.tolist(), moves.area, strict=True)]
     each_us = []
     for first, end in pairwise(np.linspace(0, len(movers), ROUNDS + 1).astype(int).tolist()):
-        seconds, _ = timed(lambda some=movers[first:end]: ([mover() for mover in some], contender.match(event)))
+        seconds, _ = timed(partial(_call_and_match, movers[first:end], contender, event))
         each_us.append(round(seconds / (end - first) * 1e6, 2))
     spread_us = {"min": min(each_us), "max": max(each_us)}
     return {"moves": len(movers), "one_move_us": statistics.median(each_us), "one_move_us_spread": spread_us}
+
+
+def _call_and_match(movers: Sequence[Callable[[], None]], contender: RStarTree | Live, event: EventBatch) -> Matches:
+    for mover in movers:
+        mover()
+    return contender.match(event)
 
 
 def moving_at_once(contender: Live, before: Moves, moves: Moves, event: EventBatch) -> dict[str, Any]:
@@ -241,7 +249,7 @@ def moving_at_once(contender: Live, before: Moves, moves: Moves, event: EventBat
     contender.mover_of_many(before)()
     contender.match(event)
     mover = contender.mover_of_many(moves)
-    seconds, _ = timed(lambda: (mover(), contender.match(event)))
+    seconds, _ = timed(partial(_call_and_match, [mover], contender, event))
     return {"batch_moves": len(moves.filter_id), "batch_move_us": round(seconds / len(moves.filter_id) * 1e6, 4)}
 
 
@@ -277,9 +285,8 @@ def point(scenario: Scenario, engines: list[str], n_events: int, n_at_once: int)
     contenders: dict[str, RStarTree | Live] = {}
     results: dict[str, dict[str, Any]] = {}
     for name in list(engines):
-        make = RStarTree if name == "rtree" else (lambda table, name=name: Live(name, table))
         try:
-            build_s, contenders[name] = timed(lambda make=make: make(table))
+            build_s, contenders[name] = timed(partial(RStarTree, table) if name == "rtree" else partial(Live, name, table))
         except (ImportError, EngineError) as error:
             hint = "; pip install 'mpi-match[bench]'" if isinstance(error, ImportError) else ""
             sys.stderr.write(f"{name} is left out: {error}{hint}\n")
@@ -291,17 +298,16 @@ def point(scenario: Scenario, engines: list[str], n_events: int, n_at_once: int)
         times, answers[name] = matching(contender, batch)
         results[name] |= times
     check("before the moves", table, batch, answers)
-    few, *many = scenario.moves(MOVED_ONE_BY_ONE), *(scenario.moves(n_at_once, seed) for seed in (3, 4))
+    few, many, more = scenario.moves(MOVED_ONE_BY_ONE), scenario.moves(n_at_once, 3), scenario.moves(n_at_once, 4)
     for name, contender in contenders.items():
         results[name] |= moving(contender, few, batch[:1])
     table = moved(table, few)
     check("after some moves", table, batch, {name: contender.match(batch) for name, contender in contenders.items()})
     live = {name: contender for name, contender in contenders.items() if isinstance(contender, Live)}
     for name, contender in live.items():
-        results[name] |= moving_at_once(contender, *many, batch[:1])
+        results[name] |= moving_at_once(contender, many, more, batch[:1])
     if live:
-        for moves in many:
-            table = moved(table, moves)
+        table = moved(moved(table, many), more)
         check("after many moves", table, batch, {name: each.match(batch) for name, each in live.items()})
     for name, result in results.items():
         yield {

@@ -42,7 +42,7 @@ def draw(records: Sequence[dict[str, Any]], path: Path) -> None:
     import matplotlib
 
     metadata = {"Date": None, "Description": described(records)} if path.suffix == ".svg" else {}
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(dict[Any, Any](STYLE)):
         _figure(records).savefig(path, dpi=150, metadata=metadata)
 
 

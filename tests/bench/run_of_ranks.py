@@ -70,8 +70,9 @@ class Run:
         self.output = output
         self._tmpdir = launchers_directory()
         own = environment(TMPDIR=self._tmpdir.name)
-        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-        self.process = subprocess.Popen([*map(str, command)], env=own, **pipes)
+        self.process = subprocess.Popen(
+            [*map(str, command)], env=own, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
         self.said: list[tuple[float, str]] = []
         self._begun = threading.Event()
         assert self.process.stderr is not None

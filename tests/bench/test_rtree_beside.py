@@ -12,6 +12,8 @@ import pytest
 from bench import rtree_beside, rtree_figure
 from bench.who_gets_it import description_in
 
+from mpi_match.workloads.scenarios import SCENARIOS
+
 BENCH = Path(__file__).resolve().parent
 FIGURE = BENCH / "rtree_beside.svg"
 SMALL = ["--scenarios", "clcb-zipf", "--interfaces", "40", "80", "--events", "60"]
@@ -49,6 +51,6 @@ def test_the_figure_on_the_readme_shows_its_records(tmp_path: Path) -> None:
 def test_a_wrong_answer_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rtree_beside.Live, "mover", lambda self, filter_id, area: lambda: None)
     monkeypatch.setattr(rtree_beside, "MOVED_ONE_BY_ONE", 2000)
-    scenario = rtree_beside.SCENARIOS["clcb-area-1"].scaled(10_000)
+    scenario = SCENARIOS["clcb-area-1"].scaled(10_000)
     with pytest.raises(SystemExit, match=r"WRONG ANSWER: keyed: event \d+ after some moves"):
         list(rtree_beside.point(scenario, ["keyed"], 300, 1000))

@@ -112,7 +112,7 @@ def draw(found: list[list[Subscriber]], path: Path) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(dict[Any, Any](STYLE)):
         figure = Figure(figsize=(9.6, 4.1))
         figure.subplots_adjust(left=0.05, right=0.99, top=0.92, bottom=0.21, wspace=0.08)
         panels = figure.subplots(1, 2, sharey=True)

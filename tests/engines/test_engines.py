@@ -62,7 +62,7 @@ def test_case(name: str, case: dict[str, Any]) -> None:
 
 @every_engine
 @given(inputs=subscriptions_and_events())
-def test_hypothesis(name: str, inputs: tuple[list[Filter], list[Event | None]]) -> None:
+def test_hypothesis(name: str, inputs: tuple[list[Filter], list[Event]]) -> None:
     assert_agrees(name, *inputs)
 
 
@@ -165,11 +165,12 @@ def test_more_constraints_than_a_byte_counts(name: str, size: int) -> None:
 def test_filters_with_more_checks_than_ten_bits_count(name: str, size: int) -> None:
     """Of every kind, here and there, beside filters of few; and an event that spoils the last of them."""
     present, absent = [f"p{i:04}" for i in range(size)], [f"a{i:04}" for i in range(size)]
-    long = {
+    negative: list[tuple[str, object]] = [("not in", [-1, -2]), ("!=", -3)]
+    long: dict[str, list[list[object]]] = {
         "present": [[each, ">=", 0] for each in present],
         "absent": [[each, "absent"] for each in absent],
         "listed": [[each, "in", [0, i, i + 7]] for i, each in enumerate(present)],
-        "not": [[each, "not in", [-1, -2]] for each in present] + [[each, "!=", -3] for each in present],
+        "not": [[each, op, operand] for op, operand in negative for each in present],
     }
     areas = (None, [0, 0, 5])
     filters = [make_filter(f"{label} {area}", checks, area) for label, checks in long.items() for area in areas]
@@ -212,7 +213,7 @@ def test_wide_events(name: str) -> None:
     ],
 )
 def test_small_tables(name: str, filters: list[Filter]) -> None:
-    values = [{}, {"a": 1}, {"a": "x"}, {"b": 1}]
+    values: list[dict[str, object]] = [{}, {"a": 1}, {"a": "x"}, {"b": 1}]
     events = [make_event(value, location) for value in values for location in (None, (0, 0), (1, 1))]
     assert_agrees(name, filters, events)
 

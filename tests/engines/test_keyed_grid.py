@@ -15,6 +15,7 @@ from live_machine import run_machine
 from random_tables import SHAPES, random_subscriptions
 
 from mpi_match.arrays import csr
+from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
 from mpi_match.changes.live_table import LiveTable
 from mpi_match.engines import EngineError, open_engine
@@ -106,9 +107,11 @@ def test_a_table_that_has_no_use_for_groups_has_none() -> None:
     assert live_filters.sub_buckets[no_feature] == 1
 
 
-def entries_in(grid: Grid) -> np.ndarray:
+def entries_in(grid: Grid) -> Array:
     """Every entry of every block."""
-    return grid.blocks.reshape(-1, BLOCK_WORDS)[:, 1:][grid.blocks.reshape(-1, BLOCK_WORDS)[:, 1:] != 0]
+    words: Array = grid.blocks.reshape(-1, BLOCK_WORDS)[:, 1:]
+    entries: Array = words[words != 0]
+    return entries
 
 
 def test_moves_leave_nothing_behind() -> None:
@@ -185,7 +188,7 @@ def test_an_engine_that_grows_at_every_filter(monkeypatch: pytest.MonkeyPatch) -
 def test_a_grid_is_made_larger_beside_matching(monkeypatch: pytest.MonkeyPatch) -> None:
     """No update waits while it is made; when it is done, the next change puts it into use."""
     may_end = threading.Event()
-    enter_all = resize.enter_all
+    enter_all = hash_grid.enter_all
     monkeypatch.setattr(resize, "enter_all", lambda *arrays: (may_end.wait(), enter_all(*arrays)))
     filters = [make_filter(f"i{i % 9}", [["x", ">=", i % 5]], [i % 7, i % 3, 2], str(i)) for i in range(40)]
     may_end.set()
@@ -199,7 +202,7 @@ def test_a_grid_is_made_larger_beside_matching(monkeypatch: pytest.MonkeyPatch) 
         assert changes is not None
         engine.update(changes)
         found, labels = engine.match(batch), live.registry.labels
-        assert [sorted(labels[i] for i in each) for each in found] == [
+        assert [sorted(labels[i] for i in found[at]) for at in range(len(found))] == [
             match_naive(filters[:last], event) for event in events
         ]
         return engine._grid.n_blocks

@@ -13,6 +13,7 @@ from hypothesis import Phase
 from live_machine import run_machine
 from random_tables import SHAPES, random_subscriptions
 
+from mpi_match.changes.changes import Changes
 from mpi_match.changes.live_table import LiveTable, Refusal
 from mpi_match.engines import open_engine
 from mpi_match.events.events import Events
@@ -63,7 +64,8 @@ def crowd(rng: np.random.Generator, contents: list[Filter], n: int) -> list[Chan
         elif kind == Change.REMOVE_INTERFACE:
             rows.append(ChangeRow(Change.REMOVE_INTERFACE, label))
         else:
-            area = Area(*rng.integers(0, 9, 2).astype(float).tolist(), 2.0) if kind == Change.MOVE else None
+            x, y = rng.integers(0, 9, 2).astype(float).tolist() if kind == Change.MOVE else (0.0, 0.0)
+            area = Area(x, y, 2.0) if kind == Change.MOVE else None
             rows.append(ChangeRow(Change(kind), name, area))
     return rows
 
@@ -104,7 +106,7 @@ def test_the_machine_finds_a_ghost(monkeypatch: pytest.MonkeyPatch) -> None:
 
     update = Reference.update
 
-    def forgetful(engine: Reference, changes) -> None:
+    def forgetful(engine: Reference, changes: Changes) -> None:
         removes = changes.kind == Change.REMOVE
         for i in range(len(changes)):
             if not removes[i]:

@@ -12,7 +12,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,13 +25,13 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
 TURN_S = 0.0002
 
 
-def pytest_configure(config):
+def pytest_configure(config: pytest.Config) -> None:
     """Hashes wrap around; NumPy, which stands in for the compiler here, warns where numbers do."""
     config.addinivalue_line("filterwarnings", "ignore:overflow encountered in scalar multiply:RuntimeWarning")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _threads_take_turns_often():
+def _threads_take_turns_often() -> Iterator[None]:
     """The simulator's launcher asks its threads without a pause whether they are done, and they wait for Python's lock
     meanwhile: 5 ms each time, which is longer than most of them have to run.  Shorter turns also mix threads more."""
     before = sys.getswitchinterval()
@@ -39,7 +41,7 @@ def _threads_take_turns_often():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _shared_memory_is_shared():
+def _shared_memory_is_shared() -> Iterator[None]:
     """Two threads of a block that ask for shared memory at once sometimes get an array each from the simulator: it looks
     whether there is one and makes one without a lock in between.
 
@@ -50,7 +52,7 @@ def _shared_memory_is_shared():
     simulator = import_module(f"{cuda.__name__}.simulator.kernelapi")
     lock = threading.Lock()
 
-    def array(self, shape, dtype):
+    def array(self: Any, shape: Any, dtype: Any) -> Any:
         asking = sys._getframe(1)
         place = asking.f_code.co_filename, asking.f_lineno
         with lock:
@@ -65,7 +67,7 @@ def _shared_memory_is_shared():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _tiny_shapes():
+def _tiny_shapes() -> Iterator[None]:
     from mpi_match.engines.ccm import batch as ccm_batch
     from mpi_match.engines.ccm import engine as ccm
     from mpi_match.engines.ccm import kernel as ccm_kernel

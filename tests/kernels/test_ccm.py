@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from cases import CASES, event_of, filters_of
 from hypothesis import HealthCheck, given, settings
@@ -13,26 +15,27 @@ from mpi_match.engines import open_engine
 from mpi_match.engines.ccm import batch as ccm_batch
 from mpi_match.engines.ccm import engine as ccm
 from mpi_match.events.events import Events
-from mpi_match.model import make_event, make_filter
+from mpi_match.model import Event, Filter, make_event, make_filter
 from mpi_match.table.table import Table
 
 
 @pytest.fixture(params=KINDS)
-def answer(request, monkeypatch):
+def answer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "list":
         monkeypatch.setattr(ccm, "MASK_INTERFACES", 0)
-    return request.param
+    kind: str = request.param
+    return kind
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_case(case):
+def test_case(case: dict[str, Any]) -> None:
     table = Table.from_filters(filters_of(case))
     batch = Events.of([event_of(case)]).encode(table.vocabulary)
     assert open_engine("ccm", table).match(batch).labels(table.labels) == [case["expect"]]
 
 
 @pytest.mark.parametrize("at_once", [1, 1000], ids=["one by one", "batched"])
-def test_all_cases_in_one_table(answer, at_once, monkeypatch):
+def test_all_cases_in_one_table(answer: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every filter of every case against some of the events, in three kinds of answer."""
     monkeypatch.setattr(ccm, "CCM_SINGLE_EVENTS", 4 if at_once == 1 else 0)
     filters = [f for case in CASES[::12] for f in filters_of(case)]
@@ -46,7 +49,7 @@ def test_all_cases_in_one_table(answer, at_once, monkeypatch):
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(given_=subscriptions_and_events(max_filters=8, max_events=3, max_constraints=4), few=st.sampled_from([0, 4]))
-def test_agrees_with_the_model(given_, few, answer):
+def test_agrees_with_the_model(given_: tuple[list[Filter], list[Event]], few: int, answer: str) -> None:
     filters, events = given_
     table = Table.from_filters(filters)
     batch = Events.of(events).encode(table.vocabulary)
@@ -56,7 +59,7 @@ def test_agrees_with_the_model(given_, few, answer):
         assert answers(engine, table, batch, answer) == expected(table, events, answer)
 
 
-def test_counters_are_reset_between_events_and_batches(answer):
+def test_counters_are_reset_between_events_and_batches(answer: str) -> None:
     """A filter that is half satisfied again and again must never come to be satisfied."""
     filters = [make_filter("both", [["a", "=", 1], ["b", "=", 1]]), make_filter("a", [["a", "=", 1]])]
     table = Table.from_filters(filters)
@@ -69,7 +72,7 @@ def test_counters_are_reset_between_events_and_batches(answer):
 
 
 @pytest.mark.parametrize("n_constraints", [255, 256], ids=["bytes", "16 bits"])
-def test_counters_are_as_wide_as_the_largest_filter(n_constraints, monkeypatch):
+def test_counters_are_as_wide_as_the_largest_filter(n_constraints: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ccm, "CCM_SINGLE_EVENTS", 0)
     monkeypatch.setattr(ccm_batch, "ROWS_PER_THREAD", 80)
     filters = [make_filter("many", [["a", ">", i] for i in range(n_constraints)]), make_filter("few", [["a", "=", 0.5]])]
@@ -78,7 +81,7 @@ def test_counters_are_as_wide_as_the_largest_filter(n_constraints, monkeypatch):
     assert open_engine("ccm", table).match(batch).labels(table.labels) == [["few"], [], ["many"]]
 
 
-def test_wide_packed_attributes():
+def test_wide_packed_attributes() -> None:
     """More codes on a name than 16 bits hold."""
     filters = [make_filter(str(i % 3), [["a", "in", list(range(i, 60000, 3))], ["b", "exists"]]) for i in range(3)]
     table = Table.from_filters(filters)
@@ -88,7 +91,7 @@ def test_wide_packed_attributes():
     assert open_engine("ccm", table).match(batch).labels(table.labels) == [["0"], ["1"], ["2"], [], [], []]
 
 
-def test_a_batch_of_no_events():
+def test_a_batch_of_no_events() -> None:
     table = Table.from_filters([make_filter("all")])
     engine = open_engine("ccm", table)
     assert engine.match(Events.of([]).encode(table.vocabulary)).n_events == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from cases import CASES, event_of, filters_of
@@ -10,34 +12,40 @@ from judge import KINDS, answers, expected
 from live_machine import run_machine
 from strategies import subscriptions_and_events
 
+from mpi_match.arrays.csr import Array
+from mpi_match.compute.parallel import copy
 from mpi_match.engines import EngineError, open_engine
 from mpi_match.engines.keyed import cuda as keyed_cuda
 from mpi_match.engines.keyed import cuda_slot
 from mpi_match.engines.keyed.cpu import consolidated
+from mpi_match.engines.keyed.cuda import KeyedCuda
+from mpi_match.engines.keyed.cuda_pipeline import PIPELINE_SLOTS
 from mpi_match.engines.keyed.index import build, postings
 from mpi_match.engines.keyed.index.layout import DENSE, N_FEATURES
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
 from mpi_match.gpu.kernels import PinnedPool
-from mpi_match.model import make_event, make_filter
+from mpi_match.matches.matches import Matches
+from mpi_match.model import Event, Filter, make_event, make_filter
 from mpi_match.table.table import Table
 
 
 @pytest.fixture(params=KINDS)
-def answer(request, monkeypatch):
+def answer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "list":
         monkeypatch.setattr(keyed_cuda, "FEW_INTERFACES", 0)
-    return request.param
+    kind: str = request.param
+    return kind
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_case(case):
+def test_case(case: dict[str, Any]) -> None:
     table = Table.from_filters(filters_of(case))
     batch = Events.of([event_of(case)]).encode(table.vocabulary)
     assert open_engine("keyed_cuda", table).match(batch).labels(table.labels) == [case["expect"]]
 
 
-def test_many_filters_and_slices(answer):
+def test_many_filters_and_slices(answer: str) -> None:
     """Filters of many cases in one table; more events than a block and a slice hold, more answers than there is room."""
     filters = [f for case in CASES[::5] for f in filters_of(case)]
     events = [event_of(case) for case in CASES[::20]]
@@ -46,7 +54,7 @@ def test_many_filters_and_slices(answer):
     assert answers(open_engine("keyed_cuda", table), table, batch, answer) == expected(table, events, answer)
 
 
-def test_answers_in_use_stay_as_they_are(answer):
+def test_answers_in_use_stay_as_they_are(answer: str) -> None:
     """Their memory is handed out again, but not before; and there is less of it than all of them need."""
     filters = [f for case in CASES[::5] for f in filters_of(case)]
     events = [event_of(case) for case in CASES[::10]]
@@ -60,9 +68,10 @@ def test_answers_in_use_stay_as_they_are(answer):
             assert one == judge.match(batch, filters=answer == "filters"), f"events {start} to {stop}"
 
 
-def test_pinned_arrays_come_back_when_no_reference_is_left():
+def test_pinned_arrays_come_back_when_no_reference_is_left() -> None:
     pool = PinnedPool(100)
     first = pool.take(20, np.uint32)
+    assert first is not None
     view, address = first[3:5].view(np.uint8), first.ctypes.data
     first[:] = 7
     del first
@@ -70,25 +79,30 @@ def test_pinned_arrays_come_back_when_no_reference_is_left():
     assert view.tolist() == [7, 0, 0, 0] * 2
     del view
     again = pool.take(10, np.uint32)
+    assert again is not None
     assert again.ctypes.data == address
     assert pool.take(1, np.uint8) is not None, "10 of 100 bytes are left"
     del again
-    assert len(pool.take(25, np.uint32)) == 25, "a larger one takes the place of those that are too small"
+    larger = pool.take(25, np.uint32)
+    assert larger is not None, "it takes the place of those that are too small"
+    assert len(larger) == 25
 
 
 @pytest.mark.parametrize("refused", [False, True])
-def test_events_in_pinned_memory_are_copied_from_there(refused, monkeypatch, caplog):
+def test_events_in_pinned_memory_are_copied_from_there(
+    refused: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Slices of batches that lie end to end, as workers have them; and a batch that lies elsewhere."""
     filters = [f for case in CASES[::5] for f in filters_of(case)]
     events = [event_of(case) for case in CASES[::20]]
     table = Table.from_filters(filters)
-    engine = open_engine("keyed_cuda", table)
+    engine = KeyedCuda(table)
     wires = [Events.of(some).encode(table.vocabulary).to_wire() for some in (events[:3], events[3:])]
     memory = np.concatenate(wires)
     batches = [EventBatch.from_wire(memory[: len(wires[0])]), EventBatch.from_wire(memory[len(wires[0]) :])]
     elsewhere = Events.of(events).encode(table.vocabulary)
 
-    def refuse(memory):
+    def refuse(memory: Array) -> None:
         raise EngineError("CUDA_ERROR_NOT_SUPPORTED")
 
     if refused:
@@ -98,9 +112,13 @@ def test_events_in_pinned_memory_are_copied_from_there(refused, monkeypatch, cap
     assert [record.message for record in caplog.records] == [
         "events are copied once more on their way to the GPU: CUDA_ERROR_NOT_SUPPORTED"
     ] * refused
-    copied = []
-    copy = cuda_slot.copy
-    monkeypatch.setattr(cuda_slot, "copy", lambda to, source: copied.append(source) or copy(to, source))
+    copied: list[Array] = []
+
+    def noted_copy(to: Array, source: Array) -> None:
+        copied.append(source)
+        copy(to, source)
+
+    monkeypatch.setattr(cuda_slot, "copy", noted_copy)
     found = [labels for batch in batches for labels in engine.match(batch).labels(table.labels)]
     assert found == expected(table, events, "mask")
     assert any(np.shares_memory(source, memory) for source in copied) == refused
@@ -108,7 +126,7 @@ def test_events_in_pinned_memory_are_copied_from_there(refused, monkeypatch, cap
     assert any(np.shares_memory(source, elsewhere.attributes) for source in copied)
 
 
-def test_what_is_warmed_up_takes_no_more_memory(monkeypatch):
+def test_what_is_warmed_up_takes_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of as many batches at a time as slots can begin, however long their answers stay."""
     monkeypatch.setattr(keyed_cuda, "FEW_INTERFACES", 0)
     monkeypatch.setattr(keyed_cuda, "POOL_BYTES", 2**20)
@@ -116,29 +134,33 @@ def test_what_is_warmed_up_takes_no_more_memory(monkeypatch):
     events = [make_event({"x": x % 8}) for x in range(15)]
     batch = Events.of(events).encode(table.vocabulary)
     engine = open_engine("keyed_cuda", table)
-    taken, grow = [], PinnedPool._grow
-    monkeypatch.setattr(PinnedPool, "_grow", lambda self, n_bytes: taken.append(n_bytes) or grow(self, n_bytes))
+    taken: list[int] = []
+    grow = PinnedPool._grow
+
+    def noted_grow(pool: PinnedPool, n_bytes: int) -> Array | None:
+        taken.append(n_bytes)
+        return grow(pool, n_bytes)
+
+    monkeypatch.setattr(PinnedPool, "_grow", noted_grow)
     engine.warm_up(lambda: batch)
     assert taken
     del taken[:]
-    begun = [engine.begin(batch) for _ in range(keyed_cuda.PIPELINE_SLOTS)]
-    found = [each.end() for each in begun]
+    begun = [engine.begin(batch) for _ in range(PIPELINE_SLOTS)]
+    found = [each if isinstance(each, Matches) else each.end() for each in begun]
     assert not taken
     assert all(each.labels(table.labels) == expected(table, events, "list") for each in found)
 
 
-def test_warming_up_is_left_to_engines_that_can_and_fails_for_none():
+def test_warming_up_is_left_to_engines_that_can_and_fails_for_none() -> None:
     table = Table.from_filters([make_filter("i", [["x", ">", 1]])])
-    asked = []
-    open_engine("counting", table).warm_up(lambda: asked.append("never"))
-    assert not asked
+    open_engine("counting", table).warm_up(lambda: pytest.fail("it takes no example"))
     engine = open_engine("keyed_cuda", table)
     engine.warm_up(lambda: None)
     other = Table.from_filters([make_filter("i", [["y", ">", 1]])])
     engine.warm_up(lambda: Events.of([make_event({"y": 2})]).encode(other.vocabulary))  # the run will say what is wrong
 
 
-def test_wide_events(answer, monkeypatch):
+def test_wide_events(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A warp for each event; so many values that most features are sparse, and keys of one to three of them."""
     monkeypatch.setattr(build, "choose_depth", lambda *_: 3)
     rng = np.random.default_rng(7)
@@ -162,7 +184,7 @@ def test_wide_events(answer, monkeypatch):
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(given_=subscriptions_and_events(max_filters=8, max_events=5, max_constraints=4))
-def test_agrees_with_the_model(given_, answer):
+def test_agrees_with_the_model(given_: tuple[list[Filter], list[Event]], answer: str) -> None:
     filters, events = given_
     table = Table.from_filters(filters)
     batch = Events.of(events).encode(table.vocabulary)
@@ -171,7 +193,7 @@ def test_agrees_with_the_model(given_, answer):
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(given_=subscriptions_and_events(max_filters=6, max_events=4, max_constraints=4))
-def test_long_filters_agree_with_the_model(given_, answer):
+def test_long_filters_agree_with_the_model(given_: tuple[list[Filter], list[Event]], answer: str) -> None:
     """All that have any checks are, as those of more than 1,023 are: their checks do not stand in the lists."""
     filters, events = given_
     table = Table.from_filters(filters)
@@ -182,6 +204,6 @@ def test_long_filters_agree_with_the_model(given_, answer):
     assert answers(engine, table, batch, answer) == expected(table, events, answer)
 
 
-def test_long_filters_come_and_go(monkeypatch):
+def test_long_filters_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postings, "MOST_LISTED", 0)
     run_machine("keyed_cuda", examples=2, steps=8)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,13 +13,18 @@ from judge import KINDS, expected, in_words
 from late_streams import LateStreams
 
 from mpi_match.changes.changes import Changes
-from mpi_match.engines import EngineError, open_engine
+from mpi_match.engines import Engine, EngineError, open_engine
+from mpi_match.engines.base import Pending
 from mpi_match.engines.keyed import cuda as keyed_cuda
-from mpi_match.engines.keyed import cuda_pipeline, cuda_slot
-from mpi_match.engines.keyed.cuda_pipeline import PIPELINE_SLOTS, Clock
+from mpi_match.engines.keyed import cuda_pipeline
+from mpi_match.engines.keyed.cuda import KeyedCuda
+from mpi_match.engines.keyed.cuda_pipeline import PIPELINE_SLOTS, Begun, Clock
+from mpi_match.engines.keyed.cuda_results import Answers
+from mpi_match.engines.keyed.cuda_slot import PipelineSlot, SlicePlan
+from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
 from mpi_match.matches.matches import Matches
-from mpi_match.model import Change, make_event, make_filter
+from mpi_match.model import Change, Event, make_event, make_filter
 from mpi_match.table.table import Table
 
 SLICE = 6
@@ -30,69 +37,77 @@ EVENTS = [event_of(case) for case in CASES[::9]] + [make_event({"n1": 1}), make_
 AREAS = [make_filter(f"in {i % 7}", [["n1", ">=", i % 3]], (i % 5, 0, 2)) for i in range(20)]
 
 
-def ended(begun):
+def ended(begun: Matches | Pending) -> Matches:
     return begun if isinstance(begun, Matches) else begun.end()
 
 
-def all_slots_are_free(engine):
+def all_slots_are_free(engine: Engine) -> bool:
+    assert isinstance(engine, KeyedCuda)
     batches = engine._batches
     return len(batches._free) == PIPELINE_SLOTS and not batches._started and not batches._waiting
 
 
 class Spy:
-    """Which batches' slices came to a lane (`starts 1`) and left it (`retires 1`); slices named in `fails` fail there.
+    """Notes the batches whose slices a slot starts (`starts 1`) and retires (`retires 1`); those in `fails` fail there.
 
     A batch is named by the value of "n1" in its first event.
     """
 
-    def __init__(self, monkeypatch, fails=(), error=EngineError):
-        self.log, self._fails, self._error = [], fails, error
-        self._name_of = {}
-        lane = cuda_slot.PipelineSlot
-        start, finish = lane.start, lane.finish
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        fails: Sequence[tuple[str, int]] = (),
+        error: type[BaseException] = EngineError,
+    ) -> None:
+        self.log: list[str] = []
+        self._fails, self._error = fails, error
+        self._batches: list[EventBatch] = []
+        self._name_of: dict[PipelineSlot, int] = {}
+        start, finish = PipelineSlot.start, PipelineSlot.finish
 
-        def noted_start(lane, part, plan, room):
-            self._name_of[lane] = self.batch_of(part)
-            self._note(f"starts {self._name_of[lane]}")
-            start(lane, part, plan, room)
+        def noted_start(slot: PipelineSlot, part: EventBatch, plan: SlicePlan, room: int) -> None:
+            self._name_of[slot] = self.batch_of(part)
+            self._note(f"starts {self._name_of[slot]}")
+            start(slot, part, plan, room)
 
-        def noted_finish(lane, plan, answers):
-            self._note(f"retires {self._name_of[lane]}")
-            finish(lane, plan, answers)
+        def noted_finish(slot: PipelineSlot, plan: SlicePlan, answers: Answers) -> None:
+            self._note(f"retires {self._name_of[slot]}")
+            finish(slot, plan, answers)
 
-        monkeypatch.setattr(lane, "start", noted_start)
-        monkeypatch.setattr(lane, "finish", noted_finish)
+        monkeypatch.setattr(PipelineSlot, "start", noted_start)
+        monkeypatch.setattr(PipelineSlot, "finish", noted_finish)
 
-    def name(self, batch):
-        self._batches = [*getattr(self, "_batches", []), batch]
+    def name(self, batch: EventBatch) -> EventBatch:
+        self._batches.append(batch)
         return batch
 
-    def batch_of(self, part):
+    def batch_of(self, part: EventBatch) -> int:
         """Its number: a slice shares the memory of its batch."""
         (number,) = [i for i, batch in enumerate(self._batches) if np.shares_memory(batch.offsets[:-1], part.offsets[:-1])]
         return number
 
-    def _note(self, what):
+    def _note(self, what: str) -> None:
         self.log.append(what)
         if (what, self.log.count(what)) in self._fails:
             raise self._error(what)
 
 
-def encoded(table, events):
+def encoded(table: Table, events: Sequence[Event]) -> EventBatch:
     return Events.of(events).encode(table.vocabulary)
 
 
 @pytest.mark.parametrize("areas", [False, True])
 @pytest.mark.parametrize("seed", range(8))
-def test_batches_of_every_kind_begun_and_ended_in_any_order(seed, areas, monkeypatch):
-    """Masks, lists and filters; empty, narrow and wide; of one slice and of more than there are lanes; with more answers
+def test_batches_of_every_kind_begun_and_ended_in_any_order(seed: int, areas: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Masks, lists and filters; empty, narrow and wide; of one slice and of more than there are slots; with more answers
     than there is room for, at first and later; every second time on streams that are late."""
     rng = np.random.default_rng(seed)
     table = Table.from_filters(FILTERS + AREAS if areas else FILTERS)
     if seed % 2:
         LateStreams(monkeypatch, seed)
     engine = open_engine("keyed_cuda", table)
-    in_flight, left = [], [*KINDS, *KINDS]
+    in_flight: list[tuple[str, list[Event], Matches | Pending]] = []
+    left = [*KINDS, *KINDS]
     rng.shuffle(left)
     while left or in_flight:
         if left and len(in_flight) < 4 and rng.random() < 0.7:
@@ -108,7 +123,7 @@ def test_batches_of_every_kind_begun_and_ended_in_any_order(seed, areas, monkeyp
     assert all_slots_are_free(engine)
 
 
-def test_a_slot_that_is_free_takes_the_next_slice_of_whichever_batch(monkeypatch):
+def test_a_slot_that_is_free_takes_the_next_slice_of_whichever_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     table = Table.from_filters(FILTERS)
     engine, spy = open_engine("keyed_cuda", table), Spy(monkeypatch)
     events = [make_event({"n1": 1})] * (2 * SLICE)
@@ -116,7 +131,7 @@ def test_a_slot_that_is_free_takes_the_next_slice_of_whichever_batch(monkeypatch
     assert spy.log == ["starts 0", "starts 0", "starts 1"]
     for each in begun:
         spy.log.append("ends")
-        each.end()
+        ended(each)
     assert spy.log[3:] == [
         *["ends", "retires 0", "starts 1", "retires 0", "starts 2"],
         *["ends", "retires 1", "starts 2", "retires 1"],
@@ -124,21 +139,25 @@ def test_a_slot_that_is_free_takes_the_next_slice_of_whichever_batch(monkeypatch
     ]
 
 
-def test_the_gpu_begins_with_a_short_slice(monkeypatch):
+def test_the_gpu_begins_with_a_short_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_pipeline, "FIRST_EVENTS", 2)
     table = Table.from_filters(FILTERS)
     engine, spy = open_engine("keyed_cuda", table), Spy(monkeypatch)
     batches = [EVENTS[: 2 + SLICE], EVENTS[:SLICE]]
     begun = [engine.begin(spy.name(encoded(table, events))) for events in batches]
     assert spy.log == ["starts 0", "starts 0", "starts 1"]
-    assert [in_words(each.end(), table, "mask") for each in begun] == [expected(table, events, "mask") for events in batches]
+    assert [in_words(ended(each), table, "mask") for each in begun] == [
+        expected(table, events, "mask") for events in batches
+    ]
 
 
 @pytest.mark.parametrize("answer", KINDS)
 @pytest.mark.parametrize(
     "fails", [("starts 1", 1), ("starts 1", 2), ("starts 1", 4), ("retires 1", 1), ("retires 1", 2), ("retires 1", 4)]
 )
-def test_one_that_fails_among_several_fails_alone(answer, fails, monkeypatch):
+def test_one_that_fails_among_several_fails_alone(
+    answer: str, fails: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While it begins or while an earlier one ends, with slices started and not; also when its answers did not fit."""
     monkeypatch.setattr(keyed_cuda, "FEW_INTERFACES", 0 if answer == "list" else 64)
     table = Table.from_filters(FILTERS)
@@ -151,7 +170,8 @@ def test_one_that_fails_among_several_fails_alone(answer, fails, monkeypatch):
             assert in_words(ended(each), table, answer) == expected(table, piece, answer)
             continue
         with pytest.raises(EngineError, match=fails[0]):
-            each.end()
+            ended(each)
+        assert isinstance(each, Begun)
         assert each.n_started == 0, "its memory may be another's now"
     assert all_slots_are_free(engine)
     failed_at = [i for i, what in enumerate(spy.log) if what == fails[0]][fails[1] - 1]
@@ -161,7 +181,7 @@ def test_one_that_fails_among_several_fails_alone(answer, fails, monkeypatch):
 
 
 @pytest.mark.parametrize("where", ["starts 0", "retires 0"])
-def test_after_an_interrupted_match_the_next_one_is_right(where, monkeypatch):
+def test_after_an_interrupted_match_the_next_one_is_right(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = Table.from_filters(FILTERS)
     engine, spy = open_engine("keyed_cuda", table), Spy(monkeypatch, [(where, 2)], KeyboardInterrupt)
     events = [EVENTS[i % len(EVENTS)] for i in range(5 * SLICE)]
@@ -171,7 +191,7 @@ def test_after_an_interrupted_match_the_next_one_is_right(where, monkeypatch):
     assert in_words(engine.match(spy.name(encoded(table, events))), table, "mask") == expected(table, events, "mask")
 
 
-def test_a_batch_sees_the_changes_from_before_its_beginning():
+def test_a_batch_sees_the_changes_from_before_its_beginning() -> None:
     """Also those of its slices that are not started when the change comes; nor is an id that comes then an answer."""
     filters = [make_filter("a", [["n1", ">=", 0]], (0, 0, 5)), make_filter("b", [["n1", "=", 1]])]
     table = Table.from_filters(filters)
@@ -184,27 +204,27 @@ def test_a_batch_sees_the_changes_from_before_its_beginning():
             kind, target = np.full(1, Change.REMOVE, np.uint8), np.full(1, removed, np.uint32)
             nothing = np.empty((0, 3)), np.empty(0, np.uint32), None
             engine.update(Changes.of(kind, target, *nothing, n_filters=n_filters, n_interfaces=2))
-    found = [each.end() for each in answers]
+    found = [ended(each) for each in answers]
     assert [each.n_ids for each in found] == [2, 2, 300]
     assert [sorted({tuple(each[i]) for i in range(len(batch))}) for each in found] == [[(0, 1)], [(1,)], [()]]
 
 
-def test_the_kernels_time_is_that_of_every_slice_once(monkeypatch):
+def test_the_kernels_time_is_that_of_every_slice_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The simulator runs one kernel after the other, so here it is a sum: also of those whose answers did not fit."""
     table = Table.from_filters(FILTERS)
     engine = open_engine("keyed_cuda", table)
-    spans, start = [], cuda_slot.PipelineSlot.start
+    spans, start = [], PipelineSlot.start
 
-    def timed(lane, *what):
-        start(lane, *what)
-        spans.append(lane.ended.seconds_since(lane.began))
+    def timed(slot: PipelineSlot, part: EventBatch, plan: SlicePlan, room: int) -> None:
+        start(slot, part, plan, room)
+        spans.append(slot.ended.seconds_since(slot.began))
 
-    monkeypatch.setattr(cuda_slot.PipelineSlot, "start", timed)
+    monkeypatch.setattr(PipelineSlot, "start", timed)
     before = engine.kernel_s
     events = [EVENTS[i % len(EVENTS)] for i in range(3 * SLICE)]
     begun = [engine.begin(encoded(table, events), filters=i % 2 == 1) for i in range(4)]
     for each in begun:
-        each.end()
+        ended(each)
     assert len(spans) > 12, "some did not fit"
     assert engine.kernel_s - before == pytest.approx(sum(spans))
 
@@ -212,21 +232,22 @@ def test_the_kernels_time_is_that_of_every_slice_once(monkeypatch):
 class At:
     """A mark at a time."""
 
-    def __init__(self, at_s):
+    def __init__(self, at_s: float) -> None:
         self.at_s = at_s
 
-    def seconds_since(self, start):
+    def seconds_since(self, start: At) -> float:
         return self.at_s - start.at_s
 
 
-def test_the_clock_counts_time_in_which_several_slots_match_once():
-    lanes = [SimpleNamespace(began=At(0.0), ended=At(0.0)) for _ in range(3)]
-    clock, counted = Clock(At(0.0)), []
+def test_the_clock_counts_time_in_which_several_slots_match_once() -> None:
+    slots: list[Any] = [SimpleNamespace(began=At(0.0), ended=At(0.0)) for _ in range(3)]
+    latest: Any = At(0.0)
+    clock, counted = Clock(latest), []
     spans = [(1, 3), (2, 5), (3, 4), (7, 8), (7.5, 9), (8, 8.5), (20, 21)]  # apart, one in another, one after the other
     for i, (began, end) in enumerate(spans):
-        lane = lanes[i % 3]
-        lane.began.at_s, lane.ended.at_s = began, end  # as a lane makes its marks again
-        clock.add(lane)
-        clock.add(lane)
+        slot = slots[i % 3]
+        slot.began.at_s, slot.ended.at_s = began, end  # as a slot records its marks again
+        clock.add(slot)
+        clock.add(slot)
         counted.append(clock.busy_s)
     assert counted == [2, 4, 4, 5, 6, 6, 7]

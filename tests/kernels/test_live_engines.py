@@ -11,6 +11,6 @@ from live_machine import run_machine
 
 
 @pytest.mark.parametrize("name", GPU)
-def test_subscribe_move_unsubscribe_and_match_in_any_order(name):
+def test_subscribe_move_unsubscribe_and_match_in_any_order(name: str) -> None:
     if not refuses(name):
         run_machine(name, examples=3, steps=8)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +13,10 @@ from mpi_match.gpu.kernels import cuda
 
 
 def test_threads_that_ask_at_once_get_the_same_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    empty, got = np.empty, []
+    got: list[Any] = []
+    empty: Callable[..., Any] = np.empty
 
-    def take_time(*shape_and_type: object) -> np.ndarray:
+    def take_time(*shape_and_type: object) -> Any:
         time.sleep(0.01)
         return empty(*shape_and_type)
 

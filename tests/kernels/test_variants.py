@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,26 +23,28 @@ from mpi_match.engines.clcb import engine as clcb
 from mpi_match.engines.clcb.bloom import bit_of
 from mpi_match.engines.clcb.options import CLCB_OPTIONS, ClcbVariant
 from mpi_match.engines.clcb.segment import filter_columns
+from mpi_match.engines.option import Option, OptionValue
 from mpi_match.engines.registry import options_of
+from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
-from mpi_match.model import make_event, make_filter
+from mpi_match.model import Event, Filter, make_event, make_filter
 from mpi_match.table.table import Table
 
 MODULES = {"ccm": ccm, "clcb": clcb}
 SINGLE = {"ccm": "CCM_SINGLE_EVENTS", "clcb": "CLCB_SINGLE_EVENTS"}
 
 
-def values(option):
+def values(option: Option) -> Sequence[OptionValue]:
     if isinstance(option.default, bool):
         return [True, False]
-    return option.choices or range(int(option.least), int(option.most) + 1)
+    return option.choices or range(int(option.least or 0), int(option.most or 0) + 1)
 
 
-def variants(options):
+def variants(options: Sequence[Option]) -> list[dict[str, OptionValue]]:
     return [dict(zip([o.name for o in options], each, strict=True)) for each in product(*map(values, options))]
 
 
-def spelled(variant):
+def spelled(variant: dict[str, OptionValue]) -> str:
     return " ".join(f"{key}={value}" for key, value in variant.items())
 
 
@@ -55,7 +59,7 @@ every_variant = pytest.mark.parametrize(
 
 
 @cache
-def inputs():
+def inputs() -> tuple[Table, EventBatch, dict[str, list[list[Any]]]]:
     """Filters of some cases, with and without areas; names more than any Bloom filter has bits; nearly matched events."""
     filters = [item for case in CASES[::40] for item in filters_of(case)]
     filters += [item for case in CASES for item in filters_of(case) if item.area is not None][::12]
@@ -67,7 +71,7 @@ def inputs():
 
 
 @every_variant
-def test_every_variant_gives_the_same_answers(name, options, monkeypatch):
+def test_every_variant_gives_the_same_answers(name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     table, batch, wanted = inputs()
     engine = open_engine(name, table, options=options)
     assert engine.options == options
@@ -86,7 +90,9 @@ def test_every_variant_gives_the_same_answers(name, options, monkeypatch):
     few=st.sampled_from([0, 8]),
     data=st.data(),
 )
-def test_variants_agree_with_the_model(given_, few, data, name):
+def test_variants_agree_with_the_model(
+    given_: tuple[list[Filter], list[Event]], few: int, data: st.DataObject, name: str
+) -> None:
     filters, events = given_
     table = Table.from_filters(filters)
     batch = Events.of(events).encode(table.vocabulary)
@@ -101,7 +107,7 @@ def test_variants_agree_with_the_model(given_, few, data, name):
 @pytest.mark.parametrize(
     "options", [{"runs": 1, "bloom_bits": 64, "bloom_hashes": 2}, {"runs": 2, "groups": False}], ids=spelled
 )
-def test_variants_take_changes(options, monkeypatch):
+def test_variants_take_changes(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Also filters that come later have Bloom filters of the same kind."""
     monkeypatch.setattr(LiveMachine, "open", lambda self: open_engine("clcb", self.live.table, live=True, options=options))
     run_machine("clcb", examples=2, steps=10)
@@ -110,7 +116,7 @@ def test_variants_take_changes(options, monkeypatch):
 # What an option does, besides giving the same answers.
 
 
-def launched(name, **options):
+def launched(name: str, **options: OptionValue) -> dict[str, int]:
     """How often the kernels of an engine are launched, and memory is set to zero, for single events."""
     from mpi_match.gpu.device_memory import Stream
     from mpi_match.gpu.kernels import KernelLaunch
@@ -121,8 +127,8 @@ def launched(name, **options):
         engine.match(batch[:1])
     counts = {"zero": 0, "launch": 0}
 
-    def counted(what, function):
-        def call(*arguments):
+    def counted(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
             counts[what] += 1
             return function(*arguments)
 
@@ -136,32 +142,32 @@ def launched(name, **options):
     return counts
 
 
-def test_the_kernel_resets_or_memory_is_set_to_zero():
+def test_the_kernel_resets_or_memory_is_set_to_zero() -> None:
     assert launched("ccm") == {"zero": 0, "launch": 8}
     assert launched("ccm", reset="memset") == {"zero": 3 * 8, "launch": 8}
 
 
 @pytest.mark.parametrize("runs", [1, 2, 4])
-def test_counters_are_zeroed_once_for_so_many_runs(runs):
+def test_counters_are_zeroed_once_for_so_many_runs(runs: int) -> None:
     assert launched("clcb", runs=runs)["zero"] == 2 * 8 // runs
 
 
-def test_rows_are_sorted_or_as_filters_are_given():
+def test_rows_are_sorted_or_as_filters_are_given() -> None:
     from mpi_match.engines.ccm.layout import SECTION, ccm_rows
 
     table = Table.from_filters([make_filter(f"{i:02}", [["x", ">", (7 * i) % 10]]) for i in range(10)])
 
-    def filters_of_rows(by_filter):
+    def filters_of_rows(by_filter: bool) -> list[int]:
         rows = ccm_rows(table, by_filter=by_filter)
         first, end = (int(rows.words[SECTION[name]]) for name in ("row_filter", "counters"))
-        return rows.words[first:end].tolist()
+        return list(map(int, rows.words[first:end]))
 
     assert filters_of_rows(True) == list(range(10))
     assert sorted(filters_of_rows(False)) == list(range(10)) != filters_of_rows(False)
 
 
 @pytest.mark.parametrize(("bits", "hashes"), [*product((8, 16, 32, 64), (1, 2, 3))])
-def test_a_bloom_filter_has_the_bits_of_its_names_and_no_others(bits, hashes):
+def test_a_bloom_filter_has_the_bits_of_its_names_and_no_others(bits: int, hashes: int) -> None:
     rng = np.random.default_rng(bits + hashes)
     names = [sorted(rng.choice(500, rng.integers(0, 6), replace=False).tolist()) for _ in range(40)]
     filters = [make_filter("i", [[f"n{name:03}", "exists"] for name in some]) for some in names]
@@ -176,11 +182,11 @@ def test_a_bloom_filter_has_the_bits_of_its_names_and_no_others(bits, hashes):
         assert max(wanted, default=0) < bits
 
 
-def test_more_hashes_pass_fewer_filters():
+def test_more_hashes_pass_fewer_filters() -> None:
     """The paper's rate, one name in ten that is not there, needs two of them where a filter asks for six of many names."""
     names, rng = np.arange(10_000), np.random.default_rng(0)
 
-    def passed(hashes):
+    def passed(hashes: int) -> float:
         bit = np.zeros(len(names), np.int64)
         for nth in range(hashes):
             bit |= 1 << bit_of(names, nth, 5).astype(np.int64)
@@ -205,7 +211,9 @@ def test_more_hashes_pass_fewer_filters():
         ("clcb", 100, {"runs": 2}, ["copy in", "Loc", "Cont", "Zip", "copy out", "zero"]),
     ],
 )
-def test_steps_are_timed_on_request(name, few, options, steps, monkeypatch):
+def test_steps_are_timed_on_request(
+    name: str, few: int, options: dict[str, Any], steps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(MODULES[name], SINGLE[name], few)
     table, batch, wanted = inputs()
     engine = open_engine(name, table, options=options)

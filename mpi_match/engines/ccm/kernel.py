@@ -137,7 +137,7 @@ def load_attribute(words: Any, events: Any, input_: Any, event: int, attribute: 
 
 
 @device_function
-def satisfied(rows: Any, words: Any, row: int, code: int) -> bool:
+def satisfied(rows: Any, words: Any, row: int, code: int) -> Any:
     """Does a code satisfy a row of a run that it looks at?"""
     packed = rows[row]
     start, width = packed & 0xFFFFFFFF, (packed >> 32) & 0xFFFFFFFF
@@ -173,7 +173,7 @@ def rest_holds(rows: Any, words: Any, events: Any, event: int, first: int, last:
 
 
 @device_function
-def size_of(words: Any, filter_id: int) -> int:
+def size_of(words: Any, filter_id: int) -> Any:
     """Number of constraints of a filter that are counted."""
     log = np.int64(words[COUNTER_LOG])
     at, n_bits = (filter_id & ((np.int64(1) << log) - 1)) << (5 - log), np.int64(1) << (5 - log)

@@ -37,7 +37,7 @@ def test_bound_arrays_are_read_and_written_where_they_are() -> None:
 
 
 def test_what_is_bound_is_kept() -> None:
-    class Told(np.ndarray):  # type: ignore[type-arg]
+    class Told(np.ndarray):
         gone = 0
 
         def __del__(self) -> None:

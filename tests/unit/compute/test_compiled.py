@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import numba
 import pytest
@@ -26,8 +27,8 @@ from mpi_match.model import make_event, make_filter
 from mpi_match.table.table import Table
 
 
-def test_a_function_is_compiled_with_one_set_of_options():
-    options = defaultdict(set)
+def test_a_function_is_compiled_with_one_set_of_options() -> None:
+    options: defaultdict[Any, set[str]] = defaultdict(set)
     for info in pkgutil.walk_packages(mpi_match.__path__, "mpi_match."):
         if info.name.startswith(("mpi_match.engines", "mpi_match.compute")) and not {"cuda", "kernels"} & set(
             re.split(r"[._]", info.name)
@@ -40,7 +41,7 @@ def test_a_function_is_compiled_with_one_set_of_options():
 
 
 @pytest.mark.skipif(numba.get_num_threads() < 2, reason="one core: there are no threads to leave alone")
-def test_a_match_with_one_thread_leaves_the_others_to_later_ones():
+def test_a_match_with_one_thread_leaves_the_others_to_later_ones() -> None:
     table = Table.from_filters([make_filter("i", [["a", "=", 1]])])
     batch = Events.of([make_event({"a": 1})]).encode(table.vocabulary)
     before = numba.get_num_threads()
@@ -75,7 +76,7 @@ print([len(each.signatures) for each in functions] == before)
 """
 
 
-def test_an_engine_that_is_open_has_nothing_left_to_compile_or_load(repository: Path, tmp_path: Path):
+def test_an_engine_that_is_open_has_nothing_left_to_compile_or_load(repository: Path, tmp_path: Path) -> None:
     """So the time of matching is that of matching only, for events in a mapped file and for those of a message."""
     command = [sys.executable, "-c", NOTHING_LEFT, str(tmp_path)]
     assert subprocess.run(command, cwd=repository, stdout=subprocess.PIPE, text=True, check=True).stdout == "True\n"
@@ -117,7 +118,7 @@ print(*sorted(f"{name}{signature}" for name, signature in compiled() - before), 
 
 
 @pytest.mark.parametrize("live", ["live", "fixed"])
-def test_prewarming_compiles_all_that_a_table_needs(live: str, repository: Path):
+def test_prewarming_compiles_all_that_a_table_needs(live: str, repository: Path) -> None:
     """So that one rank of a host compiles it and the others load it."""
     path = os.pathsep.join((str(repository), str(repository / "tests" / "support")))
     done = subprocess.run(

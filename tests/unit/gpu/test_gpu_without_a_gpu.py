@@ -64,8 +64,13 @@ def test_local_rank_is_what_the_innermost_launcher_says(environment: dict[str, s
 def registered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """What a driver that pins everything was asked for; it counts pages, as the real one does."""
     asked: list[tuple[int, ...]] = []
-    monkeypatch.setattr(device_memory.driver, "cuMemHostRegister", lambda *given: asked.append(given) or (0,))
-    monkeypatch.setattr(device_memory.driver, "cuMemHostUnregister", lambda start: asked.append((start,)) or (0,))
+
+    def accept(*given: int) -> tuple[int]:
+        asked.append(given)
+        return (0,)
+
+    monkeypatch.setattr(driver.driver, "cuMemHostRegister", accept)
+    monkeypatch.setattr(driver.driver, "cuMemHostUnregister", accept)
     return asked
 
 
@@ -93,10 +98,13 @@ def test_memory_is_pinned_where_it_lies_in_whole_pages(registered: list[tuple[in
 
 def test_memory_is_pinned_also_by_a_driver_that_does_not_know_of_reading_only(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(device_memory.driver, "cuMemHostUnregister", lambda start: (0,))
-    monkeypatch.setattr(
-        device_memory.driver, "cuMemHostRegister", lambda *given: asked.append(given[2]) or (801 if given[2] & 8 else 0,)
-    )
+
+    def refuse_read_only(start: int, n_bytes: int, flags: int) -> tuple[int]:
+        asked.append(flags)
+        return (801 if flags & 8 else 0,)
+
+    monkeypatch.setattr(driver.driver, "cuMemHostUnregister", lambda start: (0,))
+    monkeypatch.setattr(driver.driver, "cuMemHostRegister", refuse_read_only)
     regions, memory = cuda.PinnedRegions(), np.zeros(2**20, np.uint8)
     regions.hold(memory)
     assert asked == [9, 1]
@@ -104,7 +112,7 @@ def test_memory_is_pinned_also_by_a_driver_that_does_not_know_of_reading_only(mo
 
 
 def test_memory_that_cannot_be_pinned_is_refused_and_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_memory.driver, "cuMemHostRegister", lambda *given: (801,))
+    monkeypatch.setattr(driver.driver, "cuMemHostRegister", lambda *given: (801,))
     regions, memory = cuda.PinnedRegions(), np.zeros(2**20, np.uint8)
     with pytest.raises(EngineError, match="1 MiB cannot be pinned where they lie: 801"):
         regions.hold(memory)
@@ -165,7 +173,7 @@ class Recorder:
     def cuLaunchKernel(self, *arguments: Any) -> int:
         *shape, parameters, _ = arguments
         pointers = (ctypes.c_void_p * self.n_words).from_address(parameters)
-        self.calls.append(("launch", shape, [ctypes.c_int64.from_address(p).value for p in pointers]))
+        self.calls.append(("launch", shape, [ctypes.c_int64.from_address(p or 0).value for p in pointers]))
         return 0
 
     def cuGraphLaunch(self, *arguments: Any) -> int:

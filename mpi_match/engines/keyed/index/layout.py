@@ -42,6 +42,7 @@ This module has the layout of an index; `index.build` makes one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -121,13 +122,13 @@ class KeyedIndex:
         return offsets, places[order]
 
 
-def hash_of(key):  # type: ignore[no-untyped-def]
+def hash_of(key: Any) -> Any:
     """Hash of parent << 32 | feature (u64 to u64); the low bits choose the slot, the high ones the bit."""
     mixed = key * np.uint64(0x9E3779B97F4A7C15)
     return mixed ^ (mixed >> np.uint64(32))
 
 
-def bit_of(hashed, n_words):  # type: ignore[no-untyped-def]
+def bit_of(hashed: Any, n_words: Any) -> Any:
     """Word and bit of a hash in `bits` of a power of two words: keys of four neighbouring slots share a word."""
     return (hashed >> np.uint64(2)) & (np.uint64(n_words) - np.uint64(1)), np.uint32(1) << np.uint32(hashed >> np.uint64(59))
 

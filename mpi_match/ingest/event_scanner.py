@@ -21,6 +21,7 @@ from mpi_match.compute.parallel import in_stretches, stretches_of
 from mpi_match.events.batch import REJECTED, EventBatch
 from mpi_match.events.events import Events
 from mpi_match.ingest import scanner
+from mpi_match.ingest.atom_automaton import FOUND_HEADER
 from mpi_match.ingest.line_blocks import LineBlock
 from mpi_match.ingest.rows import EventForm, Reject, Rejects, event_of_row, parse_json, row_text, trimmed
 from mpi_match.ingest.vocabulary_hash import hashed
@@ -32,20 +33,22 @@ _LEAST_ROW_BYTES, _LEAST_ATTRIBUTE_BYTES = 2, 4
 
 
 class _ThreadArrays:
-    """What a thread writes, for lines of `n_bytes` together; of what is not written no memory is taken."""
+    """What a thread writes, for lines of `n_bytes` together with so many attributes for atoms, of `n_atoms` there are.
 
-    def __init__(self, n_bytes: int) -> None:
+    Of what is not written no memory is taken.
+    """
+
+    def __init__(self, n_bytes: int, n_atoms: int, most_atoms: int) -> None:
         self.n_bytes = n_bytes
         n_rows, n_attributes = n_bytes // _LEAST_ROW_BYTES, n_bytes // _LEAST_ATTRIBUTE_BYTES
         arrays: dict[int, Array] = {
             scanner.SCAN_COUNTS: np.zeros(scanner.N_COUNTS, np.int64),
-            scanner.PACKED_ATTRIBUTES: np.empty(n_attributes, np.uint64),
+            scanner.PACKED_ATTRIBUTES: np.empty(n_attributes + most_atoms, np.uint64),
             scanner.ATTRIBUTE_ENDS: np.empty(n_rows, np.int64),
             scanner.ROW_LOCATIONS: np.empty((n_rows, 2)),
             scanner.ID_DATA: np.empty(n_bytes, np.uint8),
             scanner.ID_ENDS: np.empty(n_rows, np.int64),
-            scanner.TEXTS: np.empty((n_attributes, 4), np.int64),
-            scanner.TEXT_DATA: np.empty(n_bytes, np.uint8),
+            scanner.ROW_ATOMS: np.zeros(FOUND_HEADER + 2 * n_atoms, np.int64),
             scanner.FLAGGED: np.empty((n_rows, 4), np.int64),
             scanner.NAME_HASHES_SEEN: np.empty(scanner.MOST_NAMES, np.uint64),
             scanner.PREFIX_ENDS: np.empty(scanner.MOST_DEPTH, np.int64),
@@ -53,6 +56,7 @@ class _ThreadArrays:
             scanner.DOTTED_NAME: np.empty(scanner.SCRATCH_BYTES, np.uint8),
             scanner.DECODED: np.empty(scanner.SCRATCH_BYTES, np.uint8),
         }
+        arrays[scanner.SCAN_COUNTS][scanner.MOST_ATOMS] = most_atoms
         self._table = AddressTable(arrays[k] for k in range(len(arrays)))
         self.address = self._table.address
 
@@ -129,15 +133,23 @@ class EventScanner:
         bounds = _line_bounds(data, n_stretches)
         for i, n_bytes in enumerate(np.diff(bounds).tolist()):
             if i == len(self._threads):
-                self._threads.append(_ThreadArrays(n_bytes))
+                self._threads.append(self._thread_arrays(n_bytes))
             elif n_bytes > self._threads[i].n_bytes:
-                self._threads[i] = _ThreadArrays(n_bytes)
+                self._threads[i] = self._thread_arrays(n_bytes)
         in_stretches(len(data), self._scan_stretch, data.ctypes.data, bounds.tolist())
         return self._threads[:n_stretches]
 
+    def _thread_arrays(self, n_bytes: int, n_found: int = 0) -> _ThreadArrays:
+        n_atoms = self._vocabulary.n_atoms
+        return _ThreadArrays(n_bytes, n_atoms, max(2 * n_found, n_bytes // _LEAST_ATTRIBUTE_BYTES) if n_atoms else 0)
+
     def _scan_stretch(self, stretch: int, n_stretches: int, data: int, bounds: list[int]) -> None:
-        work = self._threads[stretch].address
-        scanner.scan_lines(data, bounds[stretch], bounds[stretch + 1], self._tables.address, work)
+        while True:
+            part = self._threads[stretch]
+            scanner.scan_lines(data, bounds[stretch], bounds[stretch + 1], self._tables.address, part.address)
+            if part.count(scanner.N_ATOMS) <= part.count(scanner.MOST_ATOMS):
+                return
+            self._threads[stretch] = self._thread_arrays(part.n_bytes, part.count(scanner.N_ATOMS))
 
     def _joined(self, parts: list[_ThreadArrays], flagged: Array, judged: list[Event | None]) -> ScannedEvents:
         """The rows of all threads end to end, the judged ones in their places `flagged`."""
@@ -146,12 +158,10 @@ class EventScanner:
         n_rows = [part.count(scanner.ROWS) for part in parts] or [len(judged)]
         lengths = _lengths([part.filled(scanner.ATTRIBUTE_ENDS, scanner.ROWS) for part in parts], sum(n_rows))
         packed = _end_to_end([part.filled(scanner.PACKED_ATTRIBUTES, scanner.N_ATTRIBUTES) for part in parts], np.uint64)
-        rows, more = self._atoms(parts, offsets_of(np.array(n_rows)))
-        rows = np.append(rows, np.repeat(flagged, np.diff(encoded.offsets)))
-        if len(rows):
-            order = np.argsort(rows, kind="stable")
-            packed = np.insert(packed, np.cumsum(lengths)[rows[order]], np.append(more, encoded.attributes)[order])
-            lengths += np.bincount(rows, minlength=len(lengths))
+        if len(encoded.attributes):
+            of_judged = np.diff(encoded.offsets)
+            packed = np.insert(packed, np.repeat(np.cumsum(lengths)[flagged], of_judged), encoded.attributes)
+            lengths[flagged] = of_judged
         offsets = np.zeros(len(lengths) + 1, np.uint32)
         np.cumsum(lengths, out=offsets[1:], dtype=np.uint32)
         rejected = flagged[[event is None for event in judged]].astype(REJECTED) if None in judged else None
@@ -169,25 +179,6 @@ class EventScanner:
             events.ids is not None or any(part.count(scanner.N_IDENTIFIED) for part in parts),
             len(flagged),
         )
-
-    def _atoms(self, parts: list[_ThreadArrays], first_rows: Array) -> tuple[Array, Array]:
-        """Of every atom that a string of a row satisfies the row and the packed attribute, in order."""
-        found: dict[tuple[int, bytes], list[int]] = {}
-        rows: list[int] = []
-        atoms: list[int] = []
-        for part, first_row in zip(parts, first_rows.tolist(), strict=False):
-            text = part.filled(scanner.TEXT_DATA, scanner.TEXT_BYTES).tobytes()
-            for row, name, start, stop in part.filled(scanner.TEXTS, scanner.N_TEXTS).tolist():
-                key = name, text[start:stop]
-                satisfied = found.get(key)
-                if satisfied is None:
-                    satisfied = found[key] = self._vocabulary.satisfied_atoms(*key)
-                rows.extend([first_row + row] * len(satisfied))
-                atoms.extend(satisfied)
-        row, atom = np.array(rows, np.int64), np.array(atoms, np.int64)
-        order = np.lexsort((atom, row))
-        n_names, zero = self._vocabulary.n_names, np.zeros(len(atom), np.int64)
-        return row[order], self._vocabulary.pack(n_names + atom[order], zero).astype(np.uint64)
 
     def _location(self, parts: list[_ThreadArrays], flagged: Array, events: Events) -> Array | None:
         """Locations of all rows, those of the judged events too; None if there is none."""

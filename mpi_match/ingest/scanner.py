@@ -27,10 +27,10 @@ from mpi_match.compute.memory import (
     store_u8,
     store_u64,
 )
+from mpi_match.ingest.atom_automaton import ATOM_ROOTS, ATOMS_FOUND, FOUND_HEADER, NO_STATE, find_atoms
 from mpi_match.ingest.scanner_numbers import INTEGER, LARGE_INTEGER, NOT_READ, scan_number
 from mpi_match.ingest.vocabulary_hash import (
     CODE_BITS,
-    HAS_ATOMS,
     ID,
     LOCATED,
     NAME_IDS,
@@ -40,6 +40,7 @@ from mpi_match.ingest.vocabulary_hash import (
     SCALARS,
     SEED,
     STRING_SEEDS,
+    VOCABULARY_SIZE,
     X,
     code_of_boolean,
     code_of_number,
@@ -63,15 +64,14 @@ SCRATCH_BYTES = 2**16
     ROW_LOCATIONS,
     ID_DATA,
     ID_ENDS,
-    TEXTS,
-    TEXT_DATA,
+    ROW_ATOMS,
     FLAGGED,
     NAME_HASHES_SEEN,
     PREFIX_ENDS,
     PREFIX_HASHES,
     DOTTED_NAME,
     DECODED,
-) = range(14)
+) = range(13)
 """Places in the table of addresses of a thread: where it writes the rows of its lines, and what it needs for a line.
 
     SCAN_COUNTS                     i64[N_COUNTS]: how much of each array is filled
@@ -79,15 +79,16 @@ SCRATCH_BYTES = 2**16
     ATTRIBUTE_ENDS             i64: of each row, the end of its attributes
     ROW_LOCATIONS                   f64[2 ·]: x and y of each row, NaN for one without; not written when no location is named
     ID_DATA, ID_ENDS           u8, i64: ids end to end, and where that of each row ends
-    TEXTS, TEXT_DATA           i64[4 ·]: strings on names with atoms: row, name, start, end in TEXT_DATA u8
+    ROW_ATOMS                  i64: a set of atoms (`atom_automaton`), those of the row
     FLAGGED                    i64[4 ·]: flagged rows: row, line, start, end in the data, which is before the line feed
     NAME_HASHES_SEEN           u64[MOST_NAMES]: of the line
     PREFIX_ENDS, PREFIX_HASHES i64[MOST_DEPTH], u64[MOST_DEPTH]: length and hash of what names begin with at each depth
     DOTTED_NAME, DECODED       u8[SCRATCH_BYTES]: a name, and a string, without escapes
 """
-ROWS, LINES, N_ATTRIBUTES, ID_BYTES, N_TEXTS, TEXT_BYTES, N_FLAGGED, N_IDENTIFIED, N_LOCATED, N_COUNTS = range(10)
-"""What counts count: rows; lines, blank ones too; attributes; bytes of ids; strings for atoms and their bytes; flagged rows;
-rows with an id, with a location."""
+ROWS, LINES, N_ATTRIBUTES, ID_BYTES, N_FLAGGED, N_IDENTIFIED, N_LOCATED, N_ATOMS, MOST_ATOMS, N_COUNTS = range(10)
+"""What counts count: rows; lines, blank ones too; attributes; bytes of ids; flagged rows; rows with an id, with a location;
+attributes for atoms.  MOST_ATOMS is given: there is room for so many; if N_ATOMS is more in the end, the lines are to be
+scanned again with more room."""
 FLAGGED_LINE = -1
 _POINT = 46
 
@@ -315,20 +316,6 @@ def _keep_id(data: int, start: int, stop: int, work: int) -> None:
 
 
 @nested
-def _keep_text(data: int, start: int, stop: int, name: int, work: int) -> None:
-    """The string data[start:stop] on a name has still to be compared with atoms."""
-    counts = load_i64(work, SCAN_COUNTS)
-    texts, at, filled = load_i64(work, TEXTS), 4 * load_i64(counts, N_TEXTS), load_i64(counts, TEXT_BYTES)
-    store_i64(texts, at, load_i64(counts, ROWS))
-    store_i64(texts, at + 1, name)
-    store_i64(texts, at + 2, filled)
-    filled = _copied(data, start, stop, load_i64(work, TEXT_DATA), filled)
-    store_i64(texts, at + 3, filled)
-    store_i64(counts, TEXT_BYTES, filled)
-    _count(counts, N_TEXTS, 1)
-
-
-@nested
 def _scan_string_value(data: int, at: int, name: int, role: int, tables: int, work: int) -> tuple[int, int]:
     """The string behind an opening quote, as the value of a name: where it ends, and its code, or NOT_FOUND where the name
     has no id; FLAGGED_LINE if it is not certain."""
@@ -354,8 +341,9 @@ def _scan_string_value(data: int, at: int, name: int, role: int, tables: int, wo
         _keep_id(source, start, stop, work)
     if name == NOT_FOUND:
         return at, NOT_FOUND
-    if load_u8(load_i64(tables, HAS_ATOMS), name):
-        _keep_text(source, start, stop, name, work)
+    root = load_i64(load_i64(tables, ATOM_ROOTS), name)
+    if root != NO_STATE:
+        find_atoms(root, source, start, stop, tables, load_i64(work, ROW_ATOMS))
     return at, code_of_string(name, source, start, stop, mixed(hash_), tables)
 
 
@@ -394,7 +382,7 @@ def scan_line(data: int, at: int, tables: int, work: int) -> tuple[int, int]:
     """Scan the line that begins at `at` of data u8, which is no blank, as the next row.
 
     Returns where it ends, at its line feed, and how many attributes were written, unordered, behind those that are counted;
-    FLAGGED_LINE as the end if it is not certain, and then what counts say of ids and texts is wrong.
+    FLAGGED_LINE as the end if it is not certain, and then what is kept of its id and atoms is wrong.
     """
     if load_u8(data, at) != 123:
         return FLAGGED_LINE, 0
@@ -478,13 +466,33 @@ def scan_line(data: int, at: int, tables: int, work: int) -> tuple[int, int]:
 
 @nested
 def _sort(items: int, n: int) -> None:
-    """Put a few u64 in order, by insertion."""
-    for i in range(1, n):
-        item, k = load_u64(items, i), i
-        while k > 0 and load_u64(items, k - 1) > item:
-            store_u64(items, k, load_u64(items, k - 1))
-            k -= 1
-        store_u64(items, k, item)
+    """Put u64 in order: by insertion where they are few, else first those that stand far apart (Shell's sort)."""
+    gap = 1
+    while 9 * gap < n:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(gap, n):
+            item, k = load_u64(items, i), i
+            while k >= gap and load_u64(items, k - gap) > item:
+                store_u64(items, k, load_u64(items, k - gap))
+                k -= gap
+            store_u64(items, k, item)
+        gap //= 3
+
+
+@nested
+def _add_atoms(attributes: int, n_attributes: int, tables: int, work: int) -> int:
+    """Put the row's atoms behind its attributes, as far as there is room; how many these are then."""
+    counts, found = load_i64(work, SCAN_COUNTS), load_i64(work, ROW_ATOMS)
+    scalars = load_i64(tables, SCALARS)
+    n_found, n_before = load_i64(found, ATOMS_FOUND), load_i64(counts, N_ATOMS)
+    store_i64(counts, N_ATOMS, n_before + n_found)
+    if n_before + n_found > load_i64(counts, MOST_ATOMS):
+        return n_attributes
+    for k in range(n_found):
+        name = load_u64(scalars, VOCABULARY_SIZE) + np.uint64(load_i64(found, FOUND_HEADER + 2 * k + 1))
+        store_u64(attributes, n_attributes + k, name << load_u64(scalars, CODE_BITS))
+    return n_attributes + n_found
 
 
 @nested
@@ -501,7 +509,7 @@ def _scan_row(data: int, at: int, tables: int, work: int) -> int:
     count has changed, if it is not certain."""
     counts = load_i64(work, SCAN_COUNTS)
     id_bytes, identified = load_i64(counts, ID_BYTES), load_i64(counts, N_IDENTIFIED)
-    n_texts, text_bytes = load_i64(counts, N_TEXTS), load_i64(counts, TEXT_BYTES)
+    store_i64(load_i64(work, ROW_ATOMS), ATOMS_FOUND, 0)
     located = load_u64(load_i64(tables, SCALARS), LOCATED) != np.uint64(0)
     if located:
         _set_nowhere(work)
@@ -518,10 +526,10 @@ def _scan_row(data: int, at: int, tables: int, work: int) -> int:
             _set_nowhere(work)
         store_i64(counts, ID_BYTES, id_bytes)
         store_i64(counts, N_IDENTIFIED, identified)
-        store_i64(counts, N_TEXTS, n_texts)
-        store_i64(counts, TEXT_BYTES, text_bytes)
         return FLAGGED_LINE
-    _sort(load_i64(work, PACKED_ATTRIBUTES) + 8 * load_i64(counts, N_ATTRIBUTES), n_attributes)
+    attributes = load_i64(work, PACKED_ATTRIBUTES) + 8 * load_i64(counts, N_ATTRIBUTES)
+    n_attributes = _add_atoms(attributes, n_attributes, tables, work)
+    _sort(attributes, n_attributes)
     _count(counts, N_ATTRIBUTES, n_attributes)
     return end
 
@@ -546,7 +554,7 @@ def scan_lines(data: int, start: int, stop: int, tables: int, work: int) -> None
     and a byte order mark before it are left out as `rows.trimmed` does; a blank line is no row.
     """
     counts = load_i64(work, SCAN_COUNTS)
-    for i in range(N_COUNTS):
+    for i in range(MOST_ATOMS):
         store_i64(counts, i, 0)
     at, line = start, 0
     while at < stop:

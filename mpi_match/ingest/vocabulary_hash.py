@@ -18,8 +18,9 @@ from mpi_match.arrays.csr import Array, owners
 from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.memory import AddressTable, load_f64, load_i64, load_u8, load_u64
+from mpi_match.ingest.atom_automaton import N_AUTOMATON_TABLES, automaton
 from mpi_match.ingest.rows import EventForm
-from mpi_match.ingest.scanner_numbers import N_NUMBER_TABLES, NUMBER_TABLES
+from mpi_match.ingest.scanner_numbers import NUMBER_TABLES
 from mpi_match.table.vocabulary import Vocabulary
 
 NO_ROLE, X, Y, ID = range(4)
@@ -50,10 +51,9 @@ _29, _32 = np.uint64(29), np.uint64(32)
     STRING_BOUNDS,
     STRING_SEEDS,
     OPERAND_BOUNDS,
-    HAS_ATOMS,
     SCALARS,
-) = range(N_NUMBER_TABLES, N_NUMBER_TABLES + 19)
-"""Places in the table of addresses; of the vocabulary's v names, of e entries, of s string operands:
+) = range(N_AUTOMATON_TABLES, N_AUTOMATON_TABLES + 18)
+"""Places in the table of addresses, behind those of numbers and atoms, for v names, e entries and s string operands:
 
     NAME_SLOTS, NAME_HASHES        i64[slots]: entry, or NOT_FOUND; u64[e]
     NAME_BYTES, NAME_BOUNDS        u8, i64[e + 1]
@@ -65,11 +65,10 @@ _29, _32 = np.uint64(29), np.uint64(32)
     STRING_BYTES, STRING_BOUNDS    u8, i64[s + 1]
     STRING_SEEDS                   u64[v]: the hash that a name's strings begin with
     OPERAND_BOUNDS                 i64[v + 1]: the string operands of each name
-    HAS_ATOMS                      u8[v]
-    SCALARS                        u64: NAME_MASK, STRING_MASK, CODE_BITS, LOCATED
+    SCALARS                        u64: NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, VOCABULARY_SIZE
 """
-NAME_MASK, STRING_MASK, CODE_BITS, LOCATED = range(4)
-"""Masks for numbers of slots; bits of a code in a packed attribute; does the form name a location?"""
+NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, VOCABULARY_SIZE = range(5)
+"""Masks for numbers of slots; bits of a code in a packed attribute; does the form name a location?; v."""
 
 
 def hashed(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
@@ -90,11 +89,13 @@ def hashed(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
     _fill_buckets(np.array(vocabulary.numbers, np.float64), bounds, low, scale, first)
     ids_and_roles = np.array(list(entries.values()), np.int64).reshape(-1, 2)
     located = form.location is not None
-    scalars = np.array([len(name_slots) - 1, len(string_slots) - 1, vocabulary.shift, located], np.uint64)
+    scalars = np.array(
+        [len(name_slots) - 1, len(string_slots) - 1, vocabulary.shift, located, vocabulary.n_names], np.uint64
+    )
     numbers = (vocabulary.numbers, bounds, first, low, scale)
     texts = (string_slots, string_hashes, strings.data, strings.offsets, seeds, vocabulary.string_offsets)
     columns = (name_slots, name_hashes, names.data, names.offsets, *ids_and_roles.T, *numbers, *texts)
-    return AddressTable((*NUMBER_TABLES, *columns, np.diff(vocabulary.atom_offsets) > 0, scalars))
+    return AddressTable((*NUMBER_TABLES, *automaton(vocabulary), *columns, scalars))
 
 
 def _hashes(strings: Strings, seeds: Array) -> Array:

@@ -371,6 +371,31 @@ def test_rows_with_atoms_and_judged_rows_keep_their_order(tmp_path: Path) -> Non
     assert 0 < sum(each.n_flagged for each in found) < 3000
 
 
+@pytest.mark.parametrize("alphabet", ["a", "ab", "abcdé"])
+def test_atoms_that_begin_and_end_alike(alphabet: str, tmp_path: Path) -> None:
+    """Most strings satisfy many atoms, more than there are bytes in the line."""
+    generator = random.Random(len(alphabet))
+
+    def text(most: int) -> str:
+        return "".join(generator.choices(alphabet, k=generator.randint(0, most)))
+
+    atoms = {(name, op, text(9)) for _ in range(300) for name in ("s", "t") for op in ("suffix", "contains")}
+    vocabulary = Table.from_filters([make_filter("i", [list(atom)]) for atom in sorted(atoms)]).vocabulary
+    lines = [json.dumps({"s": text(30), "t": text(12), "u": text(3)}).encode() for _ in range(1000)]
+    found = assert_as_judged(lines_file(tmp_path, lines), PLAIN, vocabulary)
+    assert found[0].batch.widest > (15 if len(alphabet) < 3 else 5)
+    assert sum(each.n_flagged for each in found) == 0
+
+
+def test_thousands_of_atoms_in_a_row(tmp_path: Path) -> None:
+    generator = random.Random(4)
+    words = {"".join(generator.choices("ab", k=generator.randint(1, 14))) for _ in range(6000)}
+    vocabulary = Table.from_filters([make_filter("i", [["s", "contains", word]]) for word in sorted(words)]).vocabulary
+    lines = [json.dumps({"s": "".join(generator.choices("ab", k=3000)), "t": 1}).encode() for _ in range(20)]
+    found = assert_as_judged(lines_file(tmp_path, lines), PLAIN, vocabulary)
+    assert found[0].batch.widest > 1000
+
+
 def test_a_wide_vocabulary(tmp_path: Path) -> None:
     """Attributes of 64 bits."""
     table = Table.from_filters([make_filter("i", [["temp", "=", i], ["city", "=", f"w{i}"]]) for i in range(40_000)])

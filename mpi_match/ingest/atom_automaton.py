@@ -1,0 +1,190 @@
+"""Which suffixes and contained strings a string has, in one pass over its bytes: an Aho-Corasick automaton for each name.
+
+The atoms of a name make a trie; a state is the longest beginning of an atom that ends at the byte that was read last.  Where
+a state has no edge for a byte its *failure link* leads to the next shorter one.  A contained string is found whenever its
+state is on the way; a suffix when its state, or one that failure links lead to from there, is the last.  So a string costs
+about two look-ups for each of its bytes, however many atoms there are (Aho and Corasick, "Efficient string matching", 1975).
+
+The edges of all tries are in one table, open addressing by state and byte.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.compute.compile_cache import jit, nested
+from mpi_match.compute.memory import load_i64, load_u8, load_u64, store_i64
+from mpi_match.ingest.scanner_numbers import N_NUMBER_TABLES
+from mpi_match.model import Op
+from mpi_match.table.vocabulary import Vocabulary
+
+NO_ATOM = NO_STATE = -1
+(
+    ATOM_ROOTS,
+    EDGES,
+    EDGE_MASK,
+    FAILURE_LINKS,
+    CONTAINED,
+    NEXT_CONTAINED,
+    SUFFIXES,
+    NEXT_SUFFIX,
+    N_AUTOMATON_TABLES,
+) = range(N_NUMBER_TABLES, N_NUMBER_TABLES + 9)
+"""Places in the table of addresses, behind those of the numbers:
+
+    ATOM_ROOTS                  i64[v]: of each name's trie; NO_STATE for a name without atoms
+    EDGES                       i64[slots, 2]: state * 256 + byte, or NO_STATE in a free slot; where the edge leads to
+    EDGE_MASK                   u64[1]: mask for numbers of slots
+    FAILURE_LINKS               i64[states]: NO_STATE for a root
+    CONTAINED, SUFFIXES         i64[states]: the atom that is this state, or NO_ATOM
+    NEXT_CONTAINED, NEXT_SUFFIX i64[states]: the first state that is an atom, from here along failure links
+"""
+FOUND_STAMP, ATOMS_FOUND, FOUND_HEADER = range(3)
+"""Words of a set of atoms, i64[FOUND_HEADER + 2 * n_atoms]: number of the last string; atoms found so far.  Behind them
+stand, in turns, the last string that had atom k, and the k-th atom found."""
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_32 = np.uint64(32)
+
+
+def automaton(vocabulary: Vocabulary) -> tuple[Array, ...]:
+    """The tables, in the order of their places."""
+    n_atoms = np.diff(vocabulary.atom_offsets)
+    roots = np.full(vocabulary.n_names, NO_STATE, np.int64)
+    with_atoms = np.flatnonzero(n_atoms)
+    roots[with_atoms] = np.arange(len(with_atoms))
+    most_states = len(with_atoms) + len(vocabulary.atoms.data)
+    edges = _free_slots(most_states)
+    trie = np.full((most_states, _N_TRIE_COLUMNS), NO_STATE, np.int64)
+    trie[: len(with_atoms), _DEPTH] = 0
+    atoms = np.stack([vocabulary.atoms.offsets[:-1], vocabulary.atoms.offsets[1:], np.repeat(roots, n_atoms)], axis=1)
+    n_states = _insert(np.array(vocabulary.atoms.data), atoms, vocabulary.atom_op == Op.SUFFIX, edges, trie, len(with_atoms))
+    trie, edges = trie[:n_states], _free_slots(n_states)  # fewer than there might be, where atoms begin alike
+    _link(np.argsort(trie[:, _DEPTH], kind="stable"), edges, trie)
+    return roots, edges, np.array([len(edges) - 1], np.uint64), *trie.T[_FAILURE : _NEXT_OF_SUFFIXES + 1]
+
+
+def _free_slots(n_states: int) -> Array:
+    return np.full((1 << (n_states + n_states // 2).bit_length(), 2), NO_STATE, np.int64)
+
+
+(
+    _PARENT,
+    _BYTE,
+    _DEPTH,
+    _ROOT,
+    _FAILURE,
+    _AT_CONTAINED,
+    _NEXT_OF_CONTAINED,
+    _AT_SUFFIX,
+    _NEXT_OF_SUFFIXES,
+    _N_TRIE_COLUMNS,
+) = range(10)
+"""Of a state, while the trie is built: whence and by which byte, how deep, in whose trie; the last five become tables."""
+
+
+@nested
+def _slot(key: int, mask: np.uint64) -> np.uint64:
+    """Where the search for an edge begins."""
+    return (np.uint64(key) * _MIX >> _32) & mask
+
+
+@nested
+def _edge(edges: Array, state: int, byte: int) -> int:
+    """The slot of an edge, or the free one that it would have."""
+    mask = np.uint64(len(edges) - 1)
+    slot = _slot(256 * state + byte, mask)
+    while edges[slot, 0] != NO_STATE and edges[slot, 0] != 256 * state + byte:
+        slot = (slot + np.uint64(1)) & mask
+    return int(slot)
+
+
+@jit
+def _insert(data: Array, atoms: Array, is_suffix: Array, edges: Array, trie: Array, n_states: int) -> int:
+    """Put all atoms, start, end and root i64[., 3], into the tries, of which there are the roots; the number of states."""
+    for atom in range(len(atoms)):
+        state = atoms[atom, 2]
+        for i in range(atoms[atom, 0], atoms[atom, 1]):
+            byte = np.int64(data[i])
+            slot = _edge(edges, state, byte)
+            if edges[slot, 0] == NO_STATE:
+                edges[slot, 0], edges[slot, 1] = 256 * state + byte, n_states
+                trie[n_states, _PARENT], trie[n_states, _BYTE] = state, byte
+                trie[n_states, _DEPTH], trie[n_states, _ROOT] = i - atoms[atom, 0] + 1, atoms[atom, 2]
+                n_states += 1
+            state = edges[slot, 1]
+        trie[state, _AT_SUFFIX if is_suffix[atom] else _AT_CONTAINED] = atom
+    return n_states
+
+
+@jit
+def _link(by_depth: Array, edges: Array, trie: Array) -> None:
+    """Edges, failure links, and from each state the next that is an atom; states that links lead to come first."""
+    for state in by_depth:
+        parent, byte = trie[state, _PARENT], trie[state, _BYTE]
+        if parent != NO_STATE:
+            slot = _edge(edges, parent, byte)
+            edges[slot, 0], edges[slot, 1] = 256 * parent + byte, state
+            link = trie[parent, _FAILURE]
+            while link != NO_STATE and edges[_edge(edges, link, byte), 0] == NO_STATE:
+                link = trie[link, _FAILURE]
+            trie[state, _FAILURE] = trie[state, _ROOT] if link == NO_STATE else edges[_edge(edges, link, byte), 1]
+        link = trie[state, _FAILURE]
+        for at, following in ((_AT_CONTAINED, _NEXT_OF_CONTAINED), (_AT_SUFFIX, _NEXT_OF_SUFFIXES)):
+            if trie[state, at] != NO_ATOM:
+                trie[state, following] = state
+            elif link != NO_STATE:
+                trie[state, following] = trie[link, following]
+
+
+@nested
+def _next_state(state: int, byte: int, tables: int) -> int:
+    edges, links = load_i64(tables, EDGES), load_i64(tables, FAILURE_LINKS)
+    mask = np.int64(load_u64(load_i64(tables, EDGE_MASK), 0))
+    while True:
+        key = 256 * state + byte
+        slot = np.int64(_slot(key, np.uint64(mask)))
+        while True:
+            found = load_i64(edges, 2 * slot)
+            if found == key:
+                return load_i64(edges, 2 * slot + 1)
+            if found == NO_STATE:
+                break
+            slot = (slot + 1) & mask
+        link = load_i64(links, state)
+        if link == NO_STATE:
+            return state
+        state = link
+
+
+@nested
+def _add_all(state: int, atoms: int, following: int, links: int, found: int) -> None:
+    """Add the atoms that a state and those behind it are, each once for a string."""
+    stamp, n = load_i64(found, FOUND_STAMP), load_i64(found, ATOMS_FOUND)
+    state = load_i64(following, state)
+    while state != NO_STATE:
+        atom = load_i64(atoms, state)
+        if load_i64(found, FOUND_HEADER + 2 * atom) == stamp:
+            break  # and so were those behind it
+        store_i64(found, FOUND_HEADER + 2 * atom, stamp)
+        store_i64(found, FOUND_HEADER + 2 * n + 1, atom)
+        n += 1
+        state = load_i64(links, state)
+        if state != NO_STATE:
+            state = load_i64(following, state)
+    store_i64(found, ATOMS_FOUND, n)
+
+
+@nested
+def find_atoms(root: int, data: int, start: int, stop: int, tables: int, found: int) -> None:
+    """Add the atoms of a name that the string data[start:stop] satisfies to the set `found`, in any order."""
+    store_i64(found, FOUND_STAMP, load_i64(found, FOUND_STAMP) + 1)
+    links, contained = load_i64(tables, FAILURE_LINKS), load_i64(tables, CONTAINED)
+    following = load_i64(tables, NEXT_CONTAINED)
+    state = root
+    _add_all(state, contained, following, links, found)
+    for i in range(start, stop):
+        state = _next_state(state, load_u8(data, i), tables)
+        if load_i64(following, state) != NO_STATE:
+            _add_all(state, contained, following, links, found)
+    _add_all(state, load_i64(tables, SUFFIXES), load_i64(tables, NEXT_SUFFIX), links, found)

@@ -52,7 +52,7 @@ _OF_RUNS = (
 """Options that only runs with workers have."""
 
 
-class Workers(click.ParamType):
+class Workers(click.ParamType[tuple[int, ...]]):
     """Numbers of workers, as in `1,2,4,8`."""
 
     name = "workers"
@@ -110,6 +110,7 @@ class Workers(click.ParamType):
 @click.pass_context
 def bench(
     ctx: click.Context,
+    /,
     scenarios: tuple[str, ...],
     engines: tuple[str, ...],
     scaling: tuple[int, ...] | None,

@@ -196,7 +196,7 @@ class _StandardOutput(io.FileIO):
     @classmethod
     def is_to_blame(cls, error: OSError) -> bool:
         """Is this an error of standard output?"""
-        return error.filename == cls._NAME
+        return bool(error.filename == cls._NAME)
 
 
 def _prepare_streams() -> None:

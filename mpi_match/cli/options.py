@@ -62,7 +62,7 @@ class FileName(click.Path):
         return self._must_say if not said else said[0] not in self._endings
 
 
-class InputName(click.ParamType):
+class InputName(click.ParamType[str]):
     """A file, directory, glob or address of another file system, for Spark to read."""
 
     name = "input"
@@ -82,7 +82,7 @@ EXPORT_OUT = FileName("JSON lines", "packed JSON lines", "Parquet", must_say=Tru
 MATCHES_OUT = FileName("HDF5", "JSON lines", "packed JSON lines", "Parquet", stdout=True)
 
 
-class NameOf(click.ParamType):
+class NameOf(click.ParamType[str]):
     """A name of a registry, which is imported only to check a name, or to list the names in the help."""
 
     name = "name"
@@ -105,7 +105,7 @@ class NameOf(click.ParamType):
         return value
 
 
-class ByteSize(click.ParamType):
+class ByteSize(click.ParamType[int]):
     """A number of bytes, such as 1500000, 64M or 2G; K, M and G are 2^10, 2^20 and 2^30."""
 
     name = "bytes"

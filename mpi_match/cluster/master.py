@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from mpi4py import MPI
 
 from mpi_match.cluster.execution import Execution
-from mpi_match.cluster.inbox import Arrival, Body, Inbox
+from mpi_match.cluster.inbox import Arrival, Inbox
+from mpi_match.cluster.messages import Body
 from mpi_match.cluster.options import ClusterError, RunSummary
 from mpi_match.cluster.ordered_writer import OrderedWriter
 from mpi_match.cluster.outbox import Outbox

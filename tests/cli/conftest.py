@@ -1,14 +1,18 @@
 """What the tests of commands share: a small workload, and rows of which some are bad."""
 
+from __future__ import annotations
+
 import gzip
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import N_EVENTS, N_FILTERS, SUBSCRIPTIONS, mpi_match, run_in
 
 
 @pytest.fixture(scope="session")
-def workload(tmp_path_factory):
+def workload(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with table.h5, events.h5, matches.h5, filters.h5 (matched filters), subscriptions.jsonl, events.jsonl."""
     directory = tmp_path_factory.mktemp("workload")
     for format_ in ("h5", "jsonl"):
@@ -24,7 +28,7 @@ EVENTS = ['{"temp": 31, "pos": {"x": 3, "y": 4}, "n": "e1"}', '{"temp": 30, "n":
 
 
 @pytest.fixture
-def rows(tmp_path):
+def rows(tmp_path: Path) -> list[Any]:
     """Subscriptions (in a directory, packed) and events as JSON lines, one bad row in each."""
     directory = tmp_path / "subscriptions"
     directory.mkdir()

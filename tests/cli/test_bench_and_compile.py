@@ -1,17 +1,21 @@
 """`bench` and `compile`: what the commands hand on, and what they print."""
 
+from __future__ import annotations
+
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import mpi_match, only_line
 
 from mpi_match.commands import doctor
 from mpi_match.ingest.rows import EventForm
+from spark_prep import CompileOptions, CompileSummary
 
 
-def test_bench_prints_a_json_line_for_each_result():
+def test_bench_prints_a_json_line_for_each_result() -> None:
     few = ["--filters", 200, "--events", 50, "--repetitions", 1, "--check", 2]
     result = mpi_match("bench", "ccm", "ccm-strings", "--engine", "counting", *few)
     found = [json.loads(line) for line in result.stdout.splitlines()]
@@ -22,7 +26,7 @@ def test_bench_prints_a_json_line_for_each_result():
     assert "Events/s" in result.stderr
 
 
-def test_bench_adds_to_a_file(tmp_path):
+def test_bench_adds_to_a_file(tmp_path: Path) -> None:
     few = ["--filters", 100, "--events", 20, "--repetitions", 1, "--check", 1, "-o", tmp_path / "bench.jsonl"]
     for _ in range(2):
         assert mpi_match("bench", "ccm", "--engine", "counting", *few).stdout == ""
@@ -32,7 +36,7 @@ def test_bench_adds_to_a_file(tmp_path):
 @pytest.mark.parametrize(
     "command", [["subscriptions", "a.jsonl"], *([what, "a.jsonl", "--table", "t.h5"] for what in ("events", "changes"))]
 )
-def test_compile_without_spark_says_what_fixes_it(monkeypatch, command):
+def test_compile_without_spark_says_what_fixes_it(monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
     missing = doctor.Finding(
         "Java", False, "no Java", False, "`mpi-match compile`", "apt-get install -y openjdk-17-jre-headless"
     )
@@ -42,23 +46,23 @@ def test_compile_without_spark_says_what_fixes_it(monkeypatch, command):
     assert "apt-get install" in line
 
 
-def test_compile_hands_its_arguments_to_the_job(monkeypatch, tmp_path):
-    from spark_prep import CompileOptions, CompileSummary
-
+def test_compile_hands_its_arguments_to_the_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class Job:
-        def compile_subscriptions(self, inputs, output, options):
+        def compile_subscriptions(self, inputs: list[str], output: Path, options: CompileOptions) -> CompileSummary:
             calls.append((inputs, output, options))
             return CompileSummary(4, 3, 9, 2, 0, 1, Path("o.h5.rejects"), 0.5)
 
-        def compile_events(self, inputs, table, output, form, options):
+        def compile_events(
+            self, inputs: list[str], table: Path, output: Path, form: EventForm, options: CompileOptions
+        ) -> CompileSummary:
             calls.append((inputs, table, output, form, options))
             return CompileSummary(5, 0, 0, 0, 5, 0, None, 0.5, never_seen=("x", "y"), left_out=("when",))
 
-        def compile_changes(self, inputs, table, output, **options):
+        def compile_changes(self, inputs: list[str], table: Path, output: Path, **options: object) -> CompileSummary:
             calls.append((inputs, table, output, options))
             return CompileSummary(2, 1, 3, 1, 0, 0, None, 0.5, 4)
 
-    calls = []
+    calls: list[tuple[Any, ...]] = []
     monkeypatch.setattr("mpi_match.cli.compile._spark_job", Job)
     common = CompileOptions(format="json", rejects=Path("r"), strict=True, master="local[1]", partitions=3)
     flags = ["--format", "json", "--rejects", "r", "--strict", "--master", "local[1]", "--partitions", 3, "--json"]
@@ -79,7 +83,7 @@ def test_compile_hands_its_arguments_to_the_job(monkeypatch, tmp_path):
 
 
 @pytest.mark.skipif(find_spec("pyspark") is None, reason="pyspark is not installed")
-def test_compile_knows_the_formats_that_spark_reads():
+def test_compile_knows_the_formats_that_spark_reads() -> None:
     from mpi_match.cli.compile import ROW_FORMATS
     from spark_prep import sources
 

@@ -1,11 +1,16 @@
 """`doctor`: what this machine has, and the command for what it has not."""
 
+from __future__ import annotations
+
 import json
 import re
 import sys
 import tomllib
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 from command_line import mpi_match
@@ -16,7 +21,7 @@ from mpi_match.commands import doctor
 
 
 @pytest.mark.mpi  # two ranks, if there is a launcher
-def test_doctor_finds_what_this_machine_has():
+def test_doctor_finds_what_this_machine_has() -> None:
     findings = {f["name"]: f for f in json.loads(mpi_match("doctor", "--json").stdout)["findings"]}
     assert {"Python", "numpy", "numba", "h5py", "mpi4py", "MPI", "GPU", "Java", "pyspark"} <= set(findings)
     assert findings["Python"]["ok"]
@@ -24,7 +29,7 @@ def test_doctor_finds_what_this_machine_has():
     assert all(f["ok"] or f["fix"] or f["name"] == "GPU" for f in findings.values())
 
 
-def test_doctor_names_what_is_missing_and_the_command(monkeypatch):
+def test_doctor_names_what_is_missing_and_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_CHECKS", (doctor._python, doctor._package("no-such-package", "dreams")))
     result = mpi_match("doctor", code=5)
     ok, missing, fix = result.stdout.splitlines()
@@ -34,12 +39,16 @@ def test_doctor_names_what_is_missing_and_the_command(monkeypatch):
     assert "-m pip install 'no-such-package'" in fix
 
 
+Install = Callable[..., None]
+"""Sets the stated requirements, and the installed packages by keyword."""
+
+
 @pytest.fixture
-def installed(monkeypatch):
+def installed(monkeypatch: pytest.MonkeyPatch) -> Install:
     """As if the project asked for this, and these packages were there."""
 
-    def install(stated, **versions):
-        def version(name):
+    def install(stated: list[str], **versions: str) -> None:
+        def version(name: str) -> str:
             if name not in versions:
                 raise PackageNotFoundError(name)
             return versions[name]
@@ -50,11 +59,11 @@ def installed(monkeypatch):
     return install
 
 
-def test_doctor_looks_for_all_that_the_project_asks_for(installed):
+def test_doctor_looks_for_all_that_the_project_asks_for(installed: Install) -> None:
     stated = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     extras = stated["optional-dependencies"]
     wanted = [*stated["dependencies"], *extras["spark"], *extras["plot"]]
-    names = {re.match(r"[\w-]+", each)[0] for each in wanted}
+    names = {re.split(r"[^\w-]", each)[0] for each in wanted}
     assert {"numpy", "pandas", "matplotlib"} <= names
     installed([])
     findings = {check().name: check() for check in doctor._CHECKS if check not in (doctor._mpi, doctor._gpu)}
@@ -62,7 +71,7 @@ def test_doctor_looks_for_all_that_the_project_asks_for(installed):
     assert not [name for name in names if findings[name].ok]
 
 
-def test_doctor_advises_extras(installed):
+def test_doctor_advises_extras(installed: Install) -> None:
     names = {"pyspark", "pyarrow", "pandas"}
     installed(['pandas<3,>=2.2; extra == "spark"'], pyspark="4.1.1", pyarrow="21.0.0")
     found = {check().name: check() for check in doctor.SPARK_CHECKS}
@@ -71,7 +80,7 @@ def test_doctor_advises_extras(installed):
     assert found["pandas"].fix == f"{sys.executable} -m pip install 'mpi-match[spark]'"
 
 
-def test_doctor_compares_versions_with_what_the_project_asks_for(installed):
+def test_doctor_compares_versions_with_what_the_project_asks_for(installed: Install) -> None:
     stated = ["numpy>=2.2", "h5py<4,>=3.16", 'numba-cuda[cu12]<0.31,>=0.30; extra == "gpu"', 'numpy<2.5; extra == "gpu"']
     installed(stated, numpy="2.5.1", h5py="4.0.0", **{"numba-cuda": "0.30.4"})
     assert doctor._package("numpy", "everything")().ok
@@ -81,7 +90,7 @@ def test_doctor_compares_versions_with_what_the_project_asks_for(installed):
     assert h5py.fix == f"{sys.executable} -m pip install 'h5py<4,>=3.16'"
 
 
-def test_doctor_reads_java_versions(monkeypatch, tmp_path):
+def test_doctor_reads_java_versions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
@@ -95,7 +104,9 @@ def test_doctor_reads_java_versions(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(("newest", "well"), [("13.0", True), ("12.9", True), ("12.4", False), ("11.8", False)])
-def test_doctor_compares_the_driver_with_the_compiler_of_kernels(monkeypatch, newest, well):
+def test_doctor_compares_the_driver_with_the_compiler_of_kernels(
+    monkeypatch: pytest.MonkeyPatch, newest: str, well: bool
+) -> None:
     card = SimpleNamespace(index=0, name="NVIDIA H200", memory_bytes=140 << 30)
     fake = SimpleNamespace(driver_versions=lambda: ("550.1", newest), visible_gpus=lambda: [card])
     monkeypatch.setattr(gpu, "kernels", fake, raising=False)
@@ -107,8 +118,8 @@ def test_doctor_compares_the_driver_with_the_compiler_of_kernels(monkeypatch, ne
     assert ("update the driver" in found.fix) != well
 
 
-def test_doctor_without_a_gpu_says_why(monkeypatch):
-    def none():
+def test_doctor_without_a_gpu_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> NoReturn:
         raise engines.EngineError("no usable GPU on this machine: no driver")
 
     fake = SimpleNamespace(driver_versions=none)

@@ -1,6 +1,9 @@
 """`--set` on `match`, `run` and `bench` reaches the engine, is recorded, and is refused by name; `engines` lists options."""
 
+from __future__ import annotations
+
 import json
+from pathlib import Path
 
 import pytest
 from command_line import mpi_match, run_in
@@ -14,29 +17,30 @@ FEW = ("ccm", "--filters", 200, "--events", 50, "--repetitions", 1, "--check", 2
 
 
 @pytest.fixture(autouse=True)
-def _tuned(monkeypatch):
+def _tuned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(REGISTRY, "tuned", ENTRY)
     opened.clear()
 
 
-def test_run_hands_options_to_the_engine_and_records_them(workload):
+def test_run_hands_options_to_the_engine_and_records_them(workload: Path) -> None:
     chosen = {**DEFAULTS, "depth": 3, "order": "down"}
     result = run_in(workload, "set.h5", "--engine", "tuned", "--set", "depth=3", "--set", "tuned.order=down", "--json")
     assert opened == [chosen]
     assert json.loads(result.stdout)["engine_options"] == {"tuned": chosen}
     manifest = read_manifest(workload / "set.h5")
+    assert manifest is not None
     assert (manifest["state"], manifest["run"]["engine_options"]) == ("complete", {"tuned": chosen})
     assert (workload / "set.h5").read_bytes() == (workload / "matches.h5").read_bytes()
 
 
-def test_match_hands_options_to_the_engine_and_says_them(workload, tmp_path):
+def test_match_hands_options_to_the_engine_and_says_them(workload: Path, tmp_path: Path) -> None:
     rows = [workload / "subscriptions.jsonl", workload / "events.jsonl"]
     result = mpi_match("match", *rows, "-o", tmp_path / "m.h5", "--engine", "tuned", "--set", "twice=on", "--json")
     assert opened == [{**DEFAULTS, "twice": True}]
     assert json.loads(result.stdout)["engine_options"] == {"tuned": opened[0]}
 
 
-def test_bench_hands_options_to_the_engines_and_records_them():
+def test_bench_hands_options_to_the_engines_and_records_them() -> None:
     engines = ["--engine", "counting", "--engine", "tuned"]
     result = mpi_match("bench", *FEW, *engines, "--set", "tuned.share=0.75")
     plain, tuned = (json.loads(line) for line in result.stdout.splitlines())
@@ -45,7 +49,7 @@ def test_bench_hands_options_to_the_engines_and_records_them():
     assert "\ntuned share=0.75 " in result.stderr
 
 
-def test_bench_shows_the_steps_of_an_engine():
+def test_bench_shows_the_steps_of_an_engine() -> None:
     result = mpi_match("bench", *FEW, "--engine", "tuned", "--engine", "counting", "--steps")
     tuned, plain = (json.loads(line) for line in result.stdout.splitlines())
     assert tuned["steps_s"] == {"look": pytest.approx(50e-3), "count": pytest.approx(150e-3)}
@@ -66,7 +70,9 @@ def test_bench_shows_the_steps_of_an_engine():
     ],
     ids=["option", "value", "engine", "form", "twice", "auto"],
 )
-def test_what_cannot_be_set_is_wrong_usage_on_every_command(given, text, workload, tmp_path):
+def test_what_cannot_be_set_is_wrong_usage_on_every_command(
+    given: list[str], text: str, workload: Path, tmp_path: Path
+) -> None:
     rows = [workload / "subscriptions.jsonl", workload / "events.jsonl"]
     for result in (
         mpi_match("match", *rows, "-o", tmp_path / "m.h5", *given, code=2),
@@ -81,7 +87,7 @@ def test_what_cannot_be_set_is_wrong_usage_on_every_command(given, text, workloa
     assert not (workload / "never.h5").exists()
 
 
-def test_engines_lists_engines_and_what_can_be_set():
+def test_engines_lists_engines_and_what_can_be_set() -> None:
     found = json.loads(mpi_match("engines", "--json").stdout)
     assert list(found) == list(REGISTRY)
     for name, engine in found.items():

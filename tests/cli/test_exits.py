@@ -1,10 +1,14 @@
 """How commands end: one line and an exit code for what was foreseen, a traceback for a mistake of the project."""
 
+from __future__ import annotations
+
 import os
 import re
 import socket
 import sys
 import time
+from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +17,7 @@ from command_line import in_a_process, mpi_match, only_line
 from mpi_match import engines
 from mpi_match.cli import errors
 from mpi_match.cli.main import commands
+from mpi_match.table.table import Table
 
 
 @pytest.mark.parametrize(
@@ -28,7 +33,9 @@ from mpi_match.cli.main import commands
         (["verify", "--table", "no.h5", "--events", "no.h5", "--matches", "no.h5"], "no.h5: no such file"),
     ],
 )
-def test_bad_input_is_one_line_and_code_3(tmp_path, monkeypatch, arguments, said):
+def test_bad_input_is_one_line_and_code_3(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     line = only_line(mpi_match(*arguments, code=3))
     assert line.startswith("mpi-match: ")
@@ -36,7 +43,7 @@ def test_bad_input_is_one_line_and_code_3(tmp_path, monkeypatch, arguments, said
     assert list(tmp_path.iterdir()) == []
 
 
-def test_exchanged_files_are_refused(workload):
+def test_exchanged_files_are_refused(workload: Path) -> None:
     files = ["--table", workload / "events.h5", "--events", workload / "table.h5", "-o", workload / "x.h5"]
     assert "holds 'events', expected 'table'" in only_line(mpi_match("run", *files, code=3))
 
@@ -65,12 +72,12 @@ def test_exchanged_files_are_refused(workload):
         (["nonsense"], "No such command 'nonsense'"),
     ],
 )
-def test_wrong_usage_is_code_2(arguments, said):
+def test_wrong_usage_is_code_2(arguments: list[str], said: str) -> None:
     assert said in mpi_match(*arguments, code=2).stderr
 
 
-def test_an_engine_that_cannot_run_is_code_5(rows, monkeypatch):
-    def refuse(name, table, **more):
+def test_an_engine_that_cannot_run_is_code_5(rows: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str, table: Table, **more: object) -> NoReturn:
         raise engines.EngineError("no GPU here")
 
     monkeypatch.setattr("mpi_match.commands.match.open_engine", refuse)
@@ -78,8 +85,10 @@ def test_an_engine_that_cannot_run_is_code_5(rows, monkeypatch):
 
 
 @pytest.mark.parametrize("signal", [KeyboardInterrupt, "SIGTERM"])
-def test_an_interrupted_command_leaves_nothing_and_is_code_130(rows, tmp_path, monkeypatch, signal):
-    def interrupted(*args, **kwargs):
+def test_an_interrupted_command_leaves_nothing_and_is_code_130(
+    rows: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signal: type[BaseException] | str
+) -> None:
+    def interrupted(*args: object, **kwargs: object) -> None:
         if signal is KeyboardInterrupt:
             raise KeyboardInterrupt
         os.kill(os.getpid(), 15)
@@ -90,13 +99,13 @@ def test_an_interrupted_command_leaves_nothing_and_is_code_130(rows, tmp_path, m
     assert sorted(path.name for path in tmp_path.iterdir()) == ["events.jsonl", "subscriptions"]
 
 
-def test_a_mistake_in_the_project_keeps_its_traceback(rows, monkeypatch):
+def test_a_mistake_in_the_project_keeps_its_traceback(rows: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mpi_match.commands.match.EventScanner.scan", lambda scanner, block, rejects: 1 / 0)
     result = CliRunner().invoke(commands, [*map(str, ["match", *rows])])
     assert isinstance(result.exception, ZeroDivisionError)
 
 
-def test_exit_codes_of_foreseen_errors():
+def test_exit_codes_of_foreseen_errors() -> None:
     from mpi_match.bench.engines import WrongAnswer
     from mpi_match.cluster import ClusterError
     from mpi_match.model import ModelError
@@ -119,7 +128,7 @@ def test_exit_codes_of_foreseen_errors():
     assert {error: errors.exit_code_of(error) for error in expected} == expected
 
 
-def test_a_rank_that_is_not_the_first_leaves_the_talking_to_it(monkeypatch):
+def test_a_rank_that_is_not_the_first_leaves_the_talking_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(errors, "QUIET_S", 0)
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
     for rank, lines in (("0", 1), ("1", 0)):
@@ -127,7 +136,7 @@ def test_a_rank_that_is_not_the_first_leaves_the_talking_to_it(monkeypatch):
         assert mpi_match("run", code=2).stderr.count("Missing option") == lines
 
 
-def test_verbose_logs_decisions_on_standard_error(workload):
+def test_verbose_logs_decisions_on_standard_error(workload: Path) -> None:
     files = ["--table", workload / "table.h5", "--events", workload / "events.h5", "-o", workload / "v.h5"]
     done = in_a_process(sys.executable, "-m", "mpi_match", "run", "-v", "--engine", "counting", *files)
     assert "INFO mpi_match.cluster.local_run: engine counting" in done.stderr
@@ -135,7 +144,9 @@ def test_verbose_logs_decisions_on_standard_error(workload):
 
 
 @pytest.mark.parametrize(("rank", "where"), [(None, ""), ("3", " rank 3")])
-def test_a_line_of_the_log_says_when_and_where(rank, where, workload, monkeypatch):
+def test_a_line_of_the_log_says_when_and_where(
+    rank: str, where: str, workload: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if rank is not None:
         monkeypatch.setenv("OMPI_COMM_WORLD_RANK", rank)
         monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "1")

@@ -1,7 +1,11 @@
 """`export`: answers as JSON lines and Parquet."""
 
+from __future__ import annotations
+
 import json
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import mpi_match, only_line
@@ -9,7 +13,7 @@ from command_line import mpi_match, only_line
 from mpi_match.matches.file import MatchesFile
 
 
-def test_export_writes_json_lines_to_standard_output(workload):
+def test_export_writes_json_lines_to_standard_output(workload: Path) -> None:
     result = mpi_match("export", workload / "matches.h5")
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     expected = MatchesFile.load(workload / "matches.h5").rows()
@@ -18,7 +22,7 @@ def test_export_writes_json_lines_to_standard_output(workload):
     assert first == {"event": 0, "filters": MatchesFile.load(workload / "filters.h5").matches[0].tolist()}
 
 
-def test_export_adds_ids_and_writes_parquet(rows, tmp_path):
+def test_export_adds_ids_and_writes_parquet(rows: list[Any], tmp_path: Path) -> None:
     from mpi_match import api
     from mpi_match.events.event_table import save_events
 
@@ -38,7 +42,7 @@ def test_export_adds_ids_and_writes_parquet(rows, tmp_path):
     assert pq.read_table(tmp_path / "out.parquet").column_names == ["event", "interfaces"]
 
 
-def test_ids_travel_with_the_answers_of_match(rows, tmp_path, monkeypatch):
+def test_ids_travel_with_the_answers_of_match(rows: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mpi_match.commands.match.MATCHED_AT_ONCE", 1)
     mpi_match("match", *rows, "--id", "n")
     expected = [("e1", ["hot"]), ("e2", []), (None, []), (None, ["hot"])]
@@ -57,7 +61,7 @@ def test_ids_travel_with_the_answers_of_match(rows, tmp_path, monkeypatch):
     ]
 
 
-def test_export_refuses_events_of_another_run(workload, tmp_path):
+def test_export_refuses_events_of_another_run(workload: Path, tmp_path: Path) -> None:
     mpi_match("generate", "ccm", "-o", tmp_path, "--filters", 10, "--events", 5)
     result = mpi_match(
         "export", workload / "matches.h5", "--events", tmp_path / "events.h5", "-o", tmp_path / "o.jsonl", code=3
@@ -66,7 +70,9 @@ def test_export_refuses_events_of_another_run(workload, tmp_path):
     assert not (tmp_path / "o.jsonl").exists()
 
 
-def test_export_without_pyarrow_says_what_to_install(workload, tmp_path, monkeypatch):
+def test_export_without_pyarrow_says_what_to_install(
+    workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     line = only_line(mpi_match("export", workload / "matches.h5", "-o", tmp_path / "o.parquet", code=5))
     assert "pip install" in line

@@ -1,15 +1,19 @@
 """`generate`: the same files for the same seed, in one part or many."""
 
+from __future__ import annotations
+
 import json
+from pathlib import Path
 
 import numpy as np
+import pytest
 from command_line import mpi_match
 
 from mpi_match.events.event_table import EventTable
 from mpi_match.table.table import Table
 
 
-def test_generate_says_what_it_wrote(tmp_path):
+def test_generate_says_what_it_wrote(tmp_path: Path) -> None:
     result = mpi_match("generate", "ccm-strings", "-o", tmp_path / "new" / "d", "--filters", 50, "--events", 20, "--json")
     found = json.loads(result.stdout)
     assert (found["filters"], found["events"], found["scenario"]) == (50, 20, "ccm-strings")
@@ -17,7 +21,7 @@ def test_generate_says_what_it_wrote(tmp_path):
     assert "50 filters" in result.stderr
 
 
-def test_generate_is_the_same_for_the_same_seed(tmp_path):
+def test_generate_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
     digests = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         mpi_match("generate", "ccm", "-o", tmp_path / name, "--filters", 50, "--events", 20, "--seed", seed)
@@ -27,7 +31,7 @@ def test_generate_is_the_same_for_the_same_seed(tmp_path):
     assert digests[0][1] != digests[2][1]
 
 
-def test_many_events_are_written_in_parts_and_are_the_same_events(tmp_path, monkeypatch):
+def test_many_events_are_written_in_parts_and_are_the_same_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("whole", "parts"):
         mpi_match("generate", "ccm", "-o", tmp_path / name, "--filters", 100, "--events", 1000)
         monkeypatch.setattr("mpi_match.workloads.files.events_of_a_part", lambda scenario: 300)

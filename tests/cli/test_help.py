@@ -1,6 +1,9 @@
 """Every command and option is documented, and asking for it loads nothing heavy."""
 
+from __future__ import annotations
+
 import sys
+from collections.abc import Iterator
 
 import click
 from command_line import in_a_process, mpi_match
@@ -10,7 +13,9 @@ from mpi_match.cli.main import commands
 from mpi_match.workloads import scenarios
 
 
-def every_command(group=commands, path=()):
+def every_command(
+    group: click.Group = commands, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
             yield from every_command(command, (*path, name))
@@ -18,7 +23,7 @@ def every_command(group=commands, path=()):
             yield (*path, name), command
 
 
-def test_every_command_and_option_is_documented():
+def test_every_command_and_option_is_documented() -> None:
     found = dict(every_command())
     names = [
         "bench",
@@ -38,7 +43,7 @@ def test_every_command_and_option_is_documented():
     for path, command in found.items():
         shown = mpi_match(*path, "--help").stdout
         assert "Exit codes: 0 done" in shown, path
-        assert len(command.help.split()) >= 8, path
+        assert len((command.help or "").split()) >= 8, path
         for option in command.params:
             if isinstance(option, click.Option):
                 assert option.help, (path, option.name)
@@ -50,17 +55,17 @@ def test_every_command_and_option_is_documented():
         assert not valued or "[default: " in shown, path
 
 
-def test_help_lists_every_scenario_and_engine():
+def test_help_lists_every_scenario_and_engine() -> None:
     shown = mpi_match("generate", "--help").stdout
     assert all(f"  {name} " in shown for name in scenarios.SCENARIOS)
     assert f"[{'|'.join(['auto', *engines.REGISTRY])}]" in mpi_match("run", "--help").stdout
 
 
-def test_version():
+def test_version() -> None:
     assert mpi_match("--version").stdout.startswith("mpi-match ")
 
 
-def test_the_command_line_loads_none_of_the_heavy_modules():
+def test_the_command_line_loads_none_of_the_heavy_modules() -> None:
     heavy = "{'numba', 'numpy', 'h5py', 'mpi4py', 'mpi4py.MPI', 'pyspark'}"
     code = f"import sys; import mpi_match.cli.main; print(sorted({heavy} & set(sys.modules)))"
     assert in_a_process(sys.executable, "-c", code).stdout.strip() == "[]"

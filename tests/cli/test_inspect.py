@@ -1,6 +1,9 @@
 """`inspect`: what is in a file."""
 
+from __future__ import annotations
+
 import json
+from pathlib import Path
 
 from command_line import N_EVENTS, N_FILTERS, mpi_match, only_line
 
@@ -8,7 +11,7 @@ from mpi_match.matches.file import MatchesFile
 from mpi_match.table.table import Table
 
 
-def test_inspect_shows_a_table(workload):
+def test_inspect_shows_a_table(workload: Path) -> None:
     found = json.loads(mpi_match("inspect", workload / "table.h5", "--json", "--rows", 2).stdout)
     table = Table.load(workload / "table.h5")
     assert (found["kind"], found["filters"], found["interfaces"]) == ("table", N_FILTERS, 10)
@@ -20,7 +23,7 @@ def test_inspect_shows_a_table(workload):
     assert str(table.filter(0)).split(": ")[1] in text
 
 
-def test_inspect_shows_one_filter(workload):
+def test_inspect_shows_one_filter(workload: Path) -> None:
     found = json.loads(mpi_match("inspect", workload / "table.h5", "--filter", 7).stdout)
     whole = Table.load(workload / "table.h5").filter(7)
     assert found == {"filter": 7, "interface": whole.interface, "asks": " and ".join(map(str, whole.constraints))}
@@ -29,7 +32,7 @@ def test_inspect_shows_one_filter(workload):
     )
 
 
-def test_inspect_shows_events_with_ids_and_locations(tmp_path):
+def test_inspect_shows_events_with_ids_and_locations(tmp_path: Path) -> None:
     from mpi_match import api
     from mpi_match.events.event_table import save_events
 
@@ -49,7 +52,7 @@ def test_inspect_shows_events_with_ids_and_locations(tmp_path):
     assert found["with_location"] == 1
 
 
-def test_inspect_shows_answers(workload):
+def test_inspect_shows_answers(workload: Path) -> None:
     file = MatchesFile.load(workload / "matches.h5")
     found = json.loads(mpi_match("inspect", workload / "matches.h5", "--json").stdout)
     assert (found["unit"], found["events"], found["matches"]) == ("interface", N_EVENTS, file.matches.n_matches)

@@ -1,5 +1,7 @@
 """`launch`: what is printed runs without the project's tree."""
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess
@@ -14,13 +16,13 @@ from pages import REPOSITORY
 from mpi_match.commands.launch import FILES, launch_file
 
 
-def test_each_file_is_listed_with_one_line_of_what_it_is():
+def test_each_file_is_listed_with_one_line_of_what_it_is() -> None:
     lines = mpi_match("launch").stdout.splitlines()
     assert [line.split()[0] for line in lines] == list(FILES)
     assert all(20 < len(line) < 120 and not line.endswith(".") for line in lines)
 
 
-def test_every_file_for_others_can_be_had():
+def test_every_file_for_others_can_be_had() -> None:
     needs_the_tree = {"mpi-env.sh", "setup.sh", "demo.sh"}
     there = {path.relative_to(REPOSITORY).as_posix() for path in (REPOSITORY / "launch").iterdir()}
     assert {name for name in there if name not in FILES.values()} == {f"launch/{name}" for name in needs_the_tree}
@@ -31,7 +33,7 @@ def test_every_file_for_others_can_be_had():
     assert mpi_match("launch", "docker").stdout == (REPOSITORY / "launch" / "Dockerfile").read_text()
 
 
-def test_recipes_for_containers_install_what_there_is():
+def test_recipes_for_containers_install_what_there_is() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     for name in ("docker", "apptainer"):
         text = launch_file(name)
@@ -41,7 +43,7 @@ def test_recipes_for_containers_install_what_there_is():
         assert f">=3.{version}" >= project["requires-python"]
 
 
-def run_script(directory, name, *arguments, **environment):
+def run_script(directory: Path, name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a printed script where programs that it starts only say how they were called."""
     script = directory / "script"
     script.write_text(launch_file(name, python=f"{directory}/an other/python"))
@@ -70,7 +72,9 @@ def run_script(directory, name, *arguments, **environment):
         ("hosts", ("hosts",), {}),
     ],
 )
-def test_a_printed_script_needs_no_tree_and_runs_the_python_that_printed_it(tmp_path, name, first, environment):
+def test_a_printed_script_needs_no_tree_and_runs_the_python_that_printed_it(
+    tmp_path: Path, name: str, first: str, environment: dict[str, str]
+) -> None:
     (tmp_path / "hosts").write_text("localhost slots=3\n")
     done = run_script(tmp_path, name, *first, "--table", "t.h5", **environment)
     assert (done.returncode, done.stderr) == (0, "")
@@ -79,18 +83,18 @@ def test_a_printed_script_needs_no_tree_and_runs_the_python_that_printed_it(tmp_
 
 
 @pytest.mark.parametrize("name", ["slurm", "local", "hosts"])
-def test_a_printed_script_is_clean(name):
+def test_a_printed_script_is_clean(name: str) -> None:
     shellcheck = Path(sys.executable).with_name("shellcheck")
     done = subprocess.run([shellcheck, "-"], input=launch_file(name), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_a_script_for_slurm_says_so_elsewhere(tmp_path):
+def test_a_script_for_slurm_says_so_elsewhere(tmp_path: Path) -> None:
     done = run_script(tmp_path, "slurm", "--table", "t.h5")
     assert done.returncode != 0
     assert "this script is for sbatch" in done.stderr
 
 
-def test_the_python_that_prints_is_the_one_that_runs():
+def test_the_python_that_prints_is_the_one_that_runs() -> None:
     assert sys.executable in mpi_match("launch", "local").stdout
     assert os.path.isabs(sys.executable)  # noqa: PTH117  # a path as the script has it

@@ -1,29 +1,35 @@
 """An input without anything usable is an error, and so is an output that could not be what its name says."""
 
+from __future__ import annotations
+
 import gzip
 import json
+from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
+from click.testing import Result
 from command_line import SUBSCRIPTIONS, mpi_match, only_line
 
 from mpi_match import engines
 from mpi_match.cli.options import FORMS
 from mpi_match.commands import export
 from mpi_match.matches.file import MatchesFile
+from mpi_match.table.table import Table
 
 GOOD = {"subscriptions": json.dumps(SUBSCRIPTIONS[0]), "events": '{"temp": 31}'}
 NOT_JSON, ARRAY = "not JSON: Expecting value at column 1", "one object a line is wanted"
 
 
 @pytest.fixture
-def files(tmp_path):
+def files(tmp_path: Path) -> list[Any]:
     """A good file of subscriptions and one of events, as `match` takes them."""
     for name, row in GOOD.items():
         (tmp_path / f"{name}.jsonl").write_text(row + "\n")
     return [tmp_path / "subscriptions.jsonl", tmp_path / "events.jsonl"]
 
 
-def match(files, *flags, code=0):
+def match(files: list[Any], *flags: object, code: int = 0) -> Result:
     return mpi_match("match", *files, "-o", files[0].parent / "m.h5", "--engine", "counting", *flags, code=code)
 
 
@@ -40,7 +46,9 @@ def match(files, *flags, code=0):
     ],
     ids=["empty", "blank", "CSV", "a number", "an array", "an array in lines"],
 )
-def test_an_input_without_a_good_row_is_one_line_and_writes_nothing(files, tmp_path, what, text, said):
+def test_an_input_without_a_good_row_is_one_line_and_writes_nothing(
+    files: list[Any], tmp_path: Path, what: str, text: str, said: str
+) -> None:
     (tmp_path / f"{what}.jsonl").write_text(text)
     line = only_line(match(files, code=3))
     assert f"{what}.jsonl: holds no" in line
@@ -48,7 +56,7 @@ def test_an_input_without_a_good_row_is_one_line_and_writes_nothing(files, tmp_p
     assert not (tmp_path / "m.h5").exists()
 
 
-def test_exchanged_arguments_are_guessed(files, tmp_path):
+def test_exchanged_arguments_are_guessed(files: list[Any], tmp_path: Path) -> None:
     line = only_line(match(files[::-1], "--rejects", tmp_path / "bad.jsonl", code=3))
     assert "events.jsonl: holds no usable subscription" in line
     assert f"the rows of {files[0]} are subscriptions: are two files exchanged?" in line
@@ -57,13 +65,15 @@ def test_exchanged_arguments_are_guessed(files, tmp_path):
     assert "are two files" not in only_line(match([files[1], files[1]], code=3))
 
 
-def test_a_subscription_of_no_filter_is_none(files, tmp_path):
+def test_a_subscription_of_no_filter_is_none(files: list[Any], tmp_path: Path) -> None:
     files[0].write_text('{"interface": "a", "filters": []}\n')
     assert "holds no usable subscription" in only_line(match(files, code=3))
 
 
-def test_subscriptions_may_be_empty_when_changes_bring_some(files, tmp_path, monkeypatch):
-    def reached(name, table, **more):
+def test_subscriptions_may_be_empty_when_changes_bring_some(
+    files: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reached(name: str, table: Table, **more: object) -> NoReturn:
         raise engines.EngineError(f"opened with {table.n_filters} filters")
 
     changes = tmp_path / "changes.jsonl"
@@ -84,7 +94,7 @@ def test_subscriptions_may_be_empty_when_changes_bring_some(files, tmp_path, mon
         (["--location", "temp,n", "--id", "m"], "'m'"),
     ],
 )
-def test_an_attribute_that_was_named_and_never_seen_is_said(files, flags, names):
+def test_an_attribute_that_was_named_and_never_seen_is_said(files: list[Any], flags: list[str], names: str) -> None:
     files[1].write_text('{"temp": 31, "n": 1}\n{"temp": 29, "n": 1}\n')
     result = match(files, *flags, "--json")
     assert f"no event has {names}, which --location or --id names" in result.stderr
@@ -92,14 +102,14 @@ def test_an_attribute_that_was_named_and_never_seen_is_said(files, flags, names)
     assert f"no event has {names} (--strict)" in only_line(match(files, *flags, "--strict", code=3))
 
 
-def test_what_one_event_has_was_seen(files):
+def test_what_one_event_has_was_seen(files: list[Any]) -> None:
     files[1].write_text('{"temp": 31}\n{"temp": 29, "x": 1, "y": 2, "n": "e1"}\n')
     result = match(files, "--location", "x,y", "--id", "n", "--json", "--strict")
     assert "no event has" not in result.stderr
     assert json.loads(result.stdout)["never_seen"] == []
 
 
-def test_areas_without_a_location_are_said(files):
+def test_areas_without_a_location_are_said(files: list[Any]) -> None:
     files[0].write_text(json.dumps(SUBSCRIPTIONS[1]))
     assert "1 filter with an area: without --location no event is in it" in match(files).stderr
     assert "with an area" not in match(files, "--location", "x,y").stderr
@@ -108,7 +118,7 @@ def test_areas_without_a_location_are_said(files):
 @pytest.mark.parametrize(
     "flags", [["--location", "x,x"], ["--id", ""], ["--location", "x,y", "--id", "x"], ["--id", "x", "--location", "x,y"]]
 )
-def test_names_that_cannot_be_meant_are_wrong_usage(files, flags):
+def test_names_that_cannot_be_meant_are_wrong_usage(files: list[Any], flags: list[str]) -> None:
     result = match(files, *flags, code=2)
     assert "--location" in result.stderr or "--id needs the name of an attribute" in result.stderr
 
@@ -116,7 +126,9 @@ def test_names_that_cannot_be_meant_are_wrong_usage(files, flags):
 # Outputs
 
 
-def test_matches_go_to_standard_output_and_to_what_the_name_says(files, tmp_path, monkeypatch):
+def test_matches_go_to_standard_output_and_to_what_the_name_says(
+    files: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     row = {"event": 0, "interfaces": ["hot"]}
     before = set(tmp_path.iterdir())
@@ -145,7 +157,9 @@ def test_matches_go_to_standard_output_and_to_what_the_name_says(files, tmp_path
         (["generate", "ccm"], ["-", ""]),
     ],
 )
-def test_an_output_that_could_not_be_what_its_name_says_is_wrong_usage(workload, monkeypatch, command, names):
+def test_an_output_that_could_not_be_what_its_name_says_is_wrong_usage(
+    workload: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], names: list[str]
+) -> None:
     monkeypatch.chdir(workload)
     before = set(workload.iterdir())
     for name in names:
@@ -159,7 +173,7 @@ def test_an_output_that_could_not_be_what_its_name_says_is_wrong_usage(workload,
     assert set(workload.iterdir()) == before
 
 
-def test_the_command_line_knows_the_forms_that_export_writes():
+def test_the_command_line_knows_the_forms_that_export_writes() -> None:
     assert {*FORMS["JSON lines"], *FORMS["packed JSON lines"], *FORMS["Parquet"]} == set(export.ENDINGS)
     with pytest.raises(ValueError, match=r"o\.csv: ends in none of \.jsonl, .*\.parquet"):
-        export.check_export(export.Path("o.csv"), [])
+        export.check_export(Path("o.csv"), [])

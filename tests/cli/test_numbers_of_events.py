@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import mpi_match, run_in, verify_in
@@ -13,7 +14,7 @@ from mpi_match.events.event_table import save_events
 from mpi_match.ingest.rows import Reject
 from mpi_match.matches.file import MatchesFile
 
-SUBSCRIPTIONS = [
+SUBSCRIPTIONS: list[dict[str, Any]] = [
     {"interface": "all", "constraints": []},
     {"interface": "cold", "constraints": [["temp", "absent"]]},
     {"interface": "hot", "constraints": [["temp", ">", 30]]},
@@ -71,7 +72,7 @@ def test_programs_get_the_same_numbers(inputs: Path) -> None:
         assert open_engine(name, table).match(batch).labels(table.labels) == ANSWERS
     assert match(table, batch, engine="keyed").labels(table.labels) == ANSWERS
     assert LiveMatcher(SUBSCRIPTIONS, engine="keyed").match(batch) == ANSWERS
-    rows = [{"temp": 31}, {"temp": []}, {}]
+    rows: list[dict[str, object]] = [{"temp": 31}, {"temp": []}, {}]
     assert match(table, make_events(rows, rejects=rejects), engine="counting").counts.tolist() == [2, 0, 2]
 
 

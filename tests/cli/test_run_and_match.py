@@ -1,9 +1,12 @@
 """`run` and `match`: the same answers, a summary, and bad rows set aside; under mpirun one rank speaks."""
 
+from __future__ import annotations
+
 import gzip
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import N_EVENTS, SUBSCRIPTIONS, mpi_match, only_line, run_in
@@ -11,7 +14,7 @@ from mpirun import execute, launch, needs_mpirun
 
 from mpi_match.cli import main
 from mpi_match.compute import compile_cache
-from mpi_match.engines import open_engine
+from mpi_match.engines import Engine, open_engine
 from mpi_match.events.event_table import EventTable
 from mpi_match.matches.file import MatchesFile
 from mpi_match.model import match_naive
@@ -20,7 +23,7 @@ from mpi_match.table.table import Table
 SUMMARY_KEYS = {"events", "matches", "wall_s", "events_per_s", "engine", "device", "workers", "rejected"}
 
 
-def test_run_and_match_agree_with_each_other_and_with_covers(workload, tmp_path):
+def test_run_and_match_agree_with_each_other_and_with_covers(workload: Path, tmp_path: Path) -> None:
     rows = [workload / "subscriptions.jsonl", workload / "events.jsonl"]
     result = mpi_match("match", *rows, "-o", tmp_path / "m.h5", "--engine", "counting", "--json")
     by_rows, by_tables = MatchesFile.load(tmp_path / "m.h5"), MatchesFile.load(workload / "matches.h5")
@@ -38,7 +41,7 @@ def test_run_and_match_agree_with_each_other_and_with_covers(workload, tmp_path)
     assert (found["workers"], found["rejected"]) == (1, 0)
 
 
-def test_run_prints_its_summary_and_nothing_else_on_standard_output(workload):
+def test_run_prints_its_summary_and_nothing_else_on_standard_output(workload: Path) -> None:
     result = run_in(workload, "again.h5", "--json", "--batch", 7, "--schedule", "static")
     found = json.loads(result.stdout)
     assert set(found) == SUMMARY_KEYS | {"round_trip_us", "resumed", "compile_s", "engine_options"}
@@ -49,11 +52,13 @@ def test_run_prints_its_summary_and_nothing_else_on_standard_output(workload):
 
 
 @pytest.mark.parametrize("command", ["match", "run"])
-def test_compile_time_is_reported_apart_from_matching(command, workload, tmp_path, monkeypatch):
-    def open_slowly(*arguments, **options):
+def test_compile_time_is_reported_apart_from_matching(
+    command: str, workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def open_slowly(name: str, table: Table, **options: Any) -> Engine:
         with compile_cache.compile_once("an engine of this test"):
             time.sleep(0.1)
-        return open_engine(*arguments, **options)
+        return open_engine(name, table, **options)
 
     where = {"match": "commands.match", "run": "cluster.local_run"}[command]
     monkeypatch.setattr(f"mpi_match.{where}.open_engine", open_slowly)
@@ -68,7 +73,7 @@ def test_compile_time_is_reported_apart_from_matching(command, workload, tmp_pat
     assert json.loads(second.stdout)["compile_s"] == 0
 
 
-def test_match_sets_bad_rows_aside_with_reason_file_and_line(rows, tmp_path):
+def test_match_sets_bad_rows_aside_with_reason_file_and_line(rows: list[Any], tmp_path: Path) -> None:
     result = mpi_match(
         "match", *rows, "--location", "pos.x,pos.y", "--id", "n", "--rejects", tmp_path / "bad.jsonl", "--json"
     )
@@ -80,14 +85,14 @@ def test_match_sets_bad_rows_aside_with_reason_file_and_line(rows, tmp_path):
     assert json.loads(bad[0]["row"])["interface"] == "broken"
 
 
-def test_match_counts_the_rejects_that_it_does_not_show(rows, tmp_path):
+def test_match_counts_the_rejects_that_it_does_not_show(rows: list[Any], tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_text("[]\n" * 20 + "{}\n")
     result = mpi_match("match", *rows)
     assert "rejected: 16 more (--rejects FILE keeps them)" in result.stderr
     assert result.stderr.count("rejected: ") == 6
 
 
-def test_match_filters_answers_with_filters(rows, tmp_path):
+def test_match_filters_answers_with_filters(rows: list[Any], tmp_path: Path) -> None:
     mpi_match("match", *rows, "--filters", "--location", "pos.x,pos.y")
     found = MatchesFile.load(tmp_path / "m.h5")
     assert found.attributes["unit"] == "filter"
@@ -95,7 +100,7 @@ def test_match_filters_answers_with_filters(rows, tmp_path):
 
 
 @pytest.mark.parametrize("bad", ["subscriptions", "events"])
-def test_match_strict_stops_at_a_bad_row_and_writes_nothing(rows, tmp_path, bad):
+def test_match_strict_stops_at_a_bad_row_and_writes_nothing(rows: list[Any], tmp_path: Path, bad: str) -> None:
     if bad == "events":
         (tmp_path / "subscriptions" / "a.jsonl.gz").write_bytes(gzip.compress(json.dumps(SUBSCRIPTIONS[0]).encode()))
     result = mpi_match("match", *rows, "--strict", code=3)
@@ -107,7 +112,7 @@ def test_match_strict_stops_at_a_bad_row_and_writes_nothing(rows, tmp_path, bad)
 
 
 @pytest.mark.parametrize("flag", ["-o", "--rejects"])
-def test_inputs_are_never_overwritten(rows, tmp_path, flag):
+def test_inputs_are_never_overwritten(rows: list[Any], tmp_path: Path, flag: str) -> None:
     before = (tmp_path / "events.jsonl").read_bytes()
     assert "is an input" in only_line(mpi_match("match", *rows, flag, tmp_path / "events.jsonl", code=3))
     assert (tmp_path / "events.jsonl").read_bytes() == before
@@ -119,7 +124,7 @@ def test_inputs_are_never_overwritten(rows, tmp_path, flag):
 
 @pytest.mark.mpi
 @needs_mpirun
-def test_under_mpi_one_rank_speaks_and_the_answers_are_the_same(workload):
+def test_under_mpi_one_rank_speaks_and_the_answers_are_the_same(workload: Path) -> None:
     files = ["--table", workload / "table.h5", "--events", workload / "events.h5", "-o", workload / "ranks.h5"]
     command = ("-m", "mpi4py", "-m", "mpi_match", "run", "--engine", "counting", "--batch", 50, "--json")
     done = execute(launch(3, *files, python=command))
@@ -133,7 +138,7 @@ def test_under_mpi_one_rank_speaks_and_the_answers_are_the_same(workload):
 @pytest.mark.mpi
 @needs_mpirun
 @pytest.mark.parametrize("error", ["RuntimeError('boom')", "FileNotFoundError(2, 'No such file', 'lost')"])
-def test_under_mpi_an_error_on_one_rank_ends_all_of_them_also_without_python_m_mpi4py(tmp_path, error):
+def test_under_mpi_an_error_on_one_rank_ends_all_of_them_also_without_python_m_mpi4py(tmp_path: Path, error: str) -> None:
     script = tmp_path / "waits.py"
     script.write_text(
         "import click\nfrom mpi4py import MPI\nfrom mpi_match.cli.errors import CliCommand, run_as_program\n"
@@ -146,7 +151,7 @@ def test_under_mpi_an_error_on_one_rank_ends_all_of_them_also_without_python_m_m
     assert ("mpi-match: lost: No such file" in done.stderr) == ("lost" in error)
 
 
-def test_a_filter_of_a_thousand_conditions_and_more_is_served_by_the_engine_that_serves_all(tmp_path):
+def test_a_filter_of_a_thousand_conditions_and_more_is_served_by_the_engine_that_serves_all(tmp_path: Path) -> None:
     rows = [
         {"interface": "all", "constraints": [[f"n{i}", ">", i] for i in range(1_500)]},
         {"interface": "none", "constraints": [[f"n{i}", "absent"] for i in range(1_500)]},
@@ -160,7 +165,9 @@ def test_a_filter_of_a_thousand_conditions_and_more_is_served_by_the_engine_that
     assert json.loads(result.stdout)["engine"].startswith("keyed")
 
 
-def test_options_come_from_the_environment_where_they_are_not_given(workload, monkeypatch, tmp_path):
+def test_options_come_from_the_environment_where_they_are_not_given(
+    workload: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     files = ("--table", workload / "table.h5", "--events", workload / "events.h5", "-o", tmp_path / "matches.h5")
     monkeypatch.setenv("MPI_MATCH_RUN_ENGINE", "reference")
     monkeypatch.setenv("MPI_MATCH_RUN_JSON", "1")

@@ -1,5 +1,7 @@
 """Standard streams that are closed, full, or read no further: one line or none, an exit code, never a traceback."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +10,7 @@ import pytest
 from mpirun import TESTS, TIMEOUT_S
 
 
-def shell(command, workload):
+def shell(command: str, workload: Path) -> subprocess.CompletedProcess[str]:
     """What `sh` says to a command line in which `$m` is mpi-match, run where the workload is."""
     line = f"m='{sys.executable} -m mpi_match'; {command}"
     return subprocess.run(
@@ -31,7 +33,7 @@ def shell(command, workload):
         ("$m --version >&-", "standard output: is closed"),
     ],
 )
-def test_output_that_nothing_takes_is_one_line_and_code_1(workload, command, said):
+def test_output_that_nothing_takes_is_one_line_and_code_1(workload: Path, command: str, said: str) -> None:
     done = shell(command, workload)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1] == f"mpi-match: {said}"
@@ -39,7 +41,7 @@ def test_output_that_nothing_takes_is_one_line_and_code_1(workload, command, sai
     assert "Exception ignored" not in done.stderr
 
 
-def test_a_pipe_that_is_read_no_further_is_no_error_to_speak_of(workload):
+def test_a_pipe_that_is_read_no_further_is_no_error_to_speak_of(workload: Path) -> None:
     done = shell("{ $m export matches.h5; echo $? >&2; } | head -n 1", workload)
     assert done.stdout.startswith('{"event": 0, ')
     assert done.stderr.splitlines()[-1] in ("0", "1")  # 0: all of it was in the pipe before `head` was gone
@@ -47,7 +49,7 @@ def test_a_pipe_that_is_read_no_further_is_no_error_to_speak_of(workload):
     assert "mpi-match:" not in done.stderr
 
 
-def test_a_closed_standard_error_changes_nothing(workload):
+def test_a_closed_standard_error_changes_nothing(workload: Path) -> None:
     done = shell("$m export matches.h5 -o closed.jsonl 2>&- && $m inspect matches.h5 2>&-", workload)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("matches.h5: matches, ")
@@ -55,7 +57,7 @@ def test_a_closed_standard_error_changes_nothing(workload):
 
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
-def test_a_name_of_standard_output_is_not_replaced_by_a_file(workload, name):
+def test_a_name_of_standard_output_is_not_replaced_by_a_file(workload: Path, name: str) -> None:
     """Also when it is a file: what is renamed would take the place of the name, for all processes of the machine."""
     before = Path("/dev/stdout").readlink()
     done = shell(f"$m run --table table.h5 --events events.h5 --no-journal --engine counting -o {name} > out", workload)

@@ -1,5 +1,7 @@
 """What people are shown: a bar where it helps."""
 
+from __future__ import annotations
+
 import io
 import logging
 import re
@@ -12,37 +14,42 @@ from mpi_match.cli import errors, terminal
 
 
 class Terminal(io.StringIO):
-    def isatty(self):
+    def isatty(self) -> bool:
         return True
 
 
 @pytest.mark.parametrize("patience", [0, 60])
-def test_a_bar_is_shown_on_a_terminal_for_what_takes_long(monkeypatch, patience):
-    monkeypatch.setattr(sys, "stderr", Terminal())
+def test_a_bar_is_shown_on_a_terminal_for_what_takes_long(monkeypatch: pytest.MonkeyPatch, patience: int) -> None:
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(terminal, "PROGRESS_AFTER_S", patience)
     with terminal.Progress("events") as progress:
         for done in range(11):
             progress(done, 10)
-    assert ("10/10" in sys.stderr.getvalue()) == (patience == 0)
+    assert ("10/10" in stream.getvalue()) == (patience == 0)
 
 
-def test_no_bar_is_shown_elsewhere(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
+def test_no_bar_is_shown_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(terminal, "PROGRESS_AFTER_S", 0)
     with terminal.Progress("events") as progress:
         progress(10, 10)
-    assert sys.stderr.getvalue() == ""
+    assert stream.getvalue() == ""
 
 
-@pytest.mark.parametrize(("stream", "times"), [(Terminal, 1), (io.StringIO, 0)], ids=["terminal", "elsewhere"])
-def test_that_an_engine_is_compiled_is_said_on_a_terminal(monkeypatch, stream, times):
-    monkeypatch.setattr(sys, "stderr", stream())
+@pytest.mark.parametrize(("kind", "times"), [(Terminal, 1), (io.StringIO, 0)], ids=["terminal", "elsewhere"])
+def test_that_an_engine_is_compiled_is_said_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, kind: type[io.StringIO], times: int
+) -> None:
+    stream = kind()
+    monkeypatch.setattr(sys, "stderr", stream)
 
     @click.command(cls=errors.CliCommand)
-    def command():
+    def command() -> None:
         logging.getLogger("mpi_match.compute.compile_cache").info("compiling")
         logging.getLogger("mpi_match.engines").info("engine keyed_cuda passed over")
 
     command([], standalone_mode=False)
     line = r"\S+ \S+ \S+ INFO mpi_match\.compute\.compile_cache: compiling\n"
-    assert re.fullmatch(line * times, sys.stderr.getvalue())
+    assert re.fullmatch(line * times, stream.getvalue())

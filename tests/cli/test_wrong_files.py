@@ -1,9 +1,12 @@
 """Every file that a command reads, wrong in every way: one line that names it, exit code 3, nothing touched."""
 
+from __future__ import annotations
+
 import gzip
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import h5py
 import pytest
@@ -36,7 +39,7 @@ WRONG = {
 
 
 @pytest.fixture(scope="module")
-def place(workload, tmp_path_factory):
+def place(workload: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files of a workload, and one that is wrong in each way."""
     at = tmp_path_factory.mktemp("place")
     for name in ("table.h5", "events.h5", "matches.h5"):
@@ -52,12 +55,12 @@ def place(workload, tmp_path_factory):
     return at
 
 
-def state_of(directory):
+def state_of(directory: Path) -> dict[str, bytes | None]:
     return {item.name: item.read_bytes() if item.is_file() else None for item in directory.iterdir()}
 
 
 @pytest.mark.parametrize("what", FILES)
-def test_a_wrong_file_is_one_line_and_touches_nothing(place, monkeypatch, what):
+def test_a_wrong_file_is_one_line_and_touches_nothing(place: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     monkeypatch.chdir(place)
     before = state_of(place)
     words, kind = FILES[what]
@@ -81,7 +84,9 @@ def test_a_wrong_file_is_one_line_and_touches_nothing(place, monkeypatch, what):
         ("r.jsonl", '{"what": "run", "format_version": 99}\n', "r.jsonl, line 1: format version 99, expected 1"),
     ],
 )
-def test_a_report_that_is_none_is_one_line(tmp_path, monkeypatch, name, text, said):
+def test_a_report_that_is_none_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, said: str
+) -> None:
     pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
     monkeypatch.chdir(tmp_path)
     if text is not None:
@@ -90,7 +95,7 @@ def test_a_report_that_is_none_is_one_line(tmp_path, monkeypatch, name, text, sa
     assert not (tmp_path / "r.png").exists()
 
 
-def test_what_may_not_be_read_or_written_is_one_line_and_found_before_the_work(workload, tmp_path):
+def test_what_may_not_be_read_or_written_is_one_line_and_found_before_the_work(workload: Path, tmp_path: Path) -> None:
     """By a process that permissions are for, also where the tests are run by root."""
     for name in ("table.h5", "events.jsonl"):
         (tmp_path / name).write_bytes((workload / name).read_bytes())

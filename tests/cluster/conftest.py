@@ -62,7 +62,8 @@ def changing(tmp_path_factory: pytest.TempPathFactory) -> Changing:
         elif kind is Change.REMOVE_INTERFACE:
             rows.append(ChangeRow(kind, str(rng.integers(9)), before_event=stamp))
         else:
-            circle = Area(*rng.integers(-20, 20, 2).tolist(), 8.0) if kind is Change.MOVE else None
+            x, y = rng.integers(-20, 20, 2).tolist() if kind is Change.MOVE else (0, 0)
+            circle = Area(x, y, 8.0) if kind is Change.MOVE else None
             rows.append(ChangeRow(kind, target, circle, before_event=stamp))
     table = Table.from_filters(present)
     table.save(directory / "table.h5")
@@ -75,7 +76,8 @@ def changing(tmp_path_factory: pytest.TempPathFactory) -> Changing:
         while left and left[0].before_event <= number:
             naive.apply(left.pop(0))
         answers.append(match_naive(naive.filters, event))
-    return Changing(*(directory / f"{name}.h5" for name in ("table", "events", "changes")), answers, len(refused))
+    table_file, events, changes = (directory / f"{name}.h5" for name in ("table", "events", "changes"))
+    return Changing(table_file, events, changes, answers, len(refused))
 
 
 @pytest.fixture(scope="session")

@@ -41,8 +41,8 @@ def options(tmp_path: Path) -> RunOptions:
     TABLE.save(tmp_path / "table.h5")
     for name, first in (("events", 0), ("old", 0), ("other", 1)):
         save(tmp_path / f"{name}.h5", first)
-    paths = (tmp_path / f"{name}.h5" for name in ("table", "events", "matches"))
-    return RunOptions(*paths, engine="counting", batch=BATCH)
+    table, events, output = (tmp_path / f"{name}.h5" for name in ("table", "events", "matches"))
+    return RunOptions(table, events, output, engine="counting", batch=BATCH)
 
 
 def answers(options: RunOptions, name: str = "undisturbed") -> Matches:
@@ -66,7 +66,8 @@ ALTERATIONS: dict[str, Callable[[Path, Path], object]] = {
 
 @pytest.mark.parametrize("how", ALTERATIONS)
 def test_a_run_of_one_process_is_incomplete(how: str, options: RunOptions, tmp_path: Path) -> None:
-    right, done = answers(options), []
+    right = answers(options)
+    done: list[int] = []
 
     def progress(n_answered: int, n_events: int) -> None:
         if not done:

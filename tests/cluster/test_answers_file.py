@@ -113,7 +113,7 @@ def test_what_the_disk_did_not_take_ends_the_run(
     path, real = tmp_path / "matches.h5", os.fdatasync
 
     def fail_once(descriptor: int) -> None:
-        monkeypatch.setattr(journal_module.os, "fdatasync", real)
+        monkeypatch.setattr(os, "fdatasync", real)
         raise OSError(errno.EIO, "Input/output error")
 
     def end() -> None:
@@ -121,7 +121,7 @@ def test_what_the_disk_did_not_take_ends_the_run(
             output.write(0, *answers(0, 30))
             if until == "the end":
                 output.write(30, *answers(30, 60))
-            monkeypatch.setattr(journal_module.os, "fdatasync", fail_once)
+            monkeypatch.setattr(os, "fdatasync", fail_once)
             output._journal._thread.join()  # type: ignore[union-attr]
             if until != "the end":
                 output.write(30, *answers(30, 60))

@@ -15,6 +15,7 @@ import pytest
 from mpirun import TIMEOUT_S
 from run_inputs import Inputs
 
+from mpi_match.changes.stream import StampedChanges
 from mpi_match.cluster import engine_runner as matchers
 from mpi_match.cluster.batches import BatchRanges
 from mpi_match.cluster.distribution.event_source import EventOffer, FileSource
@@ -157,7 +158,7 @@ def _changes(monkeypatch: pytest.MonkeyPatch) -> None:
         return matches
 
     monkeypatch.setattr(matchers, "match_changing", match_changing)
-    monkeypatch.setattr(matchers.StampedChanges, "from_wire", lambda wire, vocabulary: wire)
+    monkeypatch.setattr(StampedChanges, "from_wire", lambda wire, vocabulary: wire)
     monkeypatch.setattr(matchers, "unpacked", lambda wire: ())
 
 

@@ -125,7 +125,13 @@ def test_a_batch_is_matched_up_to_each_event_that_sees_something_new(stamps: lis
 
     n = len(stamps)
     moves = Changes.of(
-        np.full(n, Change.MOVE, np.uint8), np.zeros(n, np.uint32), np.repeat(np.arange(n), 3).reshape(n, 3), [], None, 1, 1
+        np.full(n, Change.MOVE, np.uint8),
+        np.zeros(n, np.uint32),
+        np.repeat(np.arange(n), 3).reshape(n, 3),
+        np.zeros(0, np.uint32),
+        None,
+        1,
+        1,
     )
     batch = EventBatch(np.zeros(n_events + 1, np.uint32), np.zeros(0, np.uint32), None, table.vocabulary.fingerprint)
     found = match_changing(Recorder(), batch, StampedChanges(np.array(stamps, np.int64), moves), filters=False)  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
-from mpi_match.cluster.scheduling.instructions import Send
+from mpi_match.cluster.scheduling.instructions import Instruction, Send
 from mpi_match.cluster.scheduling.timeouts import FIRST_S, LEAST_S, LONGEST_STEP_S, Deadlines, RoundTrips
 
 
@@ -20,7 +20,7 @@ class Run:
         self.deadlines.look(self.now)
         self.obey(self.dispatcher.start())
 
-    def obey(self, instructions: list[object]) -> list[object]:
+    def obey(self, instructions: list[Instruction]) -> list[Instruction]:
         for each in instructions:
             if isinstance(each, Send):
                 self.sent(each.worker, each.batch, each.attempt)

@@ -16,7 +16,6 @@ from bench.worker_kills import measure
 from clock import Clock
 from mpirun import DRIVER, FLAGS, MPIRUN, OPEN_MPI, TIMEOUT_S, ULFM, execute, has_ulfm, needs_mpirun, said
 
-from mpi_match.cluster.transport import backoff
 from mpi_match.cluster.transport.backoff import Silence
 from mpi_match.cluster.transport.launcher import survives_deaths
 from mpi_match.cluster.transport.liveness import absent_of
@@ -261,9 +260,10 @@ def test_a_rank_that_stands_still_before_the_first_batch_ends_the_run(
 ) -> None:
     if flags and not has_ulfm():
         pytest.skip("this MPI has no fault tolerance (ULFM): Open MPI 5 has")
-    arguments = (files.table, files.events, tmp_path / "matches.h5", "setup_limit=2", *how.split())
-    with Run((MPIRUN, *FLAGS, *flags, "-n", 4, sys.executable, "-m", "mpi4py", DRIVER, *arguments), arguments[2]) as run:
-        pids = {}
+    output = tmp_path / "matches.h5"
+    arguments = (files.table, files.events, output, "setup_limit=2", *how.split())
+    with Run((MPIRUN, *FLAGS, *flags, "-n", 4, sys.executable, "-m", "mpi4py", DRIVER, *arguments), output) as run:
+        pids: dict[int, int] = {}
         while len(pids) < 4 and run.process.poll() is None:
             pids = run.pids()
         wait_until_gone([pid for rank, pid in pids.items() if rank != stopped])
@@ -343,8 +343,8 @@ def test_workers_have_half_a_minute_after_the_last_one_to_get_ready(
     ready: dict[int, float], lost: dict[int, str], absent: list[int], after_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(backoff.time, "monotonic", clock)
-    monkeypatch.setattr(backoff.time, "sleep", lambda _: None)
+    monkeypatch.setattr(time, "monotonic", clock)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
     traffic, began = Quiet(clock, ready, lost), clock.now
     found = absent_of([1, 2, 3], traffic, traffic.ready, lambda: None)  # type: ignore[arg-type]
     assert found == dict.fromkeys(absent, "it was not ready 30 s after the others")
@@ -353,7 +353,7 @@ def test_workers_have_half_a_minute_after_the_last_one_to_get_ready(
 
 def test_silence_is_what_one_could_have_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(backoff.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     silence = Silence()
     for now[0] in (0.5, 1.0, 1000.0):  # stopped for a quarter of an hour
         heard_s = silence.seconds()

@@ -163,8 +163,8 @@ def written(execution: Execution, numbers: list[int], *parts: PartWriter) -> dic
     """What becomes of these batches."""
     table = Table.from_filters([])
     shards = ShardsHeld(Shard(0, 1, 0, 0, 0), table, lambda _: Sevens())
-    matcher = execution.matcher(shards, table.vocabulary, filters=False)
-    matcher = execution.written(matcher, parts, BatchRanges([EventRange(0, 10)], 5))
+    runner = execution.matcher(shards, table.vocabulary, filters=False)
+    matcher = execution.written(runner, parts, BatchRanges([EventRange(0, 10)], 5))
     matcher.engine()
     for number in numbers:
         matcher.put(batch_of(number))

@@ -6,7 +6,8 @@ import signal
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from run_inputs import Inputs
 
 from mpi_match.cluster import RunOptions, run, signals
 from mpi_match.cluster.signals import SignalFlag, held, signals_recorded, terminate_as_interrupt
+from mpi_match.monitor.status import RunStatus
 
 
 def test_an_interruption_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +29,7 @@ def test_an_interruption_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> 
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGTERM)
         later = time.monotonic() + signals.AGAIN_S + 1
-        monkeypatch.setattr(signals.time, "monotonic", lambda: later)
+        monkeypatch.setattr(time, "monotonic", lambda: later)
         with pytest.raises(KeyboardInterrupt, match="SIGINT"):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -128,13 +130,17 @@ def test_what_is_ignored_stays_ignored() -> None:
         signal.signal(signal.SIGINT, before)
 
 
+def terminated_at(line: int) -> Callable[[RunStatus], AbstractContextManager[None]]:
+    return lambda _: terminated_before(waiting_at(line))
+
+
 def test_a_run_ends_as_one_that_is_interrupted_wherever_it_waits(inputs: Inputs, expected: bytes, tmp_path: Path) -> None:
     """Before any line of `Condition.wait`, three of which end in another error if the signal is heeded there."""
     options = RunOptions(inputs.table, inputs.events, tmp_path / "matches.h5", engine="counting", batch=100)
     threads, ended = threading.active_count(), 0
     for line in lines_of_waiting():
         with suppress(KeyboardInterrupt):
-            run(replace(options, watch=lambda _, line=line: terminated_before(waiting_at(line))))
+            run(replace(options, watch=terminated_at(line)))
             options.output.unlink()  # the line was not reached, or when all was done
             continue
         ended += 1

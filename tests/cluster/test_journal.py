@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import random
@@ -167,7 +168,7 @@ def test_an_interrupted_write_is_written_over(path: Path, monkeypatch: pytest.Mo
                 raise KeyboardInterrupt
             return real(descriptor, data[:11], at)
 
-        monkeypatch.setattr(journal_module.os, "pwrite", interrupted)
+        monkeypatch.setattr(os, "pwrite", interrupted)
         with pytest.raises(KeyboardInterrupt):
             journal.sync()
         monkeypatch.undo()
@@ -184,7 +185,7 @@ def test_answers_that_could_not_be_written_are_not_counted(path: Path, monkeypat
         journal.append(0, *answers(0, 5))
         journal.sync()
         journal.append(5, *answers(5, 20))
-        monkeypatch.setattr(journal_module.os, "pwrite", full)
+        monkeypatch.setattr(os, "pwrite", full)
     monkeypatch.undo()
     assert journal.n_answered == JournalFile.look(path).n_answered == 5
 
@@ -195,7 +196,7 @@ def test_a_run_that_has_kept_nothing_is_not_called_incomplete(tmp_path: Path, mo
 
     def fail() -> None:
         with Output(tmp_path / "matches.h5", IDENTITY, Strings.of(()), resume=True, journalled=True) as output:
-            monkeypatch.setattr(journal_module.os, "pwrite", full)
+            monkeypatch.setattr(os, "pwrite", full)
             output.write(0, *answers(0, 5))
             output.write(5, *answers(5, 20))
 
@@ -248,7 +249,7 @@ def test_waiting_for_a_lock_does_not_give_a_removed_file(path: Path, monkeypatch
     """No other run would see that it is locked."""
     first = Journal(path, IDENTITY, resume=False)
     first.__enter__()
-    real, n_tries = journal_module.fcntl.flock, 0
+    real, n_tries = fcntl.flock, 0
 
     def flock(*arguments: int) -> None:
         nonlocal n_tries
@@ -258,7 +259,7 @@ def test_waiting_for_a_lock_does_not_give_a_removed_file(path: Path, monkeypatch
             first.__exit__(None, None, None)
         real(*arguments)
 
-    monkeypatch.setattr(journal_module.fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", flock)
     with Journal(path, IDENTITY, resume=True) as journal:
         journal.append(0, *answers(0, 5))
         with pytest.raises(StorageError, match="another run is writing this output"):

@@ -23,10 +23,9 @@ from mpirun import FLAGS, MPIRUN, TIMEOUT_S, environment, needs_mpirun
 from rich.text import Text
 from run_inputs import Inputs
 
-from mpi_match.monitor import screen as screens
 from mpi_match.monitor.dashboard import LAST_INCIDENTS, Dashboard, Pace, frame
 from mpi_match.monitor.observer import Watch
-from mpi_match.monitor.screen import Screen, terminal
+from mpi_match.monitor.screen import Screen, Terminal, terminal
 from mpi_match.monitor.status import RunStatus, Share
 
 
@@ -115,10 +114,11 @@ def test_the_rate_now_is_that_of_the_last_seconds() -> None:
 # The screen
 
 
-class Window:
+class Window(Terminal):
     """A terminal of any size, which may change."""
 
     def __init__(self, columns: int, lines: int) -> None:
+        super().__init__(descriptor=-1)
         self.columns, self.lines = columns, lines
 
     def size(self) -> os.terminal_size:
@@ -208,7 +208,7 @@ def test_lines_are_coloured_unless_that_is_not_wanted(
 def test_where_there_is_no_terminal_there_is_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     assert terminal(launched=False) is None
-    monkeypatch.setattr(screens.os, "getppid", lambda: 2**22 + 1)  # more processes than there can be
+    monkeypatch.setattr(os, "getppid", lambda: 2**22 + 1)  # more processes than there can be
     assert terminal(launched=True) is None
 
 

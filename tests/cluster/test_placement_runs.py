@@ -43,8 +43,10 @@ def test_any_placement_gives_the_same_filters(inputs: Inputs, tmp_path: Path) ->
 def test_changed_filters_are_answered_by_their_numbers(changing: Changing, tmp_path: Path) -> None:
     outputs = [tmp_path / "alone.h5", tmp_path / "shard.h5"]
     rest = f"changes={changing.changes}", "engine=reference", "batch=40", "filters=1"
-    for output, command in zip(outputs, (alone, lambda *arguments: launch(4, *arguments, "placement=shard")), strict=True):
-        done = execute(command(changing.table, changing.events, output, *rest))
+    files = changing.table, changing.events
+    commands = alone(*files, outputs[0], *rest), launch(4, *files, outputs[1], *rest, "placement=shard")
+    for command in commands:
+        done = execute(command)
         assert done.returncode == 0, done.stderr
     assert outputs[0].read_bytes() == outputs[1].read_bytes()
 

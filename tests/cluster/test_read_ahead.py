@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpi_match.arrays.csr import Array
 from mpi_match.cluster.prefetch import AtOnce, Buffers, InOrder, ReadAhead
 
 
@@ -59,7 +60,8 @@ def test_what_ends_in_any_order_is_given_on_in_that_of_beginning(order: list[int
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5000)), max_size=80))
 def test_buffers_are_large_enough_aligned_and_no_more_than_were_needed_at_once(steps: list[tuple[bool, int]]) -> None:
-    buffers, taken, most = Buffers(), [], 0
+    buffers, most = Buffers(), 0
+    taken: list[Array] = []
     for give, n_bytes in steps:
         if give and taken:
             buffers.give(taken.pop(0))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from bench.worker_kills import Files
+from bench.run_of_ranks import Files
 from mpirun import DRIVER, FLAGS, MPIRUN, TESTS, TIMEOUT_S, environment, launch, needs_mpirun, said
 
 pytestmark = [pytest.mark.mpi, needs_mpirun]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 
 import pytest
 from random_tables import Shape, random_subscriptions
@@ -91,12 +92,12 @@ def test_a_member_whose_engine_is_broken_is_out_and_the_others_go_on() -> None:
 
 
 @pytest.mark.parametrize("filters", [False, True])
-def test_parts_that_are_sent_and_held_together_answer_as_the_whole_table(filters: bool, tmp_path: object) -> None:
+def test_parts_that_are_sent_and_held_together_answer_as_the_whole_table(filters: bool, tmp_path: Path) -> None:
     subscriptions, events = random_subscriptions(7, Shape(n_filters=60, n_events=80, areas=0.3, sizes=(0, 3)))
     table = Table.from_filters(subscriptions)
-    table.save(f"{tmp_path}/table.h5")
+    table.save(tmp_path / "table.h5")
     batch = Events.of(events).encode(table.vocabulary)
-    with RangeReader(f"{tmp_path}/table.h5") as large:  # type: ignore[arg-type]
+    with RangeReader(tmp_path / "table.h5") as large:
         cut = table.n_filters // 3
         parts = [Shard(0, 2, 0, cut, table.n_filters), Shard(1, 2, cut, table.n_filters, table.n_filters)]
         first, second = ((part, large.part(part.first, part.stop)) for part in parts)

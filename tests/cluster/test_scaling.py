@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -66,7 +67,7 @@ class MadeUp:
         for name, path in (("table", table), ("events", events)):
             with Reader(path, name) as reader:
                 digests[f"{name}_digest"] = str(reader.attributes["digest"])
-        with MatchesWriter(output, compiled.n_interfaces, compiled.labels, **digests) as writer:
+        with MatchesWriter(output, compiled.n_interfaces, compiled.labels, **digests) as writer:  # type: ignore[arg-type]  # names of attributes
             writer.append(Matches.of(found, compiled.n_interfaces))
         return {
             "events": n_events,
@@ -132,7 +133,7 @@ def test_events_several_times_over_are_those_events(tmp_path: Path) -> None:
 
 
 def test_a_worker_has_the_same_threads_in_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scaling.os, "sched_getaffinity", lambda process: set(range(16)))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)))
     assert [ScalingPlan("ccm", workers, 1).threads_each for workers in ((1,), (1, 2, 4), (1, 32))] == [16, 4, 1]
     assert ScalingPlan("ccm", (1, 2), 1, threads=3).threads_each == 3
 
@@ -180,7 +181,7 @@ def test_both_axes_of_the_plot_have_numbers(factor: float, tmp_path: Path) -> No
 
 def test_the_launcher_gets_the_flags_of_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MPIRUN", "/opt/bin/mpirun")
-    monkeypatch.setattr(mpi_launcher.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
     words: dict[str, list[str]] = {}
     for name in ("mpirun (Open MPI) 5.0.11", "HYDRA build details:"):
         monkeypatch.setattr(mpi_launcher, "version", lambda name=name: name)

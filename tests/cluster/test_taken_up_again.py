@@ -62,8 +62,8 @@ def test_events_set_aside_are_named_and_tried_again(tmp_path: Path, kept: None, 
         run(path, 10, aside=(2, 4))
     assert caught.value.exit_code == 4
     assert not path.exists()
-    kept = JournalFile.look(journal_of(path))
-    assert kept.set_aside() == kept.unanswered() == [(20, 30), (40, 50)]
+    journal = JournalFile.look(journal_of(path))
+    assert journal.set_aside() == journal.unanswered() == [(20, 30), (40, 50)]
     manifest = read_manifest(path)
     assert manifest is not None
     assert (manifest["state"], manifest["answered"], manifest["set_aside"]) == ("incomplete", 40, [[20, 30], [40, 50]])

@@ -23,8 +23,13 @@ def test_what_is_put_is_written_in_order(way: type[WriteBehind[int] | WriteAtOnc
 
 
 def test_put_blocks_while_the_queue_is_full() -> None:
-    may_write, put = threading.Event(), []
-    with WriteBehind(lambda _: may_write.wait(TIMEOUT_S)) as answers:
+    may_write = threading.Event()
+    put: list[int] = []
+
+    def write(_: int) -> None:
+        may_write.wait(TIMEOUT_S)
+
+    with WriteBehind(write) as answers:
 
         def put_all() -> None:
             for i in range(2 * MOST_BATCHES_WAITING):

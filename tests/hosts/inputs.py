@@ -34,11 +34,11 @@ class Inputs:
         """Events on 400 filters of every type, with areas."""
         filters, events = random_subscriptions(7, Shape(n_filters=400, n_events=n_events, areas=0.3, sizes=(0, 3)))
         table = Table.from_filters(filters)
-        paths = [directory / name for name in ("table.h5", "events.h5", "matches.h5")]
-        table.save(paths[0])
-        save_events(Events.of(events), paths[1], table.vocabulary)
-        run_alone(RunOptions(*paths, engine="counting"))
-        return cls(paths[0], paths[1], paths[2].read_bytes())
+        options = RunOptions(directory / "table.h5", directory / "events.h5", directory / "matches.h5", engine="counting")
+        table.save(options.table)
+        save_events(Events.of(events), options.events, table.vocabulary)
+        run_alone(options)
+        return cls(options.table, options.events, options.output.read_bytes())
 
 
 def wait_for_answers(output: Path) -> None:

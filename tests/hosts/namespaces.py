@@ -94,8 +94,9 @@ class Host:
     def start(self, *command: object, log: Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Start a command on this host and let it run; what it says is added to `log`."""
         with log.open("ab") as file:
-            pipes = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": file}
-            started = subprocess.Popen(self.inside(*command), env=environment, **pipes)
+            started = subprocess.Popen(
+                self.inside(*command), env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file
+            )
         self._started.append(started)
         return started
 
@@ -164,8 +165,8 @@ class _Waiting:
     """A process in new namespaces that waits for the end of its input, which comes at the latest with this process's."""
 
     def __init__(self, *namespaces: str, command: Sequence[str]) -> None:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        self._process = subprocess.Popen(["unshare", *namespaces, *command], text=True, **pipes)
+        line, pipe = ["unshare", *namespaces, *command], subprocess.PIPE
+        self._process = subprocess.Popen(line, text=True, stdin=pipe, stdout=pipe, stderr=pipe)
         assert self._process.stdout is not None
         said = self._process.stdout.readline().strip()
         if not said.isdecimal():

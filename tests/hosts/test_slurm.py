@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from hosts.inputs import SLOWLY, Inputs, wait_for_answers
+from hosts.namespaces import TIMEOUT_S
 from hosts.slurm import SlurmCluster, why_no_slurm
 from mpirun import DRIVER, MPIRUN, OPEN_MPI, needs_mpirun
 
@@ -58,7 +59,7 @@ def submit(cluster: SlurmCluster, repository: Path, inputs: Inputs, output: Path
     """Type `sbatch launch/slurm.sbatch` in the project's directory; the job's number.  Its log is beside the output."""
     files = ("--table", inputs.table, "--events", inputs.events, "-o", output, "--engine", "counting")
     sbatch = ("sbatch", "--parsable", "--output", output.with_name("log"), *options, "launch/slurm.sbatch")
-    done = cluster.run(*sbatch, *files, "--batch", 4, cwd=repository, **more)
+    done = cluster.run(*sbatch, *files, "--batch", 4, cwd=repository, timeout=TIMEOUT_S, **more)
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
 

@@ -14,8 +14,8 @@ def overwrite(path: Path, other: Path) -> None:
 
 
 def overwriting(path: Path, other: Path) -> Callable[[int, int], None]:
-    """What `RunOptions.progress` may be: it overwrites a file with another when the first answers are written, once."""
-    done = []
+    """A `RunOptions.progress` that overwrites a file with another when the first answers are written."""
+    done: list[int] = []
 
     def progress(n_answered: int, n_events: int) -> None:
         if not done:

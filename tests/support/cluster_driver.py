@@ -65,7 +65,10 @@ def _set_piece_bytes(n_bytes: str) -> None:
 def _set_left_bytes(n_bytes: str) -> None:
     from mpi_match.cluster.distribution import shared_memory
 
-    shared_memory.left_bytes = lambda: int(n_bytes)  # type: ignore[assignment]
+    def left_bytes(root: Path = Path("/")) -> int:
+        return int(n_bytes)
+
+    shared_memory.left_bytes = left_bytes
 
 
 def _set_silence(seconds: str) -> None:
@@ -82,7 +85,8 @@ def _delay_rank_1(meeting_s: str) -> None:
     liveness.MEETING_S = float(meeting_s)
     launch = found_in(os.environ)
     if launch is not None and launch.rank == 1:
-        worker.Worker.serve = _late_by(3 * liveness.MEETING_S, worker.Worker.serve)  # type: ignore[method-assign]
+        late: Any = _late_by(3 * liveness.MEETING_S, worker.Worker.serve)
+        worker.Worker.serve = late  # type: ignore[method-assign]
 
 
 @contextmanager
@@ -116,7 +120,7 @@ def _options(arguments: list[str]) -> RunOptions:
     }
     engine_options = {key[4:]: given.pop(key) for key in list(given) if key.startswith("set.")}
     converted = dict(conversions[key](given.pop(key)) for key in list(given) if key in conversions)
-    plain = {key: int(value) if value.isdecimal() else value for key, value in given.items()}
+    plain: dict[str, Any] = {key: int(value) if value.isdecimal() else value for key, value in given.items()}
     return RunOptions(Path(table), Path(events), Path(output), engine_options=engine_options, **plain, **converted)
 
 

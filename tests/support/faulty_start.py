@@ -19,8 +19,8 @@ from mpi_match.cluster.transport.launcher import found_in
 
 def _after_a_signal(extension: Callable[[], str], number: int, seconds: str) -> Callable[[], str]:
     def later() -> str:
-        quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-        subprocess.Popen(["sh", "-c", f"sleep {seconds}; kill -{number} {os.getpid()}"], start_new_session=True, **quiet)
+        line, null = f"sleep {seconds}; kill -{number} {os.getpid()}", subprocess.DEVNULL
+        subprocess.Popen(["sh", "-c", line], start_new_session=True, stdin=null, stdout=null, stderr=null)
         return extension()
 
     return later

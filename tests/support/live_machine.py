@@ -161,7 +161,9 @@ class LiveMachine(RuleBasedStateMachine):
 def run_machine(engine: str, examples: int, steps: int, **how: Any) -> None:
     """Run the machine for an engine, fifty times as long under the profile `thorough`; `how` are settings of hypothesis."""
     machine = type(f"Live_{engine}", (LiveMachine,), {"engine": engine})
-    budget = examples * max(settings.default.max_examples // 60, 1)
+    profile = settings.default
+    assert profile is not None
+    budget = examples * max(profile.max_examples // 60, 1)
     slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
     budgeted = settings(max_examples=budget, stateful_step_count=steps, suppress_health_check=slow, deadline=None, **how)
     run_state_machine_as_test(machine, settings=budgeted)

@@ -15,11 +15,11 @@ from order import SPARK
 from xdist.scheduler import LoadFileScheduling
 
 
-class Schedule(LoadFileScheduling):
+class Schedule(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """xdist's distribution by files, with those of Spark as one, in the order in which tests were collected."""
 
     def __init__(self, config: Any, log: Any) -> None:
-        config.option.loadscopereorder = False  # by number of tests, which says nothing of how long they take
+        config.option.loadscopereorder = False  # by number of tests, which is unrelated to their time
         super().__init__(config, log)
 
     def _split_scope(self, nodeid: str) -> str:

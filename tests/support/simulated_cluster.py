@@ -211,9 +211,10 @@ class SimulatedCluster:
 
     def _notice(self, worker: int) -> None:
         group = self.workers[worker].group
-        for batch, members in self._owed[group].items() if group is not None else ():
-            if worker in members:
-                self._blamed[batch].add(group)
+        if group is not None:
+            for batch, members in self._owed[group].items():
+                if worker in members:
+                    self._blamed[batch].add(group)
         self._lose(group, worker)
         self._obey(self.dispatcher.lost(worker))
 

@@ -107,7 +107,8 @@ def work_of(table: RangeReader, engine: str, *, filters: bool = False) -> Array:
         # Of filters that are verified one after the other until one matches, when m should match: (1 - e^-m) / m of them.
         passed_over = np.where(matches > 1e-9, -np.expm1(-matches) / np.maximum(matches, 1e-9), 1.0)
         looked_at *= passed_over[interface]
-    return looked_at + PRESENCE_WORK * looked_at.sum() / max(n, 1)
+    work: Array = looked_at + PRESENCE_WORK * looked_at.sum() / max(n, 1)
+    return work
 
 
 def _shares_of_plane(has_area: Array, circles: Array) -> Array:

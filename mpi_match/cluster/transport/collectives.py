@@ -13,7 +13,7 @@ import pickle
 import socket
 import traceback
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from mpi4py import MPI
@@ -97,14 +97,14 @@ class RankGroup:
         """
         self._barrier.begin(doing)
         error: Exception | None = None
-        result: Any = None
+        result: T | None = None
         try:
             result = step()
         except Exception as caught:
             error = caught
         failures = [failure for failure in self.gather(error and RankFailure.of(error, self.rank)) if failure is not None]
         if not failures:
-            return result
+            return cast(T, result)
         if self.rank == 0 and error is not None:
             raise Ended(error)
         first, others = failures[0], len(failures) - 1

@@ -16,4 +16,4 @@ def _match_slowly(*arguments: Any, **options: Any) -> Any:
     return _match(*arguments, **options)
 
 
-Counting.match = _match_slowly
+Counting.match = _match_slowly  # type: ignore[method-assign]

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The whole pipeline on this host, small: generate a workload, compile it with Spark, match it under mpirun with one master
-# and two workers, check the answers against the naive matcher, print what it took.  `make demo` runs this.
+# and two workers, check the answers against the naive matcher, print the times.  `make demo` runs this.
 #
 #   launch/demo.sh [DIR]          DIR (default .demo) keeps all files, to look at with `mpi-match inspect` and h5dump
 #
-# SCENARIO, FILTERS, EVENTS and WORKERS in the environment change what is run.
+# SCENARIO, FILTERS, EVENTS and WORKERS in the environment change the workload and the run.
 set -euo pipefail
 # shellcheck source=launch/mpi-env.sh
 source "$(dirname "${BASH_SOURCE[0]}")/mpi-env.sh"
@@ -15,9 +15,9 @@ filters=${FILTERS:-20000}
 events=${EVENTS:-50000}
 workers=${WORKERS:-2}
 
-# Spark's Python workers are PATH's python3 unless told, and a container's host name may resolve to nothing.
+# Spark's Python workers are PATH's python3 by default, and a container's host name may resolve to nothing.
 export PYSPARK_PYTHON=$python SPARK_LOCAL_IP=${SPARK_LOCAL_IP:-127.0.0.1}
-# Java's second compiler takes longer for a job of seconds than the job.
+# Java's second compiler takes longer than a job of seconds.
 export SPARK_SUBMIT_OPTS=${SPARK_SUBMIT_OPTS--XX:TieredStopAtLevel=1}
 
 report=()

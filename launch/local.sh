@@ -4,7 +4,7 @@
 #   launch/local.sh N --table table.h5 --events events.h5 -o matches.h5 [more of `mpi-match run`]
 #
 # N is the number of workers: one for each GPU, or any number on the CPU (more ranks than cores works).
-# The cores are shared out evenly; NUMBA_NUM_THREADS sets another number of threads for each worker.
+# The cores are divided evenly; NUMBA_NUM_THREADS sets another number of threads for each worker.
 # Overrides: MPI_MATCH_PYTHON, MPIRUN, MPIRUN_FLAGS (see launch/mpi-env.sh).
 set -euo pipefail
 # shellcheck source=launch/mpi-env.sh

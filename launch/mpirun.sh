@@ -38,7 +38,7 @@ if [[ -z $hosts ]]; then
     echo "mpirun.sh: $hostfile names no host; write lines like \"$form\"" >&2
     exit 2
 fi
-# Names are handed to ssh, which takes one that begins with - for an option, and some options run commands.
+# Names are passed to ssh, which reads one that begins with - as an option, and some options run commands.
 name='([[:alnum:]_][[:alnum:]_.-]*@)?[[:alnum:]_][[:alnum:]_.-]*'
 if wrong=$(grep -Evm 1 "^[[:space:]]*$name([:[:space:]]|\$)" <<<"$hosts"); then
     echo "mpirun.sh: $hostfile: no host name at the beginning of \"$wrong\"" >&2

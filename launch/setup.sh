@@ -3,12 +3,12 @@
 #
 #   launch/setup.sh        makes .venv in the project; `make env` calls this once, and again when pyproject.toml changes
 #
-# Needs Python >= 3.11.  What is missing is installed with apt when run as root; otherwise the last line says what to type.
+# Needs Python >= 3.11.  What is missing is installed with apt when run as root; otherwise the last line is the command to run.
 set -euo pipefail
 
 project=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=$project/.venv
-oldest_java=17 # what PySpark 4 asks for
+oldest_java=17 # the requirement of PySpark 4
 
 say() { printf 'set-up: %s\n' "$*" >&2; }
 fail() {
@@ -16,7 +16,7 @@ fail() {
     exit 5
 }
 
-# apt_install WHAT PACKAGE...: the first of the packages that this release has.  WHAT says why, in the line for people.
+# apt_install WHAT PACKAGE...: the first of the packages that this release has.  WHAT names the requirement in messages.
 apt_install() {
     # shellcheck disable=SC2031  # mpi_works has a `project` of its own
     local what=$1 package known=''
@@ -26,7 +26,7 @@ apt_install() {
         apt-get update -qq >/dev/null || say "apt-get update failed; trying with the lists that are there"
     fi
     for package in "$@"; do
-        # A fresh machine has no package lists; then the first one is as good a guess as any for the line below.
+        # A fresh machine has no package lists; then the message below names the first package.
         if [[ $(LC_ALL=C apt-cache policy "$package" 2>/dev/null) =~ Candidate:\ [0-9] ]]; then
             known=$package
             break
@@ -40,7 +40,7 @@ apt_install() {
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$known" >/dev/null || fail "failed: $fix"
 }
 
-# Being on PATH is not enough: version managers leave names there that only print an error.
+# Version managers leave names on PATH that only print an error, so each candidate is run.
 find_python() {
     local name
     for name in python3.13 python3.12 python3.11 python3; do
@@ -68,7 +68,7 @@ make_venv() {
 
 java_major() { # 17 of 'openjdk version "17.0.15"', empty without a Java
     local java=java
-    if [[ -n ${JAVA_HOME:-} ]]; then # Spark takes this one, also when it is the wrong one
+    if [[ -n ${JAVA_HOME:-} ]]; then # Spark uses this one, whatever its version
         java=$JAVA_HOME/bin/java
     fi
     "$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1 || true
@@ -88,7 +88,7 @@ check_java() {
     ((${found:-0} >= oldest_java)) || fail "java is still version ${found:-none}; put a Java $oldest_java or later first on PATH"
 }
 
-# Two ranks that see each other: anything less (no library, a library of another MPI) would show up much later.
+# Start two ranks that see each other: a missing library, or that of another MPI, would fail much later.
 mpi_works() {
     (
         export MPI_MATCH_PYTHON=$venv/bin/python
@@ -115,16 +115,16 @@ check_mpi() {
     mpi_works || fail "MPI does not start; the lines above say why"
 }
 
-# pip would compile one file after the other, and all tests that packages bring along, for longer than it downloads.
+# pip would compile one file after the other, including the tests in packages, for longer than it downloads.
 install() {
     # shellcheck disable=SC2031  # mpi_works has a `project` of its own
     "$venv/bin/pip" install --quiet --disable-pip-version-check --no-compile -e "${project}[$1]"
-    "$venv/bin/python" -m compileall -q -j 0 -x '/tests?/' "$venv/lib" >/dev/null || true # templates are no Python yet
+    "$venv/bin/python" -m compileall -q -j 0 -x '/tests?/' "$venv/lib" >/dev/null || true # templates are not valid Python
 }
 
 python=$(find_python)
 say "Python: $python ($("$python" -c 'import platform; print(platform.python_version())'))"
-check_java # first: it is quick, and the one most likely to need a person
+check_java # first: it is quick, and the most likely to need the user
 make_venv "$python"
 
 extras=dev,plot,spark

@@ -103,8 +103,8 @@ class Workers(click.ParamType[tuple[int, ...]]):
 @credits_option
 @journal_option
 @share_gpus_option
-@click.option("--mpirun-flags", envvar="MPIRUN_FLAGS", default="", metavar="FLAGS", help="What mpirun is told.")
-@click.option("--directory", type=FILE, help="Where the workload is made, and found again.  [default: for this run only]")
+@click.option("--mpirun-flags", envvar="MPIRUN_FLAGS", default="", metavar="FLAGS", help="Flags for mpirun.")
+@click.option("--directory", type=FILE, help="Directory for the workload, which is reused.  [default: a temporary one]")
 @click.option("-o", "--output", type=RESULTS_OUT, help="Add the JSON lines to this file instead of printing them.")
 @click.option("--plot", type=FIGURE_OUT, help="Draw events per second into this file (.png, .svg, .pdf).")
 @click.pass_context

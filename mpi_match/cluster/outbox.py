@@ -126,8 +126,8 @@ class Outbox:
     def _send(self, worker: int, flight: Flight, wire: Array, given_back: Callable[[], None]) -> None:
         flight.sent_at = time.perf_counter()
         batch, attempt = flight.batch, flight.attempt
-        afresh, told = (False, None) if self._files.changes is None else self._files.changes.due_with(worker, batch)
-        changes = _NOTHING if told is None else told.to_wire()
+        afresh, due = (False, None) if self._files.changes is None else self._files.changes.due_with(worker, batch)
+        changes = _NOTHING if due is None else due.to_wire()
         order = Order(Command.MATCH_AFRESH if afresh else Command.MATCH, batch, attempt, len(changes), len(wire))
         self._traffic.write(order, [changes, wire], worker, given_back)
         # The worker need not wait for the rest.

@@ -132,32 +132,32 @@ class Worker:
                 return True
             self._last = order
             return False
-        turn = self._n_received
+        number = self._n_received
         self._n_received += 1
-        self._in_order.begin(turn)
+        self._in_order.begin(number)
         if order.kind == Command.LOAD:
             shard = SerializedShard(np.empty(order.n_events, np.uint8), bool(order.attempt))  # kept: the table lies in it
-            self._traffic.read([shard.wire], MASTER, lambda: self._take(turn, shard))
+            self._traffic.read([shard.wire], MASTER, lambda: self._take(number, shard))
             return True
         n_changes, n_bytes = order.n_changes, order.n_changes + order.n_events
         inline = inline_body(header, n_bytes)
         if inline is not None:
             events = self._events(order.number, inline[n_changes:])
-            self._take(turn, Received(order.number, order.attempt, afresh, inline[:n_changes], events, None))
+            self._take(number, Received(order.number, order.attempt, afresh, inline[:n_changes], events, None))
             return True
         buffer = self._buffers.take(n_bytes)
         changes, wire = buffer[:n_changes], buffer[n_changes:n_bytes]
         received = Received(order.number, order.attempt, afresh, changes, self._events(order.number, wire), buffer)
-        self._traffic.read([changes, wire], MASTER, lambda: self._take(turn, received))
+        self._traffic.read([changes, wire], MASTER, lambda: self._take(number, received))
         return True
 
     def _events(self, batch: int, wire: Array) -> Expected[EventBatch]:
         """A batch's events: from their wire form, which has arrived before they are taken, or from the source."""
         return Expected(partial(EventBatch.from_wire, wire)) if self._source is None else self._source.expect(batch)
 
-    def _take(self, turn: int, received: Received | SerializedShard) -> None:
+    def _take(self, number: int, received: Received | SerializedShard) -> None:
         """A batch or a shard is complete: pass it to the matcher, with those that waited for it, if it is next in order."""
-        for each in self._in_order.end(turn, received):
+        for each in self._in_order.end(number, received):
             self._matcher.put(each)
 
     def _answer(self, matched: Matched) -> None:

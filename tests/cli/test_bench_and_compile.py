@@ -36,7 +36,7 @@ def test_bench_adds_to_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "command", [["subscriptions", "a.jsonl"], *([what, "a.jsonl", "--table", "t.h5"] for what in ("events", "changes"))]
 )
-def test_compile_without_spark_says_what_fixes_it(monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+def test_compile_without_spark_names_the_remedy(monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
     missing = doctor.Finding(
         "Java", False, "no Java", False, "`mpi-match compile`", "apt-get install -y openjdk-17-jre-headless"
     )
@@ -46,7 +46,7 @@ def test_compile_without_spark_says_what_fixes_it(monkeypatch: pytest.MonkeyPatc
     assert "apt-get install" in line
 
 
-def test_compile_hands_its_arguments_to_the_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_compile_passes_its_arguments_to_the_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class Job:
         def compile_subscriptions(self, inputs: list[str], output: Path, options: CompileOptions) -> CompileSummary:
             calls.append((inputs, output, options))

@@ -59,7 +59,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Install:
     return install
 
 
-def test_doctor_looks_for_all_that_the_project_asks_for(installed: Install) -> None:
+def test_doctor_checks_all_requirements_of_the_project(installed: Install) -> None:
     stated = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     extras = stated["optional-dependencies"]
     wanted = [*stated["dependencies"], *extras["spark"], *extras["plot"]]
@@ -80,7 +80,7 @@ def test_doctor_advises_extras(installed: Install) -> None:
     assert found["pandas"].fix == f"{sys.executable} -m pip install 'mpi-match[spark]'"
 
 
-def test_doctor_compares_versions_with_what_the_project_asks_for(installed: Install) -> None:
+def test_doctor_compares_versions_with_the_requirements(installed: Install) -> None:
     stated = ["numpy>=2.2", "h5py<4,>=3.16", 'numba-cuda[cu12]<0.31,>=0.30; extra == "gpu"', 'numpy<2.5; extra == "gpu"']
     installed(stated, numpy="2.5.1", h5py="4.0.0", **{"numba-cuda": "0.30.4"})
     assert doctor._package("numpy", "everything")().ok

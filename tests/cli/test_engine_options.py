@@ -22,7 +22,7 @@ def _tuned(monkeypatch: pytest.MonkeyPatch) -> None:
     opened.clear()
 
 
-def test_run_hands_options_to_the_engine_and_records_them(workload: Path) -> None:
+def test_run_passes_options_to_the_engine_and_records_them(workload: Path) -> None:
     chosen = {**DEFAULTS, "depth": 3, "order": "down"}
     result = run_in(workload, "set.h5", "--engine", "tuned", "--set", "depth=3", "--set", "tuned.order=down", "--json")
     assert opened == [chosen]
@@ -33,14 +33,14 @@ def test_run_hands_options_to_the_engine_and_records_them(workload: Path) -> Non
     assert (workload / "set.h5").read_bytes() == (workload / "matches.h5").read_bytes()
 
 
-def test_match_hands_options_to_the_engine_and_says_them(workload: Path, tmp_path: Path) -> None:
+def test_match_passes_options_to_the_engine_and_reports_them(workload: Path, tmp_path: Path) -> None:
     rows = [workload / "subscriptions.jsonl", workload / "events.jsonl"]
     result = mpi_match("match", *rows, "-o", tmp_path / "m.h5", "--engine", "tuned", "--set", "twice=on", "--json")
     assert opened == [{**DEFAULTS, "twice": True}]
     assert json.loads(result.stdout)["engine_options"] == {"tuned": opened[0]}
 
 
-def test_bench_hands_options_to_the_engines_and_records_them() -> None:
+def test_bench_passes_options_to_the_engines_and_records_them() -> None:
     engines = ["--engine", "counting", "--engine", "tuned"]
     result = mpi_match("bench", *FEW, *engines, "--set", "tuned.share=0.75")
     plain, tuned = (json.loads(line) for line in result.stdout.splitlines())
@@ -70,7 +70,7 @@ def test_bench_shows_the_steps_of_an_engine() -> None:
     ],
     ids=["option", "value", "engine", "form", "twice", "auto"],
 )
-def test_what_cannot_be_set_is_wrong_usage_on_every_command(
+def test_an_unknown_engine_option_is_wrong_usage_on_every_command(
     given: list[str], text: str, workload: Path, tmp_path: Path
 ) -> None:
     rows = [workload / "subscriptions.jsonl", workload / "events.jsonl"]
@@ -87,7 +87,7 @@ def test_what_cannot_be_set_is_wrong_usage_on_every_command(
     assert not (workload / "never.h5").exists()
 
 
-def test_engines_lists_engines_and_what_can_be_set() -> None:
+def test_engines_lists_engines_and_their_options() -> None:
     found = json.loads(mpi_match("engines", "--json").stdout)
     assert list(found) == list(REGISTRY)
     for name, engine in found.items():

@@ -99,13 +99,13 @@ def test_an_interrupted_command_leaves_nothing_and_is_code_130(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["events.jsonl", "subscriptions"]
 
 
-def test_a_mistake_in_the_project_keeps_its_traceback(rows: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_keeps_its_traceback(rows: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mpi_match.commands.match.EventScanner.scan", lambda scanner, block, rejects: 1 / 0)
     result = CliRunner().invoke(commands, [*map(str, ["match", *rows])])
     assert isinstance(result.exception, ZeroDivisionError)
 
 
-def test_exit_codes_of_foreseen_errors() -> None:
+def test_exit_codes_of_expected_errors() -> None:
     from mpi_match.bench.engines import WrongAnswer
     from mpi_match.cluster import ClusterError
     from mpi_match.model import ModelError
@@ -128,7 +128,7 @@ def test_exit_codes_of_foreseen_errors() -> None:
     assert {error: errors.exit_code_of(error) for error in expected} == expected
 
 
-def test_a_rank_that_is_not_the_first_leaves_the_talking_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_rank_0_reports_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(errors, "QUIET_S", 0)
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
     for rank, lines in (("0", 1), ("1", 0)):
@@ -144,9 +144,7 @@ def test_verbose_logs_decisions_on_standard_error(workload: Path) -> None:
 
 
 @pytest.mark.parametrize(("rank", "where"), [(None, ""), ("3", " rank 3")])
-def test_a_line_of_the_log_says_when_and_where(
-    rank: str, where: str, workload: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_line_has_time_and_rank(rank: str, where: str, workload: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if rank is not None:
         monkeypatch.setenv("OMPI_COMM_WORLD_RANK", rank)
         monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "1")

@@ -42,7 +42,7 @@ def test_export_adds_ids_and_writes_parquet(rows: list[Any], tmp_path: Path) -> 
     assert pq.read_table(tmp_path / "out.parquet").column_names == ["event", "interfaces"]
 
 
-def test_ids_travel_with_the_answers_of_match(rows: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_of_match_have_event_ids(rows: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mpi_match.commands.match.MATCHED_AT_ONCE", 1)
     mpi_match("match", *rows, "--id", "n")
     expected = [("e1", ["hot"]), ("e2", []), (None, []), (None, ["hot"])]
@@ -70,9 +70,7 @@ def test_export_refuses_events_of_another_run(workload: Path, tmp_path: Path) ->
     assert not (tmp_path / "o.jsonl").exists()
 
 
-def test_export_without_pyarrow_says_what_to_install(
-    workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_export_without_pyarrow_names_the_package(workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     line = only_line(mpi_match("export", workload / "matches.h5", "-o", tmp_path / "o.parquet", code=5))
     assert "pip install" in line

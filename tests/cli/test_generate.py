@@ -13,7 +13,7 @@ from mpi_match.events.event_table import EventTable
 from mpi_match.table.table import Table
 
 
-def test_generate_says_what_it_wrote(tmp_path: Path) -> None:
+def test_generate_reports_its_files(tmp_path: Path) -> None:
     result = mpi_match("generate", "ccm-strings", "-o", tmp_path / "new" / "d", "--filters", 50, "--events", 20, "--json")
     found = json.loads(result.stdout)
     assert (found["filters"], found["events"], found["scenario"]) == (50, 20, "ccm-strings")

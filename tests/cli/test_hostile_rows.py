@@ -98,9 +98,7 @@ def test_a_byte_order_mark_begins_a_file(tmp_path: Path, packed: bool) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_line_without_end_is_read_past_in_bounded_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
-) -> None:
+def test_an_endless_line_is_skipped_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool) -> None:
     monkeypatch.setattr(rows_module, "MAX_LINE_BYTES", 2**16)
     path = tmp_path / ("in.jsonl.gz" if packed else "in.jsonl")
     blanks, full = b" " * 2**25 + b"1\n", b"1" * 2**16 + b"\n"  # not all of it is blank; just short enough

@@ -16,13 +16,13 @@ from pages import REPOSITORY
 from mpi_match.commands.launch import FILES, launch_file
 
 
-def test_each_file_is_listed_with_one_line_of_what_it_is() -> None:
+def test_each_file_is_listed_with_a_description() -> None:
     lines = mpi_match("launch").stdout.splitlines()
     assert [line.split()[0] for line in lines] == list(FILES)
     assert all(20 < len(line) < 120 and not line.endswith(".") for line in lines)
 
 
-def test_every_file_for_others_can_be_had() -> None:
+def test_every_file_can_be_printed() -> None:
     needs_the_tree = {"mpi-env.sh", "setup.sh", "demo.sh"}
     there = {path.relative_to(REPOSITORY).as_posix() for path in (REPOSITORY / "launch").iterdir()}
     assert {name for name in there if name not in FILES.values()} == {f"launch/{name}" for name in needs_the_tree}
@@ -33,7 +33,7 @@ def test_every_file_for_others_can_be_had() -> None:
     assert mpi_match("launch", "docker").stdout == (REPOSITORY / "launch" / "Dockerfile").read_text()
 
 
-def test_recipes_for_containers_install_what_there_is() -> None:
+def test_recipes_for_containers_install_existing_extras() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     for name in ("docker", "apptainer"):
         text = launch_file(name)
@@ -89,7 +89,7 @@ def test_a_printed_script_is_clean(name: str) -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_a_script_for_slurm_says_so_elsewhere(tmp_path: Path) -> None:
+def test_the_slurm_script_is_refused_outside_of_slurm(tmp_path: Path) -> None:
     done = run_script(tmp_path, "slurm", "--table", "t.h5")
     assert done.returncode != 0
     assert "this script is for sbatch" in done.stderr

@@ -94,7 +94,7 @@ def test_subscriptions_may_be_empty_when_changes_bring_some(
         (["--location", "temp,n", "--id", "m"], "'m'"),
     ],
 )
-def test_an_attribute_that_was_named_and_never_seen_is_said(files: list[Any], flags: list[str], names: str) -> None:
+def test_a_named_attribute_that_no_event_has_is_reported(files: list[Any], flags: list[str], names: str) -> None:
     files[1].write_text('{"temp": 31, "n": 1}\n{"temp": 29, "n": 1}\n')
     result = match(files, *flags, "--json")
     assert f"no event has {names}, which --location or --id names" in result.stderr
@@ -102,14 +102,14 @@ def test_an_attribute_that_was_named_and_never_seen_is_said(files: list[Any], fl
     assert f"no event has {names} (--strict)" in only_line(match(files, *flags, "--strict", code=3))
 
 
-def test_what_one_event_has_was_seen(files: list[Any]) -> None:
+def test_an_attribute_of_one_event_is_not_reported(files: list[Any]) -> None:
     files[1].write_text('{"temp": 31}\n{"temp": 29, "x": 1, "y": 2, "n": "e1"}\n')
     result = match(files, "--location", "x,y", "--id", "n", "--json", "--strict")
     assert "no event has" not in result.stderr
     assert json.loads(result.stdout)["never_seen"] == []
 
 
-def test_areas_without_a_location_are_said(files: list[Any]) -> None:
+def test_areas_without_a_location_are_reported(files: list[Any]) -> None:
     files[0].write_text(json.dumps(SUBSCRIPTIONS[1]))
     assert "1 filter with an area: without --location no event is in it" in match(files).stderr
     assert "with an area" not in match(files, "--location", "x,y").stderr
@@ -118,7 +118,7 @@ def test_areas_without_a_location_are_said(files: list[Any]) -> None:
 @pytest.mark.parametrize(
     "flags", [["--location", "x,x"], ["--id", ""], ["--location", "x,y", "--id", "x"], ["--id", "x", "--location", "x,y"]]
 )
-def test_names_that_cannot_be_meant_are_wrong_usage(files: list[Any], flags: list[str]) -> None:
+def test_names_that_are_no_attributes_are_wrong_usage(files: list[Any], flags: list[str]) -> None:
     result = match(files, *flags, code=2)
     assert "--location" in result.stderr or "--id needs the name of an attribute" in result.stderr
 
@@ -126,7 +126,7 @@ def test_names_that_cannot_be_meant_are_wrong_usage(files: list[Any], flags: lis
 # Outputs
 
 
-def test_matches_go_to_standard_output_and_to_what_the_name_says(
+def test_matches_are_written_in_the_form_of_the_output_name(
     files: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -157,7 +157,7 @@ def test_matches_go_to_standard_output_and_to_what_the_name_says(
         (["generate", "ccm"], ["-", ""]),
     ],
 )
-def test_an_output_that_could_not_be_what_its_name_says_is_wrong_usage(
+def test_an_output_name_of_another_form_is_wrong_usage(
     workload: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], names: list[str]
 ) -> None:
     monkeypatch.chdir(workload)

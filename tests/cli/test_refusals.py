@@ -111,7 +111,7 @@ def test_an_output_is_no_name_of_an_input(tmp_path: Path) -> None:
     check_output(Path("/dev/null"), streamed=True)
 
 
-def test_a_file_is_there_when_it_is_whole(tmp_path: Path) -> None:
+def test_a_file_is_replaced_atomically(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
     with pytest.raises(IsADirectoryError), atomic_write(path) as temporary:
@@ -143,7 +143,7 @@ def test_no_number_is_rounded(raw: object) -> None:
 @pytest.mark.parametrize(
     "raw", [Fraction(9, 2), np.float32(4.5), np.longdouble(4.5), np.longdouble("nan"), np.float16("inf")]
 )
-def test_what_is_a_double_is_one(raw: np.floating | Fraction) -> None:
+def test_values_that_are_doubles_are_accepted(raw: np.floating | Fraction) -> None:
     type_, value = model.value_of(raw)
     assert (type_, type(value)) == (model.Type.NUMBER, float)
     assert value == raw or value != value

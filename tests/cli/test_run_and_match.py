@@ -23,7 +23,7 @@ from mpi_match.table.table import Table
 SUMMARY_KEYS = {"events", "matches", "wall_s", "events_per_s", "engine", "device", "workers", "rejected"}
 
 
-def test_run_and_match_agree_with_each_other_and_with_covers(workload: Path, tmp_path: Path) -> None:
+def test_run_and_match_agree_with_each_other_and_with_match_naive(workload: Path, tmp_path: Path) -> None:
     rows = [workload / "subscriptions.jsonl", workload / "events.jsonl"]
     result = mpi_match("match", *rows, "-o", tmp_path / "m.h5", "--engine", "counting", "--json")
     by_rows, by_tables = MatchesFile.load(tmp_path / "m.h5"), MatchesFile.load(workload / "matches.h5")
@@ -124,7 +124,7 @@ def test_inputs_are_never_overwritten(rows: list[Any], tmp_path: Path, flag: str
 
 @pytest.mark.mpi
 @needs_mpirun
-def test_under_mpi_one_rank_speaks_and_the_answers_are_the_same(workload: Path) -> None:
+def test_under_mpi_one_rank_prints_and_the_answers_are_the_same(workload: Path) -> None:
     files = ["--table", workload / "table.h5", "--events", workload / "events.h5", "-o", workload / "ranks.h5"]
     command = ("-m", "mpi4py", "-m", "mpi_match", "run", "--engine", "counting", "--batch", 50, "--json")
     done = execute(launch(3, *files, python=command))
@@ -151,7 +151,7 @@ def test_under_mpi_an_error_on_one_rank_ends_all_of_them_also_without_python_m_m
     assert ("mpi-match: lost: No such file" in done.stderr) == ("lost" in error)
 
 
-def test_a_filter_of_a_thousand_conditions_and_more_is_served_by_the_engine_that_serves_all(tmp_path: Path) -> None:
+def test_filters_of_a_thousand_constraints_are_matched(tmp_path: Path) -> None:
     rows = [
         {"interface": "all", "constraints": [[f"n{i}", ">", i] for i in range(1_500)]},
         {"interface": "none", "constraints": [[f"n{i}", "absent"] for i in range(1_500)]},

@@ -33,7 +33,7 @@ def shell(command: str, workload: Path) -> subprocess.CompletedProcess[str]:
         ("$m --version >&-", "standard output: is closed"),
     ],
 )
-def test_output_that_nothing_takes_is_one_line_and_code_1(workload: Path, command: str, said: str) -> None:
+def test_a_failed_write_to_standard_output_is_one_line_and_code_1(workload: Path, command: str, said: str) -> None:
     done = shell(command, workload)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1] == f"mpi-match: {said}"
@@ -41,7 +41,7 @@ def test_output_that_nothing_takes_is_one_line_and_code_1(workload: Path, comman
     assert "Exception ignored" not in done.stderr
 
 
-def test_a_pipe_that_is_read_no_further_is_no_error_to_speak_of(workload: Path) -> None:
+def test_a_closed_pipe_prints_no_error(workload: Path) -> None:
     done = shell("{ $m export matches.h5; echo $? >&2; } | head -n 1", workload)
     assert done.stdout.startswith('{"event": 0, ')
     assert done.stderr.splitlines()[-1] in ("0", "1")  # 0: all of it was in the pipe before `head` was gone

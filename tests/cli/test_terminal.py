@@ -18,15 +18,15 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize("patience", [0, 60])
-def test_a_bar_is_shown_on_a_terminal_for_what_takes_long(monkeypatch: pytest.MonkeyPatch, patience: int) -> None:
+@pytest.mark.parametrize("delay_s", [0, 60])
+def test_a_bar_is_shown_on_a_terminal_for_long_work(monkeypatch: pytest.MonkeyPatch, delay_s: int) -> None:
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr(terminal, "PROGRESS_AFTER_S", patience)
+    monkeypatch.setattr(terminal, "PROGRESS_AFTER_S", delay_s)
     with terminal.Progress("events") as progress:
         for done in range(11):
             progress(done, 10)
-    assert ("10/10" in stream.getvalue()) == (patience == 0)
+    assert ("10/10" in stream.getvalue()) == (delay_s == 0)
 
 
 def test_no_bar_is_shown_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +39,7 @@ def test_no_bar_is_shown_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("kind", "times"), [(Terminal, 1), (io.StringIO, 0)], ids=["terminal", "elsewhere"])
-def test_that_an_engine_is_compiled_is_said_on_a_terminal(
+def test_compiling_an_engine_is_reported_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, kind: type[io.StringIO], times: int
 ) -> None:
     stream = kind()

@@ -72,7 +72,7 @@ def test_verify_shows_wrong_filters(workload: Path) -> None:
     assert "too much  filter 5 (interface-" in result.stderr
 
 
-def test_verify_does_not_believe_the_counting_engine_either(workload: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_checks_the_counting_engine_too(workload: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Silent(Counting):
         def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
             return Matches.of([[]], self._table.n_filters)

@@ -84,7 +84,7 @@ def test_a_wrong_file_is_one_line_and_touches_nothing(place: Path, monkeypatch: 
         ("r.jsonl", '{"what": "run", "format_version": 99}\n', "r.jsonl, line 1: format version 99, expected 1"),
     ],
 )
-def test_a_report_that_is_none_is_one_line(
+def test_a_file_that_is_no_report_is_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, said: str
 ) -> None:
     pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
@@ -95,7 +95,7 @@ def test_a_report_that_is_none_is_one_line(
     assert not (tmp_path / "r.png").exists()
 
 
-def test_what_may_not_be_read_or_written_is_one_line_and_found_before_the_work(workload: Path, tmp_path: Path) -> None:
+def test_missing_permissions_are_one_line_before_any_work(workload: Path, tmp_path: Path) -> None:
     """By a process that permissions are for, also where the tests are run by root."""
     for name in ("table.h5", "events.jsonl"):
         (tmp_path / name).write_bytes((workload / name).read_bytes())

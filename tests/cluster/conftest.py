@@ -10,7 +10,7 @@ from live_machine import Naive
 from mpirun import ULFM, alone, execute, has_ulfm, said
 from random_tables import Shape, random_subscriptions
 from run_inputs import Changing, Inputs
-from small_outputs import note_where, run
+from small_outputs import reference_all, run
 
 from mpi_match.changes.live_table import Refusal
 from mpi_match.changes.log import ChangeLog
@@ -109,16 +109,16 @@ def ulfm() -> tuple[str, ...]:
     return ULFM
 
 
-@pytest.fixture(params=["copied", "noted"])
+@pytest.fixture(params=["copied", "referenced"])
 def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers are copied to the journal, as short ones are, or it is noted there where they are."""
-    if request.param == "noted":
-        note_where(monkeypatch)
+    """Answers are copied to the journal, as short ones are, or the journal has references to them."""
+    if request.param == "referenced":
+        reference_all(monkeypatch)
 
 
 @pytest.fixture
-def noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    note_where(monkeypatch)
+def referenced(monkeypatch: pytest.MonkeyPatch) -> None:
+    reference_all(monkeypatch)
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ def test_a_run_of_one_process_is_incomplete(how: str, options: RunOptions, tmp_p
     assert MatchesFile.load(options.output).matches == right
 
 
-def test_so_it_is_where_the_last_batch_is_altered(options: RunOptions, tmp_path: Path) -> None:
+def test_a_run_whose_last_batch_is_altered_is_incomplete(options: RunOptions, tmp_path: Path) -> None:
     """Nothing is read or written after that."""
 
     def progress(n_answered: int, n_events: int) -> None:
@@ -100,7 +100,7 @@ def test_so_it_is_where_the_last_batch_is_altered(options: RunOptions, tmp_path:
     assert not options.output.exists()
 
 
-def test_the_parts_of_an_index_are_looked_at(options: RunOptions, tmp_path: Path) -> None:
+def test_the_parts_of_an_index_are_checked(options: RunOptions, tmp_path: Path) -> None:
     index, directory = tmp_path / "index.h5", parts_directory(tmp_path / "index.h5")
     directory.mkdir()
     parts = [FilePart(f"p{k}.h5", N_EVENTS, save(directory / f"p{k}.h5", k, "events-part")) for k in range(2)]
@@ -109,7 +109,7 @@ def test_the_parts_of_an_index_are_looked_at(options: RunOptions, tmp_path: Path
         run(replace(options, events=index, progress=overwriting(directory / "p1.h5", directory / "p0.h5")))
 
 
-def test_damage_is_no_alteration(options: RunOptions, tmp_path: Path) -> None:
+def test_damage_is_distinguished_from_alteration(options: RunOptions, tmp_path: Path) -> None:
     """A file that was damaged before it was opened is bad input."""
     content = bytearray(options.events.read_bytes())
     content[-50] ^= 1
@@ -137,7 +137,9 @@ def test_a_run_of_several_ranks_is_incomplete(feed: str, results: str, options: 
     assert MatchesFile.load(options.output).matches == right
 
 
-def test_the_command_says_so_in_one_line(options: RunOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_reports_an_altered_table_in_one_line(
+    options: RunOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     overwrites = overwriting(options.events, tmp_path / "other.h5")
     monkeypatch.setattr(Progress, "__call__", lambda self, n_answered, n_events: overwrites(n_answered, n_events))
     files = ("--table", options.table, "--events", options.events, "-o", options.output)

@@ -25,7 +25,7 @@ from mpi_match.journal.reader import JournalFile, Kind, journal_of
 from mpi_match.storage import StorageError
 
 
-def test_where_answers_are_in_the_bytes_of_the_format_page(tmp_path: Path, noted: None) -> None:
+def test_references_have_the_bytes_of_the_format_page(tmp_path: Path, referenced: None) -> None:
     """Read here from the words of docs/format.md, with nothing of ours."""
     path = tmp_path / "matches.h5"
     with pytest.raises(ZeroDivisionError):
@@ -46,7 +46,7 @@ def test_where_answers_are_in_the_bytes_of_the_format_page(tmp_path: Path, noted
     assert [counts, ids] == [array.tobytes() for array in expected]
 
 
-def test_answers_are_referenced_once_each_time_with_what_was_added(tmp_path: Path, noted: None) -> None:
+def test_answers_are_referenced_once_each_time_with_what_was_added(tmp_path: Path, referenced: None) -> None:
     path = tmp_path / "matches.h5"
     with suppress(ZeroDivisionError), Output(path, IDENTITY, Strings.of(()), resume=False, journalled=True) as output:
         assert output._journal is not None
@@ -60,7 +60,7 @@ def test_answers_are_referenced_once_each_time_with_what_was_added(tmp_path: Pat
         assert [counts, ids] == [array.tolist() for array in answers(*events)]
 
 
-def test_of_a_damaged_file_is_believed_what_comes_before(tmp_path: Path, noted: None) -> None:
+def test_answers_before_the_damage_of_a_file_are_used(tmp_path: Path, referenced: None) -> None:
     """Also when it is cut off, or is not there at all: then its answers were not on the disk, and are matched again."""
     whole, path = tmp_path / "whole.h5", tmp_path / "matches.h5"
     run(whole, 60)
@@ -90,7 +90,7 @@ def test_of_a_damaged_file_is_believed_what_comes_before(tmp_path: Path, noted: 
         path.unlink()
 
 
-def test_a_file_that_is_there_and_cannot_be_read_is_not_taken_for_lost(tmp_path: Path, noted: None) -> None:
+def test_an_unreadable_file_is_not_treated_as_missing(tmp_path: Path, referenced: None) -> None:
     path, file = tmp_path / "matches.h5", tmp_path / "matches.h5.journal.1"
     with pytest.raises(ZeroDivisionError):
         run(path, 10, until=3)
@@ -106,8 +106,8 @@ def test_a_file_that_is_there_and_cannot_be_read_is_not_taken_for_lost(tmp_path:
 
 
 @pytest.mark.parametrize("until", ["the next answers", "the end"])
-def test_what_the_disk_did_not_take_ends_the_run(
-    until: str, tmp_path: Path, noted: None, undisturbed: bytes, monkeypatch: pytest.MonkeyPatch
+def test_a_failed_sync_ends_the_run(
+    until: str, tmp_path: Path, referenced: None, undisturbed: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says so once, and what it was may be lost: a file that has it later would look whole."""
     path, real = tmp_path / "matches.h5", os.fdatasync
@@ -137,7 +137,7 @@ def test_what_the_disk_did_not_take_ends_the_run(
     assert path.read_bytes() == undisturbed
 
 
-def test_a_run_that_was_killed_when_the_file_was_in_its_place_is_complete(tmp_path: Path, noted: None) -> None:
+def test_a_run_that_was_killed_when_the_file_was_in_its_place_is_complete(tmp_path: Path, referenced: None) -> None:
     path = tmp_path / "matches.h5"
     with pytest.raises(ZeroDivisionError):
         run(path, 10, until=5)
@@ -171,7 +171,7 @@ with output.Output(Path(sys.argv[1]), IDENTITY, Strings.of(()), resume=True, jou
 """
 
 
-def test_a_run_that_is_killed_again_and_again_comes_to_the_same_bytes(tmp_path: Path, noted: None) -> None:
+def test_a_run_that_is_killed_again_and_again_comes_to_the_same_bytes(tmp_path: Path, referenced: None) -> None:
     run(tmp_path / "whole.h5", 60)
     path, rng, kills = tmp_path / "matches.h5", random.Random(3), 0
     journal, resumed = journal_of(path), list[int]()

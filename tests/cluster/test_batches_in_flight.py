@@ -166,7 +166,7 @@ def changing(name: int) -> Received:
     return received(name)._replace(changes=np.ones(3, np.uint8))
 
 
-def test_what_is_there_is_begun_before_the_oldest_is_ended() -> None:
+def test_waiting_batches_are_begun_before_the_oldest_is_ended() -> None:
     engine = Begins()
     assert names(answered(engine, *map(received, range(1, 6)))) == [1, 2, 3, 4, 5]
     assert engine.log == "open, begin 1, begin 2, begin 3, end 1, begin 4, end 2, begin 5, end 3, end 4, end 5"
@@ -205,13 +205,13 @@ def test_events_that_cannot_be_read_are_one_failure() -> None:
     assert names(found) == [1, "events 2", 3]
 
 
-def test_one_that_fails_among_several_fails_alone() -> None:
+def test_a_failing_batch_does_not_fail_others() -> None:
     engine = Begins(fails=["begin 2", "end 4"])
     assert names(answered(engine, *map(received, range(1, 7)))) == [1, "begin 2", 3, "end 4", 5, 6]
     assert engine.log.count("open") == 1
 
 
-def test_what_is_answered_at_once_keeps_its_turn() -> None:
+def test_a_batch_answered_at_once_keeps_its_order() -> None:
     engine = Begins(at_once=[1, 3, 4])
     assert names(answered(engine, *map(received, range(1, 6)))) == [1, 2, 3, 4, 5]
     assert engine.log == "open, begin 1, begin 2, begin 3, begin 4, end 2, begin 5, end 5"
@@ -237,14 +237,14 @@ def test_an_engine_that_cannot_begin_answers_one_before_it_matches_the_next() ->
 
 
 @pytest.mark.usefixtures("_changes")
-def test_before_a_change_all_is_ended() -> None:
+def test_all_batches_end_before_a_change() -> None:
     engine = Begins()
     assert names(answered(engine, received(1), received(2), changing(3), received(4))) == [1, 2, 3, 4]
     assert engine.log == "open, begin 1, begin 2, end 1, end 2, update, match 3, begin 4, end 4"
 
 
 @pytest.mark.usefixtures("_changes")
-def test_before_an_engine_is_opened_again_all_is_ended() -> None:
+def test_all_batches_end_before_an_engine_is_opened_again() -> None:
     engine = Begins()
     part = SerializedShard(NOTHING, keep=True)
     found = answered(engine, received(1), received(2, afresh=True), received(3), received(4), part, received(5))
@@ -253,7 +253,7 @@ def test_before_an_engine_is_opened_again_all_is_ended() -> None:
 
 
 @pytest.mark.usefixtures("_changes")
-def test_after_changes_that_fail_nothing_is_matched_but_what_was_begun_is_answered() -> None:
+def test_after_failed_changes_only_begun_batches_are_answered() -> None:
     engine = Begins(fails=["update"])
     found = answered(engine, received(1), received(2), changing(3), received(4), received(5, afresh=True), received(6))
     assert names(found) == [1, 2, "update", "update", 5, 6]
@@ -293,7 +293,7 @@ def test_a_batch_begun_by_a_shard_ends_with_global_ids() -> None:
         assert engine.log.startswith("begin 7")
 
 
-def test_events_from_a_file_are_here_when_they_have_been_read(inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_from_a_file_arrive_when_they_are_read(inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> None:
     vocabulary = Table.load(inputs.table).vocabulary
     may_read, read = threading.Event(), EventTable.batch
 

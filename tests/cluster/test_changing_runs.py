@@ -89,7 +89,7 @@ def test_a_batch_that_is_sent_again_sees_the_changes_before_it_and_no_others(
 @pytest.mark.mpi
 @needs_mpirun
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_a_run_with_changes_goes_on_between_what_its_journal_holds(
+def test_a_run_with_changes_resumes_between_journalled_events(
     ranks: int, changing: Changing, expected_with_changes: bytes, tmp_path: Path
 ) -> None:
     output = tmp_path / "matches.h5"
@@ -109,19 +109,19 @@ def test_a_run_with_changes_goes_on_between_what_its_journal_holds(
 
 
 @given(stamps=st.lists(st.integers(0, 12), max_size=8).map(sorted), n_events=st.integers(1, 10))
-def test_a_batch_is_matched_up_to_each_event_that_sees_something_new(stamps: list[int], n_events: int) -> None:
+def test_a_batch_is_matched_in_pieces_between_its_changes(stamps: list[int], n_events: int) -> None:
     stamps = [stamp for stamp in stamps if stamp < n_events]
     table = Table.from_filters([make_filter("a", [], [0, 0, 1])])
-    told: list[int] = []
+    seen: list[int] = []
 
     class Recorder:
         """Answers every event with how many changes it has seen, in ids."""
 
         def update(self, changes: Changes) -> None:
-            told.extend(changes.area[:, 0].astype(int).tolist())
+            seen.extend(changes.area[:, 0].astype(int).tolist())
 
         def match(self, batch: EventBatch, *, filters: bool) -> Matches:
-            return Matches.from_counts(np.full(len(batch), len(told)), np.zeros(len(batch) * len(told), np.int64), 99)
+            return Matches.from_counts(np.full(len(batch), len(seen)), np.zeros(len(batch) * len(seen), np.int64), 99)
 
     n = len(stamps)
     moves = Changes.of(
@@ -136,7 +136,7 @@ def test_a_batch_is_matched_up_to_each_event_that_sees_something_new(stamps: lis
     batch = EventBatch(np.zeros(n_events + 1, np.uint32), np.zeros(0, np.uint32), None, table.vocabulary.fingerprint)
     found = match_changing(Recorder(), batch, StampedChanges(np.array(stamps, np.int64), moves), filters=False)  # type: ignore[arg-type]
     assert found.counts.tolist() == [sum(stamp <= event for stamp in stamps) for event in range(n_events)]
-    assert told == list(range(n))
+    assert seen == list(range(n))
 
 
 @pytest.mark.mpi

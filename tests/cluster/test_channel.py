@@ -17,7 +17,7 @@ import numpy as np
 comm, heard = MPI.COMM_WORLD, []
 traffic = Traffic(comm)
 if comm.rank == 0:
-    traffic.listen(1, lambda letter: heard.append(fields_of(letter)) or True)
+    traffic.listen(1, lambda header: heard.append(fields_of(header)) or True)
     traffic.close()
 comm.Barrier()
 if comm.rank == 1:

@@ -71,7 +71,7 @@ def test_after_an_answer_the_next_batch_has_the_whole_time() -> None:
         run.answer(1, batch)
 
 
-def test_what_another_has_answered_meanwhile_is_not_waited_for() -> None:
+def test_a_batch_answered_by_another_worker_has_no_deadline() -> None:
     run = Run()
     run.wait(11)
     assert run.overdue() == [(1, 0), (2, 1)]
@@ -95,7 +95,7 @@ def test_the_limit_follows_from_what_batches_took(given_s: float | None, trips_s
     assert run.deadlines.limit_s == pytest.approx(limit_s, rel=0.01)
 
 
-def test_time_in_which_the_master_stood_still_does_not_count() -> None:
+def test_time_in_which_the_master_was_stopped_does_not_count() -> None:
     run = Run()
     run.now += 3600
     assert run.deadlines.look(run.now)
@@ -106,13 +106,13 @@ def test_time_in_which_the_master_stood_still_does_not_count() -> None:
     assert run.overdue() == [(1, 0), (2, 1)]
 
 
-def test_looks_are_apart() -> None:
+def test_looks_have_a_minimum_interval() -> None:
     run = Run()
     assert not run.deadlines.look(run.now + 0.1)
     assert run.deadlines.look(run.now + 0.3)
 
 
-def test_what_was_thought_to_take_long_and_did_not_is_not_waited_for() -> None:
+def test_other_work_that_ends_early_shortens_the_deadline() -> None:
     run = Run(workers=1, credits=2)
     run.answer(1, 0)
     run.answer(1, 1)
@@ -124,7 +124,7 @@ def test_what_was_thought_to_take_long_and_did_not_is_not_waited_for() -> None:
     assert run.overdue() == [(1, 3)]
 
 
-def test_what_has_to_be_done_before_a_batch_is_waited_for() -> None:
+def test_other_work_before_a_batch_extends_its_deadline() -> None:
     run = Run(workers=1, credits=2)
     run.answer(1, 0)
     run.sent(1, 2, more_s=30)
@@ -136,7 +136,7 @@ def test_what_has_to_be_done_before_a_batch_is_waited_for() -> None:
     assert run.overdue() == [(1, 2)]
 
 
-def test_silent_workers_are_hopeless_only_when_nothing_else_can_be_done() -> None:
+def test_stragglers_are_hopeless_only_when_they_block_the_run() -> None:
     run = Run(n_batches=4, workers=3)
     run.wait(11)
     run.answer(3, 2)
@@ -149,7 +149,7 @@ def test_silent_workers_are_hopeless_only_when_nothing_else_can_be_done() -> Non
     assert run.dispatcher.finished or run.oldest(3) is not None
 
 
-def test_all_are_hopeless_when_all_are_silent_for_as_long_again() -> None:
+def test_all_are_hopeless_when_all_are_silent_for_another_limit() -> None:
     run = Run()
     run.wait(11)
     run.overdue()

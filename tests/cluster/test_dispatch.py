@@ -23,7 +23,7 @@ def emits(*batches: int) -> list[Instruction]:
 
 
 @pytest.mark.parametrize("schedule", ["dynamic", "static"])
-def test_the_first_batches_go_round_until_credits_are_used(schedule: str) -> None:
+def test_the_first_batches_are_sent_round_robin_up_to_the_credits(schedule: str) -> None:
     dispatcher = Dispatcher(10, [[1], [2], [3]], credits=2, schedule=schedule)
     assert dispatcher.start() == sends((1, 0), (2, 1), (3, 2), (1, 3), (2, 4), (3, 5))
 
@@ -128,7 +128,7 @@ def again(worker: int, batch: int, attempt: int = 1) -> Send:
     return Send(worker, batch, attempt)
 
 
-def test_what_a_lost_worker_held_goes_to_the_others() -> None:
+def test_batches_of_a_lost_worker_go_to_the_others() -> None:
     dispatcher = Dispatcher(6, [[1], [2], [3]], credits=2)
     dispatcher.start()
     calls: list[Call] = [
@@ -177,7 +177,7 @@ def test_a_stragglers_queue_is_shared_until_it_answers() -> None:
     assert dispatcher.n_dropped == 1
 
 
-def test_the_batches_of_a_late_worker_are_given_to_others_too() -> None:
+def test_batches_of_a_straggler_are_executed_speculatively() -> None:
     dispatcher = Dispatcher(7, [[1], [2]], credits=2)
     dispatcher.start()
     calls: list[Call] = [
@@ -208,7 +208,7 @@ def test_a_straggler_that_answers_keeps_batches_not_yet_sent_to_others() -> None
     assert dispatcher.finished
 
 
-def test_a_suspect_travels_alone() -> None:
+def test_a_suspected_batch_is_sent_alone() -> None:
     dispatcher = Dispatcher(20, [[1], [2], [3]], credits=2, window=20)
     dispatcher.start()  # 0 and 3 with 1, 1 and 4 with 2, 2 and 5 with 3
     calls: list[Call] = [
@@ -226,7 +226,7 @@ def test_a_suspect_travels_alone() -> None:
     assert dispatcher.quarantined == []
 
 
-def test_a_batch_that_killed_three_has_its_turn_without_an_answer() -> None:
+def test_a_batch_that_killed_three_groups_is_quarantined_in_order() -> None:
     dispatcher = Dispatcher(5, [[1], [2], [3], [4]], credits=1)
     dispatcher.start()
     calls: list[Call] = [
@@ -254,7 +254,7 @@ def test_without_a_worker_the_run_is_given_up() -> None:
     play(dispatcher, calls)
 
 
-def test_an_engine_that_fails_once_is_asked_again_and_one_that_fails_twice_in_a_row_is_not() -> None:
+def test_a_group_is_dissolved_after_two_failures_in_a_row() -> None:
     dispatcher = Dispatcher(9, [[1], [2]], credits=1, window=9)
     dispatcher.start()
     calls: list[Call] = [
@@ -270,7 +270,7 @@ def test_an_engine_that_fails_once_is_asked_again_and_one_that_fails_twice_in_a_
     assert not dispatcher.flight(1, 4, 0)
 
 
-def test_what_every_engine_that_is_left_fails_on_is_set_aside() -> None:
+def test_a_batch_that_every_remaining_engine_fails_on_is_quarantined() -> None:
     dispatcher = Dispatcher(3, [[1], [2]], credits=1)
     dispatcher.start()
     calls: list[Call] = [
@@ -283,7 +283,7 @@ def test_what_every_engine_that_is_left_fails_on_is_set_aside() -> None:
     assert dispatcher.quarantined == [0]
 
 
-def test_there_is_a_record_of_what_is_sent_until_it_is_answered_or_its_group_is_out() -> None:
+def test_a_flight_exists_until_its_answer_or_the_end_of_its_group() -> None:
     dispatcher = Dispatcher(6, [[1, 2], [3, 4]], credits=2)
     dispatcher.start()
     assert [[flight.batch for flight in dispatcher.flights(worker)] for worker in range(1, 5)] == [[0, 2]] * 2 + [[1, 3]] * 2
@@ -327,7 +327,7 @@ def test_of_two_groups_with_one_batch_the_first_counts_and_the_parts_of_the_othe
     assert dispatcher.n_dropped == 2
 
 
-def test_in_a_run_with_changes_what_is_sent_again_goes_where_it_ascends() -> None:
+def test_with_changes_a_batch_is_sent_again_to_a_group_without_later_ones() -> None:
     """A worker that is sent an earlier batch opens its engine afresh: one does it, not all."""
     dispatcher = Dispatcher(20, [[1], [2], [3]], credits=2, ascending=True)
     dispatcher.start()  # 0 and 3 with 1, 1 and 4 with 2, 2 and 5 with 3
@@ -340,7 +340,7 @@ def test_in_a_run_with_changes_what_is_sent_again_goes_where_it_ascends() -> Non
     play(dispatcher, calls)
 
 
-def test_silent_are_those_that_the_run_cannot_go_on_without() -> None:
+def test_silent_workers_are_those_that_block_the_run() -> None:
     dispatcher = Dispatcher(20, [[1], [2]], credits=1)
     dispatcher.start()
     dispatcher.timed_out(1)
@@ -375,7 +375,7 @@ def test_a_member_beside_a_silent_one_is_not_silent() -> None:
     window=st.none() | st.integers(1, 40),
     data=st.data(),
 )
-def test_whatever_order_answers_come_in(
+def test_answers_may_come_in_any_order(
     n_batches: int, n_workers: int, credits: int, schedule: str, window: int | None, data: st.DataObject
 ) -> None:
     workers = list(range(1, n_workers + 1))
@@ -438,7 +438,7 @@ SLURM_STEP = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID":
         ({"PMIX_RANK": "3"}, LaunchedBy("a PMIx launcher", None, 3)),
     ],
 )
-def test_what_the_environment_says_about_the_launch(environment: dict[str, str], launch: LaunchedBy | None) -> None:
+def test_the_launch_is_found_in_the_environment(environment: dict[str, str], launch: LaunchedBy | None) -> None:
     assert found_in(environment) == launch
 
 
@@ -452,6 +452,6 @@ def test_what_the_environment_says_about_the_launch(environment: dict[str, str],
         (LaunchedBy("a PMIx launcher", None, 0), None),
     ],
 )
-def test_a_singleton_is_refused_with_the_cure(launch: LaunchedBy, cure: str | None) -> None:
+def test_a_singleton_is_refused_with_a_remedy(launch: LaunchedBy, cure: str | None) -> None:
     refusal = singleton_refusal(launch)
     assert (refusal is None) if cure is None else (refusal is not None and cure in refusal)

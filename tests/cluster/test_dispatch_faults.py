@@ -28,7 +28,7 @@ def _run(seed: int, faults: frozenset[str] | None = None) -> SimulatedCluster:
 
 
 @pytest.mark.parametrize("first", range(0, 10_000, CHUNK))
-def test_whatever_goes_wrong_every_batch_has_its_turn_once(first: int) -> None:
+def test_with_any_faults_every_batch_is_emitted_or_quarantined_once(first: int) -> None:
     for seed in range(first, first + CHUNK):
         _run(seed)
 
@@ -54,8 +54,8 @@ def test_without_faults_every_batch_is_sent_once() -> None:
         assert cluster.dispatcher.n_dropped == 0
 
 
-def test_many_batches_leave_no_trace() -> None:
-    """Answers in any order, one in a hundred late and one in a hundred twice; a worker stands still half of the time."""
+def test_state_of_many_batches_is_freed() -> None:
+    """Answers in any order, one in a hundred late and one in a hundred twice; a worker stalls half of the time."""
     n, rng, emitted = 200_000, random.Random(1), 0
     sizes: dict[int, int] = {}
     dispatcher = Dispatcher(n, [[1], [2], [3]], credits=4)

@@ -74,7 +74,7 @@ def test_an_interrupted_run_leaves_its_journal_and_can_be_taken_up_again(ranks: 
     assert leftovers(output) == ["matches.h5", "matches.h5.run.json"]
 
 
-def test_a_written_file_is_never_half_a_file(tmp_path: Path, inputs: Inputs) -> None:
+def test_an_interrupted_writer_leaves_no_file(tmp_path: Path, inputs: Inputs) -> None:
     """What the interrupted run relies on: the output has its name only when it is whole."""
     with pytest.raises(KeyboardInterrupt), Writer(tmp_path / "matches.h5", "matches"):
         raise KeyboardInterrupt

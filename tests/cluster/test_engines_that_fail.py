@@ -1,4 +1,4 @@
-"""Engines that fail, stand still or never answer: others do their work, or the run says what has no answers."""
+"""Engines that fail, stall or never answer: others do their work, or the run says what has no answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def plain(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
 
 @pytest.mark.mpi
 @needs_mpirun
-def test_what_an_engine_fails_on_goes_to_another(plain: tuple[Path, Path, bytes], tmp_path: Path) -> None:
+def test_a_batch_that_an_engine_fails_on_goes_to_another(plain: tuple[Path, Path, bytes], tmp_path: Path) -> None:
     table, events, answers = plain
     output = tmp_path / "matches.h5"
     done = execute(launch(4, table, events, output, "engine=failing", "batch=5"))
@@ -78,7 +78,7 @@ def test_a_batch_that_every_engine_fails_on_is_set_aside(
 
 @pytest.mark.mpi
 @needs_mpirun
-def test_a_worker_that_stands_still_is_helped_out(plain: tuple[Path, Path, bytes], tmp_path: Path) -> None:
+def test_batches_of_a_stalled_worker_go_to_others(plain: tuple[Path, Path, bytes], tmp_path: Path) -> None:
     table, events, answers = plain
     output = tmp_path / "matches.h5"
     done = execute(launch(3, table, events, output, "engine=pausing", "batch=5", "deadline=2"))

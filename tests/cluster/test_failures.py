@@ -82,7 +82,7 @@ def test_observers_see_a_worker_die(files: Files, ulfm: tuple[str, ...], tmp_pat
 
 @pytest.mark.mpi
 @needs_mpirun
-def test_killed_and_stopped_workers_cost_no_answer(ulfm: tuple[str, ...], tmp_path: Path) -> None:
+def test_killed_and_stopped_workers_lose_no_answer(ulfm: tuple[str, ...], tmp_path: Path) -> None:
     tally = measure(n_kills=8, n_stops=2, workers=(4, 5), seed=1, limit_s=TIMEOUT_S, directory=tmp_path)
     assert tally.good, tally.record()
     assert tally.counts["kills"] >= 8
@@ -187,7 +187,7 @@ def test_another_master_goes_on_from_what_workers_wrote(files: Files, ulfm: tupl
 
 @pytest.mark.mpi
 @needs_mpirun
-def test_workers_leave_when_nothing_is_heard_of_the_master(files: Files, tmp_path: Path) -> None:
+def test_workers_leave_when_the_master_is_silent(files: Files, tmp_path: Path) -> None:
     """A launcher that keeps a job, without ULFM: no rank is notified that the master has died."""
     if not OPEN_MPI:
         pytest.skip("only Open MPI's launcher has --enable-recovery")
@@ -255,7 +255,7 @@ def test_a_rank_that_dies_before_the_first_batch_ends_the_run(flags: tuple[str, 
         (0, "engine=null master_stops=1", "nothing was heard of the master for more than 2 s"),
     ],
 )
-def test_a_rank_that_stands_still_before_the_first_batch_ends_the_run(
+def test_a_rank_that_stalls_before_the_first_batch_ends_the_run(
     flags: tuple[str, ...], stopped: int, how: str, words: str, files: Files, tmp_path: Path
 ) -> None:
     if flags and not has_ulfm():
@@ -280,7 +280,7 @@ def test_a_rank_that_stands_still_before_the_first_batch_ends_the_run(
 @pytest.mark.mpi
 @needs_mpirun
 @pytest.mark.parametrize("flags", [(), ULFM], ids=["plain", "ulfm"])
-def test_workers_that_are_asked_to_end_do_not_wait_for_a_master_that_stands_still(
+def test_workers_that_get_sigterm_do_not_wait_for_a_stopped_master(
     flags: tuple[str, ...], files: Files, tmp_path: Path
 ) -> None:
     if flags and not has_ulfm():
@@ -303,7 +303,7 @@ def test_workers_that_are_asked_to_end_do_not_wait_for_a_master_that_stands_stil
 
 @pytest.mark.mpi
 @needs_mpirun
-def test_a_worker_that_is_not_ready_is_left_out(files: Files, ulfm: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_run_begins_without_a_worker_that_is_not_ready(files: Files, ulfm: tuple[str, ...], tmp_path: Path) -> None:
     """Rank 1 leaves the last common step 2 s later than the master waits for; it ends when it finds no master."""
     arguments = (files.table, files.events, tmp_path / "matches.h5", "engine=reference", "batch=100", "meeting=1")
     ranks = (sys.executable, "-m", "mpi4py", DRIVER, *arguments)
@@ -339,7 +339,7 @@ class Quiet:
     ],
     ids=["all are ready", "one is lost", "one is not ready", "none is ready"],
 )
-def test_workers_have_half_a_minute_after_the_last_one_to_get_ready(
+def test_workers_have_30_s_after_the_last_ready_one(
     ready: dict[int, float], lost: dict[int, str], absent: list[int], after_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
@@ -351,7 +351,7 @@ def test_workers_have_half_a_minute_after_the_last_one_to_get_ready(
     assert after_s <= clock.now - began <= after_s + 0.5
 
 
-def test_silence_is_what_one_could_have_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silence_does_not_count_time_in_which_this_process_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     silence = Silence()

@@ -61,9 +61,7 @@ V2 = ("memory.max", "memory.current")
         ("8:cpu:/\n4:memory:/job\n0::/\n", limits("sys/fs/cgroup/memory/job", V1, 50 * MIB, 20 * MIB), 30 * MIB),
     ],
 )
-def test_what_may_still_be_taken_is_what_kernel_and_cgroup_leave(
-    cgroup: str, files: dict[str, str], left: int, tmp_path: Path
-) -> None:
+def test_memory_left_is_limited_by_kernel_and_cgroup(cgroup: str, files: dict[str, str], left: int, tmp_path: Path) -> None:
     assert left_bytes(machine_of(tmp_path, 100 * MIB, {"proc/self/cgroup": cgroup, **files})) == left
 
 
@@ -71,9 +69,9 @@ def test_a_wire_form_has_the_width_of_events_if_it_was_known() -> None:
     batch = EventBatch(np.array([7, 9, 9, 12], np.uint32), np.arange(5, dtype=np.uint32), None, 1)
     assert "widest" not in vars(EventBatch.from_wire(batch.to_wire()))
     assert batch.widest == 3
-    told = EventBatch.from_wire(batch.to_wire())
-    assert vars(told)["widest"] == 3
-    assert told[:2].widest == 2  # of these two events, not of the batch
+    received = EventBatch.from_wire(batch.to_wire())
+    assert vars(received)["widest"] == 3
+    assert received[:2].widest == 2  # of these two events, not of the batch
 
 
 # Answers in parts
@@ -137,7 +135,7 @@ def test_parts_that_are_missing_damaged_or_others_are_refused(parts: list[Path],
         MatchesFile.load(index_of(tmp_path, parts[0]))
 
 
-def test_a_part_is_never_written_over(parts: list[Path]) -> None:
+def test_a_part_is_never_overwritten(parts: list[Path]) -> None:
     with pytest.raises(StorageError, match=r"1-rank-1\.answers: cannot be written: File exists"):
         PartWriter(parts[0], IDENTITY)
 
@@ -177,7 +175,9 @@ def written(execution: Execution, numbers: list[int], *parts: PartWriter) -> dic
 
 
 @pytest.mark.parametrize("execution", [THREADED, INLINE])
-def test_what_is_got_is_on_disk(execution: Execution, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_are_synced_when_they_are_returned(
+    execution: Execution, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: list[int] = []
     with PartWriter(tmp_path / "1-rank-1.answers", IDENTITY) as part:
         monkeypatch.setattr(PartWriter, "sync", lambda self: synced.append(self.end))
@@ -192,7 +192,7 @@ def test_what_is_got_is_on_disk(execution: Execution, tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("execution", [THREADED, INLINE])
-def test_answers_that_the_disk_does_not_take_are_an_error_of_the_worker(
+def test_a_failed_write_is_an_error_of_the_worker(
     execution: Execution, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> int:
@@ -206,9 +206,7 @@ def test_answers_that_the_disk_does_not_take_are_an_error_of_the_worker(
     assert str(errors[0]).endswith("1-rank-1.answers: cannot be written: No space left on device")
 
 
-def test_a_second_part_is_for_answers_that_the_first_is_too_busy_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_part_is_used_while_the_first_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batch 0 is not synced before batch 1 is; and a batch that comes when both parts are free goes to the first."""
     other_is_synced = threading.Event()
     paths = [tmp_path / "1-rank-1.answers", tmp_path / "1-rank-1-1.answers"]

@@ -21,7 +21,7 @@ from mpi_match.cluster.signals import SignalFlag, held, signals_recorded, termin
 from mpi_match.monitor.status import RunStatus
 
 
-def test_an_interruption_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_signals_are_one_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
     """A launcher sends SIGTERM, a terminal SIGINT, both at once; a later signal is another interruption."""
     with terminate_as_interrupt():
         with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
@@ -35,7 +35,7 @@ def test_an_interruption_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> 
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_it_is_the_same_one_for_the_blocks_around() -> None:
+def test_nested_blocks_share_interruptions() -> None:
     with terminate_as_interrupt():
         with pytest.raises(KeyboardInterrupt), terminate_as_interrupt():
             signal.raise_signal(signal.SIGTERM)
@@ -66,7 +66,7 @@ def test_where_they_are_held_interruptions_wait() -> None:
     assert reached == ["inside", "between"]
 
 
-def test_where_they_are_heeded_they_come_at_once() -> None:
+def test_interruptions_are_raised_at_once_within_heeded() -> None:
     def heed() -> None:
         with held() as interruptions, interruptions.heeded():
             signal.raise_signal(signal.SIGTERM)
@@ -76,7 +76,7 @@ def test_where_they_are_heeded_they_come_at_once() -> None:
         heed()
 
 
-def test_those_that_wait_come_at_the_end() -> None:
+def test_held_interruptions_are_raised_at_the_end_of_the_block() -> None:
     def hold(error: Exception | None) -> None:
         with held():
             signal.raise_signal(signal.SIGINT)
@@ -91,7 +91,7 @@ def test_those_that_wait_come_at_the_end() -> None:
         hold(None)
 
 
-def test_a_thread_holds_nothing() -> None:
+def test_only_the_main_thread_holds_interruptions() -> None:
     """Signals are the main thread's."""
 
     def hold() -> None:
@@ -111,17 +111,17 @@ def test_a_thread_holds_nothing() -> None:
         thread.join()
 
 
-def test_a_worker_takes_note_of_interruptions() -> None:
-    noted = SignalFlag()
-    with signals_recorded(noted):
-        assert noted.seconds() is None
+def test_a_worker_records_signals() -> None:
+    flag = SignalFlag()
+    with signals_recorded(flag):
+        assert flag.seconds() is None
         signal.raise_signal(signal.SIGTERM)
-        asked_s = noted.seconds()
+        asked_s = flag.seconds()
     assert asked_s is not None
     assert 0 <= asked_s < TIMEOUT_S
 
 
-def test_what_is_ignored_stays_ignored() -> None:
+def test_ignored_signals_stay_ignored() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with terminate_as_interrupt():
@@ -134,7 +134,7 @@ def terminated_at(line: int) -> Callable[[RunStatus], AbstractContextManager[Non
     return lambda _: terminated_before(waiting_at(line))
 
 
-def test_a_run_ends_as_one_that_is_interrupted_wherever_it_waits(inputs: Inputs, expected: bytes, tmp_path: Path) -> None:
+def test_a_run_is_interrupted_at_any_line_of_a_wait(inputs: Inputs, expected: bytes, tmp_path: Path) -> None:
     """Before any line of `Condition.wait`, three of which end in another error if the signal is heeded there."""
     options = RunOptions(inputs.table, inputs.events, tmp_path / "matches.h5", engine="counting", batch=100)
     threads, ended = threading.active_count(), 0
@@ -152,7 +152,7 @@ def test_a_run_ends_as_one_that_is_interrupted_wherever_it_waits(inputs: Inputs,
 
 @pytest.mark.mpi
 @needs_mpirun
-def test_a_master_that_is_interrupted_between_two_locks_says_so(inputs: Inputs, tmp_path: Path) -> None:
+def test_a_master_that_is_interrupted_between_two_locks_reports_it(inputs: Inputs, tmp_path: Path) -> None:
     ulfm = ULFM if has_ulfm() else ()
     output = tmp_path / "matches.h5"
     rank = (sys.executable, "-m", "mpi4py", DRIVER)

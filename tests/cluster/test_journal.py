@@ -124,7 +124,7 @@ def test_every_torn_end_is_cut(path: Path, ungrouped: None, caplog: pytest.LogCa
     assert "bytes are torn and are left out" in caplog.text
 
 
-def test_a_changed_bit_ends_what_is_believed(path: Path, ungrouped: None) -> None:
+def test_records_after_a_changed_bit_are_not_used(path: Path, ungrouped: None) -> None:
     write(path, [(start, start + 5) for start in range(0, 60, 5)])
     whole, records, rng = path.read_bytes(), kept_in(path), random.Random(1)
     first = JournalFile.look(path).records[0].at - 32
@@ -155,7 +155,7 @@ def test_no_event_is_answered_twice(path: Path, ungrouped: None) -> None:
         assert [events for events, _, _ in kept_in(path)] == [(0, 10)]
 
 
-def test_an_interrupted_write_is_written_over(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_write_is_overwritten(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(path, [(0, 5)])
     with Journal(path, IDENTITY, resume=True) as journal:
         journal.append(5, *answers(5, 20))
@@ -229,7 +229,7 @@ def test_answers_of_other_inputs_are_refused(change: dict[str, str | int], words
     assert path.read_bytes() == before
 
 
-def test_answers_are_not_thrown_away_unasked(path: Path) -> None:
+def test_a_journal_with_answers_is_not_removed_without_resume(path: Path) -> None:
     write(path, [(0, 5)])
     with pytest.raises(StorageError, match="go on with --resume, or remove it to begin anew"):
         write(path, [])
@@ -267,7 +267,7 @@ def test_waiting_for_a_lock_does_not_give_a_removed_file(path: Path, monkeypatch
     assert len(kept_in(path)) == 1
 
 
-def test_a_file_that_ends_within_its_head_is_as_good_as_none(path: Path) -> None:
+def test_a_file_that_ends_within_its_head_is_treated_as_empty(path: Path) -> None:
     write(path, [(0, 5)])
     whole = path.read_bytes()
     for length in range(len(head_bytes(IDENTITY)) + 1):
@@ -285,7 +285,7 @@ def test_a_file_that_ends_within_its_head_is_as_good_as_none(path: Path) -> None
         (b"mpi-match journal\n" + struct.pack("<I", 1) + bytes(500), "its head is damaged"),
     ],
 )
-def test_what_is_no_journal_is_left_alone(content: bytes, words: str, path: Path) -> None:
+def test_another_file_is_not_overwritten_by_a_journal(content: bytes, words: str, path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(StorageError, match=words):
         write(path, [(0, 5)], resume=True)
@@ -296,7 +296,7 @@ def test_what_is_no_journal_is_left_alone(content: bytes, words: str, path: Path
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), max_size=6), st.integers(1, 12))
-def test_batches_cover_what_is_left_in_order(lengths: list[tuple[int, int]], size: int) -> None:
+def test_batches_cover_the_unanswered_events_in_order(lengths: list[tuple[int, int]], size: int) -> None:
     stretches, at = [], 0
     for apart, n_events in lengths:
         stretches.append(EventRange(at + apart + 1, at + apart + 1 + n_events))

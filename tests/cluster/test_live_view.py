@@ -55,7 +55,7 @@ def plain(lines: list[Text]) -> list[str]:
     return [line.plain for line in lines]
 
 
-def test_a_frame_says_how_the_run_stands() -> None:
+def test_a_frame_shows_the_status() -> None:
     clock = Clock()
     status = made_up({1: 600_000, 2: 400_000}, clock)
     clock.now = 4.0
@@ -84,7 +84,7 @@ def test_a_frame_of_a_run_that_has_not_begun_and_of_one_without_events() -> None
 
 
 @pytest.mark.parametrize("room", [5, 9, 24])
-def test_a_frame_fits_and_counts_what_it_leaves_out(room: int) -> None:
+def test_a_frame_fits_and_sums_up_the_workers_beyond(room: int) -> None:
     status = made_up({rank: 10_000 for rank in range(1, 33)})
     for batch in range(100):
         status.happened("dropped", 3, batch)
@@ -100,7 +100,7 @@ def test_a_frame_fits_and_counts_what_it_leaves_out(room: int) -> None:
         assert lines[-1].endswith("batch 99 is dropped")
 
 
-def test_the_rate_now_is_that_of_the_last_seconds() -> None:
+def test_the_current_rate_is_that_of_the_last_seconds() -> None:
     pace = Pace()
     assert pace.look(0.0, 0) == 0.0
     for tick in range(1, 41):
@@ -193,9 +193,7 @@ def test_a_window_may_change_its_size() -> None:
 
 
 @pytest.mark.parametrize(("no_colour", "coloured"), [("", True), ("1", False)])
-def test_lines_are_coloured_unless_that_is_not_wanted(
-    no_colour: str, coloured: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_are_coloured_unless_no_color_is_set(no_colour: str, coloured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("NO_COLOR", no_colour)
     stream = io.StringIO()
@@ -213,9 +211,7 @@ def test_where_there_is_no_terminal_there_is_no_screen(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(("term", "drawn"), [("xterm", True), ("dumb", False)])
-def test_on_a_terminal_that_cannot_be_drawn_on_there_is_none(
-    term: str, drawn: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dumb_terminal_has_no_screen(term: str, drawn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", term)
     master, slave = pty.openpty()
     try:

@@ -64,7 +64,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "matches.h5"
 
 
-def test_what_a_worker_of_a_lost_run_writes_late_does_not_count(path: Path) -> None:
+def test_late_answers_of_a_worker_of_a_lost_run_do_not_count(path: Path) -> None:
     """It has not noticed yet that its master is gone, and its batches are others than those of the run that goes on."""
     run(path, 10, until=30)
     late = PartPlaces(parts_directory(path), 1, IDENTITY).part(1)
@@ -77,7 +77,7 @@ def test_what_a_worker_of_a_lost_run_writes_late_does_not_count(path: Path) -> N
     check(path)
 
 
-def test_parts_that_were_hardly_begun_hold_nothing(path: Path) -> None:
+def test_parts_without_a_whole_head_are_empty(path: Path) -> None:
     run(path, 10, until=30)
     whole = PartPlaces(parts_directory(path), 1, IDENTITY).part(1).read_bytes()
     for number, length in enumerate((0, 1, 40, 100)):
@@ -114,7 +114,7 @@ def test_a_refused_run_keeps_the_manifest_of_the_last_one(path: Path) -> None:
     assert (said["state"], said["answered"]) == ("incomplete", 30)
 
 
-def test_the_master_does_not_begin_anew_what_workers_have_begun(path: Path) -> None:
+def test_results_master_does_not_restart_a_run_with_parts(path: Path) -> None:
     """Neither with --resume, nor beside a run that is under way."""
     run(path, 10, until=30)
     for resume in (True, False):
@@ -129,14 +129,14 @@ def test_the_master_does_not_begin_anew_what_workers_have_begun(path: Path) -> N
 
 
 @pytest.mark.parametrize("answered", [0, 30])
-def test_nor_do_workers_begin_anew_what_the_master_has_begun(path: Path, answered: int) -> None:
+def test_results_local_does_not_restart_a_run_with_a_journal(path: Path, answered: int) -> None:
     with Output(path, IDENTITY, NO_LABELS, resume=True, journalled=True) as output:
         output.write(0, *answers(EventRange(0, answered)))
         with pytest.raises(StorageError, match="journal: of a run with --results master that did not end; go on with that"):
             run(path, 10)
 
 
-def test_parts_go_with_the_index_that_names_them(path: Path) -> None:
+def test_parts_are_removed_with_their_index(path: Path) -> None:
     run(path, 10)
     with Output(path, IDENTITY, NO_LABELS, resume=False, journalled=True) as output:
         output.write(0, *answers(EventRange(0, N_EVENTS)))
@@ -147,7 +147,7 @@ def test_parts_go_with_the_index_that_names_them(path: Path) -> None:
     assert not parts_directory(path).exists()
 
 
-def test_what_the_disk_did_not_take_is_written_over(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_that_were_not_synced_are_overwritten(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(descriptor: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
@@ -164,7 +164,7 @@ def test_what_the_disk_did_not_take_is_written_over(path: Path, monkeypatch: pyt
     assert [each.record.events for each in Parts([part_path], IDENTITY).in_order] == [(0, 10), (20, 30)]
 
 
-def test_what_is_left_is_removed_before_others_may_begin(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leftovers_are_removed_before_other_runs_may_begin(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
     def remove_parts(*_: object, **__: object) -> None:

@@ -26,7 +26,7 @@ def whole(table: Table, engine: str, *, live: bool = False) -> ShardsHeld:
     return ShardsHeld(part, table, lambda each: open_engine(engine, each, live=live))
 
 
-def test_looking_for_an_answer_ends_in_time() -> None:
+def test_get_returns_within_its_timeout() -> None:
     """Workers look for some microseconds at a time; one look that waits for an answer would leave MPI without a driver."""
     table, nothing = Table.from_filters([]), np.empty(0, np.uint8)
     matcher = EngineRunner(whole(table, "counting"), table.vocabulary, filters=False)
@@ -53,8 +53,8 @@ def test_an_added_filter_outlives_the_buffer_that_it_came_in() -> None:
     matcher = InlineRunner(whole(table, "reference", live=True), table.vocabulary, filters=False)
     matcher.engine()
     answers = []
-    for told in (changes, np.empty(0, np.uint8)):
-        matcher.put(Received(0, 0, False, told, Expected(lambda: EventBatch.from_wire(events)), None))
+    for stamped in (changes, np.empty(0, np.uint8)):
+        matcher.put(Received(0, 0, False, stamped, Expected(lambda: EventBatch.from_wire(events)), None))
         matched = matcher.get()
         assert matched is not None
         assert matched.error is None

@@ -11,7 +11,7 @@ from mpirun import needs_mpirun
 
 @pytest.mark.mpi
 @needs_mpirun
-def test_memory_is_kept_over_thousands_of_batches_though_a_worker_stands_still(tmp_path: Path) -> None:
+def test_memory_is_bounded_over_thousands_of_batches_with_a_stalled_worker(tmp_path: Path) -> None:
     found = measure(n_events=4000, stop_s=8.0, directory=tmp_path)
     assert found["same_bytes"]
     assert found["happened"]["overdue"] >= 1

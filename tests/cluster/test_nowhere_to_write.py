@@ -32,7 +32,7 @@ def test_an_output_that_is_a_directory_is_refused_at_once(tmp_path: Path) -> Non
         run(tmp_path / "nowhere" / "matches.h5", 10)
 
 
-def test_a_directory_that_goes_away_ends_the_run_in_one_line(tmp_path: Path, kept: None) -> None:
+def test_a_removed_directory_ends_the_run_in_one_line(tmp_path: Path, kept: None) -> None:
     directory = tmp_path / "there"
     directory.mkdir()
 
@@ -68,7 +68,7 @@ def test_a_removed_directory_is_not_reported_to_keep_answers(tmp_path: Path, cap
     assert journal_of(path).read_bytes() == b"another's"
 
 
-def test_a_manifest_is_whole_or_not_there(tmp_path: Path) -> None:
+def test_a_manifest_is_written_atomically(tmp_path: Path) -> None:
     path = tmp_path / "matches.h5"
     write_manifest(path, {"state": "complete"})
     manifest_of(path).write_text(manifest_of(path).read_text()[:10])
@@ -79,7 +79,7 @@ def test_a_manifest_is_whole_or_not_there(tmp_path: Path) -> None:
     assert read_manifest(path) is None
 
 
-def test_a_name_that_leaves_no_room_for_that_of_the_manifest_is_refused_before_any_work(tmp_path: Path) -> None:
+def test_an_output_name_too_long_for_its_manifest_is_refused_before_any_work(tmp_path: Path) -> None:
     longest = os.pathconf(tmp_path, "PC_NAME_MAX")
     for length in range(longest - 40, longest + 1):
         path = tmp_path / ("x" * length)
@@ -120,7 +120,7 @@ except ClusterError as error:
 
 
 @pytest.mark.parametrize(("limit", "full", "n_answered"), [(500, "journal", 20), (900, "journal", 55), (2000, "", 60)])
-def test_a_full_disk_is_one_line_and_what_was_answered_is_kept(
+def test_a_full_disk_is_one_line_and_keeps_the_answers_so_far(
     limit: int, full: str, n_answered: int, tmp_path: Path, undisturbed: bytes
 ) -> None:
     """By a limit on the size of files, which fails the same calls; the journal reaches it first or the file of matches."""
@@ -144,7 +144,7 @@ output.LONG_ANSWER_BYTES, column.CHUNK_BYTES = 0, 64
 """
 
 
-def test_a_full_disk_keeps_long_answers_where_they_are(tmp_path: Path, noted: None, undisturbed: bytes) -> None:
+def test_a_full_disk_keeps_referenced_answers(tmp_path: Path, referenced: None, undisturbed: bytes) -> None:
     path = tmp_path / "matches.h5"
     script = [sys.executable, "-c", LONG_ANSWERS + FULL, str(path), "2200"]
     done = subprocess.run(script, cwd=TESTS / "support", check=False, capture_output=True, text=True)

@@ -26,7 +26,7 @@ def test_options_reach_every_worker(inputs: Inputs, tmp_path: Path) -> None:
 
 @pytest.mark.mpi
 @needs_mpirun
-def test_an_option_that_the_engine_has_not_is_wrong_usage_said_once(inputs: Inputs, tmp_path: Path) -> None:
+def test_an_unknown_engine_option_is_wrong_usage_reported_once(inputs: Inputs, tmp_path: Path) -> None:
     files = (inputs.table, inputs.events, tmp_path / "matches.h5")
     done = execute(launch(3, *files, "engine=tuned", "set.deep=5"))
     assert done.returncode == 2

@@ -101,7 +101,7 @@ def test_work_is_divided_and_not_filters() -> None:
     assert divide(work, n_bytes, 2, most_bytes=600 * 8) == pytest.approx([0, 500, 1100])
 
 
-def test_no_part_takes_much_more_memory_than_its_share() -> None:
+def test_no_shard_takes_much_more_memory_than_the_mean() -> None:
     """Filters that are hardly ever looked at still have to be kept."""
     work, n_bytes = np.repeat([1e6, 0.0], [4, 99_996]), np.full(100_000, 8)
     bounds = divide(work, n_bytes, 4)
@@ -145,7 +145,7 @@ def test_answers_to_different_events_are_not_merged() -> None:
 
 
 @given(data=st.data(), n_filters=st.integers(0, 12), n_members=st.integers(1, 4), n_came=st.integers(0, 9))
-def test_every_filter_is_with_one_member_and_numbers_ascend(
+def test_every_filter_is_at_one_member_and_ids_ascend(
     data: st.DataObject, n_filters: int, n_members: int, n_came: int
 ) -> None:
     inner = st.lists(st.integers(0, n_filters), min_size=n_members - 1, max_size=n_members - 1).map(sorted)
@@ -281,7 +281,7 @@ def test_a_skewed_table_is_divided_into_parts_of_about_equal_work(tmp_path: Path
         assert divided.max() / divided.mean() < 1.35
 
 
-def test_after_a_match_an_interface_is_no_work(tmp_path: Path) -> None:
+def test_filters_of_matched_interfaces_are_no_work(tmp_path: Path) -> None:
     """A hundred filters that all events match: with interfaces asked for, one of them is looked at."""
     Table.from_filters(
         [make_filter(label, [["a", "exists"]]) for label in ["crowd"] * 100 + [f"i{i}" for i in range(100)]]
@@ -295,7 +295,7 @@ def test_after_a_match_an_interface_is_no_work(tmp_path: Path) -> None:
     assert each < many / 2
 
 
-def test_engines_that_scan_have_work_with_every_constraint(tmp_path: Path) -> None:
+def test_the_work_of_scanning_engines_is_by_constraints(tmp_path: Path) -> None:
     Table.from_filters(
         [
             make_filter("a", [["x", "=", 1], ["y", "=", 1]]),
@@ -309,7 +309,7 @@ def test_engines_that_scan_have_work_with_every_constraint(tmp_path: Path) -> No
         assert three < two
 
 
-def test_work_is_the_same_however_the_file_goes_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_does_not_depend_on_the_block_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """But for runs of rows that ask for one thing, which are counted block by block: here there are none."""
     filters = [make_filter(str(i % 7), [[f"n{i % 5}", "=", i], [f"m{i % 3}", ">", i]]) for i in range(200)]
     Table.from_filters(filters).save(tmp_path / "table.h5")

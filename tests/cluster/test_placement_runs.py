@@ -123,7 +123,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     return Files.make(tmp_path_factory.mktemp("members"), n_events=600)
 
 
-def test_a_group_that_loses_a_member_is_done_for_by_the_others(files: Files, ulfm: tuple[str, ...], tmp_path: Path) -> None:
+def test_other_groups_take_over_for_a_group_that_loses_a_member(files: Files, ulfm: tuple[str, ...], tmp_path: Path) -> None:
     with Run.of(files, tmp_path / "matches.h5", 4, "--placement", "hybrid", "--groups", "2", flags=ulfm) as run:
         run.begun(TIMEOUT_S)
         os.kill(run.pids()[3], signal.SIGKILL)
@@ -140,7 +140,7 @@ def test_a_group_that_loses_a_member_is_done_for_by_the_others(files: Files, ulf
         (4, ("--placement", "hybrid", "--groups", "2"), (2, 4), 1),
     ],
 )
-def test_what_lost_members_had_is_loaded_by_others(
+def test_shards_of_lost_members_are_loaded_by_others(
     n_workers: int,
     how: tuple[str, ...],
     killed: tuple[int, ...],
@@ -161,7 +161,7 @@ def test_what_lost_members_had_is_loaded_by_others(
 
 
 @pytest.mark.parametrize("options", ["batch=1", "batch=17", "batch=17 credits=1 filters=1"])
-def test_what_lost_members_had_is_loaded_with_the_changes_to_it(
+def test_shards_of_lost_members_are_loaded_with_their_changes(
     options: str, changing: Changing, ulfm: tuple[str, ...], tmp_path: Path
 ) -> None:
     outputs = [tmp_path / "alone.h5", tmp_path / "shard.h5"]

@@ -25,7 +25,7 @@ def test_batches_are_read_once_in_the_order_asked_for() -> None:
             time.sleep(0.001)
 
 
-def test_what_reading_raises_is_raised_where_the_batch_is_taken() -> None:
+def test_an_error_of_reading_is_raised_by_take() -> None:
     with ReadAhead(lambda batch: 1 // batch, ThreadPoolExecutor(2)) as feed:
         feed.want([0, 1])
         assert feed.take(1) == 1
@@ -45,7 +45,7 @@ def test_with_no_thread_a_batch_is_read_when_it_is_asked_for() -> None:
 
 
 @given(st.permutations(range(8)), st.lists(st.booleans(), min_size=40, max_size=40))
-def test_what_ends_in_any_order_is_given_on_in_that_of_beginning(order: list[int], ends: list[bool]) -> None:
+def test_results_are_returned_in_the_order_of_beginning(order: list[int], ends: list[bool]) -> None:
     in_order, begun, given_on, rest = InOrder[int](), 0, [], list(order)
     for end in ends:
         ready = [number for number in rest if number < begun]

@@ -92,7 +92,7 @@ MISTAKES: dict[str, tuple[Callable[[Mistake], list[str]], int, str]] = {
 
 
 @pytest.mark.parametrize("which", MISTAKES)
-def test_a_mistake_is_refused_in_one_line_within_seconds(which: str, files: Files, tmp_path: Path) -> None:
+def test_wrong_input_is_refused_in_one_line_within_seconds(which: str, files: Files, tmp_path: Path) -> None:
     make, code, words = MISTAKES[which]
     began = tmp_path / "began"
     done = subprocess.run(

@@ -84,7 +84,7 @@ def test_without_room_the_run_is_given_up() -> None:
     assert dispatcher.lost(2)[-1] == GiveUp("too few workers are left to have all filters")
 
 
-def test_a_member_whose_engine_is_broken_is_out_and_the_others_go_on() -> None:
+def test_a_member_with_a_broken_engine_is_replaced() -> None:
     dispatcher = Dispatcher(6, [[1, 2]], credits=2)
     dispatcher.start()
     dispatcher.failed(2, 0, 0)

@@ -65,12 +65,14 @@ HEAD_BYTES = 400
         pytest.param([(False, 130, 5)], [StopRestarting("it was interrupted", 130)], id="Ctrl-C"),
     ],
 )
-def test_what_is_decided(ends: list[tuple[bool, int, int]], decided: list[Done | Again | StopRestarting]) -> None:
+def test_decisions_of_the_restart_policy(
+    ends: list[tuple[bool, int, int]], decided: list[Done | Again | StopRestarting]
+) -> None:
     restarts = Restarts(4)
     assert [restarts.after(RunOutcome(*end)) for end in ends] == decided
 
 
-def test_without_a_host_or_a_restart_left_it_is_over() -> None:
+def test_without_hosts_or_restarts_left_a_run_is_not_restarted() -> None:
     assert Restarts(4).after(RunOutcome(False, 0, 5), hosts_left=False) == StopRestarting("no host answers any more", 4)
     assert Restarts(0).after(RunOutcome(False, 0, 5)) == StopRestarting("--max-restarts is 0", 4)
 
@@ -102,7 +104,7 @@ def test_hostfiles() -> None:
         ("mpirun python", 3, "mpirun python"),
     ],
 )
-def test_ranks_are_brought_down_to_what_there_is_room_for(command: str, ranks: int | None, expected: str) -> None:
+def test_the_number_of_ranks_is_limited_to_the_slots(command: str, ranks: int | None, expected: str) -> None:
     assert " ".join(with_at_most(command.split(), ranks)) == expected
 
 
@@ -140,7 +142,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_launcher_that_ends_with_0_and_no_manifest_is_not_believed(here: Path) -> None:
+def test_exit_code_0_without_a_manifest_is_incomplete(here: Path) -> None:
     said: list[str] = []
     write_manifest(here / "m.h5", {"state": "complete"})  # of an earlier run
     assert Supervisor([script(here, "exit 0"), "-o", "m.h5"], 1, say=said.append).run() == 1
@@ -151,7 +153,7 @@ def test_a_launcher_that_ends_with_0_and_no_manifest_is_not_believed(here: Path)
     ]
 
 
-def test_the_manifest_is_believed_whatever_the_code(here: Path) -> None:
+def test_a_complete_manifest_counts_whatever_the_exit_code(here: Path) -> None:
     body = """[ "$3" = --resume ] && echo '{"state": "complete"}' > m.h5.run.json; kill -9 $$"""
     said: list[str] = []
     assert Supervisor([script(here, body), "-o", "m.h5"], 3, say=said.append).run() == 0
@@ -171,7 +173,7 @@ def test_hosts_that_do_not_answer_are_left_out(here: Path) -> None:
     assert said[0].endswith("started again (1 of 1), without lost")
 
 
-def test_no_host_left_is_the_end(here: Path) -> None:
+def test_a_run_without_a_host_left_is_not_restarted(here: Path) -> None:
     (here / "hosts").write_text("lost slots=3\n")
     command = [script(here, "exit 0"), "--hostfile", "hosts", "-o", "m.h5"]
     said: list[str] = []
@@ -179,7 +181,7 @@ def test_no_host_left_is_the_end(here: Path) -> None:
     assert said[-1].endswith("not started again: no host answers any more")
 
 
-def test_a_run_that_stands_still_is_ended(here: Path) -> None:
+def test_a_stalled_run_is_ended(here: Path) -> None:
     said: list[str] = []
     began = time.monotonic()
     code = Supervisor([script(here, "exec sleep 1000"), "-o", "m.h5"], 0, stalled_s=0.5, say=said.append).run()
@@ -187,7 +189,7 @@ def test_a_run_that_stands_still_is_ended(here: Path) -> None:
     assert time.monotonic() - began < 60
 
 
-def test_a_start_that_does_not_come_to_its_files_is_ended(here: Path) -> None:
+def test_a_start_that_does_not_open_its_files_in_time_is_ended(here: Path) -> None:
     said: list[str] = []
     body = """[ "$3" = --resume ] && rm m.h5.run.json && exec sleep 2; exec sleep 1000"""
     command = [script(here, body), "-o", "m.h5"]
@@ -201,7 +203,7 @@ def test_a_start_that_does_not_come_to_its_files_is_ended(here: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["-oProxyCommand=touch${IFS}run", "you@-F/dev/null", "a$(id)", "'a'", "node1,-oA"])
-def test_what_is_no_host_name_reaches_no_command(name: str, here: Path) -> None:
+def test_an_invalid_host_name_is_passed_to_no_command(name: str, here: Path) -> None:
     """`ssh` takes a name that begins with `-` for an option, and some options run commands."""
     (here / "hosts").write_text(f"# ours\nnode1 slots=2\n{name} slots=2\n")
     command = [script(here, "exit 0"), "--hostfile", "hosts", "-n", "4", "-o", "m.h5"]
@@ -217,7 +219,7 @@ def test_host_names_are_no_options_of_the_probe() -> None:
     assert PROBE.endswith(" -- {} true")
 
 
-def test_a_hostfile_that_cannot_be_read_is_said_before_the_start(here: Path) -> None:
+def test_an_unreadable_hostfile_is_refused_before_the_start(here: Path) -> None:
     done = CliRunner().invoke(commands, ["supervise", "--hostfile", "hosts", "--", script(here, ""), "hosts", "-o", "m.h5"])
     assert (done.exit_code, done.stderr) == (3, "mpi-match: hosts: No such file or directory\n")
 
@@ -229,7 +231,7 @@ def test_a_hostfile_that_cannot_be_read_is_said_before_the_start(here: Path) -> 
         (["mpirun", "-o", "m.h5"], Path("hosts"), 2, "does not name the hostfile hosts"),
     ],
 )
-def test_what_cannot_be_supervised_is_one_line(
+def test_a_command_that_cannot_be_supervised_is_refused_in_one_line(
     command: list[str], hostfile: Path | None, code: int, words: str, here: Path
 ) -> None:
     with pytest.raises(ClusterError, match=words) as caught:
@@ -250,7 +252,7 @@ def wait_for_answers(output: Path) -> None:
 
 @pytest.mark.mpi
 @needs_mpirun
-def test_killed_masters_leave_no_trace_in_the_answers(tmp_path: Path) -> None:
+def test_killed_masters_do_not_change_the_answers(tmp_path: Path) -> None:
     found = kill_masters(3, 3, tmp_path, n_events=1500, seed=1, longest_s=0.3)
     assert found["kills"] >= 3
     assert found["right"], found
@@ -259,7 +261,7 @@ def test_killed_masters_leave_no_trace_in_the_answers(tmp_path: Path) -> None:
     assert found["left"] == ["matches.h5", "matches.h5.run.json"]
 
 
-def test_a_killed_run_of_one_process_leaves_no_trace_in_the_answers(tmp_path: Path) -> None:
+def test_a_killed_run_of_one_process_does_not_change_the_answers(tmp_path: Path) -> None:
     found = kill_masters(3, 1, tmp_path, n_events=1500, seed=2, longest_s=0.3)
     assert found["kills"] >= 3
     assert found["right"], found

@@ -79,7 +79,7 @@ def test_a_run_adds_its_report_to_those_before_it(path: Path, clock: Clock) -> N
     assert killed.summary is None
 
 
-def test_a_run_that_fails_says_why(path: Path, clock: Clock) -> None:
+def test_the_report_of_a_failed_run_has_the_reason(path: Path, clock: Clock) -> None:
     status = made_up(clock)
     with RunReport(path, {}) as report:
         report.begin(status)
@@ -90,7 +90,7 @@ def test_a_run_that_fails_says_why(path: Path, clock: Clock) -> None:
     assert [incident["kind"] for incident in found.incidents] == ["lost"]
 
 
-def test_what_could_not_be_kept_is_counted(path: Path, clock: Clock) -> None:
+def test_incidents_beyond_the_limit_are_counted(path: Path, clock: Clock) -> None:
     status = made_up(clock)
     with RunReport(path, {}) as report:
         report.begin(status)
@@ -104,7 +104,7 @@ def test_what_could_not_be_kept_is_counted(path: Path, clock: Clock) -> None:
     assert '{"what": "left out", "incidents": 70}' in path.read_text(encoding="utf-8")
 
 
-def test_ticks_become_rarer() -> None:
+def test_the_interval_of_ticks_grows() -> None:
     at_s, n = 0.0, 0
     while at_s < 24 * 3600:
         at_s += max(0.25, gap_s(at_s))
@@ -174,7 +174,7 @@ def test_a_report_that_cannot_be_written_ends_the_run_before_it_begins(inputs: I
 
 @pytest.mark.mpi
 @needs_mpirun
-def test_a_run_that_fails_reports_that_too(inputs: Inputs, tmp_path: Path, path: Path) -> None:
+def test_a_failed_run_of_several_ranks_is_reported(inputs: Inputs, tmp_path: Path, path: Path) -> None:
     damaged = tmp_path / "events.h5"
     save_events(plain_events(2 * BLOCK_EVENTS), damaged, Table.load(inputs.table).vocabulary)
     with h5py.File(damaged) as file:
@@ -206,7 +206,7 @@ def test_the_format_page_has_every_key(repository: Path, path: Path, clock: Cloc
     assert rows["incident"] > set(INCIDENTS)
 
 
-def test_one_process_reports_too(inputs: Inputs, tmp_path: Path, path: Path) -> None:
+def test_a_run_of_one_process_is_reported(inputs: Inputs, tmp_path: Path, path: Path) -> None:
     files = ("--table", inputs.table, "--events", inputs.events, "-o", tmp_path / "matches.h5")
     words = ["run", *files, "--engine", "counting", "--report", path]
     done = execute([str(word) for word in (sys.executable, "-m", "mpi_match", *words)])
@@ -247,7 +247,7 @@ def test_large_batches_are_drawn_in_longer_intervals(path: Path, clock: Clock) -
     assert len(bounds) == 9 + 1
 
 
-def test_the_figure_has_the_workers_and_what_went_wrong(path: Path, clock: Clock, tmp_path: Path) -> None:
+def test_the_figure_has_workers_and_incidents(path: Path, clock: Clock, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="plots need matplotlib (extra `plot`)")
     plot.draw(recorded(path, clock), tmp_path / "run.svg")
     drawn = (tmp_path / "run.svg").read_text(encoding="utf-8")
@@ -258,7 +258,7 @@ def test_the_figure_has_the_workers_and_what_went_wrong(path: Path, clock: Clock
     assert (tmp_path / "run.png").stat().st_size > 10_000
 
 
-def test_nothing_is_drawn_of_a_run_that_was_over_at_once(path: Path, clock: Clock, tmp_path: Path) -> None:
+def test_a_run_without_two_ticks_is_not_drawn(path: Path, clock: Clock, tmp_path: Path) -> None:
     path.write_text('{"what": "run", "format_version": 1}\n', encoding="utf-8")
     done = execute([sys.executable, "-m", "mpi_match", "plot", str(path), "-o", str(tmp_path / "run.png")])
     assert done.returncode == 3

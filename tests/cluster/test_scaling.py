@@ -49,12 +49,12 @@ class MadeUp:
     """
 
     def __init__(self, wrong: str | None = None) -> None:
-        self.turns: list[int] = []
+        self.order: list[int] = []
         self._wrong = wrong
         self._right: dict[Path, list[list[int]]] = {}  # the naive matcher takes its time: once for each event table
 
     def __call__(self, plan: ScalingPlan, workers: int, table: Path, events: Path, output: Path) -> dict[str, Any]:
-        self.turns.append(workers)
+        self.order.append(workers)
         compiled = Table.load(table)
         if events not in self._right:
             self._right[events] = answers(compiled, events)
@@ -72,7 +72,7 @@ class MadeUp:
         return {
             "events": n_events,
             "matches": writer.n_matches,
-            "events_per_s": 1000.0 * workers**0.5 * (1 + len(self.turns) % 2 / 100),
+            "events_per_s": 1000.0 * workers**0.5 * (1 + len(self.order) % 2 / 100),
             "engine": "counting",
             "device": f"{workers} x cpu",
             "round_trip_us": {"p50": 10.0 * workers, "p99": 100.0},
@@ -82,7 +82,7 @@ class MadeUp:
 def test_speed_up_and_efficiency_are_against_the_fewest_workers(tmp_path: Path) -> None:
     run = MadeUp()
     results = scale(PLAN, tmp_path, run)
-    assert run.turns == [1, 2, 4] * 4 * 2, "they take turns; the first round is not counted"
+    assert run.order == [1, 2, 4] * 4 * 2, "the numbers of workers alternate; the first round is not counted"
     assert [(r["kind"], r["workers"], r["n_events"]) for r in results] == [
         *(("strong", workers, 60) for workers in (1, 2, 4)),
         *(("weak", workers, 60 * workers) for workers in (1, 2, 4)),
@@ -110,7 +110,7 @@ def test_the_first_answers_are_judged(tmp_path: Path) -> None:
         scale(plan, tmp_path, MadeUp(wrong="strong"))
 
 
-def test_a_workload_is_made_once_and_anew_when_another_is_wanted(tmp_path: Path) -> None:
+def test_a_workload_is_reused_unless_another_is_asked_for(tmp_path: Path) -> None:
     scale(PLAN, tmp_path, MadeUp())
     made = {path: path.stat().st_mtime_ns for path in (tmp_path / "table.h5", tmp_path / "events.h5")}
     scale(PLAN, tmp_path, MadeUp())
@@ -119,7 +119,7 @@ def test_a_workload_is_made_once_and_anew_when_another_is_wanted(tmp_path: Path)
     assert [r["n_events"] for r in scale(other, tmp_path, MadeUp())] == [50, 50, 50, 50, 100, 200]
 
 
-def test_events_several_times_over_are_those_events(tmp_path: Path) -> None:
+def test_repeated_events_are_the_same_events(tmp_path: Path) -> None:
     scenario = SCENARIOS["ccm"].scaled(50)
     write_workload(scenario, tmp_path, 30, divided=True)
     repeat_events(tmp_path / "events.h5", 3, tmp_path / "events-x3.h5")
@@ -138,7 +138,7 @@ def test_a_worker_has_the_same_threads_in_every_run(monkeypatch: pytest.MonkeyPa
     assert ScalingPlan("ccm", (1, 2), 1, threads=3).threads_each == 3
 
 
-def test_the_table_has_the_form_that_people_paste(tmp_path: Path) -> None:
+def test_the_table_has_the_form_of_the_documentation(tmp_path: Path) -> None:
     results = scale(PLAN, tmp_path, MadeUp())
     strong, weak = scaling_table(results).strip().split("\n\n")
     assert strong.splitlines()[0] == (
@@ -201,7 +201,7 @@ print(json.dumps({"events": 0}))
 """
 
 
-def test_what_killed_ranks_leave_in_shared_memory_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_memory_of_killed_ranks_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = [sys.executable, "-c", LEFT, str(tmp_path / "where")]
     monkeypatch.setattr(mpi_launcher, "command", lambda n_ranks, flags, arguments: words)
     assert launched(ScalingPlan("ccm", (1,), n_events=10), 1, *(tmp_path / name for name in "teo")) == {"events": 0}
@@ -210,7 +210,7 @@ def test_what_killed_ranks_leave_in_shared_memory_is_removed(tmp_path: Path, mon
     assert not shm.exists()
 
 
-def test_without_a_launcher_one_line_says_so(tmp_path: Path) -> None:
+def test_without_a_launcher_scaling_is_refused_in_one_line(tmp_path: Path) -> None:
     arguments = ["bench", "ccm", "--scaling", "1", "--events", "10", "--filters", "10"]
     done = execute([sys.executable, "-m", "mpi_match", *arguments], MPIRUN=str(tmp_path / "none"))
     assert done.returncode == 5
@@ -226,7 +226,7 @@ def test_without_a_launcher_one_line_says_so(tmp_path: Path) -> None:
         (["--credits", "2"], "--credits cannot be used without --scaling"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(arguments: list[str], why: str) -> None:
+def test_options_without_effect_are_refused(arguments: list[str], why: str) -> None:
     done = execute([sys.executable, "-m", "mpi_match", "bench", "ccm", *arguments])
     assert done.returncode == 2
     assert why in done.stderr
@@ -234,7 +234,7 @@ def test_options_that_mean_nothing_are_refused(arguments: list[str], why: str) -
 
 @pytest.mark.mpi
 @needs_mpirun
-def test_one_and_two_workers_for_real(tmp_path: Path) -> None:
+def test_scaling_of_one_and_two_real_workers(tmp_path: Path) -> None:
     size = ["--filters", "200", "--events", "300", "--batch", "32", "--repetitions", "1"]
     how = ["--engine", "counting", "--schedule", "static", "--results", "local", "--directory", str(tmp_path / "here")]
     words = [sys.executable, "-m", "mpi_match", "bench", "ccm-10-names", "--scaling", "2,1", *size, *how]
@@ -263,7 +263,7 @@ def test_one_and_two_workers_for_real(tmp_path: Path) -> None:
 
 @pytest.mark.mpi
 @needs_mpirun
-def test_a_run_that_fails_says_what_it_said(tmp_path: Path) -> None:
+def test_a_failed_run_is_reported_with_its_standard_error(tmp_path: Path) -> None:
     plan = ScalingPlan("ccm", (1,), n_events=10, n_filters=10, how=("--engine", "no-such-engine"))
     with pytest.raises(mpi_launcher.LaunchError, match=r"a run of 1 workers failed: .*no-such-engine"):
         scale(plan, tmp_path)

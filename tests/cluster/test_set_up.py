@@ -63,7 +63,7 @@ class Logged(RankGroup):
             self.steps.append(doing)
         return super().step(doing, master=master, worker=worker)
     def fail(self):
-        raise RuntimeError("as it was told")
+        raise RuntimeError("on purpose")
 
 
 def take(**more):
@@ -98,7 +98,7 @@ for i, steps in enumerate(comm.allgather(Logged.steps)):
         found = comm.gather(take(results="local"))
         if comm.rank == 0:
             calls = found[0][1]
-            assert all("as it was told" in said and made == calls for said, made in found), (doing, found)
+            assert all("on purpose" in said and made == calls for said, made in found), (doing, found)
             print(i, doing)
 """
 

@@ -1,4 +1,4 @@
-"""Ranks that die or stand still while MPI starts: the others wait for them in MPI_Init, and not for ever."""
+"""Ranks that die or stall while MPI starts: the others wait for them in MPI_Init, and not for ever."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def end(run: Run, rank: int) -> None:
 @pytest.mark.parametrize(
     ("flags", "rank", "number"),
     [
-        pytest.param((), 0, signal.SIGSTOP, id="the master stands still"),
-        pytest.param((), 1, signal.SIGSTOP, id="a worker stands still"),
+        pytest.param((), 0, signal.SIGSTOP, id="the master stalls"),
+        pytest.param((), 1, signal.SIGSTOP, id="a worker stalls"),
         pytest.param(ULFM, 0, signal.SIGKILL, id="the master dies, ulfm"),
         pytest.param(ULFM, 2, signal.SIGKILL, id="a worker dies, ulfm"),
-        pytest.param(ULFM, 1, signal.SIGSTOP, id="a worker stands still, ulfm"),
+        pytest.param(ULFM, 1, signal.SIGSTOP, id="a worker stalls, ulfm"),
     ],
 )
 def test_ranks_do_not_wait_for_ever_for_one_that_does_not_start_mpi(
@@ -77,7 +77,7 @@ def test_ranks_do_not_wait_for_ever_for_one_that_does_not_start_mpi(
 @needs_mpirun
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("seconds", ["0.02", "0.08"])
-def test_ranks_do_not_wait_for_ever_for_one_that_is_met_in_mpi_init(
+def test_ranks_do_not_wait_for_ever_for_one_that_stops_in_mpi_init(
     number: signal.Signals, seconds: str, files: Files, tmp_path: Path
 ) -> None:
     """Or just behind it: what is said then depends on how far they had come."""
@@ -87,7 +87,7 @@ def test_ranks_do_not_wait_for_ever_for_one_that_is_met_in_mpi_init(
 
 @pytest.mark.mpi
 @needs_mpirun
-def test_a_rank_that_is_asked_to_end_in_mpi_init_ends(files: Files, tmp_path: Path) -> None:
+def test_a_rank_that_gets_sigterm_in_mpi_init_ends(files: Files, tmp_path: Path) -> None:
     """Handlers of Python would run when MPI_Init returns."""
     output = tmp_path / "matches.h5"
     faulty = (sys.executable, "-m", "mpi4py", FAULTY, 1, int(signal.SIGSTOP), "before")
@@ -101,7 +101,7 @@ def test_a_rank_that_is_asked_to_end_in_mpi_init_ends(files: Files, tmp_path: Pa
     assert run.process.returncode != 0
 
 
-def test_a_call_that_takes_too_long_is_given_up() -> None:
+def test_a_call_ends_at_its_time_limit() -> None:
     given_up, over = [], threading.Event()
 
     def give_up(asked: bool) -> None:
@@ -116,7 +116,7 @@ def test_a_call_that_takes_too_long_is_given_up() -> None:
     assert given_up == [False]
 
 
-def test_a_call_is_given_up_when_the_process_is_asked_to_end() -> None:
+def test_a_call_ends_on_sigterm() -> None:
     given_up, over = [], threading.Event()
 
     def give_up(asked: bool) -> None:

@@ -71,7 +71,7 @@ def test_a_batch_may_be_held_by_two_workers(status: RunStatus) -> None:
     assert [status.shares[worker].held for worker in (1, 2)] == [1, 0]
 
 
-def test_incidents_need_bounded_memory(status: RunStatus) -> None:
+def test_memory_of_incidents_is_bounded(status: RunStatus) -> None:
     for batch in range(3 * KEPT):
         status.happened("dropped", 2, batch)
     assert len(status.incidents) == KEPT

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_outputs import IDENTITY, N_EVENTS, note_where, run
+from small_outputs import IDENTITY, N_EVENTS, reference_all, run
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.cli.errors import exit_code_of
@@ -29,10 +29,10 @@ from mpi_match.storage import StorageError
 def test_a_run_that_ends_again_and_again_comes_to_the_same_bytes(
     steps: list[tuple[int, int, set[int], bool]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Whether answers are copied to the journal or it is noted where they are, one run this way and the next the other."""
+    """Whether answers are copied to the journal or referenced, in alternate runs."""
     directory = tmp_path_factory.mktemp("again")
     with pytest.MonkeyPatch.context() as patch:
-        note_where(patch)
+        reference_all(patch)
         come_to_the_same_bytes(steps, directory, patch)
 
 
@@ -40,8 +40,8 @@ def come_to_the_same_bytes(steps: list[tuple[int, int, set[int], bool]], directo
     whole, path = directory / "whole.h5", directory / "matches.h5"
     run(whole, 60)
     answered = 0
-    for size, until, aside, noted in steps:
-        patch.setattr(output_module, "LONG_ANSWER_BYTES", 0 if noted else 2**14)
+    for size, until, aside, referenced in steps:
+        patch.setattr(output_module, "LONG_ANSWER_BYTES", 0 if referenced else 2**14)
         with suppress(ZeroDivisionError, ClusterError):
             run(path, size, until=until, aside=tuple(aside))
         if not path.exists():
@@ -90,7 +90,7 @@ def test_a_run_without_a_journal_leaves_none(tmp_path: Path, undisturbed: bytes)
     assert path.read_bytes() == undisturbed
 
 
-def test_what_is_complete_is_not_done_again(tmp_path: Path, undisturbed: bytes) -> None:
+def test_a_complete_output_is_not_computed_again(tmp_path: Path, undisturbed: bytes) -> None:
     path = tmp_path / "undisturbed.h5"
     manifest_of(path).unlink()  # killed between the last two steps
     before = path.stat().st_mtime_ns
@@ -103,7 +103,7 @@ def test_what_is_complete_is_not_done_again(tmp_path: Path, undisturbed: bytes) 
     assert run(path, 10, resume=False) == 0
 
 
-def test_the_journal_goes_when_the_disk_has_the_name_of_the_file(
+def test_the_journal_is_removed_after_the_directory_is_synced(
     tmp_path: Path, undisturbed: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, there = tmp_path / "matches.h5", list[bool]()
@@ -145,7 +145,7 @@ def test_files_of_killed_runs_are_removed(tmp_path: Path) -> None:
 # Reading answers that are not there
 
 
-def test_incomplete_answers_are_called_so(tmp_path: Path, kept: None) -> None:
+def test_incomplete_answers_are_reported_as_incomplete(tmp_path: Path, kept: None) -> None:
     path = tmp_path / "matches.h5"
     with pytest.raises(ZeroDivisionError):
         run(path, 10, until=3)
@@ -155,7 +155,7 @@ def test_incomplete_answers_are_called_so(tmp_path: Path, kept: None) -> None:
         assert exit_code_of(said.value) == 4
 
 
-def test_a_journal_at_a_inspect(tmp_path: Path, kept: None) -> None:
+def test_a_journal_is_inspected(tmp_path: Path, kept: None) -> None:
     path = tmp_path / "matches.h5"
     with pytest.raises(ZeroDivisionError):
         run(path, 10, until=3, aside=(1,))

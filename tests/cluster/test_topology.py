@@ -38,7 +38,7 @@ def test_cores_are_divided_fairly(cores: list[range], threads: list[int]) -> Non
         ([{0}, {0}, {1, 2}], [False, False, True]),  # bound, two of them to the same core
     ],
 )
-def test_a_rank_keeps_a_core_busy_only_if_none_is_left_without(cores: list[set[int]], expected: list[bool]) -> None:
+def test_a_rank_spins_only_if_every_rank_has_a_core(cores: list[set[int]], expected: list[bool]) -> None:
     given_cores = [frozenset(each) for each in cores]
     assert [has_own_core(rank, given_cores) for rank in range(len(cores))] == expected
 
@@ -53,18 +53,18 @@ def test_two_workers_on_one_gpu_are_named() -> None:
 @pytest.mark.parametrize(
     ("worker", "visible", "device"), [(0, None, 0), (3, None, 3), (3, "0,1,2,3", 3), (3, "0", 0), (2, "", 2)]
 )
-def test_a_worker_has_the_gpu_of_its_number(worker: int, visible: str | None, device: int) -> None:
+def test_workers_get_gpus_by_local_number(worker: int, visible: str | None, device: int) -> None:
     assert device_share(worker, {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}) == device
 
 
 @pytest.mark.parametrize(("n_gpus", "devices"), [(1, [0, 0, 0]), (2, [0, 1, 0]), (0, [0, 1, 2]), (None, [0, 1, 2])])
-def test_workers_that_share_gpus_take_turns(n_gpus: int | None, devices: list[int]) -> None:
+def test_workers_share_gpus_round_robin(n_gpus: int | None, devices: list[int]) -> None:
     """Also where nothing says which are visible."""
     assert [device_share(worker, {}, n_gpus=n_gpus) for worker in range(3)] == devices
     assert [device_share(worker, {"CUDA_VISIBLE_DEVICES": "7,8"}, n_gpus=9) for worker in range(3)] == [0, 1, 0]
 
 
-def test_a_gpu_map_is_taken_at_its_word() -> None:
+def test_a_gpu_map_assigns_gpus() -> None:
     visible = {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}
     assert [device_share(worker, visible, (3, 1, 0)) for worker in range(3)] == [3, 1, 0]
     with pytest.raises(ClusterError, match="--gpu-map has GPUs for 3 workers of a host") as caught:

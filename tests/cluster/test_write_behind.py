@@ -13,7 +13,7 @@ from mpi_match.storage import StorageError
 
 
 @pytest.mark.parametrize("way", [WriteBehind, WriteAtOnce])
-def test_what_is_put_is_written_in_order(way: type[WriteBehind[int] | WriteAtOnce[int]]) -> None:
+def test_items_are_written_in_order(way: type[WriteBehind[int] | WriteAtOnce[int]]) -> None:
     written: list[int] = []
     with way(written.append) as answers:
         for i in range(100):
@@ -69,7 +69,7 @@ def test_put_raises_an_error_of_writing_and_nothing_is_written_after_it(
     assert written == [0, 1, 2]
 
 
-def test_leaving_without_finishing_drops_what_waits() -> None:
+def test_leaving_without_finish_drops_the_queue() -> None:
     written: list[int] = []
     begun = threading.Event()
 

@@ -3,7 +3,7 @@
     n1   munged, slurmctld, slurmd, and the users' shell
     n2.. munged, slurmd
 
-Each node has eight cores, because Slurm is told so, and two GPUs, because there are two character devices, /dev/null by
+Each node has eight cores, by its configuration, and two GPUs, because there are two character devices, /dev/null by
 other names: more Slurm does not ask to count them, to give them to tasks and to say so in CUDA_VISIBLE_DEVICES.
 
 The configuration is what runs where there is neither systemd nor a database: processes are tracked by their parents

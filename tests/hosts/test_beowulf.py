@@ -124,7 +124,7 @@ def test_a_supervised_run_that_loses_a_host_completes_by_itself(
 
 
 @pytest.mark.lasting
-def test_hosts_that_are_lost_one_after_the_other_leave_no_trace_in_the_answers(tmp_path: Path) -> None:
+def test_hosts_lost_one_after_the_other_do_not_change_the_answers(tmp_path: Path) -> None:
     found = kill_hosts(3, 3, tmp_path, seed=2, limit_s=TIMEOUT_S)
     assert found["kills"] == 3
     assert found["right"], found

@@ -257,14 +257,14 @@ class SimulatedCluster:
                     assert worker not in self.gone, f"worker {worker} is to load, and is lost"
                     self._arrive(worker, "load", part, keep)
                 case Emit(batch, attempt):
-                    self._turn(batch)
+                    self._next(batch)
                     self.emitted.append(batch)
                     answers = self._parts.pop((batch, attempt))
                     assert answers.keys() == set(self.groups[self.tried[batch][attempt]])
                     there = set().union(*answers.values())
                     assert there == set(range(self.n_parts)), f"batch {batch} is answered by the parts {there} only"
                 case Quarantine(batch):
-                    self._turn(batch)
+                    self._next(batch)
                     self.quarantined.append(batch)
                 case Drop(batch, attempt):
                     assert self._parts.pop((batch, attempt)), "nothing to drop"
@@ -276,8 +276,8 @@ class SimulatedCluster:
         self._check_bounds()
         self._check_diligence()
 
-    def _turn(self, batch: int) -> None:
-        assert batch == self._n_turns, f"batch {batch} is out of turn"
+    def _next(self, batch: int) -> None:
+        assert batch == self._n_done, f"batch {batch} is out of order"
 
     def _arrive(self, worker: int, what: str, *about: int) -> None:
         """Have an order arrive, behind earlier ones."""
@@ -313,7 +313,7 @@ class SimulatedCluster:
         if strikes == MOST_VICTIMS - 1:
             self._alone[group] = batch
         assert batch not in self.emitted, f"batch {batch} is sent though it was emitted"
-        assert batch < self._n_turns + self.dispatcher.window, f"batch {batch} is too early"
+        assert batch < self._n_done + self.dispatcher.window, f"batch {batch} is too early"
         self.tried[batch].append(group)
         self._owed[group][batch] = set(workers)
         assert len(self._owed[group]) <= self.credits, f"group {group} holds too much"
@@ -331,7 +331,7 @@ class SimulatedCluster:
         whole = (
             self._parts.get((batch, i), {}).keys() == set(self.groups[group]) for i, group in enumerate(self.tried[batch])
         )
-        return batch < self._n_turns or any(whole)
+        return batch < self._n_done or any(whole)
 
     def _holders(self, batch: int) -> set[int]:
         return {group for group in self.tried[batch] if batch in self._owed[group]} - self._blamed[batch]
@@ -340,7 +340,7 @@ class SimulatedCluster:
         return len(self._holders(batch) | self._blamed[batch])
 
     @property
-    def _n_turns(self) -> int:
+    def _n_done(self) -> int:
         return len(self.emitted) + len(self.quarantined)
 
     def _check_diligence(self) -> None:
@@ -348,7 +348,7 @@ class SimulatedCluster:
         if self.dispatcher.finished or self.given_up:
             return
         idle = {g for g in range(len(self.groups)) if not (g in self.lost or self._owed[g] or self._is_late(g))}
-        for batch in range(self._n_turns, min(self._n_turns + self.dispatcher.window, self.n_batches)) if idle else ():
+        for batch in range(self._n_done, min(self._n_done + self.dispatcher.window, self.n_batches)) if idle else ():
             if not self.tried[batch]:
                 queue = batch % self._n_queues
                 owned = self.schedule == "static" and not (queue in self.lost or queue in idle or self._is_late(queue))
@@ -372,15 +372,15 @@ class SimulatedCluster:
 
     def _check_end(self) -> None:
         assert self.dispatcher.n_dropped == self.n_unwanted, "dropped answers are not counted"
-        turns = sorted(self.emitted + self.quarantined)
-        assert turns == list(range(len(turns)))
+        done = sorted(self.emitted + self.quarantined)
+        assert done == list(range(len(done)))
         if self.given_up:
             assert self.lost == set(range(len(self.groups))), "given up although a group is left"
             left = len(self.workers) - len(self.gone)
             assert left * self.most_parts < self.n_parts or left == 0, f"given up although {left} workers are left"
             assert self.spared == -1 or self.lethal | self.raising, "given up although a group was spared"
         else:
-            assert len(turns) == self.n_batches
+            assert len(done) == self.n_batches
             assert not self._parts, "answers are left over"
         if not self.faults - {"lethal", "raising", "double"} and len(self.groups) == self._n_queues:
             assert set(self.quarantined) <= self.lethal | self.raising, f"bystanders in {self.quarantined}"

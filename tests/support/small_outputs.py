@@ -35,7 +35,7 @@ def kept_in(path: Path) -> list[tuple[EventRange, list[int], list[int]]]:
     ]
 
 
-def note_where(patch: pytest.MonkeyPatch) -> None:
+def reference_all(patch: pytest.MonkeyPatch) -> None:
     """All answers are long ones, and chunks have 32 counts or ids."""
     patch.setattr(output_module, "LONG_ANSWER_BYTES", 0)
     patch.setattr("mpi_match.storage.column.CHUNK_BYTES", 64)

@@ -1,0 +1,148 @@
+"""JSON lines to codes and to answers: the scanner beside the reader of single lines, in one process, answers compared.
+
+    python tests/bench/scanned_events.py SCENARIO [--events N] [--lines-by-rows N] [--filters N] [--threads 1,2]
+                                         [--repetitions 5] [--directory DIR] [-o records.jsonl]
+
+Makes the scenario's events as JSON lines with `mpi-match generate` where they are not there yet, and its table and engine
+(`keyed`) in memory.  A repetition measures, one after the other: `rows`, `Events.of` and `encode` on the first lines (what
+`match` did before there was a scanner); the scanner with so many threads, from lines in memory to codes; both from a warm
+file to the file of answers, as `match` does.  The answers to the first lines must be the same bytes, and no line may be left
+by the scanner.  One JSON line for each number of threads: lines per second (median, least, greatest), nanoseconds of
+processor time for a line, seconds that compiling took where the cache was empty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numba
+from end_to_end import PYTHON, keep, last_json
+
+from mpi_match.commands.match import MATCHED_AT_ONCE
+from mpi_match.compute.compile_cache import compile_s
+from mpi_match.engines import Engine, open_engine
+from mpi_match.events.batch import EventBatch
+from mpi_match.events.events import Events
+from mpi_match.ingest.event_scanner import EventQueue, EventScanner
+from mpi_match.ingest.line_blocks import read_blocks
+from mpi_match.ingest.rows import EventForm, event_of_row, read_rows
+from mpi_match.matches.file import MatchesWriter
+from mpi_match.table.table import Table
+from mpi_match.workloads.files import LOCATION
+from mpi_match.workloads.scenarios import SCENARIOS
+
+
+def by_rows(path: Path, form: EventForm, table: Table) -> Iterator[EventBatch]:
+    """Batches of a file, each line an object."""
+    events = read_rows([path], lambda row: event_of_row(row, form), [])
+    while block := list(islice(events, MATCHED_AT_ONCE)):
+        yield Events.of(block).encode(table.vocabulary)
+
+
+def scanned(path: Path, scanner: EventScanner) -> Iterator[EventBatch]:
+    """Batches of a file, scanned; every line must be judged by the scanner itself."""
+    queue = EventQueue(scanner.scan(block, []) for block in read_blocks([path]))
+    while taken := queue.take(MATCHED_AT_ONCE):
+        yield taken[0]
+    assert queue.n_flagged == 0, f"{queue.n_flagged} lines were left to rows"
+
+
+def answer(batches: Iterator[EventBatch], engine: Engine, table: Table, output: Path) -> int:
+    """Match batches and write the answers; how many events there are."""
+    with MatchesWriter(output, table.n_interfaces, table.labels) as writer:
+        for batch in batches:
+            writer.append(engine.match(batch))
+    return writer.n_events
+
+
+class Times:
+    """Rates of what is done several times: lines per second, and processor time."""
+
+    def __init__(self) -> None:
+        self.rates: list[float] = []
+        self.cpu_ns: list[float] = []
+
+    def add(self, work: Callable[[], int]) -> None:
+        """Do `work`, which returns the number of its lines."""
+        wall, cpu = time.perf_counter(), time.process_time()
+        n_lines = work()
+        self.rates.append(n_lines / (time.perf_counter() - wall))
+        self.cpu_ns.append((time.process_time() - cpu) / n_lines * 1e9)
+
+    def record(self) -> dict[str, float]:
+        """What is kept of them."""
+        return {
+            "median": statistics.median(self.rates),
+            "min": min(self.rates),
+            "max": max(self.rates),
+            "cpu_ns_per_line": min(self.cpu_ns),
+        }
+
+
+def measure(options: argparse.Namespace, directory: Path) -> Iterator[dict[str, Any]]:
+    """Records of a scenario, one for each number of threads."""
+    scenario = SCENARIOS[options.scenario]
+    scenario = scenario.scaled(options.filters) if options.filters else scenario
+    path, first, answers = (directory / name for name in ("events.jsonl", "first.jsonl", "answers.h5"))
+    if not path.exists():
+        words = ["generate", options.scenario, "-o", str(directory), "--filters", "1000", "--format", "jsonl"]
+        last_json([*PYTHON, "mpi_match", *words, "--events", str(options.events), "--json"])
+    with path.open("rb") as handle:
+        first.write_bytes(b"".join(islice(handle, options.lines_by_rows)))
+    table = Table.from_subscriptions(scenario.subscriptions(0))
+    form = EventForm(LOCATION if scenario.area else None)
+    engine = open_engine("keyed", table)
+    compiled = compile_s()
+    scanner = EventScanner(table.vocabulary, form)
+    compiled = compile_s() - compiled
+    blocks = list(read_blocks([path]))
+    for threads in options.threads:
+        numba.set_num_threads(threads)
+        answer(scanned(first, scanner), engine, table, answers)
+        same = answers.read_bytes()
+        times = {what: Times() for what in ("rows_codes", "rows_answers", "codes", "answers")}
+        for _ in range(options.repetitions):
+            times["codes"].add(lambda: sum(len(scanner.scan(block, []).batch) for block in blocks))
+            times["rows_codes"].add(lambda: sum(map(len, by_rows(first, form, table))))
+            times["answers"].add(lambda: answer(scanned(path, scanner), engine, table, answers))
+            times["rows_answers"].add(lambda: answer(by_rows(first, form, table), engine, table, answers))
+            assert answers.read_bytes() == same, "the answers differ"
+        yield {
+            "what": "scanned events",
+            "scenario": options.scenario,
+            "filters": table.n_filters,
+            "lines": sum(len(scanner.scan(block, []).batch) for block in blocks),
+            "bytes": sum(len(block.data) for block in blocks),
+            "threads": threads,
+            "runs": options.repetitions,
+            "compile_s": compiled,
+            "lines_per_s": {what: found.record() for what, found in times.items()},
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenario")
+    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--lines-by-rows", type=int, default=2**15)
+    parser.add_argument("--filters", type=int)
+    parser.add_argument("--threads", type=lambda text: [int(each) for each in text.split(",")], default=[1, 2])
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--directory", type=Path)
+    parser.add_argument("-o", "--output", type=Path)
+    options = parser.parse_args()
+    directory = options.directory or Path(tempfile.gettempdir()) / f"mpi-match-lines-{options.scenario}-{options.events}"
+    directory.mkdir(parents=True, exist_ok=True)
+    for record in measure(options, directory):
+        keep(record, options.output)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""What the tests of commands share: a small workload, and rows of which some are bad."""
+"""Fixtures of the tests of commands: a small workload, and rows of which some are bad."""
 
 from __future__ import annotations
 

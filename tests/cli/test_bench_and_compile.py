@@ -1,4 +1,4 @@
-"""`bench` and `compile`: what the commands hand on, and what they print."""
+"""`bench` and `compile`: the arguments that they pass on, and their output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`doctor`: what this machine has, and the command for what it has not."""
+"""`doctor`: the requirements that are met, and the commands that install the others."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Install = Callable[..., None]
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> Install:
-    """As if the project asked for this, and these packages were there."""
+    """Set the requirements of the project and the installed packages."""
 
     def install(stated: list[str], **versions: str) -> None:
         def version(name: str) -> str:

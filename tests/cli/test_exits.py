@@ -1,4 +1,4 @@
-"""How commands end: one line and an exit code for what was foreseen, a traceback for a mistake of the project."""
+"""The end of commands: one line and an exit code for expected errors, a traceback for bugs."""
 
 from __future__ import annotations
 

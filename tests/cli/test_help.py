@@ -1,4 +1,4 @@
-"""Every command and option is documented, and asking for it loads nothing heavy."""
+"""Every command and option is documented, and --help loads no heavy module."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ ENGINE = ("--engine", "counting")
 
 
 def match(directory: Path, *flags: object) -> list[dict[str, Any]]:
-    """Match subs.jsonl and events.jsonl of a directory; the rejects."""
+    """Match subs.jsonl and events.jsonl of a directory; returns the rejects."""
     found = directory / "rejects.jsonl"
     inputs = [directory / "subs.jsonl", directory / "events.jsonl"]
     mpi_match("match", *inputs, "-o", directory / "m.h5", *ENGINE, "--rejects", found, *flags)

@@ -1,4 +1,4 @@
-"""`inspect`: what is in a file."""
+"""`inspect`: the content of files."""
 
 from __future__ import annotations
 

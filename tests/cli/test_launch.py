@@ -1,4 +1,4 @@
-"""`launch`: what is printed runs without the project's tree."""
+"""`launch`: printed scripts run without the project's tree."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_recipes_for_containers_install_existing_extras() -> None:
 
 
 def run_script(directory: Path, name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a printed script where programs that it starts only say how they were called."""
+    """Run a printed script with launchers that only print their arguments."""
     script = directory / "script"
     script.write_text(launch_file(name, python=f"{directory}/an other/python"))
     tools = directory / "bin"

@@ -1,4 +1,4 @@
-"""An input without anything usable is an error, and so is an output that could not be what its name says."""
+"""An input without a good row is an error, and so is an output name with the ending of another form."""
 
 from __future__ import annotations
 

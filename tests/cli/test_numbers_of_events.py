@@ -1,4 +1,4 @@
-"""An event's number is that of its row, rejected rows included, and these match nothing, whichever way events come."""
+"""An event's number is that of its row, rejected rows included, in every input form; rejected rows match nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUBSCRIPTIONS: list[dict[str, Any]] = [
 LINES = ['{"temp": "x"', '{"temp": 31}', "", "null", '{"temp": 5}', '{"wind": 1, "wind": 1}', '{"wind": 1}', "[]"]
 ANSWERS = [[], ["all", "hot"], [], ["all"], [], ["all", "cold"], []]
 BAD = [1, 4, 6, 8]
-"""Lines, from 1, that are bad rows; the third is none."""
+"""The numbers, from 1, of bad lines; the third line is no row."""
 
 
 @pytest.fixture

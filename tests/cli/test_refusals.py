@@ -1,4 +1,4 @@
-"""What people get wrong: each is refused in one line before any work is done, and nothing is replaced that was there."""
+"""Common mistakes: each is refused in one line before any work is done, and no file is replaced."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def mpi_match(*arguments: str) -> Result:
 
 
 def state_of(directory: Path) -> dict[str, bytes | None]:
-    """Every name with what the file holds; None for what is no file."""
+    """The content of each file by name; None for other entries."""
     return {item.name: item.read_bytes() if item.is_file() else None for item in directory.iterdir()}
 
 

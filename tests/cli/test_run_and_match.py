@@ -1,4 +1,4 @@
-"""`run` and `match`: the same answers, a summary, and bad rows set aside; under mpirun one rank speaks."""
+"""`run` and `match`: the same answers, a summary, and rejected rows; under mpirun one rank prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Standard streams that are closed, full, or read no further: one line or none, an exit code, never a traceback."""
+"""Standard streams that are closed, full, or no longer read: at most one line, an exit code, never a traceback."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mpirun import TESTS, TIMEOUT_S
 
 
 def shell(command: str, workload: Path) -> subprocess.CompletedProcess[str]:
-    """What `sh` says to a command line in which `$m` is mpi-match, run where the workload is."""
+    """Run a command line by `sh` in the workload's directory; `$m` is mpi-match."""
     line = f"m='{sys.executable} -m mpi_match'; {command}"
     return subprocess.run(
         ["sh", "-c", line],
@@ -58,7 +58,7 @@ def test_a_closed_standard_error_changes_nothing(workload: Path) -> None:
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
 def test_a_name_of_standard_output_is_not_replaced_by_a_file(workload: Path, name: str) -> None:
-    """Also when it is a file: what is renamed would take the place of the name, for all processes of the machine."""
+    """Also when it is a file: renaming would replace the name for all processes of the machine."""
     before = Path("/dev/stdout").readlink()
     done = shell(f"$m run --table table.h5 --events events.h5 --no-journal --engine counting -o {name} > out", workload)
     assert (done.returncode, len(done.stderr.splitlines())) == (3, 1)

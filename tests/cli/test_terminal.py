@@ -1,4 +1,4 @@
-"""What people are shown: a bar where it helps."""
+"""Progress bars and messages on a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`verify`: content with right answers, and says which is wrong and why."""
+"""`verify` accepts right answers, and reports a wrong one with its reason."""
 
 from __future__ import annotations
 

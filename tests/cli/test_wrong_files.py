@@ -1,4 +1,4 @@
-"""Every file that a command reads, wrong in every way: one line that names it, exit code 3, nothing touched."""
+"""Wrong files of every kind for every command: one line that names the file, exit code 3, no file changed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILES = {
     "inspect": (["inspect", "?"], None),
     "inspect --filter": (["inspect", "?", "--filter", "0"], "table"),
 }
-"""Commands with a place for a file, and what it is to hold (None: anything of ours)."""
+"""Commands with a placeholder for a file, and the required kind (None: any kind of the project)."""
 WRONG = {
     "missing": "no such file",
     "empty": "is not a readable HDF5 file: it does not begin as one",
@@ -96,7 +96,7 @@ def test_a_file_that_is_no_report_is_refused_in_one_line(
 
 
 def test_missing_permissions_are_one_line_before_any_work(workload: Path, tmp_path: Path) -> None:
-    """By a process that permissions are for, also where the tests are run by root."""
+    """In a process without root's capabilities, also where root runs the tests."""
     for name in ("table.h5", "events.jsonl"):
         (tmp_path / name).write_bytes((workload / name).read_bytes())
         (tmp_path / name).chmod(0o000)

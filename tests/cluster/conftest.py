@@ -1,4 +1,4 @@
-"""What the tests of runs share: compiled files, and the answers of one process, which are to be those of any ranks."""
+"""Fixtures of the tests of runs: compiled files, and the answers of one process, which any ranks have to reproduce."""
 
 from __future__ import annotations
 
@@ -123,6 +123,6 @@ def referenced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def undisturbed(tmp_path: Path) -> bytes:
-    """The file of a run that was left alone."""
+    """The output of an uninterrupted run."""
     run(tmp_path / "undisturbed.h5", 60)
     return (tmp_path / "undisturbed.h5").read_bytes()

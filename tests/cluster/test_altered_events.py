@@ -1,4 +1,4 @@
-"""Event tables that are altered while a run reads them: no answer counts that may be one to other events."""
+"""Event tables that are altered while a run reads them: answers that may be to other events do not count."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from mpi_match.storage import FileChanged, FilePart, StorageError, parts_directo
 from mpi_match.table.table import Table
 
 N_EVENTS, BATCH = 3000, 100
-"""All events are in one block, whose checksum is looked at with the first batch."""
+"""All events are in one block, whose checksum is verified with the first batch."""
 TABLE = Table.from_filters(
     [each for n in range(7) for each in subscription_filters({"interface": f"i{n}", "constraints": [["n3", "=", n]]})]
 )
 
 
 def save(path: Path, first: int, kind: str = "events") -> str:
-    """Events that go round all filters, beginning with one; the file has the same size whichever that is."""
+    """Events that match all filters in turn, from filter `first` on; the size of the file does not depend on it."""
     return save_events(plain_events(N_EVENTS + first)[first:], path, TABLE.vocabulary, kind)
 
 
 @pytest.fixture
 def options(tmp_path: Path) -> RunOptions:
-    """A run, beside whose events lie `other.h5`, as many others, and `old.h5`, the same."""
+    """Options of a run; beside its events are `other.h5`, as many other events, and `old.h5`, the same events."""
     TABLE.save(tmp_path / "table.h5")
     for name, first in (("events", 0), ("old", 0), ("other", 1)):
         save(tmp_path / f"{name}.h5", first)
@@ -46,7 +46,7 @@ def options(tmp_path: Path) -> RunOptions:
 
 
 def answers(options: RunOptions, name: str = "undisturbed") -> Matches:
-    """Those of a run that was left alone."""
+    """The answers of an uninterrupted run."""
     output = options.output.with_name(f"{name}.h5")
     run(replace(options, output=output, progress=None, resume=False))
     return MatchesFile.load(output).matches
@@ -89,7 +89,7 @@ def test_a_run_of_one_process_is_incomplete(how: str, options: RunOptions, tmp_p
 
 
 def test_a_run_whose_last_batch_is_altered_is_incomplete(options: RunOptions, tmp_path: Path) -> None:
-    """Nothing is read or written after that."""
+    """No file is read or written after that."""
 
     def progress(n_answered: int, n_events: int) -> None:
         if n_answered == n_events:

@@ -1,4 +1,4 @@
-"""Long answers are written once, and the journal notes where they are."""
+"""Long answers are written once, and the journal has references to them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mpi_match.storage import StorageError
 
 
 def test_references_have_the_bytes_of_the_format_page(tmp_path: Path, referenced: None) -> None:
-    """Read here from the words of docs/format.md, with nothing of ours."""
+    """Decoded here by the specification in docs/format.md alone."""
     path = tmp_path / "matches.h5"
     with pytest.raises(ZeroDivisionError):
         run(path, 40, until=1)
@@ -61,7 +61,7 @@ def test_answers_are_referenced_once_each_time_with_what_was_added(tmp_path: Pat
 
 
 def test_answers_before_the_damage_of_a_file_are_used(tmp_path: Path, referenced: None) -> None:
-    """Also when it is cut off, or is not there at all: then its answers were not on the disk, and are matched again."""
+    """Also when the file is truncated or missing: then its answers were not synced, and are matched again."""
     whole, path = tmp_path / "whole.h5", tmp_path / "matches.h5"
     run(whole, 60)
     file, rng = tmp_path / "matches.h5.journal.1", random.Random(2)
@@ -109,7 +109,7 @@ def test_an_unreadable_file_is_not_treated_as_missing(tmp_path: Path, referenced
 def test_a_failed_sync_ends_the_run(
     until: str, tmp_path: Path, referenced: None, undisturbed: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says so once, and what it was may be lost: a file that has it later would look whole."""
+    """The system reports a failed sync once, and the data may be lost; the file would look complete later."""
     path, real = tmp_path / "matches.h5", os.fdatasync
 
     def fail_once(descriptor: int) -> None:

@@ -1,4 +1,4 @@
-"""The matcher's thread with an engine that begins a batch before those before it are ended; the engine is made for the test.
+"""The runner's thread with a test engine that begins a batch before earlier ones have ended.
 
 A batch is named by how many events it has, and answered with its name.
 """
@@ -75,7 +75,7 @@ class Begins(Engine):
 
 
 class Ends:
-    """A batch that such an engine has begun."""
+    """A batch begun by the engine."""
 
     def __init__(self, engine: Begins, name: int) -> None:
         self._engine, self._name = engine, name
@@ -123,7 +123,7 @@ def made(engine: object) -> tuple[EngineRunner, Opens]:
 
 
 def answered(engine: object, *work: Received | SerializedShard) -> list[Matched]:
-    """What becomes of it when all of it is there at once."""
+    """The answers when all work is in the queue at once."""
     matcher, shards = made(engine)
     for each in work:
         matcher.put(each)
@@ -140,7 +140,7 @@ def answered(engine: object, *work: Received | SerializedShard) -> list[Matched]
 
 
 def names(found: list[Matched]) -> list[int | str]:
-    """Of each batch its answer, or what was raised; they are those of that batch, in the order of the batches."""
+    """The answer of each batch, or its error, in the order of the batches."""
     for matched in found:
         assert matched.error is not None or matched.ids.tolist() == [matched.received.batch]
     assert [matched.received.batch for matched in found] == sorted(matched.received.batch for matched in found)
@@ -149,7 +149,7 @@ def names(found: list[Matched]) -> list[int | str]:
 
 @pytest.fixture
 def _changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch has changes if it has bytes of them, whatever they are; a part is nothing."""
+    """A batch has changes if it has bytes of them, with any content; a shard is empty."""
 
     def match_changing(engine: Any, batch: EventBatch, stamped: object, *, filters: bool) -> Matches:
         if stamped is not None:
@@ -278,7 +278,7 @@ def test_stopping_ends_the_batches_that_were_begun() -> None:
 
 
 def test_a_batch_begun_by_a_shard_ends_with_global_ids() -> None:
-    """As many as there were at the beginning."""
+    """There are as many threads as at the beginning."""
     part = Shard(1, 2, 100, 200, 250)
     for engine in (Begins(), Begins(at_once=[7])):
         member = ShardEngine(engine, part)

@@ -77,7 +77,7 @@ def test_every_event_sees_the_changes_before_it_and_no_others(
 def test_a_batch_that_is_sent_again_sees_the_changes_before_it_and_no_others(
     options: str, changing: Changing, expected_with_changes: bytes, tmp_path: Path
 ) -> None:
-    """Every other worker has made later changes by then, which cannot be undone."""
+    """Every other worker has applied later changes by then, which cannot be undone."""
     output = tmp_path / "matches.h5"
     files = (changing.table, changing.events, output, f"changes={changing.changes}")
     done = execute(launch(4, *files, "engine=pausing_reference", "deadline=2", *options.split()))

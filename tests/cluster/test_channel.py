@@ -1,4 +1,4 @@
-"""What the channel leaves behind: no receive that MPI would still fill."""
+"""A closed channel has no receive that MPI would still fill."""
 
 from __future__ import annotations
 

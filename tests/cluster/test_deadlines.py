@@ -1,4 +1,4 @@
-"""The clock of the dispatcher, by tables of looks."""
+"""The clock of the dispatcher, by tables of times."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Run:
             assert self.deadlines.look(self.now)
 
     def overdue(self) -> list[tuple[int, int]]:
-        """As the master does it."""
+        """The stragglers, which the dispatcher is notified of, as the master does."""
         found = self.deadlines.stragglers()
         for worker, _ in found:
             self.obey(self.dispatcher.timed_out(worker))

@@ -1,4 +1,4 @@
-"""The dispatcher: tables of calls, then any order of answers; and what the environment and a host's resources come to."""
+"""The dispatcher: tables of calls, then any order of answers; the launch in the environment, and shares of a host."""
 
 from __future__ import annotations
 

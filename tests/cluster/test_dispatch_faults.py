@@ -35,7 +35,7 @@ def test_with_any_faults_every_batch_is_emitted_or_quarantined_once(first: int) 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_alone_is_survived_while_a_group_is_spared(fault: str) -> None:
-    """That it happens at all shows in what it does: something is sent again, dropped, lost or set aside."""
+    """The faults have effects: batches are sent again, dropped, lost or quarantined."""
     happened = 0
     for seed in range(200):
         cluster = _run(seed, frozenset([fault]))

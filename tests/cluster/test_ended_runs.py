@@ -1,4 +1,4 @@
-"""Runs that end halfway: what was answered is kept, and the output is never half a file."""
+"""Incomplete runs: answers so far are kept, and the output is never a partial file."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_an_interrupted_run_leaves_its_journal_and_can_be_taken_up_again(ranks: 
 
 
 def test_an_interrupted_writer_leaves_no_file(tmp_path: Path, inputs: Inputs) -> None:
-    """What the interrupted run relies on: the output has its name only when it is whole."""
+    """The output gets its name only when it is complete."""
     with pytest.raises(KeyboardInterrupt), Writer(tmp_path / "matches.h5", "matches"):
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Engines that fail, stall or never answer: others do their work, or the run says what has no answers."""
+"""Engines that fail, stall or never answer: other workers take over, or the run reports the events without answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events in memory that the ranks of a host share."""
+"""Events in shared memory of a host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mpi_match.table.table import Table
 @needs_mpirun
 @pytest.mark.parametrize("other_table", [False, True])
 def test_events_that_no_host_has_memory_for_are_refused(other_table: bool, inputs: Inputs, tmp_path: Path) -> None:
-    """Known beforehand where the events are encoded, and met on the way where they are encoded again."""
+    """The size is known beforehand where the events are encoded, and only after encoding where they are encoded again."""
     events, output = tmp_path / "events.h5", tmp_path / "matches.h5"
     save_events(
         plain_events(300_000),
@@ -87,7 +87,7 @@ print("copied")
 @needs_mpirun
 @pytest.mark.parametrize(("full", "n_copied"), [("none", 6), ("0", 0), ("2", 0)])
 def test_every_host_has_the_events_once(full: str, n_copied: int, inputs: Inputs, tmp_path: Path) -> None:
-    """Three hosts of two ranks, pretended: ranks of one machine that do not share memory."""
+    """Three simulated hosts of two ranks: ranks of one machine that do not share memory."""
     files = (inputs.table, inputs.events, tmp_path / "matches.h5")
     done = execute(launch(6, *files, full, 1000, python=("-m", "mpi4py", "-c", HOSTS)))
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""A run dies at any moment, and is taken up again: nothing of it is lost, doubled, or said to be there when it is not.
+"""A run is killed at any moment and resumed: no answer is lost, duplicated, or reported without being there.
 
 What a process leaves that is killed is what the output's directory holds at that moment.  So a run is watched: before each
 line of the product that it comes to, its directory is looked at, and whenever that has changed, it is one more state to go
@@ -46,7 +46,7 @@ PRODUCT = str(Path(mpi_match.__file__).parent)
 COMPLETE = ["matches.h5", "matches.h5.run.json"]
 
 Safe = Callable[[int], None]
-"""To be called with the number of events whose answers the disk has."""
+"""Called with the number of events whose answers are synced."""
 State = dict[str, bytes]
 Run = Callable[[Path, int, Safe], None]
 
@@ -67,7 +67,7 @@ def journalled(path: Path, size: int, safe: Safe) -> None:
 
 
 def local(path: Path, size: int, safe: Safe) -> None:
-    """Batches of `size` events to three parts of two workers, in turn."""
+    """Batches of `size` events, written to three parts of two workers in turn."""
     with LocalOutput(path, IDENTITY, NO_LABELS, resume=True) as output, ExitStack() as stack:
         parts = {
             each: stack.enter_context(PartWriter(output.places.part(*each), IDENTITY)) for each in [(1, 0), (1, 1), (2, 0)]
@@ -90,7 +90,7 @@ RUNS = pytest.mark.parametrize("run", [journalled, local])
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answers of six events are long or not; chunks have 32 counts or ids; nothing happens by the clock."""
+    """The answers of six events are long or not; chunks have 32 counts or ids; no sync is triggered by the clock."""
     monkeypatch.setattr(output_module, "LONG_ANSWER_BYTES", 32)
     monkeypatch.setattr(journal_module, "GROUP_BYTES", 40)
     monkeypatch.setattr(journal_module, "SYNC_S", 1000.0)
@@ -98,7 +98,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Moment(NamedTuple):
-    """What a directory held at a moment, and how many events the disk was said to have."""
+    """The content of a directory at a moment, and the number of events reported as synced."""
 
     state: State
     n_safe: int
@@ -110,7 +110,7 @@ def state_of(directory: Path) -> State:
 
 
 def put(state: State, directory: Path) -> Path:
-    """Such a directory, and nothing else in it; returns the path of the output there."""
+    """Restore such a directory; returns the path of the output in it."""
     shutil.rmtree(directory, ignore_errors=True)
     for name, content in state.items():
         path = directory / name
@@ -121,7 +121,7 @@ def put(state: State, directory: Path) -> Path:
 
 
 def moments(run: Run, path: Path, size: int, n_safe: int = 0) -> list[Moment]:
-    """Those of a run, of which so many events were safe before: in order, each another than the one before."""
+    """The distinct states of a run in order; `n_safe` events were answered before."""
     found: list[Moment] = []
 
     def is_safe(n: int) -> None:
@@ -144,7 +144,7 @@ def moments(run: Run, path: Path, size: int, n_safe: int = 0) -> list[Moment]:
 
 
 def with_torn(found: list[Moment]) -> list[Moment]:
-    """The same, and before each moment at which a file has grown one at which half of that is there."""
+    """The same states, and before each growth of a file a state with half of it."""
     both = found[:1]
     for before, after in pairwise(found):
         for name, content in after.state.items():
@@ -156,7 +156,7 @@ def with_torn(found: list[Moment]) -> list[Moment]:
 
 
 def n_kept(path: Path) -> int:
-    """How many events have answers in what a run has left; all of them are right, and so is what is said of them."""
+    """The number of answered events in the files of a run; checks the answers and the manifest."""
     said = read_manifest(path)
     assert said is None or said["state"] != "complete" or path.exists()
     if path.exists():
@@ -171,7 +171,7 @@ def n_kept(path: Path) -> int:
 
 
 def check_complete(path: Path) -> None:
-    """The answers are there, a manifest that says so, and nothing else."""
+    """The output and its manifest `complete` exist, and no other file."""
     assert n_kept(path) == N_EVENTS
     said = read_manifest(path)
     assert said is not None
@@ -214,14 +214,14 @@ def test_runs_that_are_killed_one_after_the_other_come_to_an_end(run: Run, tmp_p
 
 
 class Refusals:
-    """The k-th of the calls that change a file or have the disk take it fails, and if it is `lasting` all that follow."""
+    """The k-th call that changes or syncs a file fails, and with `lasting` all later ones."""
 
     def __init__(self, k: int, reason: int, *, lasting: bool) -> None:
         self._k, self._reason, self._lasting = k, reason, lasting
         self.n_calls = 0
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
-        """From now on, until the patch is undone."""
+        """Count and fail calls, until the patch is undone."""
         for name in ("pwrite", "ftruncate", "fdatasync", "fsync", "replace", "unlink", "rmdir"):
             patch.setattr(os, name, self._refusing(getattr(os, name), OSError(self._reason, os.strerror(self._reason))))
         patch.setattr(Column, "_write", self._refusing(Column._write, StorageError("a chunk: cannot be written")))
@@ -237,7 +237,7 @@ class Refusals:
 
 
 def code_of(run: Callable[[], None]) -> int | None:
-    """The exit code of a run that may end with an error that is foreseen."""
+    """The exit code of a run that may end with an expected error."""
     try:
         run()
     except (StorageError, ClusterError) as error:

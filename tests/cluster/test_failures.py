@@ -316,7 +316,7 @@ def test_a_run_begins_without_a_worker_that_is_not_ready(files: Files, ulfm: tup
 
 
 class Quiet:
-    """Traffic in which half a second passes between two looks, and workers get ready at these seconds."""
+    """Traffic with half a second between two polls, in which workers get ready at the given times."""
 
     def __init__(self, clock: Clock, ready: dict[int, float], lost: dict[int, str]) -> None:
         self.lost, self.ready = lost, set[int]()

@@ -1,4 +1,4 @@
-"""Events and memory that workers do not have from the master's messages: what is tried without MPI."""
+"""Sources of events and parts of the output, without MPI."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MIB = 2**20
 
 
 def machine_of(root: Path, available: int, files: dict[str, str]) -> Path:
-    """A pretended /proc and /sys: memory that the kernel has, the process's cgroups and what they say."""
+    """A simulated /proc and /sys: available memory, and the limits of the process's cgroups."""
     written = {"proc/meminfo": f"MemTotal: 9999999 kB\nMemAvailable: {available // 1024} kB\n", **files}
     for name, text in written.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -158,7 +158,7 @@ def batch_of(number: int, n_events: int = 5) -> Received:
 
 
 def written(execution: Execution, numbers: list[int], *parts: PartWriter) -> dict[int, Matched]:
-    """What becomes of these batches."""
+    """The answers to these batches."""
     table = Table.from_filters([])
     shards = ShardsHeld(Shard(0, 1, 0, 0, 0), table, lambda _: Sevens())
     runner = execution.matcher(shards, table.vocabulary, filters=False)

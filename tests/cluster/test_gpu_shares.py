@@ -32,7 +32,7 @@ def test_workers_take_the_gpus_of_the_map(inputs: Inputs, tmp_path: Path) -> Non
 @pytest.mark.mpi
 @needs_mpirun
 def test_workers_share_the_only_gpu_without_a_gpu_map(inputs: Inputs, tmp_path: Path) -> None:
-    """Numba's simulator shows one."""
+    """Numba's simulator has one GPU."""
     files = (inputs.table, inputs.events, tmp_path / "matches.h5")
     done = execute(launch(3, *files, "engine=numbered", "share_gpus=1"), NUMBA_ENABLE_CUDASIM="1", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, said(done)

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C end a run in one line, wherever they meet it, and its answers so far are kept."""
+"""SIGTERM and Ctrl-C end a run in one line at any point, and its answers so far are kept."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_held_interruptions_are_raised_at_the_end_of_the_block() -> None:
 
 
 def test_only_the_main_thread_holds_interruptions() -> None:
-    """Signals are the main thread's."""
+    """The main thread alone handles signals."""
 
     def hold() -> None:
         with held() as interruptions:
@@ -135,7 +135,7 @@ def terminated_at(line: int) -> Callable[[RunStatus], AbstractContextManager[Non
 
 
 def test_a_run_is_interrupted_at_any_line_of_a_wait(inputs: Inputs, expected: bytes, tmp_path: Path) -> None:
-    """Before any line of `Condition.wait`, three of which end in another error if the signal is heeded there."""
+    """Before any line of `Condition.wait`; at three of them an exception would end in another error."""
     options = RunOptions(inputs.table, inputs.events, tmp_path / "matches.h5", engine="counting", batch=100)
     threads, ended = threading.active_count(), 0
     for line in lines_of_waiting():

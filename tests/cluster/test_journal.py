@@ -1,4 +1,4 @@
-"""The journal: what is whole in it is believed, what is not is matched again, and answers of other inputs never mix."""
+"""The journal: complete records are used, events of others are matched again, and answers of other inputs never mix."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_answers_come_back_however_they_were_grouped(group: int, path: Path, mon
 
 
 def test_the_bytes_are_those_of_the_format_page(path: Path) -> None:
-    """Read here from the words of docs/format.md, with nothing of ours."""
+    """Decoded here by the specification in docs/format.md alone."""
     write(path, [(0, 5)])
     with Journal(path, IDENTITY, resume=True) as journal:
         journal.set_aside(EventRange(5, 9))
@@ -139,7 +139,7 @@ def test_records_after_a_changed_bit_are_not_used(path: Path, ungrouped: None) -
 
 
 def test_zeros_at_the_end_are_no_record(path: Path) -> None:
-    """What a file system may leave after a power cut."""
+    """A file system may leave zeros after a power loss."""
     write(path, [(0, 7)])
     n_bytes = path.stat().st_size
     with path.open("ab") as handle:

@@ -1,4 +1,4 @@
-"""What one sees of a run while it goes on: lines from made-up numbers, drawn in place, never in the run's way."""
+"""The dashboard: lines from simulated numbers, drawn in place, never blocking the run."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def made_up(events: dict[int, int], clock: Clock | None = None) -> RunStatus:
 
 
 def plain(lines: list[Text]) -> list[str]:
-    """Lines without their colours."""
+    """The text of lines, without colours."""
     return [line.plain for line in lines]
 
 
@@ -126,7 +126,7 @@ class Window(Terminal):
 
 
 def played(text: str) -> list[str]:
-    """The lines of a terminal that got a text: codes that move the cursor up, erase a line or colour it, and no others."""
+    """The lines of a terminal after some output: codes that move the cursor up, erase a line or colour it, and no others."""
     lines, row, column = [""], 0, 0
     for piece in re.split(r"(\x1b\[[\d;?]*[A-Za-z]|\r|\n)", text):
         if piece == "\n":
@@ -147,7 +147,7 @@ def played(text: str) -> list[str]:
 
 @contextmanager
 def logged_to(stream: io.StringIO) -> Any:
-    """The project's log lines go there, as they do on the command line."""
+    """Log lines of the project go to `stream`, formatted as on the command line."""
     logger, before = logging.getLogger("mpi_match"), logging.getLogger("mpi_match").handlers
     logger.handlers = [logging.StreamHandler(stream)]
     logger.handlers[0].setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
@@ -295,7 +295,7 @@ def test_observers_are_called_at_the_end(monkeypatch: pytest.MonkeyPatch) -> Non
 @needs_mpirun
 @pytest.mark.parametrize("shown", [True, False], ids=["on a terminal", "into a file"])
 def test_a_run_is_drawn_where_its_launcher_has_a_terminal(shown: bool, inputs: Inputs, tmp_path: Path) -> None:
-    """mpirun hands standard error on through a pipe, so rank 0 has no terminal itself."""
+    """mpirun forwards standard error through a pipe, so rank 0 has no terminal itself."""
     files = ["--table", inputs.table, "--events", inputs.events, "-o", tmp_path / "matches.h5"]
     ranks = [MPIRUN, *FLAGS, "-n", 3, sys.executable, "-m", "mpi4py", "-m", "mpi_match", "run", *files]
     words = [str(word) for word in (*ranks, "--engine", "counting", "--live")]

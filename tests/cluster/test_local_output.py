@@ -1,4 +1,4 @@
-"""The master's side of answers that workers write, without workers: whose parts count, and which stay."""
+"""The master's side of answers that workers write, without workers: which parts count, and which are kept."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NO_LABELS = Strings.of(())
 
 
 def answers(events: EventRange) -> tuple[Array, Array]:
-    """Each event has its number."""
+    """The only id of each event is its number."""
     return np.ones(events.n_events, np.uint16), np.arange(*events, dtype=np.uint16)
 
 
@@ -42,7 +42,7 @@ def opened(path: Path, *, resume: bool = True) -> LocalOutput:
 
 
 def run(path: Path, size: int, *, until: int = N_EVENTS, resume: bool = True) -> int:
-    """One worker answers what is left in batches of a size, and the run is left before event `until`."""
+    """One worker answers the unanswered events in batches of `size`, and the run ends before event `until`."""
     with opened(path, resume=resume) as output, PartWriter(output.places.part(1), IDENTITY) as part:
         for stretch in output.unanswered:
             for start in range(stretch.start, min(stretch.stop, until), size):
@@ -65,7 +65,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_late_answers_of_a_worker_of_a_lost_run_do_not_count(path: Path) -> None:
-    """It has not noticed yet that its master is gone, and its batches are others than those of the run that goes on."""
+    """The worker has not detected yet that its master is gone, and its batches differ from those of the resumed run."""
     run(path, 10, until=30)
     late = PartPlaces(parts_directory(path), 1, IDENTITY).part(1)
     size = late.stat().st_size
@@ -115,7 +115,7 @@ def test_a_refused_run_keeps_the_manifest_of_the_last_one(path: Path) -> None:
 
 
 def test_results_master_does_not_restart_a_run_with_parts(path: Path) -> None:
-    """Neither with --resume, nor beside a run that is under way."""
+    """Neither with --resume, nor beside a running one."""
     run(path, 10, until=30)
     for resume in (True, False):
         with (

@@ -1,4 +1,4 @@
-"""Answers that workers write themselves: they read as one file, and a run goes on from them."""
+"""Answers that workers write themselves: they read as one file, and a run is resumed from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mpi_match.verify.verify import verify
 
 
 def rewritten(output: Path, path: Path) -> bytes:
-    """The answers of a file, as one that the master has written."""
+    """The answers of an output, rewritten as one file of the master."""
     found = MatchesFile.load(output)
     stated = {key: found.attributes[key] for key in ("table_digest", "events_digest")}
     with MatchesWriter(path, found.matches.n_ids, found.labels, found.attributes["unit"], **stated) as writer:
@@ -30,7 +30,7 @@ def rewritten(output: Path, path: Path) -> bytes:
 
 
 def ranks_in(directory: Path) -> list[str]:
-    """The ranks that have written there; none if there is no such directory."""
+    """The ranks with parts in the directory; none if it does not exist."""
     names = [path.stem for path in directory.iterdir()] if directory.exists() else []
     assert len({name.split("-")[0] for name in names}) <= 1  # parts of one run
     return sorted({name.split("-")[2] for name in names})
@@ -104,7 +104,7 @@ def _identity(content: bytes, directory: Path) -> RunIdentity:
 @pytest.mark.mpi
 @needs_mpirun
 def test_parts_that_the_master_does_not_see_are_refused(inputs: Inputs, tmp_path: Path) -> None:
-    """One path that leads each rank to a directory of its own, as it may on several hosts."""
+    """One path that is another directory on each rank, as it may be on several hosts."""
     hosts = [tmp_path / "master", tmp_path / "worker"]
     for host in hosts:
         parts_directory(host / "matches.h5").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The matcher's side of a worker: answers in time, and filters that stay."""
+"""The engine runner of a worker: timeouts of answers, and added filters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def whole(table: Table, engine: str, *, live: bool = False) -> ShardsHeld:
 
 
 def test_get_returns_within_its_timeout() -> None:
-    """Workers look for some microseconds at a time; one look that waits for an answer would leave MPI without a driver."""
+    """Workers poll for some microseconds at a time; while one waits for an answer, MPI makes no progress."""
     table, nothing = Table.from_filters([]), np.empty(0, np.uint8)
     matcher = EngineRunner(whole(table, "counting"), table.vocabulary, filters=False)
     events = Expected(lambda: EventBatch(nothing, nothing, None, 0))

@@ -1,4 +1,4 @@
-"""The harness that looks at the memory of a run's ranks: a short run, and what it makes of memory that grows."""
+"""The measurement of the memory of a run's ranks: a short run, and its judgement of growing memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`run --metrics`: the file is valid in the text exposition format at every moment, and says how the run stands or ended."""
+"""`run --metrics`: the file is valid in the text exposition format at every moment, and has the run's state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where nothing can be written a run says so in one line, and keeps what it had."""
+"""A run that cannot write its output reports it in one line, and keeps its answers so far."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ except ClusterError as error:
 def test_a_full_disk_is_one_line_and_keeps_the_answers_so_far(
     limit: int, full: str, n_answered: int, tmp_path: Path, undisturbed: bytes
 ) -> None:
-    """By a limit on the size of files, which fails the same calls; the journal reaches it first or the file of matches."""
+    """Simulated by a limit on the size of files, which the journal or the file of matches reaches first."""
     path = tmp_path / "matches.h5"
     script = [sys.executable, "-c", FULL, str(path), str(limit)]
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Options of an engine reach every worker, by the master, and are refused before anything is read."""
+"""Options of an engine reach every worker, and wrong ones are refused before any file is read."""
 
 from __future__ import annotations
 

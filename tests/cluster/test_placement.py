@@ -1,4 +1,4 @@
-"""Placements: groups of workers, a table divided by work, and answers of a group's members as one."""
+"""Placements: groups of workers, a table divided by work, and merged answers of a group's members."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ amounts = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)), max_size=9)
 
 @given(amounts=amounts, n_parts=st.integers(1, 4), most_bytes=st.integers(1, 40))
 def test_no_other_division_is_better_balanced(amounts: list[tuple[int, int]], n_parts: int, most_bytes: int) -> None:
-    """Every way to cut is tried: none within the limit leaves the most loaded part less."""
+    """Exhaustive: no division within the limit has a smaller maximal load."""
     work, n_bytes = (np.array([each[i] for each in amounts], np.int64) for i in (0, 1))
     n = len(amounts)
     cuts = [
@@ -102,7 +102,7 @@ def test_work_is_divided_and_not_filters() -> None:
 
 
 def test_no_shard_takes_much_more_memory_than_the_mean() -> None:
-    """Filters that are hardly ever looked at still have to be kept."""
+    """Filters that are hardly ever verified still need memory."""
     work, n_bytes = np.repeat([1e6, 0.0], [4, 99_996]), np.full(100_000, 8)
     bounds = divide(work, n_bytes, 4)
     assert bounds is not None
@@ -202,7 +202,7 @@ def test_parts_answer_together_as_the_whole(
 @pytest.mark.parametrize("filters", [False, True])
 @pytest.mark.parametrize("engine", ["reference", "keyed"])
 def test_parts_change_together_as_the_whole(engine: str, filters: bool) -> None:
-    """Moves, adds and removes of random filters, and interfaces that leave, between events."""
+    """Random moves, additions and removals of filters, and removals of interfaces, between events."""
     rng = np.random.default_rng(2)
     subscriptions, events = random_subscriptions(
         4, Shape(n_filters=400, n_events=40, n_names=6, sizes=(0, 3), n_interfaces=9, areas=0.6)
@@ -255,7 +255,9 @@ def looked_at(table: Table, batch: EventBatch, bounds: Array) -> Array:
 
 
 def test_a_skewed_table_is_divided_into_parts_of_about_equal_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first fifth of the filters ask for one popular name, the others for four: by count, one part has nearly all."""
+    """The first fifth of the filters have one popular name, the others four names: divided by count, one part has nearly all
+    work.
+    """
     rng = np.random.default_rng(8)
     popular = (1.0 + np.arange(30)) ** -1.0
     popular /= popular.sum()
@@ -282,7 +284,7 @@ def test_a_skewed_table_is_divided_into_parts_of_about_equal_work(tmp_path: Path
 
 
 def test_filters_of_matched_interfaces_are_no_work(tmp_path: Path) -> None:
-    """A hundred filters that all events match: with interfaces asked for, one of them is looked at."""
+    """A hundred filters that all events match: for answers with interfaces, one of them is verified."""
     Table.from_filters(
         [make_filter(label, [["a", "exists"]]) for label in ["crowd"] * 100 + [f"i{i}" for i in range(100)]]
     ).save(tmp_path / "table.h5")
@@ -310,7 +312,7 @@ def test_the_work_of_scanning_engines_is_by_constraints(tmp_path: Path) -> None:
 
 
 def test_work_does_not_depend_on_the_block_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """But for runs of rows that ask for one thing, which are counted block by block: here there are none."""
+    """Except for runs of rows of one feature, which are counted block by block; this table has none."""
     filters = [make_filter(str(i % 7), [[f"n{i % 5}", "=", i], [f"m{i % 3}", ">", i]]) for i in range(200)]
     Table.from_filters(filters).save(tmp_path / "table.h5")
     found = []

@@ -1,4 +1,4 @@
-"""Runs with the table divided among workers: the same bytes as from one, and tables that no worker could hold whole."""
+"""Runs with a sharded table: the same bytes as from one worker, and tables too large for one worker."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_changed_filters_are_answered_by_their_numbers(changing: Changing, tmp_p
 def test_a_table_over_the_limit_of_a_worker_runs_divided_and_not_whole(
     inputs: Inputs, expected: bytes, tmp_path: Path
 ) -> None:
-    """Refused in one line, which names the workers that it takes; of so many, none has more than the limit."""
+    """Refused in one line, which names the number of workers needed; with that number no worker exceeds the limit."""
     output = tmp_path / "matches.h5"
     with RangeReader(inputs.table) as large:
         whole, limit = large.n_bytes, large.outline_bytes + int(large.grain_bytes.sum()) * 2 // 5

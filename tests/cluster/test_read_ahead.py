@@ -1,4 +1,4 @@
-"""Batches read ahead, what ends in any order, and buffers that are used again."""
+"""Reading ahead, reordering of results, and reuse of buffers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes that are to be seen before anything is matched: one line, the right exit code, and all ranks gone within 5 s.
+"""Errors that are found before the first batch: one line, the right exit code, and all ranks gone within 5 s.
 
 The clock starts when the last rank has started Python and is about to call `run`, and stops when the launcher has ended,
 which waits for all ranks.  Where more processes want to run than there are cores, everything takes longer by that factor,
@@ -32,19 +32,19 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 @dataclass
 class Mistake:
-    """A run that must not be, of these files; what it needs besides may be put into `directory`."""
+    """The options of a run to be refused, for these files; it may create more files in `directory`."""
 
     files: Files
     directory: Path
 
     def ranks(self, *options: str, table: Path | None = None, output: Path | None = None) -> list[str]:
-        """Three ranks, with other options or files than those of a run that may be."""
+        """Three ranks, with some options or files replaced."""
         paths = table or self.files.table, self.files.events, output or self.directory / "matches.h5"
         return launch(3, *paths, *(options or ("engine=null",)))
 
 
 def another_version(mistake: Mistake) -> list[str]:
-    """Rank 1 runs other sources than rank 0."""
+    """Rank 1 runs another version of the sources than rank 0."""
     there = mistake.directory / "other"
     shutil.copytree(TESTS.parent / "mpi_match", there / "mpi_match", ignore=shutil.ignore_patterns("__pycache__"))
     with (there / "mpi_match" / "batch.py").open("a") as source:
@@ -56,7 +56,7 @@ def another_version(mistake: Mistake) -> list[str]:
 
 
 def other_events(mistake: Mistake) -> list[str]:
-    """The same path leads rank 1 to another file than rank 0."""
+    """The same path is another file on rank 1 than on rank 0."""
     hosts = [mistake.directory / name for name in ("master", "worker")]
     for host, file in zip(hosts, (mistake.files.events, mistake.files.expected), strict=True):
         host.mkdir()
@@ -68,7 +68,7 @@ def other_events(mistake: Mistake) -> list[str]:
 
 
 def singletons(mistake: Mistake) -> list[str]:
-    """Of three processes that a launcher started, each is the only rank of a world of its own."""
+    """Each of three processes started by a launcher is a world of one rank."""
     alone = [sys.executable, "-m", "mpi4py", str(DRIVER), str(mistake.files.table), str(mistake.files.events)]
     one = " ".join([*alone, str(mistake.directory / "matches.h5")])
     srun = "SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=3"

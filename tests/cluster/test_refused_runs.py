@@ -1,4 +1,4 @@
-"""Runs that cannot begin: one line from one rank, an exit code, and no file."""
+"""Refused runs: one line from one rank, an exit code, and no file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mpi_match.table.table import Table
 
 
 def damage(source: Path, path: Path, what: str) -> Path:
-    """A copy of a table with something wrong."""
+    """A copy of a table with an error in it."""
     if what == "missing":
         return path
     if what == "another version":
@@ -114,7 +114,7 @@ def test_the_output_never_overwrites_an_input(inputs: Inputs) -> None:
     [("nothing", "events.h5: no such file"), ("others", "is another event table here than on the master's")],
 )
 def test_feed_file_needs_the_same_file_on_every_host(there: str, words: str, inputs: Inputs, tmp_path: Path) -> None:
-    """One path that leads each rank to a file of its own directory, as it may on several hosts."""
+    """One path that is another file on each rank, as it may be on several hosts."""
     output, hosts = tmp_path / "matches.h5", [tmp_path / "master", tmp_path / "worker"]
     for host in hosts:
         host.mkdir()
@@ -142,7 +142,7 @@ def test_feed_file_needs_the_same_file_on_every_host(there: str, words: str, inp
 )
 @needs_mpirun
 def test_silent_singletons_are_refused(variables: dict[str, str], cure: str | None, inputs: Inputs, tmp_path: Path) -> None:
-    """Processes that were launched as three, but each of which MPI calls rank 0 of 1; only the first of them speaks."""
+    """Three launched processes, each of which is rank 0 of 1 in MPI; only the first reports it."""
     output = tmp_path / "matches.h5"
     command = [sys.executable, "-m", "mpi4py", str(DRIVER), str(inputs.table), str(inputs.events), str(output)]
     done = execute(command, **variables)

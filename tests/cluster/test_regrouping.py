@@ -1,4 +1,4 @@
-"""Spares by tables of what is left of groups; parts that are sent and held together."""
+"""Regrouping of spares, by tables of dissolved groups; serialized shards and several shards at one worker."""
 
 from __future__ import annotations
 

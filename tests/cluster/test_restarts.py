@@ -1,4 +1,4 @@
-"""Runs that are started again: what is decided from what, and the same bytes after masters were killed."""
+"""Restarted runs: the decisions of the policy, and the same bytes after masters were killed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mpi_match.journal.reader import journal_of
 
 RANKS = ("-m", "mpi4py", "-m", "mpi_match")
 N_EVENTS = 2000
-"""So many that a run takes some seconds: it has to be met before it ends."""
+"""So many that a run takes some seconds, to be killed before it ends."""
 HEAD_BYTES = 400
 """A journal that holds answers is longer."""
 
@@ -204,7 +204,7 @@ def test_a_start_that_does_not_open_its_files_in_time_is_ended(here: Path) -> No
 
 @pytest.mark.parametrize("name", ["-oProxyCommand=touch${IFS}run", "you@-F/dev/null", "a$(id)", "'a'", "node1,-oA"])
 def test_an_invalid_host_name_is_passed_to_no_command(name: str, here: Path) -> None:
-    """`ssh` takes a name that begins with `-` for an option, and some options run commands."""
+    """`ssh` reads a name that begins with `-` as an option, and some options run commands."""
     (here / "hosts").write_text(f"# ours\nnode1 slots=2\n{name} slots=2\n")
     command = [script(here, "exit 0"), "--hostfile", "hosts", "-n", "4", "-o", "m.h5"]
     probe = f"{sys.executable} -c open('run','w') {{}}"

@@ -1,4 +1,4 @@
-"""The report of a run: its lines, what is read back, what is refused, and the figure."""
+"""The report of a run: writing, reading, refusals, and the figure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def made_up(clock: Clock) -> RunStatus:
 
 
 def reported(path: Path, clock: Clock, seconds: int = 20) -> None:
-    """A run of so many seconds with a look in each: worker 2 is lost after half of them."""
+    """Write the report of a run with one look per second; worker 2 is lost after half of them."""
     status = made_up(clock)
     with RunReport(path, {"table": Path("t.h5"), "batch": 1}) as report:
         report.begin(status)

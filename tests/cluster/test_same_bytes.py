@@ -147,7 +147,7 @@ def test_workers_of_a_host_share_one_read_only_copy_of_the_table(inputs: Inputs,
 @pytest.mark.mpi
 @needs_mpirun
 def test_answers_larger_than_any_buffer_before_are_not_cut(inputs: Inputs, tmp_path: Path) -> None:
-    """The engine answers the first batches with nothing and the last with every interface for every event."""
+    """The engine answers the first batches without matches and the last with every interface for every event."""
     events = tmp_path / "events.h5"
     save_events(plain_events(20_000), events, Table.load(inputs.table).vocabulary)
     outputs = [tmp_path / f"{ranks}.h5" for ranks in (1, 3)]

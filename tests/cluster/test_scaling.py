@@ -1,4 +1,4 @@
-"""Scaling: made-up runs for the arithmetic, a lie that is found out, and a small measurement for real."""
+"""Scaling: simulated runs for the arithmetic, a detected wrong answer, and a small real measurement."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LAUNCHES_S = 300
 
 
 def answers(table: Table, events: Path) -> list[list[int]]:
-    """The interfaces of each event, as the naive matcher has them."""
+    """The interfaces of each event by the naive matcher."""
     index = {table.label(i): i for i in range(table.n_interfaces)}
     filters = list(table.iter_filters())
     with EventTable(events, table.vocabulary) as published:

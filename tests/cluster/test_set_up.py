@@ -1,4 +1,4 @@
-"""Set-up: however a run is set up, all ranks make the same collective calls, and a phase that fails on one ends all."""
+"""Set-up: with any options all ranks make the same collective calls, and a phase that fails on one rank ends all."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ for i, steps in enumerate(comm.allgather(Logged.steps)):
 
 
 def test_both_sides_make_the_same_calls(inputs: Inputs, tmp_path: Path) -> None:
-    """Four ranks on two pretended hosts; with fewer calls on one side the others would wait for ever."""
+    """Four ranks on two simulated hosts; with fewer calls on one side the others would wait for ever."""
     script = RANKS + EVERY_KIND
     done = execute(launch(4, inputs.table, inputs.events, tmp_path / "matches.h5", python=("-m", "mpi4py", "-c", script)))
     assert done.returncode == 0, done.stderr

@@ -29,7 +29,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 def start(files: Files, output: Path, flags: tuple[str, ...], rank: int, number: signal.Signals, when: str) -> Run:
-    """Three ranks, one of which is met by a signal."""
+    """Three ranks, one of which gets a signal."""
     if flags and not has_ulfm():
         pytest.skip("this MPI has no fault tolerance (ULFM): Open MPI 5 has")
     faulty = (sys.executable, "-m", "mpi4py", FAULTY, rank, int(number), when)
@@ -80,7 +80,7 @@ def test_ranks_do_not_wait_for_ever_for_one_that_does_not_start_mpi(
 def test_ranks_do_not_wait_for_ever_for_one_that_stops_in_mpi_init(
     number: signal.Signals, seconds: str, files: Files, tmp_path: Path
 ) -> None:
-    """Or just behind it: what is said then depends on how far they had come."""
+    """Or just after it: the messages depend on the progress of the ranks."""
     with start(files, tmp_path / "matches.h5", ULFM if has_ulfm() else (), 1, number, seconds) as run:
         end(run, 1)
 

@@ -1,4 +1,4 @@
-"""The numbers of a run: what is held goes up and down, what went wrong is kept up to a bound and counted without one."""
+"""The status of a run: gauges of batches in flight, and incidents, kept up to a limit and counted without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that are taken up again, however often and wherever they ended, come to the bytes of one that was left alone."""
+"""Runs that are resumed any number of times from any point have the bytes of an uninterrupted one."""
 
 from __future__ import annotations
 

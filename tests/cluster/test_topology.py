@@ -1,4 +1,4 @@
-"""What each worker gets of its host: cores, and a GPU."""
+"""Each worker's share of its host: cores and a GPU."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_workers_get_gpus_by_local_number(worker: int, visible: str | None, devi
 
 @pytest.mark.parametrize(("n_gpus", "devices"), [(1, [0, 0, 0]), (2, [0, 1, 0]), (0, [0, 1, 2]), (None, [0, 1, 2])])
 def test_workers_share_gpus_round_robin(n_gpus: int | None, devices: list[int]) -> None:
-    """Also where nothing says which are visible."""
+    """Also without CUDA_VISIBLE_DEVICES."""
     assert [device_share(worker, {}, n_gpus=n_gpus) for worker in range(3)] == devices
     assert [device_share(worker, {"CUDA_VISIBLE_DEVICES": "7,8"}, n_gpus=9) for worker in range(3)] == [0, 1, 0]
 

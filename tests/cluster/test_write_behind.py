@@ -1,4 +1,4 @@
-"""Answers written behind: in order, with bounded memory, and nothing after a failure."""
+"""Write-behind: in order, with bounded memory, and no writes after a failure."""
 
 from __future__ import annotations
 

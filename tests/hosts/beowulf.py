@@ -1,4 +1,4 @@
-"""A Beowulf cluster for the time of a test: hosts with ssh between them without a password, and nothing else.
+"""A Beowulf cluster for the time of a test: hosts with ssh between them without a password.
 
 Every host has an /etc/ssh of its own, with keys made for the test, so that plain `ssh n2` works there as it does on a
 cluster, and a launcher needs no settings.  The machine's own sshd and keys play no part, nor does what the

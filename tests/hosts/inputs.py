@@ -1,4 +1,4 @@
-"""What runs on several hosts are given, and what they are to answer."""
+"""Inputs of runs on several hosts, and their expected answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mpi_match.journal.reader import journal_of
 from mpi_match.table.table import Table
 
 SLOWLY = Path(__file__).with_name("slowly")
-"""For PYTHONPATH: see there."""
+"""A directory for PYTHONPATH, with a `sitecustomize`."""
 SOME_ANSWERS_BYTES = 4096
 """A journal of this size holds more than its head, and less than all answers."""
 

@@ -92,7 +92,7 @@ class Host:
         return subprocess.run(line, capture_output=True, text=True, timeout=timeout, env=environment, check=False)
 
     def start(self, *command: object, log: Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-        """Start a command on this host and let it run; what it says is added to `log`."""
+        """Start a command on this host in the background; its output is appended to `log`."""
         with log.open("ab") as file:
             started = subprocess.Popen(
                 self.inside(*command), env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file
@@ -101,7 +101,7 @@ class Host:
         return started
 
     def plug_in(self, lab: _Waiting) -> None:
-        """Lay a cable from the lab's bridge to this host's eth0."""
+        """Connect this host's eth0 to the lab's bridge."""
         port = f"to-{self.name}"
         lab.run("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", str(self.pid))
         lab.run("ip", "link", "set", port, "master", "bridge", "up")
@@ -111,7 +111,7 @@ class Host:
                 raise NoHosts(f"{self.name}: ip {' '.join(arguments)}: {done.stderr.strip()}")
 
     def kill(self) -> None:
-        """Pull the plug: SIGKILL for process 1, and thereby for every process of this host."""
+        """Simulate a power loss: SIGKILL for process 1, and thereby for every process of this host."""
         self._first.kill()
         for each in self._started:
             each.wait()
@@ -183,7 +183,7 @@ class _Waiting:
             raise NoHosts(f"{' '.join(command)}: {done.stderr.strip()}")
 
     def kill(self) -> None:
-        """End it, and wait until the kernel has ended everything in its PID namespace."""
+        """End the process, and wait until the kernel has ended all processes in its PID namespace."""
         if self._handle is None:
             return
         with suppress(ProcessLookupError):
@@ -194,7 +194,7 @@ class _Waiting:
 
 
 def fresh_environment() -> dict[str, str]:
-    """That of a shell on a host: this process's, without what a launcher may have left in it, and with the host's TMPDIR."""
+    """The environment of a shell on a host: this process's, without variables of launchers, and with the host's TMPDIR."""
     left = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_")
     return {**{key: value for key, value in os.environ.items() if not key.startswith(left)}, "TMPDIR": TMPDIR}
 

@@ -29,7 +29,7 @@ PACKAGES = ("slurm-wlm", "munge", "libpmix-dev")
 GPUS_PER_NODE = 2
 CORES_PER_NODE = 8
 MEMORY_MB = 64000
-"""More than there is: the launch script asks for five ranks of four cores with 4 GB each, and is to run as it is."""
+"""More than the machine has: the launch script, which runs unchanged, asks for five ranks of four cores with 4 GB each."""
 START_S = 60.0
 
 _SBIN = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"

@@ -1,4 +1,4 @@
-"""Runs over hosts that know one another by ssh: `launch/mpirun.sh` with a hostfile, as people type it."""
+"""Runs over hosts connected by ssh: `launch/mpirun.sh` with a hostfile, as users start it."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def cluster(shell: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def drive(cluster: Beowulf, hostfile: Path, inputs: Inputs, output: Path, *options: str) -> CompletedProcess[str]:
-    """A run of five ranks whose engine is made for the test."""
+    """A run of five ranks with a test engine."""
     flags = ("--allow-run-as-root", "--bind-to", "none", "-x", "PYTHONPATH") if OPEN_MPI else ()
     ranks = (MPIRUN, "--hostfile", hostfile, *flags, "-n", 5, sys.executable, "-m", "mpi4py", DRIVER)
     return cluster.run(*ranks, inputs.table, inputs.events, output, *options)
 
 
 def hostfile_in(directory: Path, **ranks: int) -> Path:
-    """A hostfile in the form of the MPI at hand."""
+    """A hostfile in the form of the installed MPI."""
     path = directory / f"{len(ranks)}-hosts"
     path.write_text("".join(f"{host} slots={n}\n" if OPEN_MPI else f"{host}:{n}\n" for host, n in ranks.items()))
     return path
@@ -86,7 +86,7 @@ def test_each_host_gives_out_its_own_gpus(cluster: Beowulf, hostfile: Path, inpu
 def test_a_run_that_loses_a_host_goes_on_from_its_journal_on_the_others(
     shell: dict[str, str], hostfile: Path, inputs: Inputs, repository: Path, tmp_path: Path
 ) -> None:
-    """The launcher ends the job when it misses a host, with whatever exit code; what was answered is not lost."""
+    """The launcher ends the job when it loses a host, with any exit code; the answers so far are kept."""
     directory, output = tmp_path / "beowulf", tmp_path / "matches.h5"
     directory.mkdir()
     run = ("--table", inputs.table, "--events", inputs.events, "-o", output, "--engine", "counting", "--batch", 4)

@@ -1,4 +1,4 @@
-"""Runs under a Slurm that is started for them: the batch script as people submit it, srun, GPUs."""
+"""Runs under a Slurm started for the tests: the batch script as users submit it, srun, GPUs."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ def wait_for_end(cluster: SlurmCluster, job: int, timeout: float = 150) -> dict[
 
 
 def drive(inputs: Inputs, output: Path, *options: str) -> tuple[object, ...]:
-    """What a rank runs whose engine is made for the test."""
+    """The command of a rank with a test engine."""
     return (sys.executable, "-m", "mpi4py", DRIVER, inputs.table, inputs.events, output, *options)
 
 
 def gpus_in(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """What the workers of a run with the engine `numbered` said: host, the GPU that it would take, of which it sees."""
+    """The devices of a run with the engine `numbered`: host, assigned GPU and visible GPUs of each worker."""
     assert done.returncode == 0, done.stderr
     return sorted(json.loads(done.stdout)["device"].split(", "))
 
 
 def submit(cluster: SlurmCluster, repository: Path, inputs: Inputs, output: Path, *options: object, **more: str) -> int:
-    """Type `sbatch launch/slurm.sbatch` in the project's directory; the job's number.  Its log is beside the output."""
+    """Submit `launch/slurm.sbatch` from the project's directory; returns the job's number.  Its log is beside the output."""
     files = ("--table", inputs.table, "--events", inputs.events, "-o", output, "--engine", "counting")
     sbatch = ("sbatch", "--parsable", "--output", output.with_name("log"), *options, "launch/slurm.sbatch")
     done = cluster.run(*sbatch, *files, "--batch", 4, cwd=repository, timeout=TIMEOUT_S, **more)
@@ -107,7 +107,7 @@ def test_a_job_that_is_queued_again_goes_on_from_its_journal(
 def test_a_job_that_loses_a_node_goes_on_from_its_journal_on_the_others(
     shell: dict[str, str], inputs: Inputs, repository: Path, tmp_path: Path
 ) -> None:
-    """The node is gone without a word; Slurm misses it, takes the job from the others and starts it there again."""
+    """A node fails silently; Slurm detects it, cancels the job on the other nodes and queues it again."""
     output = tmp_path / "matches.h5"
     directory = tmp_path / "slurm"
     directory.mkdir()
@@ -146,14 +146,14 @@ def test_srun_with_the_pmi_of_another_mpi_is_refused(cluster: SlurmCluster, inpu
 
 
 def test_a_gpu_for_each_task(cluster: SlurmCluster, inputs: Inputs, tmp_path: Path) -> None:
-    """Slurm shows each task one; the second task of a node has the second one, by the number 0."""
+    """Each task sees one GPU; the second task of a node sees the second one, as number 0."""
     ranks = ("srun", "-n", 5, "-N", 3, "--gpus-per-task=1", f"--mpi={PMI}")
     done = cluster.run(*ranks, *drive(inputs, tmp_path / "matches.h5", "engine=numbered"))
     assert gpus_in(done) == ["n1 GPU 0 of 1", "n2 GPU 0 of 0", "n2 GPU 0 of 1", "n3 GPU 0 of 0"]
 
 
 def test_gpus_for_each_node(cluster: SlurmCluster, inputs: Inputs, tmp_path: Path) -> None:
-    """Every task sees all of its node; workers take one each, and the master none."""
+    """Every task sees all GPUs of its node; workers use one each, and the master none."""
     ranks = ("srun", "-N", 3, "--ntasks-per-node=2", "--gpus-per-node=2", f"--mpi={PMI}")
     done = cluster.run(*ranks, *drive(inputs, tmp_path / "matches.h5", "engine=numbered"))
     assert gpus_in(done) == [

@@ -21,7 +21,7 @@ from mpi_match.cluster.engine_runner import EngineRunner, InlineRunner
 from mpi_match.cluster.options import RunOptions
 from mpi_match.cluster.ordered_writer import WriteAtOnce, WriteBehind, Writer
 from mpi_match.cluster.prefetch import READERS, AtOnce, Workers
-from mpi_match.cluster.results.worker_writer import WrittenAtOnce, WrittenHere
+from mpi_match.cluster.results.worker_writer import InlineWorkerWriter, WorkerWriter
 
 SHORT_BATCH_EVENTS = 16
 """A batch of at most so many events takes less time to read or match than to hand to another thread."""
@@ -49,7 +49,7 @@ class Execution:
     writer: Writer
     joins: bool
     matcher: type[EngineRunner] | type[InlineRunner]
-    written: type[WrittenAtOnce]
+    written: type[InlineWorkerWriter]
     most_parts: int
     spins: bool
 
@@ -62,7 +62,7 @@ THREADED = Execution(
     writer=WriteBehind,
     joins=False,
     matcher=EngineRunner,
-    written=WrittenHere,
+    written=WorkerWriter,
     most_parts=8,  # about so many threads saturate the memory bandwidth
     spins=False,
 )
@@ -74,7 +74,7 @@ INLINE = Execution(
     writer=WriteAtOnce,
     joins=True,
     matcher=InlineRunner,
-    written=WrittenAtOnce,
+    written=InlineWorkerWriter,
     most_parts=1,
     spins=True,
 )

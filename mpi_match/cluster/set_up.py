@@ -23,7 +23,7 @@ from mpi_match.cluster.engine_runner import EngineRunner, InlineRunner, ShardsHe
 from mpi_match.cluster.execution import Execution
 from mpi_match.cluster.options import ClusterError, RunOptions
 from mpi_match.cluster.results.worker_output import PartPlaces
-from mpi_match.cluster.results.worker_writer import WrittenAtOnce, look_for_parts, open_parts
+from mpi_match.cluster.results.worker_writer import InlineWorkerWriter, look_for_parts, open_parts
 from mpi_match.cluster.run_files import Opened, RunFiles
 from mpi_match.cluster.transport.topology import Topology, device_share, shared_gpu
 from mpi_match.engines import Engine, compile_s, open_engine
@@ -50,7 +50,7 @@ class Ready(NamedTuple):
     """The results of set-up: `files` on the master, `matcher` and `source` on a worker; `opened`: the workers' engines."""
 
     files: RunFiles
-    matcher: EngineRunner | InlineRunner | WrittenAtOnce
+    matcher: EngineRunner | InlineRunner | InlineWorkerWriter
     source: EventSource | None
     opened: list[Opened]
 
@@ -75,7 +75,7 @@ def set_up(options: RunOptions, execution: Execution, topology: Topology, stack:
     )
     ranks.step("looking for the parts of the output", master=lambda: look_for_parts(plan.places, ranks.size))
 
-    def matcher_and_engine() -> tuple[EngineRunner | InlineRunner | WrittenAtOnce, Opened]:
+    def matcher_and_engine() -> tuple[EngineRunner | InlineRunner | InlineWorkerWriter, Opened]:
         began = time.perf_counter()
         shards = ShardsHeld(part, table, _opening(options, topology, source, threads))
         matcher = execution.matcher(shards, table.vocabulary, filters=options.filters)

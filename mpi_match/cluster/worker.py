@@ -26,7 +26,7 @@ from mpi_match.cluster.engine_runner import EngineRunner, InlineRunner
 from mpi_match.cluster.messages import Matched, Received, SerializedShard
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.prefetch import Buffers, Expected, InOrder
-from mpi_match.cluster.results.worker_writer import WrittenAtOnce
+from mpi_match.cluster.results.worker_writer import InlineWorkerWriter
 from mpi_match.cluster.signals import LEAVE_S, SignalFlag
 from mpi_match.cluster.transport.backoff import Backoff, Silence
 from mpi_match.cluster.transport.channel import Traffic
@@ -58,7 +58,7 @@ class Worker:
     def __init__(
         self,
         comm: MPI.Comm,
-        matcher: EngineRunner | InlineRunner | WrittenAtOnce,
+        matcher: EngineRunner | InlineRunner | InlineWorkerWriter,
         backoff: Backoff,
         interrupted: SignalFlag,
         source: EventSource | None = None,

@@ -335,7 +335,7 @@ def _change_batches(stream: ChangeStream[Table]) -> Iterator[tuple[Changes | Non
 def _scanned(
     files: Sequence[Path], scanner: EventScanner, rejects: Rejects, progress: Progress | None
 ) -> Iterator[Iterator[ScannedEvents]]:
-    """The events of files, block by block, telling `progress` about lines when their number can be known beforehand."""
+    """The events of files, block by block; reports to `progress` when the number of lines can be counted beforehand."""
     blocks = read_blocks(files)
     total = _total_lines(files) if progress is not None else None
     if progress is None or total is None:

@@ -39,7 +39,7 @@ TOGETHER_BYTES = 2**22
 """Answers of so many bytes are worth a sync of their own."""
 
 
-class WrittenAtOnce:
+class InlineWorkerWriter:
     """A matcher that returns answers when they are synced, with `Matched.written`.
 
     `get` writes them, to the first of the `parts`.
@@ -83,7 +83,7 @@ class WrittenAtOnce:
         return [each if each.error is not None else each._replace(written=where) for each in together]
 
 
-class WrittenHere(WrittenAtOnce):
+class WorkerWriter(InlineWorkerWriter):
     """The same with threads that write, each to the first free part."""
 
     def __init__(self, matcher: EngineRunner | InlineRunner, parts: Sequence[PartWriter], ranges: BatchRanges) -> None:

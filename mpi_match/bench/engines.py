@@ -50,7 +50,7 @@ MAX_BUILDS, MAX_BUILD_S = 3, 3.0
 
 
 class WrongAnswer(Exception):
-    """An engine contradicts itself, another engine, or the naive matcher; the text says on which event and how."""
+    """An engine contradicts itself, another engine, or the naive matcher; the message has the event and both answers."""
 
 
 @dataclass
@@ -80,7 +80,7 @@ class Workload:
 
     @classmethod
     def of(cls, scenario: Scenario, n_events: int, seed: int) -> Workload:
-        """Make the table and the first `n_events` events of a scenario; raw events exist one chunk at a time."""
+        """Make the table and the first `n_events` events of a scenario; only one chunk of raw events is in memory."""
         subscriptions = scenario.subscriptions(seed)
         started = time.perf_counter()
         table = Table.from_subscriptions(subscriptions)

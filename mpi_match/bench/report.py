@@ -1,7 +1,7 @@
 """Results for people (a table on the terminal, a plot) and for machines (JSON lines).
 
 The table has the form of the OSU micro-benchmarks: comments that begin with `#`, then one aligned line for each result,
-ready to be pasted into a mail or read by `awk`.  Results that were measured under the same conditions stand under one head.
+ready to be pasted into a mail or read by `awk`.  Results that were measured under the same conditions share a heading.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _lines(results: Sequence[Result]) -> list[str]:
 
 
 def _steps(result: Result) -> str:
-    """What the engine's own phases take, of an event and of all that is told apart."""
+    """The times of the engine's own phases, for an event and as shares of their sum."""
     steps_s, n_events = result["steps_s"], result["n_events"]
     total = max(sum(steps_s.values()), 1e-12)
     shares = [f"{step} {1e6 * spent / n_events:.3g} us ({spent / total:.0%})" for step, spent in steps_s.items()]

@@ -1,6 +1,6 @@
 """Strong and weak scaling: the same run with more and more workers, each through the launcher.
 
-    strong   the same events whatever the workers: how much sooner are they done?
+    strong   the same events for any number of workers: how much sooner are they done?
     weak     as many events for each worker: is W times the work of W workers done in the same time?
 
 * **Timed** by the runs themselves: from the first batch read to the last answer on disk.  Starting, loading and building

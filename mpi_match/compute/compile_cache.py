@@ -147,8 +147,8 @@ def _timed() -> Iterator[None]:
 
 def _parent() -> Path:
     """The directory that contains those of all sources."""
-    if said := _config.CACHE_DIR:
-        return Path(said)
+    if chosen := _config.CACHE_DIR:
+        return Path(chosen)
     caches = os.environ.get("XDG_CACHE_HOME")
     return (Path(caches) if caches else Path.home() / ".cache") / "mpi-match"
 
@@ -187,14 +187,14 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _wait_for(file: TextIO) -> None:
     deadline = time.monotonic() + COMPILE_WAIT_S
-    said = False
+    is_logged = False
     while time.monotonic() < deadline:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if not said:
+            if not is_logged:
                 log.info("waiting for another process, which compiles for this machine")
-                said = True
+                is_logged = True
             time.sleep(POLL_S)
         else:
             return

@@ -107,7 +107,7 @@ def stable_order(keys: Array, largest: int) -> Array:
         if _first_places(counts, len(keys)):
             continue
         in_stretches(len(keys), _distribute, source, numbered, np.uint64(shift), counts, target)
-        spare = source if numbered else NumberedKeys(np.empty_like(keys), source.row)  # the caller's keys stay as they are
+        spare = source if numbered else NumberedKeys(np.empty_like(keys), source.row)  # the caller's keys must not change
         source, target, numbered = target, spare, True
     if not numbered:
         in_stretches(len(keys), _number, source.row)
@@ -171,7 +171,7 @@ def _distribute(
 
 
 def running_sum(sizes: Array, start: int = 0) -> Array:
-    """i64[n + 1]: where lists of these sizes begin, and the last one ends, when they stand end to end from `start`."""
+    """i64[n + 1]: the offsets of lists of these sizes that are stored end to end from `start`."""
     offsets = np.empty(len(sizes) + 1, np.int64)
     before = np.full(stretches_of(len(sizes)) + 1, start, np.int64)
     in_stretches(len(sizes), _sum_stretches, sizes, before)

@@ -11,7 +11,7 @@ system) the paper's name in lower case; what it has to do is in `base`.  Every e
     counting    looks at the constraints on the event's names, vectorised   no look at filters without a satisfied constraint
     keyed       looks at the filters that share a rare combination of features with the event, on CPU threads
     ccm         one GPU thread per constraint on the event's names (Margara & Cugola, DEBS 2011)
-    clcb        CCM's rows, after a GPU thread per filter has looked at its area (Cugola & Margara, Middleware 2012)
+    clcb        CCM's rows, after a GPU thread per filter has tested its area (Cugola & Margara, Middleware 2012)
     keyed_cuda  `keyed` on a GPU
 
 `auto` is the fastest of these that this machine can run.

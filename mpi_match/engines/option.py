@@ -63,6 +63,6 @@ class Option:
         return value if isinstance(given, str) or value == given else None
 
     def spelled(self, value: OptionValue) -> str:
-        """`name=value`, as it is given."""
+        """`name=value`, as on the command line."""
         shown = ("on" if value else "off") if isinstance(self.default, bool) else value
         return f"{self.name}={shown}"

@@ -1,6 +1,6 @@
-"""The reference: look at every constraint of every filter, one after the other, in plain Python.
+"""The reference: test every constraint of every filter, one after the other, in plain Python.
 
-Slow on purpose: nothing here is clever enough to be wrong.  It is the naive matcher `model.match_naive` moved to code space,
+Slow on purpose: the code is as simple as possible.  It is the naive matcher `model.match_naive` moved to code space,
 and the shortest complete statement of what an encoded constraint and a change mean; every other engine is a faster way to
 the same answers.
 """

@@ -246,7 +246,7 @@ class KernelLaunch:
                 words += _argument_words(each)
         self._words = np.array(words, np.int64)
         first = self._words.ctypes.data
-        self._pointers = np.arange(first, first + self._words.nbytes, 8)  # the driver wants the address of each
+        self._pointers = np.arange(first, first + self._words.nbytes, 8)  # the driver takes the address of each
         self.resize(grid)
 
     def resize(self, grid: Sequence[int]) -> None:

@@ -27,7 +27,7 @@ from mpi_match.gpu.driver import HeldMemory, call, driver, simulated
 class PinnedBuffer:
     """Host memory that the GPU copies from and to at full speed; it is reused and grows by half when it must.
 
-    The arrays it hands out are ordinary NumPy arrays and keep their memory alive.
+    Its arrays are ordinary NumPy arrays and keep their memory alive.
     """
 
     def __init__(self, dtype: Any) -> None:

@@ -53,7 +53,7 @@ def drainer(take: Any) -> Any:
 
     @device_function
     def drain(least: Any, queue: Any, found: Any, about: Any) -> Any:
-        """Call `take` with each item, what its lane has found, and what else it is to know; returns what it has then."""
+        """Fold `take(item, found, about)` over a lane's items; returns the last `found`."""
         items, _, _ = queue
         n = length_of(queue)
         if n < least:

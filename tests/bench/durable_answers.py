@@ -4,7 +4,7 @@
 
 Writes the answers of batches of 4,096 events, 32 filters each, as the master of a run does, in one of four ways:
 
-    noted      as it is: the answers go to the file of matches, and the journal is told where they are
+    noted      present behaviour: answers go to the file of matches, and the journal notes their places
     copied     short answers' way: all of them go to the journal and to the file
     compacted  all of them go to a part, as workers write them, and when all are there from the part into the file
     unsafe     without a journal

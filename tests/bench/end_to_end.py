@@ -89,7 +89,7 @@ def summary_of(run: list[str], matches: Path) -> dict[str, Any]:
 
 
 def answer_bytes(table: Path, summary: dict[str, Any]) -> int:
-    """Size of a run's counts and ids, as they travel and as they are written."""
+    """Bytes of a run's counts and ids, as messages and as written."""
     n_ids = Table.load(table).n_interfaces
     return int(summary["events"] * id_dtype(n_ids + 1).itemsize + summary["matches"] * id_dtype(n_ids).itemsize)
 

@@ -1,4 +1,4 @@
-"""Filters come to a live table until its engine has to grow: how long matching stands still meanwhile.
+"""Filters are added to a live table until its engine has to grow: how long matching pauses meanwhile.
 
     python tests/bench/growth.py [--engine keyed_cuda] [--scenario clcb] [--filters 2500000] [--more 0.5] [--at-once 100]
                                  [--bound MS] [-o records.jsonl]

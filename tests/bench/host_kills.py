@@ -15,7 +15,7 @@ is not as it should be:
     typed          how often the command had to be typed, beside once for each run
     restarts       how often the supervisors started a run again; `stalled`, how often because nothing had come for a while
     digests        of the answers: one, that of an undisturbed run of one process, if all is `right`
-    hangs, failed  runs that had not ended `--limit` seconds after the last blow; those given up, and what was said last
+    hangs, failed  runs that had not ended `--limit` seconds after the last blow; those given up, and their last messages
     outcomes       of each run: resumes, or lost
 
 Needs root, as the tests on hosts do (`make test-hosts` installs what is needed).

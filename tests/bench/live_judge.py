@@ -1,6 +1,6 @@
 """Answers of an engine whose table changes, judged by the naive matcher on the filters that are there just then.
 
-With millions of filters that would take minutes for each event, so only those are looked at that have no area or one near an
+With millions of filters that would take minutes for each event, so only those are judged that have no area or one near an
 event, and some drawn at random; the others are too far away by any arithmetic.
 """
 

@@ -33,7 +33,7 @@ READS, READ_FROM = 4096, 2**23
 
 
 class Moment(NamedTuple):
-    """What the clocks and counters say: milliseconds, and numbers."""
+    """Readings of the clocks and counters: milliseconds, and numbers."""
 
     ms: float
     cpu_ms: float

@@ -1,6 +1,6 @@
 """The figure of `rtree_beside` from its records: as CLCB's figures 3 to 6.
 
-What is drawn stands in an SVG's description, so that a test can tell one that is out of date.
+An SVG's description has its data, so that a test can recognise one that is out of date.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Files:
 
 
 class Run:
-    """A run of several ranks, and when they said what."""
+    """A run of several ranks, and their messages with times."""
 
     def __init__(self, command: Sequence[object], output: Path) -> None:
         self.output = output

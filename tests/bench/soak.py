@@ -4,7 +4,7 @@
                                [--batch-events 10000] [--bound 0.02] [-o records.jsonl]
 
 Round after round, a batch of events is matched, then as many changes as `--changes` says, a share of the batch's events, are
-entered into a `LiveTable` and told to the engine in one call, and one event is matched alone, as one would that came just
+entered into a `LiveTable` and the engine in one call, and one event is matched alone, as an event that arrives just
 then.  What changes is the `crowd`.
 
 Now and then a sample of events, those with answers first, is judged (`live_judge`).  The clock of the soak stands still
@@ -171,7 +171,7 @@ class Soak:
         self.samples.append(Sample(spent, resident(), self.engine.nbytes, there, registry.n_filters, registry.n_interfaces))
 
     def memory(self) -> dict[str, dict[str, float]]:
-        """Flatness after the warm-up of what is resident, and of what the engine says."""
+        """Flatness after the warm-up of resident memory and of `engine.nbytes`."""
         noted = np.array(self.samples, np.float64)
         after = noted[noted[:, 0] >= WARM_UP * noted[-1, 0]]
         return {"resident": flatness(after[:, 0], after[:, 1]), "engine": flatness(after[:, 0], after[:, 2])}

@@ -24,7 +24,7 @@ Record = dict[str, Any]
 
 
 def mpi_version() -> str:
-    """The first line of what the launcher says of itself that has a number."""
+    """The first line of the launcher's description of itself that has a number."""
     said = subprocess.run([str(MPIRUN), "--version"], capture_output=True, text=True, check=True).stdout
     return next(line.strip() for line in said.splitlines() if any(map(str.isdigit, line)))
 

@@ -1,4 +1,4 @@
-"""The bench of growth adds what it says, has answers judged, and fails where matching stood still for too long."""
+"""The bench of growth adds the filters asked for, judges answers, and fails where matching paused for too long."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growth, "CONTENTS", 50)
 
 
-def test_filters_come(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_filters_are_added_and_answers_judged(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.argv", SHORT)
     growth.main()
     record = json.loads(capsys.readouterr().out)
@@ -26,13 +26,13 @@ def test_filters_come(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
         assert max(each["ms"] for each in record["worst"][part]) == pytest.approx(record[f"{part}_ms"]["max"], abs=0.01)
 
 
-def test_standing_still_for_too_long_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_long_a_pause_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", [*SHORT, "--engine", "reference", "--bound", "0.0001"])
     with pytest.raises(SystemExit, match="matching stood still"):
         growth.main()
 
 
-def test_a_wrong_answer_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_answer_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", SHORT)
     monkeypatch.setattr("bench.live_judge.match_naive", lambda filters, event: {"another"})
     with pytest.raises(SystemExit, match="WRONG ANSWER"):

@@ -48,7 +48,7 @@ def test_the_figure_on_the_readme_shows_its_records(tmp_path: Path) -> None:
     assert drawn.read_bytes() == FIGURE.read_bytes()
 
 
-def test_a_wrong_answer_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_answer_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rtree_beside.Live, "mover", lambda self, filter_id, area: lambda: None)
     monkeypatch.setattr(rtree_beside, "MOVED_ONE_BY_ONE", 2000)
     scenario = SCENARIOS["clcb-area-1"].scaled(10_000)

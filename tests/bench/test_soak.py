@@ -28,7 +28,7 @@ def run_main(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
     soak.main()
 
 
-def test_a_short_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_short_soak(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     run_main(monkeypatch, "--bound", "0.5", "--scenario", "clcb-area-1", "--minutes", "0.03")
     record = json.loads(capsys.readouterr().out)
     counts = record["counts"]
@@ -43,7 +43,7 @@ def test_a_short_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert record["memory"]["engine"]["last_mib"] > 0
 
 
-def test_memory_that_grows_ends_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_growing_memory_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = count(100 * MIB, 10 * MIB)
     monkeypatch.setattr(soak, "resident", lambda: next(sizes))
     with pytest.raises(SystemExit, match="memory is not flat"):
@@ -64,14 +64,14 @@ def test_flatness_is_that_of_the_line() -> None:
     assert level["most_mib"] == 201
 
 
-def test_a_ghost_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_filter_that_is_not_removed_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Soak(CROWDED, "reference", 200, 0.1)
     monkeypatch.setattr(found.engine, "update", lambda changes: None)
     with pytest.raises(SystemExit, match="WRONG ANSWER"):
         found.run(2.0, 1.0, 0.5)
 
 
-def test_a_refusal_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_change_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Soak(CROWDED, "reference", 200, 0.1)
     monkeypatch.setattr(found.live, "apply", lambda rows, refused: refused.append(Refusal(0, "no such filter")))
     with pytest.raises(SystemExit, match="no such filter"):

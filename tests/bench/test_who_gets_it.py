@@ -1,4 +1,4 @@
-"""The map on the README is what its script makes, and says the truth."""
+"""The map on the README is the script's, and shows the matcher's answers."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ line; the script ends with 1 if anything in it is not as it should be:
     runs           how many it took
     lost, doubled  events without an answer; answers without an event, or second ones
     wrong          events that are answered otherwise than undisturbed
-    hangs, failed  runs that did not end; runs that ended with another exit code than 0, and what they said last
-    noticed_ms     from a kill until the master says that the rank is lost, as it gives its batches to others: p50, p99, max
+    hangs, failed  runs that did not end; runs that ended with another exit code than 0, and their last messages
+    noticed_ms     from a kill until the master reports the rank lost, as it gives its batches to others: p50, p99, max
 """
 
 from __future__ import annotations

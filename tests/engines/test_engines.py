@@ -306,7 +306,7 @@ def test_threads_do_not_change_answers(name: str, mixed: tuple[Table, EventBatch
         assert open_engine(name, table, threads=threads).match(batch) == expected
 
 
-# What an engine says and refuses.
+# Attributes of engines, and refusals.
 
 
 @every_engine
@@ -318,7 +318,7 @@ def test_a_batch_of_another_vocabulary_is_refused(name: str) -> None:
 
 
 @every_engine
-def test_what_an_engine_says_of_itself(name: str, mixed: tuple[Table, EventBatch, Matches]) -> None:
+def test_attributes_of_an_engine(name: str, mixed: tuple[Table, EventBatch, Matches]) -> None:
     engine = open_engine(name, mixed[0])
     assert engine.name == name
     assert isinstance(engine.device, str)

@@ -1,4 +1,4 @@
-"""The grid of `keyed`: no circle is missed whatever its size and place, and any number of moves leaves nothing behind."""
+"""The grid of `keyed`: no circle of any size and place is missed, and no entries are left behind by moves."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_point_inside_is_in_a_cell_of_the_circle_and_its_entry_may_hold_it(
     assert not asked or not may_hold(entry, *steps, int(names))
 
 
-def test_filters_without_an_equality_stand_under_three_of_their_names() -> None:
+def test_filters_without_an_equality_have_groups_as_bucket_keys() -> None:
     """For an event of five of nine names has three given ones far less often than one; an equality is rarer still."""
     filters, _ = random_subscriptions(1, replace(SHAPES["areas and three names"], n_events=0))
     equal = [make_filter("x", [(name, "=", i) for name in ("n1", "n2", "n3")], (i, 0, 1)) for i in range(50)]
@@ -114,7 +114,7 @@ def entries_in(grid: Grid) -> Array:
     return entries
 
 
-def test_moves_leave_nothing_behind() -> None:
+def test_moves_leave_no_entries_behind() -> None:
     """Any number of moves through crowded cells; then each filter has the entries of its last place, and then none."""
     n, rng = 300, np.random.default_rng(5)
     sub_buckets = np.array([1, 2, 3], np.uint8)
@@ -136,7 +136,7 @@ def test_moves_leave_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_grid_that_is_made_while_steps_go_on_is_the_one_that_they_make(seed: int) -> None:
+def test_a_grid_made_while_steps_are_applied_has_their_result(seed: int) -> None:
     """Moves, and filters that go and come to the same slots and to new ones, before, while and after slots are copied."""
     n, rng = 400, np.random.default_rng(seed)
     sub_buckets = np.array([1, 2, 3], np.uint8)
@@ -177,7 +177,7 @@ def test_a_grid_that_is_made_while_steps_go_on_is_the_one_that_they_make(seed: i
         assert np.array_equal(each.slots[: SLOT_WORDS * n_slots], fresh.slots[: SLOT_WORDS * n_slots])
 
 
-def test_an_engine_that_grows_at_every_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_whose_arrays_grow_at_every_filter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its arrays by one, and its grid to twice the blocks again and again, from two blocks up."""
     monkeypatch.setattr(csr, "ROOM", 1)
     monkeypatch.setattr(live_filters, "LEAST_ROOM", 1)

@@ -39,7 +39,7 @@ def seven_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_the_number_of_threads_does_not_show(
+def test_the_index_does_not_depend_on_the_number_of_threads(
     name: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     table = TABLES[name]()

@@ -1,4 +1,4 @@
-"""Every engine while its table changes: those that take changes are held to the model, the others say that they do not."""
+"""Every engine while its table changes: those that take changes agree with the model, the others refuse changes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_subscribe_move_unsubscribe_and_match_in_any_order(name: str) -> None:
 
 
 @every_engine
-def test_filters_of_many_names_come_and_go(name: str) -> None:
+def test_filters_of_many_names_are_added_and_removed(name: str) -> None:
     """Those that are known by several of their names together (`hash_grid`), in larger numbers than the machine has."""
     if refuses(name):
         return
@@ -72,7 +72,7 @@ def crowd(rng: np.random.Generator, contents: list[Filter], n: int) -> list[Chan
 
 @every_engine
 @pytest.mark.parametrize("seed", range(3))
-def test_many_changes_at_once_are_what_they_are_one_by_one(name: str, seed: int) -> None:
+def test_many_changes_at_once_equal_the_same_one_by_one(name: str, seed: int) -> None:
     """Filters are added, moved and removed in one call, and their ids, slots and words are reused in it."""
     if refuses(name):
         return
@@ -100,7 +100,7 @@ def test_some_engines_take_changes_and_some_do_not() -> None:
     assert refuses("counting")
 
 
-def test_the_machine_finds_a_ghost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_machine_finds_an_engine_that_forgets_to_remove(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that forgets to remove is found out."""
     from mpi_match.engines.reference import Reference
 

@@ -56,5 +56,5 @@ def test_random_tables(name: str, shape: str) -> None:
 
 
 @both
-def test_long_filters_come_and_go(name: str) -> None:
+def test_long_filters_are_added_and_removed(name: str) -> None:
     run_machine(name, examples=40, steps=12)

@@ -1,4 +1,4 @@
-"""Which engines there are, what they say before anything is built, and what `auto` takes."""
+"""The registry of engines, refusals before anything is built, and the choice of `auto`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_an_engine_says_that_it_serves_a_table_before_anything_is_built(name: st
 
 
 @pytest.mark.parametrize("name", CPU)
-def test_what_an_engine_does_not_do_better_has_a_default(name: str) -> None:
+def test_optional_methods_have_defaults(name: str) -> None:
     engine = open_engine(name, TABLE)
     assert engine.begin(BATCH, filters=True) == engine.match(BATCH, filters=True)
     asked: list[str] = []
@@ -44,11 +44,11 @@ def test_what_an_engine_does_not_do_better_has_a_default(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CPU)
-def test_engines_take_changes_or_say_so(name: str) -> None:
+def test_engines_take_changes_or_refuse_them(name: str) -> None:
     assert refuses(name) != registry.engine_class(name).takes_changes
 
 
-def test_an_engine_without_a_match_is_none() -> None:
+def test_an_engine_without_match_is_not_instantiable() -> None:
     with pytest.raises(TypeError, match="abstract"):
         type("Half", (Engine,), {"name": "half"})()
 

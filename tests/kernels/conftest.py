@@ -26,7 +26,7 @@ TURN_S = 0.0002
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Hashes wrap around; NumPy, which stands in for the compiler here, warns where numbers do."""
+    """Hashes overflow on purpose, of which NumPy warns where the compiler does not."""
     config.addinivalue_line("filterwarnings", "ignore:overflow encountered in scalar multiply:RuntimeWarning")
 
 

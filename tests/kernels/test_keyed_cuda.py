@@ -55,7 +55,7 @@ def test_many_filters_and_slices(answer: str) -> None:
 
 
 def test_answers_in_use_stay_as_they_are(answer: str) -> None:
-    """Their memory is handed out again, but not before; and there is less of it than all of them need."""
+    """Their memory is reused later only, and there is less of it than all of them need."""
     filters = [f for case in CASES[::5] for f in filters_of(case)]
     events = [event_of(case) for case in CASES[::10]]
     table = Table.from_filters(filters)
@@ -92,7 +92,7 @@ def test_pinned_arrays_come_back_when_no_reference_is_left() -> None:
 def test_events_in_pinned_memory_are_copied_from_there(
     refused: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Slices of batches that lie end to end, as workers have them; and a batch that lies elsewhere."""
+    """Slices of contiguous batches, as workers have them, and a batch in other memory."""
     filters = [f for case in CASES[::5] for f in filters_of(case)]
     events = [event_of(case) for case in CASES[::20]]
     table = Table.from_filters(filters)
@@ -127,7 +127,7 @@ def test_events_in_pinned_memory_are_copied_from_there(
 
 
 def test_what_is_warmed_up_takes_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of as many batches at a time as slots can begin, however long their answers stay."""
+    """Of as many batches at a time as there are slots, even if their answers are kept."""
     monkeypatch.setattr(keyed_cuda, "FEW_INTERFACES", 0)
     monkeypatch.setattr(keyed_cuda, "POOL_BYTES", 2**20)
     table = Table.from_filters([make_filter(str(i), [["x", ">", i]]) for i in range(6)])
@@ -151,13 +151,13 @@ def test_what_is_warmed_up_takes_no_more_memory(monkeypatch: pytest.MonkeyPatch)
     assert all(each.labels(table.labels) == expected(table, events, "list") for each in found)
 
 
-def test_warming_up_is_left_to_engines_that_can_and_fails_for_none() -> None:
+def test_warming_up_is_optional_and_never_fails() -> None:
     table = Table.from_filters([make_filter("i", [["x", ">", 1]])])
     open_engine("counting", table).warm_up(lambda: pytest.fail("it takes no example"))
     engine = open_engine("keyed_cuda", table)
     engine.warm_up(lambda: None)
     other = Table.from_filters([make_filter("i", [["y", ">", 1]])])
-    engine.warm_up(lambda: Events.of([make_event({"y": 2})]).encode(other.vocabulary))  # the run will say what is wrong
+    engine.warm_up(lambda: Events.of([make_event({"y": 2})]).encode(other.vocabulary))  # matching reports the error
 
 
 def test_wide_events(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +194,7 @@ def test_agrees_with_the_model(given_: tuple[list[Filter], list[Event]], answer:
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(given_=subscriptions_and_events(max_filters=6, max_events=4, max_constraints=4))
 def test_long_filters_agree_with_the_model(given_: tuple[list[Filter], list[Event]], answer: str) -> None:
-    """All that have any checks are, as those of more than 1,023 are: their checks do not stand in the lists."""
+    """All filters with checks are long here, as those of more than 1,023 are: their checks are outside the lists."""
     filters, events = given_
     table = Table.from_filters(filters)
     batch = Events.of(events).encode(table.vocabulary)
@@ -204,6 +204,6 @@ def test_long_filters_agree_with_the_model(given_: tuple[list[Filter], list[Even
     assert answers(engine, table, batch, answer) == expected(table, events, answer)
 
 
-def test_long_filters_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_filters_are_added_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postings, "MOST_LISTED", 0)
     run_machine("keyed_cuda", examples=2, steps=8)

@@ -1,4 +1,4 @@
-"""Several batches in flight on `keyed_cuda`: whatever is begun and ended in between, each is answered as if alone."""
+"""Several batches in flight on `keyed_cuda`: each is answered as if it were alone."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_the_gpu_begins_with_a_short_slice(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     "fails", [("starts 1", 1), ("starts 1", 2), ("starts 1", 4), ("retires 1", 1), ("retires 1", 2), ("retires 1", 4)]
 )
-def test_one_that_fails_among_several_fails_alone(
+def test_a_failing_batch_does_not_affect_others(
     answer: str, fails: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While it begins or while an earlier one ends, with slices started and not; also when its answers did not fit."""

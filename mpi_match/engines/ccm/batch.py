@@ -8,7 +8,7 @@ A batch is worked on in passes, a pass in launches of as many events as have cou
 
 With reset=memset there is one copy, which is set to zero before every launch.
 
-All launches of a pass follow one copy in and precede one copy out.  Bit masks lie beside each other for the whole pass.
+All launches of a pass follow one copy in and precede one copy out.  Bit masks of the whole pass are contiguous.
 Lists hold (event, id) pairs of the whole pass in any order; the host sorts them.  The kernel also counts the pairs for
 which there was no room: then the list is made longer and the pass is repeated.
 """

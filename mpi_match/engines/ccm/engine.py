@@ -2,16 +2,16 @@ r"""CCM: one thread per constraint on the event's names.
 
 Margara & Cugola, "High Performance Content-Based Matching Using GPUs", DEBS 2011.
 
-`counting` looks at the constraints on the event's names one run after the other.  CCM looks at all of them at once:
+`counting` tests the constraints on the event's names one run after the other.  CCM tests all of them at once:
 
     event          temp = 25            wind = 3
     grid           y = 0                y = 1
     rows of name   temp                 wind
-                   . . . . . . . .      . . . . .        x walks the run of the name, one row per thread
+                   . . . . . . . .      . . . . .        x: the run of the name, one row per thread
                      \    |   \            |             a satisfied row counts its filter down (atomic)
     counters       2   0   3   0   1    ...              a filter that comes to 0 sets the bit of its interface
 
-One block works on one attribute, whose code and run lie in shared memory.  Counters and interfaces exist twice: while an
+One block works on one attribute, whose code and run are in shared memory.  Counters and interfaces exist twice: while an
 event uses one copy, its kernel resets the other for the next event.  So a whole event is one copy in, one kernel, one
 copy out.  The variants that the paper compares this with are options (`options`).
 

@@ -238,7 +238,7 @@ def ccm_kernel(reset: str, input_: str) -> Kernel:
     def ccm_kernel_(rows: Any, words: Any, events: Any, counts: Any, answers: Any, found: Any, launch: int) -> None:
         """Count, for each filter, the constraints that each event satisfies; collect the complete ones.
 
-        One thread per (event, attribute, row of the attribute's runs): z is the event, y the attribute, x walks the rows.
+        One thread per (event, attribute, row of the attribute's runs): z is the event, y the attribute, x the row.
 
             run_offsets   0      3        7   9         an attribute "price" (id 0) with a number
             rows          e e e  n n n n  s s  b ...    looks at e e e and n n n n
@@ -254,8 +254,8 @@ def ccm_kernel(reset: str, input_: str) -> Kernel:
             found    i64  lists: a counter, then up to CAPACITY pairs `event << 32 | id`; those without room are counted too
             launch        which entry of the launches in `events` this one is
 
-        Launch: grid.x * block.x threads for a run (fewer walk), grid.y >= attributes of the widest event, grid.z >= events
-        and slots to reset; shared memory 56 bytes with input=shared.
+        Launch: grid.x * block.x threads for a run (fewer take several rows each), grid.y >= attributes of the widest event,
+        grid.z >= events and slots to reset; shared memory 56 bytes with input=shared.
         Work: rows of the runs touched; one atomic per satisfied row; with reset=kernel counter_words written per slot, with
         memset the size of a filter read for each satisfied row.
         Invariant: a counter comes to its end exactly once, when all counted constraints of its filter are satisfied, because
@@ -280,7 +280,7 @@ def ccm_kernel(reset: str, input_: str) -> Kernel:
         stride = np.int64(cuda.gridDim.x * cuda.blockDim.x)
         log = np.int64(words[COUNTER_LOG])
         base = (events[plan + COUNTS_SLOT] + z) * np.int64(words[COUNTER_WORDS])
-        place = (np.int64(1) << log) - 1  # bits of a filter id that say which counter of its word
+        place = (np.int64(1) << log) - 1  # bits of a filter id that are its counter's number in its word
         bits = 5 - log
         counter_mask = (np.int64(1) << (np.int64(1) << bits)) - 1
         n_rows, n_exists, exists_rows, code = input_[N_ROWS], input_[N_EXISTS], input_[EXISTS_ROWS], input_[EVENT_CODE]

@@ -35,9 +35,9 @@ from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import ATOM_OPS
 
 SET_ROW = 1 << 31
-"""Set in the start of a row that stands for a set; codes and sets stay below it."""
+"""Flag in the start of a row of a set; codes and sets are below it."""
 HAS_REST = 1 << 31
-"""Set beside the interface of a filter that has an area or an `absent`."""
+"""Flag of the interface of a filter that has an area or an `absent`."""
 ALL_CODES = (1 << 32) - 1
 
 SECTIONS = (

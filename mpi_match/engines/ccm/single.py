@@ -142,5 +142,5 @@ class CcmSingle:
 
     def _matches(self, ids: Array) -> Matches:
         offsets, ids = np.array([0, len(ids)]), ids.astype(self._id_dtype)
-        offsets.flags.writeable = ids.flags.writeable = False  # an answer may be handed out again
+        offsets.flags.writeable = ids.flags.writeable = False  # an answer may be returned again
         return Matches.from_offsets(offsets, ids, self._n_ids)

@@ -6,7 +6,7 @@ A batch is worked on in passes, a pass in launches of as many events as there is
                  events 0 .. s-1        events s .. 2s-1
 
 With four runs in a word, s events need s / 4 words for each filter.  Loc reads a filter once for all s events; Cont reads
-its rows for each event anew.  The list holds the (event, id) pairs of the whole pass; when it was too short, it is made
+its rows for each event.  The list holds the (event, id) pairs of the whole pass; when it was too short, it is made
 longer and the pass is repeated.
 """
 

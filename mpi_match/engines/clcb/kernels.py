@@ -14,8 +14,8 @@ in four events.  (A filter of more than 255 constraints needs wider counts: then
 have words of their own with as many runs.  A batch has several words for each filter and interface, so that more events than
 a word has runs are matched together.
 
-**Groups.**  Of a million filters Loc leaves a dozen.  256 of them are a group, with a flag behind the counters that says
-whether any of it is left.  So Cont goes on over 128 rows where the paper's, which is that with groups=off, goes on over one.
+**Groups.**  Of a million filters Loc leaves a dozen.  256 of them are a group, with a flag behind the counters: set
+if one of the group is left.  So Cont skips 128 rows where the paper's, which is that with groups=off, skips one.
 
 **Input and output.**  One array, `events`, holds an event's input and its answer, so that one copy in and one copy out are
 enough:
@@ -24,10 +24,10 @@ enough:
     '---------------- copy in --------------------------'
                                                 '- copy out -'
 
-The count is copied in as 0, whatever the last event left there.  The header is CCM's and three words more.
+The count is copied in as 0.  The header is CCM's and three words more.
 
-Rows and their test are CCM's (`ccm.layout`, `ccm.kernel`), but the rows of a name ascend by filter: threads beside each
-other then look at counters beside each other.  Arithmetic is in signed 64-bit integers throughout, as there.
+Rows and their test are CCM's (`ccm.layout`, `ccm.kernel`), but the rows of a name ascend by filter: neighbouring
+threads then read neighbouring counters.  Arithmetic is in signed 64-bit integers throughout, as there.
 """
 
 from __future__ import annotations
@@ -321,12 +321,12 @@ def loc_kernel(bloom_bits: int, bloom_hashes: int, groups: bool) -> Kernel:
             events      i64        input and output, see the module   by the host, the list by kernels
             marks                  counters are set here, interfaces are marked for filters without a counted constraint
 
-        Launch: any grid along x (threads walk) of blocks of at most CLCB_BLOCK threads; shared memory 24 bytes for each of
-        MOST_AT_ONCE events, and 8 for each place of the queues.
+        Launch: any grid along x (a thread takes several filters) of blocks of at most CLCB_BLOCK threads; shared memory 24
+        bytes for each of MOST_AT_ONCE events, and 8 for each place of the queues.
         Work: a Bloom filter read per filter, 24 bytes more where it passes, two words written where the circle does.
         Source: Cugola & Margara, Middleware 2012, kernel Loc.  We differ: a filter's size is written instead of a flag.
         """
-        # a line for each: that is how the simulator tells arrays apart
+        # a line for each: the simulator identifies shared arrays by their lines
         blooms = cuda.shared.array(MOST_AT_ONCE, np.int64)
         xs = cuda.shared.array(MOST_AT_ONCE, np.float64)
         ys = cuda.shared.array(MOST_AT_ONCE, np.float64)
@@ -443,8 +443,8 @@ def cont_kernel(groups: bool) -> Kernel:
     ) -> None:
         """Count, for each filter that Loc left, the constraints that each event satisfies; mark the complete ones.
 
-        One thread per (event, attribute, row of the attribute's runs), as in CCM: z is the event, y the attribute, x walks
-        the rows.  A row whose filter has no count left is skipped.  With groups, so are 128 rows whose groups have no such
+        One thread per (event, attribute, row of the attribute's runs), as in CCM: z is the event, y the attribute, x the
+        row.  A row whose filter has no count left is skipped.  With groups, so are 128 rows whose groups have no such
         filter: every lane of a warp tests a chunk of rows, then all lanes take the rows of the chunks that are left.
 
         Parameters: as for `loc_kernel`; counters are counted down, interfaces get the flags of complete filters.
@@ -481,7 +481,7 @@ def zip_kernel(events: Any, interfaces: Any, first: int, n_events: int, run: int
 
     Parameters: `events`, `interfaces`, `first`, `n_events`, `run` as for `loc_kernel`; the list is in `events`.
 
-    Launch: any grid along x (threads walk).  Work: a word read per interface, one atomic per answer.
+    Launch: any grid along x (a thread takes several words).  Work: a word read per interface, one atomic per answer.
     Source: Cugola & Margara, Middleware 2012, kernel Zip.  As in the paper.
     """
     log, n_interfaces = events[RUNS_LOG], events[N_INTERFACES]

@@ -6,7 +6,7 @@
     REMOVE_INTERFACE    finds the interface's filters                     as REMOVE
     ADD                 the filters of an `update` become a segment       that segment, perhaps merged with smaller ones
 
-The paper moves areas, which is the frequent change, and makes tables anew for others.  Here only a segment is made anew: a
+The paper moves areas, which is the frequent change, and rebuilds tables for others.  Here only a segment is rebuilt: a
 new one is merged with the one before it unless that is much larger, and so on, as in an LSM tree,
 
     before     2,500,000   40,000   3,000           add 200:   3,000 + 200
@@ -177,7 +177,7 @@ def _with_areas(table: Table, areas: Array) -> Table:
 
 
 def union(tables: Sequence[Table]) -> Table:
-    """The filters of tables with one vocabulary, one table after the other, as a table; interfaces are taken as they are.
+    """The filters of tables with one vocabulary, one table after the other, as a table; interface ids are kept.
 
     Rows are grouped by name and kind, and not sorted beyond that.
     """

@@ -95,7 +95,7 @@ class GridOnGpu:
             self._stream.zero(array)
 
     def _take_blocks(self) -> None:
-        """Empty blocks, as many as the slots want."""
+        """Empty blocks, as many as the slots need."""
         self._blocks = self._gpu.buffer(np.uint64).array(BLOCK_WORDS * n_blocks(self._keys.size))
         self._stream.zero(self._blocks)
 

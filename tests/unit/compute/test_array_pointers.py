@@ -36,7 +36,7 @@ def test_bound_arrays_are_read_and_written_where_they_are() -> None:
     assert given.tolist() == [0, 1, 2, 3, 4, 5, 16]
 
 
-def test_what_is_bound_is_kept() -> None:
+def test_the_table_keeps_its_arrays_alive() -> None:
     class Told(np.ndarray):
         gone = 0
 
@@ -60,6 +60,6 @@ def test_what_is_bound_is_kept() -> None:
         (np.zeros((1, 1, 1, 1), np.uint32), r"uint32\[1, 1, 1, 1\]"),
     ],
 )
-def test_what_is_not_as_it_must_be_is_refused(array: Array, found: str) -> None:
+def test_arrays_of_another_type_or_layout_are_refused(array: Array, found: str) -> None:
     with pytest.raises(TypeError, match=rf"array 0 is {found}, expected contiguous uint32"):
         PointerTable({0: (array, np.uint32)})

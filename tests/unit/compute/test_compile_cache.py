@@ -102,7 +102,7 @@ class Tiny:
         return lock
 
     def mark(self) -> Path:
-        """The file that says that `ask` is compiled."""
+        """The file that marks `ask` as compiled."""
         (place,) = self.directories()
         return place / "ask.compiled"
 
@@ -124,7 +124,7 @@ def test_what_is_compiled_is_found_again(tiny: Tiny) -> None:
     assert len(tiny.directories()) == 1
 
 
-def test_a_process_that_compiles_says_so_once_and_one_that_loads_says_nothing(tiny: Tiny) -> None:
+def test_a_process_that_compiles_logs_it_once_and_one_that_loads_does_not(tiny: Tiny) -> None:
     said = tiny.ask(LOGGED="INFO").splitlines()
     (place,) = tiny.directories()
     assert said == [
@@ -218,7 +218,7 @@ def test_without_it_the_change_would_not_be_seen(tiny: Tiny) -> None:
 
 @pytest.mark.parametrize("variable", ["NUMBA_CACHE_DIR", "XDG_CACHE_HOME"])
 def test_without_a_directory_nothing_is_kept_and_nothing_old_is_loaded(variable: str, tiny: Tiny, tmp_path: Path) -> None:
-    """Old code of other sources lies in `__pycache__`, where Numba would look next."""
+    """Old code of other sources is in `__pycache__`, where Numba would look next."""
     tiny.write("decorator", DECORATOR.format(decorator=PLAIN))
     tiny.ask()
     stale = tiny.compiled()

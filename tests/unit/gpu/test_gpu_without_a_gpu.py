@@ -56,7 +56,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"OMPI_COMM_WORLD_LOCAL_RANK": "", "SLURM_LOCALID": "3"}, 3),
     ],
 )
-def test_local_rank_is_what_the_innermost_launcher_says(environment: dict[str, str], rank: int | None) -> None:
+def test_local_rank_is_that_of_the_innermost_launcher(environment: dict[str, str], rank: int | None) -> None:
     assert cuda.local_rank(environment) == rank
 
 
@@ -138,7 +138,7 @@ def test_ranks_take_gpus_in_turn_and_an_argument_wins(monkeypatch: pytest.Monkey
 
 @pytest.mark.usefixtures("no_gpu")
 @pytest.mark.parametrize("name", ["ccm", "clcb", "keyed_cuda"])
-def test_without_a_gpu_an_engine_says_so_in_one_line(name: str) -> None:
+def test_without_a_gpu_the_error_is_one_line(name: str) -> None:
     with pytest.raises(EngineError) as caught:
         open_engine(name, TABLE)
     assert str(caught.value) == "no usable GPU on this machine: Failed to dlopen libcuda.so.1; use --engine keyed"

@@ -93,7 +93,7 @@ class Grid:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays, as far as they are in use."""
+        """Bytes in use of all arrays."""
         return self.blocks.nbytes + 8 * (SLOT_WORDS + 1) * self.n_slots + self.sub_buckets.nbytes
 
     def hold(self, n_slots: int) -> None:

@@ -79,7 +79,7 @@ def _choose(
     """Fill `chosen` and `likelihood`.
 
     chosen       i32[n_filters, K]  the rarest features, rarest first, at most one per name; -1 where there are fewer.  P + s
-                 stands for "a code of operand list s": at most one of those, and only for short lists
+                 is "a code of operand list s": at most one of those, and only for short lists
     likelihood   f32[n_filters]  logarithm of the chance that an event with all its names satisfies the filter, each code
                  equally likely; nothing off for operators that nearly every code satisfies
     """

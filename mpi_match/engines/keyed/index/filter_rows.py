@@ -25,9 +25,9 @@ FEATURE_ONLY = 1 << EQ | 1 << EXISTS | ATOMIC
 """... and those that only ask for a feature."""
 
 ROW_NAME, ROW_LO, ROW_HI, ROW_KIND = range(4)
-"""Columns of `FilterRows.records`: four constraints are a cache line, and those of a filter lie next to each other."""
+"""Columns of `FilterRows.records`: four constraints are a cache line, and those of a filter are contiguous."""
 SET = ROW_LO
-"""The column that says the operand list of `in` and `not in`."""
+"""The column of the operand list of `in` and `not in`."""
 
 
 def too_large(table: Table) -> str | None:
@@ -73,7 +73,7 @@ class OperandNumbers(NamedTuple):
 
 
 class FeatureCounts(NamedTuple):
-    """Constraints that ask for each feature i64[P], are `in` each operand list i64[n_sets], say `absent` i64[n_names]."""
+    """Constraints that ask for each feature i64[P], are `in` each operand list i64[n_sets], are `absent` i64[n_names]."""
 
     asked: Array
     listed: Array
@@ -217,7 +217,7 @@ def _count_runs(
 def feature_of(op: Any, name: Any, lo: Any, first_feature: Any) -> Any:
     """What a constraint asks for: first_feature + lo for an equality, the name otherwise, -1 for `absent`.
 
-    `first_feature` is that of its name.  It is a number: an array handed over would be counted as a reference, at every
+    `first_feature` is that of its name.  It is a number: an array argument would be a reference to count, at every
     constraint, by all threads in one place.
     """
     feature = name

@@ -10,7 +10,7 @@ A list is one run of words (of the packed type, see `vocabulary`).  Word 0 is it
                  negative: it has none there                           absent, and != after a positive check of its type
                  sets:     (packed name, place << 1 | negate): the attribute's code is (not) in the operand list there
 
-The operand lists of `in` and `not in` stand before all of these, each its length and then its codes in order.
+The operand lists of `in` and `not in` precede all of these, each its length and then its codes in order.
 
 Word 1 has ten bits for each kind of check.  A filter with more checks than that is *long*: its entry has none, its pairs are
 behind the operand lists, and n_positive, n_negative and n_sets, a word each, right before them.
@@ -75,7 +75,7 @@ class Postings(NamedTuple):
 
 
 class EntryPlaces(NamedTuple):
-    """Where entries stand: the first word of each, i64[E + 1]; which are of long filters, ascending i64, and the words of
+    """Places of entries: the first word of each, i64[E + 1]; which are of long filters, ascending i64, and the words of
     the checks of those, i64."""
 
     first_word: Array

@@ -86,7 +86,7 @@ class Trie:
 
     n_features   F: the nodes of level 0
     n_nodes      N
-    parent       u32[n]  the parent of node F + i, ascending, so that the children of a node stand together ...
+    parent       u32[n]  the parent of node F + i, ascending, so that the children of a node are contiguous ...
     feature      u32[n]  ... and the last feature of its key, ascending within a parent
     sparse       i64     those i whose feature is sparse
     node         u32[E]  node of each entry, ascending
@@ -239,8 +239,8 @@ def _hash_children(
 def _find_ends(stretch: int, n_stretches: int, homes: Array, first: Array, behind: Array) -> None:
     """behind[p + 1]: the greatest homes[i] - i of part p, whose children are first[p] to first[p + 1].
 
-    In the order of their homes, every key takes its home, or the slot behind the key before.  So key j stands in slot
-    j + (the greatest homes[i] - i of all i <= j), and a part needs only to know that of the parts before it.
+    In the order of their homes, every key takes its home, or the slot behind the key before.  So key j is in slot
+    j + (the greatest homes[i] - i of all i <= j), and a part needs only that of the parts before it.
     """
     for part in stretch_of(len(first) - 1, stretch, n_stretches):
         greatest = np.int64(0)

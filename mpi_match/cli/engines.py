@@ -11,13 +11,13 @@ from mpi_match.cli.options import NameOf
 from mpi_match.cli.terminal import print_json
 
 
-@click.command("engines", cls=CliCommand, short_help="Which engines there are, and what can be set of each.")
+@click.command("engines", cls=CliCommand, short_help="List engines and their options.")
 @click.argument("names", metavar="[ENGINE]...", type=NameOf("mpi_match.engines", "REGISTRY"), nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def engines(names: tuple[str, ...], as_json: bool) -> None:
     """List the engines, or those that are named, with the options that `--set` takes on `match`, `run` and `bench`.
 
-    An option is shown with its values, its default, what it decides, and the section of the engine's paper that has it.
+    An option is shown with its values, its default, its effect, and its section in the engine's paper.
     """
     from mpi_match.engines.registry import REGISTRY, options_of
 

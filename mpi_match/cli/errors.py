@@ -113,7 +113,7 @@ class CliCommand(click.Command):
                 expose_value=False,
                 show_default=False,
                 callback=_set_verbosity,
-                help="Log what is decided on standard error; twice for more.",
+                help="Log decisions on standard error; twice for more.",
             )
         )
 

@@ -11,7 +11,7 @@ from mpi_match.commands.launch import FILES, launch_file, launch_files
 @click.command(cls=CliCommand, short_help="Print a job script, a hostfile or a container's recipe.")
 @click.argument("name", type=click.Choice(list(FILES)), required=False)
 def launch(name: str | None) -> None:
-    """Print the file NAME, or a list of what there is:
+    """Print the file NAME, or a list of all names:
 
         mpi-match launch slurm > job.sbatch
         sbatch --ntasks=9 job.sbatch --table table.h5 --events events.h5 -o matches.h5

@@ -160,14 +160,14 @@ def generate(
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
     default=cluster.RunOptions.setup_limit,
-    help="End the run when nothing was heard of a rank for so long before the first batch; large tables may take longer.",
+    help="End the run when a rank is silent for so long before the first batch; large tables may take longer.",
 )
 @click.option(
     "--deadline",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
-    help="Give a batch that was not answered by then to another worker too.  [default: ten times what batches take, at "
-    "least 30]",
+    help="Send a batch that was not answered by then to another worker too.  [default: ten times the usual time of a "
+    "batch, at least 30]",
 )
 @gpu_map_option
 @share_gpus_option
@@ -190,7 +190,7 @@ def run(as_json: bool, live: bool, report: Path | None, metrics: Path | None, **
     The answers are the same bytes whatever the ranks, the batch size, the placement and the schedule.  Large batches pass
     the most events a second; with --batch 1 --credits 1 an event is answered before the next is sent, as soon as can be.
 
-    However a run ends, what was answered is in OUTPUT.journal until all of it is in OUTPUT.  The same command with --resume
+    However a run ends, its answers are in OUTPUT.journal until all of them are in OUTPUT.  The same command with --resume
     goes on from there, with any ranks, batch size and schedule, to the same bytes.  OUTPUT.run.json says how a run ended.
     """
     with watching(ObserverOptions(live, report, metrics), options) as watched:
@@ -350,7 +350,7 @@ def verify(
     """Check answers against the naive matcher on a random sample of events.
 
     On a large table the counting engine answers in full, and the naive matcher looks at every filter it matched and at
-    filters drawn at random among the others.  What looked at what is printed.  Exit code 1, and the first wrong answer, if
+    filters drawn at random among the others.  The judges are printed.  Exit code 1, and the first wrong answer, if
     there is one.
     """
     from mpi_match.verify.verify import verify as judged
@@ -387,10 +387,10 @@ def export(matches: Path, events: Path | None, output: Path) -> None:
     say(f"{plural(done['events'], 'event')}, {plural(done['matches'], 'match', 'matches')}")
 
 
-@commands.command(short_help="What is missing on this machine, and what fixes it.")
+@commands.command(short_help="Check the requirements on this machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def doctor(as_json: bool) -> None:
-    """Examine this machine: what is there, what is missing, the command that fixes it.
+    """Check the requirements on this machine, with the commands that install the missing ones.
 
     Exit code 5 when something is missing that every run needs.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -104,7 +104,7 @@ class EventScanner:
         """The events of a block; rejected rows go to `rejects`, in the order of their lines, with their file and line."""
         if block.overlong:
             events = self._judged([(block.data.tobytes(), block.first_line)], block.file, rejects)
-            return self._joined([], np.zeros(1, np.int64), events)
+            return self._joined([], 0, np.zeros(1, np.int64), events)
         parts = self._scan_all(block.data)
         rows = accumulate((part.count(scanner.ROWS) for part in parts), initial=0)
         lines = accumulate((part.count(scanner.LINES) for part in parts), initial=block.first_line)
@@ -113,7 +113,8 @@ class EventScanner:
             for row, line, start, stop in part.filled(scanner.FLAGGED, scanner.N_FLAGGED).tolist():
                 flagged.append(first_row + row)
                 judged.append((block.data[start : stop + 1].tobytes(), first_line + line))
-        return self._joined(parts, np.array(flagged, np.int64), self._judged(judged, block.file, rejects))
+        events = self._judged(judged, block.file, rejects)
+        return self._joined(parts, len(block.data), np.array(flagged, np.int64), events)
 
     def _judged(self, lines: list[tuple[bytes, int]], file: str, rejects: Rejects) -> list[Event | None]:
         """The events of flagged lines, given with their numbers; None for a rejected row."""
@@ -151,51 +152,59 @@ class EventScanner:
                 return
             self._threads[stretch] = self._thread_arrays(part.n_bytes, part.count(scanner.N_ATOMS))
 
-    def _joined(self, parts: list[_ThreadArrays], flagged: Array, judged: list[Event | None]) -> ScannedEvents:
-        """The rows of all threads end to end, the judged ones in their places `flagged`."""
+    def _joined(self, parts: list[_ThreadArrays], n_bytes: int, flagged: Array, judged: list[Event | None]) -> ScannedEvents:
+        """The rows of all threads, which scanned so many bytes, end to end; the judged ones in their places `flagged`."""
         events = Events.of(judged)
         encoded = events.encode(self._vocabulary)
-        n_rows = [part.count(scanner.ROWS) for part in parts] or [len(judged)]
-        lengths = _lengths([part.filled(scanner.ATTRIBUTE_ENDS, scanner.ROWS) for part in parts], sum(n_rows))
-        packed = _end_to_end([part.filled(scanner.PACKED_ATTRIBUTES, scanner.N_ATTRIBUTES) for part in parts], np.uint64)
+        offsets, attributes, location = self._collected(parts, n_bytes, len(flagged))
         if len(encoded.attributes):
-            of_judged = np.diff(encoded.offsets)
-            packed = np.insert(packed, np.repeat(np.cumsum(lengths)[flagged], of_judged), encoded.attributes)
+            lengths, of_judged = np.diff(offsets), np.diff(encoded.offsets)
+            places = np.repeat(offsets[flagged].astype(np.int64), of_judged)
+            attributes = np.insert(attributes, places, encoded.attributes)
             lengths[flagged] = of_judged
-        offsets = np.zeros(len(lengths) + 1, np.uint32)
-        np.cumsum(lengths, out=offsets[1:], dtype=np.uint32)
+            np.cumsum(lengths, out=offsets[1:], dtype=np.uint32)
+        if events.location is not None:
+            location = np.full((len(offsets) - 1, 2), np.nan) if location is None else location
+            location[flagged] = events.location
         rejected = flagged[[event is None for event in judged]].astype(REJECTED) if None in judged else None
-        batch = EventBatch(
-            offsets,
-            packed.astype(self._vocabulary.packed_dtype),
-            self._location(parts, flagged, events),
-            self._vocabulary.fingerprint,
-            rejected,
-        )
         return ScannedEvents(
-            batch,
-            self._ids(parts, sum(n_rows), flagged, judged),
-            batch.location is not None,
+            EventBatch(offsets, attributes, location, self._vocabulary.fingerprint, rejected),
+            self._ids(parts, flagged, judged),
+            location is not None,
             events.ids is not None or any(part.count(scanner.N_IDENTIFIED) for part in parts),
             len(flagged),
         )
 
-    def _location(self, parts: list[_ThreadArrays], flagged: Array, events: Events) -> Array | None:
-        """Locations of all rows, those of the judged events too; None if there is none."""
-        if events.location is None and not any(part.count(scanner.N_LOCATED) for part in parts):
-            return None
-        pieces = [part.filled(scanner.ROW_LOCATIONS, scanner.ROWS) for part in parts]
-        location: Array = np.concatenate(pieces) if pieces else np.full((len(flagged), 2), np.nan)
-        if events.location is not None:
-            location[flagged] = events.location
-        return location
+    def _collected(self, parts: list[_ThreadArrays], n_bytes: int, n_flagged: int) -> tuple[Array, Array, Array | None]:
+        """Offsets, attributes and locations, if there are any, of the rows that all threads have scanned.
 
-    def _ids(self, parts: list[_ThreadArrays], n_rows: int, flagged: Array, judged: list[Event | None]) -> Strings | None:
+        Without threads there are only flagged rows.
+        """
+        dtype = self._vocabulary.packed_dtype
+        if not parts:
+            return np.zeros(n_flagged + 1, np.uint32), np.zeros(0, dtype), None
+        rows = list(accumulate((part.count(scanner.ROWS) for part in parts), initial=0))
+        counts = list(accumulate((part.count(scanner.N_ATTRIBUTES) for part in parts), initial=0))
+        located = any(part.count(scanner.N_LOCATED) for part in parts)
+        location = np.full((rows[-1] if located else 0, 2), np.nan)
+        collected = AddressTable((np.zeros(rows[-1] + 1, np.uint32), np.empty(counts[-1], dtype), location))
+
+        def collect(stretch: int, n_stretches: int) -> None:
+            where = (rows[stretch], counts[stretch], collected.address, dtype == np.uint32)
+            scanner.collect(parts[stretch].address, *where)
+
+        in_stretches(n_bytes, collect)
+        offsets, attributes, _ = collected.arrays
+        return offsets, attributes, location if located else None
+
+    def _ids(self, parts: list[_ThreadArrays], flagged: Array, judged: list[Event | None]) -> Strings | None:
         if self._form.id is None:
             return None
-        lengths = _lengths([part.filled(scanner.ID_ENDS, scanner.ROWS) for part in parts], n_rows)
-        data = _end_to_end([part.filled(scanner.ID_DATA, scanner.ID_BYTES) for part in parts], np.uint8)
         ids = Strings.of(("" if event is None else event.id or "").encode() for event in judged)
+        if not parts:
+            return ids
+        lengths = np.concatenate([np.diff(part.filled(scanner.ID_ENDS, scanner.ROWS), prepend=0) for part in parts])
+        data = np.concatenate([part.filled(scanner.ID_DATA, scanner.ID_BYTES) for part in parts])
         if len(ids.data):
             of_judged = np.diff(ids.offsets)
             data = np.insert(data, np.repeat(np.cumsum(lengths)[flagged], of_judged), ids.data)
@@ -232,15 +241,6 @@ class EventQueue:
         start, stop = self._taken, min(self._taken + most, batch.n_events)
         self._taken = stop
         return batch[start:stop], None if ids is None else ids.between(start, stop)
-
-
-def _lengths(ends: list[Array], n: int) -> Array:
-    """i64[n]: lengths of lists, of which each thread says where they end; 0 where no thread does."""
-    return np.concatenate([np.diff(each, prepend=0) for each in ends]) if ends else np.zeros(n, np.int64)
-
-
-def _end_to_end(arrays: list[Array], dtype: Any) -> Array:
-    return np.concatenate(arrays) if arrays else np.zeros(0, dtype)
 
 
 def _line_bounds(data: Array, n_stretches: int) -> Array:

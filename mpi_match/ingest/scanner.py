@@ -25,6 +25,7 @@ from mpi_match.compute.memory import (
     store_f64,
     store_i64,
     store_u8,
+    store_u32,
     store_u64,
 )
 from mpi_match.ingest.atom_automaton import ATOM_ROOTS, ATOMS_FOUND, FOUND_HEADER, NO_STATE, find_atoms
@@ -575,3 +576,26 @@ def scan_lines(data: int, start: int, stop: int, tables: int, work: int) -> None
         line += 1
         at += 1
     store_i64(counts, LINES, line)
+
+
+@jit
+def collect(work: int, first_row: int, first_attribute: int, to: int, is_narrow: bool) -> None:
+    """Copy what a thread has written behind the rows and attributes of those before it.
+
+    `to` is an `AddressTable` of offsets u32[n + 1], attributes u32 or, unless `is_narrow`, u64, and f64[n, 2] for locations,
+    which may be without rows if the thread found none.
+    """
+    counts = load_i64(work, SCAN_COUNTS)
+    ends, packed = load_i64(work, ATTRIBUTE_ENDS), load_i64(work, PACKED_ATTRIBUTES)
+    offsets, attributes, location = load_i64(to, 0), load_i64(to, 1), load_i64(to, 2)
+    n_rows = load_i64(counts, ROWS)
+    for row in range(n_rows):
+        store_u32(offsets, first_row + row + 1, first_attribute + load_i64(ends, row))
+    for k in range(load_i64(counts, N_ATTRIBUTES)):
+        if is_narrow:
+            store_u32(attributes, first_attribute + k, load_i64(packed, k))
+        else:
+            store_u64(attributes, first_attribute + k, load_u64(packed, k))
+    if load_i64(counts, N_LOCATED):
+        for k in range(2 * n_rows):
+            store_f64(location, 2 * first_row + k, load_f64(load_i64(work, ROW_LOCATIONS), k))

@@ -159,7 +159,7 @@ class _Pool:
         """i64: the index of each string of a column."""
         encoded = column.dictionary_encode()
         place = [self.place.setdefault(item, len(self.place)) for item in encoded.dictionary.to_pylist()]
-        return np.array(place, np.int64)[encoded.indices.to_numpy()]
+        return np.asarray(np.array(place, np.int64)[encoded.indices.to_numpy()])
 
 
 def _columns(batch: pa.RecordBatch, names: _Pool, strings: _Pool) -> tuple[Array, ...]:

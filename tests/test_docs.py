@@ -12,9 +12,10 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import cli_reference
 import click
@@ -40,7 +41,7 @@ RUN = {block.run: block for blocks in BLOCKS.values() for block in blocks if blo
 
 
 @pytest.fixture
-def shell(tmp_path):
+def shell(tmp_path: Path) -> Callable[[str], str]:
     """Run a command as if in an activated environment, in a directory where `launch` is that of the project."""
     tools = tmp_path / "bin"
     tools.mkdir()
@@ -62,21 +63,29 @@ def shell(tmp_path):
     }
 
     def run(command: str) -> str:
-        both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        done = subprocess.run(["bash", "-c", command], cwd=work, env=environment, timeout=TIMEOUT_S, check=False, **both)
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=work,
+            env=environment,
+            timeout=TIMEOUT_S,
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         assert done.returncode == 0, f"$ {command}\n{done.stdout}"
         return done.stdout
 
     return run
 
 
-def run_steps(name, shell):
+def run_steps(name: str, shell: Callable[[str], str]) -> None:
     for command, shown in steps_of(RUN[name].lines):
         said = shell(command)
         assert without_chance(said) == without_chance("\n".join(shown)), f"$ {command}\n{said}"
 
 
-def test_blocks_are_read():
+def test_blocks_are_read() -> None:
     page = "<!-- run: a -->\n```console\n$ x <<E\n> y\n> E\nshown\n$ z\n```\n\n```python\n1\n```\n"
     first, second = blocks_of(page)
     assert (first.language, first.run, second) == ("console", "a", Block("python", "", ["1"]))
@@ -88,43 +97,43 @@ def test_blocks_are_read():
 
 
 @pytest.mark.parametrize("name", ["local", "changes"])
-def test_rows_in_answers_out(shell, name):
+def test_rows_in_answers_out(shell: Callable[[str], str], name: str) -> None:
     run_steps(name, shell)
 
 
 @pytest.mark.mpi
 @needs_mpirun
-def test_several_ranks(shell):
+def test_several_ranks(shell: Callable[[str], str]) -> None:
     run_steps("ranks", shell)
 
 
 @pytest.mark.spark
 @pytest.mark.mpi
 @pytest.mark.skipif(find_spec("pyspark") is None or not doctor.java_version(), reason="needs pyspark and Java")
-def test_the_whole_pipeline(shell):
+def test_the_whole_pipeline(shell: Callable[[str], str]) -> None:
     run_steps("pipeline", shell)
 
 
 @pytest.mark.parametrize("page", ["README.md", "mpi_match/docs/live-updates.md"])
-def test_python(page):
+def test_python(page: str) -> None:
     (block,) = (block for block in BLOCKS[page] if block.language == "python")
     examples = doctest.DocTestParser().get_doctest("\n".join(block.lines) + "\n", {}, page, page, 0)
     assert len(examples.examples) > 5
     assert doctest.DocTestRunner().run(examples).failed == 0
 
 
-def rows_shown(page):
+def rows_shown(page: str) -> list[Any]:
     (block,) = (block for block in BLOCKS[f"mpi_match/docs/{page}"] if block.language == "json")
     return [json.loads(line) for line in block.lines]
 
 
-def test_the_rows_shown_are_rows():
+def test_the_rows_shown_are_rows() -> None:
     filters = [parse(row["predicate"]) if "predicate" in row else subscription_filters(row) for row in rows_shown("rows.md")]
     assert [len(found) for found in filters] == [1, 2, 2]
     assert {change_of_row(row).kind for row in rows_shown("live-updates.md")} == set(Change)
 
 
-def test_the_readme_is_short():
+def test_the_readme_is_short() -> None:
     assert len(PAGES["README.md"].splitlines()) <= 200
 
 
@@ -158,11 +167,11 @@ def lines_with_commands() -> Iterator[tuple[str, list[str]]]:
                     yield "run", words[next(i for i, word in enumerate(words) if word.startswith("launch/")) + 1 :]
 
 
-def test_the_page_of_commands_is_what_help_says():
+def test_the_page_of_commands_is_what_help_says() -> None:
     assert cli_reference.PAGE.read_text(encoding="utf-8") == cli_reference.reference(), "`make cli-reference` writes it"
 
 
-def test_options_on_the_pages_exist():
+def test_options_on_the_pages_exist() -> None:
     found = list(lines_with_commands())
     assert {"match", "run", "compile events"} <= {name for name, _ in found}
     for name, arguments in found:
@@ -174,14 +183,14 @@ def test_options_on_the_pages_exist():
 # Names of things
 
 
-def test_links_lead_somewhere():
+def test_links_lead_somewhere() -> None:
     for page, text in PAGES.items():
         links = re.findall(r"\]\(([^)#]+)\)", text)
         missing = [link for link in links if "://" not in link and not (REPOSITORY / page).parent.joinpath(link).exists()]
         assert not missing, page
 
 
-def test_every_page_is_linked():
+def test_every_page_is_linked() -> None:
     linked = {
         (REPOSITORY / page).parent.joinpath(link).resolve()
         for page, text in PAGES.items()
@@ -192,7 +201,7 @@ def test_every_page_is_linked():
     assert [p for p in DOCS.rglob("*.md") if p.parent != records and p.resolve() not in linked] == []
 
 
-def test_files_named_on_the_pages_exist():
+def test_files_named_on_the_pages_exist() -> None:
     text = "\n".join(text for page, text in PAGES.items() if page != "CHANGELOG.md")
     folders = "launch|hostfiles|tests|mpi_match|spark_prep"
     names = set(re.findall(rf"(?<![\w/.])(?:{folders})/[\w./-]*\w", text))
@@ -204,17 +213,17 @@ def test_files_named_on_the_pages_exist():
     assert set(re.findall(r"`([\w-]+\.(?:openmpi|mpich))`", text)) <= hostfiles
 
 
-def test_make_targets_on_the_pages_exist():
+def test_make_targets_on_the_pages_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     used = {name for text in PAGES.values() for name in re.findall(r"(?:^\$ |`)make ([a-z-]+)", text, re.MULTILINE)}
     assert {"demo", "test", "check"} <= used <= targets
 
 
-def test_the_table_of_engines_is_the_registry():
+def test_the_table_of_engines_is_the_registry() -> None:
     assert set(re.findall(r"^\| `(\w+)`", section_of(README, "Which engine when"), re.MULTILINE)) == set(REGISTRY)
 
 
-def test_the_table_of_operators_is_that_of_the_model():
+def test_the_table_of_operators_is_that_of_the_model() -> None:
     rows = re.findall(
         r"^\| (number|string|boolean|none) \| (.*) \|$", section_of(README, "Operators and types"), re.MULTILINE
     )
@@ -222,7 +231,7 @@ def test_the_table_of_operators_is_that_of_the_model():
     assert shown == {type_.name.lower(): {op.symbol for op in ops} for type_, ops in OPS_OF_TYPE.items()}
 
 
-def test_the_design_has_a_heading_for_every_folder():
+def test_the_design_has_a_heading_for_every_folder() -> None:
     headings = re.findall(r"^## (.+)$", PAGES["mpi_match/docs/design.md"], re.MULTILINE)
     folders = {path.parent.name for path in (REPOSITORY / "mpi_match").glob("*/__init__.py")}
     assert folders | {"model", "spark_prep", "tests"} == {name for heading in headings for name in heading.split(", ")}
@@ -231,14 +240,14 @@ def test_the_design_has_a_heading_for_every_folder():
 # Results
 
 
-def test_the_pages_of_results_are_those_of_the_records():
+def test_the_pages_of_results_are_those_of_the_records() -> None:
     records = results.all_records()
     assert results.PAGE.read_text(encoding="utf-8") == results.page(records), "run python tests/bench/results.py"
     assert results.with_highlights(README, records) == README, "run python tests/bench/results.py"
     assert len(results.highlights(records).splitlines()) == 2 + 5
 
 
-def test_records_were_checked_and_are_of_committed_sources():
+def test_records_were_checked_and_are_of_committed_sources() -> None:
     records = results.all_records()
     assert {record["what"] for record in records} >= {
         "bench",
@@ -251,18 +260,18 @@ def test_records_were_checked_and_are_of_committed_sources():
     assert not [record for record in records if record["what"] == "bench" and not record["checked"]]
 
 
-def test_a_record_without_a_table_is_refused():
+def test_a_record_without_a_table_is_refused() -> None:
     with pytest.raises(ValueError, match="no table takes records of 'new'"):
         results.page([{"what": "new", "commit": "abc", "command": "x"}])
 
 
-def test_a_wrong_answer_has_no_row():
+def test_a_wrong_answer_has_no_row() -> None:
     record = {"what": "end to end", "verified": {"verified": False}, "command": "x", "commit": "abc"}
     with pytest.raises(ValueError, match="the answers of x were not right"):
         results.page([record])
 
 
-def test_a_record_of_what_was_not_survived_says_so():
+def test_a_record_of_what_was_not_survived_says_so() -> None:
     same = {"mpi": "mpirun (Open MPI) 5.0.11", "commit": "abc", "kills": 9, "runs": 2, "hangs": 1, "right": False}
     row = results.kill_row({"what": "masters killed", "ranks": 3, **same})
     assert row == (

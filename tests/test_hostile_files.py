@@ -144,7 +144,7 @@ def test_a_pipe_in_the_place_of_a_file_is_refused(here: Path, name: str) -> None
     (here / name).unlink()
     os.mkfifo(here / name)
     asked = here / name.split(".parts")[0]
-    arguments = ["inspect", asked]
+    arguments: list[str | Path] = ["inspect", asked]
     if name.endswith("journal"):
         arguments = ["run", "--table", here / "table.h5", "--events", here / "events.h5", "-o", here / "run.h5", "--resume"]
     result = mpi_match(*arguments)

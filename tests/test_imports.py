@@ -188,7 +188,7 @@ def test_imports_go_downwards() -> None:
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
-    arrows = defaultdict(set)
+    arrows: defaultdict[str, set[str]] = defaultdict(set)
     for module, found in modules().items():
         arrows[module] |= set(ours(found, module))
     assert circles(arrows) == []
@@ -291,7 +291,8 @@ def test_what_an_import_loads(module: str, may_load: tuple[str, ...], repository
 
 def summary() -> str:
     """Rooms (packages and modules at the top), arrows between them, circles of modules and of rooms."""
-    inside, between = defaultdict(set), defaultdict(set)
+    inside: defaultdict[str, set[str]] = defaultdict(set)
+    between: defaultdict[str, set[str]] = defaultdict(set)
     for module, found in modules().items():
         inside[module] |= set(ours(found, module))
         for name in inside[module]:

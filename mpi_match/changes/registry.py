@@ -31,7 +31,8 @@ from mpi_match.arrays.csr import with_room
 from mpi_match.arrays.linked_lists import LinkedLists
 from mpi_match.ingest.rows import ChangeRow
 from mpi_match.model import Area, Change, Filter, ModelError
-from mpi_match.table.table import FILTER_ID, Table
+from mpi_match.table.constraints import FILTER_ID
+from mpi_match.table.table import Table
 
 MOST_FILTERS = int(np.iinfo(FILTER_ID).max)
 

@@ -37,7 +37,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, TextIO, TypeVar, cast
 
 import llvmlite.binding
 import numba
@@ -78,6 +78,9 @@ def directory() -> Path | None:
         log.debug("compiled code is not kept: %s", error)
         return None
     return place
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def cached(compiler: Callable[..., Any], **options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -219,7 +222,9 @@ def _cache_in(place: Path) -> Iterator[None]:
 
 jit = cached(numba.njit, nogil=True)
 parallel_jit = cached(numba.njit, nogil=True, parallel=True)
-nested = cast(Any, numba.njit)(no_cpython_wrapper=True, no_cfunc_wrapper=True, no_rewrites=True)
+nested: Callable[[Function], Function] = cast(Any, numba.njit)(
+    no_cpython_wrapper=True, no_cfunc_wrapper=True, no_rewrites=True
+)
 """Compiled into the functions that call it and kept with them alone, which is quicker; it cannot be called from Python."""
 inlined = numba.njit(inline="always")
 """Decorator of functions that are inlined into their callers, and cached with them."""

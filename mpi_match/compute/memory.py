@@ -11,7 +11,7 @@ Nothing is checked: an index beyond an array reads or writes what is there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -57,10 +57,10 @@ def _store(of: types.Type, as_: types.Type) -> Any:
     return intrinsic(store)
 
 
-load_u8 = _load(types.uint8, types.int64)
-load_i64 = _load(types.int64, types.int64)
-load_u64 = _load(types.uint64, types.uint64)
-load_f64 = _load(types.float64, types.float64)
+load_u8: Callable[[Any, Any], int] = _load(types.uint8, types.int64)
+load_i64: Callable[[Any, Any], int] = _load(types.int64, types.int64)
+load_u64: Callable[[Any, Any], np.uint64] = _load(types.uint64, types.uint64)
+load_f64: Callable[[Any, Any], float] = _load(types.float64, types.float64)
 store_u8 = _store(types.uint8, types.int64)
 store_u32 = _store(types.uint32, types.int64)
 store_i64 = _store(types.int64, types.int64)

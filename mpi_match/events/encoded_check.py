@@ -46,7 +46,7 @@ def _are_known(attributes: Array, shift: int, limits: Array) -> bool:
     for i in range(len(attributes)):
         attribute = attributes[i]
         unknown |= np.uint32(attribute > limits[min(np.uint64(attribute >> shift), most)])
-    return unknown == 0
+    return bool(unknown == 0)
 
 
 @jit
@@ -61,4 +61,4 @@ def _ascends(offsets: Array, attributes: Array, mask: int) -> bool:
         if before < at < n:
             allowed += np.uint32(attributes[at] <= (attributes[at - np.uint32(1)] | mask))
         before = at
-    return backwards == 0 and before == n and descents == allowed
+    return bool(backwards == 0 and before == n and descents == allowed)

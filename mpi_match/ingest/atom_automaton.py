@@ -10,6 +10,8 @@ The edges of all tries are in one table, open addressing by state and byte.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from mpi_match.arrays.csr import Array
@@ -90,7 +92,7 @@ def _slot(key: int, mask: np.uint64) -> np.uint64:
 
 
 @nested
-def _edge(edges: Array, state: int, byte: int) -> int:
+def _edge(edges: Array, state: int, byte: Any) -> int:
     """The slot of an edge, or the free one that it would have."""
     mask = np.uint64(len(edges) - 1)
     slot = _slot(256 * state + byte, mask)

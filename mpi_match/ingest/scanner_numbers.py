@@ -38,13 +38,13 @@ _0, _1, _2, _3, _10, _32 = (np.uint64(n) for n in (0, 1, 2, 3, 10, 32))
 def _leading_bits(power: int) -> int:
     """128 bits of 10^power, equally of 5^power: the highest is set; cut off for positive powers, rounded up for others."""
     if power >= 0:
-        five = 5**power
+        five: int = 5**power
         return five << 128 - five.bit_length() if five.bit_length() <= 128 else five >> five.bit_length() - 128
     five = 5**-power
     z = (five - 1).bit_length()
     if power >= -27:
-        return 2 ** (z + 127) // five + 1
-    found = 2 ** (2 * z + 128) // five + 1
+        return (1 << z + 127) // five + 1
+    found = (1 << 2 * z + 128) // five + 1
     return found >> max(found.bit_length() - 128, 0)
 
 
@@ -193,5 +193,5 @@ def scan_number(data: int, at: int, tables: int) -> tuple[int, int, float]:
             return at, LARGE_INTEGER if n_digits <= _MOST_INTEGER_DIGITS else NOT_READ, 0.0
         value = np.float64(np.int64(w))
         return at, INTEGER, -value if negative and w else value
-    value = nearest(w, power, tables) if n_digits <= _MOST_DIGITS else _long_decimal(data, first, stop, power, tables)
-    return at, NOT_READ if np.isnan(value) else DECIMAL, -value if negative and value else value
+    decimal = nearest(w, power, tables) if n_digits <= _MOST_DIGITS else _long_decimal(data, first, stop, power, tables)
+    return at, NOT_READ if np.isnan(decimal) else DECIMAL, -decimal if negative and decimal else decimal

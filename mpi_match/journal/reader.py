@@ -330,7 +330,7 @@ class JournalFile:
             *_, n_counts, n_ids, rest_counts, rest_ids = _PLACED.unpack_from(self._bytes, record.at)
             if min(rest_counts, rest_ids) < 0:
                 return len(self._bytes) + 1
-            return _PLACED.size + 16 * (n_counts + n_ids) + rest_counts + rest_ids
+            return int(_PLACED.size + 16 * (n_counts + n_ids) + rest_counts + rest_ids)
         return 0 if record.kind == Kind.SET_ASIDE else sum(self._sizes(record))
 
     def _sizes(self, record: Record) -> tuple[int, int]:

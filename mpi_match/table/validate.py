@@ -105,7 +105,7 @@ class _Codes:
     def are_operands(self, code: Array, type_: Array, name: Array) -> Array:
         """Is each code that of an operand of its type?  All codes of booleans are, of other types every second one."""
         first, last = self.segment(type_, name)
-        return (first <= code) & (code <= last) & (((code - first) & 1 == 1) | (type_ == Type.BOOLEAN))
+        return np.asarray((first <= code) & (code <= last) & (((code - first) & 1 == 1) | (type_ == Type.BOOLEAN)))
 
     def are_texts(self, code: Array, type_: Array, name: Array) -> bool:
         """Are the strings among these operands UTF-8?  Only the bound of a prefix need not be."""
@@ -116,7 +116,7 @@ class _Codes:
 
     def string_at(self, code: Array, name: Array) -> Array:
         """The position of a string operand among those of all names."""
-        return self._string_offsets[name] + (code - self._first[Type.STRING][name]) // 2
+        return np.asarray(self._string_offsets[name] + (code - self._first[Type.STRING][name]) // 2)
 
     def are_bounds_of(self, bound: Array, prefix: Array) -> bool:
         """For strings, by position: is each bound the least string above all that begin with the prefix?"""

@@ -27,7 +27,7 @@ class Replay:
     `labels` are those of all interfaces, also later ones; `n_filters` is greater than any filter id.
     """
 
-    def __init__(self, table: Table, stream: ChangeStream | None = None) -> None:
+    def __init__(self, table: Table, stream: ChangeStream[Table] | None = None) -> None:
         self._table = table
         self._runs = iter(() if stream is None else stream.changes.runs())
         self._next = next(self._runs, None)

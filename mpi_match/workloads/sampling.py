@@ -100,4 +100,4 @@ def stepped(place: Array, rng: np.random.Generator, step: float) -> Array:
     border.
     """
     moved = np.abs(place + rng.normal(0, step, place.shape)) % 2  # the plane and its mirror image repeat with period 2
-    return np.minimum(moved, 2 - moved)
+    return np.asarray(np.minimum(moved, 2 - moved))

@@ -291,7 +291,7 @@ class Scenario:
     @cached_property
     def _is_string(self) -> Array:
         """bool[n_names]: strings are spread evenly over popular and rare names."""
-        return np.diff(np.floor(np.arange(self.n_names + 1) * self.string_share)) > 0
+        return np.asarray(np.diff(np.floor(np.arange(self.n_names + 1) * self.string_share)) > 0)
 
     @cached_property
     def _words(self) -> list[bytes]:

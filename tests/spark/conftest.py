@@ -30,6 +30,7 @@ def spark() -> Iterator[SparkSession]:
 def small_blocks(spark: SparkSession) -> Iterator[None]:
     """Files are cut into blocks of 4000 bytes, so that a task reads the middle of a file."""
     before = spark.conf.get("spark.sql.files.maxPartitionBytes")
+    assert before is not None
     spark.conf.set("spark.sql.files.maxPartitionBytes", "4000")
     yield
     spark.conf.set("spark.sql.files.maxPartitionBytes", before)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from command_line import mpi_match, only_line
@@ -30,6 +31,7 @@ import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 import pyspark  # noqa: E402
 from pyspark import TaskContext  # noqa: E402
+from pyspark.sql import SparkSession  # noqa: E402
 from spark_inputs import assert_same_events, in_memory, names_in, read_rejects, write_lines  # noqa: E402
 
 from spark_prep import job, sources, subscriptions, table_writer  # noqa: E402
@@ -46,7 +48,9 @@ BAD_LINES = [
 
 
 @pytest.mark.parametrize("partitions", [1, 4])
-def test_the_table_is_the_one_built_in_memory(spark, rows, tmp_path, partitions, small_blocks):
+def test_the_table_is_the_one_built_in_memory(
+    spark: SparkSession, rows: list[dict[str, Any]], tmp_path: Path, partitions: int, small_blocks: None
+) -> None:
     shuffled = random.Random(partitions).sample(rows, len(rows))
     write_lines(tmp_path / "in" / "a.jsonl", shuffled[:300])
     write_lines(tmp_path / "in" / "deep" / "b.jsonl.gz", shuffled[300:500])
@@ -73,14 +77,14 @@ def test_the_table_is_the_one_built_in_memory(spark, rows, tmp_path, partitions,
     ],
     ids=["no constraints", "one name"],
 )
-def test_degenerate_inputs(spark, rows, tmp_path):
+def test_degenerate_inputs(spark: SparkSession, rows: list[dict[str, Any]], tmp_path: Path) -> None:
     path = write_lines(tmp_path / "in.jsonl", rows)
     summary = job.compile_subscriptions([str(path)], tmp_path / "table.h5", CompileOptions(partitions=3))
     assert Table.load(tmp_path / "table.h5") == in_memory(rows)
     assert summary.rows == len(rows)
 
 
-def test_hostile_rows_are_the_rejects_of_match(spark, tmp_path):
+def test_hostile_rows_are_the_rejects_of_match(spark: SparkSession, tmp_path: Path) -> None:
     """None of them ends the compile; what is kept of each is the same, whoever reads it."""
     content, bad = lines()
     (tmp_path / "in.jsonl").write_bytes(b"\n".join(content))
@@ -95,7 +99,7 @@ def test_hostile_rows_are_the_rejects_of_match(spark, tmp_path):
     assert made == {"7: everything", "7: smile = '\U0001f600'"}
 
 
-def test_rejects_name_file_and_line_of_files_read_in_pieces(spark, tmp_path, small_blocks):
+def test_rejects_name_file_and_line_of_files_read_in_pieces(spark: SparkSession, tmp_path: Path, small_blocks: None) -> None:
     generator = random.Random(3)
     expected, good = [], []
     for name in ("a.jsonl", "b.jsonl.gz", "c%20d+e f.jsonl"):
@@ -127,7 +131,7 @@ def test_rejects_name_file_and_line_of_files_read_in_pieces(spark, tmp_path, sma
     assert not (tmp_path / "table.h5.rejects").exists()
 
 
-def test_strict_refuses_and_leaves_nothing_new(spark, rows, tmp_path):
+def test_strict_refuses_and_leaves_nothing_new(spark: SparkSession, rows: list[dict[str, Any]], tmp_path: Path) -> None:
     output = tmp_path / "table.h5"
     good = write_lines(tmp_path / "good.jsonl", rows[:50])
     job.compile_subscriptions([str(good)], output)
@@ -144,7 +148,7 @@ def test_strict_refuses_and_leaves_nothing_new(spark, rows, tmp_path):
     assert Table.load(output) == in_memory(rows[:50])
 
 
-def test_no_filters_are_an_error_and_no_output(spark, tmp_path):
+def test_no_filters_are_an_error_and_no_output(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text("[]\n1\n")
     with pytest.raises(SparkPrepError, match=r"no usable subscription, all 2 rows .*line 1: .* are in .*bad rows$"):
@@ -156,7 +160,7 @@ def test_no_filters_are_an_error_and_no_output(spark, tmp_path):
     assert names_in(tmp_path / "any") == {"in.jsonl", "bad rows"}
 
 
-def test_nothing_else_is_ever_overwritten_by_rejects(spark, tmp_path):
+def test_nothing_else_is_ever_overwritten_by_rejects(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "precious").touch()
     path = write_lines(tmp_path / "in.jsonl", [])
@@ -168,7 +172,7 @@ def test_nothing_else_is_ever_overwritten_by_rejects(spark, tmp_path):
     ("inputs", "match"),
     [([], "no input"), (["absent.jsonl"], "cannot read"), (["a.parquet", "b.jsonl"], "mix JSON lines and Parquet")],
 )
-def test_inputs_that_cannot_be_read(spark, tmp_path, inputs, match):
+def test_inputs_that_cannot_be_read(spark: SparkSession, tmp_path: Path, inputs: list[str], match: str) -> None:
     with pytest.raises(SparkPrepError, match=match):
         job.compile_subscriptions([str(tmp_path / name) for name in inputs], tmp_path / "table.h5")
     assert list(tmp_path.iterdir()) == []
@@ -181,7 +185,9 @@ def test_inputs_that_cannot_be_read(spark, tmp_path, inputs, match):
         ("text.parquet", r"^cannot read \S+text\.parquet: Encountered error .* is not a Parquet file"),
     ],
 )
-def test_a_damaged_file_is_one_line_and_no_traceback(spark, rows, tmp_path, name, said):
+def test_a_damaged_file_is_one_line_and_no_traceback(
+    spark: SparkSession, rows: list[dict[str, Any]], tmp_path: Path, name: str, said: str
+) -> None:
     whole = write_lines(tmp_path / "whole.gz", rows).read_bytes()
     (tmp_path / name).write_bytes(whole[:500])
     with pytest.raises(SparkPrepError, match=said) as caught:
@@ -190,13 +196,13 @@ def test_a_damaged_file_is_one_line_and_no_traceback(spark, rows, tmp_path, name
     assert names_in(tmp_path / "any") == {"whole.gz", name}
 
 
-def test_what_no_input_is_to_blame_for_is_a_failure(spark):
+def test_what_no_input_is_to_blame_for_is_a_failure(spark: SparkSession) -> None:
     with pytest.raises(SparkFailure, match=r"^No value present$") as caught, in_one_line():
-        spark.sparkContext._jvm.java.util.Optional.empty().get()  # any exception of Java will do
+        cast(Any, spark.sparkContext)._jvm.java.util.Optional.empty().get()  # any exception of Java will do
     assert caught.value.exit_code == 1
 
 
-def test_predicates_and_parquet_say_the_same_as_json(spark, tmp_path):
+def test_predicates_and_parquet_say_the_same_as_json(spark: SparkSession, tmp_path: Path) -> None:
     plain = [
         {
             "interface": "a",
@@ -261,7 +267,7 @@ def test_predicates_and_parquet_say_the_same_as_json(spark, tmp_path):
     assert (reject["line"], reject["reason"]) == (5, "a constraint has one operand; not null are: number, strings")
 
 
-def test_a_data_frame_is_an_input_too(spark, tmp_path):
+def test_a_data_frame_is_an_input_too(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.createDataFrame([("a", "temp > 3"), ("b", "temp >"), ("c", None)], "interface string, predicate string")
     frame = frame.repartition(3)
     summary = job.compile_subscriptions(frame, tmp_path / "table.h5")
@@ -276,13 +282,15 @@ def test_a_data_frame_is_an_input_too(spark, tmp_path):
     assert_same_events(tmp_path / "events.h5", tmp_path / "table.h5", expected)
 
 
-def test_columns_that_no_subscription_has_are_refused_at_once(spark, tmp_path):
+def test_columns_that_no_subscription_has_are_refused_at_once(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.createDataFrame([("a", "temp > 3", 1)], "interface string, predicate string, priority int")
     with pytest.raises(SparkPrepError, match="no column 'priority'"):
         job.compile_subscriptions(frame, tmp_path / "table.h5")
 
 
-def test_a_task_that_fails_after_writing_is_run_again_and_leaves_no_stray_part(spark, rows, tmp_path):
+def test_a_task_that_fails_after_writing_is_run_again_and_leaves_no_stray_part(
+    spark: SparkSession, rows: list[dict[str, Any]], tmp_path: Path
+) -> None:
     output = tmp_path / "table.h5"
     source = sources.read(spark, [str(write_lines(tmp_path / "in.jsonl", rows))])
     with PartSet(output, "table") as parts, job._Held() as held:
@@ -293,7 +301,7 @@ def test_a_task_that_fails_after_writing_is_run_again_and_leaves_no_stray_part(s
 
         def written_then_lost(batches: Iterator[pa.RecordBatch], files: PartFiles) -> Iterator[WrittenPart]:
             written = table_writer._write_constraints(list(batches), files)
-            if TaskContext.get().attemptNumber() == 0:
+            if cast(TaskContext, TaskContext.get()).attemptNumber() == 0:
                 raise RuntimeError("lost after the part was written")
             yield written
 
@@ -307,7 +315,7 @@ def test_a_task_that_fails_after_writing_is_run_again_and_leaves_no_stray_part(s
     assert Table.load(output) == in_memory(rows)
 
 
-def test_a_missing_part_is_refused(spark, rows, tmp_path):
+def test_a_missing_part_is_refused(spark: SparkSession, rows: list[dict[str, Any]], tmp_path: Path) -> None:
     output = tmp_path / "table.h5"
     job.compile_subscriptions([str(write_lines(tmp_path / "in.jsonl", rows[:20]))], output)
     next(parts_directory(output).iterdir()).unlink()
@@ -315,7 +323,7 @@ def test_a_missing_part_is_refused(spark, rows, tmp_path):
         Table.load(output)
 
 
-def test_the_driver_refuses_parts_that_it_does_not_see(tmp_path):
+def test_the_driver_refuses_parts_that_it_does_not_see(tmp_path: Path) -> None:
     with (
         pytest.raises(SparkPrepError, match="on a file system that the driver and all executors share"),
         PartSet(tmp_path / "table.h5", "table") as parts,
@@ -324,7 +332,7 @@ def test_the_driver_refuses_parts_that_it_does_not_see(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_line(spark, rows, tmp_path):
+def test_the_command_line(spark: SparkSession, rows: list[dict[str, Any]], tmp_path: Path) -> None:
     path = write_lines(tmp_path / "in.jsonl", rows[:30])
     output = tmp_path / "table.h5"
     printed = mpi_match("compile", "subscriptions", path, "-o", output, "--json")
@@ -337,7 +345,7 @@ def test_the_command_line(spark, rows, tmp_path):
     assert "mpi-match: cannot read" in only_line(mpi_match("compile", "subscriptions", "absent", "-o", output, code=3))
 
 
-def test_spark_submit_runs_the_same_commands(rows, tmp_path, repository):
+def test_spark_submit_runs_the_same_commands(rows: list[dict[str, Any]], tmp_path: Path, repository: Path) -> None:
     path = write_lines(tmp_path / "in.jsonl", rows[:30])
     submit = [Path(pyspark.__file__).parent / "bin" / "spark-submit", "--master", "local[1]"]
     submit += ["--conf", "spark.sql.shuffle.partitions=1", repository / "spark_prep" / "job.py"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from mpi_match.changes.log import ChangeLog
 from mpi_match.ingest.rows import change_of_row
 from mpi_match.storage import StorageError
 from mpi_match.table.table import Table
-from spark_prep import SparkPrepError
+from spark_prep import CompileSummary, SparkPrepError
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytestmark = pytest.mark.spark
@@ -67,7 +68,7 @@ def in_order_of_files(parts: list[list[dict[str, Any]]], table: Path) -> tuple[C
     return ChangeLog.of(Table.load(table), rows, refused), refused
 
 
-def test_the_log_equals_the_one_made_in_memory(spark, table, tmp_path, small_blocks):
+def test_the_log_equals_the_one_made_in_memory(spark: SparkSession, table: Path, tmp_path: Path, small_blocks: None) -> None:
     changes = random_changes(180)
     parts = [changes[:60], changes[60:120], changes[120:]]  # in the order of the paths, not of their addresses
     write_lines(tmp_path / "in" / "a b.jsonl", parts[0])
@@ -99,46 +100,54 @@ def test_the_log_equals_the_one_made_in_memory(spark, table, tmp_path, small_blo
         ('{"before_event": 3, "remove": "f"}', "no usable change, its only row is rejected; .*no filter has the id"),
     ],
 )
-def test_no_changes_are_an_error_and_no_output(spark, table, tmp_path, text, said):
+def test_no_changes_are_an_error_and_no_output(
+    spark: SparkSession, table: Path, tmp_path: Path, text: str, said: str
+) -> None:
     (tmp_path / "in.jsonl").write_text(text)
     with pytest.raises(SparkPrepError, match=said):
         job.compile_changes([str(tmp_path / "in.jsonl")], table, tmp_path / "changes.h5")
     assert not (tmp_path / "changes.h5").exists()
 
 
-def test_strict_allows_no_change_that_cannot_be_done(spark, table, tmp_path):
+def test_strict_allows_no_change_that_cannot_be_done(spark: SparkSession, table: Path, tmp_path: Path) -> None:
     write_lines(tmp_path / "in.jsonl", [{"before_event": 3, "remove": "nobody"}])
     with pytest.raises(SparkPrepError, match=r"1 of 1 rows are bad.*\n.*in.jsonl, line 1: no filter has the id 'nobody'"):
         job.compile_changes([str(tmp_path / "in.jsonl")], table, tmp_path / "changes.h5", strict=True)
     assert not (tmp_path / "changes.h5").exists()
 
 
-def test_changes_need_their_table_and_a_place(tmp_path):
+def test_changes_need_their_table_and_a_place(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="no such file"):
         job.compile_changes(["x.jsonl"], tmp_path / "table.h5", tmp_path / "changes.h5")
     with pytest.raises(StorageError, match="no does not exist; create it first"):
         job.compile_changes(["x.jsonl"], tmp_path / "table.h5", tmp_path / "no" / "changes.h5")
 
 
-def test_no_input_is_overwritten(tmp_path):
+def test_no_input_is_overwritten(tmp_path: Path) -> None:
     rows, table = tmp_path / "rows.jsonl", tmp_path / "table.h5"
-    for compiled, inputs, output in (
+    commands: list[tuple[Callable[..., CompileSummary], list[Any], Path]] = [
         (job.compile_subscriptions, [[str(rows)]], rows),
         (job.compile_events, [[f"file://{rows}"], table], rows),
         (job.compile_events, [[str(rows)], table], table),
         (job.compile_changes, [[str(rows)], table], table),
-    ):
+    ]
+    for compiled, inputs, output in commands:
         with pytest.raises(StorageError, match=f"{output.name}: is an input and would be overwritten"):
             compiled(*inputs, output)
 
 
-def test_what_is_compiled_holds_no_rows(table, tmp_path):
-    for compiled, inputs in ((job.compile_subscriptions, []), (job.compile_events, [table]), (job.compile_changes, [table])):
+def test_what_is_compiled_holds_no_rows(table: Path, tmp_path: Path) -> None:
+    commands: list[tuple[Callable[..., CompileSummary], list[Path]]] = [
+        (job.compile_subscriptions, []),
+        (job.compile_events, [table]),
+        (job.compile_changes, [table]),
+    ]
+    for compiled, inputs in commands:
         with pytest.raises(StorageError, match=r"table\.h5: holds 'table', which is compiled already; rows are wanted here"):
             compiled([str(table)], *inputs, tmp_path / "out.h5")
 
 
-def test_the_command_line_compiles_changes(spark, table, tmp_path):
+def test_the_command_line_compiles_changes(spark: SparkSession, table: Path, tmp_path: Path) -> None:
     path = write_lines(tmp_path / "in.jsonl", [{"before_event": 3, "remove_interface": "mobile-1"}])
     shown = mpi_match("compile", "changes", path, "--table", table, "-o", tmp_path / "c.h5", "--json")
     assert json.loads(shown.stdout)["changes"] == 1

@@ -39,7 +39,9 @@ def table(spark: SparkSession, rows: list[dict[str, Any]], tmp_path_factory: pyt
     return path
 
 
-def test_the_event_table_keeps_order_and_equals_the_encoding_in_memory(spark, table, tmp_path, small_blocks):
+def test_the_event_table_keeps_order_and_equals_the_encoding_in_memory(
+    spark: SparkSession, table: Path, tmp_path: Path, small_blocks: None
+) -> None:
     generator = random.Random(5)
     published = [random_event(generator) for _ in range(400)]
     write_lines(tmp_path / "in" / "a b.jsonl", published[:150])  # in the order of the paths, not of their addresses
@@ -59,7 +61,7 @@ def test_the_event_table_keeps_order_and_equals_the_encoding_in_memory(spark, ta
     assert "the location needs both" in found[0]["reason"]
 
 
-def test_parts_of_events_are_bounded(spark, table, tmp_path):
+def test_parts_of_events_are_bounded(spark: SparkSession, table: Path, tmp_path: Path) -> None:
     published = [{"temp": i, "city": "Milan"} for i in range(100)]
     source = sources.read(spark, [str(write_lines(tmp_path / "in.jsonl", published))])
     with PartSet(tmp_path / "events.h5", "events") as parts:
@@ -77,14 +79,16 @@ def test_parts_of_events_are_bounded(spark, table, tmp_path):
     ],
     ids=["no rows", "all rows bad"],
 )
-def test_no_events_are_an_error_and_no_output(spark, table, tmp_path, text, said):
+def test_no_events_are_an_error_and_no_output(
+    spark: SparkSession, table: Path, tmp_path: Path, text: str, said: str
+) -> None:
     (tmp_path / "in.jsonl").write_text(text)
     with pytest.raises(SparkPrepError, match=said):
         job.compile_events([str(tmp_path / "in.jsonl")], table, tmp_path / "events.h5")
     assert names_in(tmp_path / "any") == {"in.jsonl"} | ({"events.h5.rejects"} if text else set())
 
 
-def test_a_location_or_id_that_no_event_has_is_said(spark, table, tmp_path):
+def test_a_location_or_id_that_no_event_has_is_said(spark: SparkSession, table: Path, tmp_path: Path) -> None:
     path = write_lines(tmp_path / "in.jsonl", [{"temp": 25}, {"temp": 26}])
     form = EventForm.of("lon,lat", "uuid")
     assert job.compile_events([str(path)], table, tmp_path / "e.h5", form).never_seen == ("lon", "lat", "uuid")
@@ -109,7 +113,7 @@ ODD_COLUMNS = {
 LEFT_OUT = ("blob", "day", "labels", "meta.at", "tags", "trace.at", "uid", "when")
 
 
-def test_columns_that_no_filter_names_are_not_looked_at(spark, tmp_path):
+def test_columns_that_no_filter_names_are_not_looked_at(spark: SparkSession, tmp_path: Path) -> None:
     rules = [["temp", ">", 20], ["price", "=", 19.99], ["n", "<", 5], ["meta.seat", "=", 3]]
     in_memory([{"interface": "i", "constraints": rules}]).save(tmp_path / "table.h5")
     decimals = {"price": pa.array([Decimal("19.99"), Decimal("20.00")]), "n": pa.array([Decimal(3), Decimal(2**53 - 1)])}
@@ -139,7 +143,9 @@ def test_columns_that_no_filter_names_are_not_looked_at(spark, tmp_path):
         ),
     ],
 )
-def test_a_column_that_is_named_and_no_attribute_is_refused_before_the_job(spark, tmp_path, rule, form, said):
+def test_a_column_that_is_named_and_no_attribute_is_refused_before_the_job(
+    spark: SparkSession, tmp_path: Path, rule: str, form: EventForm, said: str
+) -> None:
     in_memory([{"interface": "i", "constraints": [[rule, "exists"]]}]).save(tmp_path / "table.h5")
     pq.write_table(pa.table({"temp": [25.5, 26.0], **ODD_COLUMNS}), tmp_path / "in.parquet")
     with pytest.raises(SparkPrepError, match=said):
@@ -147,7 +153,7 @@ def test_a_column_that_is_named_and_no_attribute_is_refused_before_the_job(spark
     assert names_in(tmp_path / "any") == {"table.h5", "in.parquet"}
 
 
-def test_values_of_named_columns_that_are_none_are_bad_rows(spark, tmp_path):
+def test_values_of_named_columns_that_are_none_are_bad_rows(spark: SparkSession, tmp_path: Path) -> None:
     in_memory([{"interface": "i", "constraints": [["n", ">", 1]]}]).save(tmp_path / "table.h5")
     found = pa.table({"n": pa.array([Decimal(2**53 + 1), Decimal(7)], pa.decimal128(20, 0))})
     pq.write_table(found, tmp_path / "in.parquet")
@@ -157,13 +163,13 @@ def test_values_of_named_columns_that_are_none_are_bad_rows(spark, tmp_path):
     assert "attribute 'n': the integer 9007199254740993 is beyond 2^53" in reject["reason"]
 
 
-def test_a_frame_without_a_usable_column_is_refused(spark, table, tmp_path):
+def test_a_frame_without_a_usable_column_is_refused(spark: SparkSession, table: Path, tmp_path: Path) -> None:
     frame = spark.createDataFrame([([1],)], "tags array<int>")
     with pytest.raises(SparkPrepError, match=r"no column is a number, .* there are: 'tags' of type array<int>"):
         job.compile_events(frame, table, tmp_path / "events.h5")
 
 
-def test_events_from_parquet_flatten_structs_and_leave_out_nulls(spark, table, tmp_path):
+def test_events_from_parquet_flatten_structs_and_leave_out_nulls(spark: SparkSession, table: Path, tmp_path: Path) -> None:
     published = [
         {"temp": 25, "position": {"x": 1.5, "y": None}, "city": "Milan", "on": True},
         {"temp": None, "position": None, "city": None, "on": None},
@@ -178,7 +184,9 @@ def test_events_from_parquet_flatten_structs_and_leave_out_nulls(spark, table, t
     assert (reject["line"], json.loads(reject["row"])["temp"]) == (3, 2**53 + 1)
 
 
-def test_a_table_compiled_again_under_the_same_name_is_not_confused_with_the_old(spark, rows, tmp_path):
+def test_a_table_compiled_again_under_the_same_name_is_not_confused_with_the_old(
+    spark: SparkSession, rows: list[dict[str, Any]], tmp_path: Path
+) -> None:
     path = write_lines(tmp_path / "in.jsonl", [{"temp": 25, "city": "Milan"}])
     for constraints in ([["temp", ">", 20]], [["city", "=", "Milan"], ["temp", "<", 30]]):
         in_memory([{"interface": "i", "constraints": constraints}]).save(tmp_path / "table.h5")
@@ -188,7 +196,7 @@ def test_a_table_compiled_again_under_the_same_name_is_not_confused_with_the_old
         )
 
 
-def test_events_strict_and_bad_options(spark, table, tmp_path):
+def test_events_strict_and_bad_options(spark: SparkSession, table: Path, tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"a": 1}\nnull\n')
     with pytest.raises(SparkPrepError, match=r"1 of 2 rows are bad(.|\n)*in\.jsonl, line 2: an event must be an object"):
         job.compile_events([str(tmp_path / "in.jsonl")], table, tmp_path / "events.h5", options=CompileOptions(strict=True))
@@ -197,7 +205,9 @@ def test_events_strict_and_bad_options(spark, table, tmp_path):
         job.compile_events([str(tmp_path / "in.jsonl")], table, tmp_path / "events.h5", EventForm.of("x", None))
 
 
-def test_an_error_inside_a_task_is_one_line(spark, rows, tmp_path, monkeypatch):
+def test_an_error_inside_a_task_is_one_line(
+    spark: SparkSession, rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "in.jsonl").write_text(json.dumps(rows[0]))
     replaced = "0" * 64
     in_memory(rows[:3]).save(tmp_path / "table.h5")

@@ -10,7 +10,7 @@ import math
 import struct
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,7 +41,7 @@ class Content(NamedTuple):
     attributes: dict[str, Any]
     arrays: dict[str, Any]
 
-    def list(self, name: str, dtype: str, *shape: int | None) -> list[Any]:
+    def column(self, name: str, dtype: str, *shape: int | None) -> list[Any]:
         """A required dataset of a type and shape (None: any length)."""
         demand(name in self.arrays, f"no dataset {name}")
         array = self.arrays[name]
@@ -60,8 +60,8 @@ class Content(NamedTuple):
         """A string pool of n strings."""
         separator = "_" if name == "filters/id" else "/"
         data = self.arrays.get(f"{name}{separator}data")
-        self.list(f"{name}{separator}data", "|u1", None)
-        offsets = self.list(f"{name}{separator}offsets", "<i8", None if n is None else n + 1)
+        self.column(f"{name}{separator}data", "|u1", None)
+        offsets = self.column(f"{name}{separator}offsets", "<i8", None if n is None else n + 1)
         csr(offsets, len(data), name)  # type: ignore[arg-type]
         whole = data.tobytes()  # type: ignore[union-attr]
         items = [whole[a:b] for a, b in pairwise(offsets)]
@@ -184,11 +184,11 @@ def _array(name: str, item: Any) -> tuple[Any, int]:
 
 def index_of(whole: Content) -> list[tuple[Path, int, str]]:
     """The parts that an index names."""
-    n = len(whole.list("parts/name", "S", None))
+    n = len(whole.column("parts/name", "S", None))
     demand(n >= 1, "an index without parts")
-    rows, digests = whole.list("parts/rows", "<i8", n), whole.list("parts/digest", "|S64", n)
+    rows, digests = whole.column("parts/rows", "<i8", n), whole.column("parts/digest", "|S64", n)
     found = []
-    for name, count, digest in zip(whole.list("parts/name", "S", n), rows, digests, strict=True):
+    for name, count, digest in zip(whole.column("parts/name", "S", n), rows, digests, strict=True):
         all_text([name], "parts/name")
         plain = name and b"/" not in name and b"\0" not in name and name not in (b".", b"..")
         demand(plain, f"{name!r} is no name of a file")
@@ -287,32 +287,33 @@ def _table(whole: Content, stated: Sequence[int] | None) -> TableContent:
     ascends(names, "names")
 
     def per_name(what: str, total: int) -> list[tuple[int, int]]:
-        offsets = whole.list(f"{what}/name_offsets", "<i8", n_names + 1)
+        offsets = whole.column(f"{what}/name_offsets", "<i8", n_names + 1)
         csr(offsets, total, f"{what} of names")
         return list(pairwise(offsets))
 
-    values = whole.list("numbers/values", "<f8", None)
+    values = whole.column("numbers/values", "<f8", None)
     numbers = [values[a:b] for a, b in per_name("numbers", len(values))]
     operands = whole.pool("strings", text=False)
     strings = [operands[a:b] for a, b in per_name("strings", len(operands))]
-    op = whole.list("atoms/op", "|u1", None)
+    op = whole.column("atoms/op", "|u1", None)
     texts = whole.pool("atoms", len(op))
     keys = list(zip(op, texts, strict=True))
     atoms = [keys[a:b] for a, b in per_name("atoms", len(op))]
     for some in numbers:
         demand(not any(math.isnan(x) or (x == 0 and math.copysign(1, x) < 0) for x in some), "numbers/values")
         ascends(some, "numbers/values")
-    for each in (*strings, *atoms):
+    sorted_lists: list[Any] = [*strings, *atoms]
+    for each in sorted_lists:
         ascends(each, "operands")
     demand(set(op) <= {10, 11}, "atoms/op")
     digest = _digest(whole, ("names", "strings", "atoms"))
     vocabulary = Vocabulary(names, numbers, strings, atoms, digest)
 
-    kind = whole.list("constraints/kind", "|u1", None)
+    kind = whole.column("constraints/kind", "|u1", None)
     rows = len(kind)
-    lo, hi, owner = (whole.list(f"constraints/{column}", "<u4", rows) for column in ("lo", "hi", "filter"))
-    codes = whole.list("sets/codes", "<u4", None)
-    bounds = whole.list("sets/offsets", "<i8", None)
+    lo, hi, owner = (whole.column(f"constraints/{column}", "<u4", rows) for column in ("lo", "hi", "filter"))
+    codes = whole.column("sets/codes", "<u4", None)
+    bounds = whole.column("sets/offsets", "<i8", None)
     csr(bounds, len(codes), "sets")
     lists = [tuple(codes[a:b]) for a, b in pairwise(bounds)]
     sets = [lists[a:b] for a, b in per_name("sets", len(lists))]
@@ -323,16 +324,16 @@ def _table(whole: Content, stated: Sequence[int] | None) -> TableContent:
             ok = any(each and all(_is_operand(vocabulary, name, type_, code) for code in each) for type_ in (NUMBER, STRING))
             demand(ok, "a set is not one of operands of one type")
 
-    size = whole.list("filters/size", "<u4", None)
+    size = whole.column("filters/size", "<u4", None)
     n_filters = len(size)
-    interface = whole.list("filters/interface", "<u4", n_filters)
+    interface = whole.column("filters/interface", "<u4", n_filters)
     labels = whole.pool("interfaces")
     ascends(labels, "interfaces")
     demand(all(i < len(labels) for i in interface), "filters/interface")
     ascends(interface, "filters/interface", strictly=False)
-    area_filter = whole.list("filters/area_filter", "<u4", None)
-    areas = whole.list("filters/area", "<f8", len(area_filter), 3)
-    id_filter = whole.list("filters/id_filter", "<u4", None)
+    area_filter = whole.column("filters/area_filter", "<u4", None)
+    areas = whole.column("filters/area", "<f8", len(area_filter), 3)
+    id_filter = whole.column("filters/id_filter", "<u4", None)
     whole.pool("filters/id", len(id_filter))
     for owners in (area_filter, id_filter):
         ascends(owners, "filters of areas, ids")
@@ -392,7 +393,7 @@ def _interval(vocabulary: Vocabulary, sets: list[list[tuple[int, ...]]], name: i
     def listed() -> bool:
         return lo == hi < len(sets[name]) and all(operand(code) for code in sets[name][lo])
 
-    ok = {
+    ok: dict[int, Callable[[], bool]] = {
         0: lambda: lo == hi and operand(lo),
         1: lambda: lo == hi and operand(lo),
         2: lambda: lo == first and operand(hi + 1),
@@ -407,8 +408,8 @@ def _interval(vocabulary: Vocabulary, sets: list[list[tuple[int, ...]]], name: i
         11: lambda: lo == hi < len(vocabulary.atoms[name]) and vocabulary.atoms[name][lo][0] == op,
         12: lambda: (lo, hi) == (first, last),
         13: lambda: (lo, hi) == (first, last),
-    }[op]
-    demand(ok(), f"the interval of an operator {op}")
+    }
+    demand(ok[op](), f"the interval of an operator {op}")
 
 
 def is_digest(value: object) -> bool:
@@ -451,14 +452,14 @@ def _vocabulary_of(whole: Content) -> str:
 
 
 def _events(whole: Content, n: int, vocabulary: Vocabulary) -> None:
-    offsets = whole.list("events/offsets", "<i8", n + 1)
+    offsets = whole.column("events/offsets", "<i8", n + 1)
     names, strings = whole.pool("names"), whole.pool("strings")
     demand(len(set(names)) == len(names) and len(set(strings)) == len(strings), "names or strings are not distinct")
-    name = whole.list("events/name", "<u4", None)
+    name = whole.column("events/name", "<u4", None)
     m = len(name)
     csr(offsets, m, "events")
     type_, number, string = (
-        whole.list(f"events/{c}", t, m) for c, t in (("type", "|u1"), ("number", "<f8"), ("string", "<u4"))
+        whole.column(f"events/{c}", t, m) for c, t in (("type", "|u1"), ("number", "<f8"), ("string", "<u4"))
     )
     demand(all(i < len(names) for i in name), "events/name")
     for a, b in pairwise(offsets):
@@ -467,7 +468,7 @@ def _events(whole: Content, n: int, vocabulary: Vocabulary) -> None:
         demand(kind in (NUMBER, STRING, BOOLEAN), f"type {kind}")
         demand(index < len(strings) if kind == STRING else index == 0, "events/string")
         demand(value == 0 if kind == STRING else kind == NUMBER or value in (0, 1), "events/number")
-    location = whole.list("events/location", "<f8", n, 2) if "events/location" in whole.arrays else None
+    location = whole.column("events/location", "<f8", n, 2) if "events/location" in whole.arrays else None
     for point in location or ():
         demand(all(map(math.isfinite, point)) or all(map(math.isnan, point)), "events/location")
     if "ids/data" in whole.arrays or "ids/offsets" in whole.arrays:
@@ -487,18 +488,18 @@ def _events(whole: Content, n: int, vocabulary: Vocabulary) -> None:
 
 def _columns(whole: Content, n: int, codes: list[list[tuple[int, int]]] | None, vocabulary: Vocabulary) -> None:
     """The encoded columns."""
-    offsets = whole.list("encoded/offsets", "<u4", n + 1)
+    offsets = whole.column("encoded/offsets", "<u4", n + 1)
     wide = whole.arrays.get("encoded/attributes")
     demand(wide is not None and wide.dtype.str in ("<u4", "<u8"), "encoded/attributes")
-    packed = whole.list("encoded/attributes", wide.dtype.str, None)  # type: ignore[union-attr]
+    packed = whole.column("encoded/attributes", wide.dtype.str, None)  # type: ignore[union-attr]
     blocks = -(-n // BLOCK_EVENTS)
-    starts = whole.list("encoded/block_attributes", "<i8", blocks + 1)
-    crcs = whole.list("encoded/block_crc32", "<u4", blocks)
+    starts = whole.column("encoded/block_attributes", "<i8", blocks + 1)
+    crcs = whole.column("encoded/block_crc32", "<u4", blocks)
     csr(starts, len(packed), "blocks")
     demand(("encoded/location" in whole.arrays) == ("events/location" in whole.arrays), "encoded/location")
     location = whole.arrays.get("encoded/location")
     if location is not None:
-        whole.list("encoded/location", "<f8", n, 2)
+        whole.column("encoded/location", "<f8", n, 2)
         demand(location.tobytes() == whole.arrays["events/location"].tobytes(), "encoded/location is not events/location")
     for k in range(blocks):
         first, last = k * BLOCK_EVENTS, min((k + 1) * BLOCK_EVENTS, n)
@@ -577,12 +578,12 @@ def matches(path: Path) -> None:
         whole.pool("ids", n_events)
     demand(len(labels) in (0, n_ids), "labels")
     if "answers/part" not in whole.arrays:
-        counts = whole.list("matches/counts", narrowest(n_ids), n_events)
-        ids = whole.list("matches/ids", narrowest(max(n_ids - 1, 0)), n_matches)
+        counts = whole.column("matches/counts", narrowest(n_ids), n_events)
+        ids = whole.column("matches/ids", narrowest(max(n_ids - 1, 0)), n_matches)
         return _answers(n_ids, counts, ids)
     demand("matches/counts" not in whole.arrays and "matches/ids" not in whole.arrays, "both answers and parts")
-    names = whole.list("answers/part", "S", None)
-    sizes = whole.list("answers/bytes", "<i8", len(names))
+    names = whole.column("answers/part", "S", None)
+    sizes = whole.column("answers/bytes", "<i8", len(names))
     all_text(names, "answers/part")
     plain = all(name and b"/" not in name and b"\0" not in name and name not in (b".", b"..") for name in names)
     demand(plain and len(set(names)) == len(names), "answers/part")
@@ -700,13 +701,13 @@ def changes(path: Path, of: TableContent | None) -> None:
     whole = content(path, "changes")
     n, n_moves, n_added = (whole.count(name) for name in ("n_changes", "n_moves", "n_added"))
     demand(is_digest(whole.attributes.get("table")), "table")
-    before = whole.list("changes/before_event", "<i8", n)
+    before = whole.column("changes/before_event", "<i8", n)
     ascends([0, *before], "changes/before_event", strictly=False)
-    kind, target = whole.list("changes/kind", "|u1", n), whole.list("changes/target", "<u4", n)
+    kind, target = whole.column("changes/kind", "|u1", n), whole.column("changes/target", "<u4", n)
     demand(all(k <= 3 for k in kind) and kind.count(0) == n_moves and kind.count(1) == n_added, "changes/kind")
-    areas = whole.list("changes/area", "<f8", n_moves, 3)
+    areas = whole.column("changes/area", "<f8", n_moves, 3)
     demand(all(all(map(math.isfinite, area)) and area[2] >= 0 for area in areas), "changes/area")
-    interface = whole.list("changes/interface", "<u4", n_added)
+    interface = whole.column("changes/interface", "<u4", n_added)
     labels = whole.pool("interfaces")
     own = {name.removeprefix("added/"): array for name, array in whole.arrays.items() if name.startswith("added/")}
     added = _table(Content(path, whole.attributes, own), None)

@@ -341,7 +341,7 @@ def shape(file: h5py.File, rng: random.Random, name: str) -> str:
         del file[name]
         file.create_dataset(name, data=h5py.Empty(array.dtype)).attrs.create("crc32", np.uint32(0))
         return f"{name} null"
-    made = {
+    shapes: dict[str, Callable[[], Any]] = {
         "scalar": lambda: flat[0] if flat.size else array.dtype.type(0),
         "column": lambda: flat.reshape(-1, 1),
         "row": lambda: flat.reshape(1, -1),
@@ -349,8 +349,8 @@ def shape(file: h5py.File, rng: random.Random, name: str) -> str:
         "wide": lambda: np.stack([flat, flat], axis=1),
         "zero wide": lambda: np.zeros((len(array), 0), array.dtype),
         "deep": lambda: flat.reshape((1,) * 30 + (-1,)),
-    }[how]()
-    store(file, name, np.asarray(made))
+    }
+    store(file, name, np.asarray(shapes[how]()))
     return f"{name} {how}"
 
 

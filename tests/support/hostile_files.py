@@ -25,6 +25,7 @@ from hostile_journals import change_journal, change_manifest, change_records
 from table_cases import example_filters
 
 from mpi_match.arrays.strings import Strings
+from mpi_match.changes.live_table import Refusal
 from mpi_match.changes.log import ChangeLog
 from mpi_match.events.event_table import event_counts, save_events
 from mpi_match.events.events import Events
@@ -111,7 +112,8 @@ class Originals:
         self._table_in_parts(directory / "tables.h5")
         save_events(self.events, directory / "events.h5", self.table.vocabulary)
         self._events_in_parts(directory / "parted.h5")
-        log = ChangeLog.of(self.table, [change_of_row(row, stamped=True) for row in CHANGES], refused := [])
+        refused: list[Refusal] = []
+        log = ChangeLog.of(self.table, [change_of_row(row, stamped=True) for row in CHANGES], refused)
         assert not refused
         log.save(directory / "changes.h5")
         self.identity = RunIdentity("filter", self.table.n_filters, self.events.n_events, self.table.digest, "e" * 64, "")
@@ -188,11 +190,12 @@ class Originals:
             StoredRange([(4, n_two.nbytes)], b""), zlib.crc32(b"before"), zlib.crc32(b"before" + n_two.tobytes())
         )
         ids = JournalPart(StoredRange([(4 + n_two.nbytes, 2)], ids_two.tobytes()[2:]), 0, zlib.crc32(ids_two.tobytes()))
+        late, n_late, ids_late = self._pieces(5, 7)[0]
         records = [
             record_bytes(Kind.ANSWERS, one, len(ids_one), [n_one.tobytes(), ids_one.tobytes()]),
             record_bytes(Kind.SET_ASIDE, EventRange(7, 8), 0, []),
             placed_bytes(1, Placed(two, len(ids_two), counts, ids)),
-            record_bytes(Kind.ANSWERS, *(lambda s, n, i: (s, len(i), [n.tobytes(), i.tobytes()]))(*self._pieces(5, 7)[0])),
+            record_bytes(Kind.ANSWERS, late, len(ids_late), [n_late.tobytes(), ids_late.tobytes()]),
         ]
         path.write_bytes(head_bytes(self.identity) + b"".join(bytes(each) for record in records for each in record))
 

@@ -96,7 +96,10 @@ class Reading:
             with RangeReader(path) as large:
                 large.part(0, large.n_filters)
 
-        readers = [lambda: inspect_file(path), *([in_ranges, lambda: load_vocabulary(path)] if kind == "table" else [])]
+        readers: list[Callable[[], object]] = [
+            lambda: inspect_file(path),
+            *([in_ranges, lambda: load_vocabulary(path)] if kind == "table" else []),
+        ]
         for reader in readers:
             try:
                 reader()
@@ -186,7 +189,7 @@ class Reading:
             ids = list(table.ids())
             for part in range(table.n_parts):
                 table.raw_part(part)
-        if [event.id or None for event in events] != ids:
+        if [(event.id if event is not None else None) or None for event in events] != ids:
             return "disagree: ids"
         if self._thorough():
             self._inspect(path)

@@ -79,7 +79,7 @@ def random_subscriptions(seed: int, shape: Shape = DEFAULT) -> tuple[list[Filter
             return None
         if op in (Op.IN, Op.NOT_IN):
             return [value(type_) for _ in range(rng.integers(1, 5))]
-        return sorted([value(type_), value(type_)]) if op is Op.BETWEEN else value(type_)  # type: ignore[type-var]
+        return sorted([value(type_), value(type_)]) if op is Op.BETWEEN else value(type_)
 
     filters = []
     for i in range(shape.n_filters):

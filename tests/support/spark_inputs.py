@@ -55,6 +55,7 @@ def assert_same_events(path: Path, table: Path, events: Events) -> None:
         if expected.location is None:
             assert batch.location is None
         else:
+            assert batch.location is not None
             assert np.array_equal(batch.location, expected.location, equal_nan=True)
         raw = [found.event(i) for i in range(len(found))]
         assert [repr(event) for event in raw] == [repr(events.event(i)) for i in range(len(events))]

@@ -62,7 +62,9 @@ SCALES = (1.0, 2.0**-1074, 2.0**-560, 2.0**540, 2.0**1021)
 """Of the lattice: an ordinary one; the least doubles; squares that vanish, or overflow; the greatest doubles."""
 
 scales = st.just(1.0) | st.sampled_from(SCALES)
-locations = st.builds(lambda x, y, scale: (x * scale, y * scale), st.sampled_from(LATTICE), st.sampled_from(LATTICE), scales)
+locations: SearchStrategy[tuple[float, float]] = st.builds(
+    lambda x, y, scale: (x * scale, y * scale), st.sampled_from(LATTICE), st.sampled_from(LATTICE), scales
+)
 
 
 def values(types: Sequence[Type] = ALL_TYPES) -> SearchStrategy[float | str | bool]:
@@ -89,7 +91,7 @@ def constraints(draw: DrawFn, types: Sequence[Type] = ALL_TYPES) -> Constraint:
     if op in LISTS:
         return constraint(name, op, draw(st.lists(operands, min_size=1, max_size=4)))
     if op is Op.BETWEEN:
-        return constraint(name, op, sorted([draw(operands), draw(operands)]))  # type: ignore[type-var]
+        return constraint(name, op, sorted([draw(operands), draw(operands)]))
     return constraint(name, op, draw(operands))
 
 
@@ -100,7 +102,7 @@ def areas() -> SearchStrategy[Area]:
         lambda x, y, r, scale: Area(x * scale, y * scale, r * scale),
         *(st.sampled_from(LATTICE), st.sampled_from(LATTICE), st.sampled_from(RADII), scales),
     )
-    return same | st.builds(lambda centre, r: Area(*centre, r), locations, radii)
+    return same | st.builds(lambda centre, r: Area(centre[0], centre[1], r), locations, radii)
 
 
 def filters(
@@ -144,8 +146,8 @@ def events(
     """An event of 0 to `max_attributes` attributes, perhaps with a location; half of them are aimed at one of `aimed_at`."""
     names = st.sampled_from((*NAMES, UNUSED_NAME))
     attributes = draw(st.dictionaries(names, values(types), max_size=max_attributes))
-    location = draw(st.none() | locations)
-    if aimed_at and draw(st.booleans()):
+    location: tuple[float, float] | None = draw(st.none() | locations)
+    if len(aimed_at) and draw(st.booleans()):
         target = draw(st.sampled_from(aimed_at))
         attributes, location = draw(_aimed(target, types, attributes, location))
     kept = dict(list(attributes.items())[:max_attributes])
@@ -158,8 +160,8 @@ def _aimed(
     target: Filter,
     types: Sequence[Type],
     others: dict[str, float | str | bool],
-    location: tuple[int, int] | None,
-) -> tuple[dict[str, float | str | bool], tuple[int, int] | None]:
+    location: tuple[float, float] | None,
+) -> tuple[dict[str, float | str | bool], tuple[float, float] | None]:
     """Attributes and location for `target`, then `others` beside them; sometimes one of the others spoils an attribute."""
     pool = [value for type_ in _typed(types) for value in POOLS[type_]]
     wanted: dict[str, list[Constraint]] = {}

@@ -7,7 +7,9 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,50 +18,61 @@ from hypothesis import strategies as st
 
 import mpi_match
 from mpi_match import api
+from mpi_match.events.events import Events
 from mpi_match.ingest import columns
-from mpi_match.ingest.rows import EventForm, event_of_row
+from mpi_match.ingest.rows import EventForm, Reject, event_of_row
 from mpi_match.model import Type, make_event, make_filter, match_naive
+from mpi_match.table.table import Table
 
-ROWS = [
+Column = tuple[str, Any, Any]
+"""A column of three entries, the second null, by name; and the value of the other two."""
+
+ROWS: list[dict[str, Any]] = [
     {"interface": "hot", "constraints": [["temp", ">", 30]]},
     {"interface": "near", "constraints": [], "area": [0, 0, 5]},
     {"interface": "milan", "filters": [{"constraints": [["city", "=", "Milan"]]}, {"constraints": [["city", "absent"]]}]},
 ]
 
 
+def attributes_of(events: Events, i: int) -> dict[str, Any]:
+    event = events.event(i)
+    assert event is not None
+    return dict(event.attributes)
+
+
 @pytest.fixture(scope="module")
-def table():
+def table() -> Table:
     return api.make_table(ROWS)
 
 
-def test_examples_in_docstrings_are_true():
+def test_examples_in_docstrings_are_true() -> None:
     result = doctest.testmod(api)
     assert result.attempted >= 12
     assert result.failed == 0
 
 
-def test_every_public_name_is_there_and_described():
+def test_every_public_name_is_there_and_described() -> None:
     for name in mpi_match.__all__:
         assert getattr(mpi_match, name).__doc__, name
     assert set(api.__all__) <= set(mpi_match.__all__)
     assert set(mpi_match.__all__) <= set(dir(mpi_match))
     with pytest.raises(AttributeError, match="nonsense"):
-        mpi_match.nonsense  # noqa: B018 - looking the name up is the test
+        mpi_match.nonsense  # type: ignore[attr-defined]  # noqa: B018 - looking the name up is the test
 
 
-def test_the_stub_has_every_public_name():
+def test_the_stub_has_every_public_name() -> None:
     stub = ast.parse(Path(mpi_match.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
     found = {alias.asname: node.module for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert found == {name: f"mpi_match.{module}" for name, module in mpi_match._MODULE_OF.items()}
+    assert found == {name: f"mpi_match.{module}" for name, module in vars(mpi_match)["_MODULE_OF"].items()}
 
 
-def test_importing_the_package_costs_nothing():
+def test_importing_the_package_costs_nothing() -> None:
     code = "import sys, mpi_match; print(sorted({'numpy', 'numba', 'h5py', 'mpi4py', 'click'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-def test_rows_filters_and_a_file_give_the_same_table(tmp_path, table):
+def test_rows_filters_and_a_file_give_the_same_table(tmp_path: Path, table: Table) -> None:
     filters = [make_filter("hot", [["temp", ">", 30]]), make_filter("near", [], [0, 0, 5])]
     assert api.make_table([ROWS[2], *filters]) == table
     plain, packed = tmp_path / "rows.jsonl", tmp_path / "rows.jsonl.gz"
@@ -70,13 +83,17 @@ def test_rows_filters_and_a_file_give_the_same_table(tmp_path, table):
     assert api.make_table(str(packed)) == table
 
 
-def test_a_table_survives_its_file(tmp_path, table):
+def test_a_table_survives_its_file(tmp_path: Path, table: Table) -> None:
     table.save(tmp_path / "table.h5")
     assert api.load_table(tmp_path / "table.h5") == table
 
 
-def test_match_answers_like_the_naive_matcher(table):
-    events = [{"temp": 31, "city": "Milan"}, {"temp": 30, "x": 3, "y": 4}, {"city": "Rome", "x": 3, "y": 4.1}]
+def test_match_answers_like_the_naive_matcher(table: Table) -> None:
+    events: list[dict[str, Any]] = [
+        {"temp": 31, "city": "Milan"},
+        {"temp": 30, "x": 3, "y": 4},
+        {"city": "Rome", "x": 3, "y": 4.1},
+    ]
     answers = api.match(table, events, engine="counting", location="x,y")
     naive = [match_naive(table.iter_filters(), event_of_row(row, EventForm(("x", "y")))) for row in events]
     assert answers.labels(table.labels) == naive == [["hot", "milan"], ["milan", "near"], []]
@@ -85,13 +102,13 @@ def test_match_answers_like_the_naive_matcher(table):
     assert [str(table.filter(int(i))) for i in filters[0]] == ["hot: temp > 30.0", "milan: city = 'Milan'"]
 
 
-def test_bad_rows_are_named_or_collected(tmp_path):
+def test_bad_rows_are_named_or_collected(tmp_path: Path) -> None:
     bad = {"interface": "a", "constraints": [["x", "~", 1]]}
     with pytest.raises(mpi_match.ModelError, match=r"^subscription 1: unknown operator '~'"):
         api.make_table([ROWS[0], bad])
     with pytest.raises(mpi_match.ModelError, match=r"^event 1: attribute 'x': .* null|^event 1: attribute 'x'"):
         api.make_events([{"x": 1}, {"x": [1]}])
-    rejects = []
+    rejects: list[Reject] = []
     assert api.make_table([bad, ROWS[0]], rejects=rejects).n_filters == 1
     assert [(r.line, r.file) for r in rejects] == [(0, "")]
     assert "'~'" in rejects[0].reason
@@ -106,7 +123,7 @@ def test_bad_rows_are_named_or_collected(tmp_path):
     assert [r.line for r in rejects] == [1]
 
 
-def test_events_come_as_rows_objects_columns_or_a_file(tmp_path):
+def test_events_come_as_rows_objects_columns_or_a_file(tmp_path: Path) -> None:
     rows = [{"temp": 31, "place": {"city": "Milan"}, "n": "e1"}, {"temp": 2, "place": {"city": None}, "n": 7}]
     expected = [make_event({"temp": 31, "place.city": "Milan"}, None, "e1"), make_event({"temp": 2}, None, 7)]
     file = tmp_path / "events.jsonl"
@@ -117,7 +134,7 @@ def test_events_come_as_rows_objects_columns_or_a_file(tmp_path):
         assert [events.event(i) for i in range(len(events))] == expected
 
 
-def test_columns_keep_types_apart_and_nan_is_a_number():
+def test_columns_keep_types_apart_and_nan_is_a_number() -> None:
     events = api.make_events(
         {
             "float": np.array([1.5, math.nan]),
@@ -129,7 +146,7 @@ def test_columns_keep_types_apart_and_nan_is_a_number():
             "absent": [None, None],
         }
     )
-    first, second = (events.event(i).attributes for i in range(2))
+    first, second = (attributes_of(events, i) for i in range(2))
     assert first == {"float": 1.5, "integer": 1, "boolean": True, "text": "a", "masked": 7, "mixed": True}
     assert math.isnan(second.pop("float"))
     assert second == {"integer": 2, "boolean": False, "text": "", "mixed": "x"}
@@ -150,7 +167,7 @@ def test_columns_keep_types_apart_and_nan_is_a_number():
         ({3: [1]}, "a name must be a string"),
     ],
 )
-def test_bad_columns_are_refused_with_their_place(bad, said):
+def test_bad_columns_are_refused_with_their_place(bad: dict[str, Any], said: str) -> None:
     with pytest.raises(mpi_match.ModelError, match=said):
         api.make_events(bad)
 
@@ -165,7 +182,7 @@ def test_bad_columns_are_refused_with_their_place(bad, said):
         ({"x": [True], "y": [1.0]}, "column 'x': entry 0: the coordinates"),
     ],
 )
-def test_bad_locations_in_columns_are_refused(bad, said):
+def test_bad_locations_in_columns_are_refused(bad: dict[str, Any], said: str) -> None:
     with pytest.raises(mpi_match.ModelError, match=said):
         api.make_events(bad, location=("x", "y"))
 
@@ -174,7 +191,7 @@ ENTRIES = st.none() | st.booleans() | st.floats() | st.integers(-(2**53), 2**53)
 
 
 @given(st.integers(0, 4).flatmap(lambda n: st.dictionaries(st.text(max_size=3), st.lists(ENTRIES, min_size=n, max_size=n))))
-def test_columns_mean_what_their_rows_mean(found):
+def test_columns_mean_what_their_rows_mean(found: dict[str, list[Any]]) -> None:
     n = len(next(iter(found.values()), []))
     rows = [{name: values[i] for name, values in found.items()} for i in range(n)]
     by_column, by_row = api.make_events(found), api.make_events(rows)
@@ -190,8 +207,7 @@ PRESENCE = [
 ]
 
 
-def columns_with_nulls():
-    """Columns whose second entry is null, by name, with the value of the first and the third."""
+def columns_with_nulls() -> Iterator[Column]:
     pandas, arrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
     for value, types in {
         1.5: ("Float64", "double[pyarrow]", "category"),
@@ -212,7 +228,7 @@ def columns_with_nulls():
     yield "strings of NumPy", np.array(["a", None, "a"], np.dtypes.StringDType(na_object=None)), "a"
 
 
-def columns_of_polars_with_nulls():
+def columns_of_polars_with_nulls() -> Iterator[Column]:
     polars = pytest.importorskip("polars", reason="polars is one of the extra 'dev'")
     for value in (1.5, 7, "a", True):
         yield f"polars {value!r}", polars.Series([value, None, value]), value
@@ -220,27 +236,27 @@ def columns_of_polars_with_nulls():
 
 
 @pytest.mark.parametrize("source", [columns_with_nulls, columns_of_polars_with_nulls])
-def test_null_is_absent_in_columns_of_every_library(source):
+def test_null_is_absent_in_columns_of_every_library(source: Callable[[], Iterator[Column]]) -> None:
     """NumPy has no null: made an array of NumPy's, such a column has NaN in its place, which `exists`."""
     table = api.make_table(PRESENCE)
     for name, column, value in source():
         events = api.make_events({"x": column})
-        assert [dict(events.event(i).attributes) for i in range(3)] == [{"x": value}, {}, {"x": value}], name
-        assert type(events.event(0).attributes["x"]) is (float if value == 7 else type(value)), name
+        assert [attributes_of(events, i) for i in range(3)] == [{"x": value}, {}, {"x": value}], name
+        assert type(attributes_of(events, 0)["x"]) is (float if value == 7 else type(value)), name
         found = api.match(table, events, engine="counting").labels(table.labels)
         assert found == [["there"], ["absent"], ["there"]], name
 
 
-def test_nan_beside_nulls_is_a_number():
+def test_nan_beside_nulls_is_a_number() -> None:
     arrow, pandas, polars = (pytest.importorskip(name) for name in ("pyarrow", "pandas", "polars"))
     column = arrow.array([math.nan, None])
     for each in (column, column.to_pandas(types_mapper=pandas.ArrowDtype), polars.Series([math.nan, None])):
         events = api.make_events({"x": each})
-        assert math.isnan(events.event(0).attributes["x"])
-        assert events.event(1).attributes == {}
+        assert math.isnan(attributes_of(events, 0)["x"])
+        assert attributes_of(events, 1) == {}
 
 
-def test_integers_beside_nulls_are_not_rounded():
+def test_integers_beside_nulls_are_not_rounded() -> None:
     arrow = pytest.importorskip("pyarrow")
     with pytest.raises(mpi_match.ModelError, match=r"column 'a': the integer 9007199254740993 is beyond 2\^53"):
         api.make_events({"a": arrow.array([None, 2**53 + 1])})
@@ -257,13 +273,13 @@ def test_integers_beside_nulls_are_not_rounded():
         [np.timedelta64(5, "s")],
     ],
 )
-def test_dates_and_durations_are_not_taken_for_integers(dates):
+def test_dates_and_durations_are_not_taken_for_integers(dates: Any) -> None:
     with pytest.raises(mpi_match.ModelError, match=r"column 'a': (dates and durations|entry 0: a value must be a number)"):
         api.make_events({"a": dates})
 
 
 @pytest.mark.parametrize("library", ["pandas", "pyarrow", "polars"])
-def test_a_data_frame_is_its_columns(library):
+def test_a_data_frame_is_its_columns(library: str) -> None:
     arrow = pytest.importorskip("pyarrow")
     table = arrow.table({"temp": [31, None, 12], "city": ["Milan", "Rome", None], "n": [7, None, 9], "x": [0.5, 1, None]})
     frame = table
@@ -279,39 +295,40 @@ def test_a_data_frame_is_its_columns(library):
     ]
 
 
-def test_two_columns_of_one_name_are_refused():
+def test_two_columns_of_one_name_are_refused() -> None:
     arrow = pytest.importorskip("pyarrow")
     with pytest.raises(mpi_match.ModelError, match="two columns have the name 'a'"):
         api.make_events(arrow.table([[1], [2]], ["a", "a"]))
 
 
-def test_nulls_in_rows_are_absent():
+def test_nulls_in_rows_are_absent() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"x": pandas.array([1, None], "Int64"), "when": [pandas.NaT, pandas.NaT]})
     events = api.make_events(frame.to_dict("records"))
-    assert [events.event(i).attributes for i in range(2)] == [{"x": 1}, {}]
+    assert [attributes_of(events, i) for i in range(2)] == [{"x": 1}, {}]
 
 
 @pytest.mark.parametrize("ids", [[1.0], [True], [[1, 2]], np.array([1.0])])
-def test_ids_in_columns_are_strings_or_integers(ids):
+def test_ids_in_columns_are_strings_or_integers(ids: Any) -> None:
     with pytest.raises(mpi_match.ModelError, match="column 'n': entry 0: id must be a string or an integer"):
         api.make_events({"n": ids}, id="n")
 
 
-def test_a_numeric_column_is_not_looped_over(monkeypatch):
+def test_a_numeric_column_is_not_looped_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "_column_of_objects", None)
     events = api.make_events({"a": np.arange(1000), "b": np.ones(1000, bool)})
     assert events.type.tolist() == [Type.NUMBER, Type.BOOLEAN] * 1000
 
 
-def test_what_a_prompt_shows_says_how_many_and_a_few(table):
-    events = [{"temp": 31, "city": "Milan"}, {"temp": 3}, {"city": "Milan"}, {"x": 1}]
+def test_what_a_prompt_shows_says_how_many_and_a_few(table: Table) -> None:
+    events: list[dict[str, Any]] = [{"temp": 31, "city": "Milan"}, {"temp": 3}, {"city": "Milan"}, {"x": 1}]
     batch = api.make_batch(table, events)
     assert repr(table) == "<table of 4 filters with 3 constraints on 3 interfaces>"
     assert repr(api.make_events(events)) == "<4 events with 5 attributes>"
     assert repr(batch).startswith("<batch of 4 events with 4 attributes, vocabulary ")
     answers = mpi_match.open_engine("counting", table).match(batch)
     assert (
-        repr(answers) == f"<4 events, {answers.n_matches} matches: {', '.join(str(a.tolist()) for a in answers[:3])}, ...>"
+        repr(answers)
+        == f"<4 events, {answers.n_matches} matches: {', '.join(str(a.tolist()) for a in cast(Any, answers[:3]))}, ...>"
     )
     assert repr(answers[:0]) == "<0 events, 0 matches>"

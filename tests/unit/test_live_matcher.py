@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ from mpi_match.live import LiveMatcher
 from mpi_match.model import Filter, ModelError, make_filter, match_naive
 from mpi_match.table.table import Table
 
-ROWS = [
+ROWS: list[dict[str, Any]] = [
     {"interface": "taxi", "constraints": [["seats", ">=", 2]], "area": [0, 0, 5], "id": "t1"},
     {"interface": "desk", "constraints": [["seats", "exists"]], "id": 7},
 ]

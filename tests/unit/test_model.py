@@ -135,12 +135,13 @@ def test_strings_order_by_code_point(value: str, operand: str) -> None:
 def test_a_list_is_its_values_and_between_its_bounds(value: Any, wanted: Constraint) -> None:
     value = model.value_of(value)[1]
     satisfied = model.satisfies(value, wanted)
+    operands: Any = wanted.operand
     if wanted.op is Op.IN:
-        assert satisfied == any(says(value, "=", operand) for operand in wanted.operand)
+        assert satisfied == any(says(value, "=", operand) for operand in operands)
     elif wanted.op is Op.NOT_IN:
-        assert satisfied == all(says(value, "!=", operand) for operand in wanted.operand)
+        assert satisfied == all(says(value, "!=", operand) for operand in operands)
     elif wanted.op is Op.BETWEEN:
-        assert satisfied == (says(value, ">=", wanted.operand[0]) and says(value, "<=", wanted.operand[1]))
+        assert satisfied == (says(value, ">=", operands[0]) and says(value, "<=", operands[1]))
 
 
 @given(st.sampled_from(STRINGS), st.sampled_from(STRINGS))

@@ -166,7 +166,7 @@ def test_label_that_is_no_label(raw: object, what: str) -> None:
         assert model.make_filter("i", [], None, raw).id is None
         return
     with pytest.raises(ModelError, match=f"^{what} must be a string or an integer, found "):
-        model.make_filter(*((raw,) if what == "interface" else ("i", [], None, raw)))
+        model.make_filter(raw if what == "interface" else "i", [], None, raw if what == "id" else None)
 
 
 @pytest.mark.parametrize(

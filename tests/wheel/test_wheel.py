@@ -43,7 +43,7 @@ class Installation:
         own = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", *LAUNCHERS))}
         self._run([python, "-m", "venv", str(place / "env")], own)
         self._run([str(binaries / "pip"), "install", "--quiet", "--no-compile", requirement], own)
-        kept = {name: own[name] for name in ("TMPDIR", "LANG") if name in own}
+        kept: dict[str, str] = {name: own[name] for name in ("TMPDIR", "LANG") if name in own}
         as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "PYTHONUNBUFFERED": "1"}
         self._environment = {**kept, **as_root, "HOME": str(self._home), "PATH": f"{binaries}:/usr/bin:/bin"}
 
@@ -52,8 +52,16 @@ class Installation:
         return self._run(["bash", "-c", command], self._environment)
 
     def _run(self, command: list[str], environment: dict[str, str]) -> str:
-        both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        done = subprocess.run(command, cwd=self._work, env=environment, timeout=TIMEOUT_S, check=False, **both)
+        done = subprocess.run(
+            command,
+            cwd=self._work,
+            env=environment,
+            timeout=TIMEOUT_S,
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         assert done.returncode == 0, f"{command}\n{done.stdout}"
         return done.stdout
 

@@ -64,7 +64,7 @@ def test_a_log_is_what_its_rows_say(found: list[Filter], rows: list[ChangeRow]) 
         assert [sorted(one) for one in found_labels] == [sorted(match_naive(naive.filters, e)) for e in judged]
 
 
-def through_the_wire(stamped: StampedChanges, stream: ChangeStream) -> Changes:
+def through_the_wire(stamped: StampedChanges, stream: ChangeStream[Table]) -> Changes:
     """The same changes as a worker gets them, with something else after them."""
     wire = stamped.to_wire()
     longer = np.concatenate([wire, np.full(8, 255, np.uint8)])
@@ -248,11 +248,11 @@ def test_verify_does_the_changes_again(tmp_path: Path, unit: str, answered: list
         n_ids = 5 if unit == "filter" else 3
         with MatchesWriter(paths[2], n_ids, labels, unit, changes_digest=digest) as writer:
             writer.append(Matches.of(found, n_ids))
-        verdict = verify(*paths[:3], sample=0, changes_path=paths[3])
+        verdict = verify(paths[0], paths[1], paths[2], sample=0, changes_path=paths[3])
         assert (verdict.difference is None) == (difference is None)
         assert difference is None or difference in str(verdict.difference)
     with pytest.raises(StorageError, match="name the changes"):
-        verify(*paths[:3])
+        verify(paths[0], paths[1], paths[2])
 
 
 def test_the_format_page_has_the_datasets_of_changes_and_the_digest_of_a_table(
@@ -350,7 +350,9 @@ def test_rows_are_matched_without_spark_as_if_they_came_one_by_one(tmp_path: Pat
         (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     form = EventForm(("x", "y"), "id")
     done = match.match_rows(
-        *(tmp_path / name for name in ("subscriptions", "events", "matches")),
+        tmp_path / "subscriptions",
+        tmp_path / "events",
+        tmp_path / "matches",
         match.MatchOptions(form, engine="reference"),
         changes=tmp_path / "changes",
         rejects=tmp_path / "rejects",

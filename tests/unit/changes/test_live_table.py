@@ -80,7 +80,8 @@ def test_engines_are_told_one_by_one_or_all_at_once(found: list[Filter], rows: l
     ],
 )
 def test_what_cannot_be_done_is_refused_and_the_rest_is_done(table: Table, text: str, reason: str) -> None:
-    live, refused = LiveTable(table), []
+    live = LiveTable(table)
+    refused: list[Refusal] = []
     changes = live.apply([row('{"remove_interface": "desk"}') if "cold" not in text else row(text), row(text)], refused)
     assert [item.place for item in refused] == ([1] if "cold" not in text else [0, 1])
     assert reason in refused[-1].reason

@@ -99,7 +99,8 @@ def test_published_events_come_back(published: list[Event]) -> None:
     assert [repr(sorted_event(flat.event(i))) for i in range(len(flat))] == [repr(sorted_event(e)) for e in published]
 
 
-def sorted_event(event: Event) -> Any:
+def sorted_event(event: Event | None) -> Any:
+    assert event is not None
     return sorted(event.attributes.items()), event.location, event.id
 
 
@@ -124,7 +125,7 @@ def assert_equal(found: EventBatch, expected: EventBatch) -> None:
     assert found.fingerprint == expected.fingerprint
     nowhere = np.full((len(found), 2), np.nan)
     locations = [nowhere if batch.location is None else batch.location for batch in (found, expected)]
-    assert np.array_equal(*locations, equal_nan=True)
+    assert np.array_equal(locations[0], locations[1], equal_nan=True)
     rejected = [None if batch.rejected is None else batch.rejected.tolist() for batch in (found, expected)]
     assert rejected[0] == rejected[1]
 
@@ -174,7 +175,7 @@ def test_joining_batches_fills_missing_locations(batch: EventBatch) -> None:
 
 def test_the_wire_form_is_one_buffer(batch: EventBatch) -> None:
     wire = batch.to_wire()
-    assert (wire.dtype, wire.nbytes, wire.ndim) == (np.uint8, batch.wire_bytes, 1)
+    assert (wire.dtype, wire.nbytes, wire.ndim) == (np.dtype(np.uint8), batch.wire_bytes, 1)
     assert_equal(EventBatch.from_wire(wire), batch)
     large = np.full(batch.wire_bytes + 100, 7, np.uint8)
     filled = batch.to_wire(large)
@@ -211,7 +212,7 @@ def with_rejected(batch: EventBatch) -> EventBatch:
 def test_rejected_rows_travel_in_slices_joins_and_wires(with_rejected: EventBatch) -> None:
     batch = with_rejected
     assert batch.rejected is not None
-    assert (batch.rejected.tolist(), batch.rejected.dtype) == (list(REJECTED), np.uint32)
+    assert (batch.rejected.tolist(), batch.rejected.dtype) == (list(REJECTED), np.dtype(np.uint32))
     assert not np.diff(batch.bounds)[list(REJECTED)].any()
     piece = batch[4:18]
     assert piece.rejected is not None

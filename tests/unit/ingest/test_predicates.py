@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -51,11 +52,11 @@ def one(text: str) -> Constraint:
         ("not (not temp exists)", ("temp", "exists")),
     ],
 )
-def test_one_constraint(text, expected):
+def test_one_constraint(text: str, expected: tuple[Any, ...]) -> None:
     assert one(text) == constraint(*expected)
 
 
-def test_every_operator_of_the_model_can_be_written():
+def test_every_operator_of_the_model_can_be_written() -> None:
     written = {
         **{op: f"a {op} 1" for op in ("=", "!=", "<", "<=", ">", ">=")},
         **{op: f"a {op} 'x'" for op in ("prefix", "suffix", "contains")},
@@ -65,7 +66,7 @@ def test_every_operator_of_the_model_can_be_written():
     assert {symbol: one(text).op for symbol, text in written.items()} == OPS
 
 
-def test_and_binds_before_or():
+def test_and_binds_before_or() -> None:
     found = parse("area = 'area1' and temp > 30 or wind >= 20 and name prefix 'ab'")
     assert found == [
         (constraint("area", "=", "area1"), constraint("temp", ">", 30)),
@@ -73,13 +74,13 @@ def test_and_binds_before_or():
     ]
 
 
-def test_parentheses_multiply_out_and_nothing_stands_twice():
+def test_parentheses_multiply_out_and_nothing_stands_twice() -> None:
     a, b, c, d = (constraint(name, "exists") for name in "abcd")
     assert parse("(a exists or b exists) and (c exists or d exists)") == [(a, c), (a, d), (b, c), (b, d)]
     assert parse("a exists and (a exists or a exists)") == [(a,)]
 
 
-def test_not_is_pushed_through_and_and_or():
+def test_not_is_pushed_through_and_and_or() -> None:
     a, b = constraint("a", "absent"), constraint("b", "exists")
     assert parse("not (a exists or b absent)") == [(a, b)]
     assert parse("not (a exists and b absent)") == [(a,), (b,)]
@@ -120,7 +121,7 @@ def test_not_is_pushed_through_and_and_or():
         ("(" * 200 + "a exists" + ")" * 200, "parentheses within one another", 102),
     ],
 )
-def test_errors_say_what_and_point_at_it(text, what, column):
+def test_errors_say_what_and_point_at_it(text: str, what: str, column: int) -> None:
     with pytest.raises(PredicateError) as caught:
         parse(text)
     first, shown, caret = str(caught.value).split("\n")
@@ -130,12 +131,12 @@ def test_errors_say_what_and_point_at_it(text, what, column):
     assert text[column - 1 : column] == shown[2:][pointed : pointed + 1]
 
 
-def test_escaped_pairs_are_one_character_as_in_json():
+def test_escaped_pairs_are_one_character_as_in_json() -> None:
     for text in (r"\ud83d\ude00", r"\uD83D\uDE00", r"a\ud83d\ude00''b\u00e9"):
         assert one(f"x = '{text}'").operand == json.loads(f'"{text}"').replace("''", "'")
 
 
-def test_filters_and_operands_are_counted_before_they_are_made():
+def test_filters_and_operands_are_counted_before_they_are_made() -> None:
     """As many as are made, before equal ones become one; 20 million of them once were made of 373 KB."""
     a, b = (" or ".join(f"{name}{i} in (1, {i})" for i in range(2, 5)) for name in "ab")
     found = parse(f"({a}) and ({b}) and c exists")
@@ -150,7 +151,7 @@ def test_filters_and_operands_are_counted_before_they_are_made():
         parse(f"{many} and (a exists or b exists)")
 
 
-def test_a_predicate_that_explodes_is_refused_without_being_built():
+def test_a_predicate_that_explodes_is_refused_without_being_built() -> None:
     text = " and ".join(f"(a{i} exists or b{i} exists)" for i in range(60))
     with pytest.raises(PredicateError, match=f"{2**60:,} filters, more than {MAX_FILTERS_OF_A_PREDICATE:,}"):
         parse(text)
@@ -189,19 +190,19 @@ def naive(text: str, attributes: dict[str, float]) -> bool:
 
 
 @given(positive | present, st.dictionaries(names, st.integers(0, 3).map(float)))
-def test_filters_match_what_the_text_says(text, attributes):
+def test_filters_match_what_the_text_says(text: str, attributes: dict[str, float]) -> None:
     event = make_event(attributes)
     assert any(matches(Filter("i", found), event) for found in parse(text)) == naive(text, attributes)
 
 
 @given(st.text(max_size=40))
-def test_no_text_does_worse_than_an_error(text):
+def test_no_text_does_worse_than_an_error(text: str) -> None:
     with contextlib.suppress(PredicateError):  # every other exception fails the test
         parse(text)
 
 
 @given(st.text())
-def test_any_text_can_be_written_as_a_value_and_any_name_quoted(text):
+def test_any_text_can_be_written_as_a_value_and_any_name_quoted(text: str) -> None:
     name, value = '"' + text.replace('"', '""') + '"', "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
     found = one(f"{name} = {value}")
     assert (found.name, found.op, found.operand) == (text, Op.EQ, text)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import tempfile
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -48,7 +50,7 @@ def test_joined_slices_are_the_whole(found: list[list[int]], data: st.DataObject
 def test_answers_are_a_sequence() -> None:
     """As lists are: from the end, in slices, by any integer; and what is not there is an IndexError, which ends a loop."""
     matches = Matches.of(LISTS, 7)
-    assert [ids.tolist() for ids in matches] == LISTS
+    assert [ids.tolist() for ids in cast(Sequence[Array], matches)] == LISTS
     assert [matches[i].tolist() for i in range(-6, 0)] == LISTS
     assert matches[np.int64(3)].tolist() == matches[np.uint8(3)].tolist() == LISTS[3]
     for i in (6, -7, 10**30):
@@ -80,7 +82,8 @@ def test_labels() -> None:
 def test_types_follow_from_the_table_alone(n_ids: int, ids: str, counts: str) -> None:
     """An event may match every id: the type of the counts holds n_ids, that of the ids n_ids - 1."""
     assert id_dtype(n_ids) == np.dtype(ids)
-    for found in ([[]], [list(range(n_ids))]):
+    empty: list[list[int]] = [[]]
+    for found in (empty, [list(range(n_ids))]):
         matches = Matches.of(found, n_ids)
         assert (matches.ids.dtype, matches.counts.dtype) == (np.dtype(ids), np.dtype(counts))
         assert int(matches.counts[0]) == len(found[0])
@@ -238,7 +241,8 @@ def test_answers_that_lie_are_refused(
     arrays = {"matches/counts": matches.counts, "matches/ids": matches.ids}
     arrays |= {"labels/data": LABELS.data, "labels/offsets": LABELS.offsets} | change
     with Writer(matches_path, "matches") as writer:
-        for name, value in ({"unit": "interface", "n_ids": 7, "n_events": 6, "n_matches": 10} | attributes).items():
+        stated: dict[str, int | str | None] = {"unit": "interface", "n_ids": 7, "n_events": 6, "n_matches": 10}
+        for name, value in {**stated, **attributes}.items():
             if value is not None:
                 writer.attribute(name, value)
         for name, array in arrays.items():

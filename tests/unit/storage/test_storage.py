@@ -17,9 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mpi_match.arrays.csr import Array
 from mpi_match.storage import FilePart, Reader, StorageError, Writer, kind_of_file, parts_directory, write_index
 
-ARRAYS = {
+ARRAYS: dict[str, Array] = {
     "a/bytes": np.arange(7, dtype=np.uint8),
     "a/short": np.arange(9, dtype=np.uint16),
     "a/words": np.arange(300_000, dtype=np.uint32),
@@ -49,7 +50,7 @@ def left_in(directory: Path) -> list[str]:
 
 
 def edited(path: Path, change: Callable[[h5py.File], None]) -> Path:
-    """The file after someone changed it with another tool."""
+    """The file, changed by another tool."""
     with h5py.File(path, "r+") as file:
         change(file)
     return path

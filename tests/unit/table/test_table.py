@@ -224,11 +224,13 @@ def test_a_file_of_another_kind_is_refused(table_path: Path) -> None:
         Table.load(table_path)
 
 
-def rewrite(table: Table, path: Path, change: dict[str, Array] | None = None, drop: str = "", **attributes: int) -> None:
+def rewrite(
+    table: Table, path: Path, change: dict[str, Array] | None = None, drop: str = "", counts: dict[str, int] | None = None
+) -> None:
     """Write a table's file with some arrays and counts replaced: sound checksums, wrong content."""
     arrays = dict(table.arrays()) | (change or {})
     with Writer(path, "table") as writer:
-        for name, value in (table.counts() | attributes).items():
+        for name, value in (table.counts() | (counts or {})).items():
             writer.attribute(name, value)
         for name, array in arrays.items():
             if name != drop:
@@ -264,7 +266,7 @@ def test_another_dtype_is_refused(name: str, saved: tuple[Table, Path]) -> None:
 @pytest.mark.parametrize("count", ["n_names", "n_constraints", "n_filters", "n_interfaces"])
 def test_counts_that_lie_are_refused(count: str, saved: tuple[Table, Path]) -> None:
     table, path = saved
-    rewrite(table, path, **{count: 99})
+    rewrite(table, path, counts={count: 99})
     with pytest.raises(
         StorageError, match=f"has {table.counts()[count]} rows.*, expected 99, as the attribute {count} says"
     ):
@@ -349,13 +351,21 @@ def write_parts(table: Table, path: Path, cut: int = 2) -> list[FilePart]:
     area, named = (int(np.searchsorted(ids, cut)) for ids in (f.area_filter, f.id_filter))
     first = replace(
         f,
-        **{"size": f.size[:cut], "interface": f.interface[:cut], "area_filter": f.area_filter[:area]},
-        **{"area": f.area[:area], "id_filter": f.id_filter[:named], "ids": f.ids.take(np.arange(named))},
+        size=f.size[:cut],
+        interface=f.interface[:cut],
+        area_filter=f.area_filter[:area],
+        area=f.area[:area],
+        id_filter=f.id_filter[:named],
+        ids=f.ids.take(np.arange(named)),
     )
     second = replace(
         f,
-        **{"size": f.size[cut:], "interface": f.interface[cut:], "area_filter": f.area_filter[area:]},
-        **{"area": f.area[area:], "id_filter": f.id_filter[named:], "ids": f.ids.take(np.arange(named, len(f.ids)))},
+        size=f.size[cut:],
+        interface=f.interface[cut:],
+        area_filter=f.area_filter[area:],
+        area=f.area[area:],
+        id_filter=f.id_filter[named:],
+        ids=f.ids.take(np.arange(named, len(f.ids))),
     )
     everything = dict(table.arrays())
     without = {name: array for name, array in everything.items() if not name.startswith("filters/")}

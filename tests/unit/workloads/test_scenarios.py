@@ -33,7 +33,7 @@ def small(scenario: Scenario) -> Scenario:
 
 def near(found: float, expected: float, n: int) -> bool:
     """Is a frequency within five standard deviations of what it should be?"""
-    return abs(found - expected) <= 5 * np.sqrt(max(expected * (1 - expected), 1e-9) / n)
+    return bool(abs(found - expected) <= 5 * np.sqrt(max(expected * (1 - expected), 1e-9) / n))
 
 
 @EVERY
@@ -144,9 +144,9 @@ def test_a_seed_means_the_same_workload_on_every_machine() -> None:
     clcb = SCENARIOS["clcb-zipf"].scaled(2_000)
     moves = [clcb.moves(50, step=step) for step in (0.01, None)]
     # rounded, for the last bits of a normal deviate are the business of a machine's logarithm
-    places = [
-        np.round(each * 2**40) for each in (clcb.subscriptions().area, clcb.events(2_000).location, *(m.area for m in moves))
-    ]
+    location = clcb.events(2_000).location
+    assert location is not None
+    places = [np.round(each * 2**40) for each in (clcb.subscriptions().area, location, *(m.area for m in moves))]
     assert _digest(*places, *(m.filter_id for m in moves)) == PLACES
     assert _digest(SCENARIOS["ccm"].scaled(2_000).subscriptions(seed=1).name) != _digest(
         SCENARIOS["ccm"].scaled(2_000).subscriptions().name
@@ -177,6 +177,7 @@ def test_an_event_does_not_depend_on_how_many_there_are_or_how_they_are_cut() ->
     located = SCENARIOS["clcb"].events(n, seed=7).location
     assert located is not None
     again = SCENARIOS["clcb"].event_range(DRAWN_AT_ONCE - 1, DRAWN_AT_ONCE + 2, seed=7).location
+    assert again is not None
     assert np.array_equal(again, located[DRAWN_AT_ONCE - 1 : DRAWN_AT_ONCE + 2])
 
 
@@ -247,6 +248,7 @@ def test_rows_make_the_same_table_and_events_as_columns(scenario: Scenario) -> N
     assert (again.location is None) == (not scenario.area)
     for i in range(100):
         event = again.event(i)
+        assert event is not None
         content = {name: value for name, value in event.attributes.items() if not (scenario.area and name in LOCATION)}
         assert event._replace(attributes=content) == events.event(i)
 

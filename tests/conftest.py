@@ -27,8 +27,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 def pytest_configure() -> None:
-    """What holds for the tests and for all that they start."""
-    # Who starts the tests in the background, or with `nohup`, has Ctrl-C ignored, by what they start as well.
+    """Settings for the tests and for all processes that they start."""
+    # In the background, or under `nohup`, Ctrl-C is ignored, also by processes that the tests start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # Java's second compiler takes longer for a job of seconds than the job: see `spark_prep.session`.
@@ -36,13 +36,13 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long begins first."""
+    """Start the longest tests first."""
     items.sort(key=lambda item: place_of(item.nodeid))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Who does what in a parallel run; others need no xdist."""
+    """The assignment of tests to processes in a parallel run; other runs need no xdist."""
     from schedule import Schedule
 
     return Schedule(config, log)
@@ -56,25 +56,25 @@ def repository() -> Path:
 
 @pytest.fixture
 def clock() -> Clock:
-    """A clock that stands still until the test moves it."""
+    """A clock that advances only when the test moves it."""
     return Clock()
 
 
 @pytest.fixture
 def table_path(tmp_path: Path) -> Path:
-    """Where a test may write a table."""
+    """A path for a table."""
     return tmp_path / "table.h5"
 
 
 @pytest.fixture
 def events_path(tmp_path: Path) -> Path:
-    """Where a test may write an event table."""
+    """A path for an event table."""
     return tmp_path / "events.h5"
 
 
 @pytest.fixture
 def matches_path(tmp_path: Path) -> Path:
-    """Where a test may write answers."""
+    """A path for answers."""
     return tmp_path / "matches.h5"
 
 
@@ -82,7 +82,7 @@ def matches_path(tmp_path: Path) -> Path:
 def launchers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A TMPDIR for each test, and no launcher for one that is not marked `mpi`: `make test-mpi` would leave it out."""
     marks = {mark.name for mark in request.node.iter_markers()}
-    if marks & {"slurm", "beowulf"}:  # they start ranks on hosts that they make
+    if marks & {"slurm", "beowulf"}:  # they start ranks on hosts of their own
         yield
         return
     if "mpi" not in marks:
@@ -94,7 +94,7 @@ def launchers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 @cache
 def why_no_gpu() -> str | None:
-    """Why tests marked `gpu` cannot run here, or None when they can; asked only when such a test comes up.
+    """Why tests marked `gpu` cannot run here, or None when they can; evaluated only for such a test.
 
     The CUDA simulator answers `cuda.is_available()` with True, so it is ruled out first: its tests are not marked `gpu`.
     """

@@ -1,6 +1,6 @@
-"""The pages keep their word: commands on the README run and print what it shows, names of files and options exist.
+"""The pages are true: commands on them run and print the output shown, files and options that they name exist.
 
-How commands stand on a page is told in `pages`.
+The form of commands on a page is described in `pages`.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def git(*words: str) -> list[str]:
 
 @cache
 def history() -> list[str]:
-    """All commits up to this one, sorted.  Without the whole history nothing can be said: that is a failure in CI only."""
+    """All commits up to this one, sorted.  Without the full history the test is skipped; in CI it fails."""
     if git("rev-parse", "--is-shallow-repository") != ["false"]:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(
             "the whole history is not here: no git, no checkout, or a shallow one"
@@ -32,7 +32,7 @@ def history() -> list[str]:
 
 
 def unknown(cited: set[str], commits: list[str]) -> set[str]:
-    """Those of the cited commits, shortened as they may be, that are not there."""
+    """The cited commits, possibly abbreviated, that do not exist."""
     return {each for each in cited if not "".join(commits[(at := bisect_left(commits, each)) : at + 1]).startswith(each)}
 
 

@@ -1,4 +1,4 @@
-"""Files from strangers: each is refused in one line, or is what the format page says and means the same to all readers."""
+"""Untrusted files: each is refused in one line, or is valid by the format page and means the same to all readers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hostile_files import Originals
 from mpi_match.cli.main import commands
 
 MUTANTS = int(os.environ.get("HOSTILE_MUTANTS", "5000"))
-"""How many; more than 5,000 are read in all ways, and not every tenth of them only."""
+"""Number of mutants; with more than 5,000, every one is read in all ways, otherwise one in ten."""
 
 
 def test_mutants_are_refused_or_are_what_the_format_page_says() -> None:
@@ -43,7 +43,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def here(originals: Path, tmp_path: Path) -> Path:
-    """The same files, to be changed."""
+    """A copy of these files for changes."""
     return Path(shutil.copytree(originals, tmp_path / "here"))
 
 
@@ -52,7 +52,7 @@ def mpi_match(*arguments: str | Path) -> Result:
 
 
 def refused(path: Path, *arguments: str | Path) -> str:
-    """The line with which a command ends that was given a file that is none."""
+    """The last line of a command that was given an invalid file."""
     result = mpi_match(*(arguments or ("inspect", path)))
     assert (result.exit_code, type(result.exception)) == (3, SystemExit), result.output
     assert len(result.stderr.splitlines()) == 1
@@ -178,7 +178,9 @@ def edit_events(path: Path, **changes: object) -> None:
 def test_encoded_events_that_engines_would_fall_over_are_refused(
     here: Path, changes: dict[str, object], compared: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Codes and names out of range kept `keyed` in a native loop.  Also where they are beyond what is encoded again."""
+    """Codes and names out of range kept `keyed` in a native loop.  Also where they are beyond the events that are encoded
+    again.
+    """
     monkeypatch.setattr("mpi_match.events.event_table.COMPARED_EVENTS", compared)
     path = here / "events.h5"
     edit_events(path, **changes)
@@ -188,7 +190,7 @@ def test_encoded_events_that_engines_would_fall_over_are_refused(
 
 
 def test_encoded_events_that_say_something_else_than_the_raw_ones_are_refused(here: Path) -> None:
-    """All that engines rely on is there, and the file is sealed; only it is not what was published."""
+    """Everything that engines assume holds, and the checksums are right; but the events are not those published."""
     path = here / "events.h5"
     edit_events(path, attributes=lambda a: np.where(a & 0xFFFF == 5, a - 1, a).astype(np.uint32))
     said = refused(path, "run", "--table", here / "table.h5", "--events", path, "-o", here / "out.h5")

@@ -1,9 +1,9 @@
-"""Who may import whom: the folders are the layers, and imports go downwards only; what an import loads, in a fresh process.
+"""Imports between packages: the folders are the layers, imports go downwards only; and modules that an import loads.
 
 Importing `mpi4py.MPI` initialises MPI, importing numba takes half a second and importing pyspark more; none of them may
 happen because of a `--help`.
 
-    python tests/test_imports.py [CHECKOUT]      rooms, arrows and circles of a tree
+    python tests/test_imports.py [CHECKOUT]      packages, arrows and circles of a tree
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Import(NamedTuple):
 def imports_of(source: str, module: str = "") -> set[Import]:
     """Every import in a source, `from a import b` as both `a` and `a.b`, relative ones made absolute.
 
-    What a module imports when it is run as a script is not its own: an entry point is above everything.
+    Imports under `if __name__ == "__main__"` do not count: an entry point is above everything.
     """
 
     def visit(node: ast.AST, lazy: bool) -> Iterator[Import]:
@@ -85,17 +85,17 @@ def modules() -> dict[str, set[Import]]:
     return found
 
 
-def room_of(module: str) -> str | None:
-    """Package or module at the top that a module of ours is in; None for foreign ones and for `mpi_match` itself."""
+def package_of(module: str) -> str | None:
+    """The package, or module at the top, of a module of ours; None for foreign ones and for `mpi_match` itself."""
     package, _, rest = module.partition(".")
     if package == "spark_prep":
         return package
     return rest.split(".")[0] or None if package == "mpi_match" else None
 
 
-def depth_of(room: str) -> int:
-    """Line of `LAYERS` that a room is in."""
-    (found,) = (depth for depth, rooms in enumerate(LAYERS) if room in rooms.split())
+def depth_of(package: str) -> int:
+    """Line of `LAYERS` that a package is in."""
+    (found,) = (depth for depth, packages in enumerate(LAYERS) if package in packages.split())
     return found
 
 
@@ -172,17 +172,17 @@ def test_circles_are_found() -> None:
 
 
 def test_every_package_has_a_layer() -> None:
-    rooms = {room for module in modules() if (room := room_of(module)) is not None}
-    assert rooms == {room for line in LAYERS for room in line.split()}
+    packages = {package for module in modules() if (package := package_of(module)) is not None}
+    assert packages == {package for line in LAYERS for package in line.split()}
 
 
 def test_imports_go_downwards() -> None:
     upwards = {
         f"{module} imports {name}"
         for module, found in modules().items()
-        if (room := room_of(module)) is not None
+        if (package := package_of(module)) is not None
         for name in ours(found, module)
-        if (other := room_of(name)) not in (None, room) and depth_of(other) <= depth_of(room)
+        if (other := package_of(name)) not in (None, package) and depth_of(other) <= depth_of(package)
     }
     assert upwards == set()
 
@@ -198,17 +198,17 @@ def test_doors() -> None:
     assert importers_of("h5py") == {f"mpi_match.storage.{module}" for module in ("reader", "structure", "writer")}
     assert importers_of("numba.cuda") == {"mpi_match.gpu.kernels"}
     assert importers_of("cuda") == {"mpi_match.gpu.driver"}
-    assert {room_of(module) for module in importers_of("pyspark")} == {"spark_prep"}
-    assert {room_of(module) for module in importers_of("numba")} == {"compute", "gpu", "engines"}
-    assert {room_of(module) for module in importers_of("mpi4py.MPI")} == {"cluster"}
-    assert {room_of(module) for module in importers_of("mpi4py")} <= {
+    assert {package_of(module) for module in importers_of("pyspark")} == {"spark_prep"}
+    assert {package_of(module) for module in importers_of("numba")} == {"compute", "gpu", "engines"}
+    assert {package_of(module) for module in importers_of("mpi4py.MPI")} == {"cluster"}
+    assert {package_of(module) for module in importers_of("mpi4py")} <= {
         "cluster",
         "cli",
     }  # cli asks that MPI be left to the run
 
 
 def test_only_one_module_has_compiled_code_cached() -> None:
-    """Numba's cache does not notice when a function that is called changes, elsewhere; `compile_cache` sees to that."""
+    """Numba's cache does not notice changes of called functions in other files; `compile_cache` does."""
     paths = [path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py")]
     calls = [(path, node) for path in paths for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
     assert {path.name for path, call in calls if "cache" in {each.arg for each in call.keywords}} == {"compile_cache.py"}
@@ -254,7 +254,7 @@ def test_scheduling_is_pure() -> None:
     for module, found in modules().items():
         if module.startswith("mpi_match.cluster.scheduling."):
             assert {item.name.split(".")[0] for item in found} <= allowed, module
-            assert {room_of(item.name) for item in found if item.name.startswith("mpi_match")} <= {
+            assert {package_of(item.name) for item in found if item.name.startswith("mpi_match")} <= {
                 "cluster",
                 "arrays",
                 None,
@@ -290,18 +290,18 @@ def test_what_an_import_loads(module: str, may_load: tuple[str, ...], repository
 
 
 def summary() -> str:
-    """Rooms (packages and modules at the top), arrows between them, circles of modules and of rooms."""
+    """Packages (and modules at the top), arrows between them, circles of modules and of packages."""
     inside: defaultdict[str, set[str]] = defaultdict(set)
     between: defaultdict[str, set[str]] = defaultdict(set)
     for module, found in modules().items():
         inside[module] |= set(ours(found, module))
         for name in inside[module]:
-            room, other = room_of(module), room_of(name)
-            if room != other and room is not None and other is not None:
-                between[room].add(other)
-    rooms = {room for module in modules() if (room := room_of(module)) is not None}
-    counts = f"{len(rooms)} rooms, {sum(map(len, between.values()))} arrows, {len(modules())} modules"
-    return f"{counts}\ncircles of modules: {circles(inside)}\ncircles of rooms: {circles(between)}"
+            package, other = package_of(module), package_of(name)
+            if package != other and package is not None and other is not None:
+                between[package].add(other)
+    packages = {package for module in modules() if (package := package_of(module)) is not None}
+    counts = f"{len(packages)} packages, {sum(map(len, between.values()))} arrows, {len(modules())} modules"
+    return f"{counts}\ncircles of modules: {circles(inside)}\ncircles of packages: {circles(between)}"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The scripts of launch/: what an earlier launcher has left does not matter to the next; where ranks keep compiled code."""
+"""The scripts of launch/: leftovers of an earlier launcher do not affect the next; the directory of compiled code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mpirun import MPIRUN, OPEN_MPI, TESTS, TIMEOUT_S, environment, execute, nee
 
 pytestmark = [pytest.mark.mpi, needs_mpirun]
 LEFT_BEHIND = 'mkdir "$TMPDIR/ompi.$$" && touch "$TMPDIR/ompi.$$/pmix.$(uname -n).tool" && exec "$@"'
-"""What a killed launcher of Open MPI leaves, under the number that this shell's successor will have, and that successor."""
+"""The files of a killed launcher of Open MPI with the process number of this shell's successor, and that successor."""
 
 
 def test_a_dead_launchers_files_under_the_same_number_do_not_matter(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_a_dead_launchers_files_under_the_same_number_do_not_matter(tmp_path: Pa
     assert (done.returncode, done.stderr) == (0, "")
     assert "--table" in done.stdout
     left = sorted(path.name.partition(".")[0] for path in tmp_path.iterdir())
-    assert left == ["mpi-match", "ompi"], "the dead one's are nobody's to remove, and the new one has made its own"
+    assert left == ["mpi-match", "ompi"], "the dead launcher's directory is left alone, and the new one has made its own"
 
 
 def test_a_launcher_keeps_the_tmpdir_that_it_is_given(tmp_path: Path) -> None:

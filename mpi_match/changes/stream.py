@@ -1,4 +1,4 @@
-"""Changes beside events: a table, what will happen to it, and how that travels to workers.
+"""Changes during a run: a table, its future changes, and their wire form for workers.
 
 Every change is stamped with the number of the first event that sees it.  Filter and interface ids ascend and none is given
 twice, so an id means the same from the first event to the last.
@@ -8,7 +8,7 @@ twice, so an id means the same from the first event to the last.
     target         4    12     4     3
 
     master      stream = ChangeLog.load(path).stream(Table.load(...))
-                stream.table                                   what engines are opened with (`live=True`) and events are
+                stream.table                                   the table for engines (`live=True`) and for encoding events,
                                                                encoded with: the table in the joint vocabulary.  It is the
                                                                table itself when the changes bring no new operands; events
                                                                that were encoded for it serve then, and only then
@@ -21,11 +21,11 @@ twice, so an id means the same from the first event to the last.
                     engine.update(changes)
 
 All changes of a stream state the final numbers of filters and interfaces, also when there are none (`stream.within(0, 0)`,
-or a stretch without changes): an engine that is told so before its first batch answers in the types of the whole run.  What
-is stamped after the last event never takes effect.
+or a range of events without changes): an engine that gets them before its first batch answers in the types of the whole
+run.  Changes stamped after the last event never take effect.
 
 The wire form is one contiguous buffer, like a batch's: 64-bit words (magic, bytes in all, fingerprint, the two numbers, the
-length of each array), then the arrays, each padded to eight bytes.  Of the added filters it holds those that it adds.
+length of each array), then the arrays, each padded to eight bytes.  It holds the filters that its changes add.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Which suffixes and contained strings a string has, in one pass over its bytes: an Aho-Corasick automaton for each name.
+"""Finds the suffixes and contained strings of a string in one pass over its bytes: an Aho-Corasick automaton for each name.
 
-The atoms of a name make a trie; a state is the longest beginning of an atom that ends at the byte that was read last.  Where
-a state has no edge for a byte its *failure link* leads to the next shorter one.  A contained string is found whenever its
-state is on the way; a suffix when its state, or one that failure links lead to from there, is the last.  So a string costs
-about two look-ups for each of its bytes, however many atoms there are (Aho and Corasick, "Efficient string matching", 1975).
+The atoms of a name form a trie; a state is the longest beginning of an atom that ends at the last byte read.  If a state has
+no edge for a byte, its *failure link* leads to the next shorter one.  A contained string is found whenever its state is
+visited; a suffix when its state, or one reached from there by failure links, is the last.  So a string costs about two
+look-ups for each of its bytes, however many atoms there are (Aho and Corasick, "Efficient string matching", 1975).
 
-The edges of all tries are in one table, open addressing by state and byte.
+The edges of all tries are in one hash table, open addressing by state and byte.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def automaton(vocabulary: Vocabulary) -> tuple[Array, ...]:
     trie[: len(with_atoms), _DEPTH] = 0
     atoms = np.stack([vocabulary.atoms.offsets[:-1], vocabulary.atoms.offsets[1:], np.repeat(roots, n_atoms)], axis=1)
     n_states = _insert(np.array(vocabulary.atoms.data), atoms, vocabulary.atom_op == Op.SUFFIX, edges, trie, len(with_atoms))
-    trie, edges = trie[:n_states], _free_slots(n_states)  # fewer than there might be, where atoms begin alike
+    trie, edges = trie[:n_states], _free_slots(n_states)  # fewer than the bound if atoms share beginnings
     _link(np.argsort(trie[:, _DEPTH], kind="stable"), edges, trie)
     return roots, edges, np.array([len(edges) - 1], np.uint64), *trie.T[_FAILURE : _NEXT_OF_SUFFIXES + 1]
 
@@ -87,7 +87,7 @@ def _free_slots(n_states: int) -> Array:
 
 @nested
 def _slot(key: int, mask: np.uint64) -> np.uint64:
-    """Where the search for an edge begins."""
+    """The first slot of the search for an edge."""
     return (np.uint64(key) * _MIX >> _32) & mask
 
 
@@ -161,13 +161,13 @@ def _next_state(state: int, byte: int, tables: int) -> int:
 
 @nested
 def _add_all(state: int, atoms: int, following: int, links: int, found: int) -> None:
-    """Add the atoms that a state and those behind it are, each once for a string."""
+    """Add the atoms of a state and of those along its links, each once for a string."""
     stamp, n = load_i64(found, FOUND_STAMP), load_i64(found, ATOMS_FOUND)
     state = load_i64(following, state)
     while state != NO_STATE:
         atom = load_i64(atoms, state)
         if load_i64(found, FOUND_HEADER + 2 * atom) == stamp:
-            break  # and so were those behind it
+            break  # and so are those behind it
         store_i64(found, FOUND_HEADER + 2 * atom, stamp)
         store_i64(found, FOUND_HEADER + 2 * n + 1, atom)
         n += 1

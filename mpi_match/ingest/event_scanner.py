@@ -29,13 +29,14 @@ from mpi_match.model import Event, ModelError
 from mpi_match.table.vocabulary import Vocabulary
 
 _LEAST_ROW_BYTES, _LEAST_ATTRIBUTE_BYTES = 2, 4
-"""Of a row with its line feed, flagged ones too; of an attribute."""
+"""Fewest bytes of a row with its line feed, also of a flagged one, and of an attribute."""
 
 
 class _ThreadArrays:
-    """What a thread writes, for lines of `n_bytes` together with so many attributes for atoms, of `n_atoms` there are.
+    """The output arrays of a thread, for `n_bytes` of lines, with a bound on attributes for atoms, of which there are
+    `n_atoms`.
 
-    Of what is not written no memory is taken.
+    Pages that are never written take no memory.
     """
 
     def __init__(self, n_bytes: int, n_atoms: int, most_atoms: int) -> None:
@@ -61,11 +62,10 @@ class _ThreadArrays:
         self.address = self._table.address
 
     def count(self, which: int) -> int:
-        """One of the counts."""
         return int(self._table.arrays[scanner.SCAN_COUNTS][which])
 
     def filled(self, which: int, count: int) -> Array:
-        """The part of an array that one of the counts says is filled."""
+        """The filled part of an array, according to one of the counts."""
         return self._table.arrays[which][: self.count(count)]
 
 
@@ -73,9 +73,9 @@ class ScannedEvents(NamedTuple):
     """The events of a block.
 
     batch        with the rejected rows
-    ids          of every event, empty for one without; None where the form names none
-    located      has some event a location?
-    identified   has some event an id?
+    ids          of every event, empty for one without; None if the form names none
+    located      has any event a location?
+    identified   has any event an id?
     n_flagged    rows that the scanner left to `rows`
     """
 
@@ -89,8 +89,8 @@ class ScannedEvents(NamedTuple):
 class EventScanner:
     """Scans blocks of lines into the code space of a vocabulary.
 
-    Compiles what it needs when it is made (`compile_cache.compile_s` counts that).  Keeps arrays of about the size of the
-    largest block, for every thread; what it returns does not share them.
+    Compiles its functions when it is created (`compile_cache.compile_s` counts that).  Keeps arrays of about the size of the
+    largest block, for every thread; results do not share them.
     """
 
     def __init__(self, vocabulary: Vocabulary, form: EventForm) -> None:
@@ -129,7 +129,7 @@ class EventScanner:
         return found
 
     def _scan_all(self, data: Array) -> list[_ThreadArrays]:
-        """What each thread finds in its stretch of the lines."""
+        """The output of each thread for its range of the lines."""
         n_stretches = stretches_of(len(data))
         bounds = _line_bounds(data, n_stretches)
         for i, n_bytes in enumerate(np.diff(bounds).tolist()):
@@ -153,7 +153,7 @@ class EventScanner:
             self._threads[stretch] = self._thread_arrays(part.n_bytes, part.count(scanner.N_ATOMS))
 
     def _joined(self, parts: list[_ThreadArrays], n_bytes: int, flagged: Array, judged: list[Event | None]) -> ScannedEvents:
-        """The rows of all threads, which scanned so many bytes, end to end; the judged ones in their places `flagged`."""
+        """The rows of all threads, which scanned `n_bytes`, end to end; the judged ones at their positions `flagged`."""
         events = Events.of(judged)
         encoded = events.encode(self._vocabulary)
         offsets, attributes, location = self._collected(parts, n_bytes, len(flagged))
@@ -213,9 +213,9 @@ class EventScanner:
 
 
 class EventQueue:
-    """Scanned events, taken as many at a time as the taker says.
+    """Scanned events, taken in batches of any size.
 
-    located, identified   has some event so far a location, an id?
+    located, identified   has any event so far a location, an id?
     n_flagged             rows so far that the scanner left to `rows`
     """
 
@@ -226,8 +226,9 @@ class EventQueue:
         self.n_flagged = 0
 
     def take(self, most: int) -> tuple[EventBatch, Strings | None] | None:
-        """The next events, `most` of them or those that are left of a block, and their ids; None without events or
-        when `most` is 0."""
+        """The next events, at most `most`, up to the end of a block, and their ids; None without events or if `most`
+        is 0.
+        """
         if not most:
             return None
         while self._current is None or self._taken == self._current.batch.n_events:
@@ -244,7 +245,7 @@ class EventQueue:
 
 
 def _line_bounds(data: Array, n_stretches: int) -> Array:
-    """i64[n_stretches + 1]: where each thread's lines begin, and the end of the data."""
+    """i64[n_stretches + 1]: first byte of each thread's lines, and the end of the data."""
     bounds = np.zeros(n_stretches + 1, np.int64)
     bounds[-1] = len(data)
     for i in range(1, n_stretches):

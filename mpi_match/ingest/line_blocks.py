@@ -1,4 +1,4 @@
-"""Files of lines, read in blocks of whole lines: what `rows.read_lines` reads line by line."""
+"""Files of lines, read in blocks of whole lines: the content of `rows.read_lines`, which reads line by line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mpi_match.ingest.rows import MAX_LINE_BYTES
 from mpi_match.model import ModelError
 
 READ_BYTES = 2**22
-"""Bytes of a block, beside those of the line that the block before has begun; at most MAX_LINE_BYTES."""
+"""Bytes of a block, besides those of a line that began in the block before; at most MAX_LINE_BYTES."""
 
 
 class LineBlock(NamedTuple):
@@ -35,10 +35,10 @@ class LineBlock(NamedTuple):
 
 
 def read_blocks(paths: Iterable[Path]) -> Iterator[LineBlock]:
-    """The lines of files, blank ones too, files in the order of their paths; `.gz` is unpacked.
+    """The lines of files, blank ones too, files in the order of their paths; `.gz` is decompressed.
 
-    Of a line longer than `MAX_LINE_BYTES` one byte more than that is there.  Raises ModelError for a packed file that is
-    damaged or cut short, after the lines before that; OSError.
+    A line longer than `MAX_LINE_BYTES` is cut to one byte more than that.  Raises ModelError for a compressed file that is
+    damaged or truncated, after the lines before the damage; OSError.
     """
     for path in sorted(paths):
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as handle:
@@ -72,7 +72,7 @@ def _blocks_of(handle: BufferedReader, path: Path) -> Iterator[LineBlock]:
 
 
 def _read(handle: BufferedReader, path: Path) -> tuple[bytes, ModelError | None]:
-    """The next READ_BYTES, or what is left; and what is wrong with what follows."""
+    """The next READ_BYTES, or the rest; and the error of the bytes after them."""
     pieces, missing = [], READ_BYTES
     try:
         while missing and (piece := handle.read1(missing)):

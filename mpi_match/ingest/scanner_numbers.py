@@ -18,8 +18,9 @@ from mpi_match.compute.memory import load_f64, load_i64, load_u8, load_u64
 from mpi_match.model import MAX_EXACT_INTEGER
 
 NOT_READ, DECIMAL, INTEGER, LARGE_INTEGER = range(4)
-"""Kinds of numbers: what is no number or is left to another judge; with a fraction or an exponent; integers up to 2^53;
-integers beyond, which have digits but no value."""
+"""Kinds of numbers: no number, or left to another reader; with a fraction or an exponent; integers up to 2^53; integers
+beyond, which have digits but no value.
+"""
 
 LEAST_POWER, MOST_POWER = -342, 308
 """Powers of ten beyond which w · 10^q is 0 or infinite, whatever w < 2^64 is."""
@@ -49,7 +50,7 @@ def _leading_bits(power: int) -> int:
 
 
 TENS, TWOS, POWERS, N_NUMBER_TABLES = range(4)
-"""Places in a table of addresses: `NUMBER_TABLES`, which the functions look into."""
+"""Indices in a table of addresses, `NUMBER_TABLES`."""
 _TENS = np.array([10.0**power for power in range(_EXACT_POWER + 1)])
 _TWOS = np.array([2.0**power for power in range(-1074, 972)])
 _POWERS = np.array(
@@ -70,7 +71,7 @@ def _multiply_high(a: np.uint64, b: np.uint64) -> np.uint64:
 
 @nested
 def _leading_zeros(w: np.uint64) -> int:
-    """Of a number that is not 0."""
+    """Leading zeros of a number that is not 0."""
     zeros, step = 0, 32
     while step:
         if w >> np.uint64(64 - step) == _0:
@@ -149,7 +150,7 @@ def _long_decimal(data: int, at: int, stop: int, power: int, tables: int) -> flo
 
 @jit
 def scan_number(data: int, at: int, tables: int) -> tuple[int, int, float]:
-    """The number that begins at `at` of data u8: where it ends, its kind, its value (finite; never -0)."""
+    """The number at `at` of data u8: its end, its kind, its value (finite; never -0)."""
     negative = load_u8(data, at) == 45
     if negative:
         at += 1

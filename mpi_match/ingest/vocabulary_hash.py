@@ -24,7 +24,7 @@ from mpi_match.ingest.scanner_numbers import NUMBER_TABLES
 from mpi_match.table.vocabulary import Vocabulary
 
 NO_ROLE, X, Y, ID = range(4)
-"""What an `EventForm` takes an attribute for; X and Y stay attributes, ID does not."""
+"""Roles of an attribute in an `EventForm`; X and Y stay attributes, ID does not."""
 NOT_FOUND = -1
 
 SEED = np.uint64(0xCBF29CE484222325)
@@ -118,7 +118,7 @@ def _slots(hashes: Array) -> Array:
 
 
 def _bucket_widths(vocabulary: Vocabulary) -> tuple[Array, Array]:
-    """Least finite operand of each name, and buckets per unit; 0 and 0 where there are not two, or none would differ."""
+    """Least finite operand of each name, and buckets per unit; 0 and 0 if there are fewer than two, or all are equal."""
     low, scale = np.zeros(vocabulary.n_names), np.zeros(vocabulary.n_names)
     finite = np.isfinite(vocabulary.numbers)
     for n in np.flatnonzero(vocabulary.n_numbers > 1):
@@ -140,7 +140,7 @@ def feed(hash_: np.uint64, byte: int) -> np.uint64:
 
 @nested
 def mixed(hash_: np.uint64) -> np.uint64:
-    """A hash whose every bit depends on every byte."""
+    """A hash with every bit depending on every byte."""
     hash_ ^= hash_ >> _32
     hash_ *= _MIX
     return hash_ ^ (hash_ >> _29)
@@ -167,7 +167,7 @@ def _fill_slots(hashes: Array, slots: Array) -> None:
 
 @nested
 def _bucket(value: float, low: float, scale: float, n_buckets: int) -> int:
-    """Never less for a greater value: subtraction, multiplication and cutting off all keep the order."""
+    """Monotonic in `value`: subtraction, multiplication and truncation all preserve order."""
     found = (value - low) * scale
     if not found > 0.0:
         return 0
@@ -199,7 +199,7 @@ def _equal(data: int, start: int, stop: int, pool: int, first: int, last: int) -
 
 @nested
 def find_name(data: int, start: int, stop: int, hash_: np.uint64, tables: int) -> int:
-    """The entry of the name data[start:stop], whose hash is `hash_`; NOT_FOUND if it has none."""
+    """The entry of the name data[start:stop] with hash `hash_`; NOT_FOUND if it has none."""
     slots, hashes = load_i64(tables, NAME_SLOTS), load_i64(tables, NAME_HASHES)
     mask = load_u64(load_i64(tables, SCALARS), NAME_MASK)
     slot = hash_ & mask

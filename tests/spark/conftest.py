@@ -21,14 +21,14 @@ def spark() -> Iterator[SparkSession]:
 
     handler = signal.getsignal(signal.SIGINT)
     running = session("local[2,4]")
-    signal.signal(signal.SIGINT, handler)  # Spark put its own there, which the tests after these would find
+    signal.signal(signal.SIGINT, handler)  # Spark's own handler would remain for later tests
     yield running
     running.stop()
 
 
 @pytest.fixture
 def small_blocks(spark: SparkSession) -> Iterator[None]:
-    """Files are cut into blocks of 4000 bytes, so that a task reads the middle of a file."""
+    """Files are split into blocks of 4000 bytes, so that a task reads the middle of a file."""
     before = spark.conf.get("spark.sql.files.maxPartitionBytes")
     assert before is not None
     spark.conf.set("spark.sql.files.maxPartitionBytes", "4000")

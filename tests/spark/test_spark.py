@@ -85,7 +85,7 @@ def test_degenerate_inputs(spark: SparkSession, rows: list[dict[str, Any]], tmp_
 
 
 def test_hostile_rows_are_the_rejects_of_match(spark: SparkSession, tmp_path: Path) -> None:
-    """None of them ends the compile; what is kept of each is the same, whoever reads it."""
+    """They do not end the compile, and their rejects are the same for every reader."""
     content, bad = lines()
     (tmp_path / "in.jsonl").write_bytes(b"\n".join(content))
     (tmp_path / "events.jsonl").write_text('{"x": 1}\n')
@@ -198,7 +198,7 @@ def test_a_damaged_file_is_one_line_and_no_traceback(
 
 def test_what_no_input_is_to_blame_for_is_a_failure(spark: SparkSession) -> None:
     with pytest.raises(SparkFailure, match=r"^No value present$") as caught, in_one_line():
-        cast(Any, spark.sparkContext)._jvm.java.util.Optional.empty().get()  # any exception of Java will do
+        cast(Any, spark.sparkContext)._jvm.java.util.Optional.empty().get()  # any Java exception will do
     assert caught.value.exit_code == 1
 
 
@@ -354,4 +354,4 @@ def test_spark_submit_runs_the_same_commands(rows: list[dict[str, Any]], tmp_pat
     done = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environment)
     assert done.returncode == 0, done.stdout
     assert Table.load(tmp_path / "table.h5") == in_memory(rows[:30])
-    assert "from 30 rows" in done.stdout  # where spark-submit puts both streams
+    assert "from 30 rows" in done.stdout  # spark-submit writes both streams there

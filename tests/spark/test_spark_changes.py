@@ -37,7 +37,7 @@ def table(spark: SparkSession, rows: list[dict[str, Any]], tmp_path_factory: pyt
 
 
 def random_changes(n: int) -> list[dict[str, Any]]:
-    """Changes of which some cannot be done, and many have one stamp."""
+    """Changes, some of them impossible and many with equal stamps."""
     generator = random.Random(3)
     found = []
     for i in range(n):

@@ -122,7 +122,7 @@ def test_columns_that_no_filter_names_are_not_looked_at(spark: SparkSession, tmp
     assert (summary.events, summary.rejected, summary.left_out) == (2, 0, LEFT_OUT)
     good = [{"temp": 25.5, "price": 19.99, "n": 3, "meta": {"seat": 3}}, {"temp": 26, "price": 20, "n": 2**53 - 1, "uid": 7}]
     assert_same_events(tmp_path / "events.h5", tmp_path / "table.h5", Events.of(event_of_row(row) for row in good))
-    for name in ("uid", "when"):  # a table that names it would find nothing, without a word
+    for name in ("uid", "when"):  # a table that names it would silently find nothing
         other = in_memory([{"interface": "i", "constraints": [[name, "exists"]]}]).vocabulary
         with pytest.raises(StorageError, match=f"was compiled without '{name}', which no filter named"):
             EventTable(tmp_path / "events.h5", other)

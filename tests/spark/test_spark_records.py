@@ -1,4 +1,4 @@
-"""Filters as Arrow batches: nothing is lost on the way, and a batch's content keys do not depend on its neighbours."""
+"""Filters as Arrow batches: the round trip is lossless, and a batch's content keys do not depend on its neighbours."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""FORMAT.md as a judge: is this file one of ours?  Nothing of the package is used, only h5py, and plain Python for the rest.
+"""An independent reader of docs/format.md: is a file valid?  It uses nothing of the package, only h5py and plain Python.
 
-It is slow and says no to the first thing that it finds.  What it says decides whether a reader was right.
+It is slow and stops at the first objection.  Its verdict is the reference for the package's readers.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ NUMBER, STRING, BOOLEAN, ANY = 1, 2, 3, 0
 
 
 class Objection(Exception):
-    """Why a file is none of ours."""
+    """Why a file is invalid."""
 
 
 def demand(holds: object, what: str) -> None:
-    """Object unless something holds."""
+    """Object unless a condition holds."""
     if not holds:
         raise Objection(what)
 
@@ -71,7 +71,7 @@ class Content(NamedTuple):
 
 
 def all_text(items: Iterable[bytes], what: str) -> None:
-    """Are they UTF-8?"""
+    """Object unless all are UTF-8."""
     for item in items:
         try:
             item.decode()
@@ -80,13 +80,13 @@ def all_text(items: Iterable[bytes], what: str) -> None:
 
 
 def csr(offsets: Sequence[int], total: int, what: str) -> None:
-    """Are these bounds of lists of so many items?"""
+    """Object unless these are the bounds of lists with `total` items."""
     demand(offsets and offsets[0] == 0 and offsets[-1] == total, f"the offsets of {what} do not fit")
     demand(all(a <= b for a, b in pairwise(offsets)), f"the offsets of {what} do not ascend")
 
 
 def ascends(items: Sequence[Any], what: str, *, strictly: bool = True) -> None:
-    """Are they sorted, and distinct?"""
+    """Object unless the items are sorted, and distinct."""
     demand(all(a < b or (a == b and not strictly) for a, b in pairwise(items)), f"{what} is not sorted")
 
 
@@ -94,7 +94,7 @@ def ascends(items: Sequence[Any], what: str, *, strictly: bool = True) -> None:
 
 
 def content(path: Path, kind: str) -> Content:
-    """A file's content; objects to all that section 1 does not allow."""
+    """A file's content; objects to everything that section 1 does not allow."""
     try:
         with h5py.File(path, "r") as file:
             return _content(path, file, kind)
@@ -232,7 +232,7 @@ class Vocabulary(NamedTuple):
 
 
 class TableContent(NamedTuple):
-    """A table as far as others refer to it."""
+    """The properties of a table that other files refer to."""
 
     vocabulary: Vocabulary
     n_filters: int
@@ -370,7 +370,7 @@ def _is_operand(vocabulary: Vocabulary, name: int, type_: int, code: int) -> boo
 
 
 def _interval(vocabulary: Vocabulary, sets: list[list[tuple[int, ...]]], name: int, kind: int, lo: int, hi: int) -> None:
-    """Does a row say what the table of operators lets it say?"""
+    """Object unless a row's bounds are possible for its operator."""
     type_, op = kind >> 4, kind & 15
     demand(op in OPS_OF_TYPE.get(type_, ()), f"kind {kind}")
     first, last = vocabulary.segment(name, type_)
@@ -413,7 +413,7 @@ def _interval(vocabulary: Vocabulary, sets: list[list[tuple[int, ...]]], name: i
 
 
 def is_digest(value: object) -> bool:
-    """Is it one in hexadecimal?"""
+    """Is it a digest in hexadecimal?"""
     return isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef")
 
 
@@ -430,7 +430,7 @@ def is_text(item: bytes) -> bool:
 
 
 def events(path: Path, vocabulary: Vocabulary) -> None:
-    """An event table, whose encoded columns say what the raw ones do if they are of this vocabulary."""
+    """An event table; its encoded columns must agree with the raw ones if they are of this vocabulary."""
     whole = content(path, "events")
     n_events = whole.count("n_events")
     if "parts/name" in whole.arrays:
@@ -552,7 +552,7 @@ def _encoded(vocabulary: Vocabulary, attributes: list[tuple[bytes, int, float, b
 
 
 def narrowest(largest: int) -> str:
-    """The type that holds it."""
+    """The narrowest type that holds a number."""
     return "|u1" if largest < 2**8 else "<u2" if largest < 2**16 else "<u4"
 
 
@@ -604,7 +604,7 @@ IDENTITY = {"unit": str, "n_ids": int, "n_events": int, "table_digest": str, "ev
 
 
 class JournalContent(NamedTuple):
-    """Whose answers, how many bytes are to be believed, and the ids of the events."""
+    """The identity, the number of valid bytes, and the ids of the events."""
 
     identity: dict[str, Any]
     end: int
@@ -612,7 +612,7 @@ class JournalContent(NamedTuple):
 
 
 def journal(path: Path, most_bytes: int | None = None) -> JournalContent:
-    """A journal, as far as it is to be believed."""
+    """The valid part of a journal."""
     import json
 
     data = path.read_bytes()[:most_bytes]
@@ -644,7 +644,7 @@ def journal(path: Path, most_bytes: int | None = None) -> JournalContent:
 def _record(
     path: Path, data: bytes, at: int, identity: Mapping[str, Any], answered: Mapping[int, Any]
 ) -> tuple[int, dict[int, list[int]]] | None:
-    """Where a record ends and what it answers; None when it is not to be believed."""
+    """The end of a record and its answers; None for an invalid one."""
     if at + 32 > len(data):
         return None
     crc, kind, start, n_events, n_ids = struct.unpack_from("<Iiqqq", data, at)

@@ -1,10 +1,10 @@
-"""One HDF5 file of ours with something changed in it, and its checksums made good again.
+"""Mutants of one HDF5 file of ours, with corrected checksums.
 
-    base = Base.of(path)                  what a valid file holds, read once
-    told = mutate(base, rng, path)        writes a copy with a change to `path`, and says which
+    base = Base.of(path)                  content of a valid file, read once
+    told = mutate(base, rng, path)        writes a changed copy to `path`, and returns a description of the change
 
 Changes of values are made to arrays, perhaps several that depend on each other, and only those are written.  All others are
-made to the file: types, shapes, names and links of datasets, how they are stored, attributes and checksums.
+made to the file: types, shapes, names and links of datasets, their storage, attributes and checksums.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COUNTS = {
     "n_moves": ("changes/area", 0),
     "n_added": ("changes/interface", 0),
 }
-"""Attributes that say how many rows a dataset has, and some less."""
+"""Attributes that state the number of rows of a dataset, with an offset."""
 LISTS = {
     "numbers/name_offsets": "numbers/values",
     "constraints/name_offsets": "constraints/kind",
@@ -48,7 +48,7 @@ LISTS = {
     "encoded/block_attributes": "encoded/attributes",
     "encoded/offsets": "encoded/attributes",
 }
-"""Offsets, and what they are the offsets of."""
+"""Offsets, and the arrays that they index."""
 EDGES = (0, 1, 2, 3, 5, 10, 16, 17, 2**7, 2**8, 2**15, 2**16, 2**31, 2**32, 2**62, 2**63)
 INTEGERS = (*EDGES, *(edge - 1 for edge in EDGES), -2, -(2**63))
 FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 20.0, 25.0, 1e308, -1e308, 5e-324, np.nan, np.inf, -np.inf, 1e-200, 2.0**53)
@@ -60,12 +60,12 @@ ODD: tuple[Any, ...] = (
     *("of variable length", np.arange(3), np.zeros((2, 2)), np.array([], np.int64), np.array([1], np.int64)),
     *(h5py.Empty("i8"), h5py.Empty("S5")),
 )
-"""What no attribute should be."""
+"""Values that no attribute should have."""
 
 
 @dataclass(frozen=True)
 class Base:
-    """A valid file: its bytes, its arrays and attributes, and what its digest is made of, by dataset."""
+    """A valid file: its bytes, its arrays and attributes, and the line of its digest for each dataset."""
 
     content: bytes
     arrays: dict[str, Any]
@@ -92,7 +92,7 @@ def datasets_in(file: h5py.File) -> dict[str, Any]:
 
 
 def line_of(name: str, dataset: Any) -> str:
-    """What a digest says of a dataset, which may be any."""
+    """The digest's line for any dataset."""
     return f"{name} {dataset.dtype.str} {dataset.shape} {int(h5py.Dataset(dataset).attrs['crc32']):08x}"
 
 
@@ -107,7 +107,7 @@ def digest_of(lines: list[str], attributes: dict[str, Any]) -> str:
 
 
 def fix_digest(path: Path) -> None:
-    """Give a file the digest that it should have, as far as it can have one."""
+    """Write the correct digest, as far as the file can have one."""
     with suppress(Exception), h5py.File(path, "r+") as file:
         lines = []
         for name, dataset in datasets_in(file).items():
@@ -119,7 +119,7 @@ def fix_digest(path: Path) -> None:
 
 
 def store(file: Any, name: str, values: Any, **how: Any) -> str:
-    """A dataset in the place of the one that has the name, with its checksum; its line of the digest."""
+    """Replace a dataset, with its checksum; returns its line of the digest."""
     if name in file:
         del file[name]
     if not how and values.size and values.ndim and name not in MAPPED:
@@ -130,7 +130,7 @@ def store(file: Any, name: str, values: Any, **how: Any) -> str:
 
 
 def mutate(base: Base, rng: random.Random, path: Path) -> str:
-    """Write a mutant; what was done."""
+    """Write a mutant; returns a description."""
     path.write_bytes(base.content)
     if rng.random() < 0.55:
         return _rewrite(base, rng, path)
@@ -160,7 +160,7 @@ def _rewrite(base: Base, rng: random.Random, path: Path) -> str:
 
 
 class Arrays(dict[str, Any]):
-    """The arrays of a file, and which of them were changed."""
+    """The arrays of a file, and the names of the changed ones."""
 
     def __init__(self, arrays: dict[str, Any], attributes: dict[str, Any], rng: random.Random) -> None:
         super().__init__(arrays)
@@ -176,7 +176,7 @@ class Arrays(dict[str, Any]):
         return self.rng.choice(sorted(name for name, values in self.items() if values.size))
 
     def fit(self) -> None:
-        """State the counts that the arrays have, and end offsets where their items end."""
+        """Correct the counts of changed arrays, and the ends of offsets."""
         for name, (dataset, more) in COUNTS.items():
             if name in self.attributes and dataset in self.changed:
                 self.attributes[name] = np.int64(max(len(self[dataset]) + more, 0))
@@ -211,7 +211,7 @@ def values(arrays: Arrays) -> str:
 
 
 def _edited(rng: random.Random, array: Any) -> tuple[Any, str]:
-    """An array with something changed in it."""
+    """A changed array, and a description."""
     i, j = rng.randrange(len(array)), rng.randrange(len(array))
     how = rng.choice(("set",) * 8 + ("swap", "double", "drop", "insert", "reverse", "empty", "copy", "shift", "tail"))
     changed = array.copy()
@@ -250,7 +250,7 @@ def _some_value(rng: random.Random, dtype: Any, near: Any) -> Any:
 
 
 def row(arrays: Arrays) -> str:
-    """A row of all datasets of a group that are as long as one: they still fit each other."""
+    """One row of all datasets of a group with equal lengths, which remain consistent."""
     name, rng = arrays.pick(), arrays.rng
     i, j = rng.randrange(len(arrays[name])), rng.randrange(len(arrays[name]))
     group = [each for each in sorted(arrays) if each.split("/")[0] == name.split("/")[0]]
@@ -269,7 +269,7 @@ def row(arrays: Arrays) -> str:
 
 
 def text(arrays: Arrays) -> str:
-    """Bytes of a pool, whose lengths stay."""
+    """Bytes of a pool, with unchanged lengths."""
     pools = [data for data in LISTS.values() if data.endswith("data") and data in arrays and arrays[data].size]
     if not pools:
         return values(arrays)
@@ -286,7 +286,7 @@ def text(arrays: Arrays) -> str:
 
 
 def _own(file: h5py.File, name: str, dtype: Any, shape: Any, plist: Any = None) -> Any:
-    """A dataset made with what h5py does not offer, without data."""
+    """A dataset with properties that h5py does not offer, without data."""
     group, _, last = name.rpartition("/")
     parent = file.require_group(group) if group else file
     space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
@@ -295,7 +295,7 @@ def _own(file: h5py.File, name: str, dtype: Any, shape: Any, plist: Any = None) 
 
 
 def _checked(dataset: Any) -> None:
-    """Give a dataset the checksum of what it holds."""
+    """Write the checksum of a dataset's content."""
     dataset.attrs.create("crc32", np.uint32(zlib.crc32(np.ascontiguousarray(dataset[()]).tobytes())))
 
 
@@ -312,7 +312,7 @@ ODD_TYPES: dict[str, Any] = {
 
 
 def type_(file: h5py.File, rng: random.Random, name: str) -> str:
-    """The same values in another type, or others in one that numbers do not have."""
+    """The same values in another type, or values of a type without numbers."""
     array = file[name][()]
     kind = rng.choice((*PLAIN, *ODD_TYPES, "bits"))
     with suppress(TypeError, ValueError), np.errstate(all="ignore"):
@@ -451,7 +451,7 @@ STORAGES = (
 
 
 def storage(file: h5py.File, rng: random.Random, name: str) -> str:
-    """How a dataset lies in the file, and how much of it."""
+    """The layout of a dataset, and how much of it is stored."""
     array = file[name][()]
     rest, n_rows = array.shape[1:], len(array)
     how = rng.choice(STORAGES)
@@ -539,7 +539,7 @@ def attribute(file: h5py.File, rng: random.Random, name: str) -> str:
 
 
 def checksum(file: h5py.File, rng: random.Random, name: str) -> str:
-    """A checksum that is none, or another."""
+    """An invalid or wrong checksum."""
     value = rng.choice((*ODD, np.uint64(2**40), np.int64(-5)))
     _put(file[name], "crc32", value)
     return f"{name}: {value!r}"

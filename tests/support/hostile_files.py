@@ -1,10 +1,10 @@
-"""Files as a stranger may write them: ours, with one thing or a few changed, and the checksums made good again.
+"""Mutants of all kinds of files: ours, with one or a few changes, and with corrected checksums.
 
-    originals = Originals(directory)            one valid file of each kind, small, with a bit of everything
+    originals = Originals(directory)            one valid file of each kind, small, with one of everything
     case = mutant(seed, originals, directory)   the same seed gives the same file
 
-What is changed: values (also several that depend on each other), types, shapes, names and links of datasets, how they are
-stored, attributes, checksums, the names and order of parts, and of journals and manifests the records and the identity.
+Changes are made to values (also several that depend on each other), types, shapes, names and links of datasets, their
+storage, attributes, checksums, the names and order of parts, and to the records and the identity of journals and manifests.
 """
 
 from __future__ import annotations
@@ -166,8 +166,8 @@ class Originals:
 
     def _pieces(self, *bounds: int) -> list[tuple[EventRange, Any, Any]]:
         counts, offsets = self.answers.counts, self.answers.offsets
-        stretches = [EventRange(*each) for each in pairwise(bounds)]
-        return [(s, counts[s.start : s.stop], self.answers.ids[offsets[s.start] : offsets[s.stop]]) for s in stretches]
+        ranges = [EventRange(*each) for each in pairwise(bounds)]
+        return [(s, counts[s.start : s.stop], self.answers.ids[offsets[s.start] : offsets[s.stop]]) for s in ranges]
 
     def _answers_in_parts(self, path: Path) -> None:
         directory = path.with_name(path.name + ".parts")
@@ -281,7 +281,7 @@ def mutant(seed: int, originals: Originals, directory: Path) -> Case:
 
 
 def _in_parts(path: Path, rng: random.Random, originals: Originals) -> str:
-    """An index, or one of its parts, or how they belong together."""
+    """A mutant of an index, of one of its parts, or of their relation."""
     base, file = originals.bases[path.name], rng.choice(sorted(parts_directory(path).iterdir()))
     how = rng.choice(("part", "part", "part", "index", "belonging"))
     if how == "index":
@@ -309,14 +309,14 @@ def _in_parts(path: Path, rng: random.Random, originals: Originals) -> str:
 
 
 def _columns_of(index: Base) -> tuple[str, ...]:
-    """The datasets of an index: the names of its parts, and what it says of them."""
+    """The datasets of an index: the names of its parts, and their other columns."""
     return (
         ("answers/part", "answers/bytes") if "answers/part" in index.arrays else ("parts/name", "parts/rows", "parts/digest")
     )
 
 
 def _belonging(path: Path, base: Base, file: Path, at: int, rng: random.Random) -> str:
-    """A part that is not there, or not where it should be; names, numbers and order of parts that are others."""
+    """A part that is missing or in the wrong place; other names, numbers and order of parts."""
     names, first, *_ = columns = _columns_of(base)
     arrays = {name: base.arrays[name].tolist() for name in columns}
     how = rng.choice(

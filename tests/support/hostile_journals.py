@@ -1,4 +1,4 @@
-"""Journals, parts of answers and manifests as a stranger may write them, their checksums good."""
+"""Mutants of journals, parts of answers and manifests, with corrected checksums."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def change_records(path: Path, rng: random.Random) -> str:
 
 
 def change_journal(path: Path, rng: random.Random) -> str:
-    """The journal, or the file in which it says that answers are."""
+    """The journal, or the file that it refers to."""
     if rng.random() < 0.8:
         return change_records(path, rng)
     other = path.with_name(path.name + ".1")
@@ -99,7 +99,7 @@ def change_journal(path: Path, rng: random.Random) -> str:
 
 
 def change_manifest(path: Path, rng: random.Random) -> str:
-    """No manifest, or one that says something else."""
+    """No manifest, or one with other content."""
     text = rng.choice(TEXTS)
     path.write_bytes(text)
     return repr(text[:30])

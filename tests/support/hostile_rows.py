@@ -1,4 +1,4 @@
-"""Lines of subscriptions that once ended a command or hung it, with what is said of each now."""
+"""Lines of subscriptions that once ended a command or hung it, with the present reasons for their rejection."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ ENDLESS = b'{"interface": "' + b"a" * (2**24 + 100) + b'"}'
 
 
 def nested(depth: int) -> str:
-    """A list in lists."""
+    """Nested lists."""
     return "[" * depth + "]" * depth
 
 
 def predicate(text: str) -> str:
-    """A line whose filters are written as text."""
+    """A line with a predicate as text."""
     return json.dumps({"interface": "i", "predicate": text})
 
 
 def constraints(text: str) -> str:
-    """A line with these constraints, as they stand."""
+    """A line with these constraints, verbatim."""
     return f'{{"interface": "i", "constraints": {text}}}'
 
 
@@ -57,6 +57,6 @@ GOOD = [
 
 
 def lines() -> tuple[list[bytes], list[tuple[int, str]]]:
-    """The lines of a file, and the number and the reason's beginning of each that is bad."""
+    """The lines of a file, and the number and the beginning of the reason for each bad one."""
     bad = [(line if isinstance(line, bytes) else line.encode(), said) for line, said in HOSTILE]
     return [GOOD[0], *(line for line, _ in bad), GOOD[1]], [(i, said) for i, (_, said) in enumerate(bad, 2)]

@@ -1,11 +1,11 @@
-"""What becomes of hostile files: a process reads some mutants (`hostile_files`), and another looks after it.
+"""Outcomes of hostile files: one process reads mutants (`hostile_files`), and another supervises it.
 
     python tests/support/hostile_run.py 0 5000          mutants 0 to 5,000, and a summary
-    python tests/support/hostile_run.py 0 5000 --all    and a line for each that is not as it should be
+    python tests/support/hostile_run.py 0 5000 --all    and a line for each fault
 
-A mutant may be refused in one line, if `format_judge` objects to it; or read, if it does not, and then all that reads it
-has to mean the same.  Everything else is a fault, and its name begins with one of `FAULTS`.  What needs too much memory
-fails, what takes longer than LIMIT_S is killed.
+A mutant may be refused in one line, if `format_judge` objects to it; otherwise it may be read, and then all readers have to
+agree.  Everything else is a fault, and its name begins with one of `FAULTS`.  A reader that needs too much memory fails, one
+that takes longer than LIMIT_S is killed.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from typing import Any
 
 LIMIT_S = 20.0
 MEMORY = 2**31
-"""Bytes that a process may have in addition to what it has at first."""
+"""Bytes that a process may allocate beyond its initial memory."""
 FAULTS = ("traceback", "hang", "crash", "accepted", "disagree", "refused a valid file")
 
 
 class Reading:
-    """Reads mutants of some originals with all that reads such files."""
+    """Reads mutants of some originals with all readers of such files."""
 
     def __init__(self, directory: Path, every: int = 1) -> None:
-        """Every so many files are read in all ways."""
+        """One in `every` files is read in all ways."""
         import format_judge
         from hostile_files import Originals, all_events, probes
 
@@ -52,17 +52,17 @@ class Reading:
         self.filters = list(self.originals.table.iter_filters())
 
     def read(self, seed: int, directory: Path) -> tuple[str, str]:
-        """What became of a mutant, and what was done to it."""
+        """The outcome of a mutant, and its description."""
         from hostile_files import mutant
 
         case = mutant(seed, self.originals, directory)
         return self.outcome(case.kind, case.path), f"{case.path.name}: {case.what}"
 
     def outcome(self, kind: str, path: Path) -> str:
-        """What became of a file."""
+        """The outcome of a file."""
         from mpi_match.storage import StorageError
 
-        removed = self._objection(kind, path) if kind == "journal" else None  # what reads it to its end removes it
+        removed = self._objection(kind, path) if kind == "journal" else None  # the last of the readers removes it
         try:
             wrong = getattr(self, f"_{kind}")(path)
         except StorageError as error:
@@ -81,7 +81,7 @@ class Reading:
         return "read" if objection is None else f"accepted: {objection}"
 
     def _thorough(self) -> bool:
-        """Is this one of the files at which all that reads such files looks?"""
+        """Is this one of the files that all readers read?"""
         self._n_read += 1
         return self._n_read % self.every == 0
 
@@ -267,7 +267,7 @@ class Reading:
 
 
 def place_of(error: BaseException) -> str:
-    """What was raised, and where in the package."""
+    """The type of an exception, and its position in the package."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "mpi_match" in f.filename]
     where = f"{frames[-1].filename.rpartition('mpi_match/')[2]}:{frames[-1].lineno}" if frames else "elsewhere"
     return f"{type(error).__name__} at {where}: {str(error)[:120]!r}"
@@ -300,7 +300,7 @@ def _limit_memory() -> None:
 
 
 def outcomes(start: int, stop: int, every: int = 1) -> Iterator[dict[str, Any]]:
-    """What became of the mutants `start` to `stop`, each {"seed", "outcome", "what"}: read in another process, which is
+    """The outcomes of the mutants `start` to `stop`, each {"seed", "outcome", "what"}: read in another process, which is
     started again when it crashes or hangs.
     """
     at = start
@@ -344,12 +344,12 @@ def _lines(process: subprocess.Popen[bytes], limit_s: list[float]) -> Iterator[b
 
 
 def is_fault(outcome: str) -> bool:
-    """Should it be otherwise?"""
+    """Is this outcome wrong?"""
     return outcome.startswith(FAULTS)
 
 
 def summary(found: Iterable[dict[str, Any]], say: Callable[[dict[str, Any]], None] | None = None) -> dict[str, int]:
-    """How many there are of each outcome, and at how many places there were tracebacks; `say` is told of each fault."""
+    """The number of each outcome, and of positions with tracebacks; `say` is called for each fault."""
     counts: Counter[str] = Counter()
     places: set[str] = set()
     for each in found:

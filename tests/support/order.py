@@ -1,6 +1,6 @@
-"""What begins first: what takes long, for begun last it would be waited for by processes that have nothing left to do.
+"""The order of tests: the longest first, because other processes would wait for those begun last.
 
-Among the first is the file that has most of the kernels compiled, while the others do what needs none.
+Among the first is the file that compiles most of the kernels, while other processes run tests that need none.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ FIRST = (
     "tests/cluster",
     "tests/engines/test_live.py",
 )
-"""Files and directories, the longest first; what is not named follows."""
+"""Files and directories, the longest first; all others follow."""
 
 
 def place_of(nodeid: str) -> int:
-    """A test's place among `FIRST`."""
+    """A test's position in `FIRST`."""
     file = PurePath(nodeid.split("::", 1)[0])
     return next((place for place, name in enumerate(FIRST) if file.is_relative_to(name)), len(FIRST))

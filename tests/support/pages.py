@@ -33,7 +33,7 @@ class Block(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A command and what the page says that it prints."""
+    """A command, and its output on the page."""
 
     command: str
     shown: list[str]
@@ -45,7 +45,7 @@ def blocks_of(page: str) -> Iterator[Block]:
 
 
 def section_of(page: str, title: str) -> str:
-    """What stands under a heading, of whatever level, down to the next one that is no lower."""
+    """The text under a heading, of any level, up to the next one of the same or a higher level."""
     heading = re.search(rf"^(#+) {re.escape(title)}\n", page, re.MULTILINE)
     assert heading is not None, f"the page has no heading {title!r}"
     rest = page[heading.end() :]

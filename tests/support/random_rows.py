@@ -11,7 +11,7 @@ INTERFACES = ("mobile-1", "mobile-10", "mobile-2", "é", "z", 7, "")
 
 
 def random_subscription(generator: random.Random) -> dict[str, Any]:
-    """A subscription row that is good."""
+    """A valid subscription row."""
     interface = generator.choice(INTERFACES)
     if generator.random() < 0.7:
         return {"interface": interface, **_filter(generator)}
@@ -49,7 +49,7 @@ def _constraint(generator: random.Random) -> list[Any]:
 
 
 def random_event(generator: random.Random) -> dict[str, Any]:
-    """An event row that is good; locations are x and y, ids are `id`, and some names lie in an object."""
+    """A valid event row; locations are x and y, ids are `id`, and some names are nested in an object."""
     found: dict[str, Any] = {}
     for name in generator.sample(NAMES, generator.randrange(len(NAMES))):
         value = generator.choice((_number(generator), generator.choice(WORDS), generator.random() < 0.5, None))

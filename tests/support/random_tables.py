@@ -1,7 +1,7 @@
 """Mid-size random tables made with NumPy: thousands of filters, every operator, and events that many of them match.
 
-Too large for the naive matcher, small enough for the counting engine to judge the others.  Each shape bends the table one
-way that an engine may depend on: how many constraints a name has, how long filters are, how many interfaces share them.
+Too large for the naive matcher, small enough for the counting engine to verify the others.  Each shape varies one property
+that an engine may depend on: constraints of a name, sizes of filters, interfaces that share them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mpi_match.model import OPS_OF_TYPE, Event, Filter, Op, Type, constraint, ma
 
 @dataclass(frozen=True)
 class Shape:
-    """What random filters and events look like.
+    """Parameters of random filters and events.
 
     sizes           a filter has `sizes[0]` to `sizes[1] - 1` constraints
     n_interfaces    None gives every filter an interface of its own

@@ -26,7 +26,7 @@ def answers(start: int, stop: int) -> tuple[Array, Array]:
 
 
 def kept_in(path: Path) -> list[tuple[EventRange, list[int], list[int]]]:
-    """Which events a journal has the answers of, their counts and ids."""
+    """The events with answers in a journal, their counts and ids."""
     file = JournalFile.look(path)
     return [
         (record.events, *(array.tolist() for array in file.answers(record)))
@@ -42,7 +42,7 @@ def reference_all(patch: pytest.MonkeyPatch) -> None:
 
 
 def run(path: Path, size: int, *, until: int | None = None, aside: tuple[int, ...] = (), **how: bool) -> int:
-    """Answer what is left in batches of a size, but for the batches `aside`; end by an exception before batch `until`."""
+    """Answer the remaining events in batches of a size, except the batches `aside`; raise before batch `until`."""
     with Output(path, IDENTITY, Strings.of(()), **{"resume": True, "journalled": True, **how}) as output:
         extents = BatchRanges(output.unanswered, size)
         for batch in range(extents.n_batches):

@@ -1,16 +1,16 @@
-"""Hypothesis strategies whose filters and events collide: the inputs on which engines are compared with `model.match_naive`.
+"""Hypothesis strategies for filters and events that collide: inputs for comparing engines with `model.match_naive`.
 
 Inputs drawn from all strings and all doubles never meet: nearly every answer would be empty, and an engine that finds
-nothing would pass.  So everything here comes from small pools, and the pools are made of neighbours, where the mistakes are:
-doubles one step apart, both infinities, ±2^53, strings that begin, end or contain one another, NUL, characters that UTF-8
-and UTF-16 put in a different order, names that begin other names.
+nothing would pass.  So everything here comes from small pools of neighbouring values, where errors are likely: doubles one
+step apart, both infinities, ±2^53, strings that begin, end or contain one another, NUL, characters that UTF-8 and UTF-16
+sort differently, names that begin other names.
 
     events()                 any mixture of the pools; short events are common, and so are values of the wrong type
-    events(aimed_at=...)     first satisfies, as far as it can be done, one of the given filters, then is disturbed a little
+    events(aimed_at=...)     satisfies one of the given filters as far as possible, then is disturbed a little
 
-Areas lie on a lattice of multiples of 3 and 4 and have radius 0, 3, 4 or 5, so that locations fall exactly on the circle
-(3² + 4² = 5²) and every distance is exact; so do locations and circles that are so small or so large that their squares are
-no doubles, for they are multiplied by a power of two.
+Areas lie on a lattice of multiples of 3 and 4 and have radius 0, 3, 4 or 5, so that locations fall exactly on the circle (3²
++ 4² = 5²) and every distance is exact.  Some locations and circles are scaled by a power of two so small or so large that
+their squares underflow or overflow.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ INTERFACES = ("a", "b", "10", "9", "é", "")
 LATTICE = (-4, -3, 0, 3, 4)
 RADII = (0, 3, 4, 5)
 SCALES = (1.0, 2.0**-1074, 2.0**-560, 2.0**540, 2.0**1021)
-"""Of the lattice: an ordinary one; the least doubles; squares that vanish, or overflow; the greatest doubles."""
+"""Scales of the lattice: an ordinary one; the least doubles; squares that underflow, or overflow; the greatest doubles."""
 
 scales = st.just(1.0) | st.sampled_from(SCALES)
 locations: SearchStrategy[tuple[float, float]] = st.builds(
@@ -76,13 +76,13 @@ def values(types: Sequence[Type] = ALL_TYPES) -> SearchStrategy[float | str | bo
 
 
 def _typed(types: Sequence[Type]) -> list[Type]:
-    """The types that have values, among `types`; all of them for tag sets, which have none."""
+    """The types with values among `types`; all types if there are none, as for tag sets."""
     return [type_ for type_ in types if type_ is not Type.ANY] or list(POOLS)
 
 
 @st.composite
 def constraints(draw: DrawFn, types: Sequence[Type] = ALL_TYPES) -> Constraint:
-    """One constraint whose operand has one of `types`; `Type.ANY` stands for `exists` and `absent`."""
+    """One constraint with an operand of one of `types`; `Type.ANY` stands for `exists` and `absent`."""
     name, type_ = draw(st.sampled_from(NAMES)), draw(st.sampled_from(types))
     op = draw(st.sampled_from(sorted(OPS_OF_TYPE[type_])))
     if type_ is Type.ANY:
@@ -192,7 +192,7 @@ def subscriptions_and_events(
 ) -> tuple[list[Filter], list[Event | None]]:
     """Filters, and events that many of them nearly or exactly match; None is a rejected row.
 
-    `types` keeps operands and values to some types (an engine for numbers only: `(Type.NUMBER, Type.ANY)`).
+    `types` restricts operands and values to some types (for an engine for numbers only: `(Type.NUMBER, Type.ANY)`).
     """
     found = draw(subscriptions(types, max_filters, max_constraints, with_areas))
     one = events(types, found)

@@ -1,4 +1,4 @@
-"""A small table that has a bit of everything; `docs/format.md` prints its arrays as the worked example."""
+"""A small table with one of everything; `docs/format.md` prints its arrays as the worked example."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def example_filters() -> list[Filter]:
 
 
 def content(item: Filter) -> Any:
-    """What a filter says, with its constraints in no order."""
+    """The content of a filter, with its constraints sorted."""
     return item._replace(constraints=tuple(sorted(item.constraints, key=repr)))

@@ -237,7 +237,7 @@ def columns_of_polars_with_nulls() -> Iterator[Column]:
 
 @pytest.mark.parametrize("source", [columns_with_nulls, columns_of_polars_with_nulls])
 def test_null_is_absent_in_columns_of_every_library(source: Callable[[], Iterator[Column]]) -> None:
-    """NumPy has no null: made an array of NumPy's, such a column has NaN in its place, which `exists`."""
+    """NumPy has no null: converted to NumPy, such a column has NaN instead, which satisfies `exists`."""
     table = api.make_table(PRESENCE)
     for name, column, value in source():
         events = api.make_events({"x": column})

@@ -1,4 +1,4 @@
-"""Numbers that can be read."""
+"""Numbers formatted for people."""
 
 import pytest
 

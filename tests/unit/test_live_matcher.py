@@ -1,4 +1,4 @@
-"""Subscriptions that come and go in Python: the examples, what is refused, and when the engine is opened again."""
+"""Subscriptions that are added and removed in Python: the examples, refusals, and when the engine is opened again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the model refuses: a constraint, filter or event without a meaning, and the text that says what is wrong with it."""
+"""Refusals of the model: invalid constraints, filters and events, and the error messages."""
 
 from __future__ import annotations
 

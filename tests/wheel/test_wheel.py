@@ -1,4 +1,4 @@
-"""What is installed from the wheel, away from the tree: every file is there, and five minutes of the README work.
+"""The installed wheel, away from the tree: every file is there, and the README's first examples work.
 
 `make test-wheel` builds the sdist, and the wheel from that, into dist/ before.
 """
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.wheel, pytest.mark.mpi]
 NEEDS_MORE = ("mpi-match compile", "launch/")
 """Blocks with these need Spark and Java, or a checkout; `test_docs` runs them."""
 FIVE_MINUTES = (*(f"mpi-match {name}" for name in ("generate", "match", "export", "inspect", "verify")), "mpirun -n 3 ")
-"""What five minutes of the README have at least."""
+"""Commands that the README's examples must include."""
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +34,7 @@ def wheel() -> Path:
 
 
 class Installation:
-    """An environment with nothing but the wheel and what it asks for; commands run beside it, with an empty home."""
+    """An environment with only the wheel and its dependencies; commands run beside it, with an empty home."""
 
     def __init__(self, place: Path, python: str, requirement: str) -> None:
         self._home, self._work, binaries = place / "home", place / "work", place / "env" / "bin"
@@ -48,7 +48,7 @@ class Installation:
         self._environment = {**kept, **as_root, "HOME": str(self._home), "PATH": f"{binaries}:/usr/bin:/bin"}
 
     def run(self, command: str) -> str:
-        """What a shell command says on both its outputs; it has to succeed."""
+        """The output of a shell command on both streams; it has to succeed."""
         return self._run(["bash", "-c", command], self._environment)
 
     def _run(self, command: list[str], environment: dict[str, str]) -> str:
@@ -83,12 +83,12 @@ def other_pythons() -> Iterator[str]:
 
 
 def makes_environments(python: str) -> bool:
-    """Not what a shim of pyenv does that only prints an error, nor Debian's Python without ensurepip."""
+    """Can it create environments?  A pyenv shim that only prints an error cannot, nor Debian's Python without ensurepip."""
     return subprocess.run([python, "-c", "import ensurepip, venv"], capture_output=True, check=False).returncode == 0
 
 
 def files_of_the_packages() -> set[str]:
-    """All that the wheel has to have, as it is called there."""
+    """The files that the wheel must have, by their names in it."""
     folders = ("mpi_match", "spark_prep", "launch", "hostfiles")
     paths = [path for folder in folders for path in (REPOSITORY / folder).rglob("*") if path.is_file()]
     names = {path.relative_to(REPOSITORY).as_posix() for path in paths if path.suffix not in (".pyc", ".nbi", ".nbc")}

@@ -1,4 +1,4 @@
-"""What is in parts behaves as Python's own."""
+"""Chunked containers behave like Python's own."""
 
 from __future__ import annotations
 

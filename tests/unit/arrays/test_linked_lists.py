@@ -10,7 +10,7 @@ from mpi_match.arrays.linked_lists import LinkedLists
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9))))
 def test_lists_are_sets_of_owners(steps: list[tuple[int, int]]) -> None:
-    """A number that is there goes, and another one comes, to owners and with numbers that are new now and then."""
+    """Numbers are added and removed, with owners and numbers beyond the previous ones now and then."""
     lists, sets, owner_of = LinkedLists(0, 0), dict[int, set[int]](), dict[int, int]()
     for owner, number in steps:
         lists.have(max(owner, *sets, 0) + 1, max(number, *owner_of, 0) + 1)

@@ -54,10 +54,10 @@ def test_a_log_is_what_its_rows_say(found: list[Filter], rows: list[ChangeRow]) 
         for place, change in enumerate(rows):
             if place in done and change.before_event == event:
                 naive.apply(change)
-        stretch = stream.within(max(event, 0), event + 1)
+        some = stream.within(max(event, 0), event + 1)
         if event < 0:
-            assert len(stretch) == 0
-        engine.update(through_the_wire(stretch, stream))
+            assert len(some) == 0
+        engine.update(through_the_wire(some, stream))
         answers = engine.match(Events.of(judged).encode(stream.table.vocabulary))
         assert answers.n_ids == stream.n_interfaces == len(stream.labels)
         found_labels = [[stream.labels[i].decode() for i in answers[e]] for e in range(len(judged))]
@@ -65,7 +65,7 @@ def test_a_log_is_what_its_rows_say(found: list[Filter], rows: list[ChangeRow]) 
 
 
 def through_the_wire(stamped: StampedChanges, stream: ChangeStream[Table]) -> Changes:
-    """The same changes as a worker gets them, with something else after them."""
+    """The same changes after a round trip through the wire form, with other bytes behind them."""
     wire = stamped.to_wire()
     longer = np.concatenate([wire, np.full(8, 255, np.uint8)])
     received = StampedChanges.from_wire(longer, stream.table.vocabulary)

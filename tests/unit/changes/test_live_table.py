@@ -1,4 +1,4 @@
-"""A live table is what changes have made of it; what cannot be done is refused, and nothing grows."""
+"""A live table is the result of its changes; impossible ones are refused, and no structure grows without bound."""
 
 from __future__ import annotations
 

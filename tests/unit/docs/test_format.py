@@ -69,7 +69,7 @@ def test_the_operators_and_the_version_of_the_format_page_are_true(page: str) ->
 
 
 def key_by_the_page(item: Filter) -> tuple[int, int]:
-    """The content key of a filter, from the words of the page alone."""
+    """The content key of a filter, computed from the page alone."""
     top = 2**64
 
     def mix(x: int) -> int:

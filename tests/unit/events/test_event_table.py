@@ -1,4 +1,6 @@
-"""Event tables: mapped or encoded again, whole or in parts, the same events; and damage is named, never matched."""
+"""Event tables: mapped or encoded again, as one file or in parts, the events are the same; damage is reported, never
+matched.
+"""
 
 from __future__ import annotations
 
@@ -156,7 +158,7 @@ def test_parts_read_as_one(vocabulary: Vocabulary, events_path: Path) -> None:
 
 
 def test_offsets_beyond_two_to_the_thirty_two(events_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file whose attributes begin just below 2^32 in 32-bit counting: offsets wrap in the middle of a block."""
+    """Attributes begin just below 2^32 in 32-bit counting: offsets wrap in the middle of a block."""
     flat = Events.of(published())
     whole = flat.encode(VOCABULARY)
     for before_the_wrap in (0, 1, int(whole.bounds[12]), int(whole.bounds[16]), len(whole.attributes) - 1):

@@ -1,4 +1,4 @@
-"""Events: what is published is what is kept, and what is encoded says the same to every constraint."""
+"""Events: a lossless round trip, and the same meaning for every constraint after encoding."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def codes_of(batch: EventBatch, event: int, table: Table) -> dict[int, int]:
 
 
 def code_satisfies(table: Table, row: int, codes: dict[int, int]) -> bool:
-    """Is constraint `row` satisfied, going by codes alone?  Written from docs/format.md."""
+    """Is constraint `row` satisfied, by codes alone?  Written from docs/format.md."""
     v, c = table.vocabulary, table.constraints
     name, op, lo, hi = int(c.name_id[row]), Op(int(c.op[row])), int(c.lo[row]), int(c.hi[row])
     if op in ATOM_OPS:
@@ -118,7 +118,7 @@ def test_slices_encode_as_slices_of_the_encoded(
 
 
 def assert_equal(found: EventBatch, expected: EventBatch) -> None:
-    """Two batches say the same, wherever their offsets start."""
+    """Two batches are equal, wherever their offsets start."""
     assert np.array_equal(found.bounds, expected.bounds)
     assert np.array_equal(found.attributes, expected.attributes)
     assert found.attributes.dtype == expected.attributes.dtype

@@ -1,4 +1,4 @@
-"""The scanner of lines against `rows`: same events, ids and rejects for any bytes, and next to nothing left to the judge."""
+"""The scanner of lines against `rows`: same events, ids and rejects for any bytes, and few flagged lines."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ VOCABULARY = vocabulary_of_rows()
 
 
 def judged(path: Path, form: EventForm, vocabulary: Vocabulary) -> tuple[Events, EventBatch, Strings, list[Reject]]:
-    """What `rows` makes of a file."""
+    """The result of `rows` for a file."""
     rejects: list[Reject] = []
     events = list(read_rows([path], lambda row: event_of_row(row, form), rejects))
     flat = Events.of(events)

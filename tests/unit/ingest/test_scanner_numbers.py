@@ -1,4 +1,4 @@
-"""Numbers of lines: what `float` reads, or no answer, and an answer for all but the rarest."""
+"""Numbers of lines: the result of `float`, or no answer, and an answer for all but the rarest."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def double(generator: random.Random) -> float:
 
 
 def halfway(generator: random.Random) -> decimal.Decimal:
-    """What is as near to one double as to the next."""
+    """A number halfway between two doubles."""
     below = abs(double(generator))
     above = math.nextafter(below, math.inf)
     return (decimal.Decimal(below) + decimal.Decimal(above if math.isfinite(above) else below)) / 2
@@ -121,7 +121,7 @@ def test_what_no_double_is_near_to_is_not_read() -> None:
 
 @pytest.mark.parametrize("text", ["", "-", "01", "-01", "00", "1.", "-.5", ".5", "1e", "1e+", "1.e5", "+1", "e5", "- 1"])
 def test_what_is_no_number(text: str) -> None:
-    """Where a number ends before the text does, what follows it is none of JSON's."""
+    """If a number ends before the text does, the rest is invalid in JSON."""
     end, kind, _ = read(text)
     assert kind == NOT_READ or end < len(text)
 

@@ -1,4 +1,4 @@
-"""Answers: the same bytes however they were cut into batches, and nothing lost on the way to the file and back."""
+"""Answers: the same bytes for any division into batches, and a lossless round trip through the file."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_joined_slices_are_the_whole(found: list[list[int]], data: st.DataObject
 
 
 def test_answers_are_a_sequence() -> None:
-    """As lists are: from the end, in slices, by any integer; and what is not there is an IndexError, which ends a loop."""
+    """Like lists: indexed from the end, sliced, by any integer; a missing event raises IndexError, which ends a loop."""
     matches = Matches.of(LISTS, 7)
     assert [ids.tolist() for ids in cast(Sequence[Array], matches)] == LISTS
     assert [matches[i].tolist() for i in range(-6, 0)] == LISTS
@@ -252,7 +252,7 @@ def test_answers_that_lie_are_refused(
 
 
 def test_the_bytes_do_not_show_how_answers_were_cut(matches_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also not when there are many chunks of counts and of ids, whose order in the file has to come from somewhere."""
+    """Also with many chunks of counts and of ids, whose order in the file must be deterministic."""
     monkeypatch.setattr("mpi_match.storage.column.CHUNK_BYTES", 16)
     rng = np.random.default_rng(5)
     whole = Matches.of([list(range(rng.choice((0, 0, 1, 7)))) for _ in range(200)], 7)

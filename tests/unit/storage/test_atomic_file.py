@@ -1,4 +1,4 @@
-"""Files that appear when they are whole: what they are called until then nobody can guess, and no link leads elsewhere."""
+"""Atomic files: temporary names cannot be guessed, and no link redirects a write."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def victim(tmp_path: Path) -> Path:
 
 
 def test_a_link_with_a_guessed_name_leads_no_output_to_its_target(tmp_path: Path, victim: Path) -> None:
-    """The name had nothing in it but the output's and the process's number."""
+    """The name once consisted of the output's name and the process number only."""
     (tmp_path / "subs.jsonl").write_text('{"interface": "desk", "constraints": [["temp", ">", 30]]}\n')
     (tmp_path / "events.jsonl").write_text('{"temp": 31}\n')
     matches, rows = tmp_path / "m.h5", tmp_path / "m.jsonl"
@@ -38,7 +38,7 @@ def test_a_link_with_a_guessed_name_leads_no_output_to_its_target(tmp_path: Path
 def test_a_link_in_the_place_of_a_temporary_file_is_refused(
     tmp_path: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Were the name known, nothing would be written all the same."""
+    """Even with a known name, nothing is written through the link."""
     monkeypatch.setattr("mpi_match.storage.atomic_file.secrets.token_hex", lambda _: "0")
     path = tmp_path / "file"
     temporary_of(path).symlink_to(victim)

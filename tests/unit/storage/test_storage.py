@@ -1,4 +1,4 @@
-"""The door to HDF5: all or nothing when writing, the whole truth or an error when reading."""
+"""HDF5 storage: atomic writing, verified reading."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_contiguous_arrays_can_be_mapped(path: Path) -> None:
 
 
 def test_checksums_are_what_the_format_page_says(path: Path) -> None:
-    """Computed here from the words of docs/format.md, with nothing of ours."""
+    """Computed here from docs/format.md alone, without the package."""
     write(path)
     lines, attributes = [], []
     with h5py.File(path, "r") as file:

@@ -1,4 +1,4 @@
-"""Ranges of a table file are what the table in memory gives, without the table ever being in memory."""
+"""Ranges of a table file equal those of the table in memory, without holding the whole table."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_damage_is_found_by_whoever_reads_a_range(tmp_path: Path) -> None:
 def test_a_file_that_is_no_table_is_refused_in_one_line(
     dataset: str, row: int, value: int, fault: str, tmp_path: Path
 ) -> None:
-    """Whole as a file, wrong as a table: refused by one range or another, as the whole would be."""
+    """A sound file, but an invalid table: refused by some range, as it would be as a whole."""
     table, _ = saved(tmp_path, "every type")
     path = tmp_path / "wrong.h5"
     with Writer(path, "table") as writer:
@@ -135,7 +135,7 @@ def read_in_ranges(path: Path) -> list[Table]:
 
 
 def test_a_range_takes_the_memory_of_a_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An eighth of a table with 900,000 constraints, 12 MB of them: nothing is ever there that is as large as the table."""
+    """An eighth of a table with 900,000 constraints, 12 MB of them: no allocation is as large as the table."""
     monkeypatch.setattr(range_reader, "READ_AT_ONCE", 2**14)
     table = Table.from_subscriptions(SCENARIOS["ccm"].scaled(n_filters=225_000).subscriptions(0))
     table.save(tmp_path / "table.h5")

@@ -19,7 +19,7 @@ several_filters = st.lists(filters(), max_size=6)
 
 
 def assert_same(recoded: Table, table: Table, judged: list[Event]) -> None:
-    """A valid table that holds what `table` holds, and answers as the model does."""
+    """A valid table with the content of `table`, and the answers of the model."""
     assert list(recoded.faults()) == []
     assert list(recoded.iter_filters()) == list(table.iter_filters())
     batch = Events.of(judged).encode(recoded.vocabulary)

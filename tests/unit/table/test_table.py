@@ -1,4 +1,4 @@
-"""The constraint table: what is written is what is read, nothing depends on order, and nothing wrong is ever loaded."""
+"""The constraint table: a lossless round trip, independence of input order, and refusal of every invalid file."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ def backwards(items: Strings) -> Strings:
 
 
 def disorders(table: Table) -> dict[str, tuple[dict[str, Array], str]]:
-    """Arrays that no writer may write, and what the refusal says."""
+    """Arrays that no writer produces, and the text of the refusal."""
     v, c, f = table.vocabulary, table.constraints, table.filters
     rows = ("kind", "lo", "hi", "filter")
     two = dict(zip(rows, (c.kind, c.lo, c.hi, c.filter_id), strict=True))

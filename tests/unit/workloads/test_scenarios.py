@@ -1,4 +1,4 @@
-"""The scenarios are what their papers say, the same everywhere, and the same as rows as they are as columns."""
+"""The scenarios agree with their papers, are the same everywhere, and the same as rows and as columns."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_seed_means_the_same_workload_on_every_machine() -> None:
     assert found == GOLDEN
     clcb = SCENARIOS["clcb-zipf"].scaled(2_000)
     moves = [clcb.moves(50, step=step) for step in (0.01, None)]
-    # rounded, for the last bits of a normal deviate are the business of a machine's logarithm
+    # rounded, because the last bits of a normal deviate depend on the machine's logarithm
     location = clcb.events(2_000).location
     assert location is not None
     places = [np.round(each * 2**40) for each in (clcb.subscriptions().area, location, *(m.area for m in moves))]

@@ -53,15 +53,20 @@ def test_kernels_of_clcb_compile_and_their_doubles_are_not_fused(name: str) -> N
     "kernel",
     [
         *(
-            trie_thread.match_kernel(width, packed, kind)
-            for width, packed, kind in ((8, "uint32", 0), (64, "uint64", 1), (8, "uint32", 2))
+            trie_thread.match_kernel(width, packed, kind, long)
+            for width, packed, kind, long in (
+                (8, "uint32", 0, False),
+                (64, "uint64", 1, False),
+                (8, "uint32", 2, False),
+                (8, "uint32", 0, True),
+            )
         ),
         *(compact.count_kernel(is_mask) for is_mask in (True, False)),
         compact.write_kernel(True, "uint8"),
         *(compact.write_kernel(False, ids) for ids in ("uint8", "uint16", "uint32")),
         compact.scan_kernel,
     ],
-    ids=["8 u32 masks", "64 u64 lists", "8 u32 filters", "count masks", "count lists", "write masks"]
+    ids=["8 u32 masks", "64 u64 lists", "8 u32 filters", "8 u32 masks long", "count masks", "count lists", "write masks"]
     + [f"write lists {ids}" for ids in ("u8", "u16", "u32")]
     + ["scan"],
 )
@@ -74,8 +79,8 @@ def test_kernels_of_keyed_compile(kernel: cuda.Kernel) -> None:
     "kernel",
     [
         *(
-            keyed_grid_kernel.grid_kernel(width, packed, kind)
-            for width, packed, kind in ((8, "uint32", 0), (64, "uint64", 1), (8, "uint32", 2))
+            keyed_grid_kernel.grid_kernel(width, packed, kind, long)
+            for width, packed, kind, long in ((8, "uint32", 0, False), (64, "uint64", 1, True), (8, "uint32", 2, False))
         ),
         *(keyed_grid_kernel.put_kernel, keyed_grid_kernel.note_kernel),
         *(keyed_grid_kernel.step_kernel, keyed_grid_kernel.enter_kernel),
@@ -89,10 +94,11 @@ def test_kernels_of_the_grid_compile(kernel: cuda.Kernel) -> None:
         assert ("mul.rn.f64" in ptx) == (kernel.name == "grid_kernel_")
 
 
+@pytest.mark.parametrize("long", [False, True])
 @pytest.mark.parametrize(("width", "packed", "kind"), [(64, "uint32", 0), (256, "uint64", 1), (64, "uint32", 2)])
-def test_the_kernel_for_wide_events_compiles(width: int, packed: str, kind: int) -> None:
+def test_the_kernel_for_wide_events_compiles(width: int, packed: str, kind: int, long: bool) -> None:
     for compute_capability in ((8, 0), (9, 0)):
-        assert "atom" in compiled(trie_warp.wide_kernel(width, packed, kind), compute_capability)
+        assert "atom" in compiled(trie_warp.wide_kernel(width, packed, kind, long), compute_capability)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from mpi_match.engines.keyed.cpu_search import (
     SEEN,
     SPARSE,
     STACK,
-    STRIPES,
+    SUB_BUCKETS,
     T32,
     T64,
     TASK_EVENTS,
@@ -154,12 +154,13 @@ class Keyed(Engine):
 
     def _match_blocks(self, n: int, given: tuple[Any, ...], bound: PointerTable) -> tuple[Array, Array]:
         """Counts and ids of n events that are several blocks."""
+        filters, *batch = given
         starts = np.arange(0, n, TASK_EVENTS)
         todo, counts = np.arange(len(starts)), np.empty(n, np.int64)
         places = offsets_of(np.full(len(starts), CPU_ANSWER_ROOM * TASK_EVENTS))
         ids = np.empty(int(places[-1]), np.uint32)
         while len(todo):
-            self._share_out(todo, self._serial, *given, bound.table, places, counts, ids)
+            self._share_out(todo, self._serial, filters, tuple(batch), bound.table, (places, counts, ids))
             self._serial += n
             found, room = np.add.reduceat(counts, starts), np.diff(places)
             todo = np.flatnonzero(found > room)
@@ -196,7 +197,7 @@ class Keyed(Engine):
                 CIRCLES: (grid.slots.view(np.float64), np.float64),
                 RECORDS: (grid.slots.view(np.uint32), np.uint32),
                 CHECKS: (live_filters.words, packed),
-                STRIPES: (live_filters.sub_buckets, np.uint8),
+                SUB_BUCKETS: (live_filters.sub_buckets, np.uint8),
                 LEVELS: (np.flatnonzero(live_filters.levels), np.int64),
                 BY_NAME: (self._by_name, packed),
                 SPARSE: (self._sparse, np.int64),

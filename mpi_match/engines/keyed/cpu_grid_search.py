@@ -14,7 +14,7 @@ import numpy as np
 
 from mpi_match.compute.circle import in_circle_of
 from mpi_match.compute.compile_cache import inlined
-from mpi_match.engines.keyed.cpu_verify import verify
+from mpi_match.engines.keyed.cpu_verify import LOOKUPS, verify
 from mpi_match.engines.keyed.grid.geometry import (
     EVERYWHERE,
     MIDDLE,
@@ -30,79 +30,60 @@ from mpi_match.engines.keyed.grid.geometry import (
     step_of,
 )
 from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, SLOT_FILTER, SLOT_PLACE, SLOT_WORDS
-from mpi_match.engines.keyed.index.layout import CODES, N_VIRTUAL, SHIFT
 
 _in_circle = in_circle_of(numba.njit, operator.add, operator.mul)
+_key_starts, _bucket_key_of = LOOKUPS.key_starts, LOOKUPS.bucket_key_of
 
 
 @inlined
-def enter_anchors(
-    attributes: Any, first: Any, last: Any, t32: Any, t64: Any, stripes: Any, anchors: Any, thread: Any
-) -> Any:
-    """Put the features and groups of attributes[first:last] that are anchors into `anchors`, and nothing, if that is one.
+def enter_bucket_keys(attributes: Any, sub_buckets: Any, keys: Any, index: Any) -> Any:
+    """Put an event's features and groups that are bucket keys into `keys`, and the one of no feature, if that is one.
 
     Returns how many those are, and the bits of the Bloom filter of names that no attribute has.
     """
-    shift, codes, n_virtual = np.int64(t64[SHIFT]), np.int64(t64[CODES]), np.int64(t64[N_VIRTUAL])
-    code_mask = (np.int64(1) << shift) - 1
-    no_anchor = n_virtual + np.int64(t32[codes + n_virtual])
-    anchors[thread, 0] = no_anchor
-    n, absent = np.int64(stripes[no_anchor] > 0), np.int64(255)
-    for place in range(first, last):
+    starts = _key_starts(index)
+    n_virtual, codes, shift = starts
+    no_key = n_virtual + np.int64(index[0][codes + n_virtual])
+    keys[0] = no_key
+    n, absent = np.int64(sub_buckets[no_key] > 0), np.int64(255)
+    for place in range(len(attributes)):
         packed = np.int64(attributes[place])
-        name = packed >> shift
-        absent &= ~np.int64(name_bit(name))
-        for which in range(2):
-            feature = name if which else n_virtual + np.int64(t32[codes + name]) + (packed & code_mask)
-            if stripes[feature] > 0:
-                anchors[thread, n] = feature
+        absent &= ~np.int64(name_bit(packed >> shift))
+        for is_value in range(2):
+            key = _bucket_key_of(packed, not is_value, starts, index)
+            if sub_buckets[key] > 0:
+                keys[n] = key
                 n += 1
-    if len(stripes) > no_anchor + 1:
-        if n_threes(last - first) == N_GROUPS:
-            for anchor in range(no_anchor + 1, len(stripes)):
-                if stripes[anchor] > 0:
-                    anchors[thread, n] = anchor
+    if len(sub_buckets) > no_key + 1:
+        if n_threes(len(attributes)) == N_GROUPS:
+            for key in range(no_key + 1, len(sub_buckets)):
+                if sub_buckets[key] > 0:
+                    keys[n] = key
                     n += 1
         else:
-            for i in range(first, last):
-                for j in range(i + 1, last):
-                    for k in range(j + 1, last):
+            for i in range(len(attributes)):
+                for j in range(i + 1, len(attributes)):
+                    for k in range(j + 1, len(attributes)):
                         a, b, c = np.int64(attributes[i]), np.int64(attributes[j]), np.int64(attributes[k])
-                        anchor = no_anchor + 1 + group_of(a >> shift, b >> shift, c >> shift)
-                        if stripes[anchor] > 0:
-                            anchors[thread, n] = anchor
+                        key = no_key + 1 + group_of(a >> shift, b >> shift, c >> shift)
+                        if sub_buckets[key] > 0:
+                            keys[n] = key
                             n += 1
     return n, absent
 
 
 @inlined
-def scan_cell(
-    level: Any,
-    x: Any,
-    y: Any,
-    anchors: Any,
-    n_anchors: Any,
-    absent: Any,
-    blocks: Any,
-    circles: Any,
-    records: Any,
-    checks: Any,
-    stripes: Any,
-    t64: Any,
-    by_name: Any,
-    thread: Any,
-    seen: Any,
-    stamp: Any,
-    filters: Any,
-    ids: Any,
-    before: Any,
-    answer: Any,
-    end: Any,
-) -> Any:
-    """Verify what stands in the blocks of one level's cell at (x, y) (NaN: nowhere) and the event's anchors.
+def scan_cell(level: Any, point: Any, keys: Any, event: Any, structure: Any, given: Any, ids: Any, span: Any) -> Any:
+    """Verify what stands in the blocks of one level's cell at a point (x, y) (NaN: nowhere) and the event's bucket keys.
 
-    Answers are given as by `_scan`, those of the event from ids[before].
+    keys        what `enter_bucket_keys` gave: the keys, their number, and the names that no attribute has
+    structure   `index` of the trie, and the grid: blocks u64, circles f64, records u32 (its slots), checks, sub-buckets u8
+    span        where the event's answers begin, where the next one goes, where there is no more room
+
+    Returns where the next answer would go.
     """
+    (x, y), (key_of, n_keys, absent), (before, answer, end) = point, keys, span
+    (index, (blocks, circles, records, checks, sub_buckets)), (filters, seen, stamp) = structure, given
     column, row, here_x, here_y = np.int64(0), np.int64(0), np.int64(MIDDLE), np.int64(MIDDLE)
     if level != EVERYWHERE:
         scale = scale_of(level)
@@ -110,34 +91,36 @@ def scan_cell(
         here_x, here_y = step_of(x, scale, column), step_of(y, scale, row)
     if column >= 0 and row >= 0:
         cell, mask = hash_of_cell(level, column, row), np.uint64(len(blocks) // BLOCK_WORDS - 1)
-        for a in range(n_anchors):
-            anchor = anchors[thread, a]
-            for stripe in range(np.int64(1) << (np.int64(stripes[anchor]) - 1)):
-                home = home_of(cell, anchor, stripe, mask)
-                for reach in range(np.int64(blocks[BLOCK_WORDS * home]) + 1):
-                    first = BLOCK_WORDS * np.int64(np.uint64(home + reach) & mask)
+        for a in range(n_keys):
+            key = key_of[a]
+            for sub_bucket in range(np.int64(1) << (np.int64(sub_buckets[key]) - 1)):
+                home = home_of(cell, key, sub_bucket, mask)
+                for probed in range(np.int64(blocks[BLOCK_WORDS * home]) + 1):
+                    first = BLOCK_WORDS * np.int64(np.uint64(home + probed) & mask)
                     for word in range(first + 1, first + BLOCK_WORDS):
                         entry = blocks[word]
                         if entry == 0 or not may_hold(entry, here_x, here_y, absent):
                             continue
                         slot = np.int64(entry >> np.uint64(32)) - 1
                         at = np.int64(records[2 * SLOT_WORDS * slot + SLOT_PLACE])
-                        interface = np.int64(checks[at])
-                        if not filters and seen[thread, interface] == stamp:
+                        interface, counts = np.int64(checks[at]), np.int64(checks[at + 1])
+                        if not filters and seen[interface] == stamp:
                             continue
                         dx, dy = x - circles[SLOT_WORDS * slot], y - circles[SLOT_WORDS * slot + 1]
                         r = circles[SLOT_WORDS * slot + 2]
-                        if not (r < 0.0 or _in_circle(dx, dy, r)) or not verify(at, t64, checks, by_name, thread):
+                        if not (r < 0.0 or _in_circle(dx, dy, r)):
                             continue
-                        given = np.uint32(interface)
+                        if not verify(at, counts, event, (index[0], index[1], checks)):
+                            continue
+                        found = np.uint32(interface)
                         if filters:
-                            given = records[2 * SLOT_WORDS * slot + SLOT_FILTER]
-                            if _is_among(ids, before, min(answer, end), given):
+                            found = records[2 * SLOT_WORDS * slot + SLOT_FILTER]
+                            if _is_among(ids, before, min(answer, end), found):
                                 continue
                         if answer < end:
-                            ids[answer] = given
+                            ids[answer] = found
                         answer += 1
-                        seen[thread, interface] = stamp
+                        seen[interface] = stamp
     return answer
 
 

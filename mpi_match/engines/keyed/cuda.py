@@ -27,6 +27,7 @@ from mpi_match.engines.keyed.cuda_pipeline import FIRST_EVENTS, PIPELINE_SLOTS, 
 from mpi_match.engines.keyed.cuda_results import Answers
 from mpi_match.engines.keyed.cuda_slot import PipelineSlot, SlicePlan
 from mpi_match.engines.keyed.index.filter_rows import too_large
+from mpi_match.engines.keyed.index.postings import may_be_long
 from mpi_match.engines.keyed.kernels.compact import count_kernel, write_kernel
 from mpi_match.engines.keyed.kernels.grid import grid_kernel
 from mpi_match.engines.keyed.kernels.trie_thread import FILTER_IDS, INTERFACES, MASKS, WIDEST, WIDTHS, match_kernel
@@ -63,6 +64,7 @@ class KeyedCuda(Engine):
         self._host_index, self._live_filters = consolidated(table, live=live)
         packed, lists = self._gpu.upload(self._host_index.table), self._gpu.upload(self._host_index.words)
         self._index = (packed.viewed(np.uint32), packed, lists)
+        self._may_be_long = live or may_be_long(table)
         self._has_trie = len(table.filters.area) < table.n_filters
         self._grid: GridOnGpu | None = None
         self._cpu: Keyed | None = None
@@ -147,7 +149,7 @@ class KeyedCuda(Engine):
         self._gpu.make_current()
         kind = FILTER_IDS if filters else MASKS if n_ids <= FEW_INTERFACES else INTERFACES
         widths = (*WIDTHS, *WIDE_WIDTHS, WIDEST)
-        variant = (next(w for w in widths if widest <= w), f"uint{8 * batch.attributes.itemsize}", kind)
+        variant = (next(w for w in widths if widest <= w), f"uint{8 * batch.attributes.itemsize}", kind, self._may_be_long)
         is_wide = variant[0] in WIDE_WIDTHS
         trie_kernel = wide_kernel if is_wide else match_kernel
         if self._grid is not None:

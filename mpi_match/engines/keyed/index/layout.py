@@ -47,9 +47,9 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.compute.compile_cache import jit
+from mpi_match.compute.compile_cache import inlined, jit
 from mpi_match.compute.parallel import find_bounds, stable_order
-from mpi_match.engines.keyed.index.postings import COUNT_BITS, HEADER, MAX_CHECKS
+from mpi_match.engines.keyed.index.postings import entry_words
 
 EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 """Key of a free hash slot; the list of a node that has none."""
@@ -133,6 +133,9 @@ def bit_of(hashed: Any, n_words: Any) -> Any:
     return (hashed >> np.uint64(2)) & (np.uint64(n_words) - np.uint64(1)), np.uint32(1) << np.uint32(hashed >> np.uint64(59))
 
 
+_entry_words = inlined(entry_words)
+
+
 @jit
 def _find_entries(t32: Array, t64: Array, words: Array, n_nodes: int, places: Array) -> None:
     """The first word of every entry of every list."""
@@ -144,6 +147,5 @@ def _find_entries(t32: Array, t64: Array, words: Array, n_nodes: int, places: Ar
         end = at - 1 + np.int64(words[at - 1])
         while at < end:
             places[entry] = at
-            n = np.int64(words[at + 1])
-            at += HEADER + 2 * ((n & MAX_CHECKS) + (n >> COUNT_BITS & MAX_CHECKS) + (n >> 2 * COUNT_BITS))
+            at += _entry_words(np.int64(words[at + 1]))
             entry += 1

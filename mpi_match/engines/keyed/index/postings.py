@@ -59,6 +59,16 @@ _NEGATIVE = 1 << NE | 1 << ABSENT
 NO_LIST = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
+def may_be_long(table: Table) -> bool:
+    """May a filter of a table be long?  A constraint makes two checks at most."""
+    return 2 * int(table.filters.size.max(initial=0)) > MOST_LISTED
+
+
+def entry_words(counts):  # type: ignore[no-untyped-def]
+    """Words of an entry, by its word of counts i64."""
+    return HEADER + 2 * ((counts & MAX_CHECKS) + (counts >> COUNT_BITS & MAX_CHECKS) + (counts >> 2 * COUNT_BITS))
+
+
 class Postings(NamedTuple):
     """The E entries of all lists, in the order of the lists.
 

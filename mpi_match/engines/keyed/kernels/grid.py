@@ -23,9 +23,8 @@ import numpy as np
 
 from mpi_match.engines.keyed.grid.geometry import EVERYWHERE, LOW, MIDDLE, N_GROUPS, scalars
 from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, KEEP, SLOT_FILTER, SLOT_PLACE, SLOT_WORDS, STEP_WORDS
-from mpi_match.engines.keyed.index.layout import CODES, N_VIRTUAL, SHIFT
 from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK
-from mpi_match.engines.keyed.kernels.trie_thread import INTERFACES, KEYED_REGISTERS, MASKS, verify
+from mpi_match.engines.keyed.kernels.trie_thread import INTERFACES, KEYED_REGISTERS, LOOKUPS, MASKS, thread_verifier
 from mpi_match.gpu.intrinsics import WARP, add, ballot, in_circle, lane, shuffle, sync_warp
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
 from mpi_match.gpu.warp import append, drainer, owner, put, running_sum, tidy
@@ -34,6 +33,7 @@ _on_gpu = scalars(device_function)
 _scale_of, _cell_of, _step_of, _span_of = _on_gpu.scale_of, _on_gpu.cell_of, _on_gpu.step_of, _on_gpu.span_of
 _hash_of_cell, _home_of, _entry_of, _may_hold = _on_gpu.hash_of_cell, _on_gpu.home_of, _on_gpu.entry_of, _on_gpu.may_hold
 _name_bit, _group_of, _n_threes = _on_gpu.name_bit, _on_gpu.group_of, _on_gpu.n_threes
+_key_starts, _bucket_key_of = LOOKUPS.key_starts, LOOKUPS.bucket_key_of
 _ONE, _32 = np.uint64(1), np.uint64(32)
 
 
@@ -162,8 +162,10 @@ def _three(nth: Any, mine: Any, shift: Any) -> Any:
 
 
 @lru_cache
-def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
-    """The kernel for events of at most `width` attributes of type `packed` ("uint32", "uint64"), and one kind of answer."""
+def grid_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:
+    """The kernel for events of at most `width` attributes of type `packed` ("uint32", "uint64"), one kind of answer, and
+    tables with `long` filters or without."""
+    verify = thread_verifier(long)
     local_type = np.uint32 if packed == "uint32" else np.uint64
     n_warps = KEYED_BLOCK // WARP
     n_queued = BLOCK_WORDS * WARP * n_warps
@@ -265,7 +267,9 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
         mine = cuda.local.array(width, local_type)
         first = np.int64(np.uint32(offsets[number] - offsets[0]))
         n = np.int64(np.uint32(offsets[number + 1] - offsets[0])) - first
-        shift, codes, n_virtual = np.int64(t64[SHIFT]), np.int64(t64[CODES]), np.int64(t64[N_VIRTUAL])
+        index = (t32, t64, words)
+        starts = _key_starts(index)
+        n_virtual, codes, shift = starts
         no_anchor = n_virtual + np.int64(t32[codes + n_virtual])
         n_groups = _n_threes(n) if stripes.size > no_anchor + 1 else np.int64(0)
         n_anchors = 2 * n + 1 + n_groups
@@ -275,7 +279,7 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
             absent &= ~np.int64(_name_bit(np.int64(mine[a]) >> shift))
         x = location[2 * number] if location.size > 1 else np.nan
         y = location[2 * number + 1] if location.size > 1 else np.nan
-        event, index, grid, answers = (mine, n), (t32, t64, words), (records, circles), (found_of, ids, number, room)
+        event, grid, answers = (mine, n), (records, circles), (found_of, ids, number, room)
         found, mask = np.uint64(0), np.uint64(blocks.size // BLOCK_WORDS - 1)
         about = ((x, y, np.int64(0), np.int64(0), absent), event, index, grid, answers)
         for nth in range(n_levels):
@@ -296,10 +300,7 @@ def grid_kernel(width: int, packed: str, kind: int) -> Kernel:
                     three = turn - 2 * n - 1
                     anchor += 1 + (three if n_groups == N_GROUPS else _three(three, mine, shift))
                 elif turn < 2 * n:
-                    packed_ = np.int64(mine[turn >> 1])
-                    name = packed_ >> shift
-                    code = packed_ & ((np.int64(1) << shift) - 1)
-                    anchor = name if turn & 1 else n_virtual + np.int64(t32[codes + name]) + code
+                    anchor = _bucket_key_of(np.int64(mine[turn >> 1]), turn & 1, starts, index)
                 spread = np.int64(stripes[anchor]) if turn < n_anchors else np.int64(0)
                 end = running_sum((np.int64(1) << spread) >> 1)
                 n_homes = shuffle(end, WARP - 1)

@@ -29,27 +29,18 @@ import numpy as np
 
 from mpi_match.engines.keyed.index.features import NONE
 from mpi_match.engines.keyed.index.layout import (
-    BITS,
-    CODES,
     DENSE,
     EMPTY,
     ENTRIES,
-    EQUALITY,
     FILTERS,
-    N_BITS,
     N_FEATURES,
-    N_SLOTS,
     NODE_WORDS,
     NODES,
-    PRESENCE_FEATURES,
     ROOT,
-    SHIFT,
-    SLOTS,
     SPARSE_CHILDREN,
-    bit_of,
-    hash_of,
 )
-from mpi_match.engines.keyed.index.postings import COUNT_BITS, HEADER, MAX_CHECKS
+from mpi_match.engines.keyed.index.lookup import lookups, verifier
+from mpi_match.engines.keyed.index.lookup import lower_bound as lower_bound_
 from mpi_match.gpu.intrinsics import popcount
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
 
@@ -65,24 +56,21 @@ MASKS, INTERFACES, FILTER_IDS = range(3)
 """Kinds of answer: masks of interfaces, sorted interfaces in slots, sorted filters in slots."""
 
 _ONE = np.uint64(1)
-_hash_of, _bit_of = device_function(hash_of), device_function(bit_of)
+LOOKUPS = lookups(device_function, popcount)
+lower_bound = device_function(lower_bound_)
+_feature_starts, _feature_of, _n_above = LOOKUPS.feature_starts, LOOKUPS.feature_of, LOOKUPS.n_above
+_entry_words, probe = LOOKUPS.entry_words, LOOKUPS.probe
 
 
 @device_function
 def _enter(mine: Any, sparse: Any, attributes: Any, first: Any, n: Any, index: Any) -> Any:
     """Copy attributes[first : first + n] to `mine` and their sparse features to `sparse`; how many those are, and `bits`."""
-    t32, t64, _ = index
-    shift, most_frequent = np.int64(t64[SHIFT]), np.int64(t64[N_FEATURES]) - 1
-    presence, codes, equality = np.int64(t64[PRESENCE_FEATURES]), np.int64(t64[CODES]), np.int64(t64[EQUALITY])
-    code_mask = (np.int64(1) << shift) - 1
+    starts, most_frequent = _feature_starts(index), np.int64(index[1][N_FEATURES]) - 1
     n_sparse, bits0, bits1 = np.int64(0), np.uint64(0), np.uint64(0)
     for a in range(n):
         mine[a] = attributes[first + a]
-        packed = np.int64(mine[a])
-        name = packed >> shift
-        for which in range(2):
-            at = presence + name if which else equality + np.int64(t32[codes + name]) + (packed & code_mask)
-            feature = t32[at]
+        for is_presence in range(2):
+            feature = _feature_of(np.int64(mine[a]), is_presence, starts, index)
             if feature == NONE:
                 continue
             bit = most_frequent - np.int64(feature)
@@ -117,9 +105,9 @@ def next_child(row: Any, left: Any) -> Any:
     left0, left1 = left
     if left0:
         low = left0 & (~left0 + _ONE)
-        return first + popcount(row1) + popcount(row0 & ~(low | (low - _ONE))), (left0 ^ low, left1)
+        return first + popcount(row1) + _n_above(row0, low), (left0 ^ low, left1)
     low = left1 & (~left1 + _ONE)
-    return first + popcount(row1 & ~(low | (low - _ONE))), (left0, left1 ^ low)
+    return first + _n_above(row1, low), (left0, left1 ^ low)
 
 
 @device_function
@@ -129,51 +117,9 @@ def sparse_children(node: Any, index: Any) -> Any:
 
 
 @device_function
-def may_have_child(parent: Any, feature: Any, index: Any) -> Any:
-    """May a node have a child by a sparse feature?  The bit array says no for nearly all that have none."""
-    t32, t64, _ = index
-    word, bit = _bit_of(_hash_of(np.uint64(parent) << np.uint64(32) | np.uint64(feature)), t64[N_BITS])
-    return (t32[np.int64(t64[BITS] + word)] & bit) != 0
-
-
-@device_function
-def child_of(parent: Any, feature: Any, index: Any) -> Any:
-    """The child of a node by a sparse feature, or -1."""
-    _, t64, _ = index
-    wanted = np.uint64(parent) << np.uint64(32) | np.uint64(feature)
-    mask = t64[N_SLOTS] - _ONE
-    slot = _hash_of(wanted) & mask
-    while True:
-        at = np.int64(t64[SLOTS] + slot * np.uint64(2))
-        key = t64[at]
-        if key == wanted:
-            return np.int64(t64[at + 1])
-        if key == EMPTY:
-            return np.int64(-1)
-        slot = (slot + _ONE) & mask
-
-
-@device_function
-def probe(parent: Any, feature: Any, index: Any) -> Any:
-    """The child of a node by a sparse feature, or -1."""
-    return child_of(parent, feature, index) if may_have_child(parent, feature, index) else np.int64(-1)
-
-
-@device_function
-def lower_bound(ascending: Any, first: Any, last: Any, value: Any) -> Any:
-    """The first place of ascending[first:last] whose number is at least `value`, or `last`."""
-    while first < last:
-        middle = (first + last) >> 1
-        if np.int64(ascending[middle]) < value:
-            first = middle + 1
-        else:
-            last = middle
-    return first
-
-
-@device_function
-def _has(attributes: Any, n: Any, low: Any, high: Any) -> Any:
-    """Is there an attribute in [low, high]?"""
+def _has(event: Any, low: Any, high: Any) -> Any:
+    """Has the event an attribute in [low, high]?"""
+    attributes, n = event
     found = False
     for a in range(n):
         found = found or (low <= attributes[a] and attributes[a] <= high)
@@ -181,8 +127,9 @@ def _has(attributes: Any, n: Any, low: Any, high: Any) -> Any:
 
 
 @device_function
-def _least(attributes: Any, n: Any, low: Any) -> Any:
-    """The first attribute from `low` on, or -1."""
+def _least(event: Any, low: Any) -> Any:
+    """The event's first attribute from `low` on, or -1."""
+    attributes, n = event
     least = np.int64(-1)
     for a in range(n):
         if least < 0 and low <= attributes[a]:
@@ -190,53 +137,10 @@ def _least(attributes: Any, n: Any, low: Any) -> Any:
     return least
 
 
-@device_function
-def _in_set(place: Any, code: Any, words: Any) -> Any:
-    """Is the code in the operand list at word `place`?"""
-    end = place + 1 + np.int64(words[place])
-    at = lower_bound(words, place + 1, end, code)
-    return at < end and np.int64(words[at]) == code
-
-
-def verifier(has: Any, least: Any) -> Any:
-    """The function that verifies a filter, by two that look for an attribute: those of few look at all of them."""
-
-    @device_function
-    def verify(at: Any, counts: Any, event: Any, index: Any) -> Any:
-        """Does the event satisfy the filter at word `at`, with as many checks as `counts` says, if that is still there?"""
-        attributes, n = event
-        _, t64, words = index
-        place = at + HEADER
-        n_positive, n_negative, n_sets = counts & MAX_CHECKS, counts >> COUNT_BITS & MAX_CHECKS, counts >> 2 * COUNT_BITS
-        if words[at + 2]:
-            if words[at + 2] == 1:
-                return False
-            place = np.int64(words[at + 2]) >> 1
-            n_positive, n_negative = np.int64(words[place - 3]), np.int64(words[place - 2])
-            n_sets = np.int64(words[place - 1])
-        for _ in range(n_positive):
-            if not has(attributes, n, words[place], words[place + 1]):
-                return False
-            place += 2
-        if n_negative | n_sets:
-            for _ in range(n_negative):
-                if has(attributes, n, words[place], words[place + 1]):
-                    return False
-                place += 2
-            shift = np.int64(t64[SHIFT])
-            for _ in range(n_sets):
-                base, listed = np.int64(words[place]), np.int64(words[place + 1])
-                attribute = least(attributes, n, words[place])
-                held = attribute >> shift == base >> shift and _in_set(listed >> 1, attribute - base, words)
-                if held == ((listed & 1) == 1):
-                    return False
-                place += 2
-        return True
-
-    return verify
-
-
-verify = verifier(_has, _least)
+@lru_cache
+def thread_verifier(long: bool) -> Any:
+    """`lookup.verifier` for an event of few attributes, all of which are looked at."""
+    return verifier(device_function, _has, _least, long=long)
 
 
 @device_function
@@ -271,7 +175,7 @@ def giver(kind: int) -> Any:
     return give
 
 
-def walkers(kind: int, give: Any) -> tuple[Any, Any, Any]:
+def walkers(kind: int, give: Any, verify: Any) -> tuple[Any, Any, Any]:
     """The functions that visit nodes of the first, second and third level: each scans its list and visits dense children."""
     visit3 = scanner(kind, give, verify)
     visit2 = _with_children(visit3, visit3)
@@ -305,7 +209,7 @@ def scanner(kind: int, give: Any, verify: Any) -> Any:
                 if kind != FILTER_IDS:
                     at += np.int64(words[at + 3])
                     continue
-            at += HEADER + 2 * ((counts & MAX_CHECKS) + (counts >> COUNT_BITS & MAX_CHECKS) + (counts >> 2 * COUNT_BITS))
+            at += _entry_words(counts)
             entry += 1
         return found
 
@@ -328,9 +232,10 @@ def _with_children(scan: Any, visit: Any) -> Any:
 
 
 @lru_cache
-def match_kernel(width: int, packed: str, kind: int) -> Kernel:
-    """The kernel for events of at most `width` attributes of type `packed` ("uint32", "uint64"), and one kind of answer."""
-    visit1, visit2, visit3 = walkers(kind, giver(kind))
+def match_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:
+    """The kernel for events of at most `width` attributes of type `packed` ("uint32", "uint64"), one kind of answer, and
+    tables with `long` filters or without."""
+    visit1, visit2, visit3 = walkers(kind, giver(kind), thread_verifier(long))
     local_type = np.uint32 if packed == "uint32" else np.uint64
     n_features = 2 * width
 

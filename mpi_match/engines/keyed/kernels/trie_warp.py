@@ -27,21 +27,19 @@ import numpy as np
 
 from mpi_match.engines.keyed.index.features import NONE
 from mpi_match.engines.keyed.index.layout import (
-    CODES,
     DENSE,
     EMPTY,
-    EQUALITY,
     FEATURES,
     N_FEATURES,
     NODE_WORDS,
     NODES,
-    PRESENCE_FEATURES,
     ROOT,
-    SHIFT,
 )
+from mpi_match.engines.keyed.index.lookup import verifier
 from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK
 from mpi_match.engines.keyed.kernels.trie_thread import (
     KEYED_REGISTERS,
+    LOOKUPS,
     MASKS,
     dense_children,
     first_dense,
@@ -49,12 +47,12 @@ from mpi_match.engines.keyed.kernels.trie_thread import (
     probe,
     scanner,
     sparse_children,
-    verifier,
 )
 from mpi_match.gpu.intrinsics import WARP, ballot, lane, popcount, shuffle, sync_warp
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
 from mpi_match.gpu.warp import append, drainer, length_of, owner, put, running_sum, shorten, sort, tidy
 
+_feature_starts, _feature_of = LOOKUPS.feature_starts, LOOKUPS.feature_of
 WIDE_WIDTHS = (64, 256)
 """Attributes of an event that a warp has room for."""
 
@@ -69,20 +67,18 @@ def _give(answer: Any, found: Any, answers: Any) -> Any:
 
 
 @device_function
-def _least(attributes: Any, n: Any, low: Any) -> Any:
-    """The first attribute from `low` on, or -1."""
+def _least(event: Any, low: Any) -> Any:
+    """The event's first attribute from `low` on, or -1."""
+    attributes, n = event
     place = lower_bound(attributes, np.int64(0), n, np.int64(low))
     return np.int64(attributes[place]) if place < n else np.int64(-1)
 
 
 @device_function
-def _has(attributes: Any, n: Any, low: Any, high: Any) -> Any:
-    """Is there an attribute in [low, high]?"""
-    least = _least(attributes, n, low)
+def _has(event: Any, low: Any, high: Any) -> Any:
+    """Has the event an attribute in [low, high]?"""
+    least = _least(event, low)
     return least >= 0 and least <= np.int64(high)
-
-
-_verify = verifier(_has, _least)
 
 
 @device_function
@@ -148,9 +144,10 @@ def _rare_child(node: Any, nth: Any, rare: Any, index: Any) -> Any:
 
 
 @lru_cache
-def wide_kernel(width: int, packed: str, kind: int) -> Kernel:
-    """The kernel for events of at most `width` attributes of type `packed` ("uint32", "uint64"), and one kind of answer."""
-    scan = scanner(kind, _give, _verify)
+def wide_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:
+    """The kernel for events of at most `width` attributes of type `packed` ("uint32", "uint64"), one kind of answer, and
+    tables with `long` filters or without."""
+    scan = scanner(kind, _give, verifier(device_function, _has, _least, long=long))
     local_type = np.uint32 if packed == "uint32" else np.uint64
     n_warps, n_features = KEYED_BLOCK // WARP, 2 * width
     n_seconds = 2 * WARP  # those of one round, and what was left before
@@ -252,14 +249,12 @@ def wide_kernel(width: int, packed: str, kind: int) -> Kernel:
         sync_warp()
         first = np.int64(np.uint32(offsets[number] - offsets[0]))
         n = np.int64(np.uint32(offsets[number + 1] - offsets[0])) - first
-        shift, most_frequent = np.int64(t64[SHIFT]), np.int64(t64[N_FEATURES]) - 1
-        presence, codes, equality = np.int64(t64[PRESENCE_FEATURES]), np.int64(t64[CODES]), np.int64(t64[EQUALITY])
+        index, most_frequent = (t32, t64, words), np.int64(t64[N_FEATURES]) - 1
+        starts = _feature_starts(index)
         for a in range(lane(), n, WARP):
             mine[a] = attributes[first + a]
-            packed_ = np.int64(mine[a])
-            name, code = packed_ >> shift, packed_ & ((np.int64(1) << shift) - 1)
-            for which in range(2):
-                feature = t32[presence + name if which else equality + np.int64(t32[codes + name]) + code]
+            for is_presence in range(2):
+                feature = _feature_of(np.int64(mine[a]), is_presence, starts, index)
                 if feature == NONE:
                     continue
                 features[cuda.atomic.add(lengths, 3 * warp + 2, 1)] = feature
@@ -272,7 +267,7 @@ def wide_kernel(width: int, packed: str, kind: int) -> Kernel:
         n_found, bits = np.int64(lengths[3 * warp + 2]), (shared_bits[2 * warp], shared_bits[2 * warp + 1])
         sort(features, np.int64(0), n_found)
         n_sparse = n_found - popcount(bits[0]) - popcount(bits[1])
-        event, index, answers = (mine, n), (t32, t64, words), (found_of, ids, number, room)
+        event, answers = (mine, n), (found_of, ids, number, room)
         rare, about = (features, n_sparse, (slots, np.int64(n_slots - 1))), (bits, event, index, answers)
         found = np.uint64(0)
         if lane() == 0:

@@ -1,0 +1,183 @@
+"""How an event meets the keyed index, scalar by scalar: its features, a node's children, a filter's checks.
+
+Written once, for threads of a CPU and of a GPU, which differ in how an event's attributes lie: a CPU thread has one word for
+each name, a GPU thread the few attributes in its local memory, a warp many of them in shared memory.  `has` and `least` hide
+that; `event` is what they take, whatever it is.  `index` is `(t32, t64, words)`: `KeyedIndex.views` and the checks.
+
+Numba makes doubles of mixed signed and unsigned 64-bit integers, so everything but hashes and masks is `int64` here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from mpi_match.engines.keyed.index.layout import (
+    BITS,
+    CODES,
+    EMPTY,
+    EQUALITY,
+    N_BITS,
+    N_SLOTS,
+    N_VIRTUAL,
+    PRESENCE_FEATURES,
+    SHIFT,
+    SLOTS,
+    bit_of,
+    hash_of,
+)
+from mpi_match.engines.keyed.index.postings import COUNT_BITS, HEADER, MAX_CHECKS, entry_words
+
+_ONE = np.uint64(1)
+
+
+def lookups(compiled: Callable[..., Any], popcount: Callable[..., Any]) -> SimpleNamespace:
+    """The functions, compiled with the decorator `compiled`; `popcount` is that of a u64, i64."""
+    hash_of_, bit_of_ = compiled(hash_of), compiled(bit_of)
+
+    @compiled
+    def feature_starts(index: Any) -> Any:
+        """What `feature_of` needs of the header: first presence feature, first code, first equality feature, the shift."""
+        t64 = index[1]
+        return np.int64(t64[PRESENCE_FEATURES]), np.int64(t64[CODES]), np.int64(t64[EQUALITY]), np.int64(t64[SHIFT])
+
+    @compiled
+    def feature_of(packed: Any, is_presence: Any, starts: Any, index: Any) -> Any:
+        """The feature that an attribute i64 has: its name's presence, or its value; NONE where no key has it."""
+        t32 = index[0]
+        presence, codes, equality, shift = starts
+        name = packed >> shift
+        if is_presence:
+            return t32[presence + name]
+        return t32[equality + np.int64(t32[codes + name]) + (packed & ((np.int64(1) << shift) - 1))]
+
+    @compiled
+    def key_starts(index: Any) -> Any:
+        """What `bucket_key_of` needs of the index's header: number of names, first code, and the shift."""
+        t64 = index[1]
+        return np.int64(t64[N_VIRTUAL]), np.int64(t64[CODES]), np.int64(t64[SHIFT])
+
+    @compiled
+    def bucket_key_of(packed: Any, is_presence: Any, starts: Any, index: Any) -> Any:
+        """The key under which the grid has filters that ask for an attribute's name, or for its value."""
+        n_virtual, codes, shift = starts
+        name = packed >> shift
+        if is_presence:
+            return name
+        return n_virtual + np.int64(index[0][codes + name]) + (packed & ((np.int64(1) << shift) - 1))
+
+    @compiled
+    def n_above(row: Any, low: Any) -> Any:
+        """How many bits of a row u64 are above its bit `low`: the dense children that stand before that bit's."""
+        return popcount(row & ~(low | (low - _ONE)))
+
+    @compiled
+    def probe(parent: Any, feature: Any, index: Any) -> Any:
+        """The child of a node by a sparse feature, or -1.  The bit array says no for nearly all that have none."""
+        t32, t64, _ = index
+        wanted = np.uint64(parent) << np.uint64(32) | np.uint64(feature)
+        hashed = hash_of_(wanted)
+        word, bit = bit_of_(hashed, t64[N_BITS])
+        child = np.int64(-1)
+        if t32[np.int64(t64[BITS] + word)] & bit:
+            mask = t64[N_SLOTS] - _ONE
+            slot = hashed & mask
+            key = wanted ^ _ONE
+            while key != wanted and key != EMPTY:
+                at = np.int64(t64[SLOTS] + slot * np.uint64(2))
+                key = t64[at]
+                if key == wanted:
+                    child = np.int64(t64[at + 1])
+                slot = (slot + _ONE) & mask
+        return child
+
+    return SimpleNamespace(
+        feature_starts=feature_starts,
+        feature_of=feature_of,
+        key_starts=key_starts,
+        bucket_key_of=bucket_key_of,
+        n_above=n_above,
+        probe=probe,
+        entry_words=compiled(entry_words),
+    )
+
+
+def lower_bound(ascending, first, last, value):  # type: ignore[no-untyped-def]
+    """The first place of ascending[first:last] whose number is at least `value` i64, or `last`."""
+    while first < last:
+        middle = (first + last) >> 1
+        if np.int64(ascending[middle]) < value:
+            first = middle + 1
+        else:
+            last = middle
+    return first
+
+
+def verifier(compiled: Callable[..., Any], has: Any, least: Any, *, long: bool) -> Any:
+    """The function `verify(at, counts, event, index)`: does an event satisfy the filter at word `at`, if it is still there?
+
+    `counts` is the filter's word of counts, i64; `has(event, low, high)` tells whether the event has an attribute in
+    [low, high]; `least(event, low)` is its first attribute from `low` on, i64, or one of another name.  Without `long`, a
+    filter whose checks are elsewhere (`postings`) counts as removed: on an H200 what such filters need costs a kernel 5 % of
+    its speed, so tables without them have kernels without it.
+    """
+    bound = compiled(lower_bound)
+
+    @compiled
+    def in_list(place: Any, code: Any, words: Any) -> Any:
+        """Is a code in the operand list at word `place`?"""
+        end = place + 1 + np.int64(words[place])
+        at = bound(words, place + 1, end, code)
+        return at < end and np.int64(words[at]) == code
+
+    @compiled
+    def satisfies(place: Any, n_positive: Any, n_negative: Any, n_sets: Any, event: Any, index: Any) -> Any:
+        """Does the event pass so many checks of each kind from word `place` on?"""
+        words = index[2]
+        for _ in range(n_positive):
+            if not has(event, words[place], words[place + 1]):
+                return False
+            place += 2
+        if n_negative | n_sets:
+            for _ in range(n_negative):
+                if has(event, words[place], words[place + 1]):
+                    return False
+                place += 2
+            shift = np.int64(index[1][SHIFT])
+            for _ in range(n_sets):
+                base, listed = np.int64(words[place]), np.int64(words[place + 1])
+                attribute = least(event, words[place])
+                held = attribute >> shift == base >> shift and in_list(listed >> 1, attribute - base, words)
+                if held == ((listed & 1) == 1):
+                    return False
+                place += 2
+        return True
+
+    if not long:
+
+        @compiled
+        def verify_short(at: Any, counts: Any, event: Any, index: Any) -> Any:
+            if index[2][at + 2]:
+                return False
+            n_positive, n_negative = counts & MAX_CHECKS, counts >> COUNT_BITS & MAX_CHECKS
+            return satisfies(at + HEADER, n_positive, n_negative, counts >> 2 * COUNT_BITS, event, index)
+
+        return verify_short
+
+    @compiled
+    def verify(at: Any, counts: Any, event: Any, index: Any) -> Any:
+        words = index[2]
+        state, place = np.int64(words[at + 2]), at + HEADER
+        n_positive, n_negative, n_sets = counts & MAX_CHECKS, counts >> COUNT_BITS & MAX_CHECKS, counts >> 2 * COUNT_BITS
+        if state == 1:
+            return False
+        if state != 0:
+            place = state >> 1
+            n_positive, n_negative = np.int64(words[place - 3]), np.int64(words[place - 2])
+            n_sets = np.int64(words[place - 1])
+        return satisfies(place, n_positive, n_negative, n_sets, event, index)
+
+    return verify

@@ -77,7 +77,7 @@ PLACES, COUNTS, IDS = range(SEEN + 1, SEEN + 4)
 """What is bound for `match_block`:
 
     t32, t64, words                       `KeyedIndex.views` and `.words`
-    blocks, circles, records, stripes     `Grid`; its slots as f64 and as u32
+    blocks, circles, records, sub_buckets   `Grid`; its slots as f64 and as u32
     checks, levels                        `LiveFilters.words`; i64: the levels in use
     by_name, sparse, stack, seen          scratch, a row for each thread; between events `by_name` holds no attribute
 

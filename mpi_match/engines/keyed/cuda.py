@@ -30,7 +30,15 @@ from mpi_match.engines.keyed.index.filter_rows import too_large
 from mpi_match.engines.keyed.index.postings import may_be_long
 from mpi_match.engines.keyed.kernels.compact import count_kernel, write_kernel
 from mpi_match.engines.keyed.kernels.grid import grid_kernel
-from mpi_match.engines.keyed.kernels.trie_thread import FILTER_IDS, INTERFACES, MASKS, WIDEST, WIDTHS, match_kernel
+from mpi_match.engines.keyed.kernels.trie_thread import (
+    FILTER_IDS,
+    INTERFACES,
+    MASKS,
+    WIDEST,
+    WIDTHS,
+    IndexArrays,
+    match_kernel,
+)
 from mpi_match.engines.keyed.kernels.trie_warp import WIDE_WIDTHS, wide_kernel
 from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
@@ -63,7 +71,7 @@ class KeyedCuda(Engine):
         self._n_filters, self._n_interfaces = table.n_filters, table.n_interfaces
         self._host_index, self._live_filters = consolidated(table, live=live)
         packed, lists = self._gpu.upload(self._host_index.table), self._gpu.upload(self._host_index.words)
-        self._index = (packed.viewed(np.uint32), packed, lists)
+        self._index = IndexArrays(packed.viewed(np.uint32), packed, lists)
         self._may_be_long = live or may_be_long(table)
         self._has_trie = len(table.filters.area) < table.n_filters
         self._grid: GridOnGpu | None = None

@@ -13,7 +13,7 @@ from mpi_match.compute.parallel import copy
 from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, SLOT_WORDS, n_blocks
 from mpi_match.engines.keyed.grid.live_filters import Effects, LiveFilters
 from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK
-from mpi_match.engines.keyed.kernels.grid import enter_kernel, note_kernel, put_kernel, step_kernel
+from mpi_match.engines.keyed.kernels.grid import GridArrays, GridState, enter_kernel, note_kernel, put_kernel, step_kernel
 from mpi_match.gpu.kernels import DeviceArray, Gpu, PinnedBuffer
 
 MOST_MARKS_WAITING = 2**20
@@ -41,15 +41,25 @@ class GridOnGpu:
         self._send(Effects(live_filters.first_steps(area)))
 
     @property
-    def arrays(self) -> list[DeviceArray]:
-        """blocks, records, circles, words, sub_buckets and levels, as `grid_kernel` takes them."""
-        views = [self._slots.viewed(np.uint32), self._slots.viewed(np.float64)]
-        return [self._blocks, *views, self._words, self._sub_buckets, self._levels]
+    def arrays(self) -> GridArrays:
+        """The grid as `grid_kernel` takes it."""
+        views = (self._slots.viewed(np.uint32), self._slots.viewed(np.float64))
+        return GridArrays(self._blocks, *views, self._sub_buckets, self._levels)
+
+    @property
+    def words(self) -> DeviceArray:
+        """The checks of the grid's filters."""
+        return self._words
 
     @property
     def n_levels(self) -> int:
         """Levels in use."""
         return self._n_levels
+
+    @property
+    def _state(self) -> GridState:
+        views = (self._slots.viewed(np.uint32), self._slots.viewed(np.float64))
+        return GridState(self._blocks, *views, self._keys, self._sub_buckets)
 
     def put(self, effects: Effects) -> None:
         """Apply changes before the next `flush` returns."""
@@ -80,10 +90,7 @@ class GridOnGpu:
             stream.copy_within(self._keys.part(0, n), keys)
             if n_blocks(self._keys.size) > n_blocks(n):
                 self._take_blocks()
-                views = [self._slots.viewed(np.uint32), self._slots.viewed(np.float64)]
-                enter_kernel.bind(
-                    (-(-n // KEYED_BLOCK),), KEYED_BLOCK, [self._blocks, *views, self._keys, self._sub_buckets, n]
-                )(stream)
+                enter_kernel.bind((-(-n // KEYED_BLOCK),), KEYED_BLOCK, [self._state, n])(stream)
             stream.synchronize()
 
     def _take_slots(self, n: int) -> None:
@@ -115,11 +122,8 @@ class GridOnGpu:
             copy(host, effects.steps.reshape(-1))
             stream.copy_in(steps, host)
             n_groups = (-(-n // KEYED_BLOCK),)
-            slots = [self._slots, self._slots.viewed(np.uint32), self._slots.viewed(np.float64)]
             note_kernel.bind(n_groups, KEYED_BLOCK, [steps, self._last, n])(stream)
-            step_kernel.bind(
-                n_groups, KEYED_BLOCK, [steps, self._last, self._blocks, *slots, self._keys, self._sub_buckets, n]
-            )(stream)
+            step_kernel.bind(n_groups, KEYED_BLOCK, [steps, self._last, self._slots, self._state, n])(stream)
         if live_filters.levels.sum() > self._n_levels:  # a level is never removed
             self._send_levels()
         stream.synchronize()

@@ -26,7 +26,7 @@ from mpi_match.compute.parallel import copy
 from mpi_match.engines.keyed.cuda_grid import GridOnGpu
 from mpi_match.engines.keyed.cuda_results import Answers
 from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK, SCAN_THREADS, count_dtype, scan_kernel
-from mpi_match.engines.keyed.kernels.trie_thread import MASKS
+from mpi_match.engines.keyed.kernels.trie_thread import MASKS, AnswerArrays, EventArrays, IndexArrays
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.intrinsics import WARP
 from mpi_match.gpu.kernels import DeviceArray, DeviceBuffer, Gpu, Kernel, Mark, PinnedBuffer
@@ -48,7 +48,7 @@ class SlicePlan(NamedTuple):
     count_kernel: Kernel
     write_kernel: Kernel
     n_ids: int
-    index_arrays: tuple[DeviceArray, ...]
+    index_arrays: IndexArrays
     grid: GridOnGpu | None
 
 
@@ -86,7 +86,7 @@ class PipelineSlot:
         """Launch all work of a slice but fetching its ids."""
         n, stream, grid = len(part), self._stream, plan.grid
         self.room, self._n = room, n
-        events = [self._stage("offsets", part.offsets), self._stage("attributes", part.attributes)]
+        events = EventArrays(self._stage("offsets", part.offsets), self._stage("attributes", part.attributes))
         location = None
         if grid is not None:
             location = self._stage("location", _NOWHERE if part.location is None else part.location)
@@ -103,12 +103,21 @@ class PipelineSlot:
             stream.zero(found)
         if plan.trie_kernel is not None:
             n_blocks = -(-n * (WARP if plan.is_wide else 1) // KEYED_BLOCK)
-            plan.trie_kernel.bind((n_blocks,), KEYED_BLOCK, [*events, *plan.index_arrays, found, slots, *shape])(stream)
+            plan.trie_kernel.bind((n_blocks,), KEYED_BLOCK, [events, plan.index_arrays, AnswerArrays(found, slots), *shape])(
+                stream
+            )
         if plan.grid_kernel is not None and grid is not None and location is not None:
             plan.grid_kernel.bind(
                 (-(-n * WARP // KEYED_BLOCK),),
                 KEYED_BLOCK,
-                [*events, location, *plan.index_arrays[:2], *grid.arrays, found, slots, n, room, grid.n_levels],
+                [
+                    events,
+                    plan.index_arrays._replace(words=grid.words),
+                    AnswerArrays(found, slots),
+                    location,
+                    grid.arrays,
+                    *(n, room, grid.n_levels),
+                ],
             )(stream)
         self.ended.record(stream)
         urgent = self._urgent

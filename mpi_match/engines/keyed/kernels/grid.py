@@ -17,14 +17,22 @@ judge them: where every thread judges what it finds when it finds it, the other 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mpi_match.engines.keyed.grid.geometry import EVERYWHERE, LOW, MIDDLE, N_GROUPS, scalars
 from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, KEEP, SLOT_FILTER, SLOT_PLACE, SLOT_WORDS, STEP_WORDS
 from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK
-from mpi_match.engines.keyed.kernels.trie_thread import INTERFACES, KEYED_REGISTERS, LOOKUPS, MASKS, thread_verifier
+from mpi_match.engines.keyed.kernels.trie_thread import (
+    ARRAY_CLASSES,
+    INTERFACES,
+    KEYED_REGISTERS,
+    LOOKUPS,
+    MASKS,
+    array_types,
+    thread_verifier,
+)
 from mpi_match.gpu.intrinsics import WARP, add, ballot, in_circle, lane, shuffle, sync_warp
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
 from mpi_match.gpu.warp import append, drainer, owner, put, running_sum, tidy
@@ -61,18 +69,37 @@ def note_kernel(steps: Any, last: Any, n: Any) -> None:
         cuda.atomic.max(last, np.int64(steps[STEP_WORDS * number] & LOW), np.uint32(number + 1))
 
 
-@kernel(
-    "void(uint64[::1], uint32[::1], uint64[::1], uint64[::1], uint32[::1], float64[::1], uint64[::1], uint8[::1], int64)"
-)
-def step_kernel(
-    steps: Any, last: Any, blocks: Any, slots: Any, records: Any, circles: Any, keys: Any, stripes: Any, n: Any
-) -> None:
+class GridState(NamedTuple):
+    """The grid as changes take it: blocks u64, its slots as u32 and f64, the bucket key of each u64, sub-buckets u8."""
+
+    blocks: Any
+    records: Any
+    circles: Any
+    keys: Any
+    sub_buckets: Any
+
+
+class GridArrays(NamedTuple):
+    """The grid as matching takes it: blocks u64, its slots as u32 and f64, sub-buckets u8, the levels in use i64."""
+
+    blocks: Any
+    records: Any
+    circles: Any
+    sub_buckets: Any
+    levels: Any
+
+
+_STATE = "GridState(uint64[::1], uint32[::1], float64[::1], uint64[::1], uint8[::1])"
+_GRID = "GridArrays(uint64[::1], uint32[::1], float64[::1], uint8[::1], int64[::1])"
+
+
+@kernel(f"void(uint64[::1], uint32[::1], uint64[::1], {_STATE}, int64)", named_tuples=[GridState])
+def step_kernel(steps: Any, last: Any, slots: Any, grid: Any, n: Any) -> None:
     """Let the last of the changes of every slot take effect.
 
-    steps                     u64[n, 6], see `keyed_grid.steps_of`
-    last                      u32[S], in: from `note_kernel`, out: all 0
-    blocks, keys, stripes     the grid (`keyed_grid.Grid`)
-    slots, records, circles   its slots as u64, u32 and f64
+    steps   u64[n, 6], see `hash_grid.steps_of`
+    last    u32[S], in: from `note_kernel`, out: all 0
+    slots   the grid's slots as u64
 
     Launch: one thread per change.  Work: a block to be read and written for each cell left and each entered, and the slot.
     """
@@ -84,37 +111,38 @@ def step_kernel(
     if np.int64(last[slot]) != number + 1:
         return
     last[slot] = 0
-    _change(slot, False, blocks, records, circles, keys, stripes)
+    _change(slot, False, grid)
     keeps = (steps[at] & KEEP) != 0
     for word in range(3 if keeps else 4):
         slots[SLOT_WORDS * slot + word] = steps[at + 1 + word]
     if not keeps:
-        keys[slot] = steps[at + 5]
-    _change(slot, True, blocks, records, circles, keys, stripes)
+        grid.keys[slot] = steps[at + 5]
+    _change(slot, True, grid)
 
 
-@kernel("void(uint64[::1], uint32[::1], float64[::1], uint64[::1], uint8[::1], int64)")
-def enter_kernel(blocks: Any, records: Any, circles: Any, keys: Any, stripes: Any, n: Any) -> None:
+@kernel(f"void({_STATE}, int64)", named_tuples=[GridState])
+def enter_kernel(grid: Any, n: Any) -> None:
     """Enter the filters of the first n slots into empty blocks.  Launch: one thread per slot."""
     slot = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     if slot < n:
-        _change(np.int64(slot), True, blocks, records, circles, keys, stripes)
+        _change(np.int64(slot), True, grid)
 
 
 @device_function
-def _change(slot: Any, entering: Any, blocks: Any, records: Any, circles: Any, keys: Any, stripes: Any) -> None:
+def _change(slot: Any, entering: Any, grid: Any) -> None:
     """Enter a slot's filter into the blocks of its keys, or take it out, if it is there."""
+    blocks, records, circles, keys, sub_buckets = grid
     if records[2 * SLOT_WORDS * slot + SLOT_PLACE] == 0:
         return
     x, y, r = circles[SLOT_WORDS * slot], circles[SLOT_WORDS * slot + 1], circles[SLOT_WORDS * slot + 2]
     level, scale, column, row, columns, rows = _span_of(x, y, r)
-    anchor, names = np.int64(keys[slot] & LOW), keys[slot] >> _32
-    stripe = slot & ((np.int64(1) << (np.int64(stripes[anchor]) - 1)) - 1)
+    key, names = np.int64(keys[slot] & LOW), keys[slot] >> _32
+    sub_bucket = slot & ((np.int64(1) << (np.int64(sub_buckets[key]) - 1)) - 1)
     mask = np.uint64(blocks.size // BLOCK_WORDS - 1)
     for i in range(columns):
         for j in range(rows):
             entry = _entry_of(slot, names, x, y, r, scale, column + i, row + j)
-            home = _home_of(_hash_of_cell(level, column + i, row + j), anchor, stripe, mask)
+            home = _home_of(_hash_of_cell(level, column + i, row + j), key, sub_bucket, mask)
             if entering:
                 _enter(blocks, home, mask, entry)
             else:
@@ -124,23 +152,23 @@ def _change(slot: Any, entering: Any, blocks: Any, records: Any, circles: Any, k
 @device_function
 def _enter(blocks: Any, home: Any, mask: Any, entry: Any) -> None:
     """Take the first free word from the home of an entry on."""
-    reach, entered = np.int64(0), False
+    probed, entered = np.int64(0), False
     while not entered:
-        first = BLOCK_WORDS * np.int64(np.uint64(home + reach) & mask)
+        first = BLOCK_WORDS * np.int64(np.uint64(home + probed) & mask)
         for word in range(first + 1, first + BLOCK_WORDS):
             if not entered and blocks[word] == 0:
                 entered = cuda.atomic.cas(blocks, word, np.uint64(0), entry) == 0
         if not entered:
-            reach += 1
-    if reach > 0:
-        cuda.atomic.max(blocks, BLOCK_WORDS * home, np.uint64(reach))
+            probed += 1
+    if probed > 0:
+        cuda.atomic.max(blocks, BLOCK_WORDS * home, np.uint64(probed))
 
 
 @device_function
 def _leave(blocks: Any, home: Any, mask: Any, entry: Any) -> None:
     """Clear the word of an entry."""
-    for reach in range(np.int64(blocks[BLOCK_WORDS * home]) + 1):
-        first = BLOCK_WORDS * np.int64(np.uint64(home + reach) & mask)
+    for probed in range(np.int64(blocks[BLOCK_WORDS * home]) + 1):
+        first = BLOCK_WORDS * np.int64(np.uint64(home + probed) & mask)
         for word in range(first + 1, first + BLOCK_WORDS):
             if blocks[word] == entry:
                 blocks[word] = 0
@@ -183,8 +211,7 @@ def grid_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:
     @device_function
     def judge(slot: Any, found: Any, about: Any) -> Any:
         """Verify the filter of a slot, and give its answer; returns the mask of what this lane has found."""
-        here, event, index, grid, answers = about
-        records, circles = grid
+        here, event, index, (records, circles), answers = about
         at = np.int64(records[2 * SLOT_WORDS * slot + SLOT_PLACE])
         r = circles[SLOT_WORDS * slot + 2]
         if r >= 0.0:
@@ -205,53 +232,34 @@ def grid_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:
 
     @device_function
     def look(home: Any, queue: Any, found: Any, blocks: Any, about: Any) -> Any:
-        """Scan from the homes of all lanes on as far as their entries reach."""
-        reach = np.int64(blocks[BLOCK_WORDS * home]) if home >= 0 else np.int64(-1)
+        """Scan from the homes of all lanes on, as many blocks as their probe lengths say."""
+        length = np.int64(blocks[BLOCK_WORDS * home]) if home >= 0 else np.int64(-1)
         step = np.int64(0)
-        while ballot(step <= reach) != 0:
-            scan(home + step if step <= reach else np.int64(-1), about[0], blocks, queue)
+        while ballot(step <= length) != 0:
+            scan(home + step if step <= length else np.int64(-1), about[0], blocks, queue)
             found = drain(np.int64(WARP), queue, found, about)
             step += 1
         return found
 
     @kernel(
-        f"void(uint32[::1], {packed}[::1], float64[::1], uint32[::1], uint64[::1], uint64[::1], uint32[::1], float64[::1],"
-        f" {packed}[::1], uint8[::1], int64[::1], uint64[::1], uint32[::1], int64, int64, int64)",
+        f"void({array_types(packed)}, float64[::1], {_GRID}, int64, int64, int64)",
         max_registers=KEYED_REGISTERS,
+        named_tuples=(*ARRAY_CLASSES, GridArrays),
     )
     def grid_kernel_(
-        offsets: Any,
-        attributes: Any,
-        location: Any,
-        t32: Any,
-        t64: Any,
-        blocks: Any,
-        records: Any,
-        circles: Any,
-        words: Any,
-        stripes: Any,
-        levels: Any,
-        found_of: Any,
-        ids: Any,
-        n_events: Any,
-        room: Any,
-        n_levels: Any,
+        events: Any, index: Any, given: Any, location: Any, grid: Any, n_events: Any, room: Any, n_levels: Any
     ) -> None:
         """Match one event per warp with the filters of the grid.
 
-        offsets, attributes        u32[n + 1], u32 or u64: the events (`EventBatch`)
-        location                   f64[2n], or f64[1] when there are none
-        t32, t64                   the index (`KeyedIndex.views`)
-        blocks, records, circles   the grid's blocks u64, and its slots as u32 and f64;  stripes: its u8
-        words                      the checks of its filters
-        levels                     i64[n_levels]: levels in use
-        found_of, ids              as in `trie_thread`, in (what the trie gave, or 0) and out
+        index      its words are the checks of the grid's filters
+        given      as in `trie_thread`, in (what the trie gave, or 0) and out
+        location   f64[2n], or f64[1] when there are none
 
-        Launch: one warp per event.  Every lane takes a feature or a group of the event, and one of them nothing, the anchor
-        of filters without a feature; then the stripes of all those anchors are dealt out to the lanes.  Slots that may hold
+        Launch: one warp per event.  Every lane takes a feature or a group of the event, and one of them the bucket key of
+        filters without a feature; then the sub-buckets of all those keys are dealt out to the lanes.  Slots that may hold
         the event are queued in shared memory, and judged as soon as there is one for every lane.  Answers are appended as
-        they are found, then sorted; where several filters gave the same, one stays.  Work: a block for each level, anchor of
-        the event and stripe; a slot and its checks for each entry that may match.
+        they are found, then sorted; where several filters gave the same, one stays.  Work: a block for each level, bucket
+        key of the event and sub-bucket; a slot and its checks for each entry that may match.
         """
         thread = np.int64(cuda.threadIdx.x)
         number = (np.int64(cuda.blockIdx.x) * cuda.blockDim.x + thread) // WARP
@@ -265,23 +273,24 @@ def grid_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:
             lengths[warp] = 0
         sync_warp()
         mine = cuda.local.array(width, local_type)
+        offsets, attributes = events
+        blocks, records, circles, sub_buckets, levels = grid
         first = np.int64(np.uint32(offsets[number] - offsets[0]))
         n = np.int64(np.uint32(offsets[number + 1] - offsets[0])) - first
-        index = (t32, t64, words)
         starts = _key_starts(index)
         n_virtual, codes, shift = starts
-        no_anchor = n_virtual + np.int64(t32[codes + n_virtual])
-        n_groups = _n_threes(n) if stripes.size > no_anchor + 1 else np.int64(0)
-        n_anchors = 2 * n + 1 + n_groups
+        no_key = n_virtual + np.int64(index.t32[codes + n_virtual])
+        n_groups = _n_threes(n) if sub_buckets.size > no_key + 1 else np.int64(0)
+        n_keys = 2 * n + 1 + n_groups
         absent = np.int64(255)
         for a in range(n):
             mine[a] = attributes[first + a]
             absent &= ~np.int64(_name_bit(np.int64(mine[a]) >> shift))
         x = location[2 * number] if location.size > 1 else np.nan
         y = location[2 * number + 1] if location.size > 1 else np.nan
-        event, grid, answers = (mine, n), (records, circles), (found_of, ids, number, room)
+        event, slots, answers = (mine, n), (records, circles), (given.found, given.ids, number, room)
         found, mask = np.uint64(0), np.uint64(blocks.size // BLOCK_WORDS - 1)
-        about = ((x, y, np.int64(0), np.int64(0), absent), event, index, grid, answers)
+        about = ((x, y, np.int64(0), np.int64(0), absent), event, index, slots, answers)
         for nth in range(n_levels):
             level = levels[nth]
             column, row, step_x, step_y = np.int64(0), np.int64(0), np.int64(MIDDLE), np.int64(MIDDLE)
@@ -292,34 +301,34 @@ def grid_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:
                     continue
                 step_x, step_y = _step_of(x, scale, column), _step_of(y, scale, row)
             cell = _hash_of_cell(level, column, row)
-            about = ((x, y, step_x, step_y, absent), event, index, grid, answers)
+            about = ((x, y, step_x, step_y, absent), event, index, slots, answers)
             at = np.int64(0)
-            while at < n_anchors:
-                turn, anchor = at + lane(), no_anchor
-                if turn > 2 * n and turn < n_anchors:
+            while at < n_keys:
+                turn, key = at + lane(), no_key
+                if turn > 2 * n and turn < n_keys:
                     three = turn - 2 * n - 1
-                    anchor += 1 + (three if n_groups == N_GROUPS else _three(three, mine, shift))
+                    key += 1 + (three if n_groups == N_GROUPS else _three(three, mine, shift))
                 elif turn < 2 * n:
-                    anchor = _bucket_key_of(np.int64(mine[turn >> 1]), turn & 1, starts, index)
-                spread = np.int64(stripes[anchor]) if turn < n_anchors else np.int64(0)
+                    key = _bucket_key_of(np.int64(mine[turn >> 1]), turn & 1, starts, index)
+                spread = np.int64(sub_buckets[key]) if turn < n_keys else np.int64(0)
                 end = running_sum((np.int64(1) << spread) >> 1)
                 n_homes = shuffle(end, WARP - 1)
                 begin = np.int64(0)
                 while begin < n_homes:
                     place = begin + lane()
                     whose = owner(end, place)
-                    theirs, stripe = (
-                        shuffle(anchor, whose),
+                    theirs, sub_bucket = (
+                        shuffle(key, whose),
                         place - (shuffle(end, whose) - ((np.int64(1) << shuffle(spread, whose)) >> 1)),
                     )
-                    home = _home_of(cell, theirs, stripe, mask) if place < n_homes else np.int64(-1)
+                    home = _home_of(cell, theirs, sub_bucket, mask) if place < n_homes else np.int64(-1)
                     found = look(home, queue, found, blocks, about)
                     begin += WARP
                 at += WARP
         found = drain(np.int64(1), queue, found, about)
         if kind == MASKS:
             if found != np.uint64(0):
-                cuda.atomic.or_(found_of, number, found)
+                cuda.atomic.or_(given.found, number, found)
             return
         tidy(answers)
 

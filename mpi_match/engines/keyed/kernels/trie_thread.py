@@ -23,7 +23,7 @@ that belong together are handed down as tuples, which on a GPU cost nothing:
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -60,6 +60,43 @@ LOOKUPS = lookups(device_function, popcount)
 lower_bound = device_function(lower_bound_)
 _feature_starts, _feature_of, _n_above = LOOKUPS.feature_starts, LOOKUPS.feature_of, LOOKUPS.n_above
 _entry_words, probe = LOOKUPS.entry_words, LOOKUPS.probe
+
+
+class EventArrays(NamedTuple):
+    """Events as a kernel takes them: offsets u32[n + 1], attributes u32 or u64 (`EventBatch`)."""
+
+    offsets: Any
+    attributes: Any
+
+
+class IndexArrays(NamedTuple):
+    """The index as a kernel takes it: t32, t64 (`KeyedIndex.views`) and words u32 or u64, the lists or other checks."""
+
+    t32: Any
+    t64: Any
+    words: Any
+
+
+class AnswerArrays(NamedTuple):
+    """Where a kernel's answers go.
+
+    found   u64[n]         mask of interfaces, or count of answers
+    ids     u32[n * room]  sorted answers of event e from e * room on, those that fit
+    """
+
+    found: Any
+    ids: Any
+
+
+ARRAY_CLASSES = (EventArrays, IndexArrays, AnswerArrays)
+
+
+def array_types(packed: str) -> str:
+    """The signature of events, index and answers for attributes of type `packed`."""
+    return (
+        f"EventArrays(uint32[::1], {packed}[::1]), IndexArrays(uint32[::1], uint64[::1], {packed}[::1]),"
+        " AnswerArrays(uint64[::1], uint32[::1])"
+    )
 
 
 @device_function
@@ -239,30 +276,11 @@ def match_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:
     local_type = np.uint32 if packed == "uint32" else np.uint64
     n_features = 2 * width
 
-    @kernel(
-        f"void(uint32[::1], {packed}[::1], uint32[::1], uint64[::1], {packed}[::1], uint64[::1], uint32[::1],"
-        " int64, int64, int64)",
-        max_registers=KEYED_REGISTERS,
-    )
-    def keyed_kernel(
-        offsets: Any,
-        attributes: Any,
-        t32: Any,
-        t64: Any,
-        words: Any,
-        found_of: Any,
-        ids: Any,
-        n_events: Any,
-        room: Any,
-        n_masked: Any,
-    ) -> None:
+    @kernel(f"void({array_types(packed)}, int64, int64, int64)", max_registers=KEYED_REGISTERS, named_tuples=ARRAY_CLASSES)
+    def keyed_kernel(events: Any, index: Any, answers: Any, n_events: Any, room: Any, n_masked: Any) -> None:
         """Match one event per thread.
 
-        offsets, attributes   u32[n + 1], u32 or u64: the events (`EventBatch`)
-        t32, t64              the index (`KeyedIndex.views`);  words: its lists
-        found_of              u64[n], out: mask of interfaces, or count of answers
-        ids                   u32[n * room], out: sorted answers of event e from e * room, those that fit
-        n_masked              number of interfaces when answers are masks (a thread that has them all stops), else 0
+        n_masked   number of interfaces when answers are masks (a thread that has them all stops), else 0
 
         Launch: one thread per event.  Work: 32 bytes for each node of the trie that the event reaches (`index.layout`).
         """
@@ -270,11 +288,12 @@ def match_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:
         if number >= n_events:
             return
         mine, sparse = cuda.local.array(width, local_type), cuda.local.array(n_features, np.uint32)
+        offsets, attributes = events
         first = np.int64(np.uint32(offsets[number] - offsets[0]))
         n = np.int64(np.uint32(offsets[number + 1] - offsets[0])) - first
-        event, index, slots = (mine, n), (t32, t64, words), (ids, number * room, room)
+        event, slots = (mine, n), (answers.ids, number * room, room)
         n_sparse, bits = _enter(mine, sparse, attributes, first, n, index)
-        root = np.int64(t64[ROOT])
+        root = np.int64(index.t64[ROOT])
         found = visit3(root, np.uint64(0), bits, event, index, slots)
         row, left = dense_children(root, bits, index)
         full = ~np.uint64(0) >> np.uint64(64 - n_masked) if n_masked > 0 else ~np.uint64(0)
@@ -301,6 +320,6 @@ def match_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:
                     three = probe(two, sparse[j], index) if sparse[j] > sparse[i] else np.int64(-1)
                     if three >= 0:
                         found = visit3(three, found, bits, event, index, slots)
-        found_of[number] = found
+        answers.found[number] = found
 
     return keyed_kernel

@@ -38,9 +38,11 @@ from mpi_match.engines.keyed.index.layout import (
 from mpi_match.engines.keyed.index.lookup import verifier
 from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK
 from mpi_match.engines.keyed.kernels.trie_thread import (
+    ARRAY_CLASSES,
     KEYED_REGISTERS,
     LOOKUPS,
     MASKS,
+    array_types,
     dense_children,
     first_dense,
     lower_bound,
@@ -202,24 +204,9 @@ def wide_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:
         shorten(seconds, left)
         return found
 
-    @kernel(
-        f"void(uint32[::1], {packed}[::1], uint32[::1], uint64[::1], {packed}[::1], uint64[::1], uint32[::1],"
-        " int64, int64, int64)",
-        max_registers=KEYED_REGISTERS,
-    )
-    def wide_kernel_(
-        offsets: Any,
-        attributes: Any,
-        t32: Any,
-        t64: Any,
-        words: Any,
-        found_of: Any,
-        ids: Any,
-        n_events: Any,
-        room: Any,
-        n_masked: Any,
-    ) -> None:
-        """Match one event per warp; parameters as those of `trie_thread`, `found_of` all 0 at the beginning.
+    @kernel(f"void({array_types(packed)}, int64, int64, int64)", max_registers=KEYED_REGISTERS, named_tuples=ARRAY_CLASSES)
+    def wide_kernel_(events: Any, index: Any, given: Any, n_events: Any, room: Any, n_masked: Any) -> None:
+        """Match one event per warp; parameters as those of `trie_thread`, all masks and counts 0 at the beginning.
 
         Launch: one warp per event.  Work: a bit for each pair of the event's sparse features, 32 bytes for each node that
         the event reaches, 4 for each child of the third level, or a bit for each sparse feature, if those are fewer.
@@ -247,9 +234,10 @@ def wide_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:
             lengths[3 * warp] = lengths[3 * warp + 1] = lengths[3 * warp + 2] = 0
             shared_bits[2 * warp] = shared_bits[2 * warp + 1] = 0
         sync_warp()
+        (offsets, attributes), t64 = events, index.t64
         first = np.int64(np.uint32(offsets[number] - offsets[0]))
         n = np.int64(np.uint32(offsets[number + 1] - offsets[0])) - first
-        index, most_frequent = (t32, t64, words), np.int64(t64[N_FEATURES]) - 1
+        most_frequent = np.int64(t64[N_FEATURES]) - 1
         starts = _feature_starts(index)
         for a in range(lane(), n, WARP):
             mine[a] = attributes[first + a]
@@ -267,7 +255,7 @@ def wide_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:
         n_found, bits = np.int64(lengths[3 * warp + 2]), (shared_bits[2 * warp], shared_bits[2 * warp + 1])
         sort(features, np.int64(0), n_found)
         n_sparse = n_found - popcount(bits[0]) - popcount(bits[1])
-        event, answers = (mine, n), (found_of, ids, number, room)
+        event, answers = (mine, n), (given.found, given.ids, number, room)
         rare, about = (features, n_sparse, (slots, np.int64(n_slots - 1))), (bits, event, index, answers)
         found = np.uint64(0)
         if lane() == 0:
@@ -303,7 +291,7 @@ def wide_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:
         found = scan_ready(np.int64(1), ready, found, about)
         if kind == MASKS:
             if found != np.uint64(0):
-                cuda.atomic.or_(found_of, number, found)
+                cuda.atomic.or_(given.found, number, found)
             return
         tidy(answers)
 

@@ -33,7 +33,7 @@ MIDDLE = 128
 _WIDEST = 255
 
 
-def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:
+def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:  # noqa: C901  a dozen functions in one
     """The functions from numbers to numbers, compiled with the decorator `compiled`."""
     hashed = compiled(hash_of)
 

@@ -116,7 +116,7 @@ def lower_bound(ascending, first, last, value):  # type: ignore[no-untyped-def]
     return first
 
 
-def verifier(compiled: Callable[..., Any], has: Any, least: Any, *, long: bool) -> Any:
+def verifier(compiled: Callable[..., Any], has: Any, least: Any, *, long: bool) -> Any:  # noqa: C901  four functions in one
     """The function `verify(at, counts, event, index)`: does an event satisfy the filter at word `at`, if it is still there?
 
     `counts` is the filter's word of counts, i64; `has(event, low, high)` tells whether the event has an attribute in

@@ -190,7 +190,7 @@ def _three(nth: Any, mine: Any, shift: Any) -> Any:
 
 
 @lru_cache
-def grid_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:
+def grid_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # noqa: C901  four functions in one
     """The kernel for events of at most `width` attributes of type `packed` ("uint32", "uint64"), one kind of answer, and
     tables with `long` filters or without."""
     verify = thread_verifier(long)

@@ -146,7 +146,7 @@ def _rare_child(node: Any, nth: Any, rare: Any, index: Any) -> Any:
 
 
 @lru_cache
-def wide_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:
+def wide_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # noqa: C901  three functions in one
     """The kernel for events of at most `width` attributes of type `packed` ("uint32", "uint64"), one kind of answer, and
     tables with `long` filters or without."""
     scan = scanner(kind, _give, verifier(device_function, _has, _least, long=long))
@@ -205,7 +205,7 @@ def wide_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:
         return found
 
     @kernel(f"void({array_types(packed)}, int64, int64, int64)", max_registers=KEYED_REGISTERS, named_tuples=ARRAY_CLASSES)
-    def wide_kernel_(events: Any, index: Any, given: Any, n_events: Any, room: Any, n_masked: Any) -> None:
+    def wide_kernel_(events: Any, index: Any, given: Any, n_events: Any, room: Any, n_masked: Any) -> None:  # noqa: C901  in parts it needs more registers
         """Match one event per warp; parameters as those of `trie_thread`, all masks and counts 0 at the beginning.
 
         Launch: one warp per event.  Work: a bit for each pair of the event's sparse features, 32 bytes for each node that

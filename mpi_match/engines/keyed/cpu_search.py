@@ -86,13 +86,14 @@ and for `match_one_block` besides where its answers go, `places`, `counts` and `
 
 _feature_starts, _feature_of, _n_above = LOOKUPS.feature_starts, LOOKUPS.feature_of, LOOKUPS.n_above
 _probe, _entry_words = LOOKUPS.probe, LOOKUPS.entry_words
+_thread_id: Any = vars(numba)["get_thread_id"]
 
 
 @parallel_jit
 def match_blocks(todo: Any, serial: Any, filters: Any, batch: Any, bound: Any, answers: Any) -> None:
     """Match several blocks of a batch, `todo` i64: their numbers.  All else is as for `match_block`."""
     for i in numba.prange(len(todo)):
-        match_block(todo[i], numba.get_thread_id(), serial, filters, batch, bound, answers)
+        match_block(todo[i], _thread_id(), serial, filters, batch, bound, answers)
 
 
 @jit

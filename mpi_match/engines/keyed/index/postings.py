@@ -61,7 +61,8 @@ NO_LIST = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 def may_be_long(table: Table) -> bool:
     """May a filter of a table be long?  A constraint makes two checks at most."""
-    return 2 * int(table.filters.size.max(initial=0)) > MOST_LISTED
+    most = int(table.filters.size.max(initial=0))
+    return bool(2 * most > MOST_LISTED)
 
 
 def entry_words(counts):  # type: ignore[no-untyped-def]

@@ -379,7 +379,7 @@ def _scan_value(data: int, at: int, name: int, role: int, tables: int, work: int
 
 
 @nested
-def scan_line(data: int, at: int, tables: int, work: int) -> tuple[int, int]:
+def scan_line(data: int, at: int, tables: int, work: int) -> tuple[int, int]:  # noqa: C901  one pass over a line
     """Scan the line that begins at `at` of data u8, which is no blank, as the next row.
 
     Returns where it ends, at its line feed, and how many attributes were written, unordered, behind those that are counted;

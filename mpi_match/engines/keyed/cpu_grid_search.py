@@ -14,7 +14,7 @@ import numpy as np
 
 from mpi_match.compute.circle import in_circle_of
 from mpi_match.compute.compile_cache import inlined
-from mpi_match.engines.keyed.cpu_verify import LOOKUPS, verify
+from mpi_match.engines.keyed.cpu_verify import CPU_LOOKUPS, verify
 from mpi_match.engines.keyed.grid.geometry import (
     EVERYWHERE,
     MIDDLE,
@@ -32,7 +32,7 @@ from mpi_match.engines.keyed.grid.geometry import (
 from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, SLOT_FILTER, SLOT_PLACE, SLOT_WORDS
 
 _in_circle = in_circle_of(numba.njit, operator.add, operator.mul)
-_key_starts, _bucket_key_of = LOOKUPS.key_starts, LOOKUPS.bucket_key_of
+_key_starts, _bucket_key_of = CPU_LOOKUPS.key_starts, CPU_LOOKUPS.bucket_key_of
 
 
 @inlined

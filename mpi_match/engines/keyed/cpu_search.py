@@ -50,7 +50,7 @@ from mpi_match.compute.array_pointers import line, rows, sheets, unowned
 from mpi_match.compute.bits import popcount
 from mpi_match.compute.compile_cache import inlined, jit, parallel_jit
 from mpi_match.engines.keyed.cpu_grid_search import enter_bucket_keys, scan_cell
-from mpi_match.engines.keyed.cpu_verify import LOOKUPS, verify
+from mpi_match.engines.keyed.cpu_verify import CPU_LOOKUPS, verify
 from mpi_match.engines.keyed.index.features import NONE
 from mpi_match.engines.keyed.index.layout import (
     DENSE,
@@ -84,8 +84,8 @@ PLACES, COUNTS, IDS = range(SEEN + 1, SEEN + 4)
 and for `match_one_block` besides where its answers go, `places`, `counts` and `ids` of that.
 """
 
-_feature_starts, _feature_of, _n_above = LOOKUPS.feature_starts, LOOKUPS.feature_of, LOOKUPS.n_above
-_probe, _entry_words = LOOKUPS.probe, LOOKUPS.entry_words
+_feature_starts, _feature_of, _n_above = CPU_LOOKUPS.feature_starts, CPU_LOOKUPS.feature_of, CPU_LOOKUPS.n_above
+_probe, _entry_words = CPU_LOOKUPS.probe, CPU_LOOKUPS.entry_words
 _thread_id: Any = vars(numba)["get_thread_id"]
 
 

@@ -13,7 +13,7 @@ from mpi_match.compute.bits import popcount
 from mpi_match.compute.compile_cache import inlined
 from mpi_match.engines.keyed.index.lookup import lookups, verifier
 
-LOOKUPS = lookups(inlined, popcount)
+CPU_LOOKUPS = lookups(inlined, popcount)
 
 
 @inlined

@@ -26,9 +26,9 @@ from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, KEEP, SLOT_FILTE
 from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK
 from mpi_match.engines.keyed.kernels.trie_thread import (
     ARRAY_CLASSES,
+    GPU_LOOKUPS,
     INTERFACES,
     KEYED_REGISTERS,
-    LOOKUPS,
     MASKS,
     array_types,
     thread_verifier,
@@ -41,7 +41,7 @@ _on_gpu = scalars(device_function)
 _scale_of, _cell_of, _step_of, _span_of = _on_gpu.scale_of, _on_gpu.cell_of, _on_gpu.step_of, _on_gpu.span_of
 _hash_of_cell, _home_of, _entry_of, _may_hold = _on_gpu.hash_of_cell, _on_gpu.home_of, _on_gpu.entry_of, _on_gpu.may_hold
 _name_bit, _group_of, _n_threes = _on_gpu.name_bit, _on_gpu.group_of, _on_gpu.n_threes
-_key_starts, _bucket_key_of = LOOKUPS.key_starts, LOOKUPS.bucket_key_of
+_key_starts, _bucket_key_of = GPU_LOOKUPS.key_starts, GPU_LOOKUPS.bucket_key_of
 _ONE, _32 = np.uint64(1), np.uint64(32)
 
 

@@ -56,10 +56,10 @@ MASKS, INTERFACES, FILTER_IDS = range(3)
 """Kinds of answer: masks of interfaces, sorted interfaces in slots, sorted filters in slots."""
 
 _ONE = np.uint64(1)
-LOOKUPS = lookups(device_function, popcount)
+GPU_LOOKUPS = lookups(device_function, popcount)
 lower_bound = device_function(lower_bound_)
-_feature_starts, _feature_of, _n_above = LOOKUPS.feature_starts, LOOKUPS.feature_of, LOOKUPS.n_above
-_entry_words, probe = LOOKUPS.entry_words, LOOKUPS.probe
+_feature_starts, _feature_of, _n_above = GPU_LOOKUPS.feature_starts, GPU_LOOKUPS.feature_of, GPU_LOOKUPS.n_above
+_entry_words, probe = GPU_LOOKUPS.entry_words, GPU_LOOKUPS.probe
 
 
 class EventArrays(NamedTuple):

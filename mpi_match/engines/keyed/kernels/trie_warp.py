@@ -39,8 +39,8 @@ from mpi_match.engines.keyed.index.lookup import verifier
 from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK
 from mpi_match.engines.keyed.kernels.trie_thread import (
     ARRAY_CLASSES,
+    GPU_LOOKUPS,
     KEYED_REGISTERS,
-    LOOKUPS,
     MASKS,
     array_types,
     dense_children,
@@ -54,7 +54,7 @@ from mpi_match.gpu.intrinsics import WARP, ballot, lane, popcount, shuffle, sync
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
 from mpi_match.gpu.warp import append, drainer, length_of, owner, put, running_sum, shorten, sort, tidy
 
-_feature_starts, _feature_of = LOOKUPS.feature_starts, LOOKUPS.feature_of
+_feature_starts, _feature_of = GPU_LOOKUPS.feature_starts, GPU_LOOKUPS.feature_of
 WIDE_WIDTHS = (64, 256)
 """Attributes of an event that a warp has room for."""
 

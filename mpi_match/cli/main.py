@@ -240,7 +240,7 @@ def _say_matched(summary: Any, output: Path, as_json: bool) -> None:
 @threads_option
 @strict_option
 @click.option("--rejects", type=JSON_LINES_OUT, help="Write bad rows to this JSON lines file, with reason, file and line.")
-@click.option("--stats", is_flag=True, help="Say how many lines of events the scanner left to the reader of single lines.")
+@click.option("--stats", is_flag=True, help="Print how many lines of events the scanner flagged for the line reader.")
 @json_option
 def match(
     subscriptions: Path,
@@ -297,7 +297,7 @@ def match(
     if summary.unlocated:
         say(f"{plural(summary.unlocated, 'filter')} with an area: without --location no event is in it")
     if stats:
-        say(f"{plural(summary.flagged, 'line')} of {plural(summary.events, 'event')} left by the scanner, read one by one")
+        say(f"the scanner flagged {plural(summary.flagged, 'line')} of {plural(summary.events, 'event')}")
     _say_matched(summary, output, as_json)
 
 

@@ -63,7 +63,7 @@ class LocalSummary:
     compile_s         compiling the engine, which is in neither of these
     engine_options    the options of the engine, by its name; empty where it has none
     rejected          number of bad subscriptions, changes and events; `first_rejects` holds the first of them
-    flagged           lines of events that the scanner left to the reader of single lines, good ones and bad ones
+    flagged           lines of events that the scanner flagged; `rows` judged them, good or bad
     never_seen        attributes named for location and id that no event has
     unlocated         filters with an area, which match nothing because no location is named
     """

@@ -1,12 +1,12 @@
 """Loads and stores at addresses, for compiled code that walks through many arrays a byte at a time.
 
-To Numba an array is seven values and an owner, whose references it counts wherever the array is handed on; a function that
-takes twenty of them hands on 140 values.  A scanner of bytes calls a dozen functions a line, and with arrays it took eight
-times as long as with addresses.  So its arrays are in an `AddressTable`, and its functions take one integer for all of them:
+Numba passes an array as seven values and counts references to its owner at every call; a function that takes twenty arrays
+passes 140 values.  The scanner of JSON lines calls a dozen functions a line; with arrays as arguments it took eight times as
+long as with addresses.  Its arrays are in an `AddressTable`, and its functions take one integer for all of them:
 
     load_u8(load_i64(tables, NAME_BYTES), 7)      byte 7 of the array that is number NAME_BYTES
 
-Nothing is checked: an index beyond an array reads or writes what is there.
+Nothing is checked: an index beyond an array reads or writes other memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mpi_match.arrays.csr import Array
 
 
 class AddressTable:
-    """The addresses of contiguous arrays, which it keeps; `address` is that of the table, i64 for each array."""
+    """The addresses of contiguous arrays, i64 each; `address` is the table's own.  The table keeps `arrays` alive."""
 
     def __init__(self, arrays: Iterable[Array]) -> None:
         self.arrays = [np.ascontiguousarray(array) for array in arrays]

@@ -1,15 +1,17 @@
-"""Lines of JSON to attributes in code space, in compiled code: no object is made of a line.
+"""JSON lines to attributes in code space, in compiled code, without a Python object for a line.
 
-`scan_line` reads one line from left to right, once.  The bytes of a name and of a string are hashed while they are checked;
-the hash finds the name's entry and the string's code (`vocabulary_hash`); numbers become doubles (`scanner_numbers`), then
-codes.  What it writes is the event as an `EventBatch` has it, ascending, and its location and id where they are named.
+`scan_line` reads a line once, from left to right.  It hashes the bytes of names and strings while it checks them; a hash
+finds the name's entry and the string's code (`vocabulary_hash`).  Numbers become doubles (`scanner_numbers`), then codes.
+The output is the event as an `EventBatch` has it: packed attributes in ascending order, and location and id where the
+`EventForm` names them.
 
-It never decides that a row is bad.  A line of which it is not certain is *flagged*, for `ingest.rows` to judge: what is not
-JSON or not UTF-8, a list, a literal such as NaN, half a surrogate pair, a name that may stand twice, a number beyond what an
-attribute may be, a location that is not two numbers, an id that is none; and lines beyond what the scratch arrays hold.
+The scanner never rejects a row.  It *flags* a line that it cannot judge with certainty, and `ingest.rows` judges that line:
+text that is not JSON or not UTF-8, lists, literals such as NaN, lone surrogates, names that may stand twice, numbers out of
+range or undecided, locations that are not two numbers, ids of another type, and lines that exceed the scratch arrays.
 
-Every line ends with a line feed, which no loop steps over: it is a byte of no name, string, number or literal.  So nothing
-asks for the end of the data.  The functions take arrays and numbers, allocate nothing and raise nothing.
+Every line ends with a line feed, and no loop passes one: it is part of no name, string, number or literal.  Therefore no
+function compares positions with the end of the data.  The functions take addresses and numbers, allocate nothing and raise
+nothing.
 """
 
 from __future__ import annotations
@@ -96,7 +98,7 @@ _POINT = 46
 
 @nested
 def _after_blanks(data: int, at: int) -> int:
-    """The first byte that is no blank of JSON; the line feed is none here."""
+    """The first byte that is no JSON whitespace; a line feed ends the line and does not count as such."""
     while load_u8(data, at) == 32 or load_u8(data, at) == 9 or load_u8(data, at) == 13:
         at += 1
     return at
@@ -104,7 +106,7 @@ def _after_blanks(data: int, at: int) -> int:
 
 @nested
 def after_margin(data: int, at: int) -> int:
-    """The first byte that is none of those that `bytes.strip` takes away, but for the line feed."""
+    """The first byte that `bytes.strip` would not remove, or the line feed."""
     while load_u8(data, at) == 32 or load_u8(data, at) == 9 or 11 <= load_u8(data, at) <= 13:
         at += 1
     return at
@@ -112,7 +114,7 @@ def after_margin(data: int, at: int) -> int:
 
 @jit
 def next_line(data: int, at: int) -> int:
-    """Where the next line begins, or the data end: behind the line feed that is at `at` or after it."""
+    """The position behind the next line feed at or after `at`."""
     while load_u8(data, at) != 10:
         at += 1
     return at + 1
@@ -137,8 +139,8 @@ def _character_bytes(data: int, at: int) -> int:
 
 @nested
 def _scan_string(data: int, at: int, hash_: np.uint64) -> tuple[int, np.uint64]:
-    """From behind the opening quote to the closing one, or to a backslash, and the hash of the bytes between; or to
-    anything else that the string cannot have."""
+    """From behind the opening quote to the closing quote, a backslash, or a byte that no string may have: its position, and
+    the hash of the bytes before it."""
     while True:
         byte = load_u8(data, at)
         if byte < 0x80:
@@ -172,7 +174,7 @@ def _hex_digits(data: int, at: int) -> int:
 
 @nested
 def _escaped(data: int, at: int) -> tuple[int, int]:
-    """Behind a backslash: the character that is meant, or -1, and where what stands for it ends."""
+    """The character of the escape behind a backslash, or -1, and where the escape ends."""
     byte = load_u8(data, at)
     if byte == 117:
         code = _hex_digits(data, at + 1)
@@ -293,7 +295,7 @@ def _literal(data: int, at: int) -> tuple[int, int]:
 
 @nested
 def _seen(seen: int, n: int, mask: np.uint64, hash_: np.uint64) -> bool:
-    """May a name be one of the n before it?  `mask` has a bit for each of theirs; if not, its hash is kept."""
+    """Is a name's hash among the n before it?  `mask` has a bit for each of those.  A new hash is kept."""
     if mask >> (hash_ >> np.uint64(58)) & np.uint64(1):
         for k in range(n):
             if load_u64(seen, k) == hash_:
@@ -467,7 +469,7 @@ def scan_line(data: int, at: int, tables: int, work: int) -> tuple[int, int]:  #
 
 @nested
 def _sort(items: int, n: int) -> None:
-    """Put u64 in order: by insertion where they are few, else first those that stand far apart (Shell's sort)."""
+    """Sort u64 in place by Shell's method: insertion sort for few, decreasing gaps for many."""
     gap = 1
     while 9 * gap < n:
         gap = 3 * gap + 1
@@ -483,7 +485,7 @@ def _sort(items: int, n: int) -> None:
 
 @nested
 def _add_atoms(attributes: int, n_attributes: int, tables: int, work: int) -> int:
-    """Put the row's atoms behind its attributes, as far as there is room; how many these are then."""
+    """Append the row's atoms to its attributes if there is room for them; returns the number of attributes."""
     counts, found = load_i64(work, SCAN_COUNTS), load_i64(work, ROW_ATOMS)
     scalars = load_i64(tables, SCALARS)
     n_found, n_before = load_i64(found, ATOMS_FOUND), load_i64(counts, N_ATOMS)
@@ -498,7 +500,7 @@ def _add_atoms(attributes: int, n_attributes: int, tables: int, work: int) -> in
 
 @nested
 def _set_nowhere(work: int) -> None:
-    """The next row has no location, so far."""
+    """Set the location of the next row to NaN."""
     at = 2 * load_i64(load_i64(work, SCAN_COUNTS), ROWS)
     store_f64(load_i64(work, ROW_LOCATIONS), at, np.nan)
     store_f64(load_i64(work, ROW_LOCATIONS), at + 1, np.nan)
@@ -537,7 +539,7 @@ def _scan_row(data: int, at: int, tables: int, work: int) -> int:
 
 @nested
 def _flag(line: int, start: int, stop: int, work: int) -> None:
-    """Leave the next row, data[start:stop], to another judge."""
+    """Flag the next row, data[start:stop]."""
     counts = load_i64(work, SCAN_COUNTS)
     flagged = load_i64(work, FLAGGED) + 32 * load_i64(counts, N_FLAGGED)
     store_i64(flagged, 0, load_i64(counts, ROWS))

@@ -74,7 +74,7 @@ def test_answers_are_those_of_rows(
     summary = json.loads(done.stdout)
     assert (summary["events"], summary["rejected"]) == (len(made), len(bad))
     assert len(bad) <= summary["flagged"] <= len(bad) + 6
-    assert f"{summary['flagged']} lines of {len(made)} events left by the scanner" in done.stderr
+    assert f"the scanner flagged {summary['flagged']} lines of {len(made)} events" in done.stderr
 
 
 def test_blocks_change_no_byte_of_the_answers(inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

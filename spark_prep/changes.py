@@ -69,14 +69,14 @@ def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
             except ModelError as error:
                 others.append({"rows": 1, **bad_row(str(error), content, batch, at)._asdict()})
                 continue
-            whence = bad_row("", content, batch, at)._asdict() | {"reason": None}
-            first = {"rows": 1, "stamp": change.before_event, "kind": int(change.kind), "place": 0, **whence}
+            origin = bad_row("", content, batch, at)._asdict() | {"reason": None}
+            first = {"rows": 1, "stamp": change.before_event, "kind": int(change.kind), "place": 0, **origin}
             if change.kind is not Change.ADD:
                 circle = None if change.area is None else list(change.area)
                 others.append({**first, "target": change.target.encode(), "circle": circle})
             for place, item in enumerate(change.filters):
                 builder.add(item)
-                came.append({**first, "rows": int(place == 0), "place": place, "row": None if place else whence["row"]})
+                came.append({**first, "rows": int(place == 0), "place": place, "row": None if place else origin["row"]})
         if came:
             yield _with_filters(came, builder)
         if others:

@@ -158,18 +158,18 @@ class ChangeLog:
             if int(ids.max(initial=0)) >= max(n_interfaces, 1):
                 yield "a change names an unknown interface"
         if not set(self.labels).isdisjoint(table.labels):
-            yield "an interface that comes has the label of one that is there"
+            yield "an added interface has the label of one of the table"
         at = np.flatnonzero((self.kind == Change.MOVE) | (self.kind == Change.REMOVE))
         target = self.target[at].astype(np.int64)
         if np.any(target >= n_filters + np.cumsum(adds)[at]):
-            yield "a filter moves or goes before it came"
+            yield "a filter is moved or removed before it is added"
         has_area = np.zeros(n_filters + self.added.n_filters, bool)
         has_area[table.area_filter] = True
         has_area[n_filters + self.added.filters.area_filter.astype(np.int64)] = True
         if not has_area[self.target[self.kind == Change.MOVE]].all():
-            yield "a filter without an area moves"
+            yield "a filter without an area is moved"
         if self._have_gone(at, target, table):
-            yield "a filter moves or goes that has gone"
+            yield "a filter is moved or removed after it was removed"
 
     def _have_gone(self, at: Array, target: Array, table: Changeable) -> bool:
         """Has a filter that the changes `at` move or remove been removed before, alone or with its interface?"""

@@ -82,7 +82,7 @@ def _free_slots(n_states: int) -> Array:
     _NEXT_OF_SUFFIXES,
     _N_TRIE_COLUMNS,
 ) = range(10)
-"""Of a state, while the trie is built: whence and by which byte, how deep, in whose trie; the last five become tables."""
+"""Columns of a state while the trie is built: parent, byte, depth, root of the trie; the last five become tables."""
 
 
 @nested

@@ -110,8 +110,8 @@ def test_no_changes_are_an_error_and_no_output(
 
 
 def test_strict_allows_no_change_that_cannot_be_done(spark: SparkSession, table: Path, tmp_path: Path) -> None:
-    write_lines(tmp_path / "in.jsonl", [{"before_event": 3, "remove": "nobody"}])
-    with pytest.raises(SparkPrepError, match=r"1 of 1 rows are bad.*\n.*in.jsonl, line 1: no filter has the id 'nobody'"):
+    write_lines(tmp_path / "in.jsonl", [{"before_event": 3, "remove": "missing"}])
+    with pytest.raises(SparkPrepError, match=r"1 of 1 rows are bad.*\n.*in.jsonl, line 1: no filter has the id 'missing'"):
         job.compile_changes([str(tmp_path / "in.jsonl")], table, tmp_path / "changes.h5", strict=True)
     assert not (tmp_path / "changes.h5").exists()
 

@@ -48,16 +48,16 @@ def test_it_is_what_the_model_says(found: list[Filter], told: list[list[ChangeRo
 
 
 def test_a_bad_change_is_raised_after_the_others_took_effect(matcher: LiveMatcher) -> None:
-    with pytest.raises(ModelError, match=r"^change 1: no filter has the id 'nobody'$"):
-        matcher.update([{"remove": 7}, {"remove": "nobody"}, {"move": "t1", "area": [9, 9, 1]}, {"away": 1}])
+    with pytest.raises(ModelError, match=r"^change 1: no filter has the id 'missing'$"):
+        matcher.update([{"remove": 7}, {"remove": "missing"}, {"move": "t1", "area": [9, 9, 1]}, {"away": 1}])
     assert matcher.match([{"seats": 2, "x": 9, "y": 9}], location="x,y") == [["taxi"]]
 
 
 def test_bad_changes_go_to_a_list_in_their_order(matcher: LiveMatcher) -> None:
     rejects: list[Reject] = []
-    matcher.update([{"remove": "nobody"}, {"away": 1}, {"remove": 7}, {"remove": 7}], rejects=rejects)
+    matcher.update([{"remove": "missing"}, {"away": 1}, {"remove": 7}, {"remove": 7}], rejects=rejects)
     assert [(reject.line, reject.row) for reject in rejects] == [
-        *((0, '{"remove": "nobody"}'), (1, '{"away": 1}'), (3, '{"remove": 7}'))
+        *((0, '{"remove": "missing"}'), (1, '{"away": 1}'), (3, '{"remove": 7}'))
     ]
     assert "a change has one of 'move', 'add', 'remove', 'remove_interface'" in rejects[1].reason
 

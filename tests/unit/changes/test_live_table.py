@@ -72,8 +72,8 @@ def test_engines_are_told_one_by_one_or_all_at_once(found: list[Filter], rows: l
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('{"remove": "nobody"}', "no filter has the id 'nobody'"),
-        ('{"move": "nobody", "area": [0, 0, 1]}', "no filter has the id 'nobody'"),
+        ('{"remove": "missing"}', "no filter has the id 'missing'"),
+        ('{"move": "missing", "area": [0, 0, 1]}', "no filter has the id 'missing'"),
         ('{"move": "cold", "area": [0, 0, 1]}', "the filter with the id 'cold' has no area that could move"),
         ('{"add": {"interface": "z", "constraints": [], "id": "walk"}}', "the id 'walk' is there already"),
         ('{"remove_interface": "z"}', "no filter is on an interface 'z'"),
@@ -106,7 +106,7 @@ def test_ids_are_given_again_and_memory_is_bounded(table: Table) -> None:
     assert list(live._came) == [None] * 4
 
 
-def test_the_vocabulary_forgets_what_nobody_asks_for_any_more(table: Table) -> None:
+def test_the_vocabulary_forgets_what_missing_asks_for_any_more(table: Table) -> None:
     live = LiveTable(table)
     for i in range(50):
         text = f'{{"add": {{"interface": "guest", "constraints": [["temp", "<", {i}.5]], "id": "g"}}}}'

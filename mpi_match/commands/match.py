@@ -225,7 +225,7 @@ def match_rows(
             live=changes is not None,
             options=options.engine_options,
         )
-        scanner = EventScanner(stream.table.vocabulary, options.form)
+        scanner = EventScanner(stream.table.vocabulary, options.form, options.threads)
         compiled_s = compile_s() - compiled_before_s
         built = time.perf_counter()
         log.begin(events)

@@ -20,8 +20,9 @@ make and once to read.  Arrays are made by NumPy and filled here, because NumPy 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -46,6 +47,17 @@ SORTED_BYTES = 2**25
 def stretches_of(n: int) -> int:
     """Into how many stretches n rows are divided: one for each thread, or a single one for few rows."""
     return min(numba.get_num_threads(), 1 + n // LEAST_ROWS) if n >= LEAST_ROWS else 1  # to ask Numba takes a microsecond
+
+
+@contextmanager
+def at_most(threads: int | None) -> Iterator[None]:
+    """At most so many threads in the body; all that there are if None."""
+    before = numba.get_num_threads()
+    numba.set_num_threads(min(threads or before, before))
+    try:
+        yield
+    finally:
+        numba.set_num_threads(before)
 
 
 def in_stretches(n: int, kernel: Callable[..., T], *arguments: Any) -> list[T]:

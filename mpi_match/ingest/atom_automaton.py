@@ -5,7 +5,9 @@ no edge for a byte, its *failure link* leads to the next shorter one.  A contain
 visited; a suffix when its state, or one reached from there by failure links, is the last.  So a string costs about two
 look-ups for each of its bytes, however many atoms there are (Aho and Corasick, "Efficient string matching", 1975).
 
-The edges of all tries are in one hash table, open addressing by state and byte.
+The edges of all tries are in one hash table, open addressing by state and byte.  States are numbered by depth, and the first
+of them, where most strings stay, have a row of a table that gives the next state for every byte, failure links included.
+Bytes that no atom distinguishes share a column.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit, nested
-from mpi_match.compute.memory import load_i64, load_u8, load_u64, store_i64
+from mpi_match.compute.memory import load_i32, load_i64, load_u8, store_i64
 from mpi_match.ingest.scanner_numbers import N_NUMBER_TABLES
 from mpi_match.model import Op
 from mpi_match.table.vocabulary import Vocabulary
@@ -25,23 +27,30 @@ NO_ATOM = NO_STATE = -1
 (
     ATOM_ROOTS,
     EDGES,
-    EDGE_MASK,
+    DENSE_ROWS,
+    BYTE_CLASSES,
+    AUTOMATON_SIZES,
     FAILURE_LINKS,
     CONTAINED,
     NEXT_CONTAINED,
     SUFFIXES,
     NEXT_SUFFIX,
     N_AUTOMATON_TABLES,
-) = range(N_NUMBER_TABLES, N_NUMBER_TABLES + 9)
+) = range(N_NUMBER_TABLES, N_NUMBER_TABLES + 11)
 """Places in the table of addresses, behind those of the numbers:
 
     ATOM_ROOTS                  i64[v]: of each name's trie; NO_STATE for a name without atoms
     EDGES                       i64[slots, 2]: state * 256 + byte, or NO_STATE in a free slot; where the edge leads to
-    EDGE_MASK                   u64[1]: mask for numbers of slots
+    DENSE_ROWS                  i32[dense, classes]: the next state of the first states, for each class of bytes
+    BYTE_CLASSES                u8[256]
+    AUTOMATON_SIZES             i64: EDGE_MASK, mask for numbers of slots; N_DENSE and N_CLASSES, of DENSE_ROWS
     FAILURE_LINKS               i64[states]: NO_STATE for a root
     CONTAINED, SUFFIXES         i64[states]: the atom that is this state, or NO_ATOM
     NEXT_CONTAINED, NEXT_SUFFIX i64[states]: the first state that is an atom, from here along failure links
 """
+EDGE_MASK, N_DENSE, N_CLASSES = range(3)
+DENSE_BYTES = 2**22
+"""Size of DENSE_ROWS at most, so that a cache holds it."""
 FOUND_STAMP, ATOMS_FOUND, FOUND_HEADER = range(3)
 """Words of a set of atoms, i64[FOUND_HEADER + 2 * n_atoms]: number of the last string; atoms found so far.  Behind them
 stand, in turns, the last string that had atom k, and the k-th atom found."""
@@ -61,9 +70,18 @@ def automaton(vocabulary: Vocabulary) -> tuple[Array, ...]:
     trie[: len(with_atoms), _DEPTH] = 0
     atoms = np.stack([vocabulary.atoms.offsets[:-1], vocabulary.atoms.offsets[1:], np.repeat(roots, n_atoms)], axis=1)
     n_states = _insert(np.array(vocabulary.atoms.data), atoms, vocabulary.atom_op == Op.SUFFIX, edges, trie, len(with_atoms))
-    trie, edges = trie[:n_states], _free_slots(n_states)  # fewer than the bound if atoms share beginnings
-    _link(np.argsort(trie[:, _DEPTH], kind="stable"), edges, trie)
-    return roots, edges, np.array([len(edges) - 1], np.uint64), *trie.T[_FAILURE : _NEXT_OF_SUFFIXES + 1]
+    by_depth = np.argsort(trie[:n_states, _DEPTH], kind="stable")
+    number = np.append(np.argsort(by_depth), NO_STATE)  # of the roots it stays
+    trie, edges = trie[by_depth], _free_slots(n_states)  # fewer than the bound if atoms share beginnings
+    trie[:, _PARENT], trie[:, _ROOT] = number[trie[:, _PARENT]], number[trie[:, _ROOT]]
+    classes = np.zeros(256, np.uint8)
+    used = np.unique(vocabulary.atoms.data)
+    classes[used] = np.arange(1, len(used) + 1) % 256  # all 256 bytes need no class for the others
+    n_classes = int(classes.max()) + 1
+    dense = np.full((min(n_states, DENSE_BYTES // (4 * n_classes)), n_classes), NO_STATE, np.int32)
+    _link(edges, dense, classes, trie)
+    sizes = np.array([len(edges) - 1, *dense.shape], np.int64)
+    return roots, edges, dense, classes, sizes, *trie.T[_FAILURE : _NEXT_OF_SUFFIXES + 1]
 
 
 def _free_slots(n_states: int) -> Array:
@@ -120,18 +138,30 @@ def _insert(data: Array, atoms: Array, is_suffix: Array, edges: Array, trie: Arr
 
 
 @jit
-def _link(by_depth: Array, edges: Array, trie: Array) -> None:
-    """Edges, failure links, and from each state the next that is an atom; states that links lead to come first."""
-    for state in by_depth:
+def _link(edges: Array, dense: Array, classes: Array, trie: Array) -> None:
+    """Edges, failure links, dense rows, and from each state the next that is an atom.
+
+    Links lead to states of smaller numbers.
+    """
+    for state in range(len(trie)):
         parent, byte = trie[state, _PARENT], trie[state, _BYTE]
         if parent != NO_STATE:
             slot = _edge(edges, parent, byte)
             edges[slot, 0], edges[slot, 1] = 256 * parent + byte, state
+            if parent < len(dense):
+                dense[parent, classes[byte]] = state
+    for state in range(len(trie)):
+        parent, byte = trie[state, _PARENT], trie[state, _BYTE]
+        if parent != NO_STATE:
             link = trie[parent, _FAILURE]
             while link != NO_STATE and edges[_edge(edges, link, byte), 0] == NO_STATE:
                 link = trie[link, _FAILURE]
             trie[state, _FAILURE] = trie[state, _ROOT] if link == NO_STATE else edges[_edge(edges, link, byte), 1]
         link = trie[state, _FAILURE]
+        if state < len(dense):
+            for k in range(dense.shape[1]):
+                if dense[state, k] == NO_STATE:
+                    dense[state, k] = state if link == NO_STATE else dense[link, k]
         for at, following in ((_AT_CONTAINED, _NEXT_OF_CONTAINED), (_AT_SUFFIX, _NEXT_OF_SUFFIXES)):
             if trie[state, at] != NO_ATOM:
                 trie[state, following] = state
@@ -141,9 +171,13 @@ def _link(by_depth: Array, edges: Array, trie: Array) -> None:
 
 @nested
 def _next_state(state: int, byte: int, tables: int) -> int:
+    sizes = load_i64(tables, AUTOMATON_SIZES)
+    n_dense, mask = load_i64(sizes, N_DENSE), load_i64(sizes, EDGE_MASK)
     edges, links = load_i64(tables, EDGES), load_i64(tables, FAILURE_LINKS)
-    mask = np.int64(load_u64(load_i64(tables, EDGE_MASK), 0))
     while True:
+        if state < n_dense:
+            column = load_u8(load_i64(tables, BYTE_CLASSES), byte)
+            return load_i32(load_i64(tables, DENSE_ROWS), state * load_i64(sizes, N_CLASSES) + column)
         key = 256 * state + byte
         slot = np.int64(_slot(key, np.uint64(mask)))
         while True:

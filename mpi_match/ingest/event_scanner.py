@@ -17,7 +17,7 @@ from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import compile_once
 from mpi_match.compute.memory import AddressTable
-from mpi_match.compute.parallel import in_stretches, stretches_of
+from mpi_match.compute.parallel import at_most, in_stretches, stretches_of
 from mpi_match.events.batch import REJECTED, EventBatch
 from mpi_match.events.events import Events
 from mpi_match.ingest import scanner
@@ -93,8 +93,8 @@ class EventScanner:
     largest block, for every thread; results do not share them.
     """
 
-    def __init__(self, vocabulary: Vocabulary, form: EventForm) -> None:
-        self._vocabulary, self._form = vocabulary, form
+    def __init__(self, vocabulary: Vocabulary, form: EventForm, threads: int | None = None) -> None:
+        self._vocabulary, self._form, self._most_threads = vocabulary, form, threads
         self._threads: list[_ThreadArrays] = []
         with compile_once("scanner"):
             self._tables = hashed(vocabulary, form)
@@ -102,6 +102,10 @@ class EventScanner:
 
     def scan(self, block: LineBlock, rejects: Rejects) -> ScannedEvents:
         """The events of a block; rejected rows go to `rejects`, in the order of their lines, with their file and line."""
+        with at_most(self._most_threads):
+            return self._scan(block, rejects)
+
+    def _scan(self, block: LineBlock, rejects: Rejects) -> ScannedEvents:
         if block.overlong:
             events = self._judged([(block.data.tobytes(), block.first_line)], block.file, rejects)
             return self._joined([], 0, np.zeros(1, np.int64), events)

@@ -20,7 +20,7 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.compute import parallel
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
-from mpi_match.ingest import line_blocks, rows
+from mpi_match.ingest import atom_automaton, event_scanner, line_blocks, rows
 from mpi_match.ingest.event_scanner import EventQueue, EventScanner, ScannedEvents
 from mpi_match.ingest.format import event_rows
 from mpi_match.ingest.line_blocks import LineBlock, read_blocks
@@ -372,8 +372,12 @@ def test_rows_with_atoms_and_judged_rows_keep_their_order(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("alphabet", ["a", "ab", "abcdé"])
-def test_atoms_that_begin_and_end_alike(alphabet: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dense_bytes", [0, 100, 1000, 2**22])
+def test_atoms_that_begin_and_end_alike(
+    alphabet: str, dense_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Most strings satisfy many atoms, more than there are bytes in the line."""
+    monkeypatch.setattr(atom_automaton, "DENSE_BYTES", dense_bytes)
     generator = random.Random(len(alphabet))
 
     def text(most: int) -> str:
@@ -489,3 +493,18 @@ def test_no_block_shares_memory_with_the_next(tmp_path: Path) -> None:
     kept = first.batch.attributes.copy()
     scanner.scan(LineBlock(np.frombuffer(bytearray(b"\n".join(GOOD[::-1]) + b"\n"), np.uint8), "", 1), [])
     assert np.array_equal(first.batch.attributes, kept)
+
+
+@pytest.mark.skipif(numba.get_num_threads() < 2, reason="one core: there are no threads to leave alone")
+def test_a_scanner_uses_no_more_threads_than_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[int] = []
+
+    def counted(n: int) -> int:
+        used.append(parallel.stretches_of(n))
+        return used[-1]
+
+    monkeypatch.setattr(event_scanner, "stretches_of", counted)
+    block = LineBlock(np.frombuffer(bytearray(b'{"temp": 1}\n' * 2000), np.uint8), "", 1)
+    found = [EventScanner(VOCABULARY, PLAIN, threads).scan(block, []) for threads in (1, None, 1)]
+    assert [n for n in used if n > 1] == [numba.get_num_threads()]
+    assert {each.batch.attributes.tobytes() for each in found} == {found[0].batch.attributes.tobytes()}

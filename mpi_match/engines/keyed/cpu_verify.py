@@ -1,12 +1,15 @@
 """Does an event satisfy a filter?  `index.lookup` as a CPU thread has it: one load and two comparisons for a check.
 
 An event is `(by_name, shift)`: the packed attribute of each name, more than any where it has none, and the width of a code.
+`verify` is not inlined before it is compiled (LLVM decides): in both of its callers it would make compiling `keyed` twice as
+long, and matching no faster.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numba
 import numpy as np
 
 from mpi_match.compute.bits import popcount
@@ -31,4 +34,4 @@ def _attribute_of(event: Any, low: Any) -> Any:
     return np.int64(by_name[low >> shift])
 
 
-verify = verifier(inlined, _has, _attribute_of, long=True)
+verify = verifier(numba.njit, _has, _attribute_of, long=True)

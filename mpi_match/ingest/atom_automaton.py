@@ -64,6 +64,8 @@ def automaton(vocabulary: Vocabulary) -> tuple[Array, ...]:
     roots = np.full(vocabulary.n_names, NO_STATE, np.int64)
     with_atoms = np.flatnonzero(n_atoms)
     roots[with_atoms] = np.arange(len(with_atoms))
+    if not len(with_atoms):  # nothing is looked up, and nothing needs to be compiled for it
+        return roots, *[np.zeros(0, np.int64)] * (N_AUTOMATON_TABLES - EDGES)
     most_states = len(with_atoms) + len(vocabulary.atoms.data)
     edges = _free_slots(most_states)
     trie = np.full((most_states, _N_TRIE_COLUMNS), NO_STATE, np.int64)

@@ -30,6 +30,9 @@ from mpi_match.table.vocabulary import Vocabulary
 
 _LEAST_ROW_BYTES, _LEAST_ATTRIBUTE_BYTES = 2, 4
 """Fewest bytes of a row with its line feed, also of a flagged one, and of an attribute."""
+_LINE_FEED = ord("\n")
+_SEARCHED_BYTES = 2**12
+"""Bytes searched for a line feed at a time."""
 
 
 class _ThreadArrays:
@@ -96,7 +99,7 @@ class EventScanner:
     def __init__(self, vocabulary: Vocabulary, form: EventForm, threads: int | None = None) -> None:
         self._vocabulary, self._form, self._most_threads = vocabulary, form, threads
         self._threads: list[_ThreadArrays] = []
-        with compile_once("scanner"):
+        with compile_once("scanner-atoms" if vocabulary.n_atoms else "scanner"):
             self._tables = hashed(vocabulary, form)
             self.scan(LineBlock(np.frombuffer(bytearray(b"{}\n"), np.uint8), "", 1), [])
 
@@ -254,5 +257,14 @@ def _line_bounds(data: Array, n_stretches: int) -> Array:
     bounds[-1] = len(data)
     for i in range(1, n_stretches):
         at = max(int(bounds[i - 1]), i * len(data) // n_stretches)
-        bounds[i] = scanner.next_line(data.ctypes.data, at) if at < len(data) else at
+        bounds[i] = _after_line_feed(data, at)
     return bounds
+
+
+def _after_line_feed(data: Array, at: int) -> int:
+    """The position behind the next line feed at or after `at`; the end of the data if there is none."""
+    for start in range(at, len(data), _SEARCHED_BYTES):
+        found = np.flatnonzero(data[start : start + _SEARCHED_BYTES] == _LINE_FEED)
+        if len(found):
+            return start + int(found[0]) + 1
+    return len(data)

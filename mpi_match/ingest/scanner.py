@@ -112,7 +112,7 @@ def after_margin(data: int, at: int) -> int:
     return at
 
 
-@jit
+@nested
 def next_line(data: int, at: int) -> int:
     """The position behind the next line feed at or after `at`."""
     while load_u8(data, at) != 10:

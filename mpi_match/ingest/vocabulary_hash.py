@@ -79,42 +79,33 @@ def hashed(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
             text = name.encode(errors="surrogatepass")
             entries[text] = (NOT_FOUND if role == ID else entries.get(text, (NOT_FOUND, NO_ROLE))[0], role)
     names, strings = Strings.of(entries), vocabulary.strings
-    name_hashes = _hashes(names, np.full(len(names), SEED))
     seeds = _seeds(vocabulary.n_names)
-    string_hashes = _hashes(strings, seeds[owners(vocabulary.string_offsets)])
-    name_slots, string_slots = _slots(name_hashes), _slots(string_hashes)
+    name_slots, name_hashes = _hash_table(names, np.full(len(names), SEED))
+    string_slots, string_hashes = _hash_table(strings, seeds[owners(vocabulary.string_offsets)])
     low, scale = _bucket_widths(vocabulary)
-    bounds = np.array(vocabulary.number_offsets, np.int64)
-    first = np.zeros(len(vocabulary.numbers) + vocabulary.n_names, np.int64)
-    _fill_buckets(np.array(vocabulary.numbers, np.float64), bounds, low, scale, first)
+    first = _bucket_first(vocabulary, low, scale)
     ids_and_roles = np.array(list(entries.values()), np.int64).reshape(-1, 2)
     located = form.location is not None
     scalars = np.array(
         [len(name_slots) - 1, len(string_slots) - 1, vocabulary.shift, located, vocabulary.n_names], np.uint64
     )
-    numbers = (vocabulary.numbers, bounds, first, low, scale)
+    numbers = (vocabulary.numbers, vocabulary.number_offsets, first, low, scale)
     texts = (string_slots, string_hashes, strings.data, strings.offsets, seeds, vocabulary.string_offsets)
     columns = (name_slots, name_hashes, names.data, names.offsets, *ids_and_roles.T, *numbers, *texts)
     return AddressTable((*NUMBER_TABLES, *automaton(vocabulary), *columns, scalars))
 
 
-def _hashes(strings: Strings, seeds: Array) -> Array:
-    """u64: the hash of every string, each from its seed."""
-    found = np.zeros(len(strings), np.uint64)
-    _hash_all(np.array(strings.data), np.array(strings.offsets), seeds, found)
-    return found
+def _hash_table(strings: Strings, seeds: Array) -> tuple[Array, Array]:
+    """Slots i64, at most half full, and the hash u64 of every string, each from its seed."""
+    hashes = np.zeros(len(strings), np.uint64)
+    slots = np.full(1 << max(2 * len(hashes) - 1, 1).bit_length(), NOT_FOUND, np.int64)
+    _fill(np.array(strings.data), np.array(strings.offsets), seeds, hashes, slots)
+    return slots, hashes
 
 
 def _seeds(n_names: int) -> Array:
     with np.errstate(over="ignore"):
         return (np.arange(1, n_names + 1, dtype=np.uint64) * _MIX) ^ SEED
-
-
-def _slots(hashes: Array) -> Array:
-    """Open addressing by `hashes`, at most half full."""
-    slots = np.full(1 << max(2 * len(hashes) - 1, 1).bit_length(), NOT_FOUND, np.int64)
-    _fill_slots(hashes, slots)
-    return slots
 
 
 def _bucket_widths(vocabulary: Vocabulary) -> tuple[Array, Array]:
@@ -132,6 +123,16 @@ def _bucket_widths(vocabulary: Vocabulary) -> tuple[Array, Array]:
     return low, scale
 
 
+def _bucket_first(vocabulary: Vocabulary, low: Array, scale: Array) -> Array:
+    """The first operand of each bucket; n operands have n buckets and the end of the last."""
+    name = owners(vocabulary.number_offsets)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = (vocabulary.numbers - low[name]) * scale[name]
+    bucket = np.where(found > 0.0, np.minimum(found, vocabulary.n_numbers[name] - 1), 0.0).astype(np.int64)
+    n_in = np.bincount(vocabulary.number_offsets[name] + name + bucket, minlength=len(name) + vocabulary.n_names)
+    return np.cumsum(n_in) - n_in
+
+
 @nested
 def feed(hash_: np.uint64, byte: int) -> np.uint64:
     """The hash of a string that is one byte longer (FNV-1a, before `mixed`)."""
@@ -147,18 +148,14 @@ def mixed(hash_: np.uint64) -> np.uint64:
 
 
 @jit
-def _hash_all(data: Array, offsets: Array, seeds: Array, hashes: Array) -> None:
+def _fill(data: Array, offsets: Array, seeds: Array, hashes: Array, slots: Array) -> None:
+    """Fill `hashes` and `slots`."""
+    mask = np.uint64(len(slots) - 1)
     for i in range(len(hashes)):
         found = seeds[i]
         for k in range(offsets[i], offsets[i + 1]):
             found = feed(found, data[k])
         hashes[i] = mixed(found)
-
-
-@jit
-def _fill_slots(hashes: Array, slots: Array) -> None:
-    mask = np.uint64(len(slots) - 1)
-    for i in range(len(hashes)):
         slot = hashes[i] & mask
         while slots[slot] != NOT_FOUND:
             slot = (slot + np.uint64(1)) & mask
@@ -172,18 +169,6 @@ def _bucket(value: float, low: float, scale: float, n_buckets: int) -> int:
     if not found > 0.0:
         return 0
     return n_buckets - 1 if found >= n_buckets - 1 else int(found)
-
-
-@jit
-def _fill_buckets(numbers: Array, bounds: Array, low: Array, scale: Array, first: Array) -> None:
-    """Fill `first`: n operands have n buckets and the end of the last."""
-    for name in range(len(low)):
-        start, stop = bounds[name], bounds[name + 1]
-        k = start
-        for bucket in range(stop - start + 1):
-            while k < stop and _bucket(numbers[k], low[name], scale[name], stop - start) < bucket:
-                k += 1
-            first[start + name + bucket] = k
 
 
 @nested

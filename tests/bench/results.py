@@ -223,7 +223,7 @@ SECTIONS = (
     Section(
         "JSON lines",
         lambda r: r["what"] == "scanned events",
-        "scenario | filters | threads | lines in memory to codes | warm file to answers on disk | ns of a core, a line",
+        "scenario | filters | scanning threads | lines to codes, /s | warm file to answers, /s | ns of a core, a line",
         _scanned,
         "In brackets how many times as fast as reading line by line, in one process and minute; the last column is the "
         "processor time of both, to codes. Other programs used the two cores for most of the time: the processor time says "

@@ -21,7 +21,7 @@ EVERYWHERE = 2047
 N_LEVELS = 2048
 LOW = np.uint64(0xFFFFFFFF)
 N_GROUPS = 2**12
-"""Anchors that are three names together: all of them are asked for where an event has more threes of names than that."""
+"""Bucket keys that are three names together: all of them are looked up where an event has more threes of names than that."""
 
 _BIAS = 1000
 _ORIGIN = 2**51
@@ -100,9 +100,9 @@ def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:  # noqa: C901  a d
         return hashed(mixed ^ np.uint64(level))
 
     @compiled
-    def home_of(cell: Any, anchor: Any, stripe: Any, mask: Any) -> Any:
-        """Home block of the key of a cell (its hash) and an anchor."""
-        return np.int64(hashed(cell ^ (np.uint64(anchor) << np.uint64(12) | np.uint64(stripe))) & mask)
+    def home_of(cell: Any, key: Any, sub_bucket: Any, mask: Any) -> Any:
+        """Home block of a cell (its hash), a bucket key and its sub-bucket."""
+        return np.int64(hashed(cell ^ (np.uint64(key) << np.uint64(12) | np.uint64(sub_bucket))) & mask)
 
     @compiled
     def span_of(x: Any, y: Any, r: Any) -> Any:

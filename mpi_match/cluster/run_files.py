@@ -134,10 +134,6 @@ class RunFiles:
             self.division = self._stack.enter_context(Division(options, self._n_workers))
             stream = self._load_changes()
             events = self._stack.enter_context(EventTable(options.events, self.division.table.vocabulary))
-            if not events.n_events:
-                raise StorageError(f"{options.events}: holds no event")
-            if not self.division.table.n_filters and stream is None:
-                raise StorageError(f"{options.table}: holds no filter")
             if not events.encoded_for_vocabulary:
                 why = "compiled for another table" if stream is None else "not compiled for what the changes ask for"
                 log.warning("%s was %s: its events are encoded again on the way", options.events, why)

@@ -70,17 +70,6 @@ def test_a_subscription_of_no_filter_is_none(files: list[Any], tmp_path: Path) -
     assert "holds no usable subscription" in only_line(match(files, code=3))
 
 
-def test_a_run_of_no_event_or_no_filter_is_refused(tmp_path: Path) -> None:
-    mpi_match("generate", "ccm", "--filters", 10, "--events", 0, "-o", tmp_path)
-    table, events, output = (tmp_path / name for name in ("table.h5", "events.h5", "m.h5"))
-    run = ("run", "--table", table, "-o", output)
-    assert "events.h5: holds no event" in only_line(mpi_match(*run, "--events", events, code=3))
-    mpi_match("generate", "ccm", "--filters", 10, "--events", 5, "-o", tmp_path)
-    Table.from_filters([]).save(table)
-    assert "table.h5: holds no filter" in only_line(mpi_match(*run, "--events", events, code=3))
-    assert not output.exists()
-
-
 def test_subscriptions_may_be_empty_when_changes_bring_some(
     files: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,13 @@ def start(files: Files, output: Path, flags: tuple[str, ...], rank: int, number:
 
 def end(run: Run, rank: int) -> None:
     """Wait for the end of all ranks but one, and of the launcher."""
+    end_of_ranks(run, rank)
+    assert run.wait(SOON_S), run.said
+    assert not run.output.exists()
+
+
+def end_of_ranks(run: Run, rank: int) -> None:
+    """Wait for the end of all ranks but one."""
     deadline = time.monotonic() + SOON_S
     pids: dict[int, int] = {}
     while len(pids) < 3 and run.process.poll() is None:
@@ -48,8 +55,6 @@ def end(run: Run, rank: int) -> None:
     if rank in pids and is_running(pids[rank]):  # where the launcher does not end one that is stopped
         with suppress(ProcessLookupError):
             os.kill(pids[rank], signal.SIGCONT)
-    assert run.wait(SOON_S), run.said
-    assert not run.output.exists()
 
 
 @pytest.mark.mpi
@@ -73,6 +78,20 @@ def test_ranks_do_not_wait_for_ever_for_one_that_does_not_start_mpi(
     assert [line for _, line in run.said if "MPI did not start within 1 s: rank " in line], run.said
 
 
+def end_of_childless_launcher(run: Run) -> None:
+    """End a launcher that does not end by itself, although all its ranks have.
+
+    That of Open MPI 5 with ULFM may lock itself up when ranks give up MPI_Init together; fault-tolerance.md says so.
+    """
+    deadline = time.monotonic() + SOON_S / 4
+    while run.process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if run.process.poll() is None:
+        children = [path.read_text() for path in Path(f"/proc/{run.process.pid}/task").glob("*/children")]
+        assert not "".join(children).strip(), f"the launcher still has ranks: {run.said}"
+        run.process.kill()
+
+
 @pytest.mark.mpi
 @needs_mpirun
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
@@ -82,6 +101,9 @@ def test_ranks_do_not_wait_for_ever_for_one_that_stops_in_mpi_init(
 ) -> None:
     """Or just after it: the messages depend on the progress of the ranks."""
     with start(files, tmp_path / "matches.h5", ULFM if has_ulfm() else (), 1, number, seconds) as run:
+        end_of_ranks(run, 1)
+        if has_ulfm():
+            end_of_childless_launcher(run)
         end(run, 1)
 
 

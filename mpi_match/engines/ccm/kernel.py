@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpi_match.compute.search import lower_bound
 from mpi_match.engines.ccm.layout import (
     ANSWER_WORDS,
     AREAS,
@@ -91,16 +92,7 @@ def word_of(words: Any, section: int, i: int) -> Any:
     return np.int64(words[np.int64(words[section]) + i])
 
 
-@device_function
-def _lower_bound(words: Any, first: int, last: int, wanted: int) -> Any:
-    """First of the ascending words `first` to `last` that is not below `wanted`."""
-    while first < last:
-        middle = (first + last) >> 1
-        if np.int64(words[middle]) < wanted:
-            first = middle + 1
-        else:
-            last = middle
-    return first
+_lower_bound = device_function(lower_bound)
 
 
 @device_function

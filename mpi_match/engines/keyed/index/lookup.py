@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from mpi_match.compute.search import lower_bound
 from mpi_match.engines.keyed.index.layout import (
     BITS,
     CODES,
@@ -103,17 +104,6 @@ def lookups(compiled: Callable[..., Any], popcount: Callable[..., Any]) -> Simpl
         probe=probe,
         entry_words=compiled(entry_words),
     )
-
-
-def lower_bound(ascending, first, last, value):  # type: ignore[no-untyped-def]
-    """The first place of ascending[first:last] whose number is at least `value` i64, or `last`."""
-    while first < last:
-        middle = (first + last) >> 1
-        if np.int64(ascending[middle]) < value:
-            first = middle + 1
-        else:
-            last = middle
-    return first
 
 
 def verifier(compiled: Callable[..., Any], has: Any, least: Any, *, long: bool) -> Any:  # noqa: C901  four functions in one

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpi_match.compute import search
 from mpi_match.engines.keyed.index.features import NONE
 from mpi_match.engines.keyed.index.layout import (
     DENSE,
@@ -40,7 +41,6 @@ from mpi_match.engines.keyed.index.layout import (
     SPARSE_CHILDREN,
 )
 from mpi_match.engines.keyed.index.lookup import lookups, verifier
-from mpi_match.engines.keyed.index.lookup import lower_bound as lower_bound_
 from mpi_match.gpu.intrinsics import popcount
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
 
@@ -57,7 +57,7 @@ MASKS, INTERFACES, FILTER_IDS = range(3)
 
 _ONE = np.uint64(1)
 GPU_LOOKUPS = lookups(device_function, popcount)
-lower_bound = device_function(lower_bound_)
+lower_bound = device_function(search.lower_bound)
 _feature_starts, _feature_of, _n_above = GPU_LOOKUPS.feature_starts, GPU_LOOKUPS.feature_of, GPU_LOOKUPS.n_above
 _entry_words, probe = GPU_LOOKUPS.entry_words, GPU_LOOKUPS.probe
 

@@ -5,6 +5,8 @@ columns: a million of either in about half a second on one core, the same on eve
 
     ccm              the default of Margara & Cugola (DEBS 2011), with numbers only: 10 interfaces with 22,500 to 27,500
                      filters each, 3 to 5 constraints of `= != > <` on 100 names; events of 3 to 5 attributes; all uniform
+    ccm-original     what ccm describes, as its authors generated it: glibc's `rand`, 1,000 events, 250,962 filters (seed 0),
+                     280 matches
     ccm-strings      the same as published: half the constraints are on strings, with `= != contains prefix`
     ccm-zipf1        ccm with names drawn by Zipf's law, exponent 1 ...
     ccm-zipf2        ... and 2: a few names are in nearly every filter and every event
@@ -65,7 +67,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -76,6 +78,9 @@ from mpi_match.ingest.format import event_rows, subscription_rows
 from mpi_match.model import Op, Type
 from mpi_match.table.subscriptions import Subscriptions, kind_of, prefix_bound
 from mpi_match.workloads.sampling import Moves, Sampler, Weighted, radius_of, stepped
+
+if TYPE_CHECKING:
+    from mpi_match.workloads.ccm_generator import Drawn
 
 __all__ = ["CHUNK_EVENTS", "DRAWN_AT_ONCE", "SCENARIOS", "Scenario", "event_rows", "subscription_rows"]
 
@@ -143,11 +148,7 @@ class Scenario:
 
     def subscriptions(self, seed: int = 0) -> Subscriptions:
         """The subscriptions, as `Table.from_subscriptions` takes them."""
-        blocks = [self._filter_block(seed, at) for at in range(-(-self.n_filters // DRAWN_AT_ONCE))]
-        sizes, name, choice, value = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
-        sizes = sizes[: self.n_filters]
-        n_constraints = int(sizes.sum())
-        name, choice, value = name[:n_constraints], choice[:n_constraints], value[:n_constraints].astype(np.int64)
+        sizes, name, choice, value = self._filters(seed)
         is_string = self._is_string[name]
         on_strings, on_numbers = self._kinds(Type.STRING, self.string_ops), self._kinds(Type.NUMBER, self.number_ops)
         kind = np.where(is_string, on_strings[choice], on_numbers[choice])
@@ -167,7 +168,7 @@ class Scenario:
             strings=strings,
             interface=interface,
             constraint_offsets=offsets_of(sizes),
-            area=self._circles(self._homes(seed)[interface]) if self.area else np.full((self.n_filters, 3), np.nan),
+            area=self._circles(self._homes(seed)[interface]) if self.area else np.full((len(sizes), 3), np.nan),
             ids=None,
             name=name.astype(np.int64),
             kind=kind,
@@ -186,9 +187,7 @@ class Scenario:
 
     def event_range(self, start: int, stop: int, seed: int = 1) -> Events:
         """Events `start` to `stop`."""
-        first, last = start // DRAWN_AT_ONCE, -(-stop // DRAWN_AT_ONCE)
-        blocks = [self._event_block(seed, at) for at in range(first, max(last, first + 1))]
-        sizes, name, value = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
+        first, sizes, name, value = self._events(start, stop, seed)
         is_string = self._is_string[name]
         whole = Events(
             offsets=offsets_of(sizes),
@@ -198,11 +197,13 @@ class Scenario:
             string=np.where(is_string, value, 0).astype(np.uint32),
             names=Strings.of(_numbered(b"name-%0*d", self.n_names)),
             strings=Strings.of(self._words),
-            location=np.concatenate([self._locations(seed, at) for at in range(first, first + len(blocks))])
+            location=np.concatenate(
+                [self._locations(seed, (first + at) // DRAWN_AT_ONCE) for at in range(0, len(sizes), DRAWN_AT_ONCE)]
+            )
             if self.area
             else None,
         )
-        return whole[start - first * DRAWN_AT_ONCE : stop - first * DRAWN_AT_ONCE]
+        return whole[start - first : stop - first]
 
     def moves(self, n: int, seed: int = 2, *, step: float | None = 0.01, subscriptions_seed: int = 0) -> Moves:
         """The first n moves of an interface, each as new areas of all its filters.  Ids are those of the table of
@@ -242,6 +243,21 @@ class Scenario:
     def _locations(self, seed: int, block: int) -> Array:
         """f64[DRAWN_AT_ONCE, 2]: locations of `DRAWN_AT_ONCE` events."""
         return self._places.draw(_generator(seed, _LOCATIONS, block), DRAWN_AT_ONCE)
+
+    def _filters(self, seed: int) -> tuple[Array, Array, Array, Array]:
+        """Sizes of all filters; name, choice of operator and value of each of their constraints, i64."""
+        blocks = [self._filter_block(seed, at) for at in range(-(-self.n_filters // DRAWN_AT_ONCE))]
+        sizes, name, choice, value = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
+        sizes = sizes[: self.n_filters]
+        n_constraints = int(sizes.sum())
+        return sizes, name[:n_constraints], choice[:n_constraints], value[:n_constraints].astype(np.int64)
+
+    def _events(self, start: int, stop: int, seed: int) -> tuple[int, Array, Array, Array]:
+        """Events from before `start` to after `stop`: number of the first; sizes; name and value of each attribute."""
+        first, last = start // DRAWN_AT_ONCE, -(-stop // DRAWN_AT_ONCE)
+        blocks = [self._event_block(seed, at) for at in range(first, max(last, first + 1))]
+        sizes, name, value = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
+        return first * DRAWN_AT_ONCE, sizes, name, value
 
     def _event_block(self, seed: int, block: int) -> tuple[Array, Array, Array]:
         """Sizes of `DRAWN_AT_ONCE` events; name and value of each of their attributes."""
@@ -320,6 +336,46 @@ class Scenario:
         return sizes
 
 
+@dataclass(frozen=True)
+class OriginalCcm(Scenario):
+    """The workload of the CCM evaluation itself, number for number (`ccm_generator`).
+
+    `n_filters` is what its interfaces have on average; how many there are depends on the seed, and seeds 0 and 1 are the
+    same.  It draws 1,000 events; further ones repeat them.
+    """
+
+    number_ops: tuple[Op, ...] = (Op.EQ, Op.NE, Op.LT, Op.GT)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        fixed = {"name_exponent": 0, "first_value": 0, "string_share": 0, "area": 0, "number_ops": OriginalCcm.number_ops}
+        for parameter, value in fixed.items():
+            if getattr(self, parameter) != value:
+                raise ValueError(f"{self.name}: the original generator has no {parameter} but {value}; see ccm")
+
+    def _filters(self, seed: int) -> tuple[Array, Array, Array, Array]:
+        drawn = self._drawn(seed)
+        return drawn.filter_sizes, drawn.constraint_name, drawn.constraint_choice, drawn.constraint_value
+
+    def _events(self, start: int, stop: int, seed: int) -> tuple[int, Array, Array, Array]:
+        from mpi_match.workloads.ccm_generator import ORIGINAL_EVENTS
+
+        drawn, times = self._drawn(seed), -(-stop // ORIGINAL_EVENTS) - start // ORIGINAL_EVENTS
+        sizes, name, value = (np.tile(each, max(times, 1)) for each in drawn[:3])
+        return start // ORIGINAL_EVENTS * ORIGINAL_EVENTS, sizes, name, value
+
+    def _interface_sizes(self, seed: int) -> Array:
+        return self._drawn(seed).interface_sizes
+
+    def _drawn(self, seed: int) -> Drawn:
+        from mpi_match.workloads.ccm_generator import Ranges, draw
+
+        mean = self.n_filters // self.n_interfaces
+        off = int(mean * self.interface_spread)
+        ranges = Ranges(self.event_size, self.filter_size, (mean - off, mean + off))
+        return draw(seed, ranges, self.n_interfaces, self.n_names, self.n_values)
+
+
 def _generator(seed: int, purpose: int, block: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64([seed, purpose, block]))
 
@@ -371,6 +427,7 @@ SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario
     for scenario in (
         _ccm("ccm"),
+        OriginalCcm("ccm-original", _CCM, 250_000, 10),
         _ccm("ccm-strings", string_share=0.5),
         _ccm("ccm-zipf1", name_exponent=1.0),
         _ccm("ccm-zipf2", name_exponent=2.0),

@@ -22,7 +22,7 @@ from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.table import Table
 from mpi_match.workloads.files import LOCATION
 from mpi_match.workloads.sampling import CELLS, stepped
-from mpi_match.workloads.scenarios import DRAWN_AT_ONCE, SCENARIOS, Scenario
+from mpi_match.workloads.scenarios import DRAWN_AT_ONCE, SCENARIOS, OriginalCcm, Scenario
 
 EVERY = pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
 
@@ -40,7 +40,8 @@ def near(found: float, expected: float, n: int) -> bool:
 def test_filters_have_the_sizes_names_and_operators_of_the_scenario(scenario: Scenario) -> None:
     scenario = small(scenario)
     subscriptions = scenario.subscriptions()
-    assert subscriptions.n_filters == 3_000
+    about = 300 if isinstance(scenario, OriginalCcm) else 0
+    assert abs(subscriptions.n_filters - 3_000) <= about
     sizes = np.diff(subscriptions.constraint_offsets)
     least, most = scenario.filter_size
     assert set(sizes.tolist()) == set(range(least, most + 1))
@@ -69,7 +70,9 @@ def test_events_have_the_sizes_names_and_types_of_the_scenario(scenario: Scenari
     events = scenario.events(2_000)
     assert len(events) == 2_000
     least, most = scenario.event_size
-    assert set(np.diff(events.offsets).tolist()) == set(range(least, most + 1))
+    fewest = 1 if isinstance(scenario, OriginalCcm) else least  # it may draw one name for all attributes of an event
+    sizes = set(np.diff(events.offsets).tolist())
+    assert set(range(least, most + 1)) <= sizes <= set(range(fewest, most + 1))
     pairs = set(zip(owners(events.offsets).tolist(), events.name.tolist(), strict=True))
     assert len(pairs) == len(events.name), "a name stands twice in an event"
     subscriptions = scenario.subscriptions()

@@ -121,6 +121,12 @@ def generate(
         clcb-area-1      areas of 1 %
         clcb-large       1 M interfaces with 10 filters
         clcb-hard        2.5 M interfaces with one filter of nothing but an area
+        intervals        100,000 filters of 10 intervals of half the values on 20 attributes (Qian et al., INFOCOM 2014)
+        intervals-narrow 5 intervals of a tenth of the values
+        intervals-large  intervals with 1 M filters
+        intervals-normal normal values, popular and rare attributes, events with 10 to 20 of them
+        stock            100,000 filters of a popular or rare name, a range of prices and a volume
+        packets          10,000 packet rules: prefixes, ports exact, ranged or any, the protocol (after ClassBench, 2005)
 
     Events of the clcb scenarios have locations; in rows of JSON these are the attributes x and y (`--location x,y`).
     """

@@ -26,6 +26,15 @@ columns: a million of either in about half a second on one core, the same on eve
     clcb-large       clcb with 1 M interfaces, 10 M filters
     clcb-hard        clcb's hard case: content always matches, only locations decide; 2.5 M interfaces, one filter of
                      only an area: about 250 answers for every event
+    intervals        100,000 filters of 10 intervals on 20 attributes that every event has, each of half the values, uniform:
+                     about 95 answers; every filter is an interface ...
+    intervals-narrow ... with 5 intervals of a tenth of the values: about one answer
+    intervals-large  ... with a million filters
+    intervals-normal ... values and intervals normal around the middle, attributes by Zipf's law (exponent 0.5), events with
+                     10 to 20 of them
+    stock            100,000 filters of a name, a range of prices and a least volume; 1,000 names by Zipf's law
+    packets          10,000 rules of five fields: prefixes of addresses, ports exact, ranged or any, the protocol; every rule
+                     is an interface, and all that match a packet are asked for
 
 Choices where the papers leave parameters open:
 
@@ -51,6 +60,12 @@ Choices where the papers leave parameters open:
 * **clcb-hard has one filter for each interface**: ten filters of the same circle alone would be one filter, ten times.
   2.5 M circles of 0.01 % cover every event about 250 times.
 
+* **Intervals** are what papers from REIN (Qian et al., INFOCOM 2014) on measure with: interval constraints of one width
+  on distinct attributes, the events have all attributes.  Values are the integers below a million.
+* **Packets and quotes are our own** (`ranges`): no real rule sets or quotes are included.  Rules have the shapes that
+  ClassBench (Taylor & Turner, INFOCOM 2005) reports of real filter sets, prefixes that nest, mostly of 24 and 32 bits, few
+  distinct ports and ranges; its seeds are not used.
+
 Limits: everything is drawn independently, without popular combinations of names, correlated values, copied subscriptions
 or events that resemble the one before.  Real workloads favour an index of rare combinations where they have structure, and
 penalise it where many subscriptions are equal.  In the default scenario most events match nothing, which flatters an engine
@@ -65,7 +80,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +92,7 @@ from mpi_match.events.events import Events
 from mpi_match.ingest.format import event_rows, subscription_rows
 from mpi_match.model import Op, Type
 from mpi_match.table.subscriptions import Subscriptions, kind_of, prefix_bound
+from mpi_match.workloads.ranges import DrawnConstraints, Intervals, Packets, RangeFields, Stock, constraints_of
 from mpi_match.workloads.sampling import Moves, Sampler, Weighted, radius_of, stepped
 
 if TYPE_CHECKING:
@@ -92,6 +108,11 @@ _FILTERS, _EVENTS, _INTERFACES, _WORDS, _HOMES, _LOCATIONS, _MOVES = range(
 )  # what a generator is for: independent streams under one seed
 _CCM = "Margara & Cugola, High performance content-based matching using GPUs, DEBS 2011, default scenario"
 _CLCB = "Cugola & Margara, High-performance location-aware publish-subscribe on GPUs, Middleware 2012, default scenario"
+_REIN = "after Qian et al., REIN: A fast event matching approach for content-based publish/subscribe systems, INFOCOM 2014"
+_STOCK = (
+    "our own, after the stock quotes of Aguilera et al., Matching events in a content-based subscription system, PODC 1999"
+)
+_PACKETS = "our own, after Taylor & Turner, ClassBench: A packet classification benchmark, INFOCOM 2005"
 _DEBS2009 = "Farroukh et al., Parallel event processing for content-based publish/subscribe systems, DEBS 2009"
 
 
@@ -376,6 +397,59 @@ class OriginalCcm(Scenario):
         return draw(seed, ranges, self.n_interfaces, self.n_names, self.n_values)
 
 
+@dataclass(frozen=True)
+class RangeScenario(Scenario):
+    """A scenario whose filters and events `fields` draws; of the parameters above it has the numbers of filters, interfaces
+    and names, and the sizes of filters and events."""
+
+    fields: RangeFields = field(kw_only=True)
+
+    def subscriptions(self, seed: int = 0) -> Subscriptions:
+        """See `Scenario.subscriptions`."""
+        starts = range(0, self.n_filters, DRAWN_AT_ONCE)
+        drawn = (self.fields.filters(_generator(seed, _FILTERS, at), DRAWN_AT_ONCE) for at, _ in enumerate(starts))
+        pieces = [
+            constraints_of(
+                rows._replace(**{key: array[: self.n_filters - start] for key, array in rows._asdict().items()}), self.fields
+            )
+            for start, rows in zip(starts, drawn, strict=True)
+        ]
+        columns = DrawnConstraints(*(np.concatenate(each) for each in zip(*pieces, strict=True)))
+        return Subscriptions(
+            labels=_numbered(b"interface-%0*d", self.n_interfaces),
+            names=list(self.fields.names),
+            strings=list(self.fields.words),
+            interface=np.repeat(np.arange(self.n_interfaces), self._interface_sizes(seed)),
+            constraint_offsets=offsets_of(columns.sizes),
+            area=np.full((self.n_filters, 3), np.nan),
+            ids=None,
+            name=columns.name,
+            kind=columns.kind,
+            operand_offsets=offsets_of(columns.n_operands),
+            number=columns.number,
+            string=columns.string,
+        )
+
+    def event_range(self, start: int, stop: int, seed: int = 1) -> Events:
+        """See `Scenario.event_range`."""
+        first, last = start // DRAWN_AT_ONCE, -(-stop // DRAWN_AT_ONCE)
+        blocks = range(first, max(last, first + 1))
+        value = np.concatenate([self.fields.events(_generator(seed, _EVENTS, at), DRAWN_AT_ONCE) for at in blocks])
+        value = value[start - first * DRAWN_AT_ONCE : stop - first * DRAWN_AT_ONCE]
+        there = ~np.isnan(value)
+        name = np.nonzero(there)[1]
+        on_string = np.array(self.fields.is_string, bool)[name]
+        return Events(
+            offsets=offsets_of(there.sum(axis=1)),
+            name=name.astype(np.uint32),
+            type=np.where(on_string, np.uint8(Type.STRING), np.uint8(Type.NUMBER)),
+            number=np.where(on_string, 0.0, value[there]),
+            string=np.where(on_string, value[there], 0).astype(np.uint32),
+            names=Strings.of(self.fields.names),
+            strings=Strings.of(self.fields.words),
+        )
+
+
 def _generator(seed: int, purpose: int, block: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64([seed, purpose, block]))
 
@@ -423,6 +497,21 @@ def _clcb(name: str, **parameters: Any) -> Scenario:
     return Scenario(name, _CLCB, interface_spread=0, **{**default, **parameters})
 
 
+def _intervals(name: str, n_filters: int = 100_000, **parameters: Any) -> Scenario:
+    fields = Intervals(**parameters)
+    return RangeScenario(
+        name,
+        _REIN,
+        n_filters,
+        n_filters,
+        interface_spread=0,
+        filter_size=(fields.constraints, fields.constraints),
+        event_size=fields.event_size,
+        n_names=fields.n_attributes,
+        fields=fields,
+    )
+
+
 SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario
     for scenario in (
@@ -453,6 +542,22 @@ SCENARIOS: dict[str, Scenario] = {
         _clcb("clcb-area-1", area=1e-2),
         _clcb("clcb-large", n_filters=10_000_000, n_interfaces=1_000_000),
         _clcb("clcb-hard", n_interfaces=2_500_000, filter_size=(0, 0)),
+        _intervals("intervals"),
+        _intervals("intervals-narrow", constraints=5, width=0.1),
+        _intervals("intervals-large", n_filters=1_000_000),
+        _intervals("intervals-normal", width=0.3, event_size=(10, 20), name_exponent=0.5, spread=0.2),
+        RangeScenario("stock", _STOCK, 100_000, 10_000, filter_size=(1, 3), event_size=(3, 3), n_names=3, fields=Stock()),
+        RangeScenario(
+            "packets",
+            _PACKETS,
+            10_000,
+            10_000,
+            interface_spread=0,
+            filter_size=(0, 5),
+            event_size=(5, 5),
+            n_names=5,
+            fields=Packets(),
+        ),
     )
 }
 """The published scenarios by name."""

@@ -8,4 +8,4 @@ class EngineError(Exception):
 
 
 class OptionError(EngineError):
-    """An engine has no such option, or the option no such value; the text says what there is."""
+    """An engine has no such option, a scenario no such parameter, or not that value; the text says what there is."""

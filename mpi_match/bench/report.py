@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from mpi_match.engines.registry import options_of
+from mpi_match.figure import COLUMN, HATCHES, drawing, engineering, legend_above
+from mpi_match.storage import StorageError
 
 Result = dict[str, Any]
 """A result of `bench.engines.compare` for one engine."""
@@ -112,14 +114,31 @@ def json_line(result: Result) -> str:
 
 
 def append_json(path: Path, results: Iterable[Result]) -> None:
-    """Add results to the end of a JSON lines file, which is created if need be."""
-    with path.open("a", encoding="utf-8") as handle:
-        handle.writelines(json_line(result) + "\n" for result in results)
+    """Add results to the end of a JSON lines file, which is created if need be; in place of a line that was cut off."""
+    with path.open("a+b") as handle:
+        handle.seek(0)
+        whole = handle.read()
+        handle.truncate(whole.rfind(b"\n") + 1)
+        handle.writelines((json_line(result) + "\n").encode() for result in results)
 
 
 def read_json(path: Path) -> list[Result]:
-    """The results of a JSON lines file."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+    """The results of a JSON lines file; without the last line if it was cut off.
+
+    Raises StorageError for a file of something else, with the line; FileNotFoundError.
+    """
+    found = []
+    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
+        try:
+            result = json.loads(line)
+        except ValueError:
+            if not line.endswith(b"\n"):
+                break
+            result = None
+        if not isinstance(result, dict) or "scenario" not in result:
+            raise StorageError(f"{path}, line {number}: not a result of bench")
+        found.append(result)
+    return found
 
 
 def plot(results: Sequence[Result], path: Path) -> None:
@@ -128,27 +147,22 @@ def plot(results: Sequence[Result], path: Path) -> None:
     Bars show medians, whiskers the fastest and slowest repetition.  Raises ImportError, saying what to install, without
     matplotlib.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("plots need matplotlib: pip install 'mpi-match[plot]'") from error
     scenarios = list(dict.fromkeys(r["scenario"] for r in results))
     series = list(dict.fromkeys((engine_of(r), r["batch"]) for r in results))
-    figure = Figure(figsize=(max(5.0, 1.6 * len(scenarios) + 2), 4.5), layout="constrained")
-    axes = figure.subplots()
     width = 0.8 / len(series)
-    for k, (engine, batch) in enumerate(series):
-        shown = [r for r in results if (engine_of(r), r["batch"]) == (engine, batch)]
-        places = [scenarios.index(r["scenario"]) + (k - (len(series) - 1) / 2) * width for r in shown]
-        rates = [r["events_per_s"] for r in shown]
-        slowest = [rate - r["n_events"] / r["match_s"]["max"] for rate, r in zip(rates, shown, strict=True)]
-        fastest = [r["n_events"] / r["match_s"]["min"] - rate for rate, r in zip(rates, shown, strict=True)]
-        label = f"{engine}, batch {batch:,} ({shown[0]['device']})"
-        axes.bar(places, rates, width, yerr=[slowest, fastest], capsize=2, label=label)
-    axes.set_xticks(range(len(scenarios)), scenarios)
-    axes.set_yscale("log")
-    axes.set_ylabel("events per second")
-    axes.grid(axis="y", which="both", alpha=0.3)
-    axes.set_axisbelow(True)
-    axes.legend(fontsize="small")
-    figure.savefig(path)
+    size = (max(COLUMN[0], 0.7 * len(scenarios) + 1), COLUMN[1])
+    with drawing(path, size, place_of(results[0])) as figure:
+        axes = figure.subplots()
+        for k, (engine, batch) in enumerate(series):
+            shown = [r for r in results if (engine_of(r), r["batch"]) == (engine, batch)]
+            places = [scenarios.index(r["scenario"]) + (k - (len(series) - 1) / 2) * width for r in shown]
+            rates = [r["events_per_s"] for r in shown]
+            slowest = [rate - r["n_events"] / r["match_s"]["max"] for rate, r in zip(rates, shown, strict=True)]
+            fastest = [r["n_events"] / r["match_s"]["min"] - rate for rate, r in zip(rates, shown, strict=True)]
+            look = {"hatch": HATCHES[k % len(HATCHES)], "edgecolor": "white", "label": f"{engine}, batch {batch:,}"}
+            axes.bar(places, rates, width, yerr=[slowest, fastest], **look)
+        axes.set_xticks(range(len(scenarios)), scenarios)
+        axes.set(yscale="log", ylabel="events per second")
+        axes.grid(visible=False, axis="x")
+        engineering(axes.yaxis)
+        legend_above(figure, axes)

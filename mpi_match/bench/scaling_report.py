@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mpi_match.bench.report import Result, aligned, place_of
+from mpi_match.figure import drawing, engineering, legend_above
 
 _WORDS = {"strong": "the same {n:,} events for any number of workers", "weak": "{n:,} events for each worker"}
 _COLUMNS: tuple[tuple[str, Callable[[Result], str]], ...] = (
@@ -55,31 +56,21 @@ def plot_scaling(results: Sequence[Result], path: Path) -> None:
 
     Whiskers show the fastest and the slowest repetition.  Raises ImportError, saying what to install, without matplotlib.
     """
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
-    except ImportError as error:
-        raise ImportError("plots need matplotlib: pip install 'mpi-match[plot]'") from error
-    figure = Figure(figsize=(6, 4.5), layout="constrained")
-    axes = figure.subplots()
-    series = dict.fromkeys((r["scenario"], r["kind"]) for r in results)
-    for scenario, kind in series:
-        shown = [r for r in results if (r["scenario"], r["kind"]) == (scenario, kind)]
-        workers = [r["workers"] for r in shown]
-        rates = [r["events_per_s"]["median"] for r in shown]
-        below = [r["events_per_s"]["median"] - r["events_per_s"]["min"] for r in shown]
-        above = [r["events_per_s"]["max"] - r["events_per_s"]["median"] for r in shown]
-        drawn = axes.errorbar(workers, rates, yerr=[below, above], marker="o", capsize=3, label=f"{scenario}, {kind}")
-        linear = [rates[0] * n / workers[0] for n in workers]
-        axes.plot(workers, linear, ":", color=drawn.lines[0].get_color(), alpha=0.6)
-    ticks = sorted({r["workers"] for r in results})
-    axes.set(xscale="log", yscale="log", xlabel="workers", ylabel="events per second (dotted: linear)")
-    axes.set_xticks(ticks, [str(n) for n in ticks], minor=False)
-    low, high = axes.get_ylim()
-    few = high < 10 * low  # then a logarithmic scale may have no tick of its own
-    axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 2.5, 5, 10]) if few else LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter(EngFormatter())
-    axes.minorticks_off()
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
-    figure.savefig(path, dpi=150)
+    with drawing(path, note=place_of(results[0])) as figure:
+        axes = figure.subplots()
+        series = dict.fromkeys((r["scenario"], r["kind"]) for r in results)
+        for scenario, kind in series:
+            shown = [r for r in results if (r["scenario"], r["kind"]) == (scenario, kind)]
+            workers = [r["workers"] for r in shown]
+            rates = [r["events_per_s"]["median"] for r in shown]
+            below = [r["events_per_s"]["median"] - r["events_per_s"]["min"] for r in shown]
+            above = [r["events_per_s"]["max"] - r["events_per_s"]["median"] for r in shown]
+            drawn = axes.errorbar(workers, rates, yerr=[below, above], label=f"{scenario}, {kind}")
+            linear = [rates[0] * n / workers[0] for n in workers]
+            axes.plot(workers, linear, color=drawn.lines[0].get_color(), linestyle=":", marker="", alpha=0.6)
+        ticks = sorted({r["workers"] for r in results})
+        axes.set(xscale="log", yscale="log", xlabel="workers", ylabel="events per second (dotted: linear)")
+        engineering(axes.yaxis)
+        axes.minorticks_off()
+        axes.set_xticks(ticks, [str(n) for n in ticks], minor=False)
+        legend_above(figure, axes)

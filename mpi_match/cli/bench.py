@@ -7,14 +7,13 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from mpi_match import cluster
 from mpi_match.cli.errors import CliCommand
-from mpi_match.cli.monitor import need_matplotlib
 from mpi_match.cli.options import (
     ENGINE,
     FIGURE_OUT,
@@ -27,6 +26,7 @@ from mpi_match.cli.options import (
     feed_option,
     groups_option,
     journal_option,
+    param_option,
     placement_option,
     results_option,
     schedule_option,
@@ -34,7 +34,12 @@ from mpi_match.cli.options import (
     share_gpus_option,
     threads_option,
 )
+from mpi_match.cli.plot import need_matplotlib
 from mpi_match.cli.terminal import say
+from mpi_match.errors import OptionError
+
+if TYPE_CHECKING:
+    from mpi_match.bench.sweep import Axis
 
 ENGINE_EVENTS, SCALING_EVENTS = 100_000, 2**22
 _OF_RUNS = (
@@ -50,6 +55,10 @@ _OF_RUNS = (
     "directory",
 )
 """Options that only runs with workers have."""
+_OF_ENGINES = ("device", "steps", "parameters", "axes", "seeds", "resume")
+"""Options that only engines in this process have."""
+_SPELLED = {"parameters": "param", "axes": "vary"}
+"""Options that are called otherwise on the command line."""
 
 
 class Workers(click.ParamType[tuple[int, ...]]):
@@ -70,12 +79,71 @@ class Workers(click.ParamType[tuple[int, ...]]):
         return found
 
 
+class Engines(click.ParamType[tuple[str, ...]]):
+    """Engines by name, as in `ccm,keyed`."""
+
+    name = "engines"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """The names, each of them in the registry."""
+        return value if isinstance(value, tuple) else tuple(ENGINE.convert(each, param, ctx) for each in value.split(","))
+
+
+def _flat(ctx: click.Context, option: click.Parameter, values: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    names = [name for given in values for name in given]
+    if len(set(names)) < len(names):
+        raise click.BadParameter(f"an engine stands twice in {','.join(names)}")
+    return tuple(names)
+
+
+def _axes(ctx: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[Axis, ...]:
+    from mpi_match.bench.sweep import Axis
+
+    try:
+        return tuple(map(Axis.of, values))
+    except OptionError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _list_parameters(names: Sequence[str]) -> None:
+    """Print the parameters of scenarios."""
+    from mpi_match.workloads.parameters import listed
+    from mpi_match.workloads.scenarios import SCENARIOS
+
+    for name in names or SCENARIOS:
+        click.echo(f"# {name}: {SCENARIOS[name].source}")
+        for key, value, says in listed(SCENARIOS[name]):
+            click.echo(f"{key:<21}  {value:<18}  {says}")
+
+
 @click.command("bench", cls=CliCommand, short_help="Measure engines, or scaling, on the published workloads.")
-@click.argument("scenarios", metavar="SCENARIO...", type=SCENARIO, nargs=-1, required=True)
+@click.argument("scenarios", metavar="SCENARIO...", type=SCENARIO, nargs=-1)
 @click.option(
-    "--engine", "engines", type=ENGINE, multiple=True, default=["auto"], help="Engine to measure; several are compared."
+    "--engine",
+    "engines",
+    type=Engines(),
+    multiple=True,
+    default=["auto"],
+    callback=_flat,
+    metavar="NAME[,NAME...]",
+    help="Engine to measure; several, separated by commas or given again, are compared.",
 )
 @set_option
+@param_option
+@click.option(
+    "--vary",
+    "axes",
+    multiple=True,
+    metavar="KEY=VALUE,...",
+    callback=_axes,
+    help="Measure every one of these values (names=10,20,50 or constraints=1..9) of a parameter of the scenario, of events, "
+    "batch or threads, or of an engine's option; given again, every combination.",
+)
+@click.option(
+    "--parameters", "listing", is_flag=True, help="Show the parameters of the scenarios, with their values, and exit."
+)
+@click.option("--seeds", type=click.IntRange(1), default=1, help="Measure each point with so many seeds, from --seed on.")
+@click.option("--resume", is_flag=True, help="Pass over what the file of --output has already, of this commit and machine.")
 @click.option(
     "--filters", "n_filters", type=click.IntRange(1, MAX_FILTERS), help="Number of filters.  [default: the scenario's own]"
 )
@@ -106,7 +174,11 @@ class Workers(click.ParamType[tuple[int, ...]]):
 @click.option("--mpirun-flags", envvar="MPIRUN_FLAGS", default="", metavar="FLAGS", help="Flags for mpirun.")
 @click.option("--directory", type=FILE, help="Directory for the workload, which is reused.  [default: a temporary one]")
 @click.option("-o", "--output", type=RESULTS_OUT, help="Add the JSON lines to this file instead of printing them.")
-@click.option("--plot", type=FIGURE_OUT, help="Draw events per second into this file (.png, .svg, .pdf).")
+@click.option(
+    "--plot",
+    type=FIGURE_OUT,
+    help="Draw events per second into this file (.png, .svg, .pdf), with --vary over the first key.",
+)
 @click.pass_context
 def bench(
     ctx: click.Context,
@@ -114,6 +186,7 @@ def bench(
     scenarios: tuple[str, ...],
     engines: tuple[str, ...],
     scaling: tuple[int, ...] | None,
+    listing: bool,
     output: Path | None,
     plot: Path | None,
     **options: Any,
@@ -121,6 +194,10 @@ def bench(
     """Measure engines on each SCENARIO (see `generate`), and check their answers.
 
     Table, index and matching are timed apart; medians and spread over the repetitions.
+
+    With --vary, all combinations of the values are measured, each with every engine:
+
+        mpi-match bench ccm --vary names=10,20,50 --vary constraints=1..9 --engine keyed,counting -o names.jsonl --resume
 
     With --scaling, runs of a master and workers are launched and measured, from events on disk to answers on disk: strong
     (the same events for all) and weak (as many for each worker).  --schedule, --placement, --groups, --feed,
@@ -131,10 +208,16 @@ def bench(
     """
     from mpi_match.storage import check_output
 
+    if listing:
+        return _list_parameters(scenarios)
+    if not scenarios:
+        raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
     given = {name for name in options if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    wrong = {"device", "steps"} & given if scaling else set(_OF_RUNS) & given
+    wrong = set(_OF_ENGINES) & given if scaling else set(_OF_RUNS) & given
+    if options["resume"] and output in (None, STDOUT):
+        raise click.UsageError("--resume needs the file of earlier results: -o FILE")
     if wrong:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(wrong))
+        names = ", ".join(f"--{_SPELLED.get(name, name).replace('_', '-')}" for name in sorted(wrong))
         raise click.UsageError(f"{names} cannot be used {'with' if scaling else 'without'} --scaling")
     if plot is not None:
         need_matplotlib("--plot")
@@ -145,7 +228,8 @@ def bench(
     of_runs = {name: options.pop(name) for name in _OF_RUNS}
     options["n_events"] = options["n_events"] or (SCALING_EVENTS if scaling else ENGINE_EVENTS)
     if scaling:
-        del options["device"], options["steps"]
+        for name in _OF_ENGINES:
+            del options[name]
         of_runs["engine_options"] = options.pop("engine_options")
         _scale(scenarios, engines, scaling, of_runs, options, output, plot)
     else:
@@ -153,19 +237,36 @@ def bench(
 
 
 def _compare(
-    scenarios: Sequence[str], engines: Sequence[str], options: dict[str, Any], output: Path | None, plot: Path | None
+    scenarios: Sequence[str], engines: tuple[str, ...], options: dict[str, Any], output: Path | None, plot: Path | None
 ) -> None:
-    from mpi_match.bench import report
-    from mpi_match.bench.engines import BenchOptions, compare
+    from mpi_match.bench import report, sweep_report
+    from mpi_match.bench.engines import BenchOptions
+    from mpi_match.bench.sweep import Sweep
 
+    axes, fixed, seeds = (options.pop(name) for name in ("axes", "parameters", "seeds"))
+    have = report.read_json(output) if options.pop("resume") and output is not None and output.exists() else []
+    sweeps = [Sweep(name, engines, axes, fixed, BenchOptions(**options), seeds) for name in scenarios]
+    for sweep in sweeps:
+        sweep.points()  # what cannot be is refused before the first is measured
     results = []
-    for scenario in scenarios:
-        found = compare(scenario, engines, BenchOptions(**options))
-        results += found
-        _give(found, output)
-    say(report.text_table(results).rstrip())
+    several = bool(axes) or seeds > 1
+    for sweep in sweeps:
+        measured = []
+        for found in sweep.run(have, say if several else lambda text: None):
+            measured += found
+            _give(found, output)
+        measured = sweep.earlier(have) + measured
+        results += measured
+        if several and measured:
+            say(sweep_report.sweep_table(measured))
+    if not several:
+        say(report.text_table(results).rstrip())
     if plot is not None:
-        report.plot(results, plot)
+        if axes:
+            x = axes[0].key
+            sweep_report.draw(results, plot, x, sweep_report.told_apart_by(results, x))
+        else:
+            report.plot(results, plot)
         say(f"{plot} written")
 
 

@@ -21,11 +21,12 @@ import click
 import mpi_match
 from mpi_match import cluster
 from mpi_match.cli.bench import bench
+from mpi_match.cli.compare import compare
 from mpi_match.cli.compile import compile_
 from mpi_match.cli.engines import engines
 from mpi_match.cli.errors import CliFailure, CliGroup, run_as_program
 from mpi_match.cli.launch import launch
-from mpi_match.cli.monitor import ObserverOptions, live_option, metrics_option, plot, report_option, watching
+from mpi_match.cli.monitor import ObserverOptions, live_option, metrics_option, report_option, watching
 from mpi_match.cli.options import (
     EXPORT_OUT,
     FILE,
@@ -46,6 +47,7 @@ from mpi_match.cli.options import (
     journal_option,
     json_option,
     location_option,
+    param_option,
     placement_option,
     results_option,
     schedule_option,
@@ -54,6 +56,7 @@ from mpi_match.cli.options import (
     strict_option,
     threads_option,
 )
+from mpi_match.cli.plot import plot
 from mpi_match.cli.supervise import supervise
 from mpi_match.cli.terminal import Progress, print_json, say
 from mpi_match.exit_codes import ExitCode
@@ -82,6 +85,7 @@ commands.add_command(launch)
 commands.add_command(supervise)
 commands.add_command(plot)
 commands.add_command(bench)
+commands.add_command(compare)
 commands.add_command(engines)
 
 
@@ -91,6 +95,7 @@ commands.add_command(engines)
 @click.option(
     "--filters", "n_filters", type=click.IntRange(1, MAX_FILTERS), help="Number of filters.  [default: the scenario's own]"
 )
+@param_option
 @click.option("--events", "n_events", type=click.IntRange(0), default=100_000, help="Number of events.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="The same seed gives the same rows.")
 @click.option(
@@ -98,7 +103,14 @@ commands.add_command(engines)
 )
 @json_option
 def generate(
-    scenario: str, directory: Path, n_filters: int | None, n_events: int, seed: int, format_: str, as_json: bool
+    scenario: str,
+    directory: Path,
+    n_filters: int | None,
+    parameters: dict[str, str],
+    n_events: int,
+    seed: int,
+    format_: str,
+    as_json: bool,
 ) -> None:
     """Generate the subscriptions and events of a published SCENARIO.
 
@@ -131,9 +143,11 @@ def generate(
     Events of the clcb scenarios have locations; in rows of JSON these are the attributes x and y (`--location x,y`).
     """
     from mpi_match.workloads.files import write_workload
+    from mpi_match.workloads.parameters import with_parameters
     from mpi_match.workloads.scenarios import SCENARIOS
 
-    chosen = SCENARIOS[scenario] if n_filters is None else SCENARIOS[scenario].scaled(n_filters=n_filters)
+    of_filters = {} if n_filters is None else {"filters": str(n_filters)}
+    chosen = with_parameters(SCENARIOS[scenario], {**of_filters, **parameters})
     with Progress("filters and events") as progress:
         done = write_workload(chosen, directory, n_events, seed, format_, progress)
     say(f"{plural(done['filters'], 'filter')} with {plural(done['constraints'], 'constraint')} in {done['subscriptions']}")

@@ -1,8 +1,7 @@
-"""Observers of a run: `run --live`, `run --report` and `run --metrics`, and `plot`, which draws a report."""
+"""Observers of a run: `run --live`, `run --report` and `run --metrics`."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -12,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpi_match.cli.errors import CliCommand, CliFailure
-from mpi_match.cli.options import FIGURE_OUT, FILE, JSON_LINES_OUT, PROMETHEUS_OUT
-from mpi_match.cli.terminal import Progress, say
+from mpi_match.cli.options import JSON_LINES_OUT, PROMETHEUS_OUT
+from mpi_match.cli.terminal import Progress
 from mpi_match.cluster import RunSummary
 from mpi_match.cluster.transport.launcher import found_in
-from mpi_match.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from mpi_match.monitor.observer import Observer, Watch
@@ -81,29 +78,3 @@ def watching(asked: ObserverOptions, options: Mapping[str, Any]) -> Iterator[Wat
             observers.append(MetricsFile(asked.metrics, [path for path in others if path is not None]))
         progress = stack.enter_context(Progress("events")) if drawn is None else None
         yield Watched(progress, Watch(observers) if observers else None, kept)
-
-
-@click.command("plot", cls=CliCommand, short_help="Draw the report of a run.")
-@click.argument("report", type=FILE)
-@click.option(
-    "-o", "--output", type=FIGURE_OUT, help="Figure to write (.png, .svg, .pdf).  [default: REPORT, ending in .png]"
-)
-def plot(report: Path, output: Path | None) -> None:
-    """Draw REPORT, which `run --report` wrote: rate and each worker's share over time, with the incidents.
-
-    Of several runs in the file the last one is drawn.
-    """
-    from mpi_match.monitor.plot import draw
-    from mpi_match.monitor.report import read_report
-
-    need_matplotlib("plot")
-    found = read_report(report)
-    output = output or report.with_suffix(".png")
-    draw(found[-1], output)
-    say(f"{output} written" + (f" (the last of {len(found)} runs in {report})" if len(found) > 1 else ""))
-
-
-def need_matplotlib(what: str) -> None:
-    """Raise CliFailure with the command that installs matplotlib, before any work is done."""
-    if not importlib.util.find_spec("matplotlib"):
-        raise CliFailure(f"{what} needs matplotlib: pip install 'mpi-match[plot]'", ExitCode.ENVIRONMENT)

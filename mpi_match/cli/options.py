@@ -136,7 +136,7 @@ def _settings(ctx: click.Context, option: click.Parameter, values: tuple[str, ..
     for each in values:
         key, equals, value = each.partition("=")
         if not key or not equals:
-            raise click.BadParameter(f"{each!r} is no KEY=VALUE or ENGINE.KEY=VALUE")
+            raise click.BadParameter(f"{each!r} is no {option.metavar}")
         if key in found:
             raise click.BadParameter(f"{key!r} is set twice")
         found[key] = value
@@ -150,6 +150,14 @@ set_option = click.option(
     metavar="[ENGINE.]KEY=VALUE",
     callback=_settings,
     help="Set an option of the engine, several if given again; `mpi-match engines` lists them.",
+)
+param_option = click.option(
+    "--param",
+    "parameters",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=_settings,
+    help="Another value for a parameter of the scenario, several if given again; `bench SCENARIO --parameters` lists them.",
 )
 threads_option = click.option(
     "--threads",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array
+from mpi_match.figure import COLOURS, HATCHES, PAGE, drawing, engineering
 from mpi_match.humanize import plural
 from mpi_match.monitor.report import Recorded
 from mpi_match.storage import StorageError
@@ -51,32 +52,35 @@ def draw(recorded: Recorded, path: Path) -> None:
 
     Raises StorageError when there is nothing to draw, ImportError, saying what to install, without matplotlib.
     """
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("plots need matplotlib: pip install 'mpi-match[plot]'") from error
     bounds, written, answered = rates(recorded)
     workers = recorded.run["workers"]
     total = answered.sum(axis=0)
     shares = np.divide(answered, total, out=np.zeros_like(answered), where=total > 0)
-    figure = Figure(figsize=(9, 5.5), layout="constrained")
-    above, below = figure.subplots(2, 1, sharex=True)
-    above.stairs(written, bounds, fill=True, color="#54aeff66")
-    above.stairs(written, bounds, baseline=None, color="#0969da")
-    above.set(ylabel="events per second", ylim=(0, None), title=_title(recorded))
-    colours = matplotlib.colormaps["tab20" if len(workers) <= 20 else "viridis"]
-    base = np.zeros(len(total))
-    for number, (worker, share) in enumerate(zip(workers, shares, strict=True)):
-        colour = colours(number if len(workers) <= 20 else number / len(workers))
-        below.stairs(base + share, bounds, baseline=base, fill=True, color=colour, label=f"worker {worker['rank']}")
-        base = base + share
-    below.set(ylabel="share of the events answered", xlabel="seconds", ylim=(0, 1), xlim=(bounds[0], bounds[-1]))
-    _mark(recorded, (above, below))
-    for axes in (above, below):
-        if axes.get_legend_handles_labels()[0] and (axes is above or len(workers) <= NAMED):
-            axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
-    figure.savefig(path, dpi=150)
+    with drawing(path, PAGE) as figure:
+        above, below = figure.subplots(2, 1, sharex=True)
+        above.stairs(written, bounds, fill=True, color="#54aeff66")
+        above.stairs(written, bounds, baseline=None, color="#0969da")
+        above.set(ylabel="events per second", ylim=(0, None), title=_title(recorded))
+        engineering(above.yaxis)
+        base = np.zeros(len(total))
+        for number, (worker, share) in enumerate(zip(workers, shares, strict=True)):
+            look = {"color": _colour(number, len(workers)), "hatch": HATCHES[number // len(COLOURS) % len(HATCHES)]}
+            below.stairs(base + share, bounds, baseline=base, fill=True, label=f"worker {worker['rank']}", **look)
+            base = base + share
+        below.set(ylabel="share of the events answered", xlabel="seconds", ylim=(0, 1), xlim=(bounds[0], bounds[-1]))
+        _mark(recorded, (above, below))
+        for axes in (above, below):
+            if axes.get_legend_handles_labels()[0] and (axes is above or len(workers) <= NAMED):
+                axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+
+
+def _colour(number: int, n_workers: int) -> Any:
+    """The colour of a worker: one of those that all tell apart, or for many workers one of a scale."""
+    if n_workers <= len(COLOURS) * len(HATCHES):
+        return COLOURS[number % len(COLOURS)]
+    import matplotlib
+
+    return matplotlib.colormaps["viridis"](number / n_workers)
 
 
 def _title(recorded: Recorded) -> str:

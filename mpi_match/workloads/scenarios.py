@@ -156,9 +156,12 @@ class Scenario:
             raise ValueError(f"{self.name}: a scenario needs at least 1 filter, found {self.n_filters}")
         if not 1 <= self.n_interfaces <= self.n_filters:
             raise ValueError(f"{self.name}: {self.n_filters} filters cannot fill {self.n_interfaces} interfaces")
-        for what, (least, most) in (("filter_size", self.filter_size), ("event_size", self.event_size)):
+        for what, (least, most) in (
+            ("constraints of a filter", self.filter_size),
+            ("attributes of an event", self.event_size),
+        ):
             if not 0 <= least <= most <= self.n_names:
-                raise ValueError(f"{self.name}: {what} {least} to {most} does not fit {self.n_names} distinct names")
+                raise ValueError(f"{self.name}: {least} to {most} {what} do not fit {self.n_names} distinct names")
 
     def scaled(self, n_filters: int) -> Scenario:
         """The same scenario with another number of filters: on as many interfaces, or with as many filters each where

@@ -27,6 +27,7 @@ def test_every_command_and_option_is_documented() -> None:
     found = dict(every_command())
     names = [
         "bench",
+        "compare",
         "doctor",
         "engines",
         "export",

@@ -1,0 +1,186 @@
+"""Records of one or several sweeps as a table and as a figure: a quantity over a parameter, a line for each engine.
+
+A record is of any `bench`; its value of a key is that among its `parameters`, else that of the record itself (`n_filters`,
+`batch`, `scenario`).  Records that differ only in their seed are one point: the median, and the interval that has
+all of them.  With a single seed the interval is that of the repetitions.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mpi_match.bench.report import Result, aligned, engine_of, place_of
+from mpi_match.figure import drawing, engineering, legend_above
+from mpi_match.storage import StorageError
+
+QUANTITIES = {
+    "events_per_s": "events per second",
+    "us_per_event": "time of an event (µs)",
+    "build_s": "time to build (s)",
+    "engine_bytes": "memory of the engine (bytes)",
+    "matches_per_event": "matches of an event",
+    "ratio": "ratio to the first engine",
+}
+"""What can be drawn over a parameter, with its name on the axis."""
+
+
+class Measured(NamedTuple):
+    """One point of a line: where it is, the median there, and the least and the most that was measured."""
+
+    x: Any
+    median: float
+    least: float
+    most: float
+
+
+def value_of(record: Result, key: str) -> Any:
+    """A record's value of a parameter or of its own field: a number where it is one, else text; None when it has none."""
+    if key == "engine":
+        return engine_of(record)
+    value = (record.get("parameters") or {}).get(key, record.get(key, record.get(f"n_{key}")))
+    if not isinstance(value, str):
+        return value
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value
+
+
+def lines(
+    records: Sequence[Result], x: str, by: Sequence[str] = ("engine",), y: str = "events_per_s"
+) -> dict[str, list[Measured]]:
+    """The lines of a figure: for each combination of the values of `by`, in words, its points in the order of `x`.
+
+    Raises StorageError when no record has a value of `x`, of `y` or of one of `by`.
+    """
+    found: dict[str, dict[Any, list[Result]]] = {}
+    for record in records:
+        at = value_of(record, x)
+        if at is None or not isinstance(record.get(y), (int, float)):
+            continue
+        name = ", ".join(_word(key, value_of(record, key)) for key in by)
+        found.setdefault(name, {}).setdefault(at, []).append(record)
+    for key in (x, y, *by):
+        if not any(value_of(record, key) is not None for record in records):
+            raise StorageError(f"no result has a value of {key!r}; they have: {', '.join(keys_of(records))}")
+    if not found:
+        raise StorageError(f"no result has a value of {x!r} and a number {y!r}")
+    return {
+        name: [measured(group, y, at) for at, group in sorted(points.items(), key=_order)] for name, points in found.items()
+    }
+
+
+def keys_of(records: Iterable[Result]) -> list[str]:
+    """The keys that records may be drawn over: their parameters, and their own plain fields."""
+    keys: dict[str, None] = {}
+    for record in records:
+        keys.update(dict.fromkeys(record.get("parameters") or {}))
+        keys.update(
+            {key: None for key, value in record.items() if isinstance(value, (int, float, str)) and key != "command"}
+        )
+    return list(keys)
+
+
+def told_apart_by(records: Sequence[Result], x: str) -> list[str]:
+    """The keys that records differ in besides `x`: scenario, parameters, and always the engine."""
+    scenarios = {record["scenario"] for record in records}
+    return [*(["scenario"] if len(scenarios) > 1 else []), *(key for key in varied(records) if key != x), "engine"]
+
+
+def varied(records: Sequence[Result]) -> list[str]:
+    """The parameters that have more than one value among the records."""
+    keys = dict.fromkeys(key for record in records for key in record.get("parameters") or {})
+    return [key for key in keys if len({(record.get("parameters") or {}).get(key) for record in records}) > 1]
+
+
+def _word(key: str, value: Any) -> str:
+    return str(value) if key in ("engine", "scenario") else f"{key} {value}"
+
+
+def _order(item: tuple[Any, list[Result]]) -> tuple[int, float, str]:
+    at = item[0]
+    return (1, 0.0, at) if isinstance(at, str) else (0, float(at), "")
+
+
+def measured(group: Sequence[Result], y: str, at: Any = None) -> Measured:
+    """The median and the interval of `y` over records of one point: of its seeds, or of one record's repetitions."""
+    values = [float(record[y]) for record in group]
+    median = statistics.median(values)
+    if len(values) > 1:
+        return Measured(at, median, min(values), max(values))
+    spent = group[0].get("match_s")
+    if spent is None or y not in ("events_per_s", "us_per_event"):
+        return Measured(at, median, median, median)
+    faster, slower = spent["median"] / spent["min"], spent["median"] / spent["max"]
+    ends = (median * slower, median * faster) if y == "events_per_s" else (median / faster, median / slower)
+    return Measured(at, median, *ends)
+
+
+def sweep_table(records: Sequence[Result]) -> str:
+    """Records of one scenario as text: a line for each point and engine, seeds together."""
+    keys = varied(records)
+    groups: dict[str, list[Result]] = {}
+    for record in records:
+        groups.setdefault(repr([[value_of(record, key) for key in keys], engine_of(record)]), []).append(record)
+    cells = []
+    for group in groups.values():
+        rate, first = measured(group, "events_per_s"), group[0]
+        cells.append(
+            [
+                *(str((first.get("parameters") or {}).get(key, "")) for key in keys),
+                engine_of(first),
+                f"{rate.median:,.0f}",
+                f"{rate.least:,.0f} to {rate.most:,.0f}",
+                f"{_median(group, 'us_per_event'):.4g}",
+                f"{_median(group, 'build_s'):.3f}",
+                f"{_median(group, 'matches_per_event'):.3f}",
+                f"{_median(group, 'ratio'):.3g}",
+            ]
+        )
+    titles = [*keys, "Engine", "Events/s", "Interval", "us/event", "Build (s)", "Matches/event", "Ratio"]
+    seeds = sorted({record["seed"] for record in records})
+    same = {key: value for key, value in (records[0].get("parameters") or {}).items() if key not in keys}
+    head = [
+        f"# mpi-match bench: {' '.join([records[0]['scenario'], *(f'{key}={value}' for key, value in same.items())])}",
+        f"# {len(seeds)} seeds ({', '.join(map(str, seeds))}), {records[0]['repetitions']} repetitions; intervals have all "
+        + ("seeds" if len(seeds) > 1 else "repetitions"),
+        f"# {place_of(records[0])}",
+    ]
+    return "\n".join([*head, *aligned(titles, cells)])
+
+
+def _median(group: Sequence[Result], key: str) -> float:
+    return statistics.median(float(record[key]) for record in group)
+
+
+def draw(records: Sequence[Result], path: Path, x: str, by: Sequence[str] = ("engine",), y: str = "events_per_s") -> None:
+    """Draw `lines` into a figure (PNG, SVG or PDF by the path's ending).  Raises StorageError, ImportError."""
+    found = lines(records, x, by, y)
+    words = [at for at in dict.fromkeys(point.x for line in found.values() for point in line) if isinstance(at, str)]
+    with drawing(path, note=place_of(records[0])) as figure:
+        axes = figure.subplots()
+        for name, line in found.items():
+            at = [words.index(point.x) if isinstance(point.x, str) else point.x for point in line]
+            errors = [[p.median - p.least for p in line], [p.most - p.median for p in line]]
+            axes.errorbar(at, [point.median for point in line], yerr=errors, label=name)
+        axes.set(xlabel=x.replace("_", " "), ylabel=QUANTITIES.get(y, y))
+        _scale(axes, "y", [point.median for line in found.values() for point in line])
+        if words:
+            axes.set_xticks(range(len(words)), words)
+        else:
+            _scale(axes, "x", [point.x for line in found.values() for point in line])
+        legend_above(figure, axes)
+
+
+def _scale(axes: Any, side: str, numbers: Sequence[float]) -> None:
+    """Logarithmic where numbers span more than a factor of 50; else what is measured begins at zero."""
+    if min(numbers) > 0 and max(numbers) > 50 * min(numbers):
+        axes.set(**{f"{side}scale": "log"})
+    elif side == "y":
+        axes.set_ylim(bottom=0)
+    engineering(axes.yaxis if side == "y" else axes.xaxis)

@@ -1,0 +1,203 @@
+"""Sweeps: every combination once, checked before the first, resumed where they ended; their tables, figures, comparison."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mpi_match.bench import report, sweep
+from mpi_match.bench.comparison import comparison_table, verdict
+from mpi_match.bench.engines import BenchOptions
+from mpi_match.bench.sweep import Axis, Sweep
+from mpi_match.bench.sweep_report import Measured, draw, lines, sweep_table, told_apart_by
+from mpi_match.errors import OptionError
+from mpi_match.storage import StorageError
+
+QUICK = BenchOptions(n_filters=60, n_events=20, batch=8, repetitions=1, check=1)
+NAMES = Axis("names", ("10", "20"))
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("names=10,20", ("10", "20")),
+        ("names=1..4", ("1", "2", "3", "4")),
+        ("names=0..10..5,12", ("0", "5", "10", "12")),
+        ("attributes=3-5,8-10", ("3-5", "8-10")),
+        ("ccm.reset=kernel,memset", ("kernel", "memset")),
+        ("number_operators==/!=", ("=/!=",)),
+    ],
+)
+def test_values_of_an_axis(text: str, values: tuple[str, ...]) -> None:
+    assert Axis.of(text) == (text.partition("=")[0], values)
+
+
+@pytest.mark.parametrize(
+    "text", ["names", "names=", "=3", "names=1,,2", "names=3..1", "names=1..5..0", "names=0..99999", "a=1,1"]
+)
+def test_an_axis_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(OptionError):
+        Axis.of(text)
+
+
+def test_every_combination_is_measured_with_every_engine_and_seed() -> None:
+    plan = Sweep("ccm", ("counting", "reference"), (NAMES, Axis("batch", ("4", "16"))), {"constraints": "2"}, QUICK, seeds=2)
+    told: list[str] = []
+    found = [record for records in plan.run(tell=told.append) for record in records]
+    seen = [(r["parameters"]["names"], r["batch"], r["seed"], r["engine"]) for r in found]
+    assert seen == [
+        (names, batch, seed, engine)
+        for names in ("10", "20")
+        for batch in (4, 16)
+        for seed in (0, 1)
+        for engine in ("counting", "reference")
+    ]
+    assert all(r["parameters"]["constraints"] == "2" and r["n_constraints"] == 2 * r["n_filters"] == 120 for r in found)
+    assert told[0] == "1 of 8: ccm constraints=2 names=10 batch=4 seed=0"
+
+
+@pytest.mark.parametrize(
+    ("axes", "line"),
+    [
+        ([Axis("names", ("10", "2"))], "3 to 5 constraints of a filter do not fit 2 distinct names"),
+        ([NAMES, Axis("constraints", ("3", "15"))], "do not fit 10 distinct names"),
+        ([NAMES, NAMES], "'names' is given twice"),
+        ([Axis("nams", ("1",))], "nothing here is called 'nams'. Of ccm: area,"),
+        ([Axis("events", ("0",))], "events is '0'; it must be a whole number of at least 1"),
+        ([Axis("ccm.reset", ("kernel",))], "'ccm.reset' is of an engine that is not used"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_measured(axes: list[Axis], line: str) -> None:
+    with pytest.raises(OptionError) as refused:
+        next(Sweep("ccm", ("counting",), tuple(axes), options=QUICK).run())
+    assert line in str(refused.value)
+
+
+def test_options_of_engines_are_varied_too() -> None:
+    plan = Sweep(
+        "ccm", ("ccm",), (Axis("reset", ("kernel", "memset")), Axis("ccm.order", ("sorted", "given"))), options=QUICK
+    )
+    given = [dict(point.options.engine_options) for point in plan.points()]
+    assert given[1] == {"reset": "kernel", "ccm.order": "given"}
+    with pytest.raises(OptionError, match=r"reset is 'never'; it can be kernel\|memset"):
+        Sweep("ccm", ("ccm",), (Axis("reset", ("never",)),), options=QUICK).points()
+
+
+def test_a_sweep_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "sweep.jsonl"
+    plan = Sweep("ccm", ("counting",), (NAMES,), options=QUICK, seeds=2)
+    for _, records in zip(range(3), plan.run(), strict=False):
+        report.append_json(path, records)
+    with path.open("ab") as file:
+        file.write(b'{"scenario": "ccm", "engi')  # it was killed
+    have = report.read_json(path)
+    assert len(have) == 3
+    told: list[str] = []
+    rest = list(plan.run(have, told.append))
+    assert [record["seed"] for (record,) in rest] == [1]
+    assert [line.endswith("is there already") for line in told] == [True, True, True, False]
+    for records in rest:
+        report.append_json(path, records)
+    assert len(report.read_json(path)) == 4
+    assert plan.earlier(report.read_json(path)) == report.read_json(path)
+    assert Sweep("ccm", ("counting",), (Axis("names", ("10", "30")),), options=QUICK).earlier(have) == have[:1]
+    monkeypatch.setattr(sweep, "_made", lambda: {"commit": "another", "machine": {}})
+    assert len(list(plan.run(have))) == 4, "results of another commit say nothing about this one"
+
+
+def record(names: int, rate: float, engine: str = "keyed", seed: int = 0, **more: Any) -> dict[str, Any]:
+    return {
+        "scenario": "ccm",
+        "parameters": {"names": str(names)},
+        "engine": engine,
+        "n_filters": 10,
+        "n_events": 100,
+        "batch": 8,
+        "repetitions": 3,
+        "seed": seed,
+        "match_s": {"median": 1.0, "min": 0.5, "max": 2.0},
+        "events_per_s": rate,
+        "us_per_event": 1e6 / rate,
+        "build_s": 0.5,
+        "matches_per_event": 2.0,
+        "ratio": 1.0,
+        "machine": {"cpu": "a processor", "cores": 2, "gpus": []},
+        "commit": "0123456789ab",
+        "date": "2026-01-01",
+        **more,
+    }
+
+
+def test_a_point_has_the_interval_of_its_seeds_or_of_its_repetitions() -> None:
+    found = [record(10, 100), record(10, 300, seed=1), record(10, 200, seed=2), record(9, 50)]
+    assert lines(found, "names") == {"keyed": [Measured(9, 50, 25, 100), Measured(10, 200, 100, 300)]}
+    assert lines(found, "names", y="us_per_event")["keyed"][0] == Measured(9, 20_000, 10_000, 40_000)
+
+
+def test_lines_are_told_apart_by_what_differs() -> None:
+    found = [record(10, 100), record(10, 300, "ccm"), {**record(10, 9), "parameters": {"names": "10", "batch": "4"}}]
+    assert told_apart_by(found, "names") == ["batch", "engine"]
+    assert set(lines(found, "names", ["batch", "engine"])) == {"batch 8, keyed", "batch 8, ccm", "batch 4, keyed"}
+    for key in ("nothing", "machine"):
+        with pytest.raises(StorageError, match=f"no result has a value of {key!r}|a number"):
+            lines(found, "names", y=key)
+    with pytest.raises(StorageError, match="no result has a value of 'what'; they have: names,"):
+        lines(found, "what")
+
+
+def test_a_table_has_a_line_for_each_point_with_its_seeds_together() -> None:
+    shown = sweep_table([record(10, 100), record(10, 300, seed=1), record(20, 50), record(20, 70, seed=1)]).splitlines()
+    assert shown[1] == "# 2 seeds (0, 1), 3 repetitions; intervals have all seeds"
+    assert [line.split()[:6] for line in shown[-2:]] == [
+        ["10", "keyed", "200", "100", "to", "300"],
+        ["20", "keyed", "60", "50", "to", "70"],
+    ]
+
+
+def test_a_figure_fits_a_paper(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="plots need matplotlib (extra `plot`)")
+    found = [record(names, 10.0 * names, engine) for names in (10, 20, 1000) for engine in ("keyed", "ccm")]
+    for ending in ("svg", "pdf", "png"):
+        draw(found, tmp_path / f"names.{ending}", "names")
+    drawn = (tmp_path / "names.svg").read_text(encoding="utf-8")
+    for word in (
+        "keyed",
+        "ccm",
+        "names",
+        "events per second",
+        "100",
+        "10k",
+        "a processor, 2 cores; commit 0123456789ab; 2026-01-01",
+    ):
+        assert f"<!-- {word} -->" in drawn, word
+    document = (tmp_path / "names.pdf").read_bytes()
+    assert b"/Type3" not in document, "publishers refuse fonts of type 3"
+    assert b"/CIDFontType2" in document or b"/TrueType" in document
+    assert b"pHYs" in (tmp_path / "names.png").read_bytes()
+    width = int.from_bytes((tmp_path / "names.png").read_bytes()[16:20], "big")
+    assert width == round(3.4 * 300)
+
+
+def test_two_states_are_compared_by_their_intervals() -> None:
+    old = [record(10, 100), record(10, 110, seed=1), record(20, 100), record(20, 110, seed=1), record(30, 9), record(40, 9)]
+    new = [record(10, 120), record(10, 130, seed=1), record(20, 105), record(20, 90, seed=1), record(30, 9), record(50, 9)]
+    table, unmatched = comparison_table(old, new)
+    assert [(line.split()[1], line.split()[-1]) for line in table.splitlines()[3:]] == [
+        ("names=10", "better"),
+        ("names=20", "noise"),
+        ("names=30", "noise"),
+    ]
+    assert unmatched == 2
+    assert verdict(Measured(0, 10, 9, 11), Measured(0, 8, 7, 8.9)) == "worse"
+    with pytest.raises(StorageError, match="no result in common"):
+        comparison_table(old, [record(60, 1)])
+
+
+def test_a_file_of_something_else_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "other.jsonl"
+    path.write_text(json.dumps(record(10, 1)) + "\n[1]\n")
+    with pytest.raises(StorageError, match=r"other.jsonl, line 2: not a result of bench"):
+        report.read_json(path)

@@ -50,7 +50,7 @@ def test_parameters_are_listed_for_some_scenarios_and_for_all() -> None:
         (["--vary", "names"], "'names' is no KEY=VALUE,..."),
         (["--vary", "names=2"], "3 to 5 constraints of a filter do not fit 2 distinct names"),
         (["--param", "names"], "'names' is no KEY=VALUE"),
-        (["--param", "nams=3"], "nothing here is called 'nams'"),
+        (["--param", "surnames=3"], "nothing here is called 'surnames'"),
         (["--resume"], "--resume needs the file of earlier results: -o FILE"),
         (["--engine", "counting"], "an engine stands twice in counting,reference,counting"),
         (["--scaling", "1", "--vary", "names=10", "--seeds", "2"], "--vary, --seeds cannot be used with --scaling"),

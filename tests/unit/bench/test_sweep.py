@@ -65,7 +65,7 @@ def test_every_combination_is_measured_with_every_engine_and_seed() -> None:
         ([Axis("names", ("10", "2"))], "3 to 5 constraints of a filter do not fit 2 distinct names"),
         ([NAMES, Axis("constraints", ("3", "15"))], "do not fit 10 distinct names"),
         ([NAMES, NAMES], "'names' is given twice"),
-        ([Axis("nams", ("1",))], "nothing here is called 'nams'. Of ccm: area,"),
+        ([Axis("surnames", ("1",))], "nothing here is called 'surnames'. Of ccm: area,"),
         ([Axis("events", ("0",))], "events is '0'; it must be a whole number of at least 1"),
         ([Axis("ccm.reset", ("kernel",))], "'ccm.reset' is of an engine that is not used"),
     ],

@@ -50,7 +50,7 @@ def test_filters_and_interfaces() -> None:
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        ({"nam": "3"}, "ccm has no parameter 'nam'; it has: filters, interfaces,"),
+        ({"surnames": "3"}, "ccm has no parameter 'surnames'; it has: filters, interfaces,"),
         ({"names": "many"}, "names is 'many'; it must be a whole number"),
         ({"attributes": "3-"}, "attributes is '3-'; it must be a whole number or a range such as 3-5"),
         ({"attributes": "3-x"}, "attributes is '3-x'; it must be a whole number or a range such as 3-5"),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from mpi_match.errors import OptionError
 from mpi_match.model import Op
-from mpi_match.workloads.scenarios import Scenario
+from mpi_match.workloads.scenarios import RangeScenario, Scenario
 
 PER_INTERFACE = "filters_per_interface"
 
@@ -76,16 +76,37 @@ PARAMETERS = (
 )
 """Every field of a scenario that an experiment may vary."""
 
+RANGE_PARAMETERS = (
+    _whole("names", "n_attributes", "names there are"),
+    _span("attributes", "event_size", "attributes of an event, of distinct names"),
+    _whole("constraints", "constraints", "intervals of a filter, on distinct names"),
+    _real("width", "width", "width of an interval, as a share of the values"),
+    _real("name_exponent", "name_exponent", "Zipf's exponent of the names that filters constrain; 0: uniform"),
+    _real("spread", "spread", "standard deviation of values and intervals, as a share of the values; 0: uniform"),
+    _whole("symbols", "n_symbols", "symbols that are traded"),
+    _real("symbol_exponent", "exponent", "Zipf's exponent of symbols; 0: uniform"),
+    _whole("networks", "n_networks", "networks of 16 bits that addresses are in"),
+)
+"""Fields of the generators of `RangeScenario`; of its own it has the first three of `PARAMETERS`."""
+
 
 def parameters_of(scenario: Scenario) -> dict[str, Parameter]:
     """The parameters that a scenario has, by key."""
-    return {parameter.key: parameter for parameter in PARAMETERS if hasattr(scenario, parameter.field)}
+    if isinstance(scenario, RangeScenario):
+        of_fields = [parameter for parameter in RANGE_PARAMETERS if hasattr(scenario.fields, parameter.field)]
+        return {parameter.key: parameter for parameter in (*PARAMETERS[:3], *of_fields)}
+    return {parameter.key: parameter for parameter in PARAMETERS}
+
+
+def _value(scenario: Scenario, parameter: Parameter) -> Any:
+    owner = scenario.fields if isinstance(scenario, RangeScenario) and parameter in RANGE_PARAMETERS else scenario
+    return getattr(owner, parameter.field)
 
 
 def listed(scenario: Scenario) -> Iterator[tuple[str, str, str]]:
     """Key, value and meaning of each parameter of a scenario."""
     for key, parameter in parameters_of(scenario).items():
-        yield key, spelled(getattr(scenario, parameter.field)), parameter.says
+        yield key, spelled(_value(scenario, parameter)), parameter.says
     yield PER_INTERFACE, spelled(scenario.n_filters / scenario.n_interfaces), "filters of an interface, on average"
 
 
@@ -121,6 +142,9 @@ def with_parameters(scenario: Scenario, given: Mapping[str, str]) -> Scenario:
     try:
         if "filters" in values and "interfaces" not in values:
             scenario = scenario.scaled(values.pop("filters"))
+        if isinstance(scenario, RangeScenario):
+            own = {known[key].field: values.pop(key) for key in list(values) if known[key] in RANGE_PARAMETERS}
+            scenario = scenario.with_fields(**own)
         return replace(scenario, **{known[key].field: value for key, value in values.items()})
     except ValueError as error:
         raise OptionError(str(error)) from None

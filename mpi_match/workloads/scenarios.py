@@ -82,7 +82,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -406,6 +406,14 @@ class RangeScenario(Scenario):
     and names, and the sizes of filters and events."""
 
     fields: RangeFields = field(kw_only=True)
+
+    def with_fields(self, **changes: Any) -> RangeScenario:
+        """The same with other parameters of `fields`.  Raises ValueError for more constraints or attributes than names."""
+        fields: Any = replace(cast(Any, self.fields), **changes)
+        sizes: dict[str, Any] = {}
+        if isinstance(fields, Intervals):
+            sizes = {"event_size": fields.event_size, "filter_size": (fields.constraints, fields.constraints)}
+        return replace(self, fields=fields, n_names=len(fields.names), **sizes)
 
     def subscriptions(self, seed: int = 0) -> Subscriptions:
         """See `Scenario.subscriptions`."""

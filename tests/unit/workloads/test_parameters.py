@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import Any
 
+import numpy as np
 import pytest
 
 from mpi_match.errors import OptionError
 from mpi_match.workloads.parameters import PER_INTERFACE, listed, parameters_of, with_parameters
-from mpi_match.workloads.scenarios import SCENARIOS, Scenario
+from mpi_match.workloads.scenarios import SCENARIOS, RangeScenario, Scenario
 
 EVERY = pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
 
@@ -16,7 +18,12 @@ EVERY = pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
 @EVERY
 def test_every_field_of_a_scenario_is_a_parameter(scenario: Scenario) -> None:
     known = {parameter.field for parameter in parameters_of(scenario).values()}
-    assert known == {each.name for each in fields(scenario)} - {"name", "source"}
+    if isinstance(scenario, RangeScenario):
+        of_fields: Any = scenario.fields
+        own = {each.name for each in fields(of_fields)} - {"words"}
+        assert known == own | {"n_filters", "n_interfaces", "interface_spread"}
+    else:
+        assert known == {each.name for each in fields(scenario)} - {"name", "source"}
 
 
 @EVERY
@@ -30,6 +37,18 @@ def test_values_are_read_by_their_form() -> None:
     found = with_parameters(SCENARIOS["ccm"], given)
     assert (found.filter_size, found.event_size, found.name_exponent, found.n_names) == ((2, 7), (4, 4), 1.5, 9)
     assert [op.symbol for op in found.number_ops] == ["=", ">="]
+
+
+def test_generators_of_ranges_have_parameters_of_their_own() -> None:
+    found = with_parameters(SCENARIOS["intervals"], {"width": "0.25", "constraints": "3", "names": "8", "attributes": "8"})
+    drawn = found.scaled(50).subscriptions()
+    assert (drawn.constraint_offsets[-1], len(drawn.names)) == (150, 8)
+    assert set(np.diff(found.events(9).offsets).tolist()) == {8}
+    ends = drawn.number.reshape(-1, 2)
+    assert set((ends[:, 1] - ends[:, 0]).tolist()) == {250_000}
+    with pytest.raises(OptionError, match="do not fit 5 distinct names"):
+        with_parameters(SCENARIOS["intervals"], {"names": "5"})
+    assert with_parameters(SCENARIOS["stock"], {"symbols": "7"}) != SCENARIOS["stock"]
 
 
 def test_filters_and_interfaces() -> None:

@@ -212,6 +212,13 @@ SECTIONS = (
         "Median of the repetitions, copies to and from the GPU included.",
     ),
     Section(
+        "Before the tree was moved, and after",
+        lambda r: r["what"] == "before and after",
+        "scenario | filters | engine | device | events/s | kernels alone | index built in",
+        _bench,
+        "The two states by turns on one machine.",
+    ),
+    Section(
         "From an event table on disk to verified answers on disk",
         lambda r: r["what"] == "end to end",
         "scenario | device | events | workers | feed | results | events/s",

@@ -7,7 +7,7 @@ hosts := slurm or beowulf
 scripts := $(wildcard .ci/run launch/*.sh launch/*.sbatch tests/*/*.sh)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo cli-reference test test-wheel test-hosts test-hosts-short test-mpi test-simulator check clean
+.PHONY: help env demo experiments cli-reference test test-wheel test-hosts test-hosts-short test-mpi test-simulator check clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,11 @@ $(stamp): pyproject.toml launch/setup.sh
 
 demo: env ## Generate a workload, compile it with Spark, match it under mpirun, check the answers
 	@launch/demo.sh
+
+# The whole catalogue with a hundredth of the papers' filters; `make experiments scale=1` is the papers' size.
+scale := 0.01
+experiments: env ## Run the tables and figures of the five papers again, beside what they print
+	$(python) -m mpi_match experiment run all --scale $(scale) -o .experiments
 
 cli-reference: env ## Write mpi_match/docs/cli.md, which is what --help says
 	$(python) tests/support/cli_reference.py
@@ -63,5 +68,5 @@ check: env ## Lint, formatting, types, spelling, shell scripts
 	exit $$failed
 
 clean: ## Remove everything that make made, the environment too
-	rm -rf .venv .demo build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache spark-warehouse metastore_db
+	rm -rf .venv .demo .experiments build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache spark-warehouse metastore_db
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

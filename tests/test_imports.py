@@ -24,6 +24,7 @@ PACKAGES = ("mpi_match", "spark_prep")
 LAYERS = (
     "__main__",
     "cli",
+    "experiments",
     "bench commands spark_prep",
     "cluster live",
     "verify api",

@@ -44,7 +44,7 @@ from mpi_match.workloads.scenarios import SCENARIOS, Scenario
 
 COVERS_FILTERS = 20_000
 """The largest table that the naive matcher judges as well."""
-WARM_UP_FILTERS, WARM_UP_EVENTS, WARM_UP_S = 2_000, 200, 1.0
+WARM_UP_FILTERS, WARM_UP_EVENTS = 2_000, 200
 MAX_BUILDS, MAX_BUILD_S = 3, 3.0
 """An index is built this often, or until that much time is spent; `build_s` is the median."""
 
@@ -108,6 +108,7 @@ class BenchOptions:
     check            events whose answers are judged
     engine_options   by `key` or `engine.key`, as in `open_engine`
     steps            engines report the times of their own phases, which may make them slower
+    warm_up_s        how long an engine matches, untimed, before it is timed
     """
 
     n_filters: int | None = None
@@ -120,6 +121,7 @@ class BenchOptions:
     check: int = 10
     engine_options: Mapping[str, object] = field(default_factory=dict)
     steps: bool = False
+    warm_up_s: float = 1.0
 
 
 DEFAULT_OPTIONS = BenchOptions()
@@ -161,7 +163,7 @@ def compare(
         contender.engine.pin(workload.events.columns)
         if options.steps:
             contender.engine.time_steps()
-        _warm_up(contender.engine, batches)
+        _warm_up(contender.engine, batches, options.warm_up_s)
     for _ in range(options.repetitions):
         for contender in contenders:
             _repeat(contender, batches)
@@ -190,8 +192,8 @@ def _build(workload: Workload, name: str, options: BenchOptions) -> Contender:
         del engine  # its memory, perhaps on a device, is free before the next one needs as much
 
 
-def _warm_up(engine: Engine, batches: list[EventBatch]) -> None:
-    until = time.perf_counter() + WARM_UP_S
+def _warm_up(engine: Engine, batches: list[EventBatch], seconds: float) -> None:
+    until = time.perf_counter() + seconds
     for _ in match_all(engine, takewhile(lambda _: time.perf_counter() < until, batches)):
         pass
 

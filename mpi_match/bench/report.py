@@ -87,10 +87,10 @@ def place_of(result: Result) -> str:
 def _lines(results: Sequence[Result]) -> list[str]:
     columns = [column for column in _COLUMNS if not column[0].startswith("p") or any("latency_us" in r for r in results)]
     rows = [[str(value(result)) for _, value in columns] for result in results]
-    return aligned([title for title, _ in columns], rows) + [_steps(result) for result in results if "steps_s" in result]
+    return aligned([title for title, _ in columns], rows) + [steps_of(result) for result in results if "steps_s" in result]
 
 
-def _steps(result: Result) -> str:
+def steps_of(result: Result) -> str:
     """The times of the engine's own phases, for an event and as shares of their sum."""
     steps_s, n_events = result["steps_s"], result["n_events"]
     total = max(sum(steps_s.values()), 1e-12)

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mpi_match.bench.report import Result, aligned, engine_of, place_of
+from mpi_match.bench.report import Result, aligned, engine_of, place_of, steps_of
 from mpi_match.figure import drawing, engineering, legend_above
+from mpi_match.humanize import plural
 from mpi_match.storage import StorageError
 
 QUANTITIES = {
@@ -147,11 +148,12 @@ def sweep_table(records: Sequence[Result]) -> str:
     same = {key: value for key, value in (records[0].get("parameters") or {}).items() if key not in keys}
     head = [
         f"# mpi-match bench: {' '.join([records[0]['scenario'], *(f'{key}={value}' for key, value in same.items())])}",
-        f"# {len(seeds)} seeds ({', '.join(map(str, seeds))}), {records[0]['repetitions']} repetitions; intervals have all "
-        + ("seeds" if len(seeds) > 1 else "repetitions"),
+        f"# {plural(len(seeds), 'seed')} ({', '.join(map(str, seeds))}), {plural(records[0]['repetitions'], 'repetition')}; "
+        f"intervals have all {'seeds' if len(seeds) > 1 else 'repetitions'}",
         f"# {place_of(records[0])}",
     ]
-    return "\n".join([*head, *aligned(titles, cells)])
+    steps = [steps_of(record) for record in records if "steps_s" in record]
+    return "\n".join([*head, *aligned(titles, cells), *steps])
 
 
 def _median(group: Sequence[Result], key: str) -> float:

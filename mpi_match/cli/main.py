@@ -25,6 +25,7 @@ from mpi_match.cli.compare import compare
 from mpi_match.cli.compile import compile_
 from mpi_match.cli.engines import engines
 from mpi_match.cli.errors import CliFailure, CliGroup, run_as_program
+from mpi_match.cli.experiment import experiment
 from mpi_match.cli.launch import launch
 from mpi_match.cli.monitor import ObserverOptions, live_option, metrics_option, report_option, watching
 from mpi_match.cli.options import (
@@ -87,6 +88,7 @@ commands.add_command(plot)
 commands.add_command(bench)
 commands.add_command(compare)
 commands.add_command(engines)
+commands.add_command(experiment)
 
 
 @commands.command(short_help="Make a workload to play with.")

@@ -40,7 +40,9 @@ def test_every_command_and_option_is_documented() -> None:
         "supervise",
         "verify",
     ]
-    assert set(found) == {(name,) for name in names} | {("compile", what) for what in ("subscriptions", "events", "changes")}
+    assert set(found) == {(name,) for name in names} | {
+        ("compile", what) for what in ("subscriptions", "events", "changes")
+    } | {("experiment", what) for what in ("list", "run")}
     for path, command in found.items():
         shown = mpi_match(*path, "--help").stdout
         assert "Exit codes: 0 done" in shown, path

@@ -1,0 +1,113 @@
+"""`experiment`: tables and figures of the five papers, listed and run."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mpi_match.cli.errors import CliGroup
+from mpi_match.cli.options import FILE
+from mpi_match.cli.terminal import print_json, say
+
+
+@click.group("experiment", cls=CliGroup, short_help="Run tables and figures of the five papers.")
+def experiment() -> None:
+    """Run the tables and figures of the five papers again, beside what they print."""
+
+
+@experiment.command("list", short_help="List all experiments.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with what the papers print.")
+def list_(as_json: bool) -> None:
+    """List every table and figure of the five papers, and why some are not run."""
+    from mpi_match.experiments.catalog import EXPERIMENTS
+    from mpi_match.experiments.claims import of_experiment
+
+    if as_json:
+        found: dict[str, Any] = {}
+        for name, each in EXPERIMENTS.items():
+            values = [value._asdict() for value in of_experiment(each)]
+            found[name] = {"title": each.title, "not_rerun": each.not_rerun, "published": values}
+        print_json(found)
+        return
+    for name, each in EXPERIMENTS.items():
+        click.echo(f"{name:<20}  {each.title}" + (f" [not run: {each.not_rerun}]" if each.not_rerun else ""))
+
+
+@experiment.command("run", short_help="Run experiments.")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option(
+    "-o", "--output", "directory", type=FILE, required=True, help="Directory for NAME.jsonl and figures; created if missing."
+)
+@click.option(
+    "--scale",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1.0,
+    help="Share of the paper's filters; with less than a tenth, fewer events too.",
+)
+@click.option("--seeds", type=click.IntRange(1), default=1, help="Measure each point with so many seeds.")
+@click.option("--repetitions", type=click.IntRange(1), default=3, help="Timed runs over all events; the median counts.")
+@click.option("--format", "ending", type=click.Choice(["svg", "pdf", "png"]), default="svg", help="Form of the figures.")
+def run(names: tuple[str, ...], directory: Path, scale: float, seeds: int, repetitions: int, ending: str) -> None:
+    """Run the experiments with these NAMEs, those of a system (`ccm`, `clcb`), or `all`.
+
+    Each is measured with the faithful engine, the paper's baselines and our own engines, as far as they run on this machine:
+    an engine on a GPU that is not there is not run and never simulated.  Answers are checked in the same run.  What the
+    directory has already, of this commit and machine, is not measured again.
+
+    Printed values stand beside measured ones on standard output.
+    """
+    from mpi_match.experiments.catalog import EXPERIMENTS
+    from mpi_match.experiments.run import ExperimentPlan
+    from mpi_match.experiments.run import run as measure
+
+    chosen = _chosen(names)
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in chosen:
+        each = EXPERIMENTS[name]
+        click.echo(f"# {name}: {each.title}" + (f"; here with {scale:g} of the filters" if scale < 1 and each.runs else ""))
+        if each.not_rerun:
+            click.echo(f"# not run: {each.not_rerun}\n")
+            continue
+        path = directory / f"{name}.jsonl"
+        records = measure(each, ExperimentPlan(scale, seeds, repetitions), path, partial(_tell, name))
+        _show(name, records, directory / f"{name}.{ending}")
+
+
+def _tell(name: str, text: str) -> None:
+    say(f"{name} {text}")
+
+
+def _chosen(names: tuple[str, ...]) -> list[str]:
+    """The experiments that are meant, in the order of the papers."""
+    from mpi_match.experiments.catalog import EXPERIMENTS, SYSTEMS
+
+    for name in names:
+        if name not in (*EXPERIMENTS, *SYSTEMS, "all"):
+            raise click.UsageError(f"there is no experiment {name!r}; `mpi-match experiment list` lists them")
+    return [name for name, each in EXPERIMENTS.items() if "all" in names or name in names or each.system in names]
+
+
+def _show(name: str, records: list[dict[str, Any]], figure: Path) -> None:
+    from mpi_match.bench.sweep_report import draw, sweep_table, told_apart_by
+    from mpi_match.experiments.catalog import EXPERIMENTS
+    from mpi_match.experiments.claims import table
+    from mpi_match.experiments.run import missing
+
+    each = EXPERIMENTS[name]
+    if each.runs:
+        click.echo(f"# kept: {each.kept}")
+        click.echo(f"# differs: {each.differs}")
+        engines = dict.fromkeys(engine for run in each.runs for engine in run.engines)
+        for engine, reason in missing(engines).items():
+            click.echo(f"# {engine} is not run: {reason}")
+    click.echo("\n".join(table(each, records)))
+    for scenario in dict.fromkeys(record["scenario"] for record in records):
+        click.echo(sweep_table([record for record in records if record["scenario"] == scenario]))
+    if each.x and records and importlib.util.find_spec("matplotlib"):
+        draw(records, figure, each.x, told_apart_by(records, each.x), each.y)
+        say(f"{figure} written")
+    click.echo()

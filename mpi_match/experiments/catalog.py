@@ -1,0 +1,178 @@
+"""Every table and figure of the five papers: how it is run again here, or why it is not.
+
+An experiment has the paper's parameters as a scenario and axes (`bench.sweep`), the faithful engine first, then baselines,
+then our own.  What could not be kept is said in `differs`.  Events are matched one at a time, as in the papers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from mpi_match.bench.sweep import Axis
+from mpi_match.experiments.published import titles
+
+
+class Run(NamedTuple):
+    """One sweep of an experiment.
+
+    scenario, axes, fixed  as in `bench.sweep.Sweep`
+    engines                by name, the faithful one first
+    events                 that are matched; the papers have 1,000
+    batch                  events at a time
+    steps                  whether the engines report the times of their own phases
+    """
+
+    scenario: str
+    engines: tuple[str, ...]
+    axes: tuple[Axis, ...] = ()
+    fixed: Mapping[str, str] = {}
+    events: int = 1000
+    batch: int = 1
+    steps: bool = False
+
+
+class Experiment(NamedTuple):
+    """A table or figure of a paper.
+
+    name       of the experiment: system and artifact
+    kept       what of the paper's set-up is kept, in a line; `differs` what is not, and why
+    runs       what is measured; none for a table of parameters, which is set beside those of `scenario`
+    x, y       what its figure shows: key and quantity (`bench.sweep_report`); no `x`: it is a table
+    not_rerun  why it is not run; empty otherwise
+    """
+
+    name: str
+    kept: str = ""
+    differs: str = ""
+    runs: tuple[Run, ...] = ()
+    scenario: str = ""
+    x: str = ""
+    y: str = "us_per_event"
+    not_rerun: str = ""
+
+    @property
+    def system(self) -> str:
+        """Which of the five systems."""
+        return next(system for system in SYSTEMS if self.name.startswith(f"{system}-"))
+
+    @property
+    def artifact(self) -> str:
+        """The table or figure."""
+        return self.name.removeprefix(f"{self.system}-").replace("-", " ")
+
+    @property
+    def title(self) -> str:
+        """Its title."""
+        return titles()[self.system, self.artifact]
+
+
+SYSTEMS = ("ccm", "mpi-cuda", "clcb", "farroukh", "tagmatch")
+BASELINES = {"SFF": "sff", "BETree": "betree"}
+"""The papers' baselines, by our engines of the same algorithm."""
+OURS = ("keyed", "keyed_cuda")
+
+_CCM = ("ccm", "sff", *OURS)
+_CLCB = ("clcb", "sff", "betree", *OURS)
+_CCM_KEPT = "filters, interfaces, sizes, operators, 100 values, half of the names with strings; 1,000 events one at a time"
+_CCM_DIFFERS = (
+    "a name has one type, strings are words of two to four syllables; SFF is our own, compiled; the machine is another"
+)
+_CLCB_KEPT = "250,000 interfaces of 10 filters, 3 to 5 constraints, areas of 0.01 % of the plane; events one at a time"
+_CLCB_DIFFERS = "8 names by Zipf's law instead of 100, which gives the printed 0.5 % of filters whose content matches"
+_NO_RANKS = (
+    "it is of a master and workers with a GPU each, which `mpi-match bench ccm --scaling 1,2,4 --engine ccm --batch 1 "
+    "--credits 1 --feed master` measures"
+)
+_NO_TWOPHASE = "the two-phase matcher is no engine here yet"
+_NO_TAGS = "TagMatch is no engine here yet"
+
+
+def _figure(name: str, x: str, values: str, *, fixed: Mapping[str, str] | None = None) -> Experiment:
+    """A figure of the CCM paper: one parameter varied on the default scenario."""
+    run = Run("ccm-strings", _CCM, (Axis.of(f"{x}={values}"),), fixed or {})
+    return Experiment(name, _CCM_KEPT, _CCM_DIFFERS, (run,), x=x)
+
+
+def _clcb_figure(name: str, place_exponent: str, what: str) -> Experiment:
+    axes = (Axis.of("area=1e-05,0.0001,0.001,0.01"), Axis.of("interfaces=100,1000,10000,100000,1000000"))
+    fixed = {"filters_per_interface": "10", "place_exponent": place_exponent}
+    return Experiment(
+        name,
+        f"10 filters for each interface, four areas, {what}",
+        f"{_CLCB_DIFFERS}; the R*-tree is no engine: `tests/bench/rtree_beside.py` measures libspatialindex beside these",
+        (Run("clcb", ("clcb", *OURS), axes, fixed, events=200),),
+        x="interfaces",
+    )
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment
+    for experiment in (
+        Experiment("ccm-table-1", scenario="ccm-strings"),
+        Experiment(
+            "ccm-table-2",
+            _CCM_KEPT,
+            f"{_CCM_DIFFERS}; Zipf's exponent is not printed, and is 1",
+            (
+                Run("ccm-strings", _CCM, (Axis.of("name_exponent=0,1"),)),
+                Run("ccm-strings", ("ccm",), (Axis.of("ccm.order=sorted,given"),), {"name_exponent": "1"}),
+            ),
+        ),
+        Experiment(
+            "ccm-figure-5",
+            _CCM_KEPT,
+            "phases are timed by events of the GPU, which makes the whole a little slower",
+            (Run("ccm-strings", ("ccm",), (Axis.of("ccm.reset=memset,kernel"),), steps=True),),
+        ),
+        _figure("ccm-figure-6", "attributes", "1..9"),
+        _figure("ccm-figure-7", "constraints", "1..9"),
+        _figure("ccm-figure-8", "filters_per_interface", "250,1000,2500,10000,25000,100000,250000"),
+        _figure("ccm-figure-9", "interfaces", "10,20,50,100", fixed={"filters_per_interface": "25000"}),
+        _figure("ccm-figure-10", "names", "10,20,30,50,100,200,500,1000"),
+        _figure("ccm-figure-11", "string_share", "0,0.25,0.5,0.75,1"),
+        Experiment("mpi-cuda-table-1", scenario="ccm"),
+        *(Experiment(f"mpi-cuda-{each}", not_rerun=_NO_RANKS) for each in ("table-2", "figure-3", "figure-4", "figure-5")),
+        Experiment("clcb-table-1", scenario="clcb"),
+        Experiment(
+            "clcb-table-2",
+            _CLCB_KEPT,
+            f"{_CLCB_DIFFERS}; 200 events instead of 1,000; updates: see clcb-figure-5",
+            (Run("clcb", _CLCB, (Axis.of("area=0,0.0001"),), events=200),),
+        ),
+        _clcb_figure("clcb-figure-3", "0", "locations uniform"),
+        _clcb_figure("clcb-figure-4", "1", "locations by Zipf's law"),
+        Experiment(
+            "clcb-figure-5", not_rerun="it is of updates beside an R*-tree, which `tests/bench/rtree_beside.py` measures"
+        ),
+        Experiment(
+            "clcb-figure-6",
+            f"{_CLCB_KEPT}; b: every filter's content matches",
+            _CLCB_DIFFERS,
+            (Run("clcb", ("clcb",), steps=True), Run("clcb-hard", ("clcb",), steps=True)),
+        ),
+        Experiment(
+            "clcb-figure-7",
+            "10 filters for each interface",
+            _CLCB_DIFFERS,
+            (
+                Run(
+                    "clcb",
+                    ("clcb", *OURS),
+                    (Axis.of("interfaces=10000,100000,250000,1000000"),),
+                    {"filters_per_interface": "10"},
+                    events=50,
+                ),
+            ),
+            x="interfaces",
+            y="engine_bytes",
+        ),
+        Experiment("farroukh-table-1", scenario="debs2009"),
+        *(Experiment(f"farroukh-figure-{number}", not_rerun=_NO_TWOPHASE) for number in range(5, 16)),
+        *(Experiment(f"tagmatch-table-{number}", not_rerun=_NO_TAGS) for number in (1, 3)),
+        *(Experiment(f"tagmatch-figure-{number}", not_rerun=_NO_TAGS) for number in range(2, 10)),
+        Experiment("tagmatch-figure-10", not_rerun=f"{_NO_TAGS}; no MongoDB is installed from packages"),
+        Experiment("tagmatch-figure-11", not_rerun="it is of MongoDB alone, on up to 24 instances"),
+    )
+}
+"""One for each table and figure of the five papers."""

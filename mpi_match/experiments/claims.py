@@ -1,0 +1,228 @@
+"""The printed values of an experiment beside what was measured here: the same quantity, at the same point.
+
+    printed: SFF, processing_time, 1.035 ms, scenario default    ──► `us_per_event` of `sff` at the scenario's own parameters
+    printed: CCM, speedup, 13 x, filters_per_interface 250000    ──► time of `sff` over time of `ccm` at that point
+
+Values that are no times, rates or sizes (hardware, cited systems), and those whose point is not among the measured ones,
+have no counterpart; they are shown all the same.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from mpi_match.bench.report import Result, aligned
+from mpi_match.bench.sweep_report import value_of
+from mpi_match.experiments.catalog import BASELINES, OURS, Experiment
+from mpi_match.experiments.published import Printed, printed
+from mpi_match.workloads.parameters import PER_INTERFACE, listed
+from mpi_match.workloads.scenarios import SCENARIOS
+
+
+class Claim(NamedTuple):
+    """A printed value, and the same quantity here, in the same unit: of the engine that it is of, and of our own.
+
+    `why` says why there is no value of that engine.
+    """
+
+    printed: Printed
+    measured: float | None
+    ours: Mapping[str, float]
+    why: str = ""
+
+
+def _step(*names: str) -> Callable[[Result], float | None]:
+    """Seconds of an event in some phases of the engine."""
+
+    def seconds(record: Result) -> float | None:
+        steps = record.get("steps_s")
+        return None if steps is None else sum(steps.get(name, 0.0) for name in names) / record["n_events"]
+
+    return seconds
+
+
+def _field(name: str) -> Callable[[Result], float | None]:
+    return lambda record: record.get(name)
+
+
+_TIMES = {"us": 1e6, "ms": 1e3, "s": 1.0}
+_QUANTITIES: dict[str, tuple[Callable[[Result], float | None], Mapping[str, float]]] = {
+    "processing_time": (lambda record: record["us_per_event"] * 1e-6, _TIMES),
+    "throughput": (_field("events_per_s"), {"events/s": 1.0}),
+    "deployment_time": (_field("build_s"), _TIMES),
+    "data_structure_size": (_field("engine_bytes"), {"MB GPU": 1e-6, "MB CPU": 1e-6}),
+    "gpu_memory_max": (_field("engine_bytes"), {"MB": 1e-6}),
+    "interfaces_selected": (lambda record: record["matches_per_event"] / record["n_interfaces"], {"%": 100.0}),
+    "kernel_time": (_step("kernel"), _TIMES),
+    "copy_input_time": (_step("copy in", "reset"), _TIMES),
+}
+"""Printed quantities: how they are had from a record, and their factor for each unit."""
+_RATIOS = {"speedup": "processing_time", "deployment_speedup": "deployment_time"}
+_WORKLOAD = "workload"
+"""The subject of values that are the same for every engine."""
+_KEYS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "attributes_per_event": ("attributes", lambda value: value),
+    "constraints_per_filter": ("constraints", lambda value: value),
+    PER_INTERFACE: (PER_INTERFACE, lambda value: value),
+    "interfaces": ("interfaces", lambda value: value),
+    "subscriptions": ("interfaces", lambda value: value),
+    "names": ("names", lambda value: value),
+    "numerical_share": ("string_share", lambda share: 1 - share / 100),
+    "name_distribution": ("name_exponent", lambda name: {"uniform": 0, "zipf": 1}[name]),
+    "spatial_distribution": ("place_exponent", lambda name: {"uniform": 0, "zipf": 1}[name]),
+    "area": ("area", lambda percent: percent / 100),
+    "location": ("area", lambda has: 1e-4 if has else 0),
+}
+"""Printed parameters: key of a sweep, and its value there."""
+_SUBJECTS = {
+    "CCM unsorted constraints": ("ccm", {"order": "given"}),
+    "CCM constraints sorted by type, operator, value": ("ccm", {"order": "sorted"}),
+    "CCM Memset": ("ccm", {"reset": "memset"}),
+    "CCM Kernel": ("ccm", {"reset": "kernel"}),
+}
+
+
+def claims(experiment: Experiment, records: Sequence[Result]) -> list[Claim]:
+    """Every result that the paper prints for an experiment, with what the records say."""
+    return [_claim(each, records) for each in of_experiment(experiment) if each.kind == "result"]
+
+
+def of_experiment(experiment: Experiment) -> list[Printed]:
+    """What is printed in a table or figure, and in the text about it."""
+    named = {experiment.artifact, f"{experiment.artifact}, text", f"{experiment.artifact}a", f"{experiment.artifact}b"}
+    return [each for each in printed() if each.system == experiment.system and each.artifact in named]
+
+
+def parameters(experiment: Experiment) -> list[tuple[Printed, str]]:
+    """The parameters that a paper's table prints, each with what our scenario has; "-" where it has no such parameter."""
+    own = {key: value for key, value, _ in listed(SCENARIOS[experiment.scenario])}
+    alias = {"subscriptions": "interfaces", "filters_per_subscription": PER_INTERFACE, "area_of_filter": "area"}
+    found = []
+    for each in of_experiment(experiment):
+        key = alias.get(each.metric, _KEYS.get(each.metric, (each.metric, None))[0])
+        key = {"predicates_per_subscription_mean": "constraints", "attributes_per_event_mean": "attributes"}.get(key, key)
+        key = {"distinct_attributes": "names", "numerical_operators": "number_operators"}.get(key, key)
+        found.append((each, own.get(key, "-")))
+    return found
+
+
+def _claim(each: Printed, records: Sequence[Result]) -> Claim:
+    if each.metric == "slowdown_by_location":
+        return _slowdown(each, records)
+    metric = _RATIOS.get(each.metric, each.metric)
+    if metric not in _QUANTITIES or (each.metric in _QUANTITIES and each.unit not in _QUANTITIES[metric][1]):
+        return Claim(each, None, {}, "not measured")
+    at = _at(each, records)
+    if not at:
+        return Claim(each, None, {}, "no such point here")
+    engine, options = _engine_of(each)
+    if each.metric in _RATIOS:
+        baseline = BASELINES.get(each.baseline or ("SFF" if each.system == "ccm" else ""), "")
+        of_baseline = _median(at, baseline, metric)
+        if of_baseline is None:
+            return Claim(each, None, {}, f"no {baseline or 'baseline'} here")
+
+        def here(name: str, options: Mapping[str, str]) -> float | None:
+            found = _median(at, name, metric, options)
+            return None if found is None else of_baseline / found
+    else:
+        factor = _QUANTITIES[metric][1][each.unit]
+
+        def here(name: str, options: Mapping[str, str]) -> float | None:
+            found = _median(at, name, metric, options)
+            return None if found is None else found * factor
+
+    if each.subject == _WORKLOAD:
+        return Claim(each, here(at[0]["engine"], {}), {})
+    ours = {name: value for name in OURS if (value := here(name, {})) is not None}
+    measured = None if engine is None else here(engine, options)
+    return Claim(each, measured, ours, "" if measured is not None else "not run")
+
+
+def _slowdown(each: Printed, records: Sequence[Result]) -> Claim:
+    """How many times longer an engine takes with areas than without."""
+    engine, _ = _engine_of(each)
+    without, with_ = ([r for r in records if bool(value_of(r, "area")) is has] for has in (False, True))
+
+    def here(name: str) -> float | None:
+        before, after = (_median(group, name, "processing_time") for group in (without, with_))
+        return None if before is None or after is None else after / before
+
+    measured = None if engine is None else here(engine)
+    return Claim(each, measured, {name: value for name in OURS if (value := here(name))}, "" if measured else "not run")
+
+
+def _engine_of(each: Printed) -> tuple[str | None, Mapping[str, str]]:
+    if each.subject in _SUBJECTS:
+        return _SUBJECTS[each.subject]
+    faithful = {"CCM": "ccm", "CLCB": "clcb"}
+    return faithful.get(each.subject, BASELINES.get(each.subject)), {}
+
+
+def _at(each: Printed, records: Sequence[Result]) -> list[Result] | None:
+    """The records at the point that a value is printed for; None when it cannot be told."""
+    wanted: dict[str, Any] = {}
+    for name, value in each.parameters.items():
+        if name in ("scenario", "filters"):
+            continue
+        if name not in _KEYS or (
+            isinstance(value, (str, list)) and name not in ("name_distribution", "spatial_distribution")
+        ):
+            return None
+        key, there = _KEYS[name]
+        wanted[key] = there(value)
+    keys = {key for record in records for key in record.get("parameters") or {} if "." not in key}
+    defaults = {key: 0 for key in ("name_exponent", "place_exponent") if key in keys}
+    return [record for record in records if _is_at(record, {**defaults, **wanted}, keys)]
+
+
+def _is_at(record: Result, wanted: Mapping[str, Any], keys: set[str]) -> bool:
+    scale = record.get("scale", 1.0)
+    for key, value in wanted.items():
+        if key not in keys:
+            continue  # it is the scenario's own in every point
+        there = value_of(record, key)
+        if there not in (value, max(round(value * scale), 1) if isinstance(value, int) else value):
+            return False
+    return True
+
+
+def _median(records: Sequence[Result], engine: str, metric: str, options: Mapping[str, str] | None = None) -> float | None:
+    """The median of a quantity over an engine's records with these options; None without any."""
+    quantity = _QUANTITIES[metric][0]
+    values = [
+        value
+        for record in records
+        if record["engine"] == engine
+        and all(record["engine_options"].get(key) == given for key, given in (options or {}).items())
+        and (value := quantity(record)) is not None
+    ]
+    return statistics.median(values) if values else None
+
+
+def table(experiment: Experiment, records: Sequence[Result]) -> list[str]:
+    """The printed values and the measured ones as lines of text; of a table of parameters, those of our scenario."""
+    if not experiment.runs:
+        rows = [[each.metric, each.text, own] for each, own in parameters(experiment)]
+        return aligned(["parameter", "printed", "here"], rows)
+    found = claims(experiment, records)
+    if not found:
+        return ["# the text prints no value of it"]
+    ours = [name for name in OURS if any(name in claim.ours for claim in found)]
+    rows = [
+        [
+            f"{claim.printed.subject}: {claim.printed.metric}" + (f" ({where})" if (where := claim.printed.where) else ""),
+            claim.printed.text,
+            claim.why if claim.measured is None else f"{claim.measured:.3g}",
+            *(f"{claim.ours[name]:.3g}" if name in claim.ours else "-" for name in ours),
+        ]
+        for claim in found
+    ]
+    notes = [
+        f"# note: {claim.printed.subject}, {claim.printed.metric}: {claim.printed.note}"
+        for claim in found
+        if claim.printed.note
+    ]
+    return [*aligned(["value", "printed", "here", *ours], rows), *notes]

@@ -1,0 +1,180 @@
+"""The catalogue of experiments: every table and figure, each run checked; printed values beside the right measured ones."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mpi_match.bench.report import read_json
+from mpi_match.engines import REGISTRY
+from mpi_match.errors import EngineError
+from mpi_match.experiments import run as running
+from mpi_match.experiments.catalog import EXPERIMENTS, SYSTEMS, Experiment
+from mpi_match.experiments.claims import Claim, claims, of_experiment, parameters, table
+from mpi_match.experiments.published import notes, printed, titles
+from mpi_match.experiments.run import ExperimentPlan, missing, run, sweeps
+
+EVERY = pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
+
+
+def test_every_table_and_figure_has_one_experiment() -> None:
+    assert {(each.system, each.artifact) for each in EXPERIMENTS.values()} == set(titles())
+    assert len(EXPERIMENTS) == len(titles())
+    assert {each.system for each in printed()} == set(SYSTEMS)
+    assert any("74 %" in note and "78 %" in note for note in notes()), "contradictions of the papers stay visible"
+
+
+@EVERY
+def test_an_experiment_is_run_or_says_why_not(experiment: Experiment) -> None:
+    ways = [bool(experiment.runs), bool(experiment.scenario), bool(experiment.not_rerun)]
+    assert ways.count(True) == 1
+    assert bool(experiment.runs) == bool(experiment.kept) == bool(experiment.differs)
+
+
+@EVERY
+@pytest.mark.parametrize("scale", [1.0, 0.01, 0.0001])
+def test_every_point_can_be(experiment: Experiment, scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all engines, on whatever machine this is."""
+    monkeypatch.setattr(running, "missing", lambda engines: dict.fromkeys({"sff", "betree"} - REGISTRY.keys(), ""))
+    planned = [point for each in sweeps(experiment, ExperimentPlan(scale)) for point in each.points()]
+    assert bool(planned) == bool(experiment.runs)
+    for point in planned:
+        assert point.options.n_events >= 50
+        assert point.scenario.n_filters >= point.scenario.n_interfaces
+    if planned and scale == 0.01:
+        assert max(point.scenario.n_filters for point in planned) <= 110_000
+
+
+@EVERY
+def test_a_table_of_parameters_names_ours(experiment: Experiment) -> None:
+    if experiment.scenario:
+        rows = parameters(experiment)
+        assert rows
+        assert sum(own != "-" for _, own in rows) >= len(rows) / 3
+
+
+def record(engine: str, us: float, scenario: str = "ccm-strings", **more: Any) -> dict[str, Any]:
+    return {
+        "scenario": scenario,
+        "engine": engine,
+        "engine_options": {},
+        "us_per_event": us,
+        "events_per_s": 1e6 / us,
+        "build_s": 0.5,
+        "engine_bytes": 5_000_000,
+        "n_events": 100,
+        "n_interfaces": 10,
+        "matches_per_event": 0.5,
+        "parameters": {},
+        **more,
+    }
+
+
+def claim_of(name: str, records: list[dict[str, Any]], subject: str, metric: str, **where: Any) -> Claim:
+    (found,) = [
+        each
+        for each in claims(EXPERIMENTS[name], records)
+        if (each.printed.subject, each.printed.metric) == (subject, metric)
+        and where.items() <= each.printed.parameters.items()
+        and each.printed.relation == "="
+    ]
+    return found
+
+
+def test_a_printed_value_stands_beside_the_same_quantity_in_its_unit() -> None:
+    plain = {"name_exponent": "0"}
+    records = [
+        record("sff", 2000, parameters=plain),
+        record("ccm", 100, parameters=plain),
+        record("keyed", 8, parameters=plain),
+    ]
+    found = claim_of("ccm-table-2", records, "SFF", "processing_time", scenario="default")
+    assert found.measured == pytest.approx(2.0)
+    assert dict(found.ours) == pytest.approx({"keyed": 0.008})
+    assert claim_of("ccm-table-2", records, "SFF", "deployment_time", scenario="default").measured == 500
+    assert claim_of("ccm-table-2", records, "CCM", "data_structure_size", scenario="default").measured == 5
+    ratio = claim_of("ccm-table-2", records, "CCM", "speedup", scenario="default")
+    assert ratio.measured == pytest.approx(20)
+    assert dict(ratio.ours) == pytest.approx({"keyed": 250})
+    unmeasured = claim_of("ccm-table-2", records[2:], "CCM", "processing_time", scenario="default")
+    assert (unmeasured.measured, unmeasured.why, list(unmeasured.ours)) == (None, "not run", ["keyed"])
+
+
+def test_a_value_is_looked_for_at_its_point() -> None:
+    records = [record("sff", us, parameters={"names": str(names)}) for names, us in ((10, 5), (1000, 30))]
+    records += [record("ccm", us, parameters={"names": str(names)}) for names, us in ((10, 5), (1000, 10))]
+    assert claim_of("ccm-figure-10", records, "CCM", "speedup", names=1000).measured == pytest.approx(3)
+    assert claim_of("ccm-figure-10", records[:1] + records[2:3], "CCM", "speedup", names=1000).why == "no such point here"
+    scaled = [record(e, us, parameters={"filters_per_interface": "2500"}, scale=0.01) for e, us in (("sff", 60), ("ccm", 4))]
+    (large,) = [
+        each
+        for each in claims(EXPERIMENTS["ccm-figure-8"], scaled)
+        if each.printed.metric == "speedup" and each.printed.parameters == {"filters_per_interface": 250000}
+    ]
+    assert large.measured == pytest.approx(15), "a hundredth of the filters, of both"
+
+
+def test_options_zipf_locations_shares_and_phases_are_told_apart() -> None:
+    zipf = {"name_exponent": "1"}
+    records = [
+        record("ccm", 7, parameters={"name_exponent": "0"}),
+        record("ccm", 20, parameters={**zipf, "ccm.order": "sorted"}, engine_options={"order": "sorted"}),
+        record("ccm", 40, parameters={**zipf, "ccm.order": "given"}, engine_options={"order": "given"}),
+    ]
+    unsorted = claim_of("ccm-table-2", records, "CCM unsorted constraints", "processing_time")
+    assert unsorted.measured == pytest.approx(0.04)
+    located = [record("sff", us, "clcb", parameters={"area": area}) for area, us in (("0", 10), ("0.0001", 80))]
+    assert claim_of("clcb-table-2", located, "SFF", "slowdown_by_location").measured == pytest.approx(8)
+    assert claim_of("clcb-table-2", located, "SFF", "processing_time", location=True).measured == pytest.approx(0.08)
+    share = [record("keyed", 1, parameters={"string_share": "0"}), record("keyed", 1, parameters={"string_share": "1"})]
+    selected = {
+        each.printed.parameters["numerical_share"]: each.measured for each in claims(EXPERIMENTS["ccm-figure-11"], share)[:2]
+    }
+    assert selected == {0: 5.0, 100: 5.0}
+    phases = {"copy in": 0.001, "reset": 0.002, "kernel": 0.005, "copy out": 0.001}
+    timed = [record("ccm", 9, engine_options={"reset": reset}, steps_s=phases) for reset in ("memset", "kernel")]
+    assert claim_of("ccm-figure-5", timed, "CCM Memset", "kernel_time").measured == pytest.approx(0.05)
+    assert claim_of("ccm-figure-5", timed, "CCM Kernel", "copy_input_time").measured == pytest.approx(0.03)
+
+
+@EVERY
+def test_every_printed_result_is_shown(experiment: Experiment) -> None:
+    if experiment.runs:
+        shown = "\n".join(table(experiment, []))
+        assert all(each.text in shown for each in of_experiment(experiment) if each.kind == "result")
+
+
+def test_an_experiment_is_run_with_what_this_machine_has_and_goes_on_where_it_ended(tmp_path: Path) -> None:
+    path, plan = tmp_path / "ccm-figure-10.jsonl", ExperimentPlan(0.0005, repetitions=1)
+    told: list[str] = []
+    found = run(EXPERIMENTS["ccm-figure-10"], plan, path, told.append)
+    able = [name for name in EXPERIMENTS["ccm-figure-10"].runs[0].engines if name not in missing([name])]
+    assert [(r["parameters"]["names"], r["engine"]) for r in found[: len(able)]] == [("10", name) for name in able]
+    assert len(found) == 8 * len(able)
+    assert all(r["checked"] and r["experiment"] == "ccm-figure-10" and r["n_filters"] == 125 for r in found)
+    assert read_json(path) == found
+    path.write_text("\n".join(path.read_text().splitlines()[: 3 * len(able)]) + "\n")
+    told.clear()
+    again = run(EXPERIMENTS["ccm-figure-10"], plan, path, told.append)
+    assert [line.endswith("is there already") for line in told] == [True] * 3 + [False] * 5
+    assert len(again) == len(read_json(path)) == 8 * len(able)
+
+
+def test_what_needs_a_gpu_is_not_run_without_one_nor_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = importlib.import_module("mpi_match.gpu.driver")  # numba-cuda is among what tests need
+
+    def no_gpu() -> None:
+        raise EngineError("no GPU is visible; use --engine keyed")
+
+    monkeypatch.setattr(driver, "visible_gpus", no_gpu)
+    assert missing(["ccm", "keyed", "unheard-of"]) == {"ccm": "no GPU is visible", "unheard-of": "no engine of this version"}
+    monkeypatch.setattr(driver, "visible_gpus", list)
+    monkeypatch.setattr(driver, "simulated", True)
+    assert missing(["ccm"]) == {"ccm": "the CUDA simulator measures nothing"}
+    monkeypatch.setattr(driver, "simulated", False)
+    assert missing(["ccm"]) == {}
+    monkeypatch.setattr(running, "missing", lambda engines: dict.fromkeys(engines, "no"))
+    assert list(sweeps(EXPERIMENTS["ccm-figure-5"], ExperimentPlan())) == []

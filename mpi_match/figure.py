@@ -80,7 +80,7 @@ def engineering(axis: Any) -> None:
 
     low, high = axis.get_view_interval()
     if axis.get_scale() == "log":
-        few = high < 10 * low
-        axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]) if few else LogLocator(subs=(1,)))
+        few, marks = high < 10 * low, (1.0,) if high > 1000 * low else (1.0, 2.0, 5.0)
+        axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]) if few else LogLocator(subs=marks))
         axis.set_minor_formatter(NullFormatter())
     axis.set_major_formatter(EngFormatter(sep=""))

@@ -23,8 +23,8 @@ import os
 import statistics
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from mpi_match.matches.file import MatchesFile
 from mpi_match.matches.matches import Matches
 from mpi_match.verify.verify import verify
 from mpi_match.workloads.files import repeat_events, write_workload
+from mpi_match.workloads.parameters import with_parameters
 from mpi_match.workloads.scenarios import SCENARIOS
 
 SCALINGS = ("strong", "weak")
@@ -48,7 +49,8 @@ SOURCE_ROOT = Path(mpi_match.__file__).parents[1]
 class ScalingPlan:
     """The runs: `n_events` events of a scenario (for each worker, when weak), by `workers` workers, in ascending numbers.
 
-    `how` are options of `mpi-match run` that are the same in all runs; `flags` are the launcher's.
+    `how` are options of `mpi-match run` that are the same in all runs; `flags` are the launcher's; `kinds` of `SCALINGS`;
+    `parameters` of the scenario that differ from its own (`workloads.parameters`).
     """
 
     scenario: str
@@ -62,6 +64,8 @@ class ScalingPlan:
     threads: int | None = None
     how: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = SCALINGS
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def threads_each(self) -> int:
@@ -109,7 +113,7 @@ def scale(plan: ScalingPlan, directory: Path, run: Run = launched) -> list[dict[
     written = _workload(plan, directory)
     table, judged = directory / "table.h5", None
     results = []
-    for kind in SCALINGS:
+    for kind in plan.kinds:
         runs: dict[int, list[dict[str, Any]]] = {workers: [] for workers in plan.workers}
         for round_ in range(plan.repetitions + 1):
             for workers in plan.workers:
@@ -130,14 +134,14 @@ def scale(plan: ScalingPlan, directory: Path, run: Run = launched) -> list[dict[
 
 def _workload(plan: ScalingPlan, directory: Path) -> dict[str, Any]:
     """Write the files of a plan unless they exist; their summary."""
-    scenario = SCENARIOS[plan.scenario]
-    scenario = scenario if plan.n_filters is None else scenario.scaled(plan.n_filters)
-    wanted = {"scenario": scenario.name, "seed": plan.seed, "filters": scenario.n_filters, "events": plan.n_events}
+    of_filters = {} if plan.n_filters is None else {"filters": str(plan.n_filters)}
+    scenario = with_parameters(SCENARIOS[plan.scenario], {**of_filters, **plan.parameters})
+    wanted = {"drawn_from": repr(scenario), "seed": plan.seed, "events": plan.n_events}
     note = directory / "workload.json"
     written: dict[str, Any] = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
     if not wanted.items() <= written.items():
         note.unlink(missing_ok=True)  # until all is there again
-        written = write_workload(scenario, directory, plan.n_events, plan.seed, divided=True)
+        written = {**write_workload(scenario, directory, plan.n_events, plan.seed, divided=True), **wanted}
         note.write_text(json.dumps(written), encoding="utf-8")
     for times in plan.workers:
         if times > 1:

@@ -138,7 +138,7 @@ def sweep_table(records: Sequence[Result]) -> str:
                 f"{rate.median:,.0f}",
                 f"{rate.least:,.0f} to {rate.most:,.0f}",
                 f"{_median(group, 'us_per_event'):.4g}",
-                f"{_median(group, 'build_s'):.3f}",
+                f"{_median(group, 'build_s'):.3f}" if "build_s" in first else "-",
                 f"{_median(group, 'matches_per_event'):.3f}",
                 f"{_median(group, 'ratio'):.3g}",
             ]

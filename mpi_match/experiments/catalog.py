@@ -32,12 +32,30 @@ class Run(NamedTuple):
     steps: bool = False
 
 
+class RanksRun(NamedTuple):
+    """Runs of a master and workers through the launcher, at each value of an axis.
+
+    engine    of every worker, each of which has a GPU of its own if the engine needs one
+    workers   how many; those for which there are no GPUs are left out
+    how       options of `mpi-match run`
+    events    that are matched, unless the axis has the key `events`
+    """
+
+    scenario: str
+    engine: str
+    workers: tuple[int, ...]
+    axis: Axis | None = None
+    how: tuple[str, ...] = ("--batch", "1", "--credits", "1", "--feed", "master")
+    events: int = 20_000
+
+
 class Experiment(NamedTuple):
     """A table or figure of a paper.
 
     name       of the experiment: system and artifact
     kept       what of the paper's set-up is kept, in a line; `differs` what is not, and why
     runs       what is measured; none for a table of parameters, which is set beside those of `scenario`
+    ranks      what is measured with ranks besides
     x, y       what its figure shows: key and quantity (`bench.sweep_report`); no `x`: it is a table
     not_rerun  why it is not run; empty otherwise
     """
@@ -46,6 +64,7 @@ class Experiment(NamedTuple):
     kept: str = ""
     differs: str = ""
     runs: tuple[Run, ...] = ()
+    ranks: tuple[RanksRun, ...] = ()
     scenario: str = ""
     x: str = ""
     y: str = "us_per_event"
@@ -80,9 +99,12 @@ _CCM_DIFFERS = (
 )
 _CLCB_KEPT = "250,000 interfaces of 10 filters, 3 to 5 constraints, areas of 0.01 % of the plane; events one at a time"
 _CLCB_DIFFERS = "8 names by Zipf's law instead of 100, which gives the printed 0.5 % of filters whose content matches"
-_NO_RANKS = (
-    "it is of a master and workers with a GPU each, which `mpi-match bench ccm --scaling 1,2,4 --engine ccm --batch 1 "
-    "--credits 1 --feed master` measures"
+_MPI_KEPT = (
+    "filters, interfaces, sizes, operators, numbers only; the master sends an event to each idle worker, non-blocking"
+)
+_MPI_DIFFERS = (
+    "the numbers of GPUs are those of this machine, on one host; CCM on one GPU is the engine alone, without ranks; "
+    "runs last 20,000 events, so that starting is no part of them"
 )
 _NO_TWOPHASE = "the two-phase matcher is no engine here yet"
 _NO_TAGS = "TagMatch is no engine here yet"
@@ -92,6 +114,20 @@ def _figure(name: str, x: str, values: str, *, fixed: Mapping[str, str] | None =
     """A figure of the CCM paper: one parameter varied on the default scenario."""
     run = Run("ccm-strings", _CCM, (Axis.of(f"{x}={values}"),), fixed or {})
     return Experiment(name, _CCM_KEPT, _CCM_DIFFERS, (run,), x=x)
+
+
+def _mpi_cuda(name: str, axis: str = "") -> Experiment:
+    """A table or figure of the MPI-CUDA paper: CCM alone, and with a master and workers."""
+    axes = (Axis.of(axis),) if axis else ()
+    alone = axes if axes and axes[0].key != "events" else ()
+    return Experiment(
+        name,
+        _MPI_KEPT,
+        _MPI_DIFFERS,
+        (Run("ccm", ("ccm",), alone),),
+        (RanksRun("ccm", "ccm", (1, 2, 4), *axes),),
+        x=axes[0].key if axes else "",
+    )
 
 
 def _clcb_figure(name: str, place_exponent: str, what: str) -> Experiment:
@@ -132,7 +168,10 @@ EXPERIMENTS: dict[str, Experiment] = {
         _figure("ccm-figure-10", "names", "10,20,30,50,100,200,500,1000"),
         _figure("ccm-figure-11", "string_share", "0,0.25,0.5,0.75,1"),
         Experiment("mpi-cuda-table-1", scenario="ccm"),
-        *(Experiment(f"mpi-cuda-{each}", not_rerun=_NO_RANKS) for each in ("table-2", "figure-3", "figure-4", "figure-5")),
+        _mpi_cuda("mpi-cuda-table-2"),
+        _mpi_cuda("mpi-cuda-figure-3", "attributes=1..10"),
+        _mpi_cuda("mpi-cuda-figure-4", "events=100000,200000,300000,400000,500000"),
+        _mpi_cuda("mpi-cuda-figure-5", "constraints=1,2,5,10,15,20"),
         Experiment("clcb-table-1", scenario="clcb"),
         Experiment(
             "clcb-table-2",

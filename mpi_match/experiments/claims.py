@@ -74,9 +74,15 @@ _KEYS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "spatial_distribution": ("place_exponent", lambda name: {"uniform": 0, "zipf": 1}[name]),
     "area": ("area", lambda percent: percent / 100),
     "location": ("area", lambda has: 1e-4 if has else 0),
+    "events": ("events", lambda value: value),
 }
 """Printed parameters: key of a sweep, and its value there."""
-_SUBJECTS = {
+_OF_NO_POINT = ("scenario", "filters", "gpu", "gpus", "nodes")
+"""Printed parameters that choose no point: the default scenario, what follows from others, the papers' machines."""
+RANKS = "ranks"
+"""Stands for runs with ranks in the place of an engine: those with the most workers."""
+_SUBJECTS: dict[str, tuple[str, Mapping[str, str]]] = {
+    "MPI-CUDA": (RANKS, {}),
     "CCM unsorted constraints": ("ccm", {"order": "given"}),
     "CCM constraints sorted by type, operator, value": ("ccm", {"order": "sorted"}),
     "CCM Memset": ("ccm", {"reset": "memset"}),
@@ -111,6 +117,8 @@ def parameters(experiment: Experiment) -> list[tuple[Printed, str]]:
 def _claim(each: Printed, records: Sequence[Result]) -> Claim:
     if each.metric == "slowdown_by_location":
         return _slowdown(each, records)
+    if each.metric.endswith("_mean"):
+        return _mean(each, records)
     metric = _RATIOS.get(each.metric, each.metric)
     if metric not in _QUANTITIES or (each.metric in _QUANTITIES and each.unit not in _QUANTITIES[metric][1]):
         return Claim(each, None, {}, "not measured")
@@ -119,7 +127,7 @@ def _claim(each: Printed, records: Sequence[Result]) -> Claim:
         return Claim(each, None, {}, "no such point here")
     engine, options = _engine_of(each)
     if each.metric in _RATIOS:
-        baseline = BASELINES.get(each.baseline or ("SFF" if each.system == "ccm" else ""), "")
+        baseline = _baseline_of(each)
         of_baseline = _median(at, baseline, metric)
         if of_baseline is None:
             return Claim(each, None, {}, f"no {baseline or 'baseline'} here")
@@ -139,6 +147,28 @@ def _claim(each: Printed, records: Sequence[Result]) -> Claim:
     ours = {name: value for name in OURS if (value := here(name, {})) is not None}
     measured = None if engine is None else here(engine, options)
     return Claim(each, measured, ours, "" if measured is not None else "not run")
+
+
+def _baseline_of(each: Printed) -> str:
+    """The engine that a printed ratio is to; empty where it is none of ours."""
+    usual = {"ccm": "SFF", "mpi-cuda": "CCM"}
+    return {**BASELINES, "CCM": "ccm"}.get(each.baseline or usual.get(each.system, ""), "")
+
+
+def _mean(each: Printed, records: Sequence[Result]) -> Claim:
+    """The mean of a ratio over all points."""
+    one = each._replace(metric=each.metric.removesuffix("_mean"), parameters={})
+    points = {repr(point): point for point in map(_without_workers, records)}
+    ratios = [
+        found.measured
+        for point in points.values()
+        if (found := _claim(one, [r for r in records if _without_workers(r) == point])).measured is not None
+    ]
+    return Claim(each, statistics.mean(ratios) if ratios else None, {}, "" if ratios else "not run")
+
+
+def _without_workers(record: Result) -> dict[str, str]:
+    return {key: value for key, value in (record.get("parameters") or {}).items() if key != "workers"}
 
 
 def _slowdown(each: Printed, records: Sequence[Result]) -> Claim:
@@ -165,7 +195,7 @@ def _at(each: Printed, records: Sequence[Result]) -> list[Result] | None:
     """The records at the point that a value is printed for; None when it cannot be told."""
     wanted: dict[str, Any] = {}
     for name, value in each.parameters.items():
-        if name in ("scenario", "filters"):
+        if name in _OF_NO_POINT:
             continue
         if name not in _KEYS or (
             isinstance(value, (str, list)) and name not in ("name_distribution", "spatial_distribution")
@@ -189,14 +219,22 @@ def _is_at(record: Result, wanted: Mapping[str, Any], keys: set[str]) -> bool:
     return True
 
 
+def _of(records: Sequence[Result], engine: str) -> list[Result]:
+    """The records of an engine alone; or of runs with ranks, with the most workers."""
+    with_ranks = [record for record in records if record.get("what") == "ranks"]
+    if engine == RANKS:
+        most = max((record["workers"] for record in with_ranks), default=0)
+        return [record for record in with_ranks if record["workers"] == most]
+    return [record for record in records if record["engine"] == engine and record.get("what") != "ranks"]
+
+
 def _median(records: Sequence[Result], engine: str, metric: str, options: Mapping[str, str] | None = None) -> float | None:
     """The median of a quantity over an engine's records with these options; None without any."""
     quantity = _QUANTITIES[metric][0]
     values = [
         value
-        for record in records
-        if record["engine"] == engine
-        and all(record["engine_options"].get(key) == given for key, given in (options or {}).items())
+        for record in _of(records, engine)
+        if all(record["engine_options"].get(key) == given for key, given in (options or {}).items())
         and (value := quantity(record)) is not None
     ]
     return statistics.median(values) if values else None

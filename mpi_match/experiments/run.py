@@ -6,16 +6,19 @@ An engine on a GPU that is not there is not run, and never simulated: the result
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mpi_match.bench.engines import BenchOptions
 from mpi_match.bench.report import append_json, read_json
+from mpi_match.bench.scaling import ScalingPlan, scale
 from mpi_match.bench.sweep import Axis, Sweep
 from mpi_match.engines.registry import REGISTRY
+from mpi_match.environment.machine import commit, machine
 from mpi_match.errors import EngineError
-from mpi_match.experiments.catalog import Experiment, Run
+from mpi_match.experiments.catalog import Experiment, RanksRun, Run
 from mpi_match.workloads.parameters import PER_INTERFACE
 from mpi_match.workloads.scenarios import SCENARIOS
 
@@ -55,6 +58,17 @@ def _reason(name: str) -> str:
     return "the CUDA simulator measures nothing" if driver.simulated else ""
 
 
+def gpus() -> int:
+    """The GPUs of this machine; 0 where there are none, and under the simulator."""
+    return 0 if _reason(next(name for name, entry in REGISTRY.items() if entry.says.startswith("GPU"))) else _n_gpus()
+
+
+def _n_gpus() -> int:
+    from mpi_match.gpu import driver
+
+    return len(driver.visible_gpus())
+
+
 def run(experiment: Experiment, plan: ExperimentPlan, path: Path, tell: Callable[[str], None]) -> list[dict[str, Any]]:
     """Run an experiment and return its records, those that `path` has already of this commit and machine among them.
 
@@ -69,7 +83,93 @@ def run(experiment: Experiment, plan: ExperimentPlan, path: Path, tell: Callable
             named = [{**record, "experiment": experiment.name, "scale": plan.scale} for record in records]
             append_json(path, named)
             found += named
+    for runs in experiment.ranks:
+        for point in rank_points(runs, plan):
+            found += _of_ranks(experiment.name, point, plan, path, have, tell)
     return found
+
+
+class RankPoint(NamedTuple):
+    """Runs that are measured side by side: the engine, the values of the axis, and the plan."""
+
+    engine: str
+    values: Mapping[str, str]
+    scaling: ScalingPlan
+
+
+def rank_points(runs: RanksRun, plan: ExperimentPlan) -> Iterator[RankPoint]:
+    """The points of runs with ranks, with as many workers as can have what their engine needs; none where none can."""
+    if missing([runs.engine]):
+        return
+    on_gpu = REGISTRY[runs.engine].says.startswith("GPU")
+    workers = tuple(n for n in runs.workers if not on_gpu or n <= gpus())
+    key, texts = runs.axis or ("", ("",))
+    for text in texts if workers else ():
+        n_events = int(text) if key == "events" else runs.events
+        yield RankPoint(
+            runs.engine,
+            {key: text} if key else {},
+            ScalingPlan(
+                runs.scenario,
+                workers,
+                max(round(n_events * min(1.0, 10 * plan.scale)), LEAST_EVENTS),
+                n_filters=max(round(SCENARIOS[runs.scenario].n_filters * plan.scale), 1),
+                repetitions=plan.repetitions,
+                batch=1,
+                threads=1,
+                how=("--engine", runs.engine, *runs.how[2:]),
+                kinds=("strong",),
+                parameters={key: text} if key and key != "events" else {},
+            ),
+        )
+
+
+def _of_ranks(
+    name: str,
+    point: RankPoint,
+    plan: ExperimentPlan,
+    path: Path,
+    have: Sequence[Mapping[str, Any]],
+    tell: Callable[[str], None],
+) -> list[dict[str, Any]]:
+    """The records of a point: those of the file, or new ones, which are added to it."""
+    same = {"what": "ranks", "scale": plan.scale, "n_events": point.scaling.n_events}
+    same |= {"commit": commit(), "machine": machine()}
+    old = [dict(r) for r in have if all(r.get(key) == value for key, value in same.items()) and _values(r) == point.values]
+    where = " ".join([point.scaling.scenario, *(f"{key}={value}" for key, value in point.values.items())])
+    what = f"{where} with {', '.join(map(str, point.scaling.workers))} workers"
+    if len(old) >= len(point.scaling.workers):
+        tell(f"{what}: is there already")
+        return old
+    tell(what)
+    with tempfile.TemporaryDirectory(prefix="mpi-match-") as directory:
+        results = scale(point.scaling, Path(directory))
+    records = [_flat(result, point, {**same, "experiment": name}) for result in results]
+    append_json(path, records)
+    return records
+
+
+def _values(record: Mapping[str, Any]) -> dict[str, str]:
+    """A record's values of the axis, without the number of workers."""
+    return {key: value for key, value in record["parameters"].items() if key != "workers"}
+
+
+def _flat(result: Mapping[str, Any], point: RankPoint, more: Mapping[str, Any]) -> dict[str, Any]:
+    """A result of scaling in the form of the other records: the rate a number, the workers among the parameters."""
+    rate, n_events = result["events_per_s"], result["n_events"]
+    times = {"median": n_events / rate["median"], "min": n_events / rate["max"], "max": n_events / rate["min"]}
+    return {
+        **result,
+        **more,
+        "engine": point.engine,
+        "engine_options": {},
+        "parameters": {**point.values, "workers": str(result["workers"])},
+        "match_s": times,
+        "events_per_s": rate["median"],
+        "us_per_event": 1e6 / rate["median"],
+        "matches_per_event": result["matches"] / n_events,
+        "ratio": result["speed_up"],
+    }
 
 
 def sweeps(experiment: Experiment, plan: ExperimentPlan) -> Iterator[Sweep]:

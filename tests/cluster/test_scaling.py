@@ -171,12 +171,15 @@ def test_both_axes_of_the_plot_have_numbers(factor: float, tmp_path: Path) -> No
             "kind": "strong",
             "workers": workers,
             "events_per_s": dict.fromkeys(("median", "min", "max"), rate),
+            "machine": {"cpu": "a processor", "cores": 2, "gpus": []},
+            "commit": "0123456789ab",
+            "date": "2026-01-01",
         }
         for workers, rate in ((1, 1.2e6), (2, 1.2e6 * factor))
     ]
     plot_scaling(results, tmp_path / "scaling.svg")
     texts = re.findall(r"<!-- (.*?) -->", (tmp_path / "scaling.svg").read_text(encoding="utf-8"))
-    assert 3 <= sum(re.fullmatch(r"[\d.]+ [kMG]", text) is not None for text in texts) <= 13, texts
+    assert 3 <= sum(re.fullmatch(r"[\d.]+[kMG]", text) is not None for text in texts) <= 13, texts
 
 
 def test_the_launcher_gets_the_flags_of_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:

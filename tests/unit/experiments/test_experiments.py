@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from mpi_match.bench.report import read_json
+from mpi_match.bench.scaling import ScalingPlan
+from mpi_match.bench.sweep_report import measured
 from mpi_match.engines import REGISTRY
 from mpi_match.errors import EngineError
 from mpi_match.experiments import run as running
 from mpi_match.experiments.catalog import EXPERIMENTS, SYSTEMS, Experiment
 from mpi_match.experiments.claims import Claim, claims, of_experiment, parameters, table
 from mpi_match.experiments.published import notes, printed, titles
-from mpi_match.experiments.run import ExperimentPlan, missing, run, sweeps
+from mpi_match.experiments.run import ExperimentPlan, missing, rank_points, run, sweeps
 
 EVERY = pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
 
@@ -178,3 +180,62 @@ def test_what_needs_a_gpu_is_not_run_without_one_nor_simulated(monkeypatch: pyte
     assert missing(["ccm"]) == {}
     monkeypatch.setattr(running, "missing", lambda engines: dict.fromkeys(engines, "no"))
     assert list(sweeps(EXPERIMENTS["ccm-figure-5"], ExperimentPlan())) == []
+
+
+MPI_CUDA = EXPERIMENTS["mpi-cuda-figure-3"]
+
+
+def test_workers_are_as_many_as_there_are_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    (runs,) = MPI_CUDA.ranks
+    monkeypatch.setattr(running, "missing", lambda engines: {})
+    monkeypatch.setattr(running, "gpus", lambda: 2)
+    points = list(rank_points(runs, ExperimentPlan(0.1)))
+    assert [point.values["attributes"] for point in points] == [str(n) for n in range(1, 11)]
+    assert points[0].scaling.workers == (1, 2)
+    assert (points[0].scaling.batch, points[0].scaling.n_filters, points[0].scaling.n_events) == (1, 25_000, 20_000)
+    assert points[0].scaling.how == ("--engine", "ccm", "--credits", "1", "--feed", "master")
+    (of_events,) = EXPERIMENTS["mpi-cuda-figure-4"].ranks
+    assert [p.scaling.n_events for p in rank_points(of_events, ExperimentPlan())] == [100_000 * n for n in range(1, 6)]
+    monkeypatch.setattr(running, "gpus", lambda: 0)
+    assert list(rank_points(runs, ExperimentPlan())) == []
+    monkeypatch.setattr(running, "missing", lambda engines: {"ccm": "no GPU"})
+    assert list(rank_points(runs, ExperimentPlan())) == []
+
+
+def test_runs_with_ranks_are_measured_once_and_set_beside_the_engine_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made_up(plan: ScalingPlan, directory: Path) -> list[dict[str, Any]]:
+        asked.append(dict(plan.parameters))
+        rates = {1: 5_000.0, 2: 8_000.0}
+        return [
+            {
+                "scenario": "ccm",
+                "workers": workers,
+                "n_events": plan.n_events,
+                "events_per_s": {"median": rates[workers], "min": rates[workers] / 2, "max": rates[workers] * 2},
+                "matches": 7,
+                "speed_up": rates[workers] / rates[1],
+            }
+            for workers in plan.workers
+        ]
+
+    asked: list[dict[str, str]] = []
+    monkeypatch.setattr(running, "scale", made_up)
+    monkeypatch.setattr(running, "missing", lambda engines: {})
+    monkeypatch.setattr(running, "gpus", lambda: 2)
+    experiment = MPI_CUDA._replace(runs=())
+    found = run(experiment, ExperimentPlan(), tmp_path / "figure.jsonl", lambda text: None)
+    assert asked == [{"attributes": str(n)} for n in range(1, 11)]
+    assert [(r["parameters"], r["us_per_event"]) for r in found[:2]] == [
+        ({"attributes": "1", "workers": "1"}, 200.0),
+        ({"attributes": "1", "workers": "2"}, 125.0),
+    ]
+    assert measured(found[:1], "us_per_event") == (None, 200.0, 100.0, 400.0)
+    assert run(experiment, ExperimentPlan(), tmp_path / "figure.jsonl", lambda text: None) == found
+    assert len(asked) == 10, "what is in the file is not measured again"
+    alone = [record("ccm", 250, "ccm", parameters={"attributes": str(n)}) for n in range(1, 11)]
+    mean = next(c for c in claims(MPI_CUDA, [*alone, *found]) if c.printed.metric == "speedup_mean")
+    assert mean.measured == pytest.approx(2.0)
+    (printed_mpi,) = [c for c in claims(EXPERIMENTS["mpi-cuda-table-2"], found[:2]) if c.printed.subject == "MPI-CUDA"]
+    assert printed_mpi.measured == pytest.approx(0.125), "the most workers"

@@ -127,7 +127,8 @@ def generate(
         ccm-wide         8 to 10 attributes per event
         ccm-large        2.5 M filters
         many-interfaces  1 M interfaces with one filter each
-        debs2009         6 M filters of 10 constraints, events of 50 attributes (Farroukh et al., DEBS 2009)
+        debs2009         6 M filters of 10 constraints out of 1,500, events of 50 attributes (Farroukh et al., DEBS 2009)
+        debs2009-blocks  2 M filters of 6 constraints, events of 30 attributes
         clcb             250,000 interfaces with 10 filters, areas of 0.01 % of the plane (Cugola & Margara, Middleware 2012)
         clcb-zipf        interfaces and events crowded into towns
         clcb-area-0.001  areas of 0.001 % of the plane

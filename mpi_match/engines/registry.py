@@ -35,6 +35,11 @@ REGISTRY = {
     "counting": Entry("mpi_match.engines.counting:Counting", "CPU  counts satisfied constraints on the event's names"),
     "keyed": Entry("mpi_match.engines.keyed.cpu:Keyed", "CPU  looks at filters that share rare features with the event"),
     "keyed_cuda": Entry("mpi_match.engines.keyed.cuda:KeyedCuda", "GPU  the same index, thousands of events at a time"),
+    "twophase": Entry(
+        "mpi_match.engines.twophase.engine:TwoPhase",
+        "CPU  predicates first, then clusters of filters (Farroukh et al., DEBS 2009)",
+        "mpi_match.engines.twophase.options:TWOPHASE_OPTIONS",
+    ),
     "ccm": Entry(
         "mpi_match.engines.ccm.engine:Ccm",
         "GPU  a thread for each constraint (Margara and Cugola, DEBS 2011)",

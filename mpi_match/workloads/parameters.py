@@ -71,6 +71,7 @@ PARAMETERS = (
     _real("string_share", "string_share", "share of the names that hold strings"),
     _symbols("number_operators", "number_ops", "operators on numbers"),
     _symbols("string_operators", "string_ops", "operators on strings"),
+    _whole("distinct", "n_distinct", "distinct constraints, as many on each name; 0: as many as operators and values make"),
     _real("area", "area", "share of the plane in the circle of a filter; 0: no areas, and events have no location"),
     _real("place_exponent", "place_exponent", "Zipf's exponent of locations; 0: uniform"),
 )

@@ -14,8 +14,10 @@ columns: a million of either in about half a second on one core, the same on eve
     ccm-wide         ccm with 8 to 10 attributes per event: an event often has all names of a filter
     ccm-large        ccm with 2.5 M filters
     many-interfaces  1 M interfaces with one filter of ccm each: few matches, out of a huge number of possible ones
-    debs2009         Farroukh et al. (DEBS 2009): 6 M subscriptions of 10 constraints on 100 names, values 1 to 15, events
-                     of 50 attributes; the answers are subscriptions, so each is an interface
+    debs2009         the scalability workload of Farroukh et al. (DEBS 2009): 6 M subscriptions of 10 constraints on the
+                     average, out of 1,500 distinct ones on 100 names; values 1 to 15, events of 50 attributes on the
+                     average; the answers are subscriptions, so each is an interface.  With 1 to 5 M, their third workload
+    debs2009-blocks  their block size workload: 2 M subscriptions of 6 constraints, events of 30 attributes
     clcb             the default of Cugola & Margara (Middleware 2012): 250,000 interfaces with 10 filters each, every filter
                      with a circular area of 0.01 % of the plane; about 0.5 % of the filters match an event's content; events
                      of 3 to 5 attributes at a location; locations uniform
@@ -47,8 +49,9 @@ Choices where the papers leave parameters open:
   table has exactly `n_filters`, each interface within 10 % of the mean.
 * **many-interfaces needed no tuning**: with the parameters of ccm, an event matches 1.3 of the 1 M filters on average.
 * **Operators of debs2009**: half are `=` (what that paper's clusters are keyed by), the rest `!= < <= > >=` in equal parts.
-  Ten equalities would be satisfied by no event at all, and an answer that is always empty checks nothing.  As it is, an
-  event matches 0.05 of the 6 M on average.
+  Ten equalities would be satisfied by no event at all, and an answer that is always empty checks nothing.
+* **Sizes of debs2009**: the paper states averages; sizes are uniform from half of that to one and a half times it.  Each of
+  the 100 names has 15 of the 1,500 constraints, drawn without repetition.
 * **Locations in clcb.**  The plane is the unit square.  An interface has one location, and the circles of all its filters
   are centred on it with one radius; when an interface moves (`moves`), its filters move with it.  A circle may reach beyond
   the border of the plane, events are on it.
@@ -103,8 +106,8 @@ __all__ = ["CHUNK_EVENTS", "DRAWN_AT_ONCE", "SCENARIOS", "Scenario", "event_rows
 DRAWN_AT_ONCE = 2**14
 """Filters or events that are drawn from one generator."""
 CHUNK_EVENTS = 2**18
-_FILTERS, _EVENTS, _INTERFACES, _WORDS, _HOMES, _LOCATIONS, _MOVES = range(
-    7
+_FILTERS, _EVENTS, _INTERFACES, _WORDS, _HOMES, _LOCATIONS, _MOVES, _DISTINCT = range(
+    8
 )  # what a generator is for: independent streams under one seed
 _CCM = "Margara & Cugola, High performance content-based matching using GPUs, DEBS 2011, default scenario"
 _CLCB = "Cugola & Margara, High-performance location-aware publish-subscribe on GPUs, Middleware 2012, default scenario"
@@ -130,6 +133,7 @@ class Scenario:
     n_values            values of a name: first_value, first_value + 1, ... as numbers; as many words
     string_share        share of the names that hold strings
     number_ops          operators on numbers, equally likely (one that stands twice is twice as likely); same for string_ops
+    n_distinct          distinct constraints there are, as many on each name; 0: as many as operators and values make
     area                share of the plane in the circle of each filter; 0: no areas, and events have no location
     place_exponent      locations of interfaces and events: 0 uniform, else Zipf's law (`sampling`)
     """
@@ -148,6 +152,7 @@ class Scenario:
     string_share: float = 0.0
     number_ops: tuple[Op, ...] = (Op.EQ, Op.NE, Op.GT, Op.LT)
     string_ops: tuple[Op, ...] = (Op.EQ, Op.NE, Op.CONTAINS, Op.PREFIX)
+    n_distinct: int = 0
     area: float = 0.0
     place_exponent: float = 0.0
 
@@ -156,6 +161,8 @@ class Scenario:
             raise ValueError(f"{self.name}: a scenario needs at least 1 filter, found {self.n_filters}")
         if not 1 <= self.n_interfaces <= self.n_filters:
             raise ValueError(f"{self.name}: {self.n_filters} filters cannot fill {self.n_interfaces} interfaces")
+        if self.n_distinct % self.n_names or self.n_distinct > self.n_names * len(set(self.number_ops)) * self.n_values:
+            raise ValueError(f"{self.name}: {self.n_distinct} distinct constraints do not fit {self.n_names} names")
         for what, (least, most) in (
             ("constraints of a filter", self.filter_size),
             ("attributes of an event", self.event_size),
@@ -270,7 +277,8 @@ class Scenario:
 
     def _filters(self, seed: int) -> tuple[Array, Array, Array, Array]:
         """Sizes of all filters; name, choice of operator and value of each of their constraints, i64."""
-        blocks = [self._filter_block(seed, at) for at in range(-(-self.n_filters // DRAWN_AT_ONCE))]
+        distinct = self._distinct(seed) if self.n_distinct else None
+        blocks = [self._filter_block(seed, at, distinct) for at in range(-(-self.n_filters // DRAWN_AT_ONCE))]
         sizes, name, choice, value = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
         sizes = sizes[: self.n_filters]
         n_constraints = int(sizes.sum())
@@ -289,12 +297,34 @@ class Scenario:
         sizes, name = self._names_of(rng, self.event_size)
         return sizes, name, rng.integers(0, self.n_values, len(name), dtype=smallest_unsigned(self.n_values))
 
-    def _filter_block(self, seed: int, block: int) -> tuple[Array, Array, Array, Array]:
-        """Sizes of `DRAWN_AT_ONCE` filters; name, choice of operator and value of each of their constraints."""
+    def _filter_block(
+        self, seed: int, block: int, distinct: tuple[Array, Array] | None
+    ) -> tuple[Array, Array, Array, Array]:
+        """Sizes of `DRAWN_AT_ONCE` filters; name, choice of operator and value of each of their constraints, out of
+        `distinct` ones where there are any."""
         rng = _generator(seed, _FILTERS, block)
         sizes, name = self._names_of(rng, self.filter_size)
+        if distinct is not None:
+            choices, values = distinct
+            at = rng.integers(0, choices.shape[1], len(name))
+            return sizes, name, choices[name, at], values[name, at]
         choice = rng.integers(0, self._n_choices, len(name), dtype=np.uint8)
         return sizes, name, choice, rng.integers(0, self.n_values, len(name), dtype=smallest_unsigned(self.n_values))
+
+    def _distinct(self, seed: int) -> tuple[Array, Array]:
+        """Choice of operator u8 and value of the distinct constraints, [n_names, n_distinct // n_names] each."""
+        rng = _generator(seed, _DISTINCT, 0)
+        kinds = self._kinds(Type.NUMBER, self.number_ops)
+        each = self.n_distinct // self.n_names
+        drawn: list[tuple[int, int]] = []
+        for _ in range(self.n_names):
+            found: dict[tuple[int, int], tuple[int, int]] = {}
+            while len(found) < each:
+                choice, value = int(rng.integers(len(kinds))), int(rng.integers(self.n_values))
+                found.setdefault((int(kinds[choice]), value), (choice, value))
+            drawn.extend(found.values())
+        columns = np.array(drawn).reshape(self.n_names, each, 2)
+        return columns[..., 0].astype(np.uint8), columns[..., 1].astype(smallest_unsigned(self.n_values))
 
     def _names_of(self, rng: np.random.Generator, size: tuple[int, int]) -> tuple[Array, Array]:
         """Sizes i64[DRAWN_AT_ONCE] in the range, and that many distinct names for each, end to end."""
@@ -523,6 +553,12 @@ def _intervals(name: str, n_filters: int = 100_000, **parameters: Any) -> Scenar
     )
 
 
+def _debs2009(name: str, n_filters: int, **sizes: Any) -> Scenario:
+    ops = (Op.EQ,) * 5 + (Op.NE, Op.LT, Op.LE, Op.GT, Op.GE)
+    values: dict[str, Any] = {"n_values": 15, "first_value": 1, "number_ops": ops, "n_distinct": 1500}
+    return Scenario(name, _DEBS2009, n_filters=n_filters, n_interfaces=n_filters, **values, **sizes)
+
+
 SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario
     for scenario in (
@@ -535,17 +571,8 @@ SCENARIOS: dict[str, Scenario] = {
         _ccm("ccm-wide", event_size=(8, 10)),
         _ccm("ccm-large", n_filters=2_500_000),
         _ccm("many-interfaces", n_filters=1_000_000, n_interfaces=1_000_000),
-        Scenario(
-            "debs2009",
-            _DEBS2009,
-            n_filters=6_000_000,
-            n_interfaces=6_000_000,
-            filter_size=(10, 10),
-            event_size=(50, 50),
-            n_values=15,
-            first_value=1,
-            number_ops=(Op.EQ,) * 5 + (Op.NE, Op.LT, Op.LE, Op.GT, Op.GE),
-        ),
+        _debs2009("debs2009", 6_000_000, filter_size=(5, 15), event_size=(25, 75)),
+        _debs2009("debs2009-blocks", 2_000_000, filter_size=(3, 9), event_size=(15, 45)),
         _clcb("clcb"),
         _clcb("clcb-zipf", place_exponent=1.0),
         _clcb("clcb-area-0.001", area=1e-5),

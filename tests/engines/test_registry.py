@@ -40,7 +40,10 @@ def test_optional_methods_have_defaults(name: str) -> None:
     engine.time_steps()
     assert engine.match(BATCH).labels(TABLE.labels) == [["i", "j"], []]
     assert not asked
-    assert (dict(engine.steps_s), engine.kernel_s, engine.gpu, dict(engine.options)) == ({}, 0.0, None, {})
+    assert (engine.kernel_s, engine.gpu) == (0.0, None)
+    assert dict(engine.options) == registry.read_options(name, {})
+    if not engine.options:
+        assert engine.steps_s == {}
 
 
 @pytest.mark.parametrize("name", CPU)

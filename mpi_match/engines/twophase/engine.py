@@ -1,0 +1,204 @@
+"""The two-phase matcher: which predicates does an event satisfy, and which filters have no others?
+
+Farroukh, Ferzli, Tajuddin and Jacobsen, "Parallel Event Processing for Content-Based Publish/Subscribe Systems", DEBS 2009;
+on Fabret et al., "Filtering Algorithms and Implementation for Very Fast Publish/Subscribe Systems", SIGMOD 2001.
+
+    event            temp = 25, wind = 3
+    phase 1          bits of the satisfied predicates:       temp > 20,  temp != 30,  wind exists           `predicates`
+    phase 2          clusters of those that are access predicates, until a filter's last predicate          `clusters`
+
+The threads that match a batch stay in compiled code from its first event to its last (`threads`), where they meet at
+barriers that spin (`compute.synchronization`).  The calling thread is one of them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.compute.array_pointers import PointerTable
+from mpi_match.compute.parallel import MAX_ROWS
+from mpi_match.compute.synchronization import Cells
+from mpi_match.engines.base import Engine, check_batch, without_rejected
+from mpi_match.engines.twophase import phases, threads
+from mpi_match.engines.twophase.clusters import Clusters
+from mpi_match.engines.twophase.group_size import GroupSize
+from mpi_match.engines.twophase.options import SYNCHRONIZATIONS, TwoPhaseVariant
+from mpi_match.engines.twophase.predicates import PREDICATE, Predicates
+from mpi_match.events.batch import EventBatch, unmarked
+from mpi_match.humanize import plural
+from mpi_match.matches.matches import Matches
+from mpi_match.table.table import Table
+
+STEPS = ("phase 1", "waiting", "phase 2")
+MOST_THREADS = 256
+VECTOR_WORDS = 16
+"""The words of a vector of bits are a multiple of this, so that no two groups write to the same cache line."""
+_NOWHERE = np.full((1, 2), np.nan)
+
+
+class TwoPhase(Engine):
+    """The predicates and clusters of one table, and the threads that go through them."""
+
+    name = "twophase"
+    compiles = True
+
+    def __init__(
+        self,
+        table: Table,
+        device: int | None = None,
+        threads: int | None = None,
+        *,
+        live: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._variant = TwoPhaseVariant(**(options or {}))
+        self.options = self._variant._asdict()
+        self._table = table
+        self._n_threads = max(1, min(threads or len(os.sched_getaffinity(0)), MOST_THREADS))
+        self.device = f"cpu, {plural(self._n_threads, 'thread')}"
+        self._group = GroupSize(self._variant, self._n_threads)
+        predicates = Predicates.of(table)
+        clusters = Clusters.of(table, predicates, by_cost=self._variant.access == "cost")
+        self.n_predicates, self.n_access_predicates = predicates.n - 1, len(clusters.access)
+        self._arrays = _arrays(table, predicates, clusters, self._n_threads)
+        self._bound = PointerTable(self._arrays)
+        self._serial = 1  # of the next event; 0 is that of no event
+        self._answers_of_event = 1.0
+        self._timed, self._steps_s = False, dict.fromkeys(STEPS, 0.0)
+        self._pool: ThreadPoolExecutor | None = None
+
+    @classmethod
+    def serves(cls, table: Table) -> str | None:
+        """See `Engine.serves`."""
+        if table.n_constraints > MAX_ROWS:
+            return (
+                f"the table has {table.n_constraints:,} constraints, and twophase room for 2^32 - 1; counting can serve it"
+            )
+        return None
+
+    @property
+    def nbytes(self) -> int:
+        """See `Engine.nbytes`."""
+        return sum(array.nbytes for array, _ in self._arrays.values())
+
+    def time_steps(self) -> None:
+        """See `Engine.time_steps`."""
+        self._timed = True
+
+    @property
+    def steps_s(self) -> Mapping[str, float]:
+        """See `Engine.steps_s`: the mean over the threads of a batch."""
+        return self._steps_s if self._timed else {}
+
+    @without_rejected
+    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+        """See `Engine.match`."""
+        check_batch(self._table, batch)
+        n, n_ids = batch.n_events, self._table.n_filters if filters else self._table.n_interfaces
+        size = self._group.size
+        n_threads = min(self._n_threads, -(-n // self._variant.event_block) * size)
+        if not n_threads:
+            return Matches.of([], n_ids)
+        plan, cells = self._plan(n_threads, size, filters, n_ids)
+        n_groups = -(-n_threads // size)
+        room = int(1.5 * self._answers_of_event * n / n_groups) + threads.FIRST_ROOM if size > 1 else 0
+        merged = np.empty((n_groups, room), np.int64)
+        self._serial += n  # also if this batch fails
+        location = _NOWHERE if batch.location is None else batch.location
+        started = time.perf_counter()
+        events = (unmarked(batch.offsets), unmarked(batch.attributes), unmarked(location))
+        shares = self._match_shares(plan, cells, events, merged)
+        if n >= n_groups:
+            self._group.took((time.perf_counter() - started) * n_groups / n)
+        found = [share for share, _ in shares]
+        for group in range(n_groups):
+            found.append(merged[group, : cells[threads.GROUPS + group * threads.GROUP_CELLS + threads.MERGED]])
+        if self._timed:
+            for step, spent in zip(STEPS, np.mean([times for _, times in shares], axis=0).tolist(), strict=True):
+                self._steps_s[step] += spent / 1e9
+        answers = np.unique(np.concatenate(found))  # threads of a group may find an interface each
+        self._answers_of_event = len(answers) / n
+        event, id_ = np.divmod(answers, max(n_ids, 1))
+        return Matches.from_counts(np.bincount(event, minlength=n), id_, n_ids)
+
+    def _plan(self, n_threads: int, size: int, filters: bool, n_ids: int) -> tuple[Array, Cells]:
+        """The plan of a batch (`threads.match_share`), and cells as they have to be before it."""
+        cells = Cells(threads.GROUPS + -(-n_threads // size) * threads.GROUP_CELLS)
+        plan = np.empty(threads.TWOPHASE_PLAN_WORDS, np.int64)
+        plan[threads.N_THREADS], plan[threads.GROUP] = n_threads, size
+        plan[threads.SYNCHRONIZATION] = SYNCHRONIZATIONS.index(self._variant.synchronization)
+        plan[threads.EVENT_BLOCK] = self._variant.event_block
+        plan[threads.ATTRIBUTE_BLOCK] = self._variant.attribute_block
+        plan[threads.ACCESS_BLOCK] = self._variant.access_block
+        plan[threads.PACKED_SHIFT], plan[threads.FILTERS_ARE_IDS] = self._table.vocabulary.shift, filters
+        plan[threads.N_IDS], plan[threads.SERIAL] = n_ids, self._serial
+        plan[threads.IS_TIMED], plan[threads.CELLS_AT] = self._timed, cells.address()
+        return plan, cells
+
+    def _match_shares(self, plan: Array, cells: Cells, batch: tuple[Array, ...], merged: Array) -> list[tuple[Array, Array]]:
+        """What all threads return.  Raises what one of them raised, after all others have ended."""
+        given = (plan, batch, merged, self._bound.table)
+        begun: list[Future[tuple[Array, Array]]] = []
+
+        def share(thread: int) -> tuple[Array, Array]:
+            try:
+                found: tuple[Array, Array] = threads.match_share(thread, *given)
+            except BaseException:
+                cells[threads.STOP] = 1
+                raise
+            return found
+
+        try:
+            for thread in range(1, int(plan[threads.N_THREADS])):
+                begun.append(self._threads().submit(share, thread))
+            first = share(0)
+        except BaseException:
+            cells[threads.STOP] = 1
+            raise
+        finally:
+            wait(begun)
+        return [first, *(future.result() for future in begun)]
+
+    def _threads(self) -> ThreadPoolExecutor:
+        """Threads that wait for a batch; they end with the engine."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._n_threads - 1, "twophase")
+        return self._pool
+
+
+def _arrays(table: Table, predicates: Predicates, clusters: Clusters, n_threads: int) -> dict[int, tuple[Array, Any]]:
+    """The arrays that `phases` calls bound, by their numbers, with their types."""
+    area_of = np.full(table.n_filters if table.has_areas else 0, phases.NOTHING, np.int32)
+    area_of[table.area_filter] = np.arange(len(table.area_filter))
+    n_words = -(-len(predicates.at_first) // VECTOR_WORDS) * VECTOR_WORDS
+    return {
+        phases.AT_FIRST: (predicates.at_first, np.uint64),
+        phases.NAME_RUNS: (predicates.name_runs, np.int64),
+        phases.RUN_KIND: (predicates.run_kind, np.uint8),
+        phases.RUN_OFFSETS: (predicates.run_offsets, np.int64),
+        phases.LOWEST: (predicates.lo, np.uint32),
+        phases.HIGHEST: (predicates.hi, np.uint32),
+        phases.SEGMENT_ENDS: (predicates.segment_ends, np.int64),
+        phases.ATOM_PREDICATE: (predicates.atom_predicate, np.int64),
+        phases.LISTED_OFFSETS: (predicates.listed_offsets, np.int64),
+        phases.LISTED_CODE: (predicates.listed_code, np.uint32),
+        phases.LISTED_PREDICATE: (predicates.listed_predicate, PREDICATE),
+        phases.ACCESS: (clusters.access, PREDICATE),
+        phases.FIRST_OF_WORD: (clusters.first_of_word, np.int64),
+        phases.CLUSTER_OFFSETS: (clusters.cluster_offsets, np.int64),
+        phases.CLUSTER: (clusters.cluster, np.int64),
+        phases.COLUMN_PREDICATES: (clusters.columns, PREDICATE),
+        phases.ROW_FILTERS: (clusters.filters, np.uint32),
+        phases.INTERFACE: (table.filters.interface, np.uint32),
+        phases.AREA_OF: (area_of, np.int32),
+        phases.AREA: (np.ascontiguousarray(table.filters.area), np.float64),
+        phases.VECTORS: (np.zeros((n_threads, n_words), np.uint64), np.uint64),
+        phases.SEEN_BY_THREAD: (np.zeros((n_threads, table.n_interfaces), np.int64), np.int64),
+    }

@@ -1,0 +1,64 @@
+"""Options of the two-phase matcher: techniques, synchronisation and parameters that its paper compares."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mpi_match.engines.option import Option
+
+TECHNIQUES = ("me-ip", "se-cp", "me-cp")
+SYNCHRONIZATIONS = ("static", "lock", "retry")
+MOST_BLOCK = 2**20
+
+TWOPHASE_OPTIONS = (
+    Option(
+        "technique",
+        "me-ip",
+        "threads match an event each (multiple events, independent processing), all the same one (single event, "
+        "collaborative processing), or one for each group of them (multiple events, collaborative processing)",
+        "4.1, 4.2, 4.3",
+        TECHNIQUES,
+    ),
+    Option(
+        "synchronization",
+        "lock",
+        "work and answers of threads: divided beforehand; taken and merged under a lock; or optimistically, again after a "
+        "conflict, in the place of software transactional memory",
+        "5",
+        SYNCHRONIZATIONS,
+    ),
+    Option("group", 2, "threads of a group with me-cp", "4.3", least=1, most=256),
+    Option(
+        "target_us",
+        0.0,
+        "with me-cp: groups are as small as this matching time of an event allows, whatever `group` says; 0 is off",
+        "4.3",
+        least=0,
+    ),
+    Option("event_block", 1, "events that a thread or a group takes at a time", "4.1", least=1, most=MOST_BLOCK),
+    Option("attribute_block", 4, "attributes that a thread takes at a time in phase 1", "4.2", least=1, most=MOST_BLOCK),
+    Option(
+        "access_block", 12, "access predicates that a thread takes at a time in phase 2", "6.2", least=1, most=MOST_BLOCK
+    ),
+    Option(
+        "access",
+        "cost",
+        "access predicate of a filter: the one that the fewest events are expected to satisfy; or any, so that nearly every "
+        "predicate is one",
+        "3",
+        ("cost", "any"),
+    ),
+)
+
+
+class TwoPhaseVariant(NamedTuple):
+    """The values of TWOPHASE_OPTIONS."""
+
+    technique: str = "me-ip"
+    synchronization: str = "lock"
+    group: int = 2
+    target_us: float = 0.0
+    event_block: int = 1
+    attribute_block: int = 4
+    access_block: int = 12
+    access: str = "cost"

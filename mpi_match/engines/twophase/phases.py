@@ -1,0 +1,243 @@
+"""The two phases of matching an event, in pieces that threads divide among themselves.
+
+    phase 1    for each attribute, set the bits of the predicates that it satisfies (`predicates`)
+    phase 2    for each satisfied access predicate, go through its clusters (`clusters`), and verify the areas of filters
+               whose predicates are all satisfied
+
+The bits of an event are words of a vector that all its threads write, so they are set and cleared atomically.  Between the
+phases all threads must have met: phase 2 reads bits as they are.
+
+`bound` is i64[n, 4], the arrays from AT_FIRST to SEEN_BY_THREAD as addresses (`array_pointers`).
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numba
+import numpy as np
+
+from mpi_match.compute.array_pointers import line, rows
+from mpi_match.compute.circle import in_circle_of
+from mpi_match.compute.compile_cache import inlined, nested
+from mpi_match.compute.search import lower_bound
+from mpi_match.compute.synchronization import atomic_and, atomic_or
+from mpi_match.engines.twophase.clusters import CLUSTER_COLUMNS, CLUSTER_ROWS, COLUMNS_AT, FILTERS_AT
+from mpi_match.model import Op, Type
+from mpi_match.table.constraints import OP_MASK
+from mpi_match.table.subscriptions import KIND_SHIFT
+
+(
+    AT_FIRST,
+    NAME_RUNS,
+    RUN_KIND,
+    RUN_OFFSETS,
+    LOWEST,
+    HIGHEST,
+    SEGMENT_ENDS,
+    ATOM_PREDICATE,
+    LISTED_OFFSETS,
+    LISTED_CODE,
+    LISTED_PREDICATE,
+    ACCESS,
+    FIRST_OF_WORD,
+    CLUSTER_OFFSETS,
+    CLUSTER,
+    COLUMN_PREDICATES,
+    ROW_FILTERS,
+    INTERFACE,
+    AREA_OF,
+    AREA,
+    VECTORS,
+    SEEN_BY_THREAD,
+) = range(22)
+
+_ANY, _NUMBER, _STRING, _BOOLEAN = int(Type.ANY), int(Type.NUMBER), int(Type.STRING), int(Type.BOOLEAN)
+_EQ, _NE, _LT, _LE, _GT, _GE = (int(op) for op in (Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE))
+_IN, _NOT_IN, _BETWEEN, _PREFIX = (int(op) for op in (Op.IN, Op.NOT_IN, Op.BETWEEN, Op.PREFIX))
+_EXISTS, _ABSENT = int(Op.EXISTS), int(Op.ABSENT)
+NOTHING = -1
+_ALL = np.uint64(2**64 - 1)
+
+_in_circle = in_circle_of(numba.njit, operator.add, operator.mul)
+_lower_bound = inlined(lower_bound)
+
+
+@inlined
+def begin_event(bits: Any, bound: Any) -> None:
+    """Give an event's bits the values that they have before its first attribute."""
+    at_first = line(bound, AT_FIRST, np.uint64)
+    for word in range(len(at_first)):
+        bits[word] = at_first[word]
+
+
+@inlined
+def _set(bits: Any, predicate: Any) -> None:
+    atomic_or(bits.ctypes.data + 8 * (np.int64(predicate) >> 6), np.int64(np.uint64(1) << np.uint64(predicate & 63)))
+
+
+@inlined
+def _clear(bits: Any, predicate: Any) -> None:
+    atomic_and(bits.ctypes.data + 8 * (np.int64(predicate) >> 6), ~np.int64(np.uint64(1) << np.uint64(predicate & 63)))
+
+
+@nested
+def _set_range(bits: Any, first: Any, last: Any) -> None:
+    """Set the bits of the predicates `first` to `last`, the latter excluded."""
+    if first >= last:
+        return
+    word, end = first >> 6, (last - 1) >> 6
+    mask = _ALL << np.uint64(first & 63)
+    while word < end:
+        atomic_or(bits.ctypes.data + 8 * word, np.int64(mask))
+        mask = _ALL
+        word += 1
+    mask &= _ALL >> np.uint64(63 - ((last - 1) & 63))
+    atomic_or(bits.ctypes.data + 8 * word, np.int64(mask))
+
+
+@inlined
+def _type_of(code: Any, name: Any, segment_ends: Any) -> Any:
+    """The type of a code; `NOTHING` for NaN."""
+    type_ = _BOOLEAN
+    if code < segment_ends[2 * name]:
+        type_ = _NUMBER
+    elif code == segment_ends[2 * name]:
+        type_ = NOTHING
+    elif code <= segment_ends[2 * name + 1]:
+        type_ = _STRING
+    return type_
+
+
+@nested
+def satisfy(packed: Any, shift: Any, bits: Any, bound: Any) -> None:
+    """Phase 1 for one attribute: set and clear the bits of the predicates on its name."""
+    name, code = packed >> shift, packed & ((np.int64(1) << shift) - 1)
+    name_runs = line(bound, NAME_RUNS, np.int64)
+    if name >= len(name_runs) - 1:
+        predicate = line(bound, ATOM_PREDICATE, np.int64)[name - len(name_runs) + 1]
+        if predicate != NOTHING:
+            _set(bits, predicate)
+        return
+    run_kind, run_offsets = line(bound, RUN_KIND, np.uint8), line(bound, RUN_OFFSETS, np.int64)
+    type_ = _type_of(code, name, line(bound, SEGMENT_ENDS, np.int64))
+    for run in range(name_runs[name], name_runs[name + 1]):
+        kind = np.int64(run_kind[run])
+        if kind >> KIND_SHIFT == type_ or kind >> KIND_SHIFT == _ANY:
+            _satisfy_run(run, kind & OP_MASK, run_offsets[run], run_offsets[run + 1], code, bits, bound)
+
+
+@nested
+def _satisfy_run(run: Any, op: Any, first: Any, last: Any, code: Any, bits: Any, bound: Any) -> None:
+    """Phase 1 for a code and the predicates of one name and kind."""
+    lo, hi = line(bound, LOWEST, np.uint32), line(bound, HIGHEST, np.uint32)
+    if op in (_EQ, _NE):
+        at = _lower_bound(lo, first, last, code)
+        is_bound = at < last and lo[at] == code
+        if op == _NE:
+            _set_range(bits, first, last)
+            if is_bound:
+                _clear(bits, at)
+        elif is_bound:
+            _set(bits, at)
+    elif op in (_LT, _LE):
+        _set_range(bits, _lower_bound(hi, first, last, code), last)
+    elif op in (_GT, _GE):
+        _set_range(bits, first, _lower_bound(lo, first, last, code + 1))
+    elif op in (_IN, _NOT_IN):
+        _satisfy_lists(run, op == _IN, first, last, code, bits, bound)
+    elif op == _EXISTS:
+        _set(bits, first)
+    elif op == _ABSENT:
+        _clear(bits, first)
+    elif op in (_BETWEEN, _PREFIX):
+        for predicate in range(first, _lower_bound(lo, first, last, code + 1)):
+            if hi[predicate] >= code:
+                _set(bits, predicate)
+
+
+@nested
+def _satisfy_lists(run: Any, is_in: Any, first: Any, last: Any, code: Any, bits: Any, bound: Any) -> None:
+    """`_satisfy_run` for the predicates `in`, or `not in`, a list."""
+    listed_offsets = line(bound, LISTED_OFFSETS, np.int64)
+    listed_code, listed_predicate = line(bound, LISTED_CODE, np.uint32), line(bound, LISTED_PREDICATE, np.uint32)
+    if not is_in:
+        _set_range(bits, first, last)
+    at, end = _lower_bound(listed_code, listed_offsets[run], listed_offsets[run + 1], code), listed_offsets[run + 1]
+    while at < end and listed_code[at] == code:
+        if is_in:
+            _set(bits, listed_predicate[at])
+        else:
+            _clear(bits, listed_predicate[at])
+        at += 1
+
+
+@inlined
+def _is_set(bits: Any, predicate: Any) -> Any:
+    return (bits[np.int64(predicate) >> 6] >> np.uint64(predicate & 63)) & np.uint64(1) != 0
+
+
+@inlined
+def _is_inside(f: Any, x: Any, y: Any, bound: Any) -> Any:
+    """Has a filter no area, or is the location in it?  No area contains NaN."""
+    area_of = line(bound, AREA_OF, np.int32)
+    at = np.int64(area_of[f]) if len(area_of) > 0 else np.int64(NOTHING)
+    if at == NOTHING:
+        return True
+    area = rows(bound, AREA, np.float64)
+    return _in_circle(x - area[at, 0], y - area[at, 1], area[at, 2])
+
+
+@inlined
+def scan_access_predicates(first: Any, last: Any, bits: Any, event: Any, given: Any, found: Any, n: Any, bound: Any) -> Any:
+    """Phase 2 for the access predicates number `first` to `last`, the latter excluded.
+
+    event    x, y, its number among those that the engine ever matched, its number in the batch times the number of ids
+    given    are answers filters; the thread's row of SEEN_BY_THREAD
+    found    i64: answers, as event's number in the batch times the number of ids, plus the id; the first n are in use
+
+    Returns `found`, a longer one if need be, and the new n.  An interface is found once by a thread.
+    """
+    x, y, stamp, key = event
+    filters, seen = given
+    access, first_of_word = line(bound, ACCESS, np.uint32), line(bound, FIRST_OF_WORD, np.int64)
+    cluster_offsets, cluster = line(bound, CLUSTER_OFFSETS, np.int64), rows(bound, CLUSTER, np.int64)
+    columns, filter_of = line(bound, COLUMN_PREDICATES, np.uint32), line(bound, ROW_FILTERS, np.uint32)
+    interface = line(bound, INTERFACE, np.uint32)
+    a = first
+    while a < last:
+        predicate = np.int64(access[a])
+        if bits[predicate >> 6] == 0:
+            a = first_of_word[(predicate >> 6) + 1]
+            continue
+        if not _is_set(bits, predicate):
+            a += 1
+            continue
+        for c in range(cluster_offsets[a], cluster_offsets[a + 1]):
+            n_columns, n_rows, at, place = (
+                cluster[c, CLUSTER_COLUMNS],
+                cluster[c, CLUSTER_ROWS],
+                cluster[c, COLUMNS_AT],
+                cluster[c, FILTERS_AT],
+            )
+            for row in range(n_rows):
+                column = np.int64(0)
+                while column < n_columns and _is_set(bits, columns[at + column * n_rows + row]):
+                    column += 1
+                if column < n_columns:
+                    continue
+                f = np.int64(filter_of[place + row])
+                id_ = f if filters else np.int64(interface[f])
+                if (not filters and seen[id_] == stamp) or not _is_inside(f, x, y, bound):
+                    continue
+                if not filters:
+                    seen[id_] = stamp
+                if n == len(found):
+                    longer = np.empty(2 * n, np.int64)
+                    longer[:n] = found
+                    found = longer
+                found[n] = key + id_
+                n += 1
+        a += 1
+    return found, n

@@ -1,0 +1,209 @@
+"""What a thread does with a batch, from its first event to the last, without leaving compiled code.
+
+Threads form groups, and a group matches an event together.  The three techniques are this one program:
+
+    me-ip    as many groups as threads             se-cp    one group of all threads             me-cp    in between
+
+A group goes from event to event, with two barriers each, which a group of one thread passes at once:
+
+    phase 1      blocks of the event's attributes
+    barrier
+    phase 2      blocks of access predicates; then the thread's answers join the group's
+    barrier      the thread that comes last takes the next event for the group, and gives its bits their first values
+
+Blocks of events, attributes and access predicates are taken in one of three ways:
+
+    static       thread or group i of k takes the blocks i, i + k, i + 2 k, ... of each phase
+    lock         a counter says which block is next; it is read and written under a mutex
+    retry        the counter is read, and written if it has not changed since; else both are done again
+
+Answers are pairs of event and id, in an array that a thread makes longer when it is full.  With `lock` and `retry` a group's
+threads move theirs to an array of the group after each event: `lock` under the group's mutex, `retry` by reserving places.
+What that array has no room for stays with the thread, as all answers do with `static`: nothing is lost in any of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpi_match.compute.array_pointers import line, rows, unowned
+from mpi_match.compute.clock import monotonic_ns
+from mpi_match.compute.compile_cache import inlined, jit
+from mpi_match.compute.synchronization import (
+    BARRIER_CELLS,
+    CELL_BYTES,
+    LAST_ARRIVED,
+    STOPPED,
+    arrive,
+    atomic_load,
+    atomic_store,
+    compare_exchange,
+    lock,
+    release,
+    unlock,
+)
+from mpi_match.engines.twophase.phases import ACCESS, SEEN_BY_THREAD, VECTORS, begin_event, satisfy, scan_access_predicates
+
+STATIC, LOCK, RETRY = range(3)
+
+STOP, EVENTS_MUTEX, EVENTS_NEXT, GROUPS = range(4)
+"""Cells of all threads; those of the groups follow."""
+MUTEX, BARRIER = range(2)
+EVENT, EVENTS_END, ATTRIBUTES_NEXT, ACCESS_NEXT, MERGED, GROUP_CELLS = range(
+    BARRIER + BARRIER_CELLS, BARRIER + BARRIER_CELLS + 6
+)
+"""Cells of a group."""
+
+N_THREADS, GROUP, SYNCHRONIZATION, EVENT_BLOCK, ATTRIBUTE_BLOCK, ACCESS_BLOCK, PACKED_SHIFT, FILTERS_ARE_IDS = range(8)
+N_IDS, SERIAL, IS_TIMED, CELLS_AT, TWOPHASE_PLAN_WORDS = range(8, 13)
+"""Words of a plan: SERIAL is the batch's first event among all that the engine ever matched, CELLS_AT an address."""
+
+FIRST_ROOM = 256
+_NO_BLOCK = 2**40
+_END = -1
+
+
+@jit
+def match_share(thread: int, plan: Any, batch: Any, merged: Any, bound: Any) -> Any:
+    """One thread's share of a batch; all `plan[N_THREADS]` threads have to call it, each with its number.
+
+    plan      i64[TWOPHASE_PLAN_WORDS]
+    batch     offsets, attributes, location (`EventBatch`); one location, of NaN, when none matters
+    merged    i64[n_groups, room]: answers of each group, as many as its cell MERGED says
+    bound     see `phases`
+
+    Returns the answers that are not in `merged`, i64, and the nanoseconds of phase 1, waiting and phase 2, i64[3].
+    """
+    offsets, attributes, location = batch[0], unowned(batch[1]), batch[2]
+    synchronization, filters, is_timed = plan[SYNCHRONIZATION], plan[FILTERS_ARE_IDS] != 0, plan[IS_TIMED] != 0
+    group, member, n_members, n_groups = _place(thread, plan)
+    stop = plan[CELLS_AT]
+    cells = plan[CELLS_AT] + (GROUPS + group * GROUP_CELLS) * CELL_BYTES
+    mutex, barrier, event_cell = cells + MUTEX * CELL_BYTES, cells + BARRIER * CELL_BYTES, cells + EVENT * CELL_BYTES
+    bits, seen = rows(bound, VECTORS, np.uint64)[group], rows(bound, SEEN_BY_THREAD, np.int64)[thread]
+    n_access = len(line(bound, ACCESS, np.uint32))
+    spent = np.zeros(3, np.int64)
+    found, n = np.empty(FIRST_ROOM, np.int64), 0
+    now = monotonic_ns() if is_timed else 0
+    while True:
+        arrived = arrive(barrier, n_members, stop)
+        if arrived == LAST_ARRIVED:
+            event = _next_event(group, n_groups, cells, plan, len(offsets) - 1)
+            if event != _END:
+                begin_event(bits, bound)
+            atomic_store(cells + ATTRIBUTES_NEXT * CELL_BYTES, 0)
+            atomic_store(cells + ACCESS_NEXT * CELL_BYTES, 0)
+            atomic_store(event_cell, event)
+            release(barrier)
+        event = atomic_load(event_cell)
+        if arrived == STOPPED or event == _END:
+            break
+        now = _add_time(spent, 1, now, is_timed)
+
+        first = np.int64(np.uint32(offsets[event] - offsets[0]))
+        n_attributes = np.int64(np.uint32(offsets[event + 1] - offsets[event]))
+        counter, size = cells + ATTRIBUTES_NEXT * CELL_BYTES, plan[ATTRIBUTE_BLOCK]
+        block = _next_block(synchronization, counter, mutex, stop, member - n_members, n_members)
+        while block * size < n_attributes:
+            for i in range(block * size, min((block + 1) * size, n_attributes)):
+                satisfy(np.int64(attributes[first + i]), plan[PACKED_SHIFT], bits, bound)
+            block = _next_block(synchronization, counter, mutex, stop, block, n_members)
+        now = _add_time(spent, 0, now, is_timed)
+
+        arrived = arrive(barrier, n_members, stop)
+        if arrived == STOPPED:
+            break
+        if arrived == LAST_ARRIVED:
+            release(barrier)
+        now = _add_time(spent, 1, now, is_timed)
+
+        where = event if len(location) == len(offsets) - 1 else 0
+        about = (location[where, 0], location[where, 1], plan[SERIAL] + event, event * plan[N_IDS])
+        before = n
+        counter, size = cells + ACCESS_NEXT * CELL_BYTES, plan[ACCESS_BLOCK]
+        block = _next_block(synchronization, counter, mutex, stop, member - n_members, n_members)
+        while block * size < n_access:
+            last = min((block + 1) * size, n_access)
+            found, n = scan_access_predicates(block * size, last, bits, about, (filters, seen), found, n, bound)
+            block = _next_block(synchronization, counter, mutex, stop, block, n_members)
+        if n > before and n_members > 1 and synchronization != STATIC:
+            n = _merge(synchronization, cells, stop, found, before, n, merged[group])
+        now = _add_time(spent, 2, now, is_timed)
+    return found[:n], spent
+
+
+@inlined
+def _place(thread: Any, plan: Any) -> Any:
+    """A thread's group, its number in it, how many threads the group has, and how many groups there are."""
+    size, n_threads = plan[GROUP], plan[N_THREADS]
+    group = thread // size
+    return group, thread % size, min(size, n_threads - group * size), -(-n_threads // size)
+
+
+@inlined
+def _add_time(spent: Any, phase: Any, before: Any, is_timed: Any) -> Any:
+    """Add the time since `before` to a phase; returns the present time."""
+    now = before
+    if is_timed:
+        now = monotonic_ns()
+        spent[phase] += now - before
+    return now
+
+
+@inlined
+def _next_block(synchronization: Any, counter: Any, mutex: Any, stop: Any, mine: Any, n: Any) -> Any:
+    """The block that a thread of n takes after its block `mine`; one beyond all blocks once `stop` is set."""
+    block = mine + n
+    if atomic_load(stop) != 0:
+        block = _NO_BLOCK
+    elif synchronization == LOCK:
+        block = _NO_BLOCK
+        if lock(mutex, stop):
+            block = atomic_load(counter)
+            atomic_store(counter, block + 1)
+            unlock(mutex)
+    elif synchronization == RETRY:
+        block = atomic_load(counter)
+        while not compare_exchange(counter, block, block + 1):
+            block = atomic_load(counter)
+    return block
+
+
+@inlined
+def _next_event(group: Any, n_groups: Any, cells: Any, plan: Any, n_events: Any) -> Any:
+    """The next event of a group, of the block that it has or of a new one; `_END` when there is none."""
+    at, event, size = cells + EVENTS_END * CELL_BYTES, atomic_load(cells + EVENT * CELL_BYTES) + 1, plan[EVENT_BLOCK]
+    end, shared = atomic_load(at), plan[CELLS_AT]
+    if event >= end:
+        mine = end // size - 1 if end > 0 else group - n_groups
+        counter, mutex = shared + EVENTS_NEXT * CELL_BYTES, shared + EVENTS_MUTEX * CELL_BYTES
+        block = _next_block(plan[SYNCHRONIZATION], counter, mutex, shared, mine, n_groups)
+        event = min(block, n_events) * size
+        end = event + size
+        atomic_store(at, end)
+    return event if event < n_events else _END
+
+
+@inlined
+def _merge(synchronization: Any, cells: Any, stop: Any, found: Any, first: Any, last: Any, merged: Any) -> Any:
+    """Move found[first:last] to the group's answers, if they have room; returns how many answers the thread has left."""
+    mutex, counter, n = cells + MUTEX * CELL_BYTES, cells + MERGED * CELL_BYTES, last - first
+    left = last
+    if synchronization == LOCK:
+        if lock(mutex, stop):
+            at = atomic_load(counter)
+            if at + n <= len(merged):
+                merged[at : at + n] = found[first:last]
+                atomic_store(counter, at + n)
+                left = first
+            unlock(mutex)
+        return left
+    at = atomic_load(counter)
+    while at + n <= len(merged):
+        if compare_exchange(counter, at, at + n):
+            merged[at : at + n] = found[first:last]
+            return first
+        at = atomic_load(counter)
+    return left

@@ -36,7 +36,7 @@ from mpi_match.environment.machine import command, commit, machine, versions
 from mpi_match.environment.mpi_launcher import LaunchError
 from mpi_match.matches.file import MatchesFile
 from mpi_match.matches.matches import Matches
-from mpi_match.verify.verify import verify
+from mpi_match.verify.verify import VerifiedFiles, verify
 from mpi_match.workloads.files import repeat_events, write_workload
 from mpi_match.workloads.parameters import with_parameters
 from mpi_match.workloads.scenarios import SCENARIOS
@@ -156,7 +156,7 @@ def _events(directory: Path, times: int) -> Path:
 def _judged(plan: ScalingPlan, table: Path, events: Path, output: Path) -> Matches:
     """The first answers, a sample of which is right."""
     if plan.check:
-        difference = verify(table, events, output, plan.check, plan.seed).difference
+        difference = verify(VerifiedFiles(table, events, output), plan.check, plan.seed).difference
         if difference is not None:
             raise WrongAnswer(f"the first run is wrong about {difference}")
     return MatchesFile.load(output).matches

@@ -31,8 +31,8 @@ from mpi_match.cli.monitor import ObserverOptions, live_option, metrics_option, 
 from mpi_match.cli.options import (
     EXPORT_OUT,
     FILE,
+    FILE_OR_STDIN,
     HDF5_OUT,
-    JSON_LINES_OUT,
     MATCHES_OUT,
     MAX_FILTERS,
     SCENARIO,
@@ -50,10 +50,12 @@ from mpi_match.cli.options import (
     location_option,
     param_option,
     placement_option,
+    rejects_option,
     results_option,
     schedule_option,
     set_option,
     share_gpus_option,
+    stats_option,
     strict_option,
     threads_option,
 )
@@ -161,7 +163,15 @@ def generate(
 
 @commands.command(short_help="Match compiled files, alone or under mpirun.")
 @click.option("--table", type=FILE, required=True, help="Constraint table; only rank 0 reads it.")
-@click.option("--events", type=FILE, required=True, help="Event table; only rank 0 reads it, unless --feed says otherwise.")
+@click.option(
+    "--events",
+    type=FILE_OR_STDIN,
+    required=True,
+    help="Event table, JSON lines (.gz too), a directory of these, or - for lines from standard input; only rank 0 reads "
+    "them, unless --feed says otherwise.",
+)
+@location_option
+@id_option
 @click.option("--changes", type=FILE, help="File of changes that take effect between events (`compile changes`).")
 @click.option("-o", "--output", type=HDF5_OUT, required=True, help="File of matches to write.")
 @engine_option
@@ -199,12 +209,15 @@ def generate(
 @journal_option
 @filters_option
 @threads_option
+@strict_option
+@rejects_option
+@stats_option
 @live_option
 @report_option
 @metrics_option
 @json_option
-def run(as_json: bool, live: bool, report: Path | None, metrics: Path | None, **options: Any) -> None:
-    r"""Match an event table against a constraint table.
+def run(stats: bool, as_json: bool, live: bool, report: Path | None, metrics: Path | None, **options: Any) -> None:
+    r"""Match events against a constraint table: an event table, or JSON lines as `match` takes them.
 
     Alone it runs in this process.  Under MPI, rank 0 is the master and every other rank a worker:
 
@@ -217,6 +230,9 @@ def run(as_json: bool, live: bool, report: Path | None, metrics: Path | None, **
     However a run ends, its answers are in OUTPUT.journal until all of them are in OUTPUT.  The same command with --resume
     goes on from there, with any ranks, batch size and schedule, to the same bytes.  OUTPUT.run.json says how a run ended.
     """
+    from mpi_match.ingest.rows import EventForm
+
+    options["form"] = EventForm.of(options.pop("location"), options.pop("id_"))
     with watching(ObserverOptions(live, report, metrics), options) as watched:
         summary = cluster.run(cluster.RunOptions(progress=watched.progress, watch=watched.watch, **options))
         if summary is not None:
@@ -225,7 +241,21 @@ def run(as_json: bool, live: bool, report: Path | None, metrics: Path | None, **
         if summary.round_trip_us is not None and options["credits"] == 1:  # else a batch has waited behind others
             trip = summary.round_trip_us
             say(f"a batch to a worker and back: {seconds(trip['p50'] / 1e6)} (p50), {seconds(trip['p99'] / 1e6)} (p99)")
+        _say_rows(summary, options["rejects"], stats)
         _say_matched(summary, options["output"], as_json)
+
+
+def _say_rows(summary: Any, rejects: Path | None, stats: bool) -> None:
+    """Say what was wrong with rows."""
+    for reject in summary.first_rejects:
+        say(f"rejected: {reject.place}: {reject.reason}")
+    if summary.rejected > len(summary.first_rejects):
+        more = summary.rejected - len(summary.first_rejects)
+        say(f"rejected: {more:,} more" + (f", all in {rejects}" if rejects else " (--rejects FILE keeps them)"))
+    if summary.never_seen:
+        say(f"no event has {' or '.join(map(repr, summary.never_seen))}, which --location or --id names")
+    if stats:
+        say(f"the scanner flagged {plural(summary.flagged, 'line')} of {plural(summary.events, 'event')}")
 
 
 def _say_matched(summary: Any, output: Path, as_json: bool) -> None:
@@ -263,8 +293,8 @@ def _say_matched(summary: Any, output: Path, as_json: bool) -> None:
 @filters_option
 @threads_option
 @strict_option
-@click.option("--rejects", type=JSON_LINES_OUT, help="Write bad rows to this JSON lines file, with reason, file and line.")
-@click.option("--stats", is_flag=True, help="Print how many lines of events the scanner flagged for the line reader.")
+@rejects_option
+@stats_option
 @json_option
 def match(
     subscriptions: Path,
@@ -290,7 +320,8 @@ def match(
     """
     from mpi_match.commands.export import check_export, says_form
     from mpi_match.commands.export import export as write
-    from mpi_match.commands.match import MatchOptions, match_rows, row_files
+    from mpi_match.commands.match import MatchOptions, match_rows
+    from mpi_match.ingest.row_files import row_files
     from mpi_match.ingest.rows import EventForm
 
     if as_json and output == STDOUT:
@@ -311,17 +342,9 @@ def match(
         f"{plural(summary.filters, 'filter')} with {plural(summary.constraints, 'constraint')} on "
         f"{plural(summary.interfaces, 'interface')}, ready in {seconds(summary.build_s)}"
     )
-    for reject in summary.first_rejects:
-        say(f"rejected: {reject.place}: {reject.reason}")
-    if summary.rejected > len(summary.first_rejects):
-        more = summary.rejected - len(summary.first_rejects)
-        say(f"rejected: {more:,} more" + (f", all in {rejects}" if rejects else " (--rejects FILE keeps them)"))
-    if summary.never_seen:
-        say(f"no event has {' or '.join(map(repr, summary.never_seen))}, which --location or --id names")
+    _say_rows(summary, rejects, stats)
     if summary.unlocated:
         say(f"{plural(summary.unlocated, 'filter')} with an area: without --location no event is in it")
-    if stats:
-        say(f"the scanner flagged {plural(summary.flagged, 'line')} of {plural(summary.events, 'event')}")
     _say_matched(summary, output, as_json)
 
 
@@ -354,7 +377,9 @@ def inspect(file: Path, rows: int, filter_id: int | None, as_json: bool) -> None
 
 @commands.command(short_help="Check answers against the naive matcher.")
 @click.option("--table", type=FILE, required=True, help="The constraint table of the run.")
-@click.option("--events", type=FILE, required=True, help="The event table of the run; its raw columns are judged by.")
+@click.option("--events", type=FILE, required=True, help="The events of the run; of an event table the raw columns.")
+@location_option
+@id_option
 @click.option("--changes", type=FILE, help="The changes of the run, if its table changed.")
 @click.option("--matches", type=FILE, required=True, help="The answers to check.")
 @click.option(
@@ -368,19 +393,20 @@ def inspect(file: Path, rows: int, filter_id: int | None, as_json: bool) -> None
     help="naive: every filter of the table for every event; counting: see above; auto: naive where that takes seconds.",
 )
 @json_option
-def verify(
-    table: Path, events: Path, changes: Path | None, matches: Path, sample: int, seed: int, judge: str, as_json: bool
-) -> None:
+def verify(location: str | None, id_: str | None, sample: int, seed: int, judge: str, as_json: bool, **paths: Any) -> None:
     """Check answers against the naive matcher on a random sample of events.
 
     On a large table the counting engine answers in full, and the naive matcher looks at every filter it matched and at
     filters drawn at random among the others.  The judges are printed.  Exit code 1, and the first wrong answer, if
     there is one.
     """
+    from mpi_match.ingest.rows import EventForm
+    from mpi_match.verify.verify import VerifiedFiles
     from mpi_match.verify.verify import verify as judged
 
+    files = VerifiedFiles(**paths, form=EventForm.of(location, id_))
     with Progress("events") as progress:
-        verdict = judged(table, events, matches, sample, seed, judge, progress, changes)
+        verdict = judged(files, sample, seed, judge, progress)
     say(f"looked at {verdict.checked:,} of {plural(verdict.events, 'event')} (seed {seed}): {verdict.judge}")
     if as_json:
         shown = dataclasses.asdict(verdict)
@@ -393,21 +419,22 @@ def verify(
         )
     if verdict.difference is not None:
         say(str(verdict.difference))
-        raise CliFailure(f"{matches}: event {verdict.difference.number} is answered wrongly")
+        raise CliFailure(f"{files.matches}: event {verdict.difference.number} is answered wrongly")
     say(f"all right: {plural(verdict.matches, 'match', 'matches')} in {plural(verdict.with_matches, 'event')}")
 
 
 @commands.command(short_help="Answers as JSON lines or Parquet.")
 @click.argument("matches", type=FILE)
-@click.option("--events", type=FILE, help="The event table of the run, for the ids of events (`match --id` keeps them).")
+@click.option("--events", type=FILE, help="The events of the run, for their ids (`match --id` keeps them).")
+@id_option
 @click.option(
     "-o", "--output", type=EXPORT_OUT, default="-", help="OUT.jsonl, OUT.jsonl.gz or OUT.parquet; - is standard output."
 )
-def export(matches: Path, events: Path | None, output: Path) -> None:
+def export(matches: Path, events: Path | None, id_: str | None, output: Path) -> None:
     """Write MATCHES as JSON lines or Parquet: one row for every event, with the labels of its interfaces."""
     from mpi_match.commands.export import export as write
 
-    done = write(matches, None if output == STDOUT else output, events)
+    done = write(matches, None if output == STDOUT else output, events, id_)
     say(f"{plural(done['events'], 'event')}, {plural(done['matches'], 'match', 'matches')}")
 
 

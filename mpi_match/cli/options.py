@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 import click
 
 from mpi_match import cluster
+from mpi_match.ingest.row_files import STDIN
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 MAX_FILTERS = 2**32 - 1
@@ -33,14 +34,14 @@ class FileName(click.Path):
     """The name of a file or directory; `forms` are the permitted forms of an output.
 
     A name with the ending of another form is refused, and with `must_say` also one without an ending of FORMS.  So is an
-    empty name, which a shell makes of an unset variable and which would be this directory.  `-` is STDOUT if `stdout`, else
-    refused.
+    empty name, which a shell makes of an unset variable and which would be this directory.  `-` is STDOUT if `stdout`, STDIN
+    if `stdin`, else refused.
     """
 
-    def __init__(self, *forms: str, must_say: bool = False, stdout: bool = False) -> None:
+    def __init__(self, *forms: str, must_say: bool = False, stdout: bool = False, stdin: bool = False) -> None:
         super().__init__(path_type=Path, readable=False)  # the reader reports unreadable files, as bad input
         self._endings = [ending for form in forms for ending in FORMS[form]]
-        self._must_say, self._stdout = must_say, stdout
+        self._must_say, self._stdout, self._stdin = must_say, stdout, stdin
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """The path."""
@@ -48,6 +49,8 @@ class FileName(click.Path):
             self.fail("the name is empty", param, ctx)
         if value in ("-", str(STDOUT)) and self._stdout:
             return STDOUT
+        if value in ("-", str(STDIN)) and self._stdin:
+            return STDIN
         if value == "-":
             self.fail("'-' cannot be standard input or output here; a file of that name is ./-", param, ctx)
         path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]  # as `path_type` says
@@ -74,7 +77,7 @@ class InputName(click.ParamType[str]):
         return str(value)
 
 
-FILE = FileName()
+FILE, FILE_OR_STDIN = FileName(), FileName(stdin=True)
 HDF5_OUT, FIGURE_OUT = FileName("HDF5"), FileName("figure", must_say=True)
 JSON_LINES_OUT, RESULTS_OUT = FileName("JSON lines"), FileName("JSON lines", stdout=True)
 PROMETHEUS_OUT = FileName("Prometheus text")
@@ -220,6 +223,12 @@ share_gpus_option = click.option(
 )
 filters_option = click.option(
     "--filters", is_flag=True, help="Answer with the matched filters (their numbers) instead of interfaces."
+)
+rejects_option = click.option(
+    "--rejects", type=JSON_LINES_OUT, help="Write bad rows to this JSON lines file, with reason, file and line."
+)
+stats_option = click.option(
+    "--stats", is_flag=True, help="Print how many lines of events the scanner flagged for the line reader."
 )
 strict_option = click.option(
     "--strict", is_flag=True, help="Stop with exit code 3 at a bad row, instead of setting it aside."

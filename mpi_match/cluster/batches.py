@@ -18,6 +18,8 @@ import numpy as np
 from mpi_match.changes.stream import ChangeStream, StampedChanges
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
+from mpi_match.ingest.line_batch import LineBatch
+from mpi_match.ingest.line_files import LineFiles
 from mpi_match.journal.reader import EventRange
 from mpi_match.table.range_reader import RangeReader
 from mpi_match.table.table import Table
@@ -45,9 +47,9 @@ class BatchRanges:
 
 
 class BatchedEvents:
-    """The events of a `table` that are in the batches of some `ranges`."""
+    """The events of a `table`, or of lines, that are in the batches of some `ranges`."""
 
-    def __init__(self, table: EventTable, ranges: BatchRanges) -> None:
+    def __init__(self, table: EventTable | LineFiles, ranges: BatchRanges) -> None:
         self.table, self.ranges = table, ranges
 
     @property
@@ -55,8 +57,8 @@ class BatchedEvents:
         """How many batches there are."""
         return self.ranges.n_batches
 
-    def read(self, batch: int) -> EventBatch:
-        """The events of a batch.  Raises StorageError when they are damaged."""
+    def read(self, batch: int) -> EventBatch | LineBatch:
+        """The events of a batch, lines where they are not encoded.  Raises StorageError when they are damaged."""
         return self.table.batch(*self.ranges.of(batch))
 
     def check_unchanged(self, batch: int) -> None:

@@ -276,7 +276,7 @@ class _Begun(NamedTuple):
 
 def _answer(received: Received, found: Matches) -> Matched:
     received.events.confirm()
-    return Matched(received, found.counts, np.ascontiguousarray(found.ids))
+    return Matched(received, found.counts, np.ascontiguousarray(found.ids), report=received.events.report())
 
 
 def _failed(received: Received, error: Exception) -> Matched:

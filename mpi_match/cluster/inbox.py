@@ -65,28 +65,31 @@ class Inbox:
     def _handle(self, worker: int, header: Array) -> bool:
         answer = Answer(*fields_of(header))
         if answer.kind == Reply.MATCHES:
-            sizes = answer.n_events * self.count_dtype.itemsize, answer.n_ids * self.id_dtype.itemsize
+            sizes = (answer.n_events * self.count_dtype.itemsize, answer.n_ids * self.id_dtype.itemsize, answer.n_report)
             self._receive(header, sizes, worker, lambda body: self._arrive(worker, answer, body))
         elif answer.kind == Reply.WRITTEN:
-            self._receive(header, (0, 3 * WRITTEN_DTYPE.itemsize), worker, lambda body: self._arrive(worker, answer, body))
+            sizes = (0, 3 * WRITTEN_DTYPE.itemsize, answer.n_report)
+            self._receive(header, sizes, worker, lambda body: self._arrive(worker, answer, body))
         elif answer.kind == Reply.FAILED:
-            self._receive(header, (0, answer.n_ids), worker, lambda body: self._fail(worker, answer, body))
+            self._receive(header, (0, answer.n_ids, 0), worker, lambda body: self._fail(worker, answer, body))
         elif answer.kind == Reply.READY:
             self.ready.add(worker)
         elif answer.kind == Reply.GONE:
             self.gone.add(worker)
         return answer.kind != Reply.GONE
 
-    def _receive(self, header: Array, sizes: tuple[int, int], worker: int, then: Callable[[Body], None]) -> None:
-        """Call `then` with the two parts of a message's body, when they have arrived."""
+    def _receive(self, header: Array, sizes: tuple[int, int, int], worker: int, then: Callable[[Body], None]) -> None:
+        """Call `then` with the parts of a message's body, when they have arrived."""
         inline = inline_body(header, sum(sizes))
         if inline is not None:
-            then(Body(inline[: sizes[0]], inline[sizes[0] :], None))
+            end = sizes[0] + sizes[1]
+            then(Body(inline[: sizes[0]], inline[sizes[0] : end], inline[end:], None))
             return
         at = -(-sizes[0] // 8) * 8
-        buffer = self._buffers.take(at + sizes[1])
-        body = Body(buffer[: sizes[0]], buffer[at : at + sizes[1]], buffer)
-        self._traffic.read([body.first, body.second], worker, lambda: then(body))
+        end = at + sizes[1]
+        buffer = self._buffers.take(end + sizes[2])
+        body = Body(buffer[: sizes[0]], buffer[at:end], buffer[end : end + sizes[2]], buffer)
+        self._traffic.read([body.first, body.second, body.report], worker, lambda: then(body))
 
     def _arrive(self, worker: int, answer: Answer, body: Body | RankFailure) -> None:
         self.waiting.append(Arrival(worker, answer.batch, answer.attempt, body, time.perf_counter()))

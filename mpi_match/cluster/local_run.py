@@ -16,6 +16,9 @@ from mpi_match.cluster.run_files import Opened, RunFiles
 from mpi_match.cluster.signals import Interruptions, held, terminate_as_interrupt
 from mpi_match.engines import Engine, compile_s, match_all, open_engine
 from mpi_match.events.batch import EventBatch
+from mpi_match.ingest.batch_scanner import BatchScanner
+from mpi_match.ingest.line_batch import LineBatch
+from mpi_match.ingest.line_files import LineFiles
 from mpi_match.matches.matches import Matches
 
 log = logging.getLogger(__name__)
@@ -46,17 +49,21 @@ def run_alone(options: RunOptions) -> RunSummary:
         opened = Opened(
             engine.name, engine.device, engine.gpu, host, compile_s=compiled_s, engine_options=dict(engine.options)
         )
+        scanner = None
+        if isinstance(files.events.table, LineFiles):
+            lines = files.events.table
+            scanner = BatchScanner(files.division.table.vocabulary, lines.form, lines.index.files, options.threads)
         with files.watched({ALONE: opened}):
             files.begin()
             try:
-                _match(files, engine)
+                _match(files, engine, scanner)
             except Exception:
                 files.answers.confirm(0, files.events.table.n_events)  # else the cause may be a changed file
                 raise
             return files.finish([opened])
 
 
-def _match(files: RunFiles, engine: Engine) -> None:
+def _match(files: RunFiles, engine: Engine, scanner: BatchScanner | None) -> None:
     """Match all events and write the answers; interruptions wait while this thread synchronises with others."""
     execution = execution_for(files.options)
     with (
@@ -66,7 +73,7 @@ def _match(files: RunFiles, engine: Engine) -> None:
         _JoinedAnswers(files, answers.put, WRITE_S if execution.joins else 0.0) as joined,
     ):
         with interruptions.heeded():
-            for batch, found in enumerate(_answers(files, engine, _batches(files, feed, interruptions))):
+            for batch, found in enumerate(_answers(files, engine, _batches(files, feed, scanner, interruptions))):
                 files.status.answered(ALONE, batch, len(found))
                 with interruptions.held():
                     joined.put(batch, found)
@@ -113,12 +120,19 @@ class _JoinedAnswers:
             self._put((self._first, kept[0] if len(kept) == 1 else Matches.concat(kept)))
 
 
-def _batches(files: RunFiles, feed: ReadAhead[EventBatch], interruptions: Interruptions) -> Iterator[EventBatch]:
+def _batches(
+    files: RunFiles, feed: ReadAhead[EventBatch | LineBatch], scanner: BatchScanner | None, interruptions: Interruptions
+) -> Iterator[EventBatch]:
+    """The batches in order, lines scanned."""
     for batch in range(files.events.n_batches):
         with interruptions.held():
             feed.want(range(batch, min(batch + 1 + BATCHES_AHEAD, files.events.n_batches)))
             events = feed.take(batch)
         files.status.sent(ALONE, batch, events.wire_bytes)
+        if isinstance(events, LineBatch):
+            assert scanner is not None
+            events, report = scanner.scan(events)
+            files.answers.report(batch, report.to_wire())
         yield events
 
 

@@ -18,6 +18,9 @@ WRITTEN_DTYPE = np.dtype(np.int64)
 """Type of the three numbers in the body of a WRITTEN answer."""
 
 
+_NOTHING = np.empty(0, np.uint8)
+
+
 class Received(NamedTuple):
     """A batch to be matched.
 
@@ -58,7 +61,7 @@ class Written(NamedTuple):
 class Matched(NamedTuple):
     """Answer to a batch: counts and ids as they are sent, or the engine's error; the batch's buffer is free again.
 
-    `written`: where this worker has written them itself.
+    `written`: where this worker has written them itself.  `report`: see `Expected`.
     """
 
     received: Received
@@ -66,11 +69,14 @@ class Matched(NamedTuple):
     ids: Array
     error: Exception | None = None
     written: Written | None = None
+    report: Array = _NOTHING
 
 
 class Body(NamedTuple):
-    """The body of an answer, u8: counts and ids.  `buffer` is to be given back, unless it is None."""
+    """The body of an answer, u8: counts and ids, and the report of its batch (see `Expected`).  `buffer` is to be given
+    back, unless it is None."""
 
     first: Array
     second: Array
+    report: Array
     buffer: Array | None

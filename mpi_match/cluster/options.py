@@ -9,6 +9,8 @@ from pathlib import Path
 
 from mpi_match.errors import OptionError
 from mpi_match.exit_codes import ExitCode
+from mpi_match.ingest.row_files import STDIN
+from mpi_match.ingest.rows import PLAIN, EventForm, Reject
 from mpi_match.monitor.status import RunStatus
 
 PLACEMENTS = ("replicate", "shard", "hybrid")
@@ -17,9 +19,9 @@ all and their answers are merged.  `hybrid`: a part, of which each group has all
 SCHEDULES = ("dynamic", "static")
 """Which worker gets a batch.  `dynamic`: one that has just answered.  `static`: batch k's is k modulo their number."""
 FEEDS = ("master", "shared", "file")
-"""How a worker gets the events of a batch.  `master`: the master sends them.  `shared`: every host has one copy of all
-events in memory, made before the clock starts.  `file`: the worker reads them from the event table, whose path must name the
-same file on every host.  With the latter two the master sends batch numbers.
+"""How a worker gets the events of a batch, encoded or as lines.  `master`: the master sends them.  `shared`: every host has
+one copy of all events in memory, made before the clock starts.  `file`: the worker reads them from the file, whose path must
+name the same file on every host.  With the latter two the master sends batch numbers.
 """
 RESULTS = ("master", "local")
 """Where answers are written.  `master`: the master writes them into one file.  `local`: every worker writes a part of its
@@ -44,7 +46,11 @@ class ClusterError(Exception):
 class RunOptions:
     """The options of a run.
 
-    table, events, output   files; on the master's host, no other rank opens them (but the events, with feed `file`)
+    table, events, output   files; on the master's host, no other rank opens them (but the events, with feed `file`); events
+                            are an event table, JSON lines, a directory of these, or STDIN
+    form                    of the events, where they are lines
+    rejects                 file for the bad rows of lines; None: they are counted
+    strict                  stop at a bad row
     changes                 file of changes that take effect between events (`changes.log`); None: the table does not change
     engine                  a name of `engines.REGISTRY`, or "auto"
     engine_options          options of the engine, as in `open_engine`
@@ -72,6 +78,9 @@ class RunOptions:
     events: Path
     output: Path
     changes: Path | None = None
+    form: EventForm = PLAIN
+    rejects: Path | None = None
+    strict: bool = False
     engine: str = "auto"
     engine_options: Mapping[str, object] = field(default_factory=dict)
     batch: int = 65536
@@ -115,6 +124,10 @@ class RunOptions:
             value = getattr(self, name)
             if value not in choices:
                 raise ClusterError(f"{name} is {value!r}; there is: {', '.join(choices)}", ExitCode.USAGE)
+        if self.resume and (self.events == STDIN or self.events.is_fifo()):
+            raise ClusterError(
+                "standard input and pipes cannot be read again: --resume needs the events in a file", ExitCode.USAGE
+            )
         if self.results == "local" and self.placement != "replicate":
             raise ClusterError(
                 f"results is 'local', but with placement {self.placement!r} no worker has a whole answer; "
@@ -145,7 +158,11 @@ class RunSummary:
     engine_options    the options of each engine that has any
     round_trip_us     time from sending an encoded batch to receiving its answer: `p50` and `p99` in µs (to 1 %), including
                       the time behind other batches at the worker, so it depends on `credits`; None without a launcher
-    rejected          events rejected by the run itself, without those rejected when the event table was made
+    rejected          bad rows among the lines that the run has read, of a resumed run with `rejects` all of them; 0 for an
+                      event table, whose bad rows were counted when it was compiled
+    first_rejects     the first of these
+    flagged           lines that the scanner flagged; `rows` judged them, good or bad
+    never_seen        attributes named for location and id that no event has
     resumed           events whose answers were taken from the journal of an earlier run; `events_per_s` is without them
     compile_s         seconds before `wall_s` that a worker spent on compiling its engine, or on waiting for another worker
                       that did; the most of all workers
@@ -162,4 +179,7 @@ class RunSummary:
     round_trip_us: dict[str, float] | None = None
     resumed: int = 0
     compile_s: float = 0.0
+    flagged: int = 0
+    never_seen: tuple[str, ...] = ()
+    first_rejects: tuple[Reject, ...] = ()
     engine_options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)

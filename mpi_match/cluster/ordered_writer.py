@@ -157,6 +157,8 @@ class OrderedWriter:
             kept, self._kept = self._kept, []
             counts, ids = b"".join([body.first.data for body in kept]), b"".join([body.second.data for body in kept])
             found = np.frombuffer(counts, self._inbox.count_dtype), np.frombuffer(ids, self._inbox.id_dtype)
+            for number, body in enumerate(kept, self._first):
+                self._answers.report(number, body.report)
             self._answers.write(self._first, *found)
             self._inbox.give_back(kept)
 
@@ -171,6 +173,7 @@ class OrderedWriter:
         if not parts:
             self._answers.set_aside(batch)
             return
+        self._answers.report(batch, next(iter(parts.values())).report)  # all members of a group have scanned the same rows
         if self._answers.by_workers:
             ((worker, said),) = parts.items()
             part, end, n_ids = said.second.view(WRITTEN_DTYPE).tolist()

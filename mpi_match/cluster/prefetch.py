@@ -103,15 +103,20 @@ class ReadAhead(Generic[T]):
         return self._ready.pop(batch).result()
 
 
+_NO_REPORT = np.empty(0, np.uint8)
+
+
 class Expected(NamedTuple, Generic[T]):
     """A value that has arrived or will: `get` waits for it, once, from any thread; `is_here` says whether it need not wait.
 
-    `confirm` raises when the value may have changed since `get`.
+    `confirm` raises when the value may have changed since `get`.  `report`, after `get`: what a batch's reading has found
+    besides its events, u8, as it travels (`batch_scanner.ScanReport`); empty for none.
     """
 
     get: Callable[[], T]
     is_here: Callable[[], bool] = lambda: True
     confirm: Callable[[], None] = lambda: None
+    report: Callable[[], Array] = lambda: _NO_REPORT
 
 
 class Buffers:

@@ -23,14 +23,20 @@ from mpi_match.changes.stream import ChangeStream
 from mpi_match.cluster.batches import BatchedChanges, BatchedEvents, BatchRanges
 from mpi_match.cluster.distribution.partition import Division
 from mpi_match.cluster.messages import Written
-from mpi_match.cluster.options import RunOptions, RunSummary
+from mpi_match.cluster.options import ClusterError, RunOptions, RunSummary
 from mpi_match.cluster.results.output import Output
+from mpi_match.cluster.results.scan_log import ScanLog
 from mpi_match.cluster.results.worker_output import LocalOutput
 from mpi_match.cluster.scheduling.timeouts import RoundTrips
 from mpi_match.events.event_table import EventTable
-from mpi_match.journal.reader import EventRange, RunIdentity
+from mpi_match.exit_codes import ExitCode
+from mpi_match.ingest.line_files import LineFiles
+from mpi_match.ingest.open_events import open_events
+from mpi_match.ingest.reject_log import RejectLog
+from mpi_match.journal.reader import EventRange, RunIdentity, gaps
+from mpi_match.model import ModelError
 from mpi_match.monitor.status import RunStatus, Share
-from mpi_match.storage import FileChanged, Reader, StorageError
+from mpi_match.storage import FileChanged, Reader, StorageError, check_output
 from mpi_match.storage.schema import Schema
 from mpi_match.table.range_reader import RangeReader
 from mpi_match.table.schema import TABLE
@@ -54,7 +60,8 @@ class Opened(NamedTuple):
 class BatchedAnswers:
     """Writes the answers of a run to its `output`, batch by batch, and counts them in its `status`.
 
-    Answers are written only while the event table is unchanged since it was opened (`confirm`).
+    Answers are written only while the event table is unchanged since it was opened (`confirm`).  The reports of lines
+    (`report`) go to `scan_log`, which is None for an event table.
 
     by_workers   do the workers write them, so that the master only records where they are (`wrote`)?
     """
@@ -65,7 +72,9 @@ class BatchedAnswers:
         events: BatchedEvents,
         status: RunStatus,
         options: RunOptions,
+        scan_log: ScanLog | None,
     ) -> None:
+        self._scan_log = scan_log
         self.ranges, self.by_workers = events.ranges, isinstance(output, LocalOutput)
         self._output, self._table, self._status, self._progress = output, events.table, status, options.progress
         self._workers_confirm = options.feed == "file"
@@ -86,6 +95,11 @@ class BatchedAnswers:
             self.confirm(*events)
         self._output.wrote(events, n_ids, rank, where)
         self._count(events.n_events, n_ids)
+
+    def report(self, batch: int, report: Array) -> None:
+        """Take the report of a batch (see `Expected`); batches ascend.  Raises ModelError for a bad row under `strict`."""
+        if self._scan_log is not None:
+            self._scan_log.add(self.ranges.of(batch)[0], report)
 
     def confirm(self, start: int, stop: int) -> None:
         """Raise FileChanged when these events of the table have changed since it was opened.
@@ -133,10 +147,12 @@ class RunFiles:
         with self._stack:
             self.division = self._stack.enter_context(Division(options, self._n_workers))
             stream = self._load_changes()
-            events = self._stack.enter_context(EventTable(options.events, self.division.table.vocabulary))
-            if not events.encoded_for_vocabulary:
+            events = self._open_events()
+            self._stack.enter_context(events)
+            if isinstance(events, EventTable) and not events.encoded_for_vocabulary:
                 why = "compiled for another table" if stream is None else "not compiled for what the changes ask for"
                 log.warning("%s was %s: its events are encoded again on the way", options.events, why)
+            self.rejects = self._stack.enter_context(RejectLog(options.rejects, options.strict))
             ids = self.division.table if stream is None else stream
             self.n_ids = ids.n_filters if options.filters else ids.n_interfaces
             self._output = self._open_output(events, ids.labels)
@@ -146,10 +162,38 @@ class RunFiles:
             self.changes = None if stream is None else BatchedChanges(stream, ranges)
             self.status = RunStatus(events.n_events - self._output.n_resumed, n_resumed=self._output.n_resumed)
             self._watch = nullcontext() if options.watch is None else options.watch(self.status)
-            self.answers = BatchedAnswers(self._output, self.events, self.status, options)
+            self._scan_log = None
+            if isinstance(events, LineFiles):
+                earlier = gaps(self._output.unanswered, events.n_events)
+                self._scan_log = ScanLog(options.events, events, self.rejects, earlier)
+            self.answers = BatchedAnswers(self._output, self.events, self.status, options, self._scan_log)
             self.places = self._output.places if isinstance(self._output, LocalOutput) else None
             self._stack = self._stack.pop_all()
         return self
+
+    def _open_events(self) -> EventTable | LineFiles:
+        options = self.options
+        directory = options.output.absolute().parent
+        events = open_events(options.events, self.division.table.vocabulary, options.form, directory)
+        try:
+            if isinstance(events, EventTable) and (options.rejects is not None or options.strict):
+                raise ClusterError(
+                    f"{options.events}: the bad rows of an event table were set aside when it was compiled; "
+                    "--rejects and --strict are for JSON lines",
+                    ExitCode.USAGE,
+                )
+            if isinstance(events, LineFiles) and events.packed and options.feed == "file":
+                raise ClusterError(
+                    f"{options.events}: packed files and pipes are read by the master; use --feed master or --feed shared",
+                    ExitCode.USAGE,
+                )
+            if options.rejects is not None and isinstance(events, LineFiles):
+                inputs = [options.table, options.output, *map(Path, events.index.files)]
+                check_output(options.rejects, inputs, streamed=True)
+        except BaseException:
+            events.__exit__()
+            raise
+        return events
 
     def _load_changes(self) -> ChangeStream[Table | RangeReader] | None:
         """Load the changes, if there are any; the division's table is then recoded for them."""
@@ -164,7 +208,7 @@ class RunFiles:
         self.division.table = stream.table
         return stream
 
-    def _open_output(self, events: EventTable, labels: Strings) -> Output | LocalOutput:
+    def _open_output(self, events: EventTable | LineFiles, labels: Strings) -> Output | LocalOutput:
         options = self.options
         identity = RunIdentity(
             unit="filter" if options.filters else "interface",
@@ -198,12 +242,24 @@ class RunFiles:
         self.status.begin()
         self._started = time.perf_counter()
 
+    def _finish_scan_log(self) -> tuple[str, ...]:
+        """See `ScanLog.finish`; of an input without any event nothing is kept."""
+        try:
+            return () if self._scan_log is None else self._scan_log.finish()
+        except ModelError:
+            self._output.discard()
+            raise
+
     def finish(self, opened: Sequence[Opened], round_trips: RoundTrips | None = None) -> RunSummary:
         """Put the output in its place, sum up, and say that the run is complete.  Raises FileChanged.
 
         The clock stops when the answers are in their place; files that they replace are removed after that.
         """
         self.events.table.check_unchanged(0, self.events.table.n_events)
+        never_seen = self._finish_scan_log()
+        if never_seen and self.options.strict:
+            names = " or ".join(map(repr, never_seen))
+            raise ClusterError(f"{self.options.events}: no event has {names} (--strict)", ExitCode.BAD_INPUT)
         self._output.finish()
         self.status.end()
         wall_s = time.perf_counter() - self._started
@@ -219,13 +275,18 @@ class RunFiles:
                 f"{n} x {device}" if n > 1 else device for device, n in Counter(o.device for o in opened).items()
             ),
             workers=len(opened),
-            rejected=0,
+            rejected=self.rejects.count,
+            first_rejects=tuple(self.rejects.first),
+            flagged=0 if self._scan_log is None else self._scan_log.n_flagged,
+            never_seen=never_seen,
             round_trip_us=None if round_trips is None else round_trips.in_us(),
             resumed=resumed,
             compile_s=max(each.compile_s for each in opened),
             engine_options={each.engine: dict(each.engine_options) for each in opened if each.engine_options},
         )
-        self._output.write_manifest(asdict(summary))
+        took = asdict(summary)
+        took.pop("first_rejects")  # rows may be long, and are in the file of rejects
+        self._output.write_manifest(took)
         return summary
 
 

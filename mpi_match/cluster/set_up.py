@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from mpi_match.cluster.distribution.broadcast import share_events, share_parts
-from mpi_match.cluster.distribution.event_source import EventOffer, EventSource, open_source
+from mpi_match.cluster.distribution.event_source import EventOffer, EventSource, LinesOffer, open_source
 from mpi_match.cluster.distribution.shard import Shard
 from mpi_match.cluster.engine_runner import EngineRunner, InlineRunner, ShardsHeld
 from mpi_match.cluster.execution import Execution
@@ -29,6 +29,8 @@ from mpi_match.cluster.transport.topology import Topology, device_share, shared_
 from mpi_match.engines import Engine, compile_s, open_engine
 from mpi_match.errors import EngineError
 from mpi_match.exit_codes import ExitCode
+from mpi_match.ingest.line_files import LineFiles
+from mpi_match.ingest.row_files import STDIN
 from mpi_match.table.table import Table
 
 
@@ -36,7 +38,7 @@ class Plan(NamedTuple):
     """The plan that the master broadcasts when it has opened the files.
 
     groups, parts   see `partition.Division`
-    offer           the event table, and which events are in which batch
+    offer           the events, and which of them are in which batch
     places          where workers write their answers; None when the master writes them
     """
 
@@ -58,7 +60,7 @@ class Ready(NamedTuple):
 def set_up(options: RunOptions, execution: Execution, topology: Topology, stack: ExitStack) -> Ready:
     """Go through all phases on this rank; `stack` closes what they open.  Raises Ended when one has failed on a rank."""
     ranks, threads = topology.ranks, options.threads or topology.threads
-    files: RunFiles = ranks.step("opening the files", master=lambda: stack.enter_context(RunFiles(options, ranks.size - 1)))
+    files: RunFiles = ranks.step("opening the files", master=lambda: _files(options, ranks.size - 1, stack))
     plan: Plan = ranks.bcast(None if files is None else _plan(options, files))
     part, table = share_parts(topology, plan.groups, plan.parts, None if files is None else files.division)
     copy = None
@@ -95,8 +97,20 @@ def set_up(options: RunOptions, execution: Execution, topology: Topology, stack:
     return Ready(files, matcher, source, opened)
 
 
+def _files(options: RunOptions, n_workers: int, stack: ExitStack) -> RunFiles:
+    if options.events == STDIN:
+        raise ClusterError(
+            "standard input does not reach the master of several ranks to its end with every launcher; "
+            "name a file, or a pipe made with mkfifo",
+            ExitCode.USAGE,
+        )
+    return stack.enter_context(RunFiles(options, n_workers))
+
+
 def _plan(options: RunOptions, files: RunFiles) -> Plan:
-    offer = EventOffer(options.events.absolute(), files.events.table.digest, files.events.ranges)
+    events = files.events.table
+    lines = LinesOffer(events.index, events.form) if isinstance(events, LineFiles) else None
+    offer = EventOffer(options.events.absolute(), events.digest, files.events.ranges, lines)
     return Plan(files.division.groups, files.division.parts, offer, files.places)
 
 

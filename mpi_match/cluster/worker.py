@@ -153,7 +153,7 @@ class Worker:
 
     def _events(self, batch: int, wire: Array) -> Expected[EventBatch]:
         """A batch's events: from their wire form, which has arrived before they are taken, or from the source."""
-        return Expected(partial(EventBatch.from_wire, wire)) if self._source is None else self._source.expect(batch)
+        return Expected(partial(EventBatch.from_wire, wire)) if self._source is None else self._source.expect(batch, wire)
 
     def _take(self, number: int, received: Received | SerializedShard) -> None:
         """A batch or a shard is complete: pass it to the matcher, with those that waited for it, if it is next in order."""
@@ -162,14 +162,15 @@ class Worker:
 
     def _answer(self, matched: Matched) -> None:
         batch, attempt, _, _, _, buffer = matched.received
+        report = matched.report
         if buffer is not None:
             self._buffers.give(buffer)
         if self._last is not None:
             return
-        body = [matched.counts, matched.ids]
-        said = Answer(Reply.MATCHES, batch, attempt, len(matched.counts), len(matched.ids))
+        body = [matched.counts, matched.ids, report]
+        said = Answer(Reply.MATCHES, batch, attempt, len(matched.counts), len(matched.ids), len(report))
         if matched.written is not None:
-            body = [np.array([*matched.written, len(matched.ids)], np.int64)]
+            body = [np.array([*matched.written, len(matched.ids)], np.int64), report]
             said = said._replace(kind=Reply.WRITTEN)
         if matched.error is not None:
             body = [np.frombuffer(pickle.dumps(RankFailure.of(matched.error, self._rank)), np.uint8)]

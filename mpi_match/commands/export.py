@@ -16,10 +16,12 @@ from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from mpi_match.events.event_table import EventTable
-from mpi_match.ingest.rows import ROW_ENDINGS
+from mpi_match.ingest.line_blocks import read_blocks
+from mpi_match.ingest.row_files import is_compiled, row_files
+from mpi_match.ingest.rows import ROW_ENDINGS, EventForm
 from mpi_match.matches.file import MatchesFile
 from mpi_match.storage import StorageError, atomic_write, check_output
 from mpi_match.table.table import Table
@@ -35,16 +37,17 @@ class ExportError(Exception):
     """The answers cannot be written in this form on this machine; the text says what is missing."""
 
 
-def export(matches: Path, output: Path | None, events: Path | None = None) -> dict[str, int]:
+def export(matches: Path, output: Path | None, events: Path | None = None, id_: str | None = None) -> dict[str, int]:
     """Write the answers in `matches` to `output`, in the form of its name's ending (`ENDINGS`).
 
-    Without an `output` JSON lines go to standard output.  `events` is the event table, whose ids of events replace those in
-    `matches`.  `output` is written atomically.  Returns counts.  Raises what `check_export` does, OSError.
+    Without an `output` JSON lines go to standard output.  `events` is the event table, or JSON lines with ids named `id_`,
+    whose ids of events replace those in `matches`.  `output` is written atomically.  Returns counts.  Raises what
+    `check_export` does, OSError.
     """
     check_export(output, [each for each in (matches, events) if each])
     answers = MatchesFile.load(matches)
     noun = "filters" if answers.attributes["unit"] == "filter" else "interfaces"
-    rows = _rows(answers, noun, matches, events)
+    rows = _rows(answers, noun, matches, None if events is None else _EventsNamed(events, id_))
     if output is None:
         _write_lines(sys.stdout, rows)
     else:
@@ -78,7 +81,14 @@ def says_form(output: Path) -> bool:
     return output.name.lower().endswith(ENDINGS)
 
 
-def _rows(answers: MatchesFile, noun: str, matches: Path, events: Path | None) -> Iterator[dict[str, Any]]:
+class _EventsNamed(NamedTuple):
+    """The events that ids are taken from, and the attribute of lines that holds them."""
+
+    path: Path
+    id: str | None
+
+
+def _rows(answers: MatchesFile, noun: str, matches: Path, events: _EventsNamed | None) -> Iterator[dict[str, Any]]:
     found = answers.rows() if noun == "interfaces" else (ids.tolist() for ids in _ids(answers))
     event_ids = _own_event_ids(answers) if events is None else _event_ids_in(events, answers, matches)
     if event_ids is None:
@@ -92,11 +102,36 @@ def _own_event_ids(answers: MatchesFile) -> Iterator[str | None] | None:
     return None if answers.event_ids is None else (id_.decode() or None for id_ in answers.event_ids)
 
 
-def _event_ids_in(events: Path, answers: MatchesFile, matches: Path) -> Iterator[str | None]:
-    with EventTable(events, Table.from_filters(()).vocabulary) as table:  # raw columns only: any vocabulary does
-        if table.n_events != answers.matches.n_events:
-            raise StorageError(f"{matches}: answers {answers.matches.n_events:,} events, {events} holds {table.n_events:,}")
+def _event_ids_in(events: _EventsNamed, answers: MatchesFile, matches: Path) -> Iterator[str | None]:
+    if not is_compiled(events.path) and events.path.exists():
+        yield from _ids_of_lines(events, answers, matches)
+        return
+    with EventTable(events.path, Table.from_filters(()).vocabulary) as table:  # raw columns only: any vocabulary does
+        _check_events(table.n_events, events.path, answers, matches)
         yield from table.ids()
+
+
+def _ids_of_lines(events: _EventsNamed, answers: MatchesFile, matches: Path) -> Iterator[str | None]:
+    from mpi_match.ingest.event_scanner import EventScanner  # loads Numba
+
+    files = row_files(events.path)
+    if events.id is None:
+        raise StorageError(f"{events.path}: holds JSON lines: which attribute is the id? (--id)")
+    scanner, n_events = EventScanner(Table.from_filters(()).vocabulary, EventForm(None, events.id)), 0
+    for block in read_blocks(files):
+        ids = scanner.scan(block, []).ids
+        if ids is not None:
+            n_events += len(ids)
+            _check_events(n_events, events.path, answers, matches, so_far=True)
+            yield from (id_.decode() or None for id_ in ids)
+    _check_events(n_events, events.path, answers, matches)
+
+
+def _check_events(n_events: int, events: Path, answers: MatchesFile, matches: Path, *, so_far: bool = False) -> None:
+    expected = answers.matches.n_events
+    if n_events > expected or (n_events < expected and not so_far):
+        more = "at least " if so_far else ""
+        raise StorageError(f"{matches}: answers {expected:,} events, {events} holds {more}{n_events:,}")
 
 
 def _ids(answers: MatchesFile) -> Iterator[Any]:

@@ -7,13 +7,12 @@ if there are any, are read beforehand, and a block ends where one takes effect. 
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,14 +25,14 @@ from mpi_match.engines import Engine, compile_s, open_engine
 from mpi_match.engines.registry import check_options
 from mpi_match.ingest.event_scanner import EventQueue, EventScanner, ScannedEvents
 from mpi_match.ingest.line_blocks import read_blocks
+from mpi_match.ingest.reject_log import RejectLog
+from mpi_match.ingest.row_files import row_files
 from mpi_match.ingest.rows import (
-    ROW_ENDINGS,
     EventForm,
     Reject,
     Rejects,
     change_of_row,
     looks_like_subscription,
-    nothing_usable,
     parse_json,
     read_lines,
     read_rows,
@@ -86,82 +85,6 @@ class LocalSummary:
     unlocated: int
     first_rejects: tuple[Reject, ...]
     engine_options: Mapping[str, Mapping[str, object]]
-
-
-class RejectLog:
-    """Counts rejects, keeps the first few for display, and writes all of them to a file if one is named.
-
-    `begin` starts the next input; `nothing_usable` is the error of an input without a good row.
-
-    A line of the file is `{"reason": ..., "file": ..., "line": ..., "row": ...}`, see `Reject`.  The file is created when
-    the log is entered, so an empty file means that nothing was rejected.  Under `strict` the first reject is an error.
-    """
-
-    def __init__(self, path: Path | None, strict: bool = False, keep: int = 5) -> None:
-        self._path, self._strict, self._keep = path, strict, keep
-        self._file: TextIO | None = None
-        self.first: list[Reject] = []
-        self.count = 0
-        self._input, self._count_before, self._example = Path(), 0, Reject("", "", 0, "")
-
-    def __enter__(self) -> RejectLog:
-        self._file = self._path.open("w", encoding="utf-8", errors="backslashreplace") if self._path is not None else None
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def begin(self, path: Path) -> None:
-        """The next rejects are of this input."""
-        self._input, self._count_before = path, self.count
-
-    def nothing_usable(self, what: str, hint: str = "") -> ModelError:
-        """The error of an input of which no row is a `what`."""
-        n_bad = self.count - self._count_before
-        return ModelError(nothing_usable(str(self._input), what, n_bad, self._example if n_bad else None) + hint)
-
-    def all_bad(self, n_rows: int) -> bool:
-        """Is no row of this input good, of so many?"""
-        return self.count - self._count_before == n_rows
-
-    def append(self, reject: Reject) -> None:
-        """Take a reject.  Raises ModelError under `strict`."""
-        if self.count == self._count_before:
-            self._example = reject
-        self.count += 1
-        if len(self.first) < self._keep:
-            self.first.append(reject)
-        if self._file is not None:
-            self._file.write(json.dumps(reject._asdict(), ensure_ascii=False) + "\n")
-        if self._strict:
-            raise ModelError(f"{reject.place}: {reject.reason} (--strict)")
-
-
-def row_files(path: Path) -> list[Path]:
-    """The JSON lines files that a path names: itself, or those of a directory.
-
-    Raises ModelError when there are none, or when the file is compiled or Parquet, of which every line would be a bad row.
-    """
-    if not path.exists():
-        raise ModelError(f"{path}: no such file")
-    if path.is_file():
-        _check_lines(path)
-    if not path.is_dir():
-        return [path]
-    found = sorted(item for item in path.iterdir() if item.name.endswith(ROW_ENDINGS) and item.is_file())
-    if not found:
-        raise ModelError(f"{path}: no JSON lines in this directory (files named {', '.join('*' + e for e in ROW_ENDINGS)})")
-    return found
-
-
-def _check_lines(path: Path) -> None:
-    with path.open("rb") as handle:
-        start = handle.read(8)
-    if start == b"\x89HDF\r\n\x1a\n":
-        raise ModelError(f"{path}: is an HDF5 file, not JSON lines; `mpi-match run` matches what is compiled")
-    if start[:4] == b"PAR1":
-        raise ModelError(f"{path}: is a Parquet file, not JSON lines; `mpi-match compile` reads it, for `mpi-match run`")
 
 
 @dataclass(frozen=True)

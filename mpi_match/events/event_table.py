@@ -17,7 +17,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, are_bounds
 from mpi_match.arrays.strings import Strings
-from mpi_match.events.batch import REJECTED, EventBatch
+from mpi_match.events.batch import REJECTED, WIRE_EXTRA_BYTES, EventBatch
 from mpi_match.events.encoded import EncodedColumns, block_columns
 from mpi_match.events.events import Events
 from mpi_match.events.schema import EVENTS, RAW
@@ -157,11 +157,11 @@ class EventTable:
         """The mapped encoded columns, part by part; none if events are encoded as they are read."""
         return [column for part in self._encoded for column in part.columns]
 
-    @property
-    def encoded_bytes(self) -> int:
-        """Size of the encoded columns, and of the rejected rows in their batches; 0 if there are none."""
+    def wire_bytes(self, n_batches: int) -> int:
+        """Size of all events in so many batches as they travel, roughly; 0 when it is known only after encoding them."""
         n_rejected = sum(len(part.rejected) for part in self._encoded if part.rejected is not None)
-        return sum(column.nbytes for column in self.mapped) + n_rejected * REJECTED.itemsize
+        encoded = sum(column.nbytes for column in self.mapped) + n_rejected * REJECTED.itemsize
+        return encoded and encoded + WIRE_EXTRA_BYTES * n_batches
 
     def batch(self, start: int, stop: int) -> EventBatch:
         """Events `start` to `stop`, encoded.  Raises StorageError when the file is damaged there; FileChanged when it was

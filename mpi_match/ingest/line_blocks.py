@@ -15,6 +15,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.ingest.rows import MAX_LINE_BYTES
 from mpi_match.model import ModelError
 
+PACKED_ENDING = ".gz"
 READ_BYTES = 2**22
 """Bytes of a block, besides those of a line that began in the block before; at most MAX_LINE_BYTES."""
 
@@ -41,8 +42,20 @@ def read_blocks(paths: Iterable[Path]) -> Iterator[LineBlock]:
     damaged or truncated, after the lines before the damage; OSError.
     """
     for path in sorted(paths):
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as handle:
+        with gzip.open(path, "rb") if path.suffix == PACKED_ENDING else path.open("rb") as handle:
             yield from _blocks_of(cast(BufferedReader, handle), path)
+
+
+def unpacked(path: Path) -> Iterator[bytes]:
+    """The content of a packed file, in pieces.  Raises ModelError when it is damaged or truncated, OSError."""
+    with gzip.open(path, "rb") as handle:
+        failed = None
+        while failed is None:
+            more, failed = _read(cast(BufferedReader, handle), path)
+            if not more and failed is None:
+                return
+            yield more
+        raise failed
 
 
 def _blocks_of(handle: BufferedReader, path: Path) -> Iterator[LineBlock]:

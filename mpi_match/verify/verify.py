@@ -28,10 +28,13 @@ from mpi_match.changes.log import CHANGES, ChangeLog
 from mpi_match.engines import open_engine
 from mpi_match.events.event_table import EventTable
 from mpi_match.events.events import Events
-from mpi_match.events.schema import EVENTS
+from mpi_match.ingest.line_files import LineFiles
+from mpi_match.ingest.open_events import open_events
+from mpi_match.ingest.rows import PLAIN, EventForm
 from mpi_match.matches.file import MatchesFile
 from mpi_match.model import Event, Filter, matches
 from mpi_match.storage import Reader, StorageError
+from mpi_match.storage.schema import Schema
 from mpi_match.table.schema import TABLE
 from mpi_match.table.table import Table
 from mpi_match.verify.replay import Replay
@@ -87,29 +90,36 @@ class Verdict:
     difference: Difference | None
 
 
+class VerifiedFiles(NamedTuple):
+    """The files of a run: its inputs and its answers.  `events` are as in `RunOptions`, and `form` is of lines."""
+
+    table: Path
+    events: Path
+    matches: Path
+    changes: Path | None = None
+    form: EventForm = PLAIN
+
+
 def verify(
-    table_path: Path,
-    events_path: Path,
-    matches_path: Path,
+    files: VerifiedFiles,
     sample: int = 100,
     seed: int = 0,
     judge: str = "auto",
     progress: Progress | None = None,
-    changes_path: Path | None = None,
 ) -> Verdict:
-    """Check the answers in `matches_path` for `sample` events (0: all), drawn with `seed`, by one of `JUDGES`.
+    """Check the answers in `files` for `sample` events (0: all), drawn with `seed`, by one of `JUDGES`.
 
-    `changes_path` are the changes of the run, if it had any.  Stops at the first event with a wrong answer.  Raises
-    StorageError when a file cannot be used or the files do not belong together.
+    Stops at the first event with a wrong answer.  Raises StorageError or ModelError when a file cannot be used or the files
+    do not belong together.
     """
-    table = Table.load(table_path)
-    answers = MatchesFile.load(matches_path)
+    table = Table.load(files.table)
+    answers = MatchesFile.load(files.matches)
     by_filter = answers.attributes["unit"] == "filter"
-    now = Replay(table, None if changes_path is None else ChangeLog.load(changes_path).stream(table))
-    with EventTable(events_path, table.vocabulary) as events:
-        files = {"table": table_path, "events": events_path}
-        _check_belonging(files if changes_path is None else {**files, "changes": changes_path}, matches_path, answers)
-        _check_sizes(table_path, now, events_path, events, matches_path, answers)
+    now = Replay(table, None if files.changes is None else ChangeLog.load(files.changes).stream(table))
+    events = open_events(files.events, table.vocabulary, files.form)
+    with events:
+        _check_belonging(files, events, answers)
+        _check_sizes(files, now, events, answers)
         numbers = _sample(answers.matches.counts, sample, seed)
         if judge == "auto":
             small = table.n_filters <= NAIVE_FILTERS and table.n_filters * len(numbers) <= NAIVE_LOOKS
@@ -137,41 +147,42 @@ def verify(
     return Verdict(answers.matches.n_events, checked, n_with, n_matches, court.words(checked), difference)
 
 
-_SCHEMAS = {schema.kind: schema for schema in (TABLE, EVENTS, CHANGES)}
-
-
-def _check_belonging(files: dict[str, Path], matches_path: Path, answers: MatchesFile) -> None:
+def _check_belonging(files: VerifiedFiles, events: EventTable | LineFiles, answers: MatchesFile) -> None:
     """Refuse files of different runs, by the digests that they state."""
-    if ("changes_digest" in answers.attributes) != ("changes" in files):
-        says = (
-            "its table changed during the run; name the changes" if "changes" not in files else "is of a run without changes"
-        )
-        raise StorageError(f"{matches_path}: {says} (--changes)")
-    for kind, path in files.items():
+    if ("changes_digest" in answers.attributes) != (files.changes is not None):
+        without = files.changes is None
+        says = "its table changed during the run; name the changes" if without else "is of a run without changes"
+        raise StorageError(f"{files.matches}: {says} (--changes)")
+    found = {"table": (files.table, _digest(files.table, TABLE)), "events": (files.events, events.digest)}
+    if files.changes is not None:
+        found["changes"] = files.changes, _digest(files.changes, CHANGES)
+    for kind, (path, digest) in found.items():
         stated = answers.attributes.get(f"{kind}_digest")
-        if stated is None:
-            continue
-        with Reader(path, _SCHEMAS[kind]) as reader:
-            if reader.attributes["digest"] != stated:
-                raise StorageError(
-                    f"{matches_path}: was made with another file of {kind} than {path}: found its digest {stated}, "
-                    f"expected {reader.attributes['digest']}"
-                )
+        if stated is not None and stated != digest:
+            other = " (or other --location, --id)" if isinstance(events, LineFiles) and kind == "events" else ""
+            raise StorageError(
+                f"{files.matches}: was made with another file of {kind} than {path}{other}: found its digest {stated}, "
+                f"expected {digest}"
+            )
 
 
-def _check_sizes(
-    table_path: Path, now: Replay, events_path: Path, events: EventTable, matches_path: Path, answers: MatchesFile
-) -> None:
+def _digest(path: Path, schema: Schema) -> str:
+    with Reader(path, schema) as reader:
+        return str(reader.attributes["digest"])
+
+
+def _check_sizes(files: VerifiedFiles, now: Replay, events: EventTable | LineFiles, answers: MatchesFile) -> None:
     """Refuse files of different runs by counts and labels, which they always state."""
     by_filter = answers.attributes["unit"] == "filter"
     n_ids = now.n_filters if by_filter else len(now.labels)
     if answers.matches.n_ids != n_ids or not (by_filter or list(answers.labels) == list(now.labels)):
         raise StorageError(
-            f"{matches_path}: its {answers.attributes['unit']}s are not those of {table_path}; which table was it made with?"
+            f"{files.matches}: its {answers.attributes['unit']}s are not those of {files.table}; "
+            "which table was it made with?"
         )
     if answers.matches.n_events != events.n_events:
         raise StorageError(
-            f"{matches_path}: answers {answers.matches.n_events:,} events, {events_path} holds {events.n_events:,}"
+            f"{files.matches}: answers {answers.matches.n_events:,} events, {files.events} holds {events.n_events:,}"
         )
 
 

@@ -15,13 +15,10 @@ from mpirun import TESTS, TIMEOUT_S
 
 FILES = {
     "run --table": (["run", "--table", "?", "--events", "events.h5", "-o", "o.h5"], "table"),
-    "run --events": (["run", "--table", "table.h5", "--events", "?", "-o", "o.h5"], "events"),
     "run --changes": (["run", "--table", "table.h5", "--events", "events.h5", "--changes", "?", "-o", "o.h5"], "changes"),
     "verify --table": (["verify", "--table", "?", "--events", "events.h5", "--matches", "matches.h5"], "table"),
-    "verify --events": (["verify", "--table", "table.h5", "--events", "?", "--matches", "matches.h5"], "events"),
     "verify --matches": (["verify", "--table", "table.h5", "--events", "events.h5", "--matches", "?"], "matches"),
     "export": (["export", "?", "-o", "o.jsonl"], "matches"),
-    "export --events": (["export", "matches.h5", "--events", "?", "-o", "o.jsonl"], "events"),
     "inspect": (["inspect", "?"], None),
     "inspect --filter": (["inspect", "?", "--filter", "0"], "table"),
 }
@@ -36,6 +33,24 @@ WRONG = {
     "cut": "is not a readable HDF5 file: truncated file",
     "another's": "is HDF5 but not a file of mpi-match",
 }
+
+EVENTS = {
+    "run --events": ["run", "--table", "table.h5", "--events", "?", "-o", "o.h5"],
+    "verify --events": ["verify", "--table", "table.h5", "--events", "?", "--matches", "matches.h5"],
+    "export --events": ["export", "matches.h5", "--events", "?", "-o", "o.jsonl"],
+}
+"""Commands that take events in any form: what is no HDF5 file are lines."""
+NO_EVENTS = {
+    "missing": {"": "no such file"},
+    "a directory": {"": "no JSON lines in this directory"},
+    "empty": {"run --events": "holds no event"},
+    "text": {"run --events": "holds no usable event, its only row is rejected; text, line 1: not JSON"},
+    "packed rows": {"run --events": "holds no usable event, its only row is rejected; packed rows, line 1: not UTF-8"},
+    "rows": {"export --events": "holds JSON lines: which attribute is the id? (--id)"},
+    "cut": {"": "is not a readable HDF5 file: truncated file"},
+    "another's": {"": "is HDF5 but not a file of mpi-match"},
+}
+"""What is said, by command; under no command's name what all say."""
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +87,34 @@ def test_a_wrong_file_is_one_line_and_touches_nothing(place: Path, monkeypatch: 
         line = only_line(mpi_match(*(f"{other}.h5" if word == "?" else word for word in words), code=3))
         assert line == f"mpi-match: {other}.h5: holds '{other}', expected '{kind}'; were two files exchanged?"
     assert state_of(place) == before
+
+
+@pytest.mark.parametrize("what", EVENTS)
+def test_events_that_are_none_are_one_line_and_touch_nothing(
+    place: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.chdir(place)
+    before = state_of(place)
+    for wrong, said in NO_EVENTS.items():
+        if (text := said.get(what, said.get(""))) is not None:
+            line = only_line(mpi_match(*(wrong if word == "?" else word for word in EVENTS[what]), code=3))
+            assert line.startswith(f"mpi-match: {wrong}: "), line
+            assert text in line
+    for other in ("table", "matches"):
+        line = only_line(mpi_match(*(f"{other}.h5" if word == "?" else word for word in EVENTS[what]), code=3))
+        assert line == f"mpi-match: {other}.h5: holds '{other}', expected 'events'; were two files exchanged?"
+    assert state_of(place) == before
+
+
+def test_answers_to_other_events_are_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    line = only_line(mpi_match(*("rows" if word == "?" else word for word in EVENTS["verify --events"]), code=3))
+    assert "was made with another file of events than rows (or other --location, --id)" in line
+    words = ("export", "matches.h5", "--events", "rows", "--id", "id", "-o", "o.jsonl")
+    assert "events, rows holds 1" in only_line(mpi_match(*words, code=3))
+    words = ("run", "--table", "table.h5", "--events", "events.h5", "-o", "o.h5")
+    assert "leave out --location and --id" in only_line(mpi_match(*words, "--id", "id", code=3))
+    assert "--rejects and --strict are for JSON lines" in only_line(mpi_match(*words, "--strict", code=2))
 
 
 @pytest.mark.parametrize(

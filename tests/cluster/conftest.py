@@ -21,7 +21,7 @@ from mpi_match.matches.file import MatchesFile
 from mpi_match.model import Area, Change, match_naive
 from mpi_match.storage import StorageError
 from mpi_match.table.table import Table
-from mpi_match.verify.verify import verify
+from mpi_match.verify.verify import VerifiedFiles, verify
 
 
 @pytest.fixture(scope="session")
@@ -94,9 +94,9 @@ def expected_with_changes(changing: Changing, tmp_path_factory: pytest.TempPathF
     found = MatchesFile.load(output)
     assert [sorted(row, key=str.encode) for row in found.rows()] == changing.answers
     with pytest.raises(StorageError, match="its table changed during the run; name the changes"):
-        verify(changing.table, changing.events, output)
+        verify(VerifiedFiles(changing.table, changing.events, output))
     for judge in ("naive", "counting"):
-        verdict = verify(changing.table, changing.events, output, sample=0, judge=judge, changes_path=changing.changes)
+        verdict = verify(VerifiedFiles(changing.table, changing.events, output, changing.changes), sample=0, judge=judge)
         assert (verdict.difference, verdict.matches) == (None, sum(map(len, changing.answers)))
     return output.read_bytes()
 

@@ -304,9 +304,9 @@ def test_events_from_a_file_arrive_when_they_are_read(inputs: Inputs, monkeypatc
     monkeypatch.setattr(EventTable, "batch", late)
     with EventTable(inputs.events, vocabulary) as events:
         digest = events.digest
-    offer = EventOffer(inputs.events, digest, BatchRanges([EventRange(0, 10)], 5))
+    offer = EventOffer(inputs.events, digest, BatchRanges([EventRange(0, 10)], 5), None)
     with FileSource(offer, vocabulary, ThreadPoolExecutor(1)) as source:
-        expected = source.expect(0)
+        expected = source.expect(0, NOTHING)
         assert not expected.is_here()
         may_read.set()
         assert len(expected.get()) == 5

@@ -17,7 +17,7 @@ from mpi_match.journal.reader import RunIdentity
 from mpi_match.matches.file import MatchesFile, MatchesWriter
 from mpi_match.matches.part_index import Parts
 from mpi_match.storage import parts_directory
-from mpi_match.verify.verify import verify
+from mpi_match.verify.verify import VerifiedFiles, verify
 
 
 def rewritten(output: Path, path: Path) -> bytes:
@@ -59,7 +59,7 @@ def test_answers_that_workers_write_read_as_one_file(
     assert json.loads(done.stdout)["matches"] == MatchesFile.load(output).matches.n_matches
     directory = parts_directory(output)
     assert ranks_in(directory) == writers
-    assert verify(inputs.table, inputs.events, output).difference is None
+    assert verify(VerifiedFiles(inputs.table, inputs.events, output)).difference is None
     assert export(output, tmp_path / "m.jsonl") == export(tmp_path / "whole.h5", tmp_path / "whole.jsonl")
     assert (tmp_path / "m.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
     assert inspect_file(output, 300)["first"] == inspect_file(tmp_path / "whole.h5", 300)["first"]

@@ -26,9 +26,12 @@ from interrupting import terminated_before, waiting_at
 
 from mpi_match.cli.errors import end_all_ranks, exit_code_of
 from mpi_match.cluster import ClusterError, RunOptions, run
+from mpi_match.cluster.results.journal import SYNC_S
 from mpi_match.cluster.transport.launcher import found_in
 from mpi_match.engines import EngineError
 from mpi_match.engines.registry import REGISTRY, Entry
+from mpi_match.ingest.rows import EventForm
+from mpi_match.model import ModelError
 from mpi_match.storage import StorageError
 
 
@@ -89,6 +92,22 @@ def _delay_rank_1(meeting_s: str) -> None:
         worker.Worker.serve = late  # type: ignore[method-assign]
 
 
+def _killed_at(n: int) -> Callable[[int, int], None]:
+    """A `RunOptions.progress` that kills its process when so many answers are written, and safe."""
+
+    def progress(n_answered: int, n_events: int) -> None:
+        if n_answered >= n:
+            time.sleep(3 * SYNC_S)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return progress
+
+
+def _truncating(path: Path, n_bytes: int) -> Callable[[int, int], None]:
+    """A `RunOptions.progress` that truncates a file when the first answers are written."""
+    return lambda n_answered, n_events: os.truncate(path, n_bytes)
+
+
 @contextmanager
 def _stopped() -> Iterator[None]:
     """This process is stopped when the block is entered."""
@@ -116,6 +135,10 @@ def _options(arguments: list[str]) -> RunOptions:
         "changes": lambda value: ("changes", Path(value)),
         "master_stops": lambda _: ("watch", lambda _: _stopped()),
         "interrupted_at": lambda line: ("watch", lambda _: terminated_before(waiting_at(int(line)))),
+        "form": lambda names: ("form", EventForm(tuple(names.split(",")[:2]), names.split(",")[2])),  # type: ignore[arg-type]
+        "rejects": lambda value: ("rejects", Path(value)),
+        "killed_at": lambda n: ("progress", _killed_at(int(n))),
+        "truncated_to": lambda n: ("progress", _truncating(Path(events), int(n))),
         "overwritten_by": lambda other: ("progress", overwriting(Path(events), Path(other))),
     }
     engine_options = {key[4:]: given.pop(key) for key in list(given) if key.startswith("set.")}
@@ -134,7 +157,7 @@ def main(arguments: list[str]) -> int:
         if not error.quiet:
             sys.stderr.write(f"{error}\n")
         return error.exit_code
-    except (StorageError, EngineError) as error:
+    except (StorageError, EngineError, ModelError) as error:
         sys.stderr.write(f"{error}\n")
         return exit_code_of(error) or 1
     if summary is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import IO
 
 from click.testing import CliRunner, Result
 from mpirun import TESTS, TIMEOUT_S
@@ -26,11 +27,11 @@ def mpi_match(*arguments: object, code: int = 0) -> Result:
     return result
 
 
-def in_a_process(*command: object) -> subprocess.CompletedProcess[str]:
+def in_a_process(*command: object, stdin: IO[bytes] | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command in a process of its own, which finds this tree also when it is not installed."""
     words = [str(word) for word in command]
     environment = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
-    return subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S, check=True, env=environment)
+    return subprocess.run(words, stdin=stdin, capture_output=True, text=True, timeout=TIMEOUT_S, check=True, env=environment)
 
 
 def only_line(result: Result) -> str:

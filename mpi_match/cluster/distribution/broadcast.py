@@ -32,7 +32,7 @@ from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.prefetch import Buffers, ReadAhead, n_readers
 from mpi_match.cluster.transport.collectives import RankGroup
 from mpi_match.cluster.transport.topology import Topology
-from mpi_match.events.batch import WIRE_EXTRA_BYTES, unmarked
+from mpi_match.events.batch import EventBatch, unmarked
 from mpi_match.table.table import Table
 
 
@@ -109,7 +109,7 @@ def share_events(topology: Topology, events: BatchedEvents | None, execution: Ex
     """
     ranks, leads = topology.ranks, topology.leads_node
     on_host = HostMemory(topology, "the events", "use --feed file or --feed master, which need none")
-    n_bytes: int = ranks.bcast(None if events is None else _expected_bytes(events))
+    n_bytes: int = ranks.bcast(None if events is None else events.table.wire_bytes(events.n_batches))
     ranks.agree("having memory for the events", lambda: on_host.reserve(n_bytes) if leads else None)
     leaders = topology.leaders
     wires = None if events is None else partial(_wires, events, execution)
@@ -123,12 +123,6 @@ def share_events(topology: Topology, events: BatchedEvents | None, execution: Ex
     ranks.agree("comparing the events", compare)
     starts = np.append(0, np.cumsum(np.frombuffer(sizes, np.int64), dtype=np.int64))
     return EventCopy(on_host.map(int(starts[-1]), finished=True), starts)
-
-
-def _expected_bytes(events: BatchedEvents) -> int:
-    """Size of the batches, roughly; 0 when it is known only after encoding them."""
-    encoded = events.table.encoded_bytes
-    return encoded and encoded + WIRE_EXTRA_BYTES * events.n_batches
 
 
 def _fill(leaders: RankGroup, on_host: HostMemory, read: Callable[[], Generator[Array]] | None) -> tuple[bytes, int]:
@@ -183,7 +177,8 @@ def _wires(batches: BatchedEvents, execution: Execution) -> Generator[Array]:
 
     def read(batch: int) -> tuple[Array, Array]:
         events = batches.read(batch)
-        _ = events.widest  # computed once, here, and kept in the wire form
+        if isinstance(events, EventBatch):
+            _ = events.widest  # computed once, here, and kept in the wire form
         buffer = buffers.take(events.wire_bytes)
         return events.to_wire(buffer), buffer
 

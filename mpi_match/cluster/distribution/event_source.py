@@ -4,18 +4,20 @@
     shared   every host has them in memory once, as they would travel (`broadcast`)
     file     every worker opens the event table and maps the range of a batch
 
-With `file`, the master's path must name the same file on every host; its digest is compared before the run begins.  Threads
-read a batch (bring its pages in, check their CRC, encode it when the file was compiled for another table) as soon as the
-order arrives, while the engine matches the batches before it.
+With `file`, the master's path must name the same file on every host; the digest of an event table is compared before the run
+begins, the size of a file of lines, and the checksums of its blocks when they are read.  Threads read a batch (bring its
+pages in, check their CRC, encode it when the file was compiled for another table) as soon as the order arrives, while the
+engine matches the batches before it.  Lines are scanned by the engine's thread, with all threads of the engine, when it
+takes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from mpi_match.arrays.csr import Array
 from mpi_match.cluster.batches import BatchedEvents, BatchRanges
@@ -26,8 +28,15 @@ from mpi_match.cluster.prefetch import Expected, Workers
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
 from mpi_match.exit_codes import ExitCode
+from mpi_match.ingest.batch_scanner import BatchScanner, ScanReport
+from mpi_match.ingest.line_batch import LineBatch
+from mpi_match.ingest.line_files import LineFiles
+from mpi_match.ingest.line_index import LineIndex
+from mpi_match.ingest.rows import EventForm
 from mpi_match.storage import StorageError
 from mpi_match.table.vocabulary import Vocabulary
+
+Read = TypeVar("Read", bound=EventBatch | LineBatch)
 
 
 class EventSource(Protocol):
@@ -42,43 +51,70 @@ class EventSource(Protocol):
         """The first batch, if there are any.  Raises StorageError when it is damaged."""
         ...
 
-    def expect(self, batch: int) -> Expected[EventBatch]:
-        """The events of a batch that will be matched soon.
+    def expect(self, batch: int, wire: Array) -> Expected[EventBatch]:
+        """The events of a batch that will be matched soon; `wire` u8 is what comes with the order, and will be there then.
 
         `get` raises StorageError when they are damaged, `confirm` FileChanged.
         """
         ...
 
 
-class SharedSource:
+class OrderSource(Generic[Read]):
+    """The wire form that comes with an order."""
+
+    memory: Sequence[Array] = ()
+
+    def __init__(self, decode: Callable[[Array], Read]) -> None:
+        self._decode = decode
+
+    def first(self) -> Read | None:
+        """See `EventSource.first`: nothing has come yet."""
+        return None
+
+    def expect(self, batch: int, wire: Array) -> Expected[Read]:
+        """See `EventSource.expect`."""
+        return Expected(partial(self._decode, wire))
+
+
+class SharedSource(Generic[Read]):
     """The shared copy of the events on this rank's host."""
 
-    def __init__(self, copy: EventCopy) -> None:
-        self._copy = copy
+    def __init__(self, copy: EventCopy, decode: Callable[[Array], Read]) -> None:
+        self._copy, self._decode = copy, decode
         self.memory: Sequence[Array] = [copy.memory]
 
-    def first(self) -> EventBatch | None:
+    def first(self) -> Read | None:
         """See `EventSource.first`."""
-        return self.expect(0).get() if self._copy.n_batches else None
+        return self._decode(self._copy.wire(0)) if self._copy.n_batches else None
 
-    def expect(self, batch: int) -> Expected[EventBatch]:
+    def expect(self, batch: int, wire: Array) -> Expected[Read]:
         """See `EventSource.expect`."""
-        return Expected(partial(EventBatch.from_wire, self._copy.wire(batch)))
+        return Expected(partial(self._decode, self._copy.wire(batch)))
+
+
+class LinesOffer(NamedTuple):
+    """The lines of a run: their files and blocks, and the form of their rows."""
+
+    blocks: LineIndex
+    form: EventForm
 
 
 class EventOffer(NamedTuple):
-    """The event table of a run on the master: its file, digest and batches."""
+    """The events of a run on the master: the file of an event table, the digest, the batches; `lines` where they are
+    lines."""
 
     path: Path
     digest: str
     ranges: BatchRanges
+    lines: LinesOffer | None
 
 
 class FileSource:
-    """The event table of an offer, opened by this rank, whose batches are read by `workers`."""
+    """The events of an offer, opened by this rank, whose batches are read by `workers`."""
 
     def __init__(self, offer: EventOffer, vocabulary: Vocabulary, workers: Workers) -> None:
-        self._events = BatchedEvents(_opened(offer, vocabulary), offer.ranges)
+        table = _opened(offer, vocabulary) if offer.lines is None else _opened_lines(offer.lines)
+        self._events = BatchedEvents(table, offer.ranges)
         self._workers = workers
 
     def __enter__(self) -> FileSource:
@@ -91,16 +127,42 @@ class FileSource:
     @property
     def memory(self) -> Sequence[Array]:
         """See `EventSource.memory`."""
-        return self._events.table.mapped
+        return self._events.table.mapped if isinstance(self._events.table, EventTable) else ()
 
-    def first(self) -> EventBatch | None:
+    def first(self) -> Any:
         """See `EventSource.first`."""
-        return self.expect(0).get() if self._events.n_batches else None
+        return self._events.read(0) if self._events.n_batches else None
 
-    def expect(self, batch: int) -> Expected[EventBatch]:
+    def expect(self, batch: int, wire: Array) -> Expected[Any]:
         """See `EventSource.expect`."""
         reading = self._workers.submit(self._events.read, batch)
         return Expected(reading.result, reading.done, partial(self._events.check_unchanged, batch))
+
+
+class ScannedSource:
+    """Events scanned from the lines of another source."""
+
+    memory: Sequence[Array] = ()
+
+    def __init__(self, lines: OrderSource[LineBatch] | SharedSource[LineBatch] | FileSource, scanner: BatchScanner) -> None:
+        self._lines, self._scanner = lines, scanner
+
+    def first(self) -> EventBatch | None:
+        """See `EventSource.first`."""
+        lines = self._lines.first()
+        return None if lines is None else self._scanner.scan(lines)[0]
+
+    def expect(self, batch: int, wire: Array) -> Expected[EventBatch]:
+        """See `EventSource.expect`."""
+        lines = self._lines.expect(batch, wire)
+        found: list[ScanReport] = []
+
+        def get() -> EventBatch:
+            events, report = self._scanner.scan(lines.get())
+            found.append(report)
+            return events
+
+        return Expected(get, lines.is_here, lines.confirm, lambda: found[0].to_wire())
 
 
 def open_source(
@@ -111,17 +173,55 @@ def open_source(
     execution: Execution,
     n_threads: int,
 ) -> AbstractContextManager[EventSource | None]:
-    """The source for the run's feed, as a context manager: None when events come with the orders.
+    """The source for the run's feed, as a context manager: None when encoded events come with the orders.
 
     Parameters: `copy` with the feed `shared`; with the feed `file` some of this worker's `n_threads` read.  Raises
     StorageError, and ClusterError when the file is missing or another one.
     """
+    if offer.lines is not None:
+        return _scanned(options, offer, offer.lines, copy, vocabulary, execution, n_threads)
     if copy is not None:
-        return nullcontext(SharedSource(copy))
-    if options.feed == "master":
-        return nullcontext()
+        return nullcontext(SharedSource(copy, EventBatch.from_wire))
+    return nullcontext() if options.feed == "master" else _file_source(options, offer, vocabulary, execution, n_threads)
+
+
+def _file_source(
+    options: RunOptions, offer: EventOffer, vocabulary: Vocabulary, execution: Execution, n_threads: int
+) -> FileSource:
     # At most `credits` batches are expected at a time, and the cores are shared with the host's other workers.
     return FileSource(offer, vocabulary, execution.workers(min(options.credits, n_threads)))
+
+
+@contextmanager
+def _scanned(
+    options: RunOptions,
+    offer: EventOffer,
+    lines: LinesOffer,
+    copy: EventCopy | None,
+    vocabulary: Vocabulary,
+    execution: Execution,
+    n_threads: int,
+) -> Iterator[EventSource]:
+    scanner = BatchScanner(vocabulary, lines.form, lines.blocks.files, n_threads)
+    if copy is not None:
+        yield ScannedSource(SharedSource(copy, LineBatch.from_wire), scanner)
+    elif options.feed == "master":
+        yield ScannedSource(OrderSource(LineBatch.from_wire), scanner)
+    else:
+        with _file_source(options, offer, vocabulary, execution, n_threads) as source:
+            yield ScannedSource(source, scanner)
+
+
+def _opened_lines(lines: LinesOffer) -> LineFiles:
+    for name, n_bytes in zip(lines.blocks.files, lines.blocks.n_bytes.tolist(), strict=True):
+        found = Path(name).stat().st_size if Path(name).is_file() else None
+        if found is None or found < n_bytes:
+            what = "no such file" if found is None else f"has {found:,} bytes here, {n_bytes:,} on the master's host"
+            raise ClusterError(
+                f"{name}: {what}; with --feed file every host needs the same files: use --feed master, or copy them",
+                ExitCode.BAD_INPUT,
+            )
+    return LineFiles(lines.blocks, lines.form)
 
 
 def _opened(offer: EventOffer, vocabulary: Vocabulary) -> EventTable:

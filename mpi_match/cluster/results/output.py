@@ -214,7 +214,7 @@ class Output(RunOutput):
         self._journal = Journal(journal_of(path), identity, resume=resume) if journalled else None
         self._file, self._kept = ExitStack(), ExitStack()
         self._earlier: JournalFile | None = None
-        self._is_new = False
+        self._is_new = self._is_discarded = False
 
     def __enter__(self) -> Output:
         """Raises StorageError when the output cannot be written, or the journal is in use or another run's."""
@@ -291,6 +291,12 @@ class Output(RunOutput):
             self._abandon_file()
         self._without.append(events)
 
+    def discard(self) -> None:
+        """Keep no answers when the output is left."""
+        if self._journal is not None:
+            self._journal.remove()
+        self._is_discarded = True
+
     def _abandon_file(self) -> None:
         abandoned = ClusterError("events are set aside")
         self._file.__exit__(type(abandoned), abandoned, None)
@@ -342,6 +348,6 @@ class Output(RunOutput):
             self._kept.__exit__(type(error), error, trace)
         finally:
             self._file.__exit__(type(error), error, trace)
-        if not self._finished and self._journal is not None and self._journal.n_answered:
+        if not (self._finished or self._is_discarded) and self._journal is not None and self._journal.n_answered:
             self.n_answered = self._journal.n_answered
             self._say_incomplete(self._journal.path.name, error)

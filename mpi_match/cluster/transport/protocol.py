@@ -3,7 +3,7 @@
     master → worker   Order   (kind, number, attempt, bytes, bytes)   MATCH: with it changes and events, as they travel
     worker → master   Answer  (kind, batch, attempt, events, ids)     MATCHES: with it counts and ids; FAILED: a Failure
 
-Both are header messages: five 64-bit fields, and behind them the body, if it is short.  A longer body follows in messages
+Both are header messages: six 64-bit fields, and behind them the body, if it is short.  A longer body follows in messages
 of its own:
 
     | fields |  body  |           | fields |  ►  | body ...       |  ►  | body ... |
@@ -19,7 +19,7 @@ from mpi_match.arrays.csr import Array
 
 HEADER_BYTES = 1024
 """Size of the largest header message: every MPI sends as much eagerly, without a handshake with the receiver."""
-_FIELDS = struct.Struct("<5q")
+_FIELDS = struct.Struct("<6q")
 INLINE_BYTES = HEADER_BYTES - _FIELDS.size
 """A body of at most so many bytes travels in its header message."""
 
@@ -73,7 +73,8 @@ class Order(NamedTuple):
     """Header fields from the master.  MATCH, MATCH_AFRESH: batch `number`, sent for the `attempt`-th time, with a body of
     `n_changes` bytes of changes that precede its last event, and `n_events` bytes of events.  LOAD: a shard in a body of
     `n_events` bytes (`shard`), which replaces the worker's shards, or with `attempt` not 0 is added to them.  END, ABANDON:
-    `number` is the exit code, and with `attempt` not 0 ranks have been lost, so that MPI must not be finalised.
+    `number` is the exit code, and with `attempt` not 0 ranks have been lost, so that MPI must not be finalised.  The last
+    field is always 0: both headers have six.
     """
 
     kind: int
@@ -81,12 +82,13 @@ class Order(NamedTuple):
     attempt: int = 0
     n_changes: int = 0
     n_events: int = 0
+    unused: int = 0
 
 
 class Answer(NamedTuple):
     """Header fields from a worker.  The body of MATCHES: `n_events` counts and `n_ids` ids; of WRITTEN: the number of the
-    worker's part, its size in bytes and the number of ids, i64[3]; of FAILED and PRESENT: `n_ids` bytes.  `batch` and
-    `attempt` are those of the order.
+    worker's part, its size in bytes and the number of ids, i64[3]; of FAILED and PRESENT: `n_ids` bytes.  Behind the first
+    two come `n_report` bytes (`prefetch.Expected`).  `batch` and `attempt` are those of the order.
     """
 
     kind: int
@@ -94,6 +96,7 @@ class Answer(NamedTuple):
     attempt: int = 0
     n_events: int = 0
     n_ids: int = 0
+    n_report: int = 0
 
 
 def header_of(fields: Order | Answer) -> bytes:
@@ -101,7 +104,7 @@ def header_of(fields: Order | Answer) -> bytes:
     return _FIELDS.pack(*fields)
 
 
-def fields_of(header: Array) -> tuple[int, int, int, int, int]:
+def fields_of(header: Array) -> tuple[int, int, int, int, int, int]:
     """The fields of a header message, for an Order or an Answer."""
     return _FIELDS.unpack_from(header.data)
 

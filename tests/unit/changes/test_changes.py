@@ -34,7 +34,7 @@ from mpi_match.matches.matches import Matches
 from mpi_match.model import Change, Filter, ModelError, area, make_event, make_filter, match_naive
 from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.table.table import Table
-from mpi_match.verify.verify import verify
+from mpi_match.verify.verify import VerifiedFiles, verify
 
 
 @given(found=subscriptions(max_filters=6, max_constraints=3), rows=st.lists(change_rows(), max_size=12))
@@ -248,11 +248,11 @@ def test_verify_does_the_changes_again(tmp_path: Path, unit: str, answered: list
         n_ids = 5 if unit == "filter" else 3
         with MatchesWriter(paths[2], n_ids, labels, unit, changes_digest=digest) as writer:
             writer.append(Matches.of(found, n_ids))
-        verdict = verify(paths[0], paths[1], paths[2], sample=0, changes_path=paths[3])
+        verdict = verify(VerifiedFiles(paths[0], paths[1], paths[2], paths[3]), sample=0)
         assert (verdict.difference is None) == (difference is None)
         assert difference is None or difference in str(verdict.difference)
     with pytest.raises(StorageError, match="name the changes"):
-        verify(paths[0], paths[1], paths[2])
+        verify(VerifiedFiles(paths[0], paths[1], paths[2]))
 
 
 def test_the_format_page_has_the_datasets_of_changes_and_the_digest_of_a_table(

@@ -1,0 +1,76 @@
+"""The account of the lines of a run: bad rows, in the order of their numbers, and what the scanner has found besides events.
+
+    batch answered by ──► its report, in order ──► counts, first rejects, the file of rejects
+    an earlier run    ──► its lines are judged again here, for the file alone
+
+An answer in the journal has no reasons.  A run that goes on, and keeps rejects, therefore reads the lines again that earlier
+runs have answered, one batch when its turn comes, so that its file has all of them, each once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from mpi_match.arrays.csr import Array
+from mpi_match.ingest.batch_scanner import BatchScanner, ScanReport
+from mpi_match.ingest.line_files import LineFiles
+from mpi_match.ingest.reject_log import RejectLog
+from mpi_match.journal.reader import EventRange
+from mpi_match.table.table import Table
+
+JUDGED_AT_ONCE = 2**16
+"""Rows that are read and judged again at a time."""
+
+
+class ScanLog:
+    """Takes the reports of batches of `lines`, which `path` names, in order, into `rejects`; `earlier` are the events that
+    earlier runs have answered.  Raises ModelError when there is no row.
+
+    n_flagged   lines that the scanner flagged
+    """
+
+    def __init__(self, path: Path, lines: LineFiles, rejects: RejectLog, earlier: Sequence[EventRange]) -> None:
+        self._lines, self._rejects = lines, rejects
+        self._left = list(earlier) if rejects.keeps else []
+        self._is_whole = not earlier or rejects.keeps
+        self._scanner: BatchScanner | None = None
+        self._located = self._identified = False
+        self.n_flagged = 0
+        rejects.begin(path)
+        if not lines.n_events:
+            raise rejects.nothing_usable("event")
+
+    def add(self, start: int, report: Array) -> None:
+        """The report of the batch that begins with event `start`.  Raises ModelError for a reject under `strict`."""
+        self._judge_before(start)
+        self._take(ScanReport.from_wire(report))
+
+    def finish(self) -> tuple[str, ...]:
+        """All batches are answered: the attributes named for location and id that no event has.
+
+        Raises ModelError when no row is an event.
+        """
+        self._judge_before(self._lines.n_events)
+        if self._rejects.all_bad(self._lines.n_events):
+            raise self._rejects.nothing_usable("event")
+        return self._lines.form.never_seen(self._located, self._identified) if self._is_whole else ()
+
+    def _take(self, report: ScanReport) -> None:
+        self.n_flagged += report.n_flagged
+        self._located |= report.located
+        self._identified |= report.identified
+        for reject in report.rejects:
+            self._rejects.append(reject)
+
+    def _judge_before(self, stop: int) -> None:
+        while self._left and self._left[0].start < stop:
+            for start, end in _cut(self._left.pop(0)):
+                if self._scanner is None:
+                    nothing = Table.from_filters(()).vocabulary  # what is a bad row depends on no filter
+                    self._scanner = BatchScanner(nothing, self._lines.form, self._lines.index.files)
+                self._take(self._scanner.scan(self._lines.batch(start, end))[1])
+
+
+def _cut(events: EventRange) -> Iterator[tuple[int, int]]:
+    return ((at, min(at + JUDGED_AT_ONCE, events.stop)) for at in range(events.start, events.stop, JUDGED_AT_ONCE))

@@ -1,0 +1,81 @@
+"""Scanning of `LineBatch`es: their events in a vocabulary, and a report for who keeps the account of a whole run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.events.batch import EventBatch
+from mpi_match.ingest.event_scanner import EventScanner, ScannedEvents
+from mpi_match.ingest.line_batch import LineBatch
+from mpi_match.ingest.line_blocks import LineBlock
+from mpi_match.ingest.rows import EventForm, Reject
+from mpi_match.storage import StorageError
+from mpi_match.table.vocabulary import Vocabulary
+
+
+class ScanReport(NamedTuple):
+    """What a batch's scan has found besides events: rows that the scanner flagged, whether any event has a location, and an
+    id; and the rejected rows."""
+
+    n_flagged: int
+    located: bool
+    identified: bool
+    rejects: list[Reject]
+
+    def to_wire(self) -> Array:
+        """As u8."""
+        return np.frombuffer(json.dumps(self).encode(), np.uint8)
+
+    @classmethod
+    def from_wire(cls, wire: Array) -> ScanReport:
+        """The report that was sent."""
+        n_flagged, located, identified, rejects = json.loads(wire.tobytes())
+        return cls(n_flagged, located, identified, [Reject(*each) for each in rejects])
+
+
+class BatchScanner:
+    """Scans batches of lines of `files` into the code space of a vocabulary; compiles when it is created."""
+
+    def __init__(self, vocabulary: Vocabulary, form: EventForm, files: Sequence[str], threads: int | None = None) -> None:
+        self._scanner, self._files = EventScanner(vocabulary, form, threads), files
+
+    def scan(self, batch: LineBatch) -> tuple[EventBatch, ScanReport]:
+        """The events of a batch.  Raises StorageError when it has not as many rows as it should."""
+        rejects: list[Reject] = []
+        scanned = [self._scan(batch.data[bounds], pieces, rejects) for bounds, pieces in _runs(batch)]
+        events = scanned[0].batch if len(scanned) == 1 else EventBatch.concat([each.batch for each in scanned])
+        if len(events) != batch.n_rows:
+            raise StorageError(
+                f"{self._files[int(batch.pieces[0, 0])]}: found {len(events):,} rows, expected {batch.n_rows:,}"
+            )
+        located, identified = any(each.located for each in scanned), any(each.identified for each in scanned)
+        return events, ScanReport(sum(each.n_flagged for each in scanned), located, identified, rejects)
+
+    def _scan(self, data: Array, pieces: Array, rejects: list[Reject]) -> ScannedEvents:
+        """Scan pieces that lie end to end: lines of any files, or one overlong line."""
+        file, line, _, _, is_overlong = pieces[0].tolist()
+        if len(pieces) == 1:
+            return self._scanner.scan(LineBlock(data, self._files[file], line + 1, bool(is_overlong)), rejects)
+        bad: list[Reject] = []
+        found = self._scanner.scan(LineBlock(data, "", 0), bad)
+        ends = np.cumsum(pieces[:, 2])
+        for reject in bad:
+            piece = int(np.searchsorted(ends, reject.line, "right"))
+            file, line, n_lines, *_ = pieces[piece].tolist()
+            place = line + 1 + reject.line - (int(ends[piece]) - n_lines)
+            rejects.append(reject._replace(file=self._files[file], line=place))
+        return found
+
+
+def _runs(batch: LineBatch) -> Iterator[tuple[slice, Array]]:
+    """Pieces that can be scanned together, and where their lines are: overlong lines stand alone."""
+    bounds = np.append(0, np.cumsum(batch.pieces[:, 3]))
+    overlong = np.flatnonzero(batch.pieces[:, 4])
+    cuts = np.unique([0, *overlong, *(overlong + 1), len(batch.pieces)])
+    for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+        yield slice(int(bounds[first]), int(bounds[last])), batch.pieces[first:last]

@@ -112,9 +112,9 @@ def test_answers_to_other_events_are_refused(place: Path, monkeypatch: pytest.Mo
     assert "was made with another file of events than rows (or other --location, --id)" in line
     words = ("export", "matches.h5", "--events", "rows", "--id", "id", "-o", "o.jsonl")
     assert "events, rows holds 1" in only_line(mpi_match(*words, code=3))
-    words = ("run", "--table", "table.h5", "--events", "events.h5", "-o", "o.h5")
-    assert "leave out --location and --id" in only_line(mpi_match(*words, "--id", "id", code=3))
-    assert "--rejects and --strict are for JSON lines" in only_line(mpi_match(*words, "--strict", code=2))
+    run = ("run", "--table", "table.h5", "--events", "events.h5", "-o", "o.h5")
+    assert "leave out --location and --id" in only_line(mpi_match(*run, "--id", "id", code=3))
+    assert "--rejects and --strict are for JSON lines" in only_line(mpi_match(*run, "--strict", code=2))
 
 
 @pytest.mark.parametrize(

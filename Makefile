@@ -7,7 +7,7 @@ hosts := slurm or beowulf
 scripts := $(wildcard .ci/run launch/*.sh launch/*.sbatch tests/*/*.sh)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo experiments cli-reference test test-wheel test-hosts test-hosts-short test-mpi test-simulator check clean
+.PHONY: help env demo experiments cli-reference test test-wheel test-browser test-hosts test-hosts-short test-mpi test-simulator check clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,11 @@ test-wheel: env ## Build wheel and sdist, install them away from the tree, run f
 	rm -rf dist
 	$(python) -m build --outdir dist >/dev/null
 	$(python) -m pytest --numprocesses 2 -m wheel tests/wheel
+
+# What cannot be installed is said, and then again by the test, which fails for it.
+test-browser: env ## Look at the HTML report in a headless browser (as root; installs Chromium)
+	@command -v chromium >/dev/null || { apt-get update -qq; apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; } >/dev/null 2>&1 || true
+	$(python) -m pytest -m browser tests/browser
 
 test-mpi: env ## Run the tests that start ranks with MPI=openmpi5, openmpi4 or mpich (wheels)
 	@tests/support/with_mpi.sh $(MPI)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 COLUMN = (3.4, 2.6)
 """Inches: the width of one column of a paper."""
@@ -45,8 +45,8 @@ _NOTE_SHARE = 0.035
 
 
 @contextmanager
-def drawing(path: Path, size: tuple[float, float] = COLUMN, note: str = "") -> Iterator[Any]:
-    """A new matplotlib `Figure`, written to `path` (PNG, SVG or PDF by its ending) at the end of the body.
+def drawing(path: Path | BinaryIO, size: tuple[float, float] = COLUMN, note: str = "") -> Iterator[Any]:
+    """A new matplotlib `Figure`, written to `path` at the end of the body: PNG, SVG or PDF by its ending, SVG to a stream.
 
     `note` stands in the margin: machine, commit and date.  Raises ImportError, saying what to install, without matplotlib.
     """
@@ -64,7 +64,7 @@ def drawing(path: Path, size: tuple[float, float] = COLUMN, note: str = "") -> I
             figure.get_layout_engine().set(rect=(0, 0, 1 - _NOTE_SHARE, 1))
             figure.text(0.995, 0.5, note, rotation=90, fontsize=4, color="0.35", ha="right", va="center")
         yield figure
-        figure.savefig(path)
+        figure.savefig(path, format=None if isinstance(path, Path) else "svg")
 
 
 def legend_above(figure: Any, axes: Any) -> None:

@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from mpi_match.engines.registry import options_of
 from mpi_match.figure import COLUMN, HATCHES, drawing, engineering, legend_above
@@ -141,8 +141,8 @@ def read_json(path: Path) -> list[Result]:
     return found
 
 
-def plot(results: Sequence[Result], path: Path) -> None:
-    """Events per second by scenario and engine, on a logarithmic scale, as a figure (PNG, SVG or PDF by the path's ending).
+def plot(results: Sequence[Result], path: Path | BinaryIO) -> None:
+    """Events per second by scenario and engine, on a logarithmic scale, as a figure (see `figure.drawing`).
 
     Bars show medians, whiskers the fastest and slowest repetition.  Raises ImportError, saying what to install, without
     matplotlib.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from mpi_match.bench.report import Result, aligned, place_of
 from mpi_match.figure import drawing, engineering, legend_above
@@ -51,8 +52,8 @@ def _lines(results: Sequence[Result]) -> list[str]:
     return aligned([title for title, _ in _COLUMNS], [[value(result) for _, value in _COLUMNS] for result in results])
 
 
-def plot_scaling(results: Sequence[Result], path: Path) -> None:
-    """Events per second against workers, both kinds, beside what would be linear (PNG, SVG or PDF by the path's ending).
+def plot_scaling(results: Sequence[Result], path: Path | BinaryIO) -> None:
+    """Events per second against workers, both kinds, beside what would be linear (see `figure.drawing`).
 
     Whiskers show the fastest and the slowest repetition.  Raises ImportError, saying what to install, without matplotlib.
     """

@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from mpi_match.bench.report import Result, aligned, engine_of, place_of, steps_of
 from mpi_match.figure import drawing, engineering, legend_above
@@ -160,8 +160,10 @@ def _median(group: Sequence[Result], key: str) -> float:
     return statistics.median(float(record[key]) for record in group)
 
 
-def draw(records: Sequence[Result], path: Path, x: str, by: Sequence[str] = ("engine",), y: str = "events_per_s") -> None:
-    """Draw `lines` into a figure (PNG, SVG or PDF by the path's ending).  Raises StorageError, ImportError."""
+def draw(
+    records: Sequence[Result], path: Path | BinaryIO, x: str, by: Sequence[str] = ("engine",), y: str = "events_per_s"
+) -> None:
+    """Draw `lines` into a figure (see `figure.drawing`).  Raises StorageError, ImportError."""
     found = lines(records, x, by, y)
     words = [at for at in dict.fromkeys(point.x for line in found.values() for point in line) if isinstance(at, str)]
     with drawing(path, note=place_of(records[0])) as figure:

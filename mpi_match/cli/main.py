@@ -60,6 +60,7 @@ from mpi_match.cli.options import (
     threads_option,
 )
 from mpi_match.cli.plot import plot
+from mpi_match.cli.report import report
 from mpi_match.cli.supervise import supervise
 from mpi_match.cli.terminal import Progress, print_json, say
 from mpi_match.exit_codes import ExitCode
@@ -91,6 +92,7 @@ commands.add_command(bench)
 commands.add_command(compare)
 commands.add_command(engines)
 commands.add_command(experiment)
+commands.add_command(report)
 
 
 @commands.command(short_help="Make a workload to play with.")

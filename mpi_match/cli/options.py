@@ -24,6 +24,7 @@ FORMS = {
     "Parquet": (".parquet",),
     "figure": (".png", ".svg", ".pdf"),
     "Prometheus text": (".prom",),
+    "HTML": (".html", ".htm"),
     "other": (".csv", ".gz", ".tsv", ".txt", ".xlsx"),
 }
 """Endings of file names, by form."""
@@ -81,6 +82,7 @@ FILE, FILE_OR_STDIN = FileName(), FileName(stdin=True)
 HDF5_OUT, FIGURE_OUT = FileName("HDF5"), FileName("figure", must_say=True)
 JSON_LINES_OUT, RESULTS_OUT = FileName("JSON lines"), FileName("JSON lines", stdout=True)
 PROMETHEUS_OUT = FileName("Prometheus text")
+HTML_OUT = FileName("HTML", must_say=True)
 EXPORT_OUT = FileName("JSON lines", "packed JSON lines", "Parquet", must_say=True, stdout=True)
 MATCHES_OUT = FileName("HDF5", "JSON lines", "packed JSON lines", "Parquet", stdout=True)
 

@@ -36,6 +36,7 @@ def test_every_command_and_option_is_documented() -> None:
         "launch",
         "match",
         "plot",
+        "report",
         "run",
         "supervise",
         "verify",
@@ -53,7 +54,9 @@ def test_every_command_and_option_is_documented() -> None:
                 assert option.help[0].isupper() or ":" in option.help, (path, option.name)
                 assert all(name in shown for name in option.opts)
         valued = [
-            o for o in command.params if isinstance(o, click.Option) and o.default not in (None, False) and not o.is_flag
+            o
+            for o in command.params
+            if isinstance(o, click.Option) and o.default not in (None, False) and not o.is_flag and not o.required
         ]
         assert not valued or "[default: " in shown, path
 

@@ -1,0 +1,185 @@
+"""Results as one HTML page that needs no network: what ran where, every figure, ratios, and what the numbers cannot show.
+
+    results of experiments    a section each: printed values beside measured ones, figure, table
+    other results of bench    a section for each scenario: a figure over the first parameter that varies, table
+    scaling                   a section for each scenario: strong and weak
+
+Figures are images within the page; it has no scripts.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from mpi_match.bench import report, scaling_report, sweep_report
+from mpi_match.bench.report import Result, engine_of, place_of
+from mpi_match.experiments.catalog import EXPERIMENTS, Experiment
+from mpi_match.experiments.claims import Claim, claims
+from mpi_match.experiments.published import notes
+from mpi_match.storage import StorageError, atomic_write
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #1f2328; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+h1, h2 { line-height: 1.2 } h2 { margin-top: 3rem; border-top: 1px solid #d0d7de; padding-top: 1rem }
+table { border-collapse: collapse; font-size: 13px; margin: 1rem 0; font-variant-numeric: tabular-nums }
+th, td { padding: .2rem .7rem; border-bottom: 1px solid #d0d7de; text-align: right } th { background: #f6f8fa }
+th:first-child, td:first-child { text-align: left } td.text { text-align: left }
+img { max-width: 34rem; width: 100%; display: block; margin: 1rem 0 } code { font-size: 12px } .note { color: #57606a }
+nav { columns: 3; font-size: 13px } .scroll { overflow-x: auto }
+"""
+_CANNOT = (
+    "The workloads are drawn independently: no popular combinations of names, no copied subscriptions, no events that "
+    "resemble the one before. Real ones favour an index of rare combinations where they have structure.",
+    "Rates of engines go from encoded events in memory to answers in memory; reading, encoding and writing are apart.",
+    "Published values are of other processors and GPUs: a ratio to them is of two machines as much as of two programs.",
+    "The baselines are our own programs of published algorithms, not the programs that the papers measured.",
+    "The interval of a value contains all its repetitions or seeds; on a machine that others use, all of them may be slow.",
+)
+
+
+def write_report(records: Sequence[Result], path: Path) -> None:
+    """Write the page.  Raises StorageError when there is nothing to show, ImportError without matplotlib, OSError."""
+    if not records:
+        raise StorageError("there are no results to report")
+    sections = list(_sections(records))
+    links = "".join(f'<li><a href="#s{i}">{escape(title)}</a></li>' for i, (title, _) in enumerate(sections))
+    bodies = "".join(f'<h2 id="s{i}">{escape(title)}</h2>\n{body}' for i, (title, body) in enumerate(sections))
+    cannot = "".join(f"<li>{escape(text)}</li>" for text in (*_CANNOT, *notes()))
+    page = (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>mpi-match: results</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{_STYLE}</style></head><body>\n<h1>mpi-match: results</h1>\n<nav><ul>{links}</ul></nav>\n"
+        f"<h2>What ran where</h2>\n{_places(records)}\n{bodies}\n"
+        f"<h2>What these numbers cannot show</h2>\n<ul>{cannot}</ul>\n</body></html>\n"
+    )
+    with atomic_write(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+
+
+def _sections(records: Sequence[Result]) -> Iterator[tuple[str, str]]:
+    """Title and body of each section."""
+    for name, experiment in EXPERIMENTS.items():
+        if mine := [record for record in records if record.get("experiment") == name]:
+            yield f"{name}: {experiment.title}", _experiment(experiment, mine)
+    rest = [record for record in records if record.get("experiment") not in EXPERIMENTS]
+    for scenario in dict.fromkeys(record["scenario"] for record in rest):
+        mine = [record for record in rest if record["scenario"] == scenario]
+        scaled = [record for record in mine if record.get("what") == "scaling"]
+        engines = [record for record in mine if record.get("what") != "scaling"]
+        if engines:
+            yield f"{scenario}: engines", _engines(engines)
+        if scaled:
+            drawn = _image(lambda stream, shown=scaled: scaling_report.plot_scaling(shown, stream), f"scaling of {scenario}")  # type: ignore[misc]
+            yield f"{scenario}: scaling", drawn + f"<pre>{escape(scaling_report.scaling_table(scaled))}</pre>"
+
+
+def _places(records: Sequence[Result]) -> str:
+    """The machines and commits, with the number of results, and the commands."""
+    of_place: dict[str, list[Result]] = {}
+    for record in records:
+        of_place.setdefault(place_of(record).rpartition(";")[0], []).append(record)
+    rows = [
+        [place, str(len(mine)), min(r["date"] for r in mine)[:10], max(r["date"] for r in mine)[:10]]
+        for place, mine in of_place.items()
+    ]
+    commands = "".join(f"<li><code>{escape(each)}</code></li>" for each in dict.fromkeys(r["command"] for r in records))
+    return _table(["machine and commit", "results", "from", "to"], rows) + f"<ul>{commands}</ul>"
+
+
+def _experiment(experiment: Experiment, records: Sequence[Result]) -> str:
+    scale = {record.get("scale", 1.0) for record in records} - {1.0}
+    parts = [
+        f"<p>Kept: {escape(experiment.kept)}.<br>Different: {escape(experiment.differs)}.</p>",
+        *(f"<p><b>With {each:g} of the paper's filters.</b></p>" for each in scale),
+        _claims(claims(experiment, records)),
+    ]
+    if experiment.x:
+        parts.append(_figure(records, experiment.x, experiment.y, experiment.title))
+    parts += [
+        _records([r for r in records if r["scenario"] == each]) for each in dict.fromkeys(r["scenario"] for r in records)
+    ]
+    return "\n".join(parts)
+
+
+def _claims(found: Sequence[Claim]) -> str:
+    """Printed values, measured ones, and how many times the printed one each is."""
+    rows = [
+        [
+            f"{each.printed.subject}: {each.printed.metric.replace('_', ' ')}",
+            each.printed.where or "-",
+            each.printed.text,
+            each.why if each.measured is None else f"{each.measured:.3g}",
+            _times(each),
+            ", ".join(f"{name} {value:.3g}" for name, value in each.ours.items()) or "-",
+            each.printed.note,
+        ]
+        for each in found
+    ]
+    titles = ["value", "under", "printed", "here", "here / printed", "our engines", "note"]
+    return _table(titles, rows) if rows else '<p class="note">The text of the paper prints no value of it.</p>'
+
+
+def _times(claim: Claim) -> str:
+    printed = claim.printed.value
+    is_number = isinstance(printed, (int, float)) and printed
+    return f"{claim.measured / printed:.3g}" if is_number and claim.measured is not None else "-"
+
+
+def _engines(records: Sequence[Result]) -> str:
+    over = [key for key in sweep_report.varied(records) if len({sweep_report.value_of(r, key) for r in records}) > 1]
+    if over:
+        drawn = _figure(records, over[0], "events_per_s", records[0]["scenario"])
+    else:
+        drawn = _image(lambda stream: report.plot(records, stream), f"events per second of {records[0]['scenario']}")
+    return drawn + _records(records)
+
+
+def _figure(records: Sequence[Result], x: str, y: str, title: str) -> str:
+    told_apart = sweep_report.told_apart_by(records, x)
+    return _image(lambda stream: sweep_report.draw(records, stream, x, told_apart, y), f"{title}: {y} over {x}")
+
+
+def _records(records: Sequence[Result]) -> str:
+    """A line for each point and engine, with its ratio to the first engine of its point."""
+    keys = sweep_report.varied(records)
+    groups: dict[str, list[Result]] = {}
+    for record in records:
+        at = [(record.get("parameters") or {}).get(key, "") for key in keys]
+        groups.setdefault(repr([at, engine_of(record), record["batch"]]), []).append(record)
+    rows = []
+    for group in groups.values():
+        first, rate = group[0], sweep_report.measured(group, "events_per_s")
+        checked = ", ".join(f"{n} by {judge}" for judge, n in first["checked"].items())
+        rows.append(
+            [
+                engine_of(first),
+                *(str((first.get("parameters") or {}).get(key, "")) for key in keys),
+                f"{first['batch']:,}",
+                f"{rate.median:,.0f}",
+                f"{rate.least:,.0f} to {rate.most:,.0f}",
+                f"{1e6 / rate.median:.4g}",
+                f"{first['ratio']:.3g}",
+                checked,
+            ]
+        )
+    titles = ["engine", *keys, "batch", "events/s", "interval", "µs/event", "ratio to the first", "events judged"]
+    return _table(titles, rows)
+
+
+def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escape(title)}</th>" for title in titles)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>\n" for row in rows)
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>\n'
+
+
+def _image(draw: Callable[[BinaryIO], Any], words: str) -> str:
+    """A figure as an image within the page."""
+    stream = io.BytesIO()
+    draw(stream)
+    data = base64.b64encode(stream.getvalue()).decode()
+    return f'<img alt="{escape(words)}" src="data:image/svg+xml;base64,{data}">\n'

@@ -1,0 +1,90 @@
+"""The HTML report: one page that needs nothing else, with every figure, table and printed value."""
+
+from __future__ import annotations
+
+import base64
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mpi_match.bench.engines import BenchOptions
+from mpi_match.bench.sweep import Axis, Sweep
+from mpi_match.experiments.html_report import write_report
+from mpi_match.storage import StorageError
+
+pytest.importorskip("matplotlib", reason="figures need matplotlib (extra `plot`)")
+QUICK = BenchOptions(n_filters=60, n_events=20, batch=8, repetitions=1, check=1)
+
+
+class Page(HTMLParser):
+    """Tags and attributes of a page, its tables' cells, and its text; an unbalanced tag is an error."""
+
+    VOID = ("meta", "img", "br")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    def images(self) -> list[str]:
+        """The SVGs of the images."""
+        sources = [attributes["src"] or "" for tag, attributes in self.tags if tag == "img"]
+        return [base64.b64decode(source.removeprefix("data:image/svg+xml;base64,")).decode() for source in sources]
+
+
+@pytest.fixture(scope="module")
+def records() -> list[dict[str, Any]]:
+    """A sweep as an experiment, another as none, and one result without parameters."""
+    sweep = Sweep("ccm-strings", ("counting", "reference"), (Axis("string_share", ("0", "1")),), options=QUICK)
+    of_experiment = [{**r, "experiment": "ccm-figure-11", "scale": 0.01} for found in sweep.run() for r in found]
+    other = [r for found in Sweep("ccm", ("counting",), (Axis("names", ("10", "20")),), options=QUICK).run() for r in found]
+    plain = [r for found in Sweep("clcb", ("counting",), options=QUICK).run() for r in found]
+    return [*of_experiment, *other, *plain]
+
+
+def test_a_page_has_every_figure_and_needs_nothing_else(records: list[dict[str, Any]], tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    write_report([{**records[0], "command": "bench '<b>' & more"}, *records[1:]], path)
+    text = path.read_text(encoding="utf-8")
+    page = Page(text)
+    assert not {tag for tag, _ in page.tags} & {"script", "link", "iframe", "object"}
+    references = [value for _, attributes in page.tags for key, value in attributes.items() if key in ("src", "href")]
+    assert all(value is not None and value.startswith(("data:", "#")) for value in references)
+    assert "bench '<b>' & more" in "".join(page.words), "commands are text"
+    first, second, third = page.images()
+    assert all(f"<!-- {word} -->" in first for word in ("string share", "counting", "reference"))
+    assert all(f"<!-- {word} -->" in second for word in ("names", "counting"))
+    assert "<!-- clcb -->" in third
+
+
+def test_printed_values_stand_beside_measured_ones(records: list[dict[str, Any]], tmp_path: Path) -> None:
+    write_report(records, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert re.search(r"<td>workload: interfaces selected</td><td>numerical_share 100</td><td>~ 7 %</td>", text)
+    assert "280 of 10,000 pairs" in text, "contradictions stay visible"
+    assert "With 0.01 of the paper" in text
+    assert "What these numbers cannot show" in text
+    assert text.count("<h2") == 5, "places, three sections, limits"
+
+
+def test_no_results_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="no results to report"):
+        write_report([], tmp_path / "report.html")

@@ -59,6 +59,7 @@ def _store(of: types.Type, as_: types.Type) -> Any:
 
 load_u8: Callable[[Any, Any], int] = _load(types.uint8, types.int64)
 load_i32: Callable[[Any, Any], int] = _load(types.int32, types.int64)
+load_u32: Callable[[Any, Any], int] = _load(types.uint32, types.int64)
 load_i64: Callable[[Any, Any], int] = _load(types.int64, types.int64)
 load_u64: Callable[[Any, Any], np.uint64] = _load(types.uint64, types.uint64)
 load_f64: Callable[[Any, Any], float] = _load(types.float64, types.float64)

@@ -21,6 +21,7 @@ from mpi_match.engines.twophase.clusters import CLUSTER_COLUMNS, CLUSTER_ROWS, F
 from mpi_match.engines.twophase.engine import TwoPhase
 from mpi_match.engines.twophase.group_size import GroupSize
 from mpi_match.engines.twophase.options import SYNCHRONIZATIONS, TECHNIQUES, TwoPhaseVariant
+from mpi_match.engines.twophase.phases import CHUNK_ROWS
 from mpi_match.engines.twophase.predicates import Predicates
 from mpi_match.events.events import Events
 from mpi_match.model import Event, Filter, make_event, make_filter, match_naive, matches
@@ -100,6 +101,17 @@ def test_more_answers_than_any_room() -> None:
         assert engine.match(batch) == expected
         assert engine.match(batch[:1]) == expected[:1], "an event without answers makes the room small"
         assert engine.match(batch) == expected
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1, 700])
+def test_clusters_of_more_rows_than_are_looked_at_together(extra: int) -> None:
+    n = 2 * CHUNK_ROWS + extra
+    filters = [make_filter(f"{i:05}", [["x", "=", 1], ["y", ">", i % 5], ["z", "<", i % 3]]) for i in range(n)]
+    filters += [make_filter(f"also {i:05}", [["w", "=", 1]]) for i in range(n)]
+    table = Table.from_filters(filters)
+    events = [make_event({"x": x, "y": y, "z": 0}) for x in (0, 1) for y in range(6)] + [make_event({"w": 1})]
+    batch = Events.of(events).encode(table.vocabulary)
+    assert opened(table, 1).match(batch) == open_engine("counting", table).match(batch)
 
 
 # Predicates and clusters

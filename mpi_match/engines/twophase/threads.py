@@ -44,7 +44,15 @@ from mpi_match.compute.synchronization import (
     release,
     unlock,
 )
-from mpi_match.engines.twophase.phases import ACCESS, SEEN_BY_THREAD, VECTORS, begin_event, satisfy, scan_access_predicates
+from mpi_match.engines.twophase.phases import (
+    ACCESS,
+    CHUNK_ROWS,
+    SEEN_BY_THREAD,
+    VECTORS,
+    begin_event,
+    satisfy,
+    scan_access_predicates,
+)
 
 STATIC, LOCK, RETRY = range(3)
 
@@ -84,7 +92,7 @@ def match_share(thread: int, plan: Any, batch: Any, merged: Any, bound: Any) -> 
     mutex, barrier, event_cell = cells + MUTEX * CELL_BYTES, cells + BARRIER * CELL_BYTES, cells + EVENT * CELL_BYTES
     bits, seen = rows(bound, VECTORS, np.uint64)[group], rows(bound, SEEN_BY_THREAD, np.int64)[thread]
     n_access = len(line(bound, ACCESS, np.uint32))
-    spent = np.zeros(3, np.int64)
+    spent, alive = np.zeros(3, np.int64), np.empty(CHUNK_ROWS, np.int64)
     found, n = np.empty(FIRST_ROOM, np.int64), 0
     now = monotonic_ns() if is_timed else 0
     while True:
@@ -126,7 +134,7 @@ def match_share(thread: int, plan: Any, batch: Any, merged: Any, bound: Any) -> 
         block = _next_block(synchronization, counter, mutex, stop, member - n_members, n_members)
         while block * size < n_access:
             last = min((block + 1) * size, n_access)
-            found, n = scan_access_predicates(block * size, last, bits, about, (filters, seen), found, n, bound)
+            found, n = scan_access_predicates(block * size, last, bits, about, (filters, seen, alive), found, n, bound)
             block = _next_block(synchronization, counter, mutex, stop, block, n_members)
         if n > before and n_members > 1 and synchronization != STATIC:
             n = _merge(synchronization, cells, stop, found, before, n, merged[group])

@@ -90,7 +90,7 @@ def test_filters_without_an_equality_have_groups_as_bucket_keys() -> None:
     filters, _ = random_subscriptions(1, replace(SHAPES["areas and three names"], n_events=0))
     equal = [make_filter("x", [(name, "=", i) for name in ("n1", "n2", "n3")], (i, 0, 1)) for i in range(50)]
     table = Table.from_filters([*filters, *equal])
-    _, live_filters = consolidated(table, live=False)
+    _, live_filters, _ = consolidated(table, live=False)
     no_feature = len(live_filters.sub_buckets) - N_GROUPS - 1
     bucket_keys = live_filters.first_steps(table.filters.area)[:, 5] & LOW
     without = np.flatnonzero([all(each.op is not Op.EQ for each in f.constraints) for f in table.iter_filters()])
@@ -101,7 +101,7 @@ def test_filters_without_an_equality_have_groups_as_bucket_keys() -> None:
 
 def test_a_table_that_has_no_use_for_groups_has_none() -> None:
     table = Table.from_filters([make_filter("x", [("a", "=", 1)], (0, 0, 1)), make_filter("x", [], (1, 1, 1))])
-    index, live_filters = consolidated(table, live=True)
+    index, live_filters, _ = consolidated(table, live=True)
     no_feature = index.n_virtual + int(index.views[0][int(index.table[CODES]) + index.n_virtual])
     assert len(live_filters.sub_buckets) == no_feature + 1
     assert live_filters.sub_buckets[no_feature] == 1

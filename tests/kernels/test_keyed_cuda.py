@@ -174,7 +174,7 @@ def test_wide_events(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
         constraints = [[str(name), op, row[str(name)]] for name, op in zip(names, operators, strict=True)]
         filters.append(make_filter(str(i % 50), constraints))
     table = Table.from_filters(filters)
-    index, _ = consolidated(table, live=False)
+    index, _, _ = consolidated(table, live=False, with_bitmap=False)
     assert int(index.table[N_FEATURES]) > DENSE + 50
     batch = Events.of(events).encode(table.vocabulary)
     found = answers(open_engine("keyed_cuda", table), table, batch, answer)

@@ -22,17 +22,31 @@ from mpi_match.arrays.csr import Array, offsets_of, take_ranges
 from mpi_match.changes.changes import Changes
 from mpi_match.compute.array_pointers import PointerTable
 from mpi_match.engines.base import Engine, check_batch, check_changes, without_rejected
+from mpi_match.engines.keyed.bitmap.choice import divide
+from mpi_match.engines.keyed.bitmap.rows import Bitmap
+from mpi_match.engines.keyed.cpu_bitmap_search import scratch_words
 from mpi_match.engines.keyed.cpu_search import (
     BLOCKS,
+    BOUNDS,
     BY_NAME,
     CHECKS,
     CIRCLES,
+    COLUMN_OF_NAME,
     COUNTS,
+    FIRST_ROW,
     IDS,
     LEVELS,
+    N_BINS,
     N_WORDS,
     PLACES,
+    POSITION_BITS,
+    POSITION_FILTERS,
+    POSITION_INTERFACES,
+    POSITION_SUMMARY,
+    POSITION_WORDS,
+    POSITIONS,
     RECORDS,
+    ROW_PLACES,
     SEEN,
     SPARSE,
     STACK,
@@ -76,12 +90,13 @@ class Keyed(Engine):
         threads: int | None = None,
         *,
         live: bool = False,
-        built: tuple[KeyedIndex, LiveFilters] | None = None,
+        built: tuple[KeyedIndex, LiveFilters, Bitmap | None] | None = None,
     ) -> None:
         self._table, self._live = table, live
         self._threads = max(1, min(threads or len(os.sched_getaffinity(0)), _MOST_THREADS))
         self.device = f"cpu, {self._threads} thread{'s' if self._threads > 1 else ''}"
-        self.index, self.live_filters = built or consolidated(table, live=live)
+        self.index, self.live_filters, bitmap = built or consolidated(table, live=live)
+        self.bitmap = bitmap or Bitmap.none(self.index)
         self._grid = Grid(self.live_filters.n_slots, self.live_filters.sub_buckets)
         self._resize: Resize | None = None
         if live:
@@ -91,6 +106,7 @@ class Keyed(Engine):
         self._seen = np.zeros((self._threads, table.n_interfaces), np.int64)
         absent = np.iinfo(self.index.words.dtype).max  # more than any packed attribute
         self._by_name = np.full((self._threads, self.index.n_virtual + 1), absent, self.index.words.dtype)
+        self._rows = np.zeros((self._threads, scratch_words(len(self.bitmap.bins.n_bins)) + APART), np.int64)
         self._widest = -1
         self._sparse = self._stack = np.empty(0, np.int64)
         self._places, self._ids = (
@@ -112,7 +128,9 @@ class Keyed(Engine):
         self._bound = None
         effects = self.live_filters.update(changes)
         if len(effects.marks):
-            self.index.words[effects.marks] = 1
+            in_lists = effects.marks < len(self.index.words)
+            self.index.words[effects.marks[in_lists]] = 1
+            self.bitmap.remove(effects.marks[~in_lists] - len(self.index.words))
         n_slots = self.live_filters.n_slots
         self._grid, self._resize = roomy(self._grid, self._resize, n_slots)
         self._grid.apply(effects.steps)
@@ -125,8 +143,14 @@ class Keyed(Engine):
     @property
     def nbytes(self) -> int:
         """See `Engine.nbytes`."""
-        own = (self._seen, self._by_name, self._sparse, self._stack, self._ids)
-        return self.index.nbytes + self.live_filters.nbytes + self._grid.nbytes + sum(array.nbytes for array in own)
+        own = (self._seen, self._rows, self._by_name, self._sparse, self._stack, self._ids)
+        return (
+            self.index.nbytes
+            + self.bitmap.nbytes
+            + self.live_filters.nbytes
+            + self._grid.nbytes
+            + sum(array.nbytes for array in own)
+        )
 
     @without_rejected
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
@@ -188,6 +212,7 @@ class Keyed(Engine):
             self._stack = np.empty((self._threads, 1 + self.index.depth * 2 * widest, 3), np.int64)
         t32, t64 = self.index.views
         grid, live_filters, packed = self._grid, self.live_filters, self.index.words.dtype
+        bitmap = self.bitmap
         self._bound = PointerTable(
             {
                 T32: (t32, np.uint32),
@@ -203,6 +228,17 @@ class Keyed(Engine):
                 SPARSE: (self._sparse, np.int64),
                 STACK: (self._stack, np.int64),
                 SEEN: (self._seen, np.int64),
+                COLUMN_OF_NAME: (bitmap.bins.column, np.int32),
+                BOUNDS: (bitmap.bins.bounds, np.int64),
+                N_BINS: (bitmap.bins.n_bins, np.int64),
+                FIRST_ROW: (bitmap.bins.first_row, np.int64),
+                ROW_PLACES: (self._rows, np.int64),
+                POSITION_BITS: (bitmap.rows.bits, np.uint64),
+                POSITION_SUMMARY: (bitmap.rows.summary, np.uint64),
+                POSITIONS: (bitmap.places, np.uint32),
+                POSITION_FILTERS: (bitmap.filters, np.uint32),
+                POSITION_INTERFACES: (bitmap.interfaces, np.uint32),
+                POSITION_WORDS: (bitmap.words, packed),
                 PLACES: (self._places, np.int64),
                 COUNTS: (self._counts, np.int64),
                 IDS: (self._ids, np.uint32),
@@ -211,12 +247,13 @@ class Keyed(Engine):
         return self._bound
 
 
-def consolidated(table: Table, *, live: bool) -> tuple[KeyedIndex, LiveFilters]:
-    """The index of a table, and the slot tables of its filters with areas and its changes."""
+def consolidated(table: Table, *, live: bool, with_bitmap: bool = True) -> tuple[KeyedIndex, LiveFilters, Bitmap | None]:
+    """The index of a table, the slot tables of its filters with areas and its changes, and the bitmap, if there is one."""
     rows = FilterRows.of(table)
     weight = feature_weights(rows)
-    index = build_index(table, rows, weight)
-    return index, LiveFilters(table, rows, weight, index, live=live)
+    listed, bitmap = divide(table, rows, weight) if with_bitmap else (None, None)
+    index = build_index(table, rows, weight, listed)
+    return index, LiveFilters(table, rows, weight, index, bitmap, live=live), bitmap
 
 
 def _grow(places: Array, ids: Array, found: Array) -> tuple[Array, Array]:

@@ -6,6 +6,7 @@ For each event (`index.layout` has the structure):
             words of bits, for the dense ones, and a short list, for the sparse ones
     walk    depth first over the nodes whose key the event has, with a stack of those that are still to visit
     scan    each node's list: verify what the key does not say
+    rows    put together the rows of bits of the filters that no key excludes (`cpu_bitmap_search`)
     cells   look into the grid's blocks for the cells that the event is in (`hash_grid`)
 
             visit                 scan      then the stack, next one first
@@ -49,6 +50,7 @@ import numpy as np
 from mpi_match.compute.array_pointers import line, rows, sheets, unowned
 from mpi_match.compute.bits import popcount
 from mpi_match.compute.compile_cache import inlined, jit, parallel_jit
+from mpi_match.engines.keyed.cpu_bitmap_search import enter_rows, scan_bitmap
 from mpi_match.engines.keyed.cpu_grid_search import enter_bucket_keys, scan_cell
 from mpi_match.engines.keyed.cpu_verify import CPU_LOOKUPS, verify
 from mpi_match.engines.keyed.index.features import NONE
@@ -73,13 +75,19 @@ _NODE, _LIST, _LAST_FEATURE = range(3)
 root), which is set only where sparse children may follow."""
 
 T32, T64, N_WORDS, BLOCKS, CIRCLES, RECORDS, CHECKS, SUB_BUCKETS, LEVELS, BY_NAME, SPARSE, STACK, SEEN = range(13)
-PLACES, COUNTS, IDS = range(SEEN + 1, SEEN + 4)
+COLUMN_OF_NAME, BOUNDS, N_BINS, FIRST_ROW, ROW_PLACES = range(SEEN + 1, SEEN + 6)
+POSITION_BITS, POSITION_SUMMARY, POSITIONS = range(ROW_PLACES + 1, ROW_PLACES + 4)
+POSITION_FILTERS, POSITION_INTERFACES, POSITION_WORDS = range(POSITIONS + 1, POSITIONS + 4)
+PLACES, COUNTS, IDS = range(POSITION_WORDS + 1, POSITION_WORDS + 4)
 """What is bound for `match_block`:
 
     t32, t64, words                       `KeyedIndex.views` and `.words`
     blocks, circles, records, sub_buckets   `Grid`; its slots as f64 and as u32
     checks, levels                        `LiveFilters.words`; i64: the levels in use
     by_name, sparse, stack, seen          scratch, a row for each thread; between events `by_name` holds no attribute
+    column_of_name to first_row           `Bins`, without columns if there is no bitmap
+    row_places                            scratch, a row for each thread
+    position_bits to position_words       `Bitmap`
 
 and for `match_one_block` besides where its answers go, `places`, `counts` and `ids` of that.
 """
@@ -129,6 +137,7 @@ def match_block(block: Any, thread: Any, serial: Any, filters: Any, batch: Any, 
     all_by_name = rows(bound, BY_NAME, words.dtype)
     by_name, sparse = all_by_name[thread], rows(bound, SPARSE, np.int64)[thread]
     stack, seen = sheets(bound, STACK, np.int64)[thread], rows(bound, SEEN, np.int64)[thread]
+    bins, bitmap, places_of_rows = _bins_of(bound), _bitmap_of(bound, words), rows(bound, ROW_PLACES, np.int64)[thread]
     event, absent = (by_name, np.int64(t64[SHIFT])), by_name[len(by_name) - 1]
     answer, end, every = places[block], places[block + 1], np.int64(-1) if filters else np.int64(len(seen))
     found = np.int64(0)
@@ -144,6 +153,10 @@ def match_block(block: Any, thread: Any, serial: Any, filters: Any, batch: Any, 
             top -= 1
             answer = _scan(stack[top, _NODE], stack[top, _LIST], event, index, given, ids, answer, end)
             top = _push_children(stack, top, sparse, n_sparse, bits0, bits1, index)
+        if len(bins[2]) > 0 and answer - before != every:
+            enter_rows(mine, event[1], bins, places_of_rows)
+            reach = (before, answer, end, every)
+            answer = scan_bitmap(places_of_rows, len(bins[2]), bitmap, event, index[:2], given, ids, reach)
         if len(levels) > 0:
             n_keys, no_names = enter_bucket_keys(mine, sub_buckets, sparse, index)
             keys, where = (sparse, n_keys, no_names), number if len(location) == len(counts) else 0
@@ -159,6 +172,25 @@ def match_block(block: Any, thread: Any, serial: Any, filters: Any, batch: Any, 
         answer = min(answer, end)
         _sort(ids, before, answer)
     return found
+
+
+@inlined
+def _bins_of(bound: Any) -> Any:
+    """`Bins`."""
+    of_columns = line(bound, N_BINS, np.int64), line(bound, FIRST_ROW, np.int64)
+    return line(bound, COLUMN_OF_NAME, np.int32), rows(bound, BOUNDS, np.int64), of_columns[0], of_columns[1]
+
+
+@inlined
+def _bitmap_of(bound: Any, words: Any) -> Any:
+    """The arrays that `scan_bitmap` takes."""
+    bits, summary, places = (
+        line(bound, POSITION_BITS, np.uint64),
+        rows(bound, POSITION_SUMMARY, np.uint64),
+        line(bound, POSITIONS, np.uint32),
+    )
+    filters, interfaces = line(bound, POSITION_FILTERS, np.uint32), line(bound, POSITION_INTERFACES, np.uint32)
+    return bits, summary, places, filters, interfaces, line(bound, POSITION_WORDS, words.dtype)
 
 
 @inlined

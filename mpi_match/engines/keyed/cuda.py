@@ -69,7 +69,7 @@ class KeyedCuda(Engine):
         self.device, self.gpu = self._gpu.info.name, self._gpu.info.uuid
         self._table, self._live = table, live
         self._n_filters, self._n_interfaces = table.n_filters, table.n_interfaces
-        self._host_index, self._live_filters = consolidated(table, live=live)
+        self._host_index, self._live_filters, _ = consolidated(table, live=live, with_bitmap=False)
         packed, lists = self._gpu.upload(self._host_index.table), self._gpu.upload(self._host_index.words)
         self._index = IndexArrays(packed.viewed(np.uint32), packed, lists)
         self._may_be_long = live or may_be_long(table)
@@ -79,7 +79,7 @@ class KeyedCuda(Engine):
         if live or not self._live_filters.is_empty:
             self._grid = GridOnGpu(self._gpu, self._live_filters, table.filters.area, lists, live=live)
         else:
-            self._cpu = Keyed(table, threads=threads, built=(self._host_index, self._live_filters))
+            self._cpu = Keyed(table, threads=threads, built=(self._host_index, self._live_filters, None))
         self._pool = PinnedPool(POOL_BYTES)
         self._pipeline_slots = [PipelineSlot(self._gpu, lists.dtype) for _ in range(PIPELINE_SLOTS)]
         self._batches = Batches(self._pipeline_slots)

@@ -8,6 +8,8 @@ tables on the host, for the CPU's grid and a GPU's alike; `apply_changes` enters
     ADD                 takes a slot, and words for the checks          a step: circle, bucket key and place
     REMOVE, of a slot   frees slot and words                            a step: place 0
     REMOVE, of a trie   finds the filter's entries in the lists         marks: word 2 of each of them becomes 1
+    REMOVE, of a        finds its position                              marks: the words of all lists and the position
+      bitmap
     REMOVE_INTERFACE    finds the filters of the interface              as REMOVE
 
 Freed slots and words are reused: slots are alike, words are given out in powers of two.  So endless changes need no more
@@ -30,6 +32,7 @@ from mpi_match.arrays.linked_lists import LinkedLists
 from mpi_match.changes.changes import Changes
 from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import find_bounds, in_stretches
+from mpi_match.engines.keyed.bitmap.rows import Bitmap
 from mpi_match.engines.keyed.grid.apply_changes import (
     CANNOT_MOVE,
     DONE,
@@ -87,7 +90,9 @@ class LiveFilters:
     Arrays that grow have room behind what is in use (`arrays.with_room`).
     """
 
-    def __init__(self, table: Table, rows: FilterRows, weight: Array, index: KeyedIndex, *, live: bool) -> None:
+    def __init__(
+        self, table: Table, rows: FilterRows, weight: Array, index: KeyedIndex, bitmap: Bitmap | None, *, live: bool
+    ) -> None:
         filters, area = np.flatnonzero(~without_area(table)), table.filters.area
         n = len(filters)
         self._bucket_keys = BucketKeys(
@@ -107,7 +112,7 @@ class LiveFilters:
         self._counters = np.zeros(N_COUNTERS, np.int64)
         self._counters[N_SLOTS_GIVEN], self._counters[N_WORDS_GIVEN] = n, len(self.words)
         if live:
-            self._open(table, index)
+            self._open(table, index, bitmap)
 
     def first_steps(self, area: Array) -> Array:
         """The steps that enter the table's filters, whose areas are `area` f64[n, 3]."""
@@ -138,12 +143,13 @@ class LiveFilters:
 
     # Changes
 
-    def _open(self, table: Table, index: KeyedIndex) -> None:
+    def _open(self, table: Table, index: KeyedIndex, bitmap: Bitmap | None) -> None:
         """Make the arrays that changes need."""
         n, filters, slots = table.n_filters, self._filters, self._slots
         bounds = np.empty(table.n_interfaces + 1, np.int64)
         find_bounds(table.filters.interface, bounds)
-        self._origin = Origin(bounds, *index.entries(n))
+        entries = index.entries(n)
+        self._origin = Origin(bounds, *(entries if bitmap is None else bitmap.among(*entries, len(index.words) - 2)))
         self._came = LinkedLists(table.n_interfaces, n)  # interface -> filters added later
         sizes = np.floor(np.log2(lengths(slots.place, self.words))).astype(np.uint8)
         whole = filters._replace(interface=table.filters.interface, there=np.ones(n, np.bool_))

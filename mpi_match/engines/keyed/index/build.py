@@ -39,14 +39,17 @@ from mpi_match.engines.keyed.index.trie import Trie
 from mpi_match.table.table import Table
 
 
-def build_index(table: Table, rows: FilterRows, weight: Array) -> KeyedIndex:
-    """Build the index of the filters without an area, from the table's rows and the weights of their features.
+def build_index(table: Table, rows: FilterRows, weight: Array, filters: Array | None = None) -> KeyedIndex:
+    """Build the index of `filters` u32, by default all those without an area, from the table's rows and the weights of their
+    features.
 
     An event is expected to have as many attributes as a filter has constraints.  Raises EngineError, see `fill_lists`.
     """
-    filters = np.flatnonzero(without_area(table)).astype(ROW)
     chosen, likelihood = choose_features(rows, weight)
-    depth = choose_depth(chosen, weight, float(np.mean(table.filters.size)) if table.n_filters else 0.0)
+    some = chosen if filters is None else chosen[filters]
+    if filters is None:
+        filters = np.flatnonzero(without_area(table)).astype(ROW)
+    depth = choose_depth(some, weight, float(np.mean(table.filters.size)) if table.n_filters else 0.0)
     filter_id, set_id, features = expand(filters, chosen, depth, rows)
     feature_rank = rank_features(features, weight[: rows.n_features])
     keys, n_features = make_keys(features, feature_rank), int(np.count_nonzero(feature_rank != NONE))

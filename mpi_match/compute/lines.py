@@ -1,0 +1,97 @@
+"""The `and` of cache lines, 512 bits each, in vector registers.
+
+Numba makes loops over arrays of unknown length into vectors, but not a value of eight words that stays in registers from one
+line to the next.  So this one loop is written in LLVM's own terms; LLVM splits a vector of 512 bits where the processor has
+shorter ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+LINE_WORDS = 8
+AT_ONCE = 4
+"""Lines that are put together before it is asked whether anything is left: a wrong guess costs as much as some lines."""
+
+_cgutils: Any = cgutils
+_i64 = ir.IntType(64)
+_line = ir.VectorType(_i64, LINE_WORDS)
+
+
+@intrinsic
+def _prefetch(_: Any, address: Any) -> Any:
+    """See `prefetch`."""
+
+    def generate(_context: Any, builder: ir.IRBuilder, _signature: Any, values: Any) -> Any:
+        pointer, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
+        fetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+        builder.call(fetch, [builder.inttoptr(values[0], pointer), flag(0), flag(3), flag(1)])
+        return values[0]
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def _meet(_: Any, words: Any, places: Any, n: Any, offset: Any, result: Any) -> Any:
+    """See `meet`; addresses are integers."""
+
+    def generate(_context: Any, builder: ir.IRBuilder, _signature: Any, values: Any) -> Any:
+        words, places, n, offset, result = values
+        first = builder.add(words, builder.shl(offset, _i64(3)))
+
+        def line_at(k: Any) -> Any:
+            address = builder.add(places, builder.shl(k, _i64(3)))
+            place = builder.load(builder.inttoptr(address, _i64.as_pointer()))
+            line = builder.inttoptr(builder.add(first, builder.shl(place, _i64(3))), _line.as_pointer())
+            return builder.load(line, align=8)
+
+        left = _cgutils.alloca_once(builder, _line)
+        k = _cgutils.alloca_once_value(builder, _i64(0))
+        builder.store(ir.Constant(_line, [-1] * LINE_WORDS), left)
+        ask, four, one, test, done = (builder.append_basic_block(name) for name in ("ask", "four", "one", "test", "done"))
+        builder.branch(ask)
+        builder.position_at_end(ask)
+        rest = builder.sub(n, builder.load(k))
+        several = builder.icmp_signed(">=", rest, _i64(AT_ONCE))
+        some = builder.append_basic_block("some")
+        builder.cbranch(several, four, some)
+        builder.position_at_end(some)
+        builder.cbranch(builder.icmp_signed(">", rest, _i64(0)), one, done)
+        for block, n_lines in ((four, AT_ONCE), (one, 1)):
+            builder.position_at_end(block)
+            at, line = builder.load(k), builder.load(left)
+            for i in range(n_lines):
+                line = builder.and_(line, line_at(builder.add(at, _i64(i))))
+            builder.store(line, left)
+            builder.store(builder.add(at, _i64(n_lines)), k)
+            builder.branch(test)
+        builder.position_at_end(test)
+        builder.cbranch(builder.icmp_unsigned("==", _any(builder, builder.load(left)), ir.IntType(8)(0)), done, ask)
+        builder.position_at_end(done)
+        line = builder.load(left)
+        builder.store(line, builder.inttoptr(result, _line.as_pointer()), align=8)
+        return builder.zext(_any(builder, line), _i64)
+
+    return types.int64(types.int64, types.int64, types.int64, types.int64, types.int64), generate
+
+
+def _any(builder: ir.IRBuilder, line: Any) -> Any:
+    """A bit for each word of a line that is not zero, i8."""
+    there = builder.icmp_unsigned("!=", line, ir.Constant(_line, [0] * LINE_WORDS))
+    return builder.bitcast(there, ir.IntType(8))
+
+
+prefetch: Any = _prefetch
+"""`prefetch(address)`: have the cache line at an address read, without waiting for it."""
+meet: Any = _meet
+"""`meet(words, places, n, offset, result)`, numbers all: puts together, with `and`, the lines that begin at the words
+places[k] + offset, k < n, until nothing is left, and writes what is left to the eight words at `result`.  Returns a bit for
+each of these that is not zero, i64.
+
+`words`, `places` (i64) and `result` are addresses (`array.ctypes.data`).
+"""

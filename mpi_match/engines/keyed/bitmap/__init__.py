@@ -1,0 +1,1 @@
+"""Bitmap blocks: the filters that no key excludes, as rows of bits."""

@@ -1,0 +1,198 @@
+"""The bins of a table: every name that many filters constrain has up to 63, of about as many operands each.
+
+    codes of a name     0 ........ 17 | 18 .. 20 | 21 ............ 90 | 91 ..      bounds 0, 18, 21, 91
+    bins                      0            1               2             3         and one more row: the name is absent
+
+A filter *may match* some bins of a name, those that its constraints on that name touch, and the absence of the name unless a
+constraint asks for it.  These are its **mask** of the name, a word of bits: all of them for a name it does not constrain.  A
+mask never lacks a bin in which the filter matches a code; that it has a bin proves nothing, because a bin is several codes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.compute.compile_cache import inlined, jit
+from mpi_match.engines.keyed.index.filter_rows import (
+    ABSENT,
+    ATOMIC,
+    EXISTS,
+    LISTED,
+    NE,
+    ROW_HI,
+    ROW_KIND,
+    ROW_LO,
+    ROW_NAME,
+    CodedFilters,
+    FilterRows,
+)
+from mpi_match.engines.keyed.index.postings import COUNT_BITS, HEADER, LONG_HEADER, MAX_CHECKS
+
+MOST_BINS = 63
+"""Bins of a name at most: with its absence they are the bits of a word."""
+LEAST_BINS = 7
+MOST_ROWS = 1600
+"""Rows at most, bits that each filter has: 200 bytes."""
+LEAST_SHARE = 0.01
+"""A name that fewer of the filters constrain has no bins."""
+WITHOUT_CUTS = 1 << EXISTS | 1 << ABSENT | ATOMIC
+"""Operators of constraints that are not intervals of some codes of their name."""
+_ONE, _ALL = np.uint64(1), np.uint64(0xFFFFFFFFFFFFFFFF)
+
+
+class Bins(NamedTuple):
+    """A names with bins, the columns: that which excludes most filters first.
+
+    column     i32[V]      column of each name, or -1
+    bounds     i64[A, 64]  first code of each bin, the name's number of codes behind the last, then more than any code
+    n_bins     i64[A]
+    first_row  i64[A + 1]  the rows of each column: its bins, then the absence of the name
+    """
+
+    column: Array
+    bounds: Array
+    n_bins: Array
+    first_row: Array
+
+    @property
+    def n_rows(self) -> int:
+        """R: rows of all columns."""
+        return int(self.first_row[-1])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in self)
+
+    @classmethod
+    def of(cls, rows: FilterRows, filters: Array) -> Bins:
+        """The bins for some filters of a table."""
+        n_codes = np.diff(rows.code_offsets)
+        count, excluded = np.zeros(rows.n_virtual, np.int64), np.zeros(rows.n_virtual)
+        cuts = np.zeros(int(rows.code_offsets[-1]) + rows.n_virtual, np.int64)
+        first_cut = rows.code_offsets[:-1] + np.arange(rows.n_virtual)
+        lists = (rows.set_size, rows.set_offsets, rows.set_codes)
+        _count_cuts(filters, rows.coded, lists, first_cut, count, cuts)
+        _count_excluded(filters, rows.coded, first_cut, np.cumsum(cuts), excluded)
+        frequent = np.argsort(-count, kind="stable")[: MOST_ROWS // (LEAST_BINS + 1)]
+        names = frequent[count[frequent] > LEAST_SHARE * max(len(filters), 1)]
+        names = names[np.argsort(-excluded[names], kind="stable")]
+        most = min(MOST_BINS, MOST_ROWS // max(len(names), 1) - 1)
+        column = np.full(rows.n_virtual, -1, np.int32)
+        column[names] = np.arange(len(names))
+        bounds = np.full((len(names), MOST_BINS + 1), np.iinfo(np.int64).max)
+        n_bins = np.ones(len(names), np.int64)
+        for a, name in enumerate(names.tolist()):
+            inner = _depth_equal(cuts[first_cut[name] : first_cut[name] + n_codes[name]], most)
+            n_bins[a] = 1 + len(inner)
+            bounds[a, : n_bins[a] + 1] = [0, *inner.tolist(), n_codes[name]]
+        return cls(column, bounds, n_bins, np.concatenate([[0], np.cumsum(n_bins + 1)]))
+
+
+def _depth_equal(cuts: Array, n_bins: int) -> Array:
+    """First codes of all bins but the first: codes where intervals begin or end behind (`cuts`: how many), i64."""
+    at = np.flatnonzero(cuts)
+    at = at[at > 0]
+    if len(at) < n_bins:
+        return at
+    depth = np.cumsum(cuts[at], dtype=np.int64)
+    return np.unique(at[np.searchsorted(depth, depth[-1] * np.arange(1, n_bins) // n_bins)])
+
+
+@jit
+def _count_cuts(filters: Array, coded: CodedFilters, lists: Any, first_cut: Array, count: Array, cuts: Array) -> None:
+    """For each name, how many constraints there are; for each code, how many intervals begin there or end right before."""
+    (offsets, records, _), (set_size, set_offsets, set_codes) = coded, lists
+    for f in filters:
+        for row in range(offsets[f], offsets[f + 1]):
+            op, name = records[row, ROW_KIND] & 15, np.int64(records[row, ROW_NAME])
+            low, high = np.int64(records[row, ROW_LO]), np.int64(records[row, ROW_HI])
+            count[name] += 1
+            if LISTED >> op & 1:
+                for i in range(set_offsets[low], set_offsets[low] + set_size[low]):
+                    cuts[first_cut[name] + np.int64(set_codes[i])] += 1
+                    cuts[first_cut[name] + np.int64(set_codes[i]) + 1] += 1
+            elif not WITHOUT_CUTS >> op & 1:
+                cuts[first_cut[name] + low] += 1
+                cuts[first_cut[name] + high + 1] += 1
+
+
+@jit
+def _count_excluded(filters: Array, coded: CodedFilters, first_cut: Array, depth: Array, excluded: Array) -> None:
+    """For each name, the sum over its constraints of the share of cuts, running sums of which are `depth`, outside of
+    their intervals."""
+    offsets, records, _ = coded
+    for f in filters:
+        for row in range(offsets[f], offsets[f + 1]):
+            op, name, first = (
+                records[row, ROW_KIND] & 15,
+                np.int64(records[row, ROW_NAME]),
+                first_cut[records[row, ROW_NAME]],
+            )
+            if (LISTED | WITHOUT_CUTS) >> op & 1:
+                excluded[name] += 0.5
+                continue
+            low, high = first + np.int64(records[row, ROW_LO]), first + np.int64(records[row, ROW_HI]) + 1
+            before, last = (
+                depth[first - 1] if first else 0,
+                len(depth) if name + 1 == len(first_cut) else first_cut[name + 1],
+            )
+            within, total = depth[high] - (depth[low - 1] if low else 0), depth[last - 1] - before
+            share = 1.0 - within / total
+            excluded[name] += 1.0 - share if op == NE else share
+
+
+@inlined
+def bin_of(bounds: Any, a: Any, code: Any) -> Any:
+    """The bin of a code i64 of column a: the last one that does not begin behind it."""
+    at: Any = np.int64(0)
+    for half in (32, 16, 8, 4, 2, 1):
+        at += half if bounds[a, at + half] <= code else 0
+    return at
+
+
+@inlined
+def _span(first: Any, last: Any) -> Any:
+    """A word with the bits first to last."""
+    return _ALL >> np.uint64(63 - last) & _ALL << np.uint64(first)
+
+
+@jit
+def enter_masks(at: Any, words: Array, shift: Any, bins: Bins, masks: Array) -> None:
+    """The masks u64[A] of the filter whose checks are at a place of `words` (`postings`): all of them, none left out."""
+    column, bounds, n_bins, _ = bins
+    for every in range(len(n_bins)):
+        masks[every] = _span(0, n_bins[every])
+    counts, place, codes = np.int64(words[at + 1]), at + HEADER, (np.int64(1) << shift) - 1
+    n_positive, n_negative, n_sets = counts & MAX_CHECKS, counts >> COUNT_BITS & MAX_CHECKS, counts >> 2 * COUNT_BITS
+    if words[at + 2] > 1:
+        place = np.int64(words[at + 2]) >> 1
+        n_positive, n_negative = np.int64(words[place - LONG_HEADER]), np.int64(words[place - LONG_HEADER + 1])
+        n_sets = np.int64(words[place - 1])
+    for check in range(n_positive + n_negative + n_sets):
+        packed, second = np.int64(words[place + 2 * check]), np.int64(words[place + 2 * check + 1])
+        a, low = np.int64(column[packed >> shift]), packed & codes
+        if a < 0:
+            continue
+        if check < n_positive:
+            masks[a] &= _span(bin_of(bounds, a, low), bin_of(bounds, a, second & codes))
+        elif check < n_positive + n_negative:
+            masks[a] &= ~_within(bounds, a, low, second & codes)
+        else:
+            listed, first = np.uint64(0), second >> 1
+            for i in range(first + 1, first + 1 + np.int64(words[first])):
+                code = np.int64(words[i])
+                listed |= _within(bounds, a, code, code) if second & 1 else _ONE << np.uint64(bin_of(bounds, a, code))
+            masks[a] &= ~listed if second & 1 else listed
+
+
+@inlined
+def _within(bounds: Any, a: Any, low: Any, high: Any) -> Any:
+    """The bins of which all codes are in [low, high]."""
+    first, last = bin_of(bounds, a, low), bin_of(bounds, a, high)
+    first += bounds[a, first] < low
+    last -= bounds[a, last + 1] > high + 1
+    return _span(first, last) if first <= last else np.uint64(0)

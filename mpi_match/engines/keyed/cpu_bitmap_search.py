@@ -1,0 +1,108 @@
+"""How `keyed` looks into a bitmap on a CPU: the rows of the event, the lines that have a bit in all of them, the filters.
+
+rows       of each column that of the bin in which the event's code is, or that of the name's absence
+summary    of each block, the lines that have a bit in all of these rows
+lines      the rows' words of such a line put together (`compute.lines`): what is left are candidates
+verify     as everywhere
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from mpi_match.compute.bits import popcount
+from mpi_match.compute.compile_cache import inlined
+from mpi_match.compute.lines import LINE_WORDS, meet, prefetch
+from mpi_match.engines.keyed.bitmap.bins import bin_of
+from mpi_match.engines.keyed.bitmap.rows import BLOCK_LINES, LINE_FILTERS, row_of
+from mpi_match.engines.keyed.cpu_verify import verify
+
+_ONE = np.uint64(1)
+WAITING = 1024
+"""Candidates that are verified together: what they need is fetched while lines are put together, so that they wait for
+memory together."""
+FETCHED = 4
+"""Cache lines of a candidate's checks that are fetched: those of ten ranges."""
+
+
+def scratch_words(n_columns: int) -> int:
+    """Words of the scratch `places` of `scan_bitmap`."""
+    return 2 * n_columns + LINE_WORDS + WAITING
+
+
+@inlined
+def enter_rows(attributes: Any, shift: Any, bins: Any, places: Any) -> None:
+    """Enter the row of each column into `places` i64."""
+    column, bounds, n_bins, first_row = bins
+    for a in range(len(n_bins)):
+        places[a] = first_row[a] + n_bins[a]
+    for i in range(len(attributes)):
+        packed = np.int64(attributes[i])
+        own = np.int64(column[packed >> shift])
+        if own >= 0:
+            places[own] = first_row[own] + bin_of(bounds, own, packed & ((np.int64(1) << shift) - 1))
+
+
+@numba.njit
+def scan_bitmap(places: Any, n: Any, bitmap: Any, event: Any, structure: Any, given: Any, ids: Any, span: Any) -> Any:
+    """Verify the filters of a bitmap that have a bit in each of the n rows `places`.
+
+    places      i64[scratch_words(n)]: the rows; behind them, room for their places in a block's bits, a line, and candidates
+    bitmap      its bits and summary (`BitRows`); place, id and interface of the filter at each position, u32; the checks
+    structure   `t32` and `t64` of the trie's index
+    span        where the event's answers begin, where the next one goes, where there is no more room, and how many answers
+                there can be at most (-1: any number)
+
+    Returns where the next answer would go.
+    """
+    (bits, summary, place_of, filter_of, interface_of, words), (filters, seen, stamp) = bitmap, given
+    (before, answer, end, every), n_rows = span, summary.shape[1]
+    index, n_lines = (structure[0], structure[1], words), len(bits) // (LINE_WORDS * n_rows)
+    left, left_at = places[2 * n : 2 * n + LINE_WORDS], places.ctypes.data + 16 * n
+    waiting = places[2 * n + LINE_WORDS : 2 * n + LINE_WORDS + WAITING]
+    for block in range(len(summary)):
+        lines = summary[block, places[0]]
+        for a in range(1, n):
+            lines &= summary[block, places[a]]
+        first, stride = row_of(block * BLOCK_LINES, n_lines, n_rows)
+        for a in range(n if lines else 0):
+            places[n + a] = first + places[a] * stride
+        while lines:
+            n_waiting = np.int64(0)
+            while lines and n_waiting <= WAITING - LINE_FILTERS:
+                line = _lowest(lines)
+                lines &= lines - _ONE
+                some = np.uint64(meet(bits.ctypes.data, places.ctypes.data + 8 * n, n, LINE_WORDS * line, left_at))
+                while some:
+                    word = _lowest(some)
+                    some &= some - _ONE
+                    candidates = np.uint64(left[word])
+                    while candidates:
+                        position = (block * BLOCK_LINES + line) * LINE_FILTERS + 64 * word + _lowest(candidates)
+                        candidates &= candidates - _ONE
+                        prefetch(seen.ctypes.data + 8 * np.int64(interface_of[position]))
+                        fetched = words.ctypes.data + words.itemsize * np.int64(place_of[position])
+                        for cache_line in range(FETCHED):
+                            prefetch(fetched + 64 * cache_line)
+                        waiting[n_waiting] = position
+                        n_waiting += 1
+            for i in range(n_waiting):
+                position = waiting[i]
+                at, interface = np.int64(place_of[position]), np.int64(interface_of[position])
+                if (filters or seen[interface] != stamp) and verify(at, np.int64(words[at + 1]), event, index):
+                    if answer < end:
+                        ids[answer] = filter_of[position] if filters else np.uint32(interface)
+                    answer += 1
+                    seen[interface] = stamp
+                    if answer - before == every:
+                        return answer
+    return answer
+
+
+@inlined
+def _lowest(word: Any) -> Any:
+    """The number of the lowest bit of a word."""
+    return popcount((word & (~word + _ONE)) - _ONE)

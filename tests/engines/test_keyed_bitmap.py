@@ -1,0 +1,198 @@
+"""The bitmap of `keyed`: masks lack no bin that a filter matches, every engine test's tables agree when all filters are in
+it, filters go there when that is cheaper, and it is no larger than it says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cases import CASES, event_of, filters_of
+from hypothesis import given
+from hypothesis import strategies as st
+from random_tables import SHAPES, shaped
+from strategies import subscriptions_and_events
+
+from mpi_match.changes.live_table import LiveTable
+from mpi_match.engines import open_engine
+from mpi_match.engines.keyed.bitmap import choice
+from mpi_match.engines.keyed.bitmap.bins import MOST_BINS, MOST_ROWS, Bins, enter_masks
+from mpi_match.engines.keyed.bitmap.rows import BLOCK_FILTERS, LINE_FILTERS, BitRows, enter_bits
+from mpi_match.engines.keyed.cpu import Keyed
+from mpi_match.engines.keyed.grid.predicates import checks_of
+from mpi_match.engines.keyed.index.filter_rows import FilterRows
+from mpi_match.events.events import Events
+from mpi_match.ingest.rows import ChangeRow
+from mpi_match.model import Change, Event, Filter, make_event, make_filter, match_naive, matches
+from mpi_match.table.table import Table
+from mpi_match.workloads.scenarios import SCENARIOS
+
+
+@pytest.fixture
+def everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All filters without an area are put into the bitmap, whatever that costs."""
+    monkeypatch.setattr(choice, "ENTERING_COST", -1e9)
+    monkeypatch.setattr(choice, "ROW_COST", 0.0)
+
+
+def assert_agrees(filters: list[Filter], events: list[Event]) -> Keyed:
+    table = Table.from_filters(filters)
+    engine = open_engine("keyed", table)
+    assert isinstance(engine, Keyed)
+    without_area = [item for item in filters if item.area is None]
+    assert len(engine.bitmap.filters) == (len(without_area) if any(item.constraints for item in without_area) else 0)
+    batch, kept = Events.of(events).encode(table.vocabulary), list(table.iter_filters())
+    assert engine.match(batch).labels(table.labels) == [match_naive(filters, event) for event in events]
+    found = engine.match(batch, filters=True)
+    for i, event in enumerate(events):
+        assert found[i].tolist() == [f for f, item in enumerate(kept) if matches(item, event)]
+    return engine
+
+
+@pytest.mark.usefixtures("everything")
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_every_case_agrees(case: dict[str, object]) -> None:
+    assert_agrees(filters_of(case), [event_of(case)])
+
+
+@pytest.mark.usefixtures("everything")
+@pytest.mark.parametrize("shape", SHAPES)
+def test_random_tables_agree(shape: str) -> None:
+    filters, events = shaped(shape)
+    assert_agrees(filters[:700], events[:40])
+
+
+def test_hypothesis_tables_agree(everything: None) -> None:
+    @given(subscriptions_and_events())
+    def agree(drawn: tuple[list[Filter], list[Event]]) -> None:
+        assert_agrees(*drawn)
+
+    agree()
+
+
+_NUMBERS = st.integers(0, 300)
+_INTERVALS = st.lists(
+    st.lists(st.tuples(st.sampled_from("abcd"), _NUMBERS, _NUMBERS), min_size=1, max_size=5), min_size=65, max_size=90
+)
+_VALUES = st.lists(st.dictionaries(st.sampled_from("abcd"), _NUMBERS), min_size=1, max_size=20)
+
+
+@pytest.mark.usefixtures("everything")
+def test_tables_of_wide_ranges_agree() -> None:
+    """More operands than bins, so that bins have several codes and candidates fail."""
+
+    @given(_INTERVALS, _VALUES)
+    def agree(drawn: list[list[tuple[str, int, int]]], values: list[dict[str, int]]) -> None:
+        filters = [
+            make_filter(f"i{i}", [(name, "between", sorted((a, b))) for name, a, b in each]) for i, each in enumerate(drawn)
+        ]
+        assert_agrees(filters, [make_event(dict(each)) for each in values])
+
+    agree()
+
+
+def test_masks_lack_no_bin_in_which_a_filter_matches() -> None:
+    filters, _ = shaped("every type")
+    table = Table.from_filters(filters)
+    rows, ids = FilterRows.of(table), np.arange(table.n_filters, dtype=np.uint32)
+    bins, (places, words) = Bins.of(rows, ids), checks_of(table, rows, ids)
+    masks, n_narrower = np.empty(len(bins.n_bins), np.uint64), 0
+    values: list[object] = [*np.arange(-11, 11) / 2, "", "a", "ab", "bé", "c", True, False, float("nan")]
+    names = {str(name, "utf-8"): i for i, name in enumerate(table.vocabulary.names)}
+    for f, item in list(enumerate(table.iter_filters()))[::10]:
+        enter_masks(np.int64(places[f]), words, table.vocabulary.shift, bins, masks)
+        for name in {each.name for each in item.constraints}:
+            a = int(bins.column[names[name]])
+            alone = make_filter("x", [each for each in item.constraints if each.name == name])
+            for value in [*values, None]:
+                event = make_event({} if value is None else {name: value})
+                batch = Events.of([event]).encode(table.vocabulary)
+                codes = [
+                    int(p) & (1 << table.vocabulary.shift) - 1
+                    for p in batch.attributes
+                    if int(p) >> table.vocabulary.shift == names[name]
+                ]
+                row = int(np.searchsorted(bins.bounds[a], codes[0], "right")) - 1 if codes else int(bins.n_bins[a])
+                has_bit = int(masks[a]) >> row & 1
+                assert has_bit or not matches(alone, event), (alone, event)
+                n_narrower += not has_bit
+    assert n_narrower > 1000, "masks exclude nothing"
+
+
+def test_a_table_of_several_blocks_agrees_with_counting_and_says_its_bytes() -> None:
+    table = Table.from_subscriptions(
+        SCENARIOS["intervals-narrow"].scaled(2 * BLOCK_FILTERS + LINE_FILTERS + 5).subscriptions()
+    )
+    engine = open_engine("keyed", table)
+    assert isinstance(engine, Keyed)
+    bitmap = engine.bitmap
+    assert bitmap.rows.summary.shape == (3, bitmap.bins.n_rows)
+    assert len(bitmap.filters) == table.n_filters
+    assert bitmap.rows.bits.nbytes / table.n_filters < 200
+    assert engine.nbytes > bitmap.nbytes > bitmap.rows.bits.nbytes
+    batch = SCENARIOS["intervals-narrow"].events(60).encode(table.vocabulary)
+    found = engine.match(batch)
+    assert found == open_engine("counting", table).match(batch)
+    assert found.n_matches
+
+
+def test_rows_are_bounded_for_any_number_of_names() -> None:
+    for n_names in (1, 20, 100, 400):
+        scenario = replace(SCENARIOS["ccm"].scaled(500), n_names=n_names, filter_size=(1, 1), event_size=(1, 1))
+        rows = FilterRows.of(Table.from_subscriptions(scenario.subscriptions()))
+        bins = Bins.of(rows, np.arange(500, dtype=np.uint32))
+        assert bins.n_rows <= MOST_ROWS
+        assert bins.n_bins.max(initial=0) <= MOST_BINS
+
+
+def test_filters_go_where_they_cost_less() -> None:
+    """Equalities on rare values stay in lists, ranges do not; nor do filters that match whatever comes."""
+    ranges = [make_filter(f"r{i}", [(n, "between", [i, i + 200]) for n in "abcde"]) for i in range(3000)]
+    equal = [make_filter(f"e{i}", [("id", "=", i), ("a", ">", 7)]) for i in range(20_000)]
+    always = [make_filter(f"t{i}", [(n, "exists") for n in "abcde"]) for i in range(50)]
+    table = Table.from_filters([*ranges, *equal, *always])
+    engine = open_engine("keyed", table)
+    assert isinstance(engine, Keyed)
+    labels = [table.label(int(table.filters.interface[f])) for f in engine.bitmap.filters]
+    assert {label[0] for label in labels} == {"r"}
+    assert len(labels) == 3000
+    ccm = open_engine("keyed", Table.from_subscriptions(SCENARIOS["ccm"].scaled(20_000).subscriptions()))
+    assert isinstance(ccm, Keyed)
+    assert not len(ccm.bitmap.filters)
+
+
+@pytest.mark.usefixtures("everything")
+def test_removed_filters_of_the_bitmap_match_nothing() -> None:
+    scenario = SCENARIOS["intervals"].scaled(1500)
+    filters = [
+        item._replace(id=str(i)) for i, item in enumerate(Table.from_subscriptions(scenario.subscriptions()).iter_filters())
+    ]
+    live = LiveTable(Table.from_filters(filters))
+    engine = open_engine("keyed", live.table, live=True)
+    assert isinstance(engine, Keyed)
+    changes = live.apply([ChangeRow(Change.REMOVE, str(i)) for i in range(0, 1500, 3)], [])
+    assert changes is not None
+    engine.update(changes)
+    events = scenario.events(30)
+    found = engine.match(events.encode(live.vocabulary), filters=True)
+    left = dict(live.filters())
+    expected = [[f for f, item in left.items() if matches(item, events.event(i))] for i in range(30)]
+    assert [found[i].tolist() for i in range(30)] == expected
+    assert len(left) == 1000
+    assert any(expected)
+
+
+def test_bits_are_entered_over_those_of_another_filter() -> None:
+    filters, _ = shaped("numbers")
+    table = Table.from_filters(filters)
+    rows_of, ids = FilterRows.of(table), np.arange(table.n_filters, dtype=np.uint32)
+    bins, (places, words) = Bins.of(rows_of, ids), checks_of(table, rows_of, ids)
+    rows, shift = BitRows.empty(2 * BLOCK_FILTERS, bins.n_rows), table.vocabulary.shift
+    position, masks = BLOCK_FILTERS + 777, np.empty(len(bins.n_bins), np.uint64)
+    for f in (3, 4, 3, 8):
+        enter_bits(position, np.int64(places[f]), words, shift, bins, rows)
+        enter_masks(np.int64(places[f]), words, shift, bins, masks)
+        expected = [int(masks[a]) >> row & 1 for a in range(len(masks)) for row in range(int(bins.n_bins[a]) + 1)]
+        word = BLOCK_FILTERS // 64 * bins.n_rows + 777 // 64
+        assert [int(rows.bits[word + row * BLOCK_FILTERS // 64]) >> 777 % 64 & 1 for row in range(bins.n_rows)] == expected
+        assert np.array_equal(rows.summary[1] >> np.uint64(1) & np.uint64(1) >= expected, np.ones(bins.n_rows, bool))

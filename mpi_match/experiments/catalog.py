@@ -106,7 +106,17 @@ _MPI_DIFFERS = (
     "the numbers of GPUs are those of this machine, on one host; CCM on one GPU is the engine alone, without ranks; "
     "runs last 20,000 events, so that starting is no part of them"
 )
-_NO_TWOPHASE = "the two-phase matcher is no engine here yet"
+_FARROUKH_KEPT = "subscriptions, 1,500 distinct predicates, average sizes, 100 names, values 1 to 15; 5,000 events, a batch"
+_FARROUKH_DIFFERS = (
+    "half of the predicates are equalities, sizes are uniform around the averages; retry stands for STM; threads beyond the "
+    "cores of this machine wait for each other"
+)
+_THREADS = Axis.of("threads=1..8")
+_WAYS = Axis.of("twophase.synchronization=static,lock,retry")
+_GROUPS = Axis.of("twophase.group=1,2,4,8")
+_BLOCKS = Axis.of("twophase.access_block=1,2,5,10,12,20,30,35,50,100,200,500,1430")
+_SUBSCRIPTIONS = Axis.of("filters=1000000..5000000..1000000")
+_ONE_OR_EIGHT = Axis.of("threads=1,8")
 _NO_TAGS = "TagMatch is no engine here yet"
 
 
@@ -140,6 +150,18 @@ def _clcb_figure(name: str, place_exponent: str, what: str) -> Experiment:
         (Run("clcb", ("clcb", *OURS), axes, fixed, events=200),),
         x="interfaces",
     )
+
+
+def _farroukh_figure(
+    number: int, x: str, y: str, *axes: Axis, technique: str, threads: str = "", scenario: str = "debs2009"
+) -> Experiment:
+    """A figure of Farroukh et al.; without `x` it is of the phases, which a table shows."""
+    fixed = {"twophase.technique": technique, **({"threads": threads} if threads else {})}
+    run = Run(scenario, ("twophase",), axes, fixed, events=5000, batch=5000, steps=not x)
+    differs = _FARROUKH_DIFFERS
+    if y == "us_per_event" and technique != "se-cp":
+        differs += "; times are those of all groups together: an event's own matching time is as many times longer"
+    return Experiment(f"farroukh-figure-{number}", _FARROUKH_KEPT, differs, (run,), x=x, y=y)
 
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -207,7 +229,22 @@ EXPERIMENTS: dict[str, Experiment] = {
             y="engine_bytes",
         ),
         Experiment("farroukh-table-1", scenario="debs2009"),
-        *(Experiment(f"farroukh-figure-{number}", not_rerun=_NO_TWOPHASE) for number in range(5, 16)),
+        _farroukh_figure(5, "threads", "events_per_s", _THREADS, _WAYS, technique="me-ip"),
+        _farroukh_figure(6, "threads", "us_per_event", _THREADS, _WAYS, technique="me-ip"),
+        _farroukh_figure(7, "threads", "us_per_event", _THREADS, _WAYS, technique="se-cp"),
+        _farroukh_figure(8, "threads", "events_per_s", _THREADS, _WAYS, technique="se-cp"),
+        _farroukh_figure(9, "", "us_per_event", _THREADS, technique="se-cp"),
+        _farroukh_figure(10, "", "us_per_event", _THREADS, technique="se-cp"),
+        _farroukh_figure(11, "twophase.group", "events_per_s", _GROUPS, _WAYS, technique="me-cp", threads="8"),
+        _farroukh_figure(12, "twophase.group", "us_per_event", _GROUPS, _WAYS, technique="me-cp", threads="8"),
+        _farroukh_figure(
+            *(13, "twophase.access_block", "us_per_event", _BLOCKS),
+            scenario="debs2009-blocks",
+            technique="se-cp",
+            threads="7",
+        ),
+        _farroukh_figure(14, "filters", "events_per_s", _SUBSCRIPTIONS, _ONE_OR_EIGHT, technique="me-ip"),
+        _farroukh_figure(15, "filters", "us_per_event", _SUBSCRIPTIONS, _ONE_OR_EIGHT, technique="se-cp"),
         *(Experiment(f"tagmatch-table-{number}", not_rerun=_NO_TAGS) for number in (1, 3)),
         *(Experiment(f"tagmatch-figure-{number}", not_rerun=_NO_TAGS) for number in range(2, 10)),
         Experiment("tagmatch-figure-10", not_rerun=f"{_NO_TAGS}; no MongoDB is installed from packages"),

@@ -57,6 +57,7 @@ _QUANTITIES: dict[str, tuple[Callable[[Result], float | None], Mapping[str, floa
     "interfaces_selected": (lambda record: record["matches_per_event"] / record["n_interfaces"], {"%": 100.0}),
     "kernel_time": (_step("kernel"), _TIMES),
     "copy_input_time": (_step("copy in", "reset"), _TIMES),
+    "phase1_time": (_step("phase 1"), _TIMES),
 }
 """Printed quantities: how they are had from a record, and their factor for each unit."""
 _RATIOS = {"speedup": "processing_time", "deployment_speedup": "deployment_time"}
@@ -75,9 +76,11 @@ _KEYS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "area": ("area", lambda percent: percent / 100),
     "location": ("area", lambda has: 1e-4 if has else 0),
     "events": ("events", lambda value: value),
+    "threads": ("threads", lambda value: value),
+    "threads_per_event": ("twophase.group", lambda value: value),
 }
 """Printed parameters: key of a sweep, and its value there."""
-_OF_NO_POINT = ("scenario", "filters", "gpu", "gpus", "nodes")
+_OF_NO_POINT = ("scenario", "workload", "filters", "gpu", "gpus", "nodes")
 """Printed parameters that choose no point: the default scenario, what follows from others, the papers' machines."""
 RANKS = "ranks"
 """Stands for runs with ranks in the place of an engine: those with the most workers."""
@@ -87,6 +90,12 @@ _SUBJECTS: dict[str, tuple[str, Mapping[str, str]]] = {
     "CCM constraints sorted by type, operator, value": ("ccm", {"order": "sorted"}),
     "CCM Memset": ("ccm", {"reset": "memset"}),
     "CCM Kernel": ("ccm", {"reset": "kernel"}),
+    "centralized": ("twophase", {}),
+    **{
+        f"{subject}{way}": ("twophase", {"technique": technique} | ({"synchronization": option} if option else {}))
+        for subject, technique in (("ME-IP", "me-ip"), ("SE-CP", "se-cp"), ("Hybrid", "me-cp"))
+        for way, option in (("", ""), (" static", "static"), (" lock-based", "lock"), (" STM", "retry"))
+    },
 }
 
 
@@ -117,6 +126,8 @@ def parameters(experiment: Experiment) -> list[tuple[Printed, str]]:
 def _claim(each: Printed, records: Sequence[Result]) -> Claim:
     if each.metric == "slowdown_by_location":
         return _slowdown(each, records)
+    if each.metric in _CHANGES:
+        return _change(each, records)
     if each.metric.endswith("_mean"):
         return _mean(each, records)
     metric = _RATIOS.get(each.metric, each.metric)
@@ -184,6 +195,36 @@ def _slowdown(each: Printed, records: Sequence[Result]) -> Claim:
     return Claim(each, measured, {name: value for name in OURS if (value := here(name))}, "" if measured else "not run")
 
 
+def _reduction(first: float, last: float) -> float:
+    """By how many percent the second is less."""
+    return 100 * (1 - last / first)
+
+
+_CHANGES: dict[str, tuple[str, Callable[[float, float], float]]] = {
+    "matching_time_reduction": ("threads", _reduction),
+    "matching_time_growth": ("filters", lambda first, last: last / first),
+}
+"""Printed changes of the time of an event: the parameter that changes, and the change from its least value to its greatest
+one."""
+
+
+def _change(each: Printed, records: Sequence[Result]) -> Claim:
+    """How the time of an event changes from the least to the greatest value of a parameter."""
+    key, change = _CHANGES[each.metric]
+    engine, options = _engine_of(each)
+    only = {name: value for name, value in each.parameters.items() if name == "threads" != key}
+    mine = [record for record in records if all(value_of(record, name) == value for name, value in only.items())]
+    values = sorted({value for record in mine if (value := value_of(record, key)) is not None})
+    if engine is None or len(values) < 2:
+        return Claim(each, None, {}, "not run")
+    first, last = (
+        _median([record for record in mine if value_of(record, key) == value], engine, "processing_time", options)
+        for value in (values[0], values[-1])
+    )
+    measured = None if first is None or last is None else change(first, last)
+    return Claim(each, measured, {}, "" if measured is not None else "not run")
+
+
 def _engine_of(each: Printed) -> tuple[str | None, Mapping[str, str]]:
     if each.subject in _SUBJECTS:
         return _SUBJECTS[each.subject]
@@ -203,7 +244,7 @@ def _at(each: Printed, records: Sequence[Result]) -> list[Result] | None:
             return None
         key, there = _KEYS[name]
         wanted[key] = there(value)
-    keys = {key for record in records for key in record.get("parameters") or {} if "." not in key}
+    keys = {key for record in records for key in record.get("parameters") or {} if "." not in key or key in wanted}
     defaults = {key: 0 for key in ("name_exponent", "place_exponent") if key in keys}
     return [record for record in records if _is_at(record, {**defaults, **wanted}, keys)]
 

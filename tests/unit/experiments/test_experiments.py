@@ -142,6 +142,39 @@ def test_options_zipf_locations_shares_and_phases_are_told_apart() -> None:
     assert claim_of("ccm-figure-5", timed, "CCM Kernel", "copy_input_time").measured == pytest.approx(0.03)
 
 
+def test_techniques_threads_and_changes_of_the_two_phase_matcher() -> None:
+    def here(us: float, technique: str, way: str = "lock", **values: str) -> dict[str, Any]:
+        chosen = {"technique": technique, "synchronization": way, "group": int(values.get("twophase.group", "2"))}
+        return record("twophase", us, "debs2009", parameters=values, engine_options=chosen)
+
+    alone = [here(us, "me-ip", threads=threads) for threads, us in (("1", 2000), ("2", 1250), ("8", 500))]
+    assert claim_of("farroukh-figure-5", alone, "ME-IP", "throughput", threads=1).measured == pytest.approx(500)
+    (static,) = [c for c in claims(EXPERIMENTS["farroukh-figure-5"], alone) if c.printed.subject == "ME-IP static"]
+    assert (static.measured, static.why) == (None, "not run")
+    together = [here(us, "se-cp", threads=threads) for threads, us in (("1", 2000), ("2", 1500), ("8", 500))]
+    (reduced,) = [
+        c for c in claims(EXPERIMENTS["farroukh-figure-7"], together) if c.printed.metric == "matching_time_reduction"
+    ]
+    assert reduced.printed.value == 78
+    assert reduced.measured == pytest.approx(75)
+    groups = [here(us, "me-cp", **{"twophase.group": group, "threads": "8"}) for group, us in (("1", 250), ("8", 500))]
+    assert claim_of("farroukh-figure-11", groups, "Hybrid lock-based", "throughput").measured == pytest.approx(4000)
+    timed = [{**here(50, "se-cp", threads="8"), "steps_s": {"phase 1": 0.002, "waiting": 1.0, "phase 2": 0.003}}]
+    assert claim_of("farroukh-figure-9", timed, "SE-CP lock-based", "phase1_time").measured == pytest.approx(0.02)
+    grown = [
+        here(us, "se-cp", filters=filters, threads=threads)
+        for filters, threads, us in (
+            ("1000", "1", 10),
+            ("5000", "1", 20),
+            ("1000", "8", 5),
+            ("5000", "8", 15),
+            ("2000", "8", 9),
+        )
+    ]
+    growth = {c.printed.subject: c.measured for c in claims(EXPERIMENTS["farroukh-figure-15"], grown)}
+    assert growth == {"SE-CP": pytest.approx(3), "centralized": pytest.approx(2)}
+
+
 @EVERY
 def test_every_printed_result_is_shown(experiment: Experiment) -> None:
     if experiment.runs:

@@ -63,6 +63,7 @@ class Contender:
     batch_s: list[float] = field(default_factory=list)
     kernel_s: list[float] = field(default_factory=list)
     steps_s: list[dict[str, float]] = field(default_factory=list)
+    candidates: int | None = None
     answers: Matches | None = None
     checked: dict[str, int] = field(default_factory=dict)
 
@@ -144,7 +145,8 @@ def compare(
     (`n_filters`, `n_constraints`, `n_interfaces`, `n_events`, `batch`, `repetitions`), seconds (`table_s`, `build_s`,
     `encode_s`; `match_s` with median, min and max over the repetitions; with `steps`, `steps_s` of each phase in a
     repetition, the median), `events_per_s` and `us_per_event` of the median, `ratio` to the first engine's `events_per_s`,
-    `latency_us` (p50, p99; only with batch 1), `matches`, `matches_per_event`, `engine_bytes`, `checked` (judge: events
+    `latency_us` (p50, p99; only with batch 1), `matches`, `matches_per_event`, `candidates_per_event` (filters
+    that were verified; of engines that count them), `engine_bytes`, `checked` (judge: events
     judged), and what is needed to do it again: `seed`, `machine`, `versions`, `commit`, `command`, `date`.
 
     Raises KeyError for an unknown scenario, ValueError for a count below 1, EngineError, OptionError, WrongAnswer.
@@ -201,6 +203,7 @@ def _warm_up(engine: Engine, batches: list[EventBatch], seconds: float) -> None:
 def _repeat(contender: Contender, batches: list[EventBatch]) -> None:
     """One timed run over all batches.  Raises WrongAnswer when its answers are not those of the run before."""
     found, clock, engine = [], time.perf_counter, contender.engine
+    before = engine.candidates
     one_by_one = len(batches[0]) == 1  # else it would not be the latency of an event
     on_device_s, steps_s = engine.kernel_s, dict(engine.steps_s)
     gc.collect()
@@ -223,6 +226,8 @@ def _repeat(contender: Contender, batches: list[EventBatch]) -> None:
             f"first repetition, {answers[at].tolist()} in repetition {len(contender.runs_s)}"
         )
     contender.answers = answers
+    if before is not None and engine.candidates is not None:
+        contender.candidates = engine.candidates - before
 
 
 def _agree(first: Contender, other: Contender) -> None:
@@ -311,6 +316,7 @@ def _result(workload: Workload, contender: Contender, first: Contender, batch: i
         **({"steps_s": steps_s} if steps_s else {}),
         "matches": answers.n_matches,
         "matches_per_event": answers.n_matches / n_events,
+        **({} if contender.candidates is None else {"candidates_per_event": contender.candidates / n_events}),
         "engine_bytes": contender.engine.nbytes,
         "checked": contender.checked,
         "machine": machine(),

@@ -32,6 +32,7 @@ _COLUMNS: tuple[tuple[str, Callable[[Result], str]], ...] = (
     ("p50 (us)", lambda r: _latency(r, "p50")),
     ("p99 (us)", lambda r: _latency(r, "p99")),
     ("Matches/event", lambda r: f"{r['matches_per_event']:.3f}"),
+    ("Candidates/match", lambda r: _candidates(r)),
     ("Ratio", lambda r: f"{r['ratio']:.2f}"),
     ("Checked", lambda r: "+".join(f"{n} {judge}" for judge, n in r["checked"].items()) or "no"),
 )
@@ -50,6 +51,13 @@ def _spread(seconds: dict[str, float]) -> str:
 
 def _latency(result: Result, which: str) -> str:
     return f"{result['latency_us'][which]:.1f}" if "latency_us" in result else "-"
+
+
+def _candidates(result: Result) -> str:
+    """Filters that were verified for each match."""
+    if "candidates_per_event" not in result or not result["matches"]:
+        return "-"
+    return f"{result['candidates_per_event'] / result['matches_per_event']:.1f}"
 
 
 def text_table(results: Sequence[Result]) -> str:

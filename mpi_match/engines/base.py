@@ -121,6 +121,11 @@ class Engine(ABC):
         return {}
 
     @property
+    def candidates(self) -> int | None:
+        """Filters that it has verified so far, for all events together; None where it does not count them."""
+        return None
+
+    @property
     def kernel_s(self) -> float:
         """Seconds in which at least one matching kernel ran so far; 0 where there are none, or they are not measured."""
         return 0.0

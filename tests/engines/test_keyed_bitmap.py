@@ -196,3 +196,28 @@ def test_bits_are_entered_over_those_of_another_filter() -> None:
         word = BLOCK_FILTERS // 64 * bins.n_rows + 777 // 64
         assert [int(rows.bits[word + row * BLOCK_FILTERS // 64]) >> 777 % 64 & 1 for row in range(bins.n_rows)] == expected
         assert np.array_equal(rows.summary[1] >> np.uint64(1) & np.uint64(1) >= expected, np.ones(bins.n_rows, bool))
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_no_workload_is_a_scan(name: str) -> None:
+    """Not more than 50 candidates for an answer, of those beyond the first 1,000 of an event."""
+    n_events = 200
+    scenario = SCENARIOS[name].scaled(min(SCENARIOS[name].n_filters, 100_000))
+    table = Table.from_subscriptions(scenario.subscriptions())
+    engine, batch = open_engine("keyed", table), scenario.events(n_events).encode(table.vocabulary)
+    at_first = total = engine.candidates or 0
+    found = [(engine.match(batch[i : i + 1]).n_matches, engine.candidates) for i in range(n_events)]
+    for answers, counted in found:
+        assert counted is not None
+        assert counted - total <= 1000 + 50 * answers
+        total = counted
+    assert total - at_first >= sum(answers for answers, _ in found)
+
+
+def test_a_scan_is_found_by_its_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "ENTERING_COST", 1e9)
+    table = Table.from_subscriptions(SCENARIOS["intervals-narrow"].scaled(20_000).subscriptions())
+    engine = open_engine("keyed", table)
+    n_matches = engine.match(SCENARIOS["intervals-narrow"].events(1).encode(table.vocabulary)).n_matches
+    assert engine.candidates is not None
+    assert engine.candidates > 1000 + 50 * n_matches

@@ -54,6 +54,7 @@ from mpi_match.engines.keyed.cpu_search import (
     T32,
     T64,
     TASK_EVENTS,
+    VERIFIED,
     match_blocks,
     match_one_block,
 )
@@ -107,6 +108,7 @@ class Keyed(Engine):
         absent = np.iinfo(self.index.words.dtype).max  # more than any packed attribute
         self._by_name = np.full((self._threads, self.index.n_virtual + 1), absent, self.index.words.dtype)
         self._rows = np.zeros((self._threads, scratch_words(len(self.bitmap.bins.n_bins)) + APART), np.int64)
+        self._verified = np.zeros((self._threads, APART), np.int64)
         self._widest = -1
         self._sparse = self._stack = np.empty(0, np.int64)
         self._places, self._ids = (
@@ -151,6 +153,11 @@ class Keyed(Engine):
             + self._grid.nbytes
             + sum(array.nbytes for array in own)
         )
+
+    @property
+    def candidates(self) -> int:
+        """See `Engine.candidates`."""
+        return int(self._verified[:, 0].sum())
 
     @without_rejected
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
@@ -239,6 +246,7 @@ class Keyed(Engine):
                 POSITION_FILTERS: (bitmap.filters, np.uint32),
                 POSITION_INTERFACES: (bitmap.interfaces, np.uint32),
                 POSITION_WORDS: (bitmap.words, packed),
+                VERIFIED: (self._verified, np.int64),
                 PLACES: (self._places, np.int64),
                 COUNTS: (self._counts, np.int64),
                 IDS: (self._ids, np.uint32),

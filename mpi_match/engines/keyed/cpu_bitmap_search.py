@@ -58,7 +58,7 @@ def scan_bitmap(places: Any, n: Any, bitmap: Any, event: Any, structure: Any, gi
 
     Returns where the next answer would go.
     """
-    (bits, summary, place_of, filter_of, interface_of, words), (filters, seen, stamp) = bitmap, given
+    (bits, summary, place_of, filter_of, interface_of, words), (filters, seen, stamp, verified) = bitmap, given
     (before, answer, end, every), n_rows = span, summary.shape[1]
     index, n_lines = (structure[0], structure[1], words), len(bits) // (LINE_WORDS * n_rows)
     left, left_at = places[2 * n : 2 * n + LINE_WORDS], places.ctypes.data + 16 * n
@@ -92,7 +92,10 @@ def scan_bitmap(places: Any, n: Any, bitmap: Any, event: Any, structure: Any, gi
             for i in range(n_waiting):
                 position = waiting[i]
                 at, interface = np.int64(place_of[position]), np.int64(interface_of[position])
-                if (filters or seen[interface] != stamp) and verify(at, np.int64(words[at + 1]), event, index):
+                if not filters and seen[interface] == stamp:
+                    continue
+                verified[0] += 1
+                if verify(at, np.int64(words[at + 1]), event, index):
                     if answer < end:
                         ids[answer] = filter_of[position] if filters else np.uint32(interface)
                     answer += 1

@@ -83,7 +83,7 @@ def scan_cell(level: Any, point: Any, keys: Any, event: Any, structure: Any, giv
     Returns where the next answer would go.
     """
     (x, y), (key_of, n_keys, absent), (before, answer, end) = point, keys, span
-    (index, (blocks, circles, records, checks, sub_buckets)), (filters, seen, stamp) = structure, given
+    (index, (blocks, circles, records, checks, sub_buckets)), (filters, seen, stamp, verified) = structure, given
     column, row, here_x, here_y = np.int64(0), np.int64(0), np.int64(MIDDLE), np.int64(MIDDLE)
     if level != EVERYWHERE:
         scale = scale_of(level)
@@ -110,6 +110,7 @@ def scan_cell(level: Any, point: Any, keys: Any, event: Any, structure: Any, giv
                         r = circles[SLOT_WORDS * slot + 2]
                         if not (r < 0.0 or _in_circle(dx, dy, r)):
                             continue
+                        verified[0] += 1
                         if not verify(at, counts, event, (index[0], index[1], checks)):
                             continue
                         found = np.uint32(interface)

@@ -36,7 +36,7 @@ gone when they are:
 
     index    t32, t64, words: `KeyedIndex.views`, `.words`
     event    what `cpu_verify` takes: the event's attribute of each name, and the width of a code
-    given    are answers filters; the row of `seen` that is this thread's; the event's stamp in it
+    given    are answers filters; the row of `seen` that is this thread's; the event's stamp in it; that of `verified`
     span     where the event's answers begin, where the next one goes, and where there is no more room for them
 """
 
@@ -78,7 +78,8 @@ T32, T64, N_WORDS, BLOCKS, CIRCLES, RECORDS, CHECKS, SUB_BUCKETS, LEVELS, BY_NAM
 COLUMN_OF_NAME, BOUNDS, N_BINS, FIRST_ROW, ROW_PLACES = range(SEEN + 1, SEEN + 6)
 POSITION_BITS, POSITION_SUMMARY, POSITIONS = range(ROW_PLACES + 1, ROW_PLACES + 4)
 POSITION_FILTERS, POSITION_INTERFACES, POSITION_WORDS = range(POSITIONS + 1, POSITIONS + 4)
-PLACES, COUNTS, IDS = range(POSITION_WORDS + 1, POSITION_WORDS + 4)
+VERIFIED = POSITION_WORDS + 1
+PLACES, COUNTS, IDS = range(VERIFIED + 1, VERIFIED + 4)
 """What is bound for `match_block`:
 
     t32, t64, words                       `KeyedIndex.views` and `.words`
@@ -88,6 +89,7 @@ PLACES, COUNTS, IDS = range(POSITION_WORDS + 1, POSITION_WORDS + 4)
     column_of_name to first_row           `Bins`, without columns if there is no bitmap
     row_places                            scratch, a row for each thread
     position_bits to position_words       `Bitmap`
+    verified                              a row for each thread, of which the first word counts candidates
 
 and for `match_one_block` besides where its answers go, `places`, `counts` and `ids` of that.
 """
@@ -138,6 +140,7 @@ def match_block(block: Any, thread: Any, serial: Any, filters: Any, batch: Any, 
     by_name, sparse = all_by_name[thread], rows(bound, SPARSE, np.int64)[thread]
     stack, seen = sheets(bound, STACK, np.int64)[thread], rows(bound, SEEN, np.int64)[thread]
     bins, bitmap, places_of_rows = _bins_of(bound), _bitmap_of(bound, words), rows(bound, ROW_PLACES, np.int64)[thread]
+    verified = rows(bound, VERIFIED, np.int64)[thread]
     event, absent = (by_name, np.int64(t64[SHIFT])), by_name[len(by_name) - 1]
     answer, end, every = places[block], places[block + 1], np.int64(-1) if filters else np.int64(len(seen))
     found = np.int64(0)
@@ -146,7 +149,7 @@ def match_block(block: Any, thread: Any, serial: Any, filters: Any, batch: Any, 
         last = np.int64(np.uint32(offsets[number + 1] - offsets[0]))
         mine = attributes[first:last]
         n_sparse, bits0, bits1 = _enter(mine, by_name, sparse, index)
-        before, given = answer, (filters, seen, serial + number)
+        before, given = answer, (filters, seen, serial + number, verified)
         stack[0, _LAST_FEATURE] = -1
         top = _put(np.int64(t64[ROOT]), index, stack, 0)
         while top > 0 and answer - before != every:
@@ -268,12 +271,13 @@ def _scan(node: Any, list_: Any, event: Any, index: Any, given: Any, ids: Any, a
     Each new answer goes to ids[answer], if that is before `end`, and is counted.  Returns where the next one would go.
     """
     t32, t64, words = index
-    filters, seen, stamp = given
+    filters, seen, stamp, verified = given
     at, stop = list_ + 1, list_ + np.int64(words[list_]) if list_ >= 0 else np.int64(0)  # EMPTY is -1 here
     entry = np.int64(t64[FILTERS]) + t32[np.int64(t64[ENTRIES]) + node] if filters else np.int64(0)
     while at < stop:
         interface, counts = np.int64(words[at]), np.int64(words[at + 1])
         is_open = filters or seen[interface] != stamp
+        verified[0] += np.int64(is_open)
         if is_open and verify(at, counts, event, index):
             if answer < end:
                 ids[answer] = t32[entry] if filters else interface

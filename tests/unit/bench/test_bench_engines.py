@@ -90,6 +90,16 @@ def test_a_result_says_what_was_measured_and_how_to_do_it_again() -> None:
     assert result["matches"] == expected.n_matches > 20
 
 
+def test_candidates_are_those_of_one_repetition() -> None:
+    found = [bench(DENSE, "keyed", BenchOptions(n_events=60, batch=16, repetitions=n, threads=1)) for n in (1, 3)]
+    assert found[0]["candidates_per_event"] == found[1]["candidates_per_event"] >= found[0]["matches_per_event"]
+    assert "candidates_per_event" not in bench(DENSE, "counting", BenchOptions(n_events=60))
+    shown = report.text_table(found)
+    each = found[0]["candidates_per_event"] / found[0]["matches_per_event"]
+    assert "Candidates/match" in shown
+    assert f" {each:.1f} " in shown
+
+
 def test_one_event_at_a_time_is_measured_event_by_event() -> None:
     result = bench(DENSE, "counting", BenchOptions(n_events=20, batch=1, repetitions=2))
     latency = result["latency_us"]

@@ -27,6 +27,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
@@ -38,7 +39,7 @@ from mpi_match.engines.registry import check_options, of_engine
 from mpi_match.environment.machine import command, commit, machine, versions
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
-from mpi_match.model import match_naive
+from mpi_match.model import Filter, match_naive
 from mpi_match.table.table import Table
 from mpi_match.workloads.scenarios import SCENARIOS, Scenario
 
@@ -93,6 +94,11 @@ class Workload:
             encode_s += time.perf_counter() - started
         return cls(scenario, seed, table, table_s, EventBatch.concat(pieces), encode_s)
 
+    @cached_property
+    def filters(self) -> list[Filter]:
+        """The table's filters as objects, for the naive matcher."""
+        return list(self.table.iter_filters())
+
     def batches(self, size: int) -> list[EventBatch]:
         """All events in batches of `size`, sharing memory."""
         return [self.events[at : at + size] for at in range(0, len(self.events), size)]
@@ -135,11 +141,14 @@ def bench(scenario: str | Scenario, engine: str, options: BenchOptions = DEFAULT
 
 
 def compare(
-    scenario: str | Scenario, engines: Sequence[str], options: BenchOptions = DEFAULT_OPTIONS
+    scenario: str | Scenario,
+    engines: Sequence[str],
+    options: BenchOptions = DEFAULT_OPTIONS,
+    workload: Workload | None = None,
 ) -> list[dict[str, Any]]:
     """Measure engines side by side on the same events; one result for each, in the order given.
 
-    `scenario` is a name of `SCENARIOS` or a scenario.
+    `scenario` is a name of `SCENARIOS` or a scenario; `workload` what it and the options make, if that is there already.
 
     A result holds only plain values, for one line of JSON: `scenario`, `engine`, `engine_options`, `device`, counts
     (`n_filters`, `n_constraints`, `n_interfaces`, `n_events`, `batch`, `repetitions`), seconds (`table_s`, `build_s`,
@@ -158,7 +167,7 @@ def compare(
     check_options(engines, options.engine_options)
     chosen = SCENARIOS[scenario] if isinstance(scenario, str) else scenario
     scaled = chosen if options.n_filters is None else chosen.scaled(options.n_filters)
-    workload = Workload.of(scaled, options.n_events, options.seed)
+    workload = workload or Workload.of(scaled, options.n_events, options.seed)
     contenders = [_build(workload, name, options) for name in engines]
     batches = workload.batches(options.batch)
     for contender in contenders:
@@ -262,9 +271,8 @@ def _judge(workload: Workload, contender: Contender, check: int) -> None:
     expected = open_engine(judge, table).match(batch).labels(table.labels)
     _expect(contender, judge, sample, expected, table)
     if table.n_filters <= COVERS_FILTERS:
-        filters = list(table.iter_filters())
         raw = [workload.scenario.event_range(i, i + 1, workload.seed).event(0) for i in sample.tolist()]
-        _expect(contender, "covers", sample, [match_naive(filters, event) for event in raw], table)
+        _expect(contender, "covers", sample, [match_naive(workload.filters, event) for event in raw], table)
 
 
 def _sample(answers: Matches, check: int, seed: int) -> Array:

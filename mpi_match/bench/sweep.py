@@ -12,6 +12,7 @@ With `resume`, a point is measured unless the file has its records already, of t
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import re
@@ -20,7 +21,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from mpi_match.bench.engines import DEFAULT_OPTIONS, BenchOptions, compare
+from mpi_match.bench.engines import DEFAULT_OPTIONS, BenchOptions, Workload, compare
 from mpi_match.engines.registry import check_options, of_engine, read_options
 from mpi_match.environment.machine import commit, machine
 from mpi_match.errors import OptionError
@@ -133,14 +134,21 @@ class Sweep:
         """
         done = {_identity(record) for record in have}
         rounds = [(point, self.options.seed + k) for point in self.points() for k in range(self.seeds)]
+        workload: Workload | None = None
+        made_last: tuple[Scenario, int, int] | None = None
         for number, (point, seed) in enumerate(rounds, 1):
             what = f"{number} of {len(rounds)}: {point}" + (f" seed={seed}" if self.seeds > 1 else "")
             if done and all(identity in done for identity in self._identities(point, seed)):
                 tell(f"{what}: is there already")
                 continue
             tell(what)
-            records = compare(point.scenario, self.engines, replace(point.options, seed=seed))
-            yield [{**record, "parameters": point.values} if point.values else record for record in records]
+            made = point.scenario, point.options.n_events, seed
+            if made != made_last:
+                workload, made_last = None, made  # its memory is free before the next one needs as much
+                workload = Workload.of(*made)
+            records = compare(point.scenario, self.engines, replace(point.options, seed=seed), workload)
+            more = {"drawn_from": _drawn_from(point.scenario), **({"parameters": point.values} if point.values else {})}
+            yield [{**record, **more} for record in records]
 
     def earlier(self, have: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Of records that exist those of this sweep."""
@@ -160,6 +168,7 @@ class Sweep:
         given = of_engine(engine, point.options.engine_options)
         return {
             "scenario": self.scenario,
+            "drawn_from": _drawn_from(point.scenario),
             **({"parameters": point.values} if point.values else {}),
             "engine": engine,
             "engine_options": {} if engine == "auto" else read_options(engine, given),
@@ -175,13 +184,18 @@ def _made() -> dict[str, Any]:
     return {"commit": commit(), "machine": machine()}
 
 
-_SAME = ("scenario", "engine", "n_events", "batch", "repetitions", "seed", "commit")
+_SAME = ("scenario", "drawn_from", "engine", "n_events", "batch", "repetitions", "seed", "commit")
 
 
 def _identity(record: Mapping[str, Any]) -> tuple[Any, ...]:
     """What two records have in common when one makes the other unnecessary."""
     nested = (json.dumps(record.get(key), sort_keys=True) for key in ("parameters", "engine_options", "machine"))
     return *(record.get(key) for key in _SAME), *nested
+
+
+def _drawn_from(scenario: Scenario) -> str:
+    """A digest of all parameters of a scenario."""
+    return hashlib.sha256(repr(scenario).encode()).hexdigest()[:12]
 
 
 def _count(key: str, text: str) -> int:

@@ -108,8 +108,8 @@ _MPI_DIFFERS = (
 )
 _FARROUKH_KEPT = "subscriptions, 1,500 distinct predicates, average sizes, 100 names, values 1 to 15; 5,000 events, a batch"
 _FARROUKH_DIFFERS = (
-    "half of the predicates are equalities, sizes are uniform around the averages; retry stands for STM; threads beyond the "
-    "cores of this machine wait for each other"
+    "half of the predicates are equalities, sizes are uniform around the averages; retry stands for STM; no more threads "
+    "than this machine has cores"
 )
 _THREADS = Axis.of("threads=1..8")
 _WAYS = Axis.of("twophase.synchronization=static,lock,retry")

@@ -17,6 +17,7 @@ from mpi_match.bench.report import Result, aligned
 from mpi_match.bench.sweep_report import value_of
 from mpi_match.experiments.catalog import BASELINES, OURS, Experiment
 from mpi_match.experiments.published import Printed, printed
+from mpi_match.experiments.run import SCALED
 from mpi_match.workloads.parameters import PER_INTERFACE, listed
 from mpi_match.workloads.scenarios import SCENARIOS
 
@@ -61,23 +62,42 @@ _QUANTITIES: dict[str, tuple[Callable[[Result], float | None], Mapping[str, floa
 }
 """Printed quantities: how they are had from a record, and their factor for each unit."""
 _RATIOS = {"speedup": "processing_time", "deployment_speedup": "deployment_time"}
+_PARAMETERS = {
+    "subscriptions": "interfaces",
+    "filters_per_subscription": PER_INTERFACE,
+    "area_of_filter": "area",
+    "predicates_per_subscription_mean": "constraints",
+    "attributes_per_event_mean": "attributes",
+    "distinct_predicates": "distinct",
+    "distinct_attributes": "names",
+    "numerical_operators": "number_operators",
+}
+"""Rows of the papers' tables of parameters: the key of our scenario."""
+_BLOCKS = "debs2009-blocks"
+"""The scenario of the second column of Farroukh's table 1."""
 _WORKLOAD = "workload"
 """The subject of values that are the same for every engine."""
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
 _KEYS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "attributes_per_event": ("attributes", lambda value: value),
-    "constraints_per_filter": ("constraints", lambda value: value),
-    PER_INTERFACE: (PER_INTERFACE, lambda value: value),
-    "interfaces": ("interfaces", lambda value: value),
-    "subscriptions": ("interfaces", lambda value: value),
-    "names": ("names", lambda value: value),
+    "attributes_per_event": ("attributes", _as_it_is),
+    "constraints_per_filter": ("constraints", _as_it_is),
+    PER_INTERFACE: (PER_INTERFACE, _as_it_is),
+    "interfaces": ("interfaces", _as_it_is),
+    "subscriptions": ("interfaces", _as_it_is),
+    "names": ("names", _as_it_is),
     "numerical_share": ("string_share", lambda share: 1 - share / 100),
     "name_distribution": ("name_exponent", lambda name: {"uniform": 0, "zipf": 1}[name]),
     "spatial_distribution": ("place_exponent", lambda name: {"uniform": 0, "zipf": 1}[name]),
     "area": ("area", lambda percent: percent / 100),
     "location": ("area", lambda has: 1e-4 if has else 0),
-    "events": ("events", lambda value: value),
-    "threads": ("threads", lambda value: value),
-    "threads_per_event": ("twophase.group", lambda value: value),
+    "events": ("events", _as_it_is),
+    "threads": ("threads", _as_it_is),
+    "threads_per_event": ("twophase.group", _as_it_is),
 }
 """Printed parameters: key of a sweep, and its value there."""
 _OF_NO_POINT = ("scenario", "workload", "filters", "gpu", "gpus", "nodes")
@@ -112,14 +132,12 @@ def of_experiment(experiment: Experiment) -> list[Printed]:
 
 def parameters(experiment: Experiment) -> list[tuple[Printed, str]]:
     """The parameters that a paper's table prints, each with what our scenario has; "-" where it has no such parameter."""
-    own = {key: value for key, value, _ in listed(SCENARIOS[experiment.scenario])}
-    alias = {"subscriptions": "interfaces", "filters_per_subscription": PER_INTERFACE, "area_of_filter": "area"}
+    of_all = {name: {key: value for key, value, _ in listed(SCENARIOS[name])} for name in (experiment.scenario, _BLOCKS)}
     found = []
     for each in of_experiment(experiment):
-        key = alias.get(each.metric, _KEYS.get(each.metric, (each.metric, None))[0])
-        key = {"predicates_per_subscription_mean": "constraints", "attributes_per_event_mean": "attributes"}.get(key, key)
-        key = {"distinct_attributes": "names", "numerical_operators": "number_operators"}.get(key, key)
-        found.append((each, own.get(key, "-")))
+        key = _PARAMETERS.get(each.metric, _KEYS.get(each.metric, (each.metric, None))[0])
+        name = _BLOCKS if each.parameters.get("workload") == "block size" else experiment.scenario
+        found.append((each, of_all[name].get(key, "-")))
     return found
 
 
@@ -254,8 +272,8 @@ def _is_at(record: Result, wanted: Mapping[str, Any], keys: set[str]) -> bool:
     for key, value in wanted.items():
         if key not in keys:
             continue  # it is the scenario's own in every point
-        there = value_of(record, key)
-        if there not in (value, max(round(value * scale), 1) if isinstance(value, int) else value):
+        scaled = max(round(value * scale), 1) if key in (*SCALED, "interfaces") else value
+        if value_of(record, key) not in (value, scaled):
             return False
     return True
 

@@ -6,6 +6,7 @@ An engine on a GPU that is not there is not run, and never simulated: the result
 from __future__ import annotations
 
 import math
+import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -72,13 +73,18 @@ def _n_gpus() -> int:
 def run(experiment: Experiment, plan: ExperimentPlan, path: Path, tell: Callable[[str], None]) -> list[dict[str, Any]]:
     """Run an experiment and return its records, those that `path` has already of this commit and machine among them.
 
-    Each is added to `path` as soon as it is measured.  Raises what `bench.engines.compare` raises.
+    Each is added to `path` as soon as it is measured.  What another experiment has measured, whose file is beside it, is
+    copied: figures of throughput and of time are of the same runs.  Raises what `bench.engines.compare` raises.
     """
     have = read_json(path) if path.exists() else []
+    others = [record for file in sorted(path.parent.glob("*.jsonl")) if file != path for record in read_json(file)]
     found: list[dict[str, Any]] = []
     for sweep in sweeps(experiment, plan):
         earlier = sweep.earlier(have)
-        found += earlier
+        copied = [{**record, "experiment": experiment.name} for record in sweep.earlier(others)] if not earlier else []
+        append_json(path, copied)
+        found += earlier + copied
+        earlier = earlier + copied
         for records in sweep.run(earlier, tell):
             named = [{**record, "experiment": experiment.name, "scale": plan.scale} for record in records]
             append_json(path, named)
@@ -192,7 +198,11 @@ def _scaled(each: Run, engines: tuple[str, ...], axes: tuple[Axis, ...], plan: E
     grown = [key for key in SCALED if key in keys and not (key == PER_INTERFACE and "interfaces" in keys and scenario.area)]
     if scenario.area and "interfaces" in keys:
         grown.append("interfaces")
+    cores = len(os.sched_getaffinity(0))
     fixed = {key: _less(value, plan.scale) if key in grown else value for key, value in each.fixed.items()}
+    if "threads" in fixed:
+        fixed["threads"] = str(min(int(fixed["threads"]), cores))
+    axes = tuple(axis._replace(values=_up_to(cores, axis.values)) if axis.key == "threads" else axis for axis in axes)
     shrunk = tuple(
         Axis(axis.key, tuple(dict.fromkeys(_less(value, plan.scale) for value in axis.values)))
         if axis.key in grown
@@ -211,6 +221,11 @@ def _scaled(each: Run, engines: tuple[str, ...], axes: tuple[Axis, ...], plan: E
         warm_up_s=1.0 if plan.scale == 1 else 0.1,
     )
     return Sweep(each.scenario, engines, shrunk, fixed, options, plan.seeds)
+
+
+def _up_to(most: int, values: Sequence[str]) -> tuple[str, ...]:
+    """Those of some numbers that are not too many; else as many as there may be."""
+    return tuple(dict.fromkeys(str(min(int(value), most)) for value in values))
 
 
 def _less(value: str, scale: float) -> str:

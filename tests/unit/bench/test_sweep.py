@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,8 @@ def test_a_sweep_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(report.read_json(path)) == 4
     assert plan.earlier(report.read_json(path)) == report.read_json(path)
     assert Sweep("ccm", ("counting",), (Axis("names", ("10", "30")),), options=QUICK).earlier(have) == have[:1]
+    larger = replace(plan, options=replace(QUICK, n_filters=61))
+    assert larger.earlier(have) == [], "a table of another size is another point"
     monkeypatch.setattr(sweep, "_made", lambda: {"commit": "another", "machine": {}})
     assert len(list(plan.run(have))) == 4, "results of another commit say nothing about this one"
 

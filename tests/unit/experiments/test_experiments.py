@@ -175,6 +175,18 @@ def test_techniques_threads_and_changes_of_the_two_phase_matcher() -> None:
     assert growth == {"SE-CP": pytest.approx(3), "centralized": pytest.approx(2)}
 
 
+def test_what_another_experiment_measured_is_not_measured_again(tmp_path: Path) -> None:
+    plan = ExperimentPlan(0.0005, repetitions=1)
+    first = EXPERIMENTS["ccm-figure-11"]
+    same = first._replace(name="ccm-figure-10")
+    measured_before = run(first, plan, tmp_path / "ccm-figure-11.jsonl", lambda text: None)
+    told: list[str] = []
+    found = run(same, plan, tmp_path / "ccm-figure-10.jsonl", told.append)
+    assert all(line.endswith("is there already") for line in told)
+    assert [{**r, "experiment": "ccm-figure-11"} for r in found] == measured_before
+    assert {r["experiment"] for r in read_json(tmp_path / "ccm-figure-10.jsonl")} == {"ccm-figure-10"}
+
+
 @EVERY
 def test_every_printed_result_is_shown(experiment: Experiment) -> None:
     if experiment.runs:

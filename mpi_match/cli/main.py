@@ -139,7 +139,7 @@ def generate(
         clcb-area-0.1    areas of 0.1 %
         clcb-area-1      areas of 1 %
         clcb-large       1 M interfaces with 10 filters
-        clcb-hard        2.5 M interfaces with one filter of nothing but an area
+        clcb-hard        every constraint is satisfied by every event, only areas decide
         intervals        100,000 filters of 10 intervals of half the values on 20 attributes (Qian et al., INFOCOM 2014)
         intervals-narrow 5 intervals of a tenth of the values
         intervals-large  intervals with 1 M filters

@@ -98,7 +98,7 @@ _CCM_DIFFERS = (
     "a name has one type, strings are words of two to four syllables; SFF is our own, compiled; the machine is another"
 )
 _CLCB_KEPT = "250,000 interfaces of 10 filters, 3 to 5 constraints, areas of 0.01 % of the plane; events one at a time"
-_CLCB_DIFFERS = "8 names by Zipf's law instead of 100, which gives the printed 0.5 % of filters whose content matches"
+_CLCB_DIFFERS = "names are drawn by Zipf's law, which gives the printed 0.5 % of filters whose content matches"
 _MPI_KEPT = (
     "filters, interfaces, sizes, operators, numbers only; the master sends an event to each idle worker, non-blocking"
 )

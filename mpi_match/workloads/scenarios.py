@@ -26,8 +26,8 @@ columns: a million of either in about half a second on one core, the same on eve
     clcb-area-0.1    ... of 0.1 % ...
     clcb-area-1      ... and of 1 %
     clcb-large       clcb with 1 M interfaces, 10 M filters
-    clcb-hard        clcb's hard case: content always matches, only locations decide; 2.5 M interfaces, one filter of
-                     only an area: about 250 answers for every event
+    clcb-hard        clcb's hard case, figure 6b of its paper: every constraint is satisfied by every event, only locations
+                     decide; about 25 answers for every event, of 250 filters
     intervals        100,000 filters of 10 intervals on 20 attributes that every event has, each of half the values, uniform:
                      about 95 answers; every filter is an interface ...
     intervals-narrow ... with 5 intervals of a tenth of the values: about one answer
@@ -55,13 +55,13 @@ Choices where the papers leave parameters open:
 * **Locations in clcb.**  The plane is the unit square.  An interface has one location, and the circles of all its filters
   are centred on it with one radius; when an interface moves (`moves`), its filters move with it.  A circle may reach beyond
   the border of the plane, events are on it.
-* **Content of clcb** is that of ccm on few names: 8, drawn by Zipf's law with exponent 0.38, which was found by measuring.
-  With them an event matches the content of 0.51 % of the filters (counted: 4,000 events, 250,000 filters without areas); on
-  100 names no mixture of operators comes near.  Content and location together leave 1.3 filters for an event, and 34 in the
-  towns of clcb-zipf.
+* **Content of clcb** is that of ccm, but names are drawn by Zipf's law with exponent 1.87, which was found by measuring: an
+  event matches the content of 0.51 % of the filters, as printed (counted: 4,000 events, 50,000 filters without areas); with
+  100 uniform names no mixture of operators comes near.
+* **Zipf's law goes as far as distinct names allow**: a name that the event or filter has already is drawn again, so popular
+  names are rarer than by the law: with exponent 2 the first one is in nearly every event, and so never again in it.
 * **Towns of clcb-zipf** are cells of 32 x 32 (`sampling`); the first holds 13 % of all interfaces and of all events.
-* **clcb-hard has one filter for each interface**: ten filters of the same circle alone would be one filter, ten times.
-  2.5 M circles of 0.01 % cover every event about 250 times.
+* **clcb-hard has one value and five names**, which every event has, and constraints `= >= <=` on some of them.
 
 * **Intervals** are what papers from REIN (Qian et al., INFOCOM 2014) on measure with: interval constraints of one width
   on distinct attributes, the events have all attributes.  Values are the integers below a million.
@@ -534,7 +534,7 @@ def _ccm(name: str, **parameters: Any) -> Scenario:
 
 
 def _clcb(name: str, **parameters: Any) -> Scenario:
-    default = {"n_filters": 2_500_000, "n_interfaces": 250_000, "n_names": 8, "name_exponent": 0.38, "area": 1e-4}
+    default = {"n_filters": 2_500_000, "n_interfaces": 250_000, "name_exponent": 1.87, "area": 1e-4}
     return Scenario(name, _CLCB, interface_spread=0, **{**default, **parameters})
 
 
@@ -579,7 +579,7 @@ SCENARIOS: dict[str, Scenario] = {
         _clcb("clcb-area-0.1", area=1e-3),
         _clcb("clcb-area-1", area=1e-2),
         _clcb("clcb-large", n_filters=10_000_000, n_interfaces=1_000_000),
-        _clcb("clcb-hard", n_interfaces=2_500_000, filter_size=(0, 0)),
+        _clcb("clcb-hard", n_names=5, name_exponent=0.0, event_size=(5, 5), n_values=1, number_ops=(Op.EQ, Op.GE, Op.LE)),
         _intervals("intervals"),
         _intervals("intervals-narrow", constraints=5, width=0.1),
         _intervals("intervals-large", n_filters=1_000_000),

@@ -14,6 +14,7 @@ _MODULE_OF = {
     "make_events": "api",
     "make_batch": "api",
     "match": "api",
+    "RowMatcher": "api",
     "LiveMatcher": "live",
     "open_engine": "engines",
     "EngineError": "engines",

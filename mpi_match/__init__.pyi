@@ -1,3 +1,4 @@
+from mpi_match.api import RowMatcher as RowMatcher
 from mpi_match.api import load_table as load_table
 from mpi_match.api import make_batch as make_batch
 from mpi_match.api import make_events as make_events

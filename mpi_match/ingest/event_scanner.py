@@ -35,9 +35,9 @@ _SEARCHED_BYTES = 2**12
 """Bytes searched for a line feed at a time."""
 
 
-class _ThreadArrays:
-    """The output arrays of a thread, for `n_bytes` of lines, with a bound on attributes for atoms, of which there are
-    `n_atoms`.
+class ThreadArrays:
+    """The output `arrays` of a thread, by their places in the table (`scanner`), for `n_bytes` of lines, with a bound on
+    attributes for atoms, of which there are `n_atoms`.
 
     Pages that are never written take no memory.
     """
@@ -62,14 +62,14 @@ class _ThreadArrays:
         }
         arrays[scanner.SCAN_COUNTS][scanner.MOST_ATOMS] = most_atoms
         self._table = AddressTable(arrays[k] for k in range(len(arrays)))
-        self.address = self._table.address
+        self.address, self.arrays = self._table.address, self._table.arrays
 
     def count(self, which: int) -> int:
-        return int(self._table.arrays[scanner.SCAN_COUNTS][which])
+        return int(self.arrays[scanner.SCAN_COUNTS][which])
 
     def filled(self, which: int, count: int) -> Array:
         """The filled part of an array, according to one of the counts."""
-        return self._table.arrays[which][: self.count(count)]
+        return self.arrays[which][: self.count(count)]
 
 
 class ScannedEvents(NamedTuple):
@@ -98,7 +98,7 @@ class EventScanner:
 
     def __init__(self, vocabulary: Vocabulary, form: EventForm, threads: int | None = None) -> None:
         self._vocabulary, self._form, self._most_threads = vocabulary, form, threads
-        self._threads: list[_ThreadArrays] = []
+        self._threads: list[ThreadArrays] = []
         with compile_once("scanner-atoms" if vocabulary.n_atoms else "scanner"):
             self._tables = hashed(vocabulary, form)
             self.scan(LineBlock(np.frombuffer(bytearray(b"{}\n"), np.uint8), "", 1), [])
@@ -135,7 +135,7 @@ class EventScanner:
                 found.append(None)
         return found
 
-    def _scan_all(self, data: Array) -> list[_ThreadArrays]:
+    def _scan_all(self, data: Array) -> list[ThreadArrays]:
         """The output of each thread for its range of the lines."""
         n_stretches = stretches_of(len(data))
         bounds = _line_bounds(data, n_stretches)
@@ -147,9 +147,9 @@ class EventScanner:
         in_stretches(len(data), self._scan_stretch, data.ctypes.data, bounds.tolist())
         return self._threads[:n_stretches]
 
-    def _thread_arrays(self, n_bytes: int, n_found: int = 0) -> _ThreadArrays:
+    def _thread_arrays(self, n_bytes: int, n_found: int = 0) -> ThreadArrays:
         n_atoms = self._vocabulary.n_atoms
-        return _ThreadArrays(n_bytes, n_atoms, max(2 * n_found, n_bytes // _LEAST_ATTRIBUTE_BYTES) if n_atoms else 0)
+        return ThreadArrays(n_bytes, n_atoms, max(2 * n_found, n_bytes // _LEAST_ATTRIBUTE_BYTES) if n_atoms else 0)
 
     def _scan_stretch(self, stretch: int, n_stretches: int, data: int, bounds: list[int]) -> None:
         while True:
@@ -159,7 +159,7 @@ class EventScanner:
                 return
             self._threads[stretch] = self._thread_arrays(part.n_bytes, part.count(scanner.N_ATOMS))
 
-    def _joined(self, parts: list[_ThreadArrays], n_bytes: int, flagged: Array, judged: list[Event | None]) -> ScannedEvents:
+    def _joined(self, parts: list[ThreadArrays], n_bytes: int, flagged: Array, judged: list[Event | None]) -> ScannedEvents:
         """The rows of all threads, which scanned `n_bytes`, end to end; the judged ones at their positions `flagged`."""
         events = Events.of(judged)
         encoded = events.encode(self._vocabulary)
@@ -182,7 +182,7 @@ class EventScanner:
             len(flagged),
         )
 
-    def _collected(self, parts: list[_ThreadArrays], n_bytes: int, n_flagged: int) -> tuple[Array, Array, Array | None]:
+    def _collected(self, parts: list[ThreadArrays], n_bytes: int, n_flagged: int) -> tuple[Array, Array, Array | None]:
         """Offsets, attributes and locations, if there are any, of the rows that all threads have scanned.
 
         Without threads there are only flagged rows.
@@ -204,7 +204,7 @@ class EventScanner:
         offsets, attributes, _ = collected.arrays
         return offsets, attributes, location if located else None
 
-    def _ids(self, parts: list[_ThreadArrays], flagged: Array, judged: list[Event | None]) -> Strings | None:
+    def _ids(self, parts: list[ThreadArrays], flagged: Array, judged: list[Event | None]) -> Strings | None:
         if self._form.id is None:
             return None
         ids = Strings.of(("" if event is None else event.id or "").encode() for event in judged)

@@ -2,15 +2,16 @@
 
     python tests/bench/end_to_end.py SCENARIO [--events N] [--times 1] [--workers 1,2,4] [--feed master]
                                      [--results master] [--engine auto] [--threads 1] [--batch 524288] [--credits 8]
-                                     [--no-journal] [--repetitions 3] [--directory DIR] [-o records.jsonl]
+                                     [--no-journal] [--lines] [--repetitions 3] [--directory DIR] [-o records.jsonl]
 
 Makes the workload with `mpi-match generate` where it is not there yet, runs `mpi-match run` under mpirun several times,
 and has `mpi-match verify` judge a sample of the last answers against the naive matcher.  One JSON line for each number of
 workers: events per second (`run`'s own clock: from the first batch to the answers safe on disk), bytes of answers per
 second, verdict, machine, versions, commit, command.  A first run, which compiles and fills the caches, is not counted.
 
-What matches 500 million events a second is done with those that are quickly generated before it has started well: with
-`--times N` the event table is an index that has the same part N times.
+With `--lines` the events are JSON lines, which the workers scan.  What matches 500 million events a second is done with
+those that are quickly generated before it has started well: with `--times N` the event table is an index that has the same
+part N times.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ from mpi_match.matches.matches import id_dtype
 from mpi_match.storage import FilePart, parts_directory, write_index
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
+from mpi_match.workloads.files import LOCATION
+from mpi_match.workloads.scenarios import SCENARIOS
 
 PYTHON = [sys.executable, "-m"]
 
@@ -69,8 +72,15 @@ def summaries_of(
         last_json([*PYTHON, "mpi_match", *words])
     if times > 1:
         events = repeated(events, table, times)
+    form = []
+    if getattr(options, "lines", False):
+        events, scenario = directory / "events.jsonl", SCENARIOS[options.scenario]
+        form = ["--location", ",".join(LOCATION)] if scenario.area else []
+        if not events.exists():
+            words = ["generate", options.scenario, "-o", str(directory), "--filters", "1000", "--format", "jsonl"]
+            last_json([*PYTHON, "mpi_match", *words, "--events", str(options.events), "--json"])
     launcher = ["mpirun", *os.environ.get("MPIRUN_FLAGS", "").split(), "-n", str(workers + 1)]
-    files = ["--table", str(table), "--events", str(events)]
+    files = ["--table", str(table), "--events", str(events), *form]
     run = [*launcher, *PYTHON, "mpi4py", "-m", "mpi_match", "run", *files, "-o", str(matches), *how, "--json"]
     summaries = [summary_of(run, matches) for _ in range(options.repetitions + 1)][1:]
     verdict = last_json(
@@ -142,6 +152,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=2**19)
     parser.add_argument("--credits", type=int, default=8)
     parser.add_argument("--no-journal", action="store_true")
+    parser.add_argument("--lines", action="store_true")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--sample", type=int, default=40)
     parser.add_argument("--directory", type=Path)
@@ -157,7 +168,7 @@ def main() -> None:
         rates = [summary["events_per_s"] for summary in summaries]
         last = summaries[-1]
         record = {
-            "what": "end to end",
+            "what": "lines end to end" if options.lines else "end to end",
             "scenario": options.scenario,
             **how,
             "journal": not options.no_journal,

@@ -212,6 +212,11 @@ def _scanned(r: Record) -> Sequence[str]:
     return (*how, *(f"{each} ({more:.0f}×)" for each, more in zip(shown, times, strict=True)), " / ".join(cpu))
 
 
+def _one_row(r: Record) -> Sequence[str]:
+    ways = (r["us"][way] for way in ("bytes", "dict", "live_bytes", "list_of_one_dict"))
+    return (f"`{r['scenario']}`", f"{r['filters']:,}", *(f"{each['p50']:.1f} / {each['p99']:.1f}" for each in ways))
+
+
 SECTIONS = (
     Section(
         "Engines",
@@ -254,6 +259,20 @@ SECTIONS = (
         "In brackets how many times as fast as reading line by line, in one process and minute; the last column is the "
         "processor time of both, to codes. Other programs used the two cores for most of the time: the processor time says "
         "what they do when they are free.",
+    ),
+    Section(
+        "From JSON lines to verified answers on disk",
+        lambda r: r["what"] == "lines end to end",
+        "scenario | device | events | workers | feed | results | events/s",
+        _end_to_end,
+        "Under `mpirun`, without a compile step; the workers scan. All ranks share the two cores with other programs.",
+    ),
+    Section(
+        "One event as an object or as JSON, to labels",
+        lambda r: r["what"] == "one row",
+        "scenario | filters | bytes, µs p50 / p99 | dict | `LiveMatcher`, bytes | a list of one dict, before",
+        _one_row,
+        "`RowMatcher` in one process, one thread.",
     ),
     Section(
         "One event from the master to the worker and back",

@@ -10,14 +10,16 @@ instead of `interfaces`.  Answers of `match --id` have the ids of events; for th
 from __future__ import annotations
 
 import gzip
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, BinaryIO, NamedTuple, cast
 
+import numpy as np
+
+from mpi_match.arrays.strings import Strings
 from mpi_match.events.event_table import EventTable
 from mpi_match.ingest.line_blocks import read_blocks
 from mpi_match.ingest.row_files import is_compiled, row_files
@@ -29,6 +31,8 @@ from mpi_match.table.table import Table
 PARQUET = ".parquet"
 ENDINGS = (*ROW_ENDINGS, PARQUET)
 """Endings of an output's name, by which its form is chosen."""
+LINES_AT_ONCE, IDS_AT_ONCE = 2**16, 2**20
+"""Events, and ids in their answers, that are written as lines at a time."""
 ROWS_OF_GROUP = 2**16
 """Rows of a Parquet row group; only these are in memory as Python objects."""
 
@@ -47,17 +51,18 @@ def export(matches: Path, output: Path | None, events: Path | None = None, id_: 
     check_export(output, [each for each in (matches, events) if each])
     answers = MatchesFile.load(matches)
     noun = "filters" if answers.attributes["unit"] == "filter" else "interfaces"
-    rows = _rows(answers, noun, matches, None if events is None else _EventsNamed(events, id_))
+    ids = answers.event_ids if events is None else _event_ids_in(_EventsNamed(events, id_), answers, matches)
     if output is None:
-        _write_lines(sys.stdout, rows)
+        sys.stdout.flush()
+        _write_lines(sys.stdout.buffer, answers, ids)
     else:
         with atomic_write(output) as temporary:
             if output.suffix.lower() == PARQUET:
-                _write_parquet(temporary, rows, noun)
+                _write_parquet(temporary, _rows(answers, noun, ids), noun)
             else:
                 open_ = gzip.open if output.suffix.lower() == ".gz" else open
-                with open_(temporary, "wt", encoding="utf-8") as file:
-                    _write_lines(file, rows)
+                with open_(temporary, "wb") as file:
+                    _write_lines(cast(BinaryIO, file), answers, ids)
     return {"events": answers.matches.n_events, "matches": answers.matches.n_matches}
 
 
@@ -88,18 +93,18 @@ class _EventsNamed(NamedTuple):
     id: str | None
 
 
-def _rows(answers: MatchesFile, noun: str, matches: Path, events: _EventsNamed | None) -> Iterator[dict[str, Any]]:
+EventIds = Strings | Iterator[str | None]
+"""The publishers' ids of all events: packed, empty for an event without one, or one after the other."""
+
+
+def _rows(answers: MatchesFile, noun: str, ids: EventIds | None) -> Iterator[dict[str, Any]]:
     found = answers.rows() if noun == "interfaces" else (ids.tolist() for ids in _ids(answers))
-    event_ids = _own_event_ids(answers) if events is None else _event_ids_in(events, answers, matches)
-    if event_ids is None:
+    if ids is None:
         yield from ({"event": number, noun: labels} for number, labels in enumerate(found))
         return
-    for number, (id_, labels) in enumerate(zip(event_ids, found, strict=True)):
+    each = (id_.decode() or None for id_ in ids) if isinstance(ids, Strings) else ids
+    for number, (id_, labels) in enumerate(zip(each, found, strict=True)):
         yield {"event": number, "id": id_, noun: labels}
-
-
-def _own_event_ids(answers: MatchesFile) -> Iterator[str | None] | None:
-    return None if answers.event_ids is None else (id_.decode() or None for id_ in answers.event_ids)
 
 
 def _event_ids_in(events: _EventsNamed, answers: MatchesFile, matches: Path) -> Iterator[str | None]:
@@ -138,8 +143,28 @@ def _ids(answers: MatchesFile) -> Iterator[Any]:
     return (answers.matches[event] for event in range(answers.matches.n_events))
 
 
-def _write_lines(file: TextIO, rows: Iterator[dict[str, Any]]) -> None:
-    file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+def _write_lines(file: BinaryIO, answers: MatchesFile, ids: EventIds | None) -> None:
+    from mpi_match.matches.json_lines import LineWriter  # loads Numba
+
+    writer, matches = LineWriter(str(answers.attributes["unit"]), answers.labels), answers.matches
+    start = 0
+    while start < matches.n_events:
+        most_ids = int(matches.offsets[start]) + IDS_AT_ONCE
+        stop = int(np.searchsorted(matches.offsets, most_ids, "right")) - 1
+        stop = max(start + 1, min(stop, start + LINES_AT_ONCE, matches.n_events))
+        for piece in writer.lines(start, matches[start:stop], _ids_between(ids, start, stop)):
+            file.write(piece.data)
+        start = stop
+    if ids is not None and not isinstance(ids, Strings):
+        next(ids, None)  # raises if there are too many, or too few
+
+
+def _ids_between(ids: EventIds | None, start: int, stop: int) -> Strings | None:
+    if ids is None or isinstance(ids, Strings):
+        return None if ids is None else ids.between(start, stop)
+    found = Strings.of((id_ or "").encode() for id_ in islice(ids, stop - start))
+    assert len(found) == stop - start
+    return found
 
 
 def _write_parquet(path: Path, rows: Iterator[dict[str, Any]], noun: str) -> None:

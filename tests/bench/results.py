@@ -217,6 +217,11 @@ def _one_row(r: Record) -> Sequence[str]:
     return (f"`{r['scenario']}`", f"{r['filters']:,}", *(f"{each['p50']:.1f} / {each['p99']:.1f}" for each in ways))
 
 
+def _exported(r: Record) -> Sequence[str]:
+    how = (f"{r['labels']:g}", f"{r['events']:,}", str(r["threads"]))
+    return (*how, *(_spread(r["events_per_s"][way]) for way in ("compiled", "rows")))
+
+
 SECTIONS = (
     Section(
         "Engines",
@@ -273,6 +278,13 @@ SECTIONS = (
         "scenario | filters | bytes, µs p50 / p99 | dict | `LiveMatcher`, bytes | a list of one dict, before",
         _one_row,
         "`RowMatcher` in one process, one thread.",
+    ),
+    Section(
+        "Answers as JSON lines",
+        lambda r: r["what"] == "exported lines",
+        "labels an event | events | threads | events/s | Python's encoder, before",
+        _exported,
+        "To a file in memory.",
     ),
     Section(
         "One event from the master to the worker and back",

@@ -1,0 +1,168 @@
+"""Answers as JSON lines, in compiled code: the bytes that `json.dumps(row, ensure_ascii=False)` would give.
+
+    {"event": 0, "interfaces": ["mobile-7", "mobile-8"]}
+    {"event": 1, "id": "reading-44", "interfaces": []}
+
+Each thread writes the lines of a range of events into an array of its own.  Labels are written as JSON once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.arrays.strings import Strings
+from mpi_match.compute.compile_cache import jit, nested
+from mpi_match.compute.parallel import in_stretches, stretches_of
+from mpi_match.matches.matches import Matches
+
+_LINE_BYTES, _NUMBER_BYTES, _ESCAPED_BYTES = 96, 24, 6
+"""Most bytes of a line without ids and labels, of a number with its comma and quotes, and of an escaped byte."""
+
+
+class LineWriter:
+    """Writes the answers of a file of `unit` ("interface" or "filter") as lines.
+
+    `labels` are the names of interfaces; filters are written as their numbers.
+    """
+
+    def __init__(self, unit: str, labels: Strings) -> None:
+        self._is_number = unit == "filter" or not len(labels)
+        self._quotes = unit != "filter"
+        names = Strings.of(json.dumps(label.decode(), ensure_ascii=False).encode() for label in labels)
+        self._names = Strings(np.array(names.data), names.offsets)  # read-only arrays are another type to Numba
+        key = f', "{unit}s": ['.encode()
+        self._texts = tuple(np.frombuffer(bytearray(text), np.uint8) for text in (b'{"event": ', b', "id": ', key))
+
+    def lines(self, first: int, matches: Matches, event_ids: Strings | None) -> Iterator[Array]:
+        """The lines u8 of consecutive events, in pieces; the first event has the number `first`."""
+        n, offsets = matches.n_events, matches.offsets
+        bounds = [stretch * n // stretches_of(n) for stretch in range(stretches_of(n) + 1)]
+        found = np.array(matches.ids)
+        ids = event_ids or Strings(np.zeros(0, np.uint8), np.zeros(1, np.int64))
+        pools = (np.array(ids.data), ids.offsets, self._names.data, self._names.offsets)
+        how = (self._is_number, self._quotes, event_ids is not None)
+
+        def fill(stretch: int, n_stretches: int) -> Array:
+            start, stop = bounds[stretch], bounds[stretch + 1]
+            mine = found[offsets[start] : offsets[stop]]
+            n_bytes = (stop - start) * _LINE_BYTES + len(mine) * _NUMBER_BYTES
+            if not self._is_number:
+                n_bytes += int(np.diff(self._names.offsets)[mine].sum())
+            if event_ids is not None:
+                n_bytes += _ESCAPED_BYTES * int(ids.offsets[stop] - ids.offsets[start])
+            out = np.empty(n_bytes, np.uint8)
+            return out[: _fill(out, (start, stop, first), offsets, found, pools, self._texts, how)]
+
+        yield from in_stretches(n, fill)
+
+
+@nested
+def _put(out: Array, at: int, text: Array, start: int, stop: int) -> int:
+    """Append text[start:stop]; where it ends."""
+    for i in range(start, stop):
+        out[at] = text[i]
+        at += 1
+    return at
+
+
+@nested
+def _put_integer(out: Array, at: int, value: int) -> int:
+    """Append the decimal digits of a number that is not negative; where they end."""
+    stop, rest = at + 1, value // 10
+    while rest:
+        stop += 1
+        rest //= 10
+    i, rest = stop - 1, value
+    while i >= at:
+        out[i] = 48 + rest % 10
+        rest //= 10
+        i -= 1
+    return stop
+
+
+@nested
+def _put_string(out: Array, at: int, data: Array, start: int, stop: int) -> int:
+    """Append data[start:stop], which is UTF-8, as a JSON string; where it ends."""
+    out[at] = 34
+    at += 1
+    for i in range(start, stop):
+        byte = data[i]
+        short = 0
+        if byte == 34 or byte == 92:
+            short = byte
+        elif byte == 8:
+            short = 98
+        elif byte == 9:
+            short = 116
+        elif byte == 10:
+            short = 110
+        elif byte == 12:
+            short = 102
+        elif byte == 13:
+            short = 114
+        if short:
+            out[at], out[at + 1] = 92, short
+            at += 2
+        elif byte < 32:
+            out[at], out[at + 1], out[at + 2], out[at + 3] = 92, 117, 48, 48
+            digit = byte & 15
+            out[at + 4], out[at + 5] = 48 + (byte >> 4), digit + (48 if digit < 10 else 87)
+            at += 6
+        else:
+            out[at] = byte
+            at += 1
+    out[at] = 34
+    return at + 1
+
+
+@jit
+def _fill(
+    out: Array,
+    events: tuple[int, int, int],
+    offsets: Array,
+    ids: Array,
+    pools: tuple[Array, Array, Array, Array],
+    texts: tuple[Array, Array, Array],
+    how: tuple[bool, bool, bool],
+) -> int:
+    """Fill `out` with the lines of some events; how many bytes they are.
+
+    `events`: the first, the one after the last, and the number of event 0.
+    """
+    start, stop, first = events
+    id_data, id_offsets, names, name_offsets = pools
+    head, id_key, key = texts
+    is_number, quotes, has_ids = how
+    at = 0
+    for event in range(start, stop):
+        at = _put_integer(out, _put(out, at, head, 0, len(head)), first + event)
+        if has_ids:
+            at = _put(out, at, id_key, 0, len(id_key))
+            begin, end = id_offsets[event], id_offsets[event + 1]
+            if begin == end:
+                out[at], out[at + 1], out[at + 2], out[at + 3] = 110, 117, 108, 108
+                at += 4
+            else:
+                at = _put_string(out, at, id_data, begin, end)
+        at = _put(out, at, key, 0, len(key))
+        for k in range(offsets[event], offsets[event + 1]):
+            if k > offsets[event]:
+                out[at], out[at + 1] = 44, 32
+                at += 2
+            if is_number:
+                if quotes:
+                    out[at] = 34
+                    at += 1
+                at = _put_integer(out, at, int(ids[k]))
+                if quotes:
+                    out[at] = 34
+                    at += 1
+            else:
+                at = _put(out, at, names, name_offsets[ids[k]], name_offsets[ids[k] + 1])
+        out[at], out[at + 1], out[at + 2] = 93, 125, 10
+        at += 3
+    return at

@@ -10,7 +10,7 @@ from mpi_match.engines import EngineError, open_engine
 from mpi_match.model import make_filter
 from mpi_match.table.table import Table
 
-CPU = ("reference", "counting", "keyed", "twophase")
+CPU = ("reference", "counting", "sff", "betree", "keyed", "twophase")
 GPU = tuple(name for name in engines.REGISTRY if name not in CPU)
 SLOW = ("reference", "counting")
 """Engines that take milliseconds for an event: they get fewer events where the table is large."""

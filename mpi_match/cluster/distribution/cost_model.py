@@ -34,7 +34,7 @@ from mpi_match.compute.compile_cache import jit
 from mpi_match.model import Op
 from mpi_match.table.range_reader import RangeReader
 
-SCANNING = ("ccm", "clcb", "counting", "reference")
+SCANNING = ("ccm", "clcb", "counting", "reference", "sff")
 """Engines that evaluate constraints one by one."""
 DEPTH = 3
 """The most features that a filter is indexed by."""

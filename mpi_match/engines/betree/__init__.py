@@ -1,0 +1,1 @@
+"""BE-Tree (Sadoghi and Jacobsen, SIGMOD 2011) on one thread of a CPU."""

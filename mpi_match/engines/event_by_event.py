@@ -1,0 +1,136 @@
+"""Engines whose compiled code matches one event after the other, on one thread, as the published baselines do.
+
+The code finds pairs (event, id), u64 `event << 32 | id`, in any order within an event.  It counts all of them and stores
+those that there is room for; an event whose pairs did not all fit is the first of the next call, which has more room.
+"""
+
+from __future__ import annotations
+
+import operator
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.compute.array_pointers import PointerTable
+from mpi_match.compute.circle import in_circle_of
+from mpi_match.compute.compile_cache import nested
+from mpi_match.compute.search import lower_bound as lower_bound_of
+from mpi_match.engines.base import Engine, check_batch, without_rejected
+from mpi_match.engines.option import OptionValue
+from mpi_match.events.batch import EventBatch
+from mpi_match.matches.matches import Matches
+from mpi_match.table.table import Table
+
+NEXT_EVENT, PAIRS_BEFORE, PAIRS_COUNTED = range(3)
+"""Words of the progress i64[3]: the first event that is not matched, pairs of those before it, and with its own."""
+FIRST_PAIRS = 1024
+"""Pairs that there is room for at first."""
+_ID = np.uint64(2**32 - 1)
+_NOWHERE = np.full((1, 2), np.nan)
+
+in_circle: Any = in_circle_of(numba.njit, operator.add, operator.mul)
+lower_bound: Any = nested(lower_bound_of)
+
+
+class EncodedEvents(NamedTuple):
+    """Events as the compiled code takes them.
+
+    bounds      i64[n + 1]  events in `attributes`
+    attributes  u64, packed
+    location    f64[n, 2], or f64[1, 2] of NaN for all
+    shift       width of a code
+    """
+
+    bounds: Array
+    attributes: Array
+    location: Array
+    shift: int
+
+
+@nested
+def event_at(events: Any, number: Any) -> Any:
+    """Attributes of an event, and the number, x and y that it has."""
+    bounds, attributes, location, _ = events
+    place = min(number, len(location) - 1)
+    return attributes[bounds[number] : bounds[number + 1]], (number, location[place, 0], location[place, 1])
+
+
+@nested
+def is_in_area(f: Any, event: Any, circle: Any, circles: Any) -> Any:
+    """Is an event in the area of filter f, or has the filter none?  `circle` and `circles` are `areas_of`."""
+    if len(circle) == 0 or circle[f] < 0:
+        return True
+    c, (_, x, y) = circle[f], event
+    return in_circle(x - circles[c, 0], y - circles[c, 1], circles[c, 2])
+
+
+@nested
+def note(event: Any, id_: Any, progress: Any, pairs: Any) -> Any:
+    """Count a pair, and store it if there is room."""
+    if progress[PAIRS_COUNTED] < len(pairs):
+        pairs[progress[PAIRS_COUNTED]] = event[0] << 32 | np.int64(id_)
+    progress[PAIRS_COUNTED] += 1
+
+
+def areas_of(table: Table) -> tuple[Array, Array]:
+    """The circle of each filter, i32[n_filters] (-1: none; empty where no filter has one), and the circles f64[k, 3]."""
+    circle = np.full(table.n_filters if table.has_areas else 0, -1, np.int32)
+    circle[table.filters.area_filter] = np.arange(len(table.filters.area))
+    return circle, table.filters.area
+
+
+class EventByEvent(Engine):
+    """An engine that implements `find`, with the arrays that its compiled code reads and writes.
+
+    `progress` is one of them.  Those that are `shared` with the table are not counted in `nbytes`.
+    """
+
+    device = "cpu, 1 thread"
+    compiles = True
+
+    def __init__(self, table: Table, options: Mapping[str, OptionValue]) -> None:
+        self._table, self.options = table, dict(options)
+        self.progress = np.zeros(3, np.int64)
+        self._pairs = np.empty(FIRST_PAIRS, np.uint64)
+        self._nbytes = 0
+
+    def bind(self, arrays: Mapping[int, tuple[Array, Any]], shared: tuple[int, ...]) -> PointerTable:
+        """Pointers to arrays, each given by its number and with its type."""
+        self._nbytes = sum(array.nbytes for k, (array, _) in arrays.items() if k not in shared)
+        return PointerTable(arrays)
+
+    @property
+    def nbytes(self) -> int:
+        """See `Engine.nbytes`."""
+        return self._nbytes + self._pairs.nbytes
+
+    @abstractmethod
+    def find(self, filters: bool, events: EncodedEvents, pairs: Array) -> None:
+        """Find pairs of the events from `progress` on, until the last event or the end of `pairs`."""
+
+    @without_rejected
+    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+        """See `Engine.match`."""
+        table, progress = self._table, self.progress
+        check_batch(table, batch)
+        location = _NOWHERE if batch.location is None else batch.location.copy()
+        events = EncodedEvents(batch.bounds, batch.attributes.astype(np.uint64), location, table.vocabulary.shift)
+        progress[:] = 0
+        while True:
+            self.find(filters, events, self._pairs)
+            n_found = int(progress[PAIRS_BEFORE])
+            if progress[NEXT_EVENT] == batch.n_events:
+                break
+            more = np.empty(2 * int(progress[PAIRS_COUNTED]), np.uint64)
+            more[:n_found] = self._pairs[:n_found]
+            self._pairs = more
+        found = np.sort(self._pairs[:n_found])
+        if batch.n_events == 1:
+            counts = np.array([n_found])
+        else:
+            counts = np.bincount((found >> np.uint64(32)).astype(np.int64), minlength=batch.n_events)
+        return Matches.from_counts(counts, found & _ID, table.n_filters if filters else table.n_interfaces)

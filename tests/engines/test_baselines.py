@@ -1,0 +1,111 @@
+"""What `sff` and `betree` do besides answering: the selectivity table, the shape of the tree, options, room for answers."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from random_tables import SHAPES, shaped
+
+from mpi_match.engines import open_engine
+from mpi_match.engines.betree.build import NODE_FIRST, NODE_LAST, NODE_LEFT, NODE_RIGHT, Tree, build, extents
+from mpi_match.engines.event_by_event import FIRST_PAIRS
+from mpi_match.engines.keyed.index.filter_rows import FilterRows
+from mpi_match.engines.sff.engine import NARROW_NEED
+from mpi_match.engines.sff.index import PredicateIndex, selectivity_table
+from mpi_match.events.events import Events
+from mpi_match.model import make_event, make_filter
+from mpi_match.table.table import Table
+
+VARIANTS = [
+    *(("sff", {"rounds": rounds}) for rounds in (0, 1, 1000)),
+    *(("betree", {"bucket": bucket, "halvings": halvings}) for bucket, halvings in product((1, 3, 100_000), (0, 1, 32))),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), VARIANTS, ids=[f"{name} {options}" for name, options in VARIANTS])
+@pytest.mark.parametrize("shape", ["every type", "areas", "long filters", "negative", "one interface each"])
+def test_every_variant_gives_the_same_answers(name: str, options: dict[str, object], shape: str) -> None:
+    filters, events = shaped(shape)
+    table = Table.from_filters(filters)
+    batch = Events.of(events[:40]).encode(table.vocabulary)
+    engine, judge = open_engine(name, table, options=options), open_engine("counting", table)
+    for answer in (False, True):
+        assert engine.match(batch, filters=answer) == judge.match(batch, filters=answer)
+
+
+@pytest.mark.parametrize("name", ["sff", "betree"])
+def test_one_event_with_more_answers_than_there_is_room_for(name: str) -> None:
+    n = 3 * FIRST_PAIRS
+    table = Table.from_filters([make_filter(i, [["x", ">", i]]) for i in range(n)])
+    batch = Events.of([make_event({"x": x}) for x in (1.5, n, 0, n, 2.5)]).encode(table.vocabulary)
+    engine = open_engine(name, table)
+    for answer in (False, True):
+        assert engine.match(batch, filters=answer).counts.tolist() == [2, n, 0, n, 3]
+        assert engine.match(batch[1:2], filters=answer).counts.tolist() == [n]
+
+
+@pytest.mark.parametrize("size", [NARROW_NEED, NARROW_NEED + 1])
+def test_counters_go_on_when_their_numbers_are_used_up(size: int) -> None:
+    """Events that satisfy nearly all constraints of a filter, which the next one must not find counted."""
+    table = Table.from_filters(
+        [make_filter("i", [[f"n{i}", ">", 0] for i in range(size)]), make_filter("j", [["z", "absent"]])]
+    )
+    full = {f"n{i}": 1 for i in range(size)}
+    events = [make_event(full | {f"n{size - 1}": 0}), make_event({"n0": 1, "z": 1}), make_event(full)] * 100
+    found = open_engine("sff", table).match(Events.of(events).encode(table.vocabulary))
+    assert found.labels(table.labels) == [["j"], [], ["i", "j"]] * 100
+
+
+def test_a_name_is_determinant_for_interfaces_all_of_whose_filters_need_it() -> None:
+    table = Table.from_filters(
+        [
+            make_filter("0", [["a", "=", 1], ["b", ">", 1], ["a", "<", 5]]),
+            make_filter("0", [["a", "exists"], ["c", "absent"]]),
+            make_filter("1", [["a", "contains", "x"], ["b", "=", 1]]),
+            make_filter("2", [["b", "!=", 1], ["c", "absent"]]),
+            make_filter("3", []),
+        ]
+    )
+    names, offsets, interfaces = selectivity_table(table, 10)
+    found = dict(zip((table.vocabulary.names[n] for n in names), np.split(interfaces, offsets[1:-1]), strict=True))
+    assert {name: each.tolist() for name, each in found.items()} == {b"a": [0, 1], b"b": [1, 2]}
+    names, offsets, interfaces = selectivity_table(table, 1)
+    assert (names.tolist(), offsets.tolist(), interfaces.tolist()) == ([0], [0, 2], [0, 1])
+    assert [len(each) for each in selectivity_table(table, 0)] == [0, 1, 0]
+
+
+def test_a_constraint_that_filters_share_is_stored_once() -> None:
+    shared: list[list[object]] = [["x", ">", 1], ["y", "in", [1, 2]], ["z", "suffix", "a"]]
+    index = PredicateIndex.of(Table.from_filters([make_filter(i, [*shared, ["x", "<", i]]) for i in range(9)]))
+    assert len(index.lo) == len(shared) + 9
+    assert sorted(np.diff(index.rows).tolist()) == [1] * 9 + [9] * len(shared)
+
+
+def tree_of(table: Table, bucket: int, halvings: int) -> Tree:
+    rows = FilterRows.of(table)
+    return build(extents(rows), np.diff(rows.code_offsets), bucket, halvings)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_filter_is_in_one_bucket(shape: str) -> None:
+    table = Table.from_filters(shaped(shape)[0])
+    tree = tree_of(table, 5, 32)
+    assert sorted(tree.order.tolist()) == list(range(table.n_filters))
+    bounds = sorted(
+        (int(node[NODE_FIRST]), int(node[NODE_LAST])) for node in tree.nodes if node[NODE_FIRST] < node[NODE_LAST]
+    )
+    assert [first for first, _ in bounds[1:]] == [last for _, last in bounds[:-1]]
+    assert (bounds[0][0], bounds[-1][1]) == (0, table.n_filters)
+
+
+def test_buckets_are_divided_until_they_hold_what_cannot_be() -> None:
+    """A thousand filters on a hundred values, ten of them alike: buckets of ten are the smallest that there can be."""
+    table = Table.from_filters([make_filter(i % 7, [["x", "=", i % 100], ["y", "exists"]]) for i in range(1000)])
+    for bucket, largest in ((1, 10), (9, 10), (10, 10), (25, 20), (1000, 1000)):
+        tree = tree_of(table, bucket, 32)
+        assert int((tree.nodes[:, NODE_LAST] - tree.nodes[:, NODE_FIRST]).max()) == largest
+    flat = tree_of(table, 1, 0)
+    assert np.all(flat.nodes[:, [NODE_LEFT, NODE_RIGHT]] == -1)
+    assert int((flat.nodes[:, NODE_LAST] - flat.nodes[:, NODE_FIRST]).max()) == 1000

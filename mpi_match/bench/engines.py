@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array
+from mpi_match.bench.open_loop import arrivals, serve
 from mpi_match.engines import Engine, match_all, open_engine
 from mpi_match.engines.registry import check_options, of_engine
 from mpi_match.environment.machine import command, commit, machine, versions
@@ -61,7 +62,7 @@ class Contender:
     engine: Engine
     build_s: float
     runs_s: list[float] = field(default_factory=list)
-    batch_s: list[float] = field(default_factory=list)
+    latency_s: list[float] = field(default_factory=list)
     kernel_s: list[float] = field(default_factory=list)
     steps_s: list[dict[str, float]] = field(default_factory=list)
     candidates: int | None = None
@@ -116,6 +117,7 @@ class BenchOptions:
     engine_options   by `key` or `engine.key`, as in `open_engine`
     steps            engines report the times of their own phases, which may make them slower
     warm_up_s        how long an engine matches, untimed, before it is timed
+    rate             events that arrive in a second, whatever the engine does (`open_loop`); None: as fast as it can
     """
 
     n_filters: int | None = None
@@ -129,6 +131,7 @@ class BenchOptions:
     engine_options: Mapping[str, object] = field(default_factory=dict)
     steps: bool = False
     warm_up_s: float = 1.0
+    rate: float | None = None
 
 
 DEFAULT_OPTIONS = BenchOptions()
@@ -154,9 +157,9 @@ def compare(
     (`n_filters`, `n_constraints`, `n_interfaces`, `n_events`, `batch`, `repetitions`), seconds (`table_s`, `build_s`,
     `encode_s`; `match_s` with median, min and max over the repetitions; with `steps`, `steps_s` of each phase in a
     repetition, the median), `events_per_s` and `us_per_event` of the median, `ratio` to the first engine's `events_per_s`,
-    `latency_us` (p50, p99; only with batch 1), `matches`, `matches_per_event`, `candidates_per_event` (filters
-    that were verified; of engines that count them), `engine_bytes`, `checked` (judge: events
-    judged), and what is needed to do it again: `seed`, `machine`, `versions`, `commit`, `command`, `date`.
+    `latency_us` (p50, p99, p99.9, max; with batch 1, and with a `rate`, which is then there too), `matches`,
+    `matches_per_event`, `candidates_per_event` (filters verified, where the engine counts them), `engine_bytes`, `checked`
+    (judge: events judged), and what is needed to do it again: `seed`, `machine`, `versions`, `commit`, `command`, `date`.
 
     Raises KeyError for an unknown scenario, ValueError for a count below 1, EngineError, OptionError, WrongAnswer.
     """
@@ -177,13 +180,17 @@ def compare(
         _warm_up(contender.engine, batches, options.warm_up_s)
     for _ in range(options.repetitions):
         for contender in contenders:
-            _repeat(contender, batches)
+            if options.rate is None:
+                _repeat(contender, batches)
+            else:
+                _serve(contender, workload, options.rate, options.batch)
     first = contenders[0]
     for contender in contenders:
         if contender is not first:
             _agree(first, contender)
         _judge(workload, contender, options.check)
-    return [_result(workload, contender, first, options.batch) for contender in contenders]
+    more = {} if options.rate is None else {"rate": options.rate}
+    return [{**_result(workload, contender, first, options.batch), **more} for contender in contenders]
 
 
 def _build(workload: Workload, name: str, options: BenchOptions) -> Contender:
@@ -227,16 +234,39 @@ def _repeat(contender: Contender, batches: list[EventBatch]) -> None:
     contender.runs_s.append(times[-1] - times[0])
     contender.kernel_s.append(engine.kernel_s - on_device_s)
     contender.steps_s.append({step: spent - steps_s.get(step, 0.0) for step, spent in engine.steps_s.items()})
-    contender.batch_s.extend(np.diff(times).tolist())
-    answers = Matches.concat(found)
+    if one_by_one:
+        contender.latency_s.extend(np.diff(times).tolist())
+    _keep(contender, Matches.concat(found))
+    if before is not None and engine.candidates is not None:
+        contender.candidates = engine.candidates - before
+
+
+def _serve(contender: Contender, workload: Workload, rate: float, most: int) -> None:
+    """One timed run over all events as they arrive.  Raises WrongAnswer when its answers are not those of the run before."""
+    engine, number = contender.engine, len(contender.runs_s)
+    on_device_s, steps_s = engine.kernel_s, dict(engine.steps_s)
+    when = arrivals(len(workload.events), rate, workload.seed + number)
+    gc.collect()
+    gc.disable()
+    try:
+        served = serve(engine, workload.events, when, most)
+    finally:
+        gc.enable()
+    contender.runs_s.append(served.seconds)
+    contender.kernel_s.append(engine.kernel_s - on_device_s)
+    contender.steps_s.append({step: spent - steps_s.get(step, 0.0) for step, spent in engine.steps_s.items()})
+    contender.latency_s.extend(served.latency_s.tolist())
+    _keep(contender, served.answers)
+
+
+def _keep(contender: Contender, answers: Matches) -> None:
+    """Keep the answers of a repetition.  Raises WrongAnswer when they are not those of the one before."""
     if contender.answers is not None and (at := _first_difference(contender.answers, answers)) is not None:
         raise WrongAnswer(
             f"{contender.engine.name} contradicts itself on event {at}: interfaces {contender.answers[at].tolist()} in the "
             f"first repetition, {answers[at].tolist()} in repetition {len(contender.runs_s)}"
         )
     contender.answers = answers
-    if before is not None and engine.candidates is not None:
-        contender.candidates = engine.candidates - before
 
 
 def _agree(first: Contender, other: Contender) -> None:
@@ -293,13 +323,18 @@ def _expect(contender: Contender, judge: str, sample: Array, expected: list[list
     contender.checked[judge] = len(sample)
 
 
+def _percentiles(seconds: Sequence[float]) -> dict[str, float]:
+    """Microseconds, up to the longest."""
+    found = np.percentile(np.array(seconds) * 1e6, (50, 99, 99.9, 100)).tolist()
+    return dict(zip(("p50", "p99", "p99.9", "max"), found, strict=True))
+
+
 def _result(workload: Workload, contender: Contender, first: Contender, batch: int) -> dict[str, Any]:
     table, answers, n_events = workload.table, contender.answers, len(workload.events)
     assert answers is not None
     match_s = statistics.median(contender.runs_s)
     kernel_s = statistics.median(contender.kernel_s)
     steps_s = {step: statistics.median(run[step] for run in contender.steps_s) for step in contender.steps_s[-1]}
-    latency = np.percentile(np.array(contender.batch_s) * 1e6, (50, 99)).tolist()
     return {
         "scenario": workload.scenario.name,
         "engine": contender.engine.name,
@@ -320,7 +355,7 @@ def _result(workload: Workload, contender: Contender, first: Contender, batch: i
         "us_per_event": match_s / n_events * 1e6,
         "ratio": statistics.median(first.runs_s) / match_s,
         **({"kernel_events_per_s": n_events / kernel_s} if kernel_s else {}),
-        **({"latency_us": {"p50": latency[0], "p99": latency[1]}} if batch == 1 else {}),
+        **({"latency_us": _percentiles(contender.latency_s)} if contender.latency_s else {}),
         **({"steps_s": steps_s} if steps_s else {}),
         "matches": answers.n_matches,
         "matches_per_event": answers.n_matches / n_events,

@@ -28,7 +28,7 @@ from mpi_match.errors import OptionError
 from mpi_match.workloads.parameters import PER_INTERFACE, parameters_of, with_parameters
 from mpi_match.workloads.scenarios import SCENARIOS, Scenario
 
-RUN_KEYS = {"events": "n_events", "batch": "batch", "threads": "threads"}
+RUN_KEYS = {"events": "n_events", "batch": "batch", "threads": "threads", "rate": "rate"}
 """What of a measurement itself can be varied, and the field of `BenchOptions`."""
 MAX_VALUES = 10_000
 _SPAN = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(\d+))?")
@@ -172,6 +172,7 @@ class Sweep:
             **({"parameters": point.values} if point.values else {}),
             "engine": engine,
             "engine_options": {} if engine == "auto" else read_options(engine, given),
+            "rate": point.options.rate,
             "n_events": point.options.n_events,
             "batch": point.options.batch,
             "repetitions": point.options.repetitions,
@@ -184,7 +185,7 @@ def _made() -> dict[str, Any]:
     return {"commit": commit(), "machine": machine()}
 
 
-_SAME = ("scenario", "drawn_from", "engine", "n_events", "batch", "repetitions", "seed", "commit")
+_SAME = ("scenario", "drawn_from", "engine", "n_events", "batch", "rate", "repetitions", "seed", "commit")
 
 
 def _identity(record: Mapping[str, Any]) -> tuple[Any, ...]:

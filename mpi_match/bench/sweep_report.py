@@ -24,6 +24,10 @@ QUANTITIES = {
     "engine_bytes": "memory of the engine (bytes)",
     "matches_per_event": "matches of an event",
     "ratio": "ratio to the first engine",
+    "p50": "latency, median (µs)",
+    "p99": "latency, 99th percentile (µs)",
+    "p99.9": "latency, 99.9th percentile (µs)",
+    "max": "latency, longest (µs)",
 }
 """What can be drawn over a parameter, with its name on the axis."""
 
@@ -52,6 +56,12 @@ def value_of(record: Result, key: str) -> Any:
     return value
 
 
+def quantity(record: Result, y: str) -> float | None:
+    """A number of a record: a field, or a percentile of its latencies; None when it has none."""
+    found = record.get(y, (record.get("latency_us") or {}).get(y))
+    return float(found) if isinstance(found, (int, float)) else None
+
+
 def lines(
     records: Sequence[Result], x: str, by: Sequence[str] = ("engine",), y: str = "events_per_s"
 ) -> dict[str, list[Measured]]:
@@ -62,12 +72,12 @@ def lines(
     found: dict[str, dict[Any, list[Result]]] = {}
     for record in records:
         at = value_of(record, x)
-        if at is None or not isinstance(record.get(y), (int, float)):
+        if at is None or quantity(record, y) is None:
             continue
         name = ", ".join(_word(key, value_of(record, key)) for key in by)
         found.setdefault(name, {}).setdefault(at, []).append(record)
     for key in (x, y, *by):
-        if not any(value_of(record, key) is not None for record in records):
+        if not any(value_of(record, key) is not None or quantity(record, key) is not None for record in records):
             raise StorageError(f"no result has a value of {key!r}; they have: {', '.join(keys_of(records))}")
     if not found:
         raise StorageError(f"no result has a value of {x!r} and a number {y!r}")
@@ -110,7 +120,7 @@ def _order(item: tuple[Any, list[Result]]) -> tuple[int, float, str]:
 
 def measured(group: Sequence[Result], y: str, at: Any = None) -> Measured:
     """The median and the interval of `y` over records of one point: of its seeds, or of one record's repetitions."""
-    values = [float(record[y]) for record in group]
+    values = [value for record in group if (value := quantity(record, y)) is not None]
     median = statistics.median(values)
     if len(values) > 1:
         return Measured(at, median, min(values), max(values))
@@ -143,7 +153,11 @@ def sweep_table(records: Sequence[Result]) -> str:
                 f"{_median(group, 'ratio'):.3g}",
             ]
         )
+    percentiles = [name for name in ("p50", "p99", "p99.9") if any(quantity(record, name) is not None for record in records)]
+    for row, group in zip(cells, groups.values(), strict=True):
+        row += [f"{measured(group, name).median:.1f}" for name in percentiles]
     titles = [*keys, "Engine", "Events/s", "Interval", "us/event", "Build (s)", "Matches/event", "Ratio"]
+    titles += [f"{name} (us)" for name in percentiles]
     seeds = sorted({record["seed"] for record in records})
     same = {key: value for key, value in (records[0].get("parameters") or {}).items() if key not in keys}
     head = [

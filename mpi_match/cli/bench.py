@@ -55,7 +55,7 @@ _OF_RUNS = (
     "directory",
 )
 """Options that only runs with workers have."""
-_OF_ENGINES = ("device", "steps", "parameters", "axes", "seeds", "resume")
+_OF_ENGINES = ("device", "steps", "rate", "parameters", "axes", "seeds", "resume")
 """Options that only engines in this process have."""
 _SPELLED = {"parameters": "param", "axes": "vary"}
 """Options that are called otherwise on the command line."""
@@ -155,6 +155,12 @@ def _list_parameters(names: Sequence[str]) -> None:
 )
 @click.option(
     "--batch", type=click.IntRange(1), default=65_536, help="Events in a batch; 1 also measures the latency of an event."
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    metavar="EVENTS/S",
+    help="Let events arrive at this rate, whatever the engine does, up to --batch at a time; shows latencies.",
 )
 @click.option("--repetitions", type=click.IntRange(1), default=5, help="Timed runs over all events; the median is reported.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Seed of filters and events.")

@@ -114,6 +114,13 @@ def test_clusters_of_more_rows_than_are_looked_at_together(extra: int) -> None:
     assert opened(table, 1).match(batch) == open_engine("counting", table).match(batch)
 
 
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 200])
+def test_intervals_in_several_words_of_bits(n: int) -> None:
+    between = [make_filter(f"{i:03}", [["x", "between", [i % 7 - i, i]]]) for i in range(n)]
+    others = [make_filter("b", [["x", "<", 5]]), make_filter("c", [["w", "=", 1], ["x", "!=", 3]])]
+    assert_agrees(between + others, [make_event({"x": x, "w": 1}) for x in (*range(-n, n + 2, 9), 0, 3, 5)], 1)
+
+
 # Predicates and clusters
 
 

@@ -8,7 +8,7 @@ from mpi_match.engines.option import Option
 
 TECHNIQUES = ("me-ip", "se-cp", "me-cp")
 SYNCHRONIZATIONS = ("static", "lock", "retry")
-MOST_BLOCK = 2**20
+MOST_BLOCK = 2**16
 
 TWOPHASE_OPTIONS = (
     Option(

@@ -155,9 +155,21 @@ def _satisfy_run(run: Any, op: Any, first: Any, last: Any, code: Any, bits: Any,
     elif op == _ABSENT:
         _clear(bits, first)
     elif op in (_BETWEEN, _PREFIX):
-        for predicate in range(first, _lower_bound(lo, first, last, code + 1)):
-            if hi[predicate] >= code:
-                _set(bits, predicate)
+        _satisfy_intervals(first, _lower_bound(lo, first, last, code + 1), code, hi, bits)
+
+
+@nested
+def _satisfy_intervals(first: Any, last: Any, code: Any, hi: Any, bits: Any) -> None:
+    """Set the bits of those of the predicates `first` to `last`, the latter excluded, that end at the code or behind it."""
+    word, mask = first >> 6, np.int64(0)
+    for predicate in range(first, last):
+        if predicate >> 6 != word:
+            if mask != 0:
+                atomic_or(bits.ctypes.data + 8 * word, mask)
+            word, mask = predicate >> 6, np.int64(0)
+        mask |= np.int64(hi[predicate] >= code) << (predicate & 63)
+    if mask != 0:
+        atomic_or(bits.ctypes.data + 8 * word, mask)
 
 
 @nested

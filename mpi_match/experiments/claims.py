@@ -263,8 +263,16 @@ def _at(each: Printed, records: Sequence[Result]) -> list[Result] | None:
         key, there = _KEYS[name]
         wanted[key] = there(value)
     keys = {key for record in records for key in record.get("parameters") or {} if "." not in key or key in wanted}
-    defaults = {key: 0 for key in ("name_exponent", "place_exponent") if key in keys}
-    return [record for record in records if _is_at(record, {**defaults, **wanted}, keys)]
+    return [record for record in records if _is_at(record, {**_own(records), **wanted}, keys)]
+
+
+def _own(records: Sequence[Result]) -> dict[str, Any]:
+    """The scenario's own value of each parameter that varies, where that is among the points: what "default" means."""
+    if not records or records[0]["scenario"] not in SCENARIOS:
+        return {}
+    own = {key: value_of({"parameters": {key: text}}, key) for key, text, _ in listed(SCENARIOS[records[0]["scenario"]])}
+    there = {(key, value_of(record, key)) for record in records for key in record.get("parameters") or {}}
+    return {key: value for key, value in own.items() if (key, value) in there}
 
 
 def _is_at(record: Result, wanted: Mapping[str, Any], keys: set[str]) -> bool:

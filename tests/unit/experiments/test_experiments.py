@@ -131,6 +131,9 @@ def test_options_zipf_locations_shares_and_phases_are_told_apart() -> None:
     located = [record("sff", us, "clcb", parameters={"area": area}) for area, us in (("0", 10), ("0.0001", 80))]
     assert claim_of("clcb-table-2", located, "SFF", "slowdown_by_location").measured == pytest.approx(8)
     assert claim_of("clcb-table-2", located, "SFF", "processing_time", location=True).measured == pytest.approx(0.08)
+    fast = [record("keyed", us, "clcb", parameters={"area": area}) for area, us in (("0", 10), ("0.0001", 4))]
+    speedups = [c for c in claims(EXPERIMENTS["clcb-table-2"], located + fast) if c.printed.metric == "speedup"]
+    assert speedups[0].ours == {"keyed": pytest.approx(20)}, "with locations, as the scenario has them"
     share = [record("keyed", 1, parameters={"string_share": "0"}), record("keyed", 1, parameters={"string_share": "1"})]
     selected = {
         each.printed.parameters["numerical_share"]: each.measured for each in claims(EXPERIMENTS["ccm-figure-11"], share)[:2]

@@ -88,6 +88,17 @@ def tree_of(table: Table, bucket: int, halvings: int) -> Tree:
     return build(extents(rows), np.diff(rows.code_offsets), bucket, halvings)
 
 
+def test_candidates_are_the_filters_of_the_buckets_that_an_event_reaches() -> None:
+    names = [f"n{i}" for i in range(8)]
+    filters = [make_filter(f"{name} {i}", [[name, "=", i]]) for name in names for i in range(64)]
+    table = Table.from_filters([*filters, make_filter("always", [["n0", "absent"]])])
+    engine = open_engine("betree", table, options={"bucket": 1})
+    batch = Events.of([make_event({"n1": 5}), make_event({"n1": 5, "n7": 7, "other": 1})]).encode(table.vocabulary)
+    before = engine.candidates or 0  # of the events that opening it matches
+    assert engine.match(batch).counts.tolist() == [2, 3]
+    assert engine.candidates == before + 2 + 3
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_filter_is_in_one_bucket(shape: str) -> None:
     table = Table.from_filters(shaped(shape)[0])

@@ -39,6 +39,7 @@ class BeTree(EventByEvent):
         rows, (circle, circles) = FilterRows.of(table), areas_of(table)
         tree = build(extents(rows), np.diff(rows.code_offsets), int(options["bucket"]), int(options["halvings"]))
         order, size = tree.order, np.diff(rows.offsets)[tree.order]
+        self._state = np.zeros(2, np.int64)
         arrays: dict[int, tuple[Array, Any]] = {
             search.TREE_NODES: (tree.nodes, np.int64),
             search.TREE_ENTRIES: (tree.entries, np.int64),
@@ -54,7 +55,7 @@ class BeTree(EventByEvent):
             search.TREE_CODE_OF: (np.full(rows.n_virtual, search.NO_CODE, np.int64), np.int64),
             search.TREE_STACK: (np.empty(len(tree.nodes) + 1, np.int64), np.int64),
             search.TREE_DONE: (np.zeros(table.n_interfaces, np.int64), np.int64),
-            search.TREE_STATE: (np.zeros(1, np.int64), np.int64),
+            search.TREE_STATE: (self._state, np.int64),
             search.TREE_PROGRESS: (self.progress, np.int64),
         }
         self._bound = self.bind(arrays, shared=(search.TREE_CIRCLES, search.TREE_SET_OFFSETS, search.TREE_SET_CODES))
@@ -63,6 +64,11 @@ class BeTree(EventByEvent):
     def serves(cls, table: Table) -> str | None:
         """See `Engine.serves`."""
         return too_large(table)
+
+    @property
+    def candidates(self) -> int:
+        """See `Engine.candidates`."""
+        return int(self._state[search.TREE_CANDIDATES])
 
     def find(self, filters: bool, events: EncodedEvents, pairs: Array) -> None:
         """See `EventByEvent.find`."""

@@ -8,7 +8,7 @@ BETREE_OPTIONS = (
     Option(
         "bucket",
         20,
-        "most filters of a bucket, beyond which it is divided if it can be; 20 is best for the workloads of CCM and CLCB",
+        "most filters of a bucket, beyond which it is divided if it can be; 20 suits the workloads of CCM and CLCB",
         "space partitioning",
         least=1,
         most=100_000,

@@ -25,8 +25,8 @@ TREE_NODES, TREE_ENTRIES, TREE_FILTER, TREE_OFFSETS, TREE_RECORDS, TREE_INTERFAC
 TREE_SEGMENTS, TREE_SET_OFFSETS, TREE_SET_CODES, TREE_CODE_OF, TREE_STACK, TREE_DONE = range(8, 14)
 TREE_STATE, TREE_PROGRESS = range(14, 16)
 """Arrays of the engine (`engine.BeTree`), by their number in its table of pointers; filters are in the tree's order."""
-TREE_SERIAL = 0
-"""Word of TREE_STATE: the number of the event."""
+TREE_SERIAL, TREE_CANDIDATES = range(2)
+"""Words of TREE_STATE: the number of the event; filters that were evaluated so far, for all events."""
 NO_CODE = -1
 """The code of a name that the event does not have."""
 NO_INTERVAL = LISTED | 1 << NE | 1 << ABSENT
@@ -73,12 +73,16 @@ def _look_in_bucket(node: Any, event: Any, filters: Any, table: Any, pairs: Any)
     """Note the filters of a node's bucket that match; of an interface that matched already none is looked at."""
     filter_, interface = line(table, TREE_FILTER, np.uint32), line(table, TREE_INTERFACE, np.uint32)
     done, progress = line(table, TREE_DONE, np.int64), line(table, TREE_PROGRESS, np.int64)
-    serial = line(table, TREE_STATE, np.int64)[TREE_SERIAL]
+    state = line(table, TREE_STATE, np.int64)
+    serial, n_candidates = state[TREE_SERIAL], 0
     for f in range(node[NODE_FIRST], node[NODE_LAST]):
-        if (not filters and done[interface[f]] == serial) or not _matches(f, event, table):
+        if not filters and done[interface[f]] == serial:
             continue
-        done[interface[f]] = serial
-        note(event, filter_[f] if filters else interface[f], progress, pairs)
+        n_candidates += 1
+        if _matches(f, event, table):
+            done[interface[f]] = serial
+            note(event, filter_[f] if filters else interface[f], progress, pairs)
+    state[TREE_CANDIDATES] += n_candidates
 
 
 @nested

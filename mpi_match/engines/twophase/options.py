@@ -16,7 +16,7 @@ TWOPHASE_OPTIONS = (
         "me-ip",
         "threads match an event each (multiple events, independent processing), all the same one (single event, "
         "collaborative processing), or one for each group of them (multiple events, collaborative processing)",
-        "4.1, 4.2, 4.3",
+        "6.1",
         TECHNIQUES,
     ),
     Option(
@@ -24,10 +24,10 @@ TWOPHASE_OPTIONS = (
         "lock",
         "work and answers of threads: divided beforehand; taken and merged under a lock; or optimistically, again after a "
         "conflict, in the place of software transactional memory",
-        "5",
+        "6.1",
         SYNCHRONIZATIONS,
     ),
-    Option("group", 2, "threads of a group with me-cp", "4.3", least=1, most=256),
+    Option("group", 2, "threads of a group with me-cp", "6.1, figure 11", least=1, most=256),
     Option(
         "target_us",
         0.0,
@@ -35,17 +35,22 @@ TWOPHASE_OPTIONS = (
         "4.3",
         least=0,
     ),
-    Option("event_block", 1, "events that a thread or a group takes at a time", "4.1", least=1, most=MOST_BLOCK),
-    Option("attribute_block", 4, "attributes that a thread takes at a time in phase 1", "4.2", least=1, most=MOST_BLOCK),
+    Option("event_block", 1, "events that a thread or a group takes at a time", "ours", least=1, most=MOST_BLOCK),
+    Option("attribute_block", 4, "attributes that a thread takes at a time in phase 1", "ours", least=1, most=MOST_BLOCK),
     Option(
-        "access_block", 12, "access predicates that a thread takes at a time in phase 2", "6.2", least=1, most=MOST_BLOCK
+        "access_block",
+        12,
+        "access predicates that a thread takes at a time in phase 2",
+        "6.2, figure 13",
+        least=1,
+        most=MOST_BLOCK,
     ),
     Option(
         "access",
         "cost",
         "access predicate of a filter: the one that the fewest events are expected to satisfy; or any, so that nearly every "
         "predicate is one",
-        "3",
+        "6.2, figure 13",
         ("cost", "any"),
     ),
 )

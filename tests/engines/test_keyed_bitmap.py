@@ -10,12 +10,13 @@ import pytest
 from cases import CASES, event_of, filters_of
 from hypothesis import given
 from hypothesis import strategies as st
+from live_machine import run_machine
 from random_tables import SHAPES, shaped
 from strategies import subscriptions_and_events
 
 from mpi_match.changes.live_table import LiveTable
 from mpi_match.engines import open_engine
-from mpi_match.engines.keyed.bitmap import choice
+from mpi_match.engines.keyed.bitmap import choice, live_bitmap
 from mpi_match.engines.keyed.bitmap.bins import MOST_BINS, MOST_ROWS, Bins, enter_masks
 from mpi_match.engines.keyed.bitmap.rows import BLOCK_FILTERS, LINE_FILTERS, BitRows, enter_bits
 from mpi_match.engines.keyed.cpu import Keyed
@@ -190,7 +191,7 @@ def test_bits_are_entered_over_those_of_another_filter() -> None:
     rows, shift = BitRows.empty(2 * BLOCK_FILTERS, bins.n_rows), table.vocabulary.shift
     position, masks = BLOCK_FILTERS + 777, np.empty(len(bins.n_bins), np.uint64)
     for f in (3, 4, 3, 8):
-        enter_bits(position, np.int64(places[f]), words, shift, bins, rows)
+        enter_bits(np.array([position]), places[[f]].astype(np.int64), words, shift, bins, rows)
         enter_masks(np.int64(places[f]), words, shift, bins, masks)
         expected = [int(masks[a]) >> row & 1 for a in range(len(masks)) for row in range(int(bins.n_bins[a]) + 1)]
         word = BLOCK_FILTERS // 64 * bins.n_rows + 777 // 64
@@ -221,3 +222,58 @@ def test_a_scan_is_found_by_its_candidates(monkeypatch: pytest.MonkeyPatch) -> N
     n_matches = engine.match(SCENARIOS["intervals-narrow"].events(1).encode(table.vocabulary)).n_matches
     assert engine.candidates is not None
     assert engine.candidates > 1000 + 50 * n_matches
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Added filters that ask for no value go to the bitmap, whatever that costs."""
+    monkeypatch.setattr(live_bitmap, "LATER_ROW_COST", -1.0)
+
+
+@pytest.mark.usefixtures("everything", "later")
+def test_changes_in_any_order_agree() -> None:
+    run_machine("keyed", 8, 15)
+
+
+@pytest.mark.usefixtures("everything", "later")
+@pytest.mark.parametrize("n_first", [0, 20, 400])
+def test_filters_that_are_added_later_have_bits(n_first: int) -> None:
+    """Also to an empty table; slots of removed ones are given to others, of ranges or not."""
+    scenario = SCENARIOS["intervals"].scaled(1200)
+    filters = [
+        item._replace(id=str(i)) for i, item in enumerate(Table.from_subscriptions(scenario.subscriptions()).iter_filters())
+    ]
+    equal = [make_filter(f"e{i}", [("attribute-00", "=", 1000 * i)], id_=f"e{i}") for i in range(60)]
+    live = LiveTable(Table.from_filters(filters[:n_first]), expected=[*filters, *equal])
+    engine = open_engine("keyed", live.table, live=True)
+    assert isinstance(engine, Keyed)
+    events = scenario.events(30)
+    batch, known = events.encode(live.vocabulary), {}
+    add = [ChangeRow(Change.ADD, filters=(item,)) for item in filters[n_first:1000]]
+    remove = [ChangeRow(Change.REMOVE, str(i)) for i in range(0, 1000, 7)]
+    others = [ChangeRow(Change.ADD, filters=(item,)) for item in [*equal, *filters[1000:]]]
+    for rows in (add, remove, others, [ChangeRow(Change.REMOVE, "1100"), ChangeRow(Change.REMOVE, "e7")]):
+        changes = live.apply(rows, [])
+        assert changes is not None
+        engine.update(changes)
+        known = dict(live.filters())
+        found = engine.match(batch, filters=True)
+        expected = [[f for f, item in known.items() if matches(item, events.event(i))] for i in range(30)]
+        assert [found[i].tolist() for i in range(30)] == expected
+    assert len(known) == 1200 - len(remove) + 60 - 2
+    assert engine._later.nbytes > 0
+    before = engine.candidates or 0
+    n_matches = engine.match(batch, filters=True).n_matches
+    assert (engine.candidates or 0) - before < 4 * n_matches + 30 * len(equal)
+
+
+def test_added_filters_of_equalities_leave_no_bitmap() -> None:
+    table = Table.from_subscriptions(SCENARIOS["ccm"].scaled(900).subscriptions())
+    filters = [item._replace(id=str(i)) for i, item in enumerate(table.iter_filters())]
+    live = LiveTable(Table.from_filters(filters[:450]), expected=filters)
+    engine = open_engine("keyed", live.table, live=True)
+    changes = live.apply([ChangeRow(Change.ADD, filters=(item,)) for item in filters[450:]], [])
+    assert changes is not None
+    engine.update(changes)
+    assert isinstance(engine, Keyed)
+    assert not engine._later.nbytes

@@ -22,7 +22,9 @@ from mpi_match.arrays.csr import Array, offsets_of, take_ranges
 from mpi_match.changes.changes import Changes
 from mpi_match.compute.array_pointers import PointerTable
 from mpi_match.engines.base import Engine, check_batch, check_changes, without_rejected
+from mpi_match.engines.keyed.bitmap.bins import Bins
 from mpi_match.engines.keyed.bitmap.choice import divide
+from mpi_match.engines.keyed.bitmap.live_bitmap import LiveBitmap
 from mpi_match.engines.keyed.bitmap.rows import Bitmap
 from mpi_match.engines.keyed.cpu_bitmap_search import scratch_words
 from mpi_match.engines.keyed.cpu_search import (
@@ -35,6 +37,11 @@ from mpi_match.engines.keyed.cpu_search import (
     COUNTS,
     FIRST_ROW,
     IDS,
+    LATER_BITS,
+    LATER_FILTERS,
+    LATER_INTERFACES,
+    LATER_POSITIONS,
+    LATER_SUMMARY,
     LEVELS,
     N_BINS,
     N_WORDS,
@@ -60,7 +67,7 @@ from mpi_match.engines.keyed.cpu_search import (
 )
 from mpi_match.engines.keyed.grid.geometry import n_threes
 from mpi_match.engines.keyed.grid.hash_grid import Grid
-from mpi_match.engines.keyed.grid.live_filters import LiveFilters
+from mpi_match.engines.keyed.grid.live_filters import Bits, LiveFilters
 from mpi_match.engines.keyed.grid.resize import Resize, ready, roomy
 from mpi_match.engines.keyed.index.build import build_index
 from mpi_match.engines.keyed.index.features import feature_weights
@@ -97,11 +104,13 @@ class Keyed(Engine):
         self._threads = max(1, min(threads or len(os.sched_getaffinity(0)), _MOST_THREADS))
         self.device = f"cpu, {self._threads} thread{'s' if self._threads > 1 else ''}"
         self.index, self.live_filters, bitmap = built or consolidated(table, live=live)
-        self.bitmap = bitmap or Bitmap.none(self.index)
+        self.bitmap = bitmap or Bitmap.none(self.index, self.live_filters.bins)
+        self._later = LiveBitmap(self.bitmap.bins)
         self._grid = Grid(self.live_filters.n_slots, self.live_filters.sub_buckets)
         self._resize: Resize | None = None
         if live:
             ready(self._grid)
+            self._later.ready(self.live_filters.words, table.vocabulary.shift)
         self._grid.apply(self.live_filters.first_steps(table.filters.area))
         self._n_filters, self._n_interfaces = table.n_filters, table.n_interfaces
         self._seen = np.zeros((self._threads, table.n_interfaces), np.int64)
@@ -136,6 +145,8 @@ class Keyed(Engine):
         n_slots = self.live_filters.n_slots
         self._grid, self._resize = roomy(self._grid, self._resize, n_slots)
         self._grid.apply(effects.steps)
+        if self.live_filters.bins is not None and np.count_nonzero(changes.kind):  # not only moves
+            self._later.apply(effects.steps, self.live_filters.words, self._table.vocabulary.shift)
         if self._resize is not None:
             self._resize.note(effects.steps, n_slots)
         self._n_filters, self._n_interfaces = changes.n_filters, changes.n_interfaces
@@ -149,6 +160,7 @@ class Keyed(Engine):
         return (
             self.index.nbytes
             + self.bitmap.nbytes
+            + self._later.nbytes
             + self.live_filters.nbytes
             + self._grid.nbytes
             + sum(array.nbytes for array in own)
@@ -219,7 +231,7 @@ class Keyed(Engine):
             self._stack = np.empty((self._threads, 1 + self.index.depth * 2 * widest, 3), np.int64)
         t32, t64 = self.index.views
         grid, live_filters, packed = self._grid, self.live_filters, self.index.words.dtype
-        bitmap = self.bitmap
+        bitmap, later = self.bitmap, self._later
         self._bound = PointerTable(
             {
                 T32: (t32, np.uint32),
@@ -246,6 +258,11 @@ class Keyed(Engine):
                 POSITION_FILTERS: (bitmap.filters, np.uint32),
                 POSITION_INTERFACES: (bitmap.interfaces, np.uint32),
                 POSITION_WORDS: (bitmap.words, packed),
+                LATER_BITS: (later.rows.bits, np.uint64),
+                LATER_SUMMARY: (later.rows.summary, np.uint64),
+                LATER_POSITIONS: (later.places, np.uint32),
+                LATER_FILTERS: (later.filters, np.uint32),
+                LATER_INTERFACES: (later.interfaces, np.uint32),
                 VERIFIED: (self._verified, np.int64),
                 PLACES: (self._places, np.int64),
                 COUNTS: (self._counts, np.int64),
@@ -261,7 +278,10 @@ def consolidated(table: Table, *, live: bool, with_bitmap: bool = True) -> tuple
     weight = feature_weights(rows)
     listed, bitmap = divide(table, rows, weight) if with_bitmap else (None, None)
     index = build_index(table, rows, weight, listed)
-    return index, LiveFilters(table, rows, weight, index, bitmap, live=live), bitmap
+    bins = Bins.of_codes(rows) if live and with_bitmap and bitmap is None else None if bitmap is None else bitmap.bins
+    if bins is not None and not bins.n_rows:
+        bins = None
+    return index, LiveFilters(table, rows, weight, index, Bits(bitmap, bins), live=live), bitmap
 
 
 def _grow(places: Array, ids: Array, found: Array) -> tuple[Array, Array]:

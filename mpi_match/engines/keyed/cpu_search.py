@@ -78,7 +78,8 @@ T32, T64, N_WORDS, BLOCKS, CIRCLES, RECORDS, CHECKS, SUB_BUCKETS, LEVELS, BY_NAM
 COLUMN_OF_NAME, BOUNDS, N_BINS, FIRST_ROW, ROW_PLACES = range(SEEN + 1, SEEN + 6)
 POSITION_BITS, POSITION_SUMMARY, POSITIONS = range(ROW_PLACES + 1, ROW_PLACES + 4)
 POSITION_FILTERS, POSITION_INTERFACES, POSITION_WORDS = range(POSITIONS + 1, POSITIONS + 4)
-VERIFIED = POSITION_WORDS + 1
+LATER_BITS, LATER_SUMMARY, LATER_POSITIONS, LATER_FILTERS, LATER_INTERFACES = range(POSITION_WORDS + 1, POSITION_WORDS + 6)
+VERIFIED = LATER_INTERFACES + 1
 PLACES, COUNTS, IDS = range(VERIFIED + 1, VERIFIED + 4)
 """What is bound for `match_block`:
 
@@ -89,6 +90,7 @@ PLACES, COUNTS, IDS = range(VERIFIED + 1, VERIFIED + 4)
     column_of_name to first_row           `Bins`, without columns if there is no bitmap
     row_places                            scratch, a row for each thread
     position_bits to position_words       `Bitmap`
+    later_bits to later_interfaces        `LiveBitmap`; its checks are `checks`
     verified                              a row for each thread, of which the first word counts candidates
 
 and for `match_one_block` besides where its answers go, `places`, `counts` and `ids` of that.
@@ -140,6 +142,8 @@ def match_block(block: Any, thread: Any, serial: Any, filters: Any, batch: Any, 
     by_name, sparse = all_by_name[thread], rows(bound, SPARSE, np.int64)[thread]
     stack, seen = sheets(bound, STACK, np.int64)[thread], rows(bound, SEEN, np.int64)[thread]
     bins, bitmap, places_of_rows = _bins_of(bound), _bitmap_of(bound, words), rows(bound, ROW_PLACES, np.int64)[thread]
+    later = _later_of(bound, checks)
+    has_bitmap = len(bitmap[1]) + len(later[1]) > 0
     verified = rows(bound, VERIFIED, np.int64)[thread]
     event, absent = (by_name, np.int64(t64[SHIFT])), by_name[len(by_name) - 1]
     answer, end, every = places[block], places[block + 1], np.int64(-1) if filters else np.int64(len(seen))
@@ -156,10 +160,12 @@ def match_block(block: Any, thread: Any, serial: Any, filters: Any, batch: Any, 
             top -= 1
             answer = _scan(stack[top, _NODE], stack[top, _LIST], event, index, given, ids, answer, end)
             top = _push_children(stack, top, sparse, n_sparse, bits0, bits1, index)
-        if len(bins[2]) > 0 and answer - before != every:
+        if has_bitmap and answer - before != every:
             enter_rows(mine, event[1], bins, places_of_rows)
-            reach = (before, answer, end, every)
-            answer = scan_bitmap(places_of_rows, len(bins[2]), bitmap, event, index[:2], given, ids, reach)
+            for nth in range(2):
+                if answer - before != every:
+                    reach, searched = (before, answer, end, every), bitmap if nth == 0 else later
+                    answer = scan_bitmap(places_of_rows, len(bins[2]), searched, event, index[:2], given, ids, reach)
         if len(levels) > 0:
             n_keys, no_names = enter_bucket_keys(mine, sub_buckets, sparse, index)
             keys, where = (sparse, n_keys, no_names), number if len(location) == len(counts) else 0
@@ -194,6 +200,14 @@ def _bitmap_of(bound: Any, words: Any) -> Any:
     )
     filters, interfaces = line(bound, POSITION_FILTERS, np.uint32), line(bound, POSITION_INTERFACES, np.uint32)
     return bits, summary, places, filters, interfaces, line(bound, POSITION_WORDS, words.dtype)
+
+
+@inlined
+def _later_of(bound: Any, checks: Any) -> Any:
+    """The same of the filters that were added later."""
+    bits, summary = line(bound, LATER_BITS, np.uint64), rows(bound, LATER_SUMMARY, np.uint64)
+    places, filters = line(bound, LATER_POSITIONS, np.uint32), line(bound, LATER_FILTERS, np.uint32)
+    return bits, summary, places, filters, line(bound, LATER_INTERFACES, np.uint32), checks
 
 
 @inlined

@@ -80,13 +80,26 @@ class Bins(NamedTuple):
         frequent = np.argsort(-count, kind="stable")[: MOST_ROWS // (LEAST_BINS + 1)]
         names = frequent[count[frequent] > LEAST_SHARE * max(len(filters), 1)]
         names = names[np.argsort(-excluded[names], kind="stable")]
+        return cls._of_names(names, n_codes, [cuts[first_cut[name] : first_cut[name] + n_codes[name]] for name in names])
+
+    @classmethod
+    def of_codes(cls, rows: FilterRows) -> Bins:
+        """Bins for filters that are not known yet: of as many codes each, of names with several, those with most first."""
+        n_codes = np.diff(rows.code_offsets)
+        names = np.argsort(-n_codes, kind="stable")[: MOST_ROWS // (LEAST_BINS + 1)]
+        names = names[n_codes[names] > 1]
+        return cls._of_names(names, n_codes, [np.ones(n_codes[name], np.int64) for name in names])
+
+    @classmethod
+    def _of_names(cls, names: Array, n_codes: Array, cuts: list[Array]) -> Bins:
+        """From the names of the columns, and how many intervals begin at each of their codes, or end behind."""
         most = min(MOST_BINS, MOST_ROWS // max(len(names), 1) - 1)
-        column = np.full(rows.n_virtual, -1, np.int32)
+        column = np.full(len(n_codes), -1, np.int32)
         column[names] = np.arange(len(names))
         bounds = np.full((len(names), MOST_BINS + 1), np.iinfo(np.int64).max)
         n_bins = np.ones(len(names), np.int64)
         for a, name in enumerate(names.tolist()):
-            inner = _depth_equal(cuts[first_cut[name] : first_cut[name] + n_codes[name]], most)
+            inner = _depth_equal(cuts[a], most)
             n_bins[a] = 1 + len(inner)
             bounds[a, : n_bins[a] + 1] = [0, *inner.tolist(), n_codes[name]]
         return cls(column, bounds, n_bins, np.concatenate([[0], np.cumsum(n_bins + 1)]))

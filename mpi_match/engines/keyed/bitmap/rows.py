@@ -89,16 +89,16 @@ class Bitmap:
         )
 
     @classmethod
-    def none(cls, index: KeyedIndex) -> Bitmap:
+    def none(cls, index: KeyedIndex, bins: Bins | None) -> Bitmap:
         """No filters."""
-        bins = Bins(
+        bins = bins or Bins(
             np.full(index.n_virtual, -1, np.int32),
             np.zeros((0, MOST_BINS + 1), np.int64),
             np.zeros(0, np.int64),
             np.zeros(1, np.int64),
         )
         nothing = np.zeros(0, np.uint32)
-        return cls(bins, BitRows.empty(0, 0), nothing, nothing, nothing, np.zeros(0, index.words.dtype))
+        return cls(bins, BitRows.empty(0, bins.n_rows), nothing, nothing, nothing, np.zeros(0, index.words.dtype))
 
     @classmethod
     def of(cls, bins: Bins, filters: Array, places: Array, words: Array, shift: int) -> Bitmap:
@@ -221,22 +221,27 @@ def _fill_summary(stretch: int, n_stretches: int, rows: BitRows) -> None:
 
 
 @jit
-def enter_bits(position: Any, at: Any, words: Array, shift: Any, bins: Bins, rows: BitRows) -> None:
-    """Write all bits of the filter at a position, whose checks are at a place of `words`."""
+def enter_bits(positions: Array, places: Array, words: Array, shift: Any, bins: Bins, rows: BitRows) -> None:
+    """Write all bits of the filters at some positions, i64, that share a word of each row: 64 filters cost as much memory
+    traffic as one.  Their checks are at `places` i64 of `words`."""
     (bits, summary), n_columns = rows, len(bins.n_bins)
-    n_rows, masks = summary.shape[1], np.empty(n_columns, np.uint64)
-    enter_masks(at, words, shift, bins, masks)
-    line, bit = position // LINE_FILTERS, _ONE << np.uint64(position % 64)
-    first, stride = row_of(line, len(bits) // (LINE_WORDS * n_rows), n_rows)
-    first += position % LINE_FILTERS // 64
+    n_rows, masks, squares = summary.shape[1], np.empty(n_columns, np.uint64), np.zeros((n_columns, 64), np.uint64)
+    mine = np.uint64(0)
+    for i in range(len(positions)):
+        enter_masks(places[i], words, shift, bins, masks)
+        mine |= _ONE << np.uint64(positions[i] % 64)
+        for a in range(n_columns):
+            squares[a, positions[i] % 64] = masks[a]
+    line = positions[0] // LINE_FILTERS
+    at, stride = row_of(line, len(bits) // (LINE_WORDS * n_rows), n_rows)
+    at += positions[0] % LINE_FILTERS // 64
     for a in range(n_columns):
+        _transpose(squares[a])
         for nth in range(bins.n_bins[a] + 1):
             row = bins.first_row[a] + nth
-            if masks[a] >> np.uint64(nth) & _ONE:
-                bits[first + row * stride] |= bit
+            bits[at + row * stride] = bits[at + row * stride] & ~mine | squares[a, nth]
+            if squares[a, nth]:
                 summary[line // BLOCK_LINES, row] |= _ONE << np.uint64(line % BLOCK_LINES)
-            else:
-                bits[first + row * stride] &= ~bit
 
 
 @jit

@@ -29,7 +29,7 @@ from mpi_match.arrays import linked_lists
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import inlined, jit
 from mpi_match.compute.parallel import stretch_of
-from mpi_match.engines.keyed.grid.geometry import LOW, level_of
+from mpi_match.engines.keyed.grid.geometry import IN_BITMAP, LOW, level_of
 from mpi_match.engines.keyed.grid.hash_grid import KEEP, STEP_WORDS
 from mpi_match.engines.keyed.grid.predicates import Added, enter_checks
 from mpi_match.model import Change
@@ -218,7 +218,7 @@ def _add(filter_id: Any, row: Any, interface: Any, added: Added, tables: SlotTab
     filters.slot_after[filter_id], filters.interface[filter_id], filters.there[filter_id] = slot + 1, interface, True
     _push_front(tables.came, interface, filter_id)
     bucket_key = np.int64(key & LOW)
-    if not sub_buckets[bucket_key]:
+    if key & LOW != IN_BITMAP and not sub_buckets[bucket_key]:
         sub_buckets[bucket_key] = 1
         entered.bucket_keys[entered.counts[N_BUCKET_KEYS]] = bucket_key
         entered.counts[N_BUCKET_KEYS] += 1
@@ -296,7 +296,7 @@ def _step(slot: Any, circle: Array, tables: SlotTables, entered: Entered) -> Non
     n, slots, floats = entered.counts[N_STEPS], tables.slots, entered.floats
     for axis in range(3):
         floats[n, 1 + axis] = -1.0 if np.isnan(circle[axis]) else circle[axis]
-    if slots.place[slot]:
+    if slots.place[slot] and slots.key[slot] & LOW != IN_BITMAP:
         tables.levels[level_of(floats[n, 1], floats[n, 2], floats[n, 3])] = True
     entered.steps[n, 0] = slot
     entered.steps[n, 4] = np.uint64(slots.place[slot]) | np.uint64(slots.filter[slot]) << np.uint64(32)

@@ -20,6 +20,8 @@ EVERYWHERE = 2047
 """Level of what has no area, or one too large to have cells."""
 N_LEVELS = 2048
 LOW = np.uint64(0xFFFFFFFF)
+IN_BITMAP = LOW
+"""Bucket key of a filter that has no entry in the grid, but bits in a bitmap (`bitmap.live_bitmap`)."""
 N_GROUPS = 2**12
 """Bucket keys that are three names together: all of them are looked up where an event has more threes of names than that."""
 

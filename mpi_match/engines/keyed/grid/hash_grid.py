@@ -49,7 +49,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, with_room
 from mpi_match.compute.compile_cache import jit
-from mpi_match.engines.keyed.grid.geometry import LOW, entry_of, hash_of_cell, home_of, span_of
+from mpi_match.engines.keyed.grid.geometry import IN_BITMAP, LOW, entry_of, hash_of_cell, home_of, span_of
 
 KEEP = np.uint64(1 << 32)
 """Flag of a step whose slot keeps its key, place and filter: it only moves."""
@@ -149,7 +149,7 @@ def _change(
     slot: Any, entering: bool, blocks: Array, floats: Array, records: Array, keys: Array, sub_buckets: Array
 ) -> None:
     """Enter a slot's filter into the blocks of its keys, or remove it from them if it is in them."""
-    if records[2 * SLOT_WORDS * slot + SLOT_PLACE] == 0:
+    if records[2 * SLOT_WORDS * slot + SLOT_PLACE] == 0 or keys[slot] & LOW == IN_BITMAP:
         return
     x, y, r = floats[SLOT_WORDS * slot], floats[SLOT_WORDS * slot + 1], floats[SLOT_WORDS * slot + 2]
     level, scale, column, row, columns, rows = span_of(x, y, r)

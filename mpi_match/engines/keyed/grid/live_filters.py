@@ -32,6 +32,8 @@ from mpi_match.arrays.linked_lists import LinkedLists
 from mpi_match.changes.changes import Changes
 from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import find_bounds, in_stretches
+from mpi_match.engines.keyed.bitmap.bins import Bins
+from mpi_match.engines.keyed.bitmap.live_bitmap import LEAST_FILTERS, bucket_keys
 from mpi_match.engines.keyed.bitmap.rows import Bitmap
 from mpi_match.engines.keyed.grid.apply_changes import (
     CANNOT_MOVE,
@@ -64,6 +66,13 @@ LEAST_ROOM = 1024
 _NONE = np.zeros(0, np.int64)
 
 
+class Bits(NamedTuple):
+    """The table's bitmap, and the bins of filters added later; None where there is none, and where they are in the grid."""
+
+    bitmap: Bitmap | None
+    bins: Bins | None
+
+
 class Effects(NamedTuple):
     """What remains to be done after changes are entered.
 
@@ -90,9 +99,7 @@ class LiveFilters:
     Arrays that grow have room behind what is in use (`arrays.with_room`).
     """
 
-    def __init__(
-        self, table: Table, rows: FilterRows, weight: Array, index: KeyedIndex, bitmap: Bitmap | None, *, live: bool
-    ) -> None:
+    def __init__(self, table: Table, rows: FilterRows, weight: Array, index: KeyedIndex, bits: Bits, *, live: bool) -> None:
         filters, area = np.flatnonzero(~without_area(table)), table.filters.area
         n = len(filters)
         self._bucket_keys = BucketKeys(
@@ -109,10 +116,12 @@ class LiveFilters:
         self._filters = Filters(slot_after, np.zeros(0, np.uint32), np.zeros(0, np.bool_))
         self._slots = Slots(place, key, filters.astype(np.uint32), np.zeros(0, np.uint8))
         self._n_filters = table.n_filters
+        self._is_telling = table.n_filters >= LEAST_FILTERS
+        self.bins, self._shift = bits.bins, table.vocabulary.shift
         self._counters = np.zeros(N_COUNTERS, np.int64)
         self._counters[N_SLOTS_GIVEN], self._counters[N_WORDS_GIVEN] = n, len(self.words)
         if live:
-            self._open(table, index, bitmap)
+            self._open(table, index, bits.bitmap)
 
     def first_steps(self, area: Array) -> Array:
         """The steps that enter the table's filters, whose areas are `area` f64[n, 3]."""
@@ -205,7 +214,11 @@ class LiveFilters:
         if table is None:
             return Added.none(self.words.dtype)
         rows = FilterRows.of(table)
-        return Added.of(table, rows, self._bucket_keys.keys_of(np.arange(table.n_filters), rows, groups=self._has_groups))
+        added = Added.of(table, rows, self._bucket_keys.keys_of(np.arange(table.n_filters), rows, groups=self._has_groups))
+        if self.bins is None:
+            return added
+        weight, width = self._bucket_keys.weight, self._bucket_keys.width if self._is_telling else 0.0
+        return added._replace(keys=bucket_keys(added, rows, self.bins, weight, width, self._shift))
 
     def joined(self, waiting: list[Effects]) -> Effects:
         """The effects of several updates as one, such that the last step of a slot alone has all of its final state."""

@@ -1,0 +1,126 @@
+"""The bitmap of the filters that a live engine was given later: a filter's position is its slot of the grid.
+
+Such a filter has the bucket key IN_BITMAP instead of a block of the grid; all else about it (its slot, its checks, how both
+are given out and freed) is as for the others there (`grid.live_filters`).  Adding writes the bits of its slot, removing
+clears those of one column.  The order of slots is that of time, so lines are not excluded as often as those of a table.
+
+Which filters: those that ask for no value, if three of their names are had by too many events, and their ranges are narrow
+enough that most events do not match.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.compute.compile_cache import jit
+from mpi_match.engines.keyed.bitmap.bins import Bins
+from mpi_match.engines.keyed.bitmap.rows import BLOCK_FILTERS, BitRows, chances, enter_bits, remove_bits
+from mpi_match.engines.keyed.grid.geometry import IN_BITMAP, LOW
+from mpi_match.engines.keyed.grid.hash_grid import STEP_WORDS
+from mpi_match.engines.keyed.grid.predicates import Added
+from mpi_match.engines.keyed.index.filter_rows import ABSENT, ATOMIC, EQ, IN, ROW_KIND, ROW_NAME, CodedFilters, FilterRows
+
+LATER_ROW_COST = 0.001
+"""A bit in one row, in verifications: more than in the bitmap of a table, which is in order."""
+LEAST_FILTERS = 64
+"""Tables of fewer filters do not say how often events have a name: then each is expected to have all."""
+_ASKS_FOR_A_VALUE = 1 << EQ | 1 << IN | ATOMIC
+
+
+class LiveBitmap:
+    """Bits for the slots of the grid, as many blocks of 32,768 as the largest slot with a bit needs.
+
+    places, filters, interfaces   u32, by slot: see `Bitmap`
+    """
+
+    def __init__(self, bins: Bins) -> None:
+        self.bins, self.rows = bins, BitRows.empty(0, bins.n_rows)
+        self.places = self.filters = self.interfaces = np.zeros(0, np.uint32)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in (*self.rows, self.places, self.filters, self.interfaces))
+
+    def apply(self, steps: Array, words: Array, shift: int) -> None:
+        """Make the changes of slots (`hash_grid.steps_of`, none that KEEPs its key) with the key IN_BITMAP, whose checks are
+        in `words`.
+        """
+        slots = steps[(steps[:, 5] & LOW) == IN_BITMAP, 0] & LOW
+        if not len(slots):
+            return
+        self._hold(int(slots.max()) + 1)
+        enter_steps(steps, words, shift, self.bins, self.rows, (self.places, self.filters, self.interfaces))
+
+    def ready(self, words: Array, shift: int) -> None:
+        """Compile what `apply` needs, so that no change waits for it."""
+        arrays = self.places, self.filters, self.interfaces
+        enter_steps(np.zeros((0, STEP_WORDS), np.uint64), words, shift, self.bins, self.rows, arrays)
+
+    def _hold(self, n_slots: int) -> None:
+        """Make room."""
+        before, n_blocks = len(self.rows.summary), -(-n_slots // BLOCK_FILTERS)
+        if n_blocks > before:
+            rows = BitRows.empty(n_blocks * BLOCK_FILTERS, self.bins.n_rows)
+            rows.bits[: len(self.rows.bits)], rows.summary[:before] = self.rows.bits, self.rows.summary
+            more = np.zeros((n_blocks - before) * BLOCK_FILTERS, np.uint32)
+            self.rows, self.places = rows, np.append(self.places, more)
+            self.filters, self.interfaces = np.append(self.filters, more), np.append(self.interfaces, more)
+
+
+def bucket_keys(added: Added, rows: FilterRows, bins: Bins, weight: Array, width: float, shift: int) -> Array:
+    """The keys u64 of added filters: IN_BITMAP instead of their bucket key for those that belong into a bitmap.
+
+    `weight` is that of features, and `width` the attributes that an event is expected to have, 0 if that is not known.
+    """
+    chance, keys = np.empty(len(added.keys), np.float32), added.keys.copy()
+    chances(0, 1, added.places, added.words, shift, bins, chance)
+    _choose(rows.coded, weight, width, LATER_ROW_COST * len(bins.n_bins), (chance, added.areas), keys)
+    return keys
+
+
+@jit
+def _choose(coded: CodedFilters, weight: Array, width: float, least: float, known: tuple[Array, Array], keys: Array) -> None:
+    """Set the keys of filters that belong into a bitmap."""
+    (offsets, records, _), (chance, areas) = coded, known
+    for f in range(len(keys)):
+        has_value, often = not np.isnan(areas[f, 0]), np.ones(3)
+        last = np.int64(-1)
+        for row in range(offsets[f], offsets[f + 1]):
+            op, name = records[row, ROW_KIND] & 15, np.int64(records[row, ROW_NAME])
+            has_value = has_value or _ASKS_FOR_A_VALUE >> op & 1 != 0
+            if op != ABSENT and name != last:
+                each = min(weight[name] * width, 1.0) if width else 1.0
+                at = np.argmax(often)
+                often[at] = min(often[at], each)
+                last = name
+        if not has_value and chance[f] <= 0.5 and often[0] * often[1] * often[2] > least:
+            keys[f] = keys[f] >> np.uint64(32) << np.uint64(32) | IN_BITMAP
+
+
+@jit
+def enter_steps(
+    steps: Array, words: Array, shift: int, bins: Bins, rows: BitRows, of_slots: tuple[Array, Array, Array]
+) -> None:
+    """Enter and remove filters, in the order of the steps."""
+    places, filters, interfaces = of_slots
+    run, places_of_run, gone = np.empty(64, np.int64), np.empty(64, np.int64), np.empty(1, np.int64)
+    n = 0  # filters of the run, which share a word of each row and are entered together
+    for i in range(len(steps)):
+        if steps[i, 5] & LOW != IN_BITMAP:
+            continue
+        slot, place = np.int64(steps[i, 0] & LOW), np.int64(steps[i, 4] & LOW)
+        if n and (n == len(run) or not place or slot // 64 != run[0] // 64):
+            enter_bits(run[:n], places_of_run[:n], words, shift, bins, rows)
+            n = 0
+        if place:
+            run[n], places_of_run[n] = slot, place
+            n += 1
+            places[slot], filters[slot] = place, steps[i, 4] >> np.uint64(32)
+            interfaces[slot] = words[place]
+        else:
+            gone[0] = slot
+            remove_bits(gone, rows, bins)
+    if n:
+        enter_bits(run[:n], places_of_run[:n], words, shift, bins, rows)

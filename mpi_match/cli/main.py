@@ -285,7 +285,7 @@ def _say_matched(summary: Any, output: Path, as_json: bool) -> None:
     "--output",
     type=MATCHES_OUT,
     required=True,
-    help="File of matches to write; .jsonl and .parquet as `export` does, - as JSON lines on standard output.",
+    help="File of matches to write; .jsonl, .parquet and .arrow as `export` does, - as JSON lines on standard output.",
 )
 @click.option("--changes", type=FILE, help="Changes that take effect between events: JSON lines, as for `compile changes`.")
 @location_option
@@ -425,15 +425,19 @@ def verify(location: str | None, id_: str | None, sample: int, seed: int, judge:
     say(f"all right: {plural(verdict.matches, 'match', 'matches')} in {plural(verdict.with_matches, 'event')}")
 
 
-@commands.command(short_help="Answers as JSON lines or Parquet.")
+@commands.command(short_help="Answers as JSON lines, Parquet or Arrow.")
 @click.argument("matches", type=FILE)
 @click.option("--events", type=FILE, help="The events of the run, for their ids (`match --id` keeps them).")
 @id_option
 @click.option(
-    "-o", "--output", type=EXPORT_OUT, default="-", help="OUT.jsonl, OUT.jsonl.gz or OUT.parquet; - is standard output."
+    "-o",
+    "--output",
+    type=EXPORT_OUT,
+    default="-",
+    help="OUT.jsonl, OUT.jsonl.gz, OUT.parquet or OUT.arrow; - is standard output.",
 )
 def export(matches: Path, events: Path | None, id_: str | None, output: Path) -> None:
-    """Write MATCHES as JSON lines or Parquet: one row for every event, with the labels of its interfaces."""
+    """Write MATCHES as JSON lines, Parquet or Arrow: one row for every event, with the labels of its interfaces."""
     from mpi_match.commands.export import export as write
 
     done = write(matches, None if output == STDOUT else output, events, id_)

@@ -22,6 +22,7 @@ FORMS = {
     "JSON lines": (".jsonl", ".ndjson", ".json"),
     "packed JSON lines": (".jsonl.gz", ".ndjson.gz", ".json.gz"),
     "Parquet": (".parquet",),
+    "Arrow": (".arrow", ".feather"),
     "figure": (".png", ".svg", ".pdf"),
     "Prometheus text": (".prom",),
     "HTML": (".html", ".htm"),
@@ -83,8 +84,8 @@ HDF5_OUT, FIGURE_OUT = FileName("HDF5"), FileName("figure", must_say=True)
 JSON_LINES_OUT, RESULTS_OUT = FileName("JSON lines"), FileName("JSON lines", stdout=True)
 PROMETHEUS_OUT = FileName("Prometheus text")
 HTML_OUT = FileName("HTML", must_say=True)
-EXPORT_OUT = FileName("JSON lines", "packed JSON lines", "Parquet", must_say=True, stdout=True)
-MATCHES_OUT = FileName("HDF5", "JSON lines", "packed JSON lines", "Parquet", stdout=True)
+EXPORT_OUT = FileName("JSON lines", "packed JSON lines", "Parquet", "Arrow", must_say=True, stdout=True)
+MATCHES_OUT = FileName("HDF5", "JSON lines", "packed JSON lines", "Parquet", "Arrow", stdout=True)
 
 
 class NameOf(click.ParamType[str]):

@@ -1,4 +1,4 @@
-"""Export of answers as JSON lines or Parquet.
+"""Export of answers as JSON lines, Parquet or Arrow.
 
     {"event": 0, "interfaces": ["mobile-7", "mobile-8"]}
     {"event": 1, "id": "reading-44", "interfaces": []}            where events have ids
@@ -15,26 +15,21 @@ from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
-
-import numpy as np
+from typing import BinaryIO, NamedTuple, cast
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.events.event_table import EventTable
 from mpi_match.ingest.line_blocks import read_blocks
 from mpi_match.ingest.row_files import is_compiled, row_files
 from mpi_match.ingest.rows import ROW_ENDINGS, EventForm
+from mpi_match.matches.arrow import ArrowAnswers, batch_bounds
 from mpi_match.matches.file import MatchesFile
 from mpi_match.storage import StorageError, atomic_write, check_output
 from mpi_match.table.table import Table
 
-PARQUET = ".parquet"
-ENDINGS = (*ROW_ENDINGS, PARQUET)
+PARQUET, ARROW_ENDINGS = ".parquet", (".arrow", ".feather")
+ENDINGS = (*ROW_ENDINGS, PARQUET, *ARROW_ENDINGS)
 """Endings of an output's name, by which its form is chosen."""
-LINES_AT_ONCE, IDS_AT_ONCE = 2**16, 2**20
-"""Events, and ids in their answers, that are written as lines at a time."""
-ROWS_OF_GROUP = 2**16
-"""Rows of a Parquet row group; only these are in memory as Python objects."""
 
 
 class ExportError(Exception):
@@ -50,15 +45,14 @@ def export(matches: Path, output: Path | None, events: Path | None = None, id_: 
     """
     check_export(output, [each for each in (matches, events) if each])
     answers = MatchesFile.load(matches)
-    noun = "filters" if answers.attributes["unit"] == "filter" else "interfaces"
     ids = answers.event_ids if events is None else _event_ids_in(_EventsNamed(events, id_), answers, matches)
     if output is None:
         sys.stdout.flush()
         _write_lines(sys.stdout.buffer, answers, ids)
     else:
         with atomic_write(output) as temporary:
-            if output.suffix.lower() == PARQUET:
-                _write_parquet(temporary, _rows(answers, noun, ids), noun)
+            if is_columnar(output):
+                _write_columns(temporary, answers, ids, output.suffix.lower())
             else:
                 open_ = gzip.open if output.suffix.lower() == ".gz" else open
                 with open_(temporary, "wb") as file:
@@ -77,8 +71,15 @@ def check_export(output: Path | None, inputs: Iterable[Path]) -> None:
     if not says_form(output):
         raise ValueError(f"{output}: ends in none of {', '.join(ENDINGS)}, which say the form")
     check_output(output, inputs)
-    if output.suffix.lower() == PARQUET and not find_spec("pyarrow"):
-        raise ExportError(f"Parquet needs pyarrow: {sys.executable} -m pip install pyarrow; or name the output .jsonl")
+    if is_columnar(output) and not find_spec("pyarrow"):
+        raise ExportError(
+            f"{output.suffix} needs pyarrow: {sys.executable} -m pip install pyarrow; or name the output .jsonl"
+        )
+
+
+def is_columnar(output: Path) -> bool:
+    """Is it a name of a form that pyarrow writes?"""
+    return output.suffix.lower() in (PARQUET, *ARROW_ENDINGS)
 
 
 def says_form(output: Path) -> bool:
@@ -95,16 +96,6 @@ class _EventsNamed(NamedTuple):
 
 EventIds = Strings | Iterator[str | None]
 """The publishers' ids of all events: packed, empty for an event without one, or one after the other."""
-
-
-def _rows(answers: MatchesFile, noun: str, ids: EventIds | None) -> Iterator[dict[str, Any]]:
-    found = answers.rows() if noun == "interfaces" else (ids.tolist() for ids in _ids(answers))
-    if ids is None:
-        yield from ({"event": number, noun: labels} for number, labels in enumerate(found))
-        return
-    each = (id_.decode() or None for id_ in ids) if isinstance(ids, Strings) else ids
-    for number, (id_, labels) in enumerate(zip(each, found, strict=True)):
-        yield {"event": number, "id": id_, noun: labels}
 
 
 def _event_ids_in(events: _EventsNamed, answers: MatchesFile, matches: Path) -> Iterator[str | None]:
@@ -139,24 +130,14 @@ def _check_events(n_events: int, events: Path, answers: MatchesFile, matches: Pa
         raise StorageError(f"{matches}: answers {expected:,} events, {events} holds {more}{n_events:,}")
 
 
-def _ids(answers: MatchesFile) -> Iterator[Any]:
-    return (answers.matches[event] for event in range(answers.matches.n_events))
-
-
 def _write_lines(file: BinaryIO, answers: MatchesFile, ids: EventIds | None) -> None:
     from mpi_match.matches.json_lines import LineWriter  # loads Numba
 
     writer, matches = LineWriter(str(answers.attributes["unit"]), answers.labels), answers.matches
-    start = 0
-    while start < matches.n_events:
-        most_ids = int(matches.offsets[start]) + IDS_AT_ONCE
-        stop = int(np.searchsorted(matches.offsets, most_ids, "right")) - 1
-        stop = max(start + 1, min(stop, start + LINES_AT_ONCE, matches.n_events))
+    for start, stop in batch_bounds(matches):
         for piece in writer.lines(start, matches[start:stop], _ids_between(ids, start, stop)):
             file.write(piece.data)
-        start = stop
-    if ids is not None and not isinstance(ids, Strings):
-        next(ids, None)  # raises if there are too many, or too few
+    _end(ids)
 
 
 def _ids_between(ids: EventIds | None, start: int, stop: int) -> Strings | None:
@@ -167,16 +148,20 @@ def _ids_between(ids: EventIds | None, start: int, stop: int) -> Strings | None:
     return found
 
 
-def _write_parquet(path: Path, rows: Iterator[dict[str, Any]], noun: str) -> None:
+def _end(ids: EventIds | None) -> None:
+    """All ids were taken: let their source refuse if there are more."""
+    if ids is not None and not isinstance(ids, Strings):
+        next(ids, None)
+
+
+def _write_columns(path: Path, answers: MatchesFile, ids: EventIds | None, form: str) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    listed = pa.list_(pa.uint32() if noun == "filters" else pa.string())
-    first = next(rows, None)
-    fields = [("event", pa.int64()), *([("id", pa.string())] if first is None or "id" in first else []), (noun, listed)]
-    schema = pa.schema(fields)
-    with pq.ParquetWriter(path, schema) as writer:
-        block = [] if first is None else [first, *islice(rows, ROWS_OF_GROUP - 1)]
-        while block:
-            writer.write_table(pa.Table.from_pylist(block, schema))
-            block = list(islice(rows, ROWS_OF_GROUP))
+    matches, is_parquet = answers.matches, form == PARQUET
+    made = ArrowAnswers(str(answers.attributes["unit"]), answers.labels, matches.n_ids)
+    schema = made.batch(0, matches[:0], None if ids is None else Strings.of(()), decoded=is_parquet).schema
+    with pq.ParquetWriter(path, schema) if is_parquet else pa.ipc.new_file(str(path), schema) as writer:
+        for start, stop in batch_bounds(matches):
+            writer.write_batch(made.batch(start, matches[start:stop], _ids_between(ids, start, stop), decoded=is_parquet))
+    _end(ids)

@@ -7,17 +7,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
 from mpi_match.journal.reader import refuse_incomplete
+from mpi_match.matches.arrow import ArrowAnswers
 from mpi_match.matches.matches import Matches, id_dtype
 from mpi_match.matches.part_index import NAMES, read_parts
 from mpi_match.matches.schema import MATCHES
 from mpi_match.storage import Column, Reader, Writer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class MatchesWriter:
@@ -149,6 +153,16 @@ class MatchesFile:
                 reader.refuse(fault)
             matches = Matches.from_counts(counts, ids, int(reader.attribute("n_ids")))
         return cls(matches, labels, reader.attributes, event_ids)
+
+    def to_arrow(self) -> pa.Table:
+        """A `pyarrow.Table` of the answers, see `matches.arrow`.  Needs pyarrow."""
+        return ArrowAnswers(str(self.attributes["unit"]), self.labels, self.matches.n_ids).table(
+            self.matches, self.event_ids
+        )
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The Arrow C stream of the same: `polars.DataFrame(answers)`, and so in other libraries."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def rows(self) -> Iterator[list[str]]:
         """Labels of each event's ids (the ids themselves as text if they have no labels)."""

@@ -21,7 +21,7 @@ import numpy as np
 from end_to_end import keep
 
 from mpi_match.arrays.strings import Strings
-from mpi_match.commands.export import LINES_AT_ONCE
+from mpi_match.matches.arrow import BATCH_EVENTS
 from mpi_match.matches.json_lines import LineWriter
 from mpi_match.matches.matches import Matches
 
@@ -53,8 +53,8 @@ def main() -> None:
         def compiled(answers: Matches = answers) -> bytes:
             pieces = (
                 piece
-                for start in range(0, n, LINES_AT_ONCE)
-                for piece in writer.lines(start, answers[start : start + LINES_AT_ONCE], None)
+                for start in range(0, n, BATCH_EVENTS)
+                for piece in writer.lines(start, answers[start : start + BATCH_EVENTS], None)
             )
             return b"".join(piece.tobytes() for piece in pieces)
 

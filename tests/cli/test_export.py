@@ -40,6 +40,10 @@ def test_export_adds_ids_and_writes_parquet(rows: list[Any], tmp_path: Path) -> 
     assert pq.read_table(tmp_path / "out.parquet").to_pylist() == found
     mpi_match("export", tmp_path / "m.h5", "-o", tmp_path / "out.parquet")
     assert pq.read_table(tmp_path / "out.parquet").column_names == ["event", "interfaces"]
+    ipc = pytest.importorskip("pyarrow.ipc")
+    mpi_match("export", tmp_path / "m.h5", "--events", tmp_path / "events.h5", "-o", tmp_path / "out.arrow")
+    with ipc.open_file(tmp_path / "out.arrow") as written:
+        assert written.read_all().to_pylist() == found
 
 
 def test_answers_of_match_have_event_ids(rows: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +55,7 @@ class Watched:
     def finish(self, summary: RunSummary) -> None:
         """Complete the report with the run's summary."""
         if self.report is not None:
-            self.report.finish(asdict(summary))
+            self.report.finish(summary.kept())
 
 
 @contextmanager

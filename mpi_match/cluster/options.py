@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from mpi_match.errors import OptionError
 from mpi_match.exit_codes import ExitCode
@@ -183,3 +184,7 @@ class RunSummary:
     never_seen: tuple[str, ...] = ()
     first_rejects: tuple[Reject, ...] = ()
     engine_options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+
+    def kept(self) -> dict[str, Any]:
+        """What manifests and reports keep: all but the rejects, whose rows may be long, and which have a file."""
+        return {key: value for key, value in asdict(self).items() if key != "first_rejects"}

@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -284,9 +283,7 @@ class RunFiles:
             compile_s=max(each.compile_s for each in opened),
             engine_options={each.engine: dict(each.engine_options) for each in opened if each.engine_options},
         )
-        took = asdict(summary)
-        took.pop("first_rejects")  # rows may be long, and are in the file of rejects
-        self._output.write_manifest(took)
+        self._output.write_manifest(summary.kept())
         return summary
 
 

@@ -217,6 +217,17 @@ def _one_row(r: Record) -> Sequence[str]:
     return (f"`{r['scenario']}`", f"{r['filters']:,}", *(f"{each['p50']:.1f} / {each['p99']:.1f}" for each in ways))
 
 
+def _ranges(r: Record) -> Sequence[str]:
+    def shown(number: float) -> str:
+        return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+    both = r["us"]["bitmap"], r["us"]["lists"]
+    times = [f"{shown(found['median'])} ({shown(found['min'])} to {shown(found['max'])})" for found in both]
+    counts = r["matches_per_event"], r["candidates_per_event"]["bitmap"], r["candidates_per_event"]["lists"]
+    how = (f"`{r['scenario']}`", f"{r['n_filters']:,}", f"{r['in_bitmap']:,}")
+    return (*how, *times, shown(r["ratio"]), *(shown(each) for each in counts), shown(r["row_bytes"]))
+
+
 def _exported(r: Record) -> Sequence[str]:
     how = (f"{r['labels']:g}", f"{r['events']:,}", str(r["threads"]))
     return (*how, *(_spread(r["events_per_s"][way]) for way in ("compiled", "rows")))
@@ -239,6 +250,16 @@ SECTIONS = (
         "ME-IP. Here there are two cores and not the 16 that their figures of up to eight threads need, and other programs "
         "used both for most of the time: a thread that meets another at a barrier then waits for its turn on a core. "
         "The last column is for an event, on the average of the threads.",
+    ),
+    Section(
+        "`keyed` with its bitmap and without",
+        lambda r: r["what"] == "ranges",
+        "scenario | filters | in the bitmap | µs an event, bitmap | µs, lists alone | ratio | matches | "
+        "candidates, bitmap | candidates, lists | bytes of rows a filter",
+        _ranges,
+        "One thread of a shared machine, time of the process, both by turns; median, least and most. The ratio is the "
+        "median of those of single turns. An event with more answers than a batch has room for at first is matched twice, "
+        "and its candidates count twice.",
     ),
     Section(
         "Before the tree was moved, and after",

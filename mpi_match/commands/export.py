@@ -49,6 +49,7 @@ def export(matches: Path, output: Path | None, events: Path | None = None, id_: 
     if output is None:
         sys.stdout.flush()
         _write_lines(sys.stdout.buffer, answers, ids)
+        sys.stdout.buffer.flush()  # before what is said on standard error
     else:
         with atomic_write(output) as temporary:
             if is_columnar(output):

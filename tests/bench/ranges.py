@@ -1,4 +1,4 @@
-"""`keyed` with and without its bitmap, by turns in one process: what tables of ranges gain, and that others lose nothing.
+"""`keyed` with and without its bitmap, by turns in one process: what tables of ranges gain.
 
     python tests/bench/ranges.py [SCENARIO ...] [--filters N] [--events 2000] [--repetitions 9] [-o records.jsonl]
 

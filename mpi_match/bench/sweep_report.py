@@ -155,7 +155,9 @@ def sweep_table(records: Sequence[Result]) -> str:
         )
     percentiles = [name for name in ("p50", "p99", "p99.9") if any(quantity(record, name) is not None for record in records)]
     for row, group in zip(cells, groups.values(), strict=True):
-        row += [f"{measured(group, name).median:.1f}" for name in percentiles]
+        row += [
+            f"{measured(group, name).median:.1f}" if quantity(group[0], name) is not None else "-" for name in percentiles
+        ]
     titles = [*keys, "Engine", "Events/s", "Interval", "us/event", "Build (s)", "Matches/event", "Ratio"]
     titles += [f"{name} (us)" for name in percentiles]
     seeds = sorted({record["seed"] for record in records})

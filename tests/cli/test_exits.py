@@ -51,7 +51,7 @@ def test_exchanged_files_are_refused(workload: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["generate", "nonsense", "-o", "d"], "there is no 'nonsense'; there are: ccm, ccm-strings"),
+        (["generate", "nonsense", "-o", "d"], "there is no 'nonsense'; there are: ccm, ccm-original"),
         (["generate", "ccm"], "Missing option '-o'"),
         (
             ["run", "--table", "a", "--events", "b", "-o", "c", "--engine", "fast"],

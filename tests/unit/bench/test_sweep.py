@@ -160,6 +160,12 @@ def test_a_table_has_a_line_for_each_point_with_its_seeds_together() -> None:
     ]
 
 
+def test_a_table_has_latencies_only_where_they_were_measured() -> None:
+    timed = record(10, 100, latency_us={"p50": 1.25, "p99": 2.0, "p99.9": 3.0, "max": 4.0})
+    shown = sweep_table([timed, record(20, 50)]).splitlines()
+    assert [line.split()[-3:] for line in shown[-2:]] == [["1.2", "2.0", "3.0"], ["-", "-", "-"]]
+
+
 def test_a_figure_fits_a_paper(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="plots need matplotlib (extra `plot`)")
     found = [record(names, 10.0 * names, engine) for names in (10, 20, 1000) for engine in ("keyed", "ccm")]

@@ -34,10 +34,13 @@ cli-reference: env ## Write mpi_match/docs/cli.md, which is what --help says
 # The kernels' tests want numba to be imported as the CUDA simulator, so they have processes of their own.  Unit tests come
 # first and alone: of them coverage is measured, on the packages of data, whose floor is in pyproject.toml.
 test test-simulator: export PYTHONDONTWRITEBYTECODE =
+# All parts also when one fails, so that one run tells everything.
 test: env ## Run the tests
-	$(python) -m pytest --numprocesses 3 --dist loadfile --cov --cov-report=term:skip-covered tests/unit
-	$(python) -m pytest --numprocesses 3 --dist loadfile --ignore=tests/kernels --ignore=tests/unit
-	@if [ -d tests/kernels ]; then $(MAKE) --no-print-directory test-simulator; fi
+	@failed=0; \
+	$(python) -m pytest --numprocesses 3 --dist loadfile --cov --cov-report=term:skip-covered tests/unit || failed=1; \
+	$(python) -m pytest --numprocesses 3 --dist loadfile --ignore=tests/kernels --ignore=tests/unit || failed=1; \
+	if [ -d tests/kernels ]; then $(MAKE) --no-print-directory test-simulator || failed=1; fi; \
+	exit $$failed
 
 # pip's cache makes it seconds from the second time on.  The wheel is built from the sdist, in a directory of its own.
 test-wheel: env ## Build wheel and sdist, install them away from the tree, run five minutes of the README there

@@ -64,7 +64,7 @@ CHUNK_ROWS = 1024
 _ALL = np.uint64(2**64 - 1)
 
 _in_circle = in_circle_of(numba.njit, operator.add, operator.mul)
-_lower_bound = inlined(lower_bound)
+_lower_bound: Any = nested(lower_bound)
 
 
 @inlined

@@ -14,6 +14,7 @@ compiled for the CPU set `compiles`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -53,7 +54,8 @@ def prewarm(name: str, open_: Callable[[Table], Engine], table: Table, *, live: 
 
 def load(engine: Engine, table: Table) -> None:
     """Load the code for matching into this process, so that the first batch does not wait for it."""
-    for n in (1, SEVERAL_BLOCKS):
+    simulated = os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0")  # it has nothing to compile, and takes minutes
+    for n in (1, 2 if simulated else SEVERAL_BLOCKS):
         engine.match(_empty_events(table, n))
 
 

@@ -24,17 +24,17 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import takewhile
 from typing import Any
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.bench.open_loop import arrivals, serve
+from mpi_match.bench.open_loop import Served, arrivals, serve
 from mpi_match.engines import Engine, match_all, open_engine
 from mpi_match.engines.registry import check_options, of_engine
 from mpi_match.environment.machine import command, commit, machine, versions
@@ -181,9 +181,10 @@ def compare(
     for _ in range(options.repetitions):
         for contender in contenders:
             if options.rate is None:
-                _repeat(contender, batches)
+                _repeat(contender, lambda engine: _as_fast_as_it_can(engine, batches))
             else:
-                _serve(contender, workload, options.rate, options.batch)
+                when = arrivals(len(workload.events), options.rate, workload.seed + len(contender.runs_s))
+                _repeat(contender, partial(serve, events=workload.events, arrival_s=when, most=options.batch))
     first = contenders[0]
     for contender in contenders:
         if contender is not first:
@@ -216,40 +217,14 @@ def _warm_up(engine: Engine, batches: list[EventBatch], seconds: float) -> None:
         pass
 
 
-def _repeat(contender: Contender, batches: list[EventBatch]) -> None:
-    """One timed run over all batches.  Raises WrongAnswer when its answers are not those of the run before."""
-    found, clock, engine = [], time.perf_counter, contender.engine
-    before = engine.candidates
-    one_by_one = len(batches[0]) == 1  # else it would not be the latency of an event
-    on_device_s, steps_s = engine.kernel_s, dict(engine.steps_s)
+def _repeat(contender: Contender, run: Callable[[Engine], Served]) -> None:
+    """One timed run over all events.  Raises WrongAnswer when its answers are not those of the run before."""
+    engine = contender.engine
+    before, on_device_s, steps_s = engine.candidates, engine.kernel_s, dict(engine.steps_s)
     gc.collect()
     gc.disable()
     try:
-        times = [clock()]
-        for answers in map(engine.match, batches) if one_by_one else match_all(engine, batches):
-            found.append(answers)
-            times.append(clock())
-    finally:
-        gc.enable()
-    contender.runs_s.append(times[-1] - times[0])
-    contender.kernel_s.append(engine.kernel_s - on_device_s)
-    contender.steps_s.append({step: spent - steps_s.get(step, 0.0) for step, spent in engine.steps_s.items()})
-    if one_by_one:
-        contender.latency_s.extend(np.diff(times).tolist())
-    _keep(contender, Matches.concat(found))
-    if before is not None and engine.candidates is not None:
-        contender.candidates = engine.candidates - before
-
-
-def _serve(contender: Contender, workload: Workload, rate: float, most: int) -> None:
-    """One timed run over all events as they arrive.  Raises WrongAnswer when its answers are not those of the run before."""
-    engine, number = contender.engine, len(contender.runs_s)
-    on_device_s, steps_s = engine.kernel_s, dict(engine.steps_s)
-    when = arrivals(len(workload.events), rate, workload.seed + number)
-    gc.collect()
-    gc.disable()
-    try:
-        served = serve(engine, workload.events, when, most)
+        served = run(engine)
     finally:
         gc.enable()
     contender.runs_s.append(served.seconds)
@@ -257,6 +232,19 @@ def _serve(contender: Contender, workload: Workload, rate: float, most: int) -> 
     contender.steps_s.append({step: spent - steps_s.get(step, 0.0) for step, spent in engine.steps_s.items()})
     contender.latency_s.extend(served.latency_s.tolist())
     _keep(contender, served.answers)
+    if before is not None and engine.candidates is not None:
+        contender.candidates = engine.candidates - before
+
+
+def _as_fast_as_it_can(engine: Engine, batches: list[EventBatch]) -> Served:
+    """Match batch after batch; latencies only where a batch is one event."""
+    found, clock = [], time.perf_counter
+    one_by_one = len(batches[0]) == 1  # else it would not be the latency of an event
+    times = [clock()]
+    for answers in map(engine.match, batches) if one_by_one else match_all(engine, batches):
+        found.append(answers)
+        times.append(clock())
+    return Served(times[-1] - times[0], np.diff(times) if one_by_one else np.empty(0), Matches.concat(found))
 
 
 def _keep(contender: Contender, answers: Matches) -> None:

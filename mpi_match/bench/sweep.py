@@ -116,7 +116,7 @@ class Sweep:
         return Point(values, with_parameters(base, of_scenario), options)
 
     def _know(self, of_engines: Mapping[str, str], own: set[str]) -> None:
-        """Raise OptionError for a key that is nobody's."""
+        """Raise OptionError for a key that neither the scenario, the measurement nor an engine has."""
         for key in of_engines:
             if "." not in key and not any(key in read_options(name, {}) for name in self.engines if name != "auto"):
                 raise OptionError(

@@ -132,14 +132,20 @@ def measured(group: Sequence[Result], y: str, at: Any = None) -> Measured:
     return Measured(at, median, *ends)
 
 
+def together(records: Sequence[Result]) -> list[list[Result]]:
+    """The records of each point, engine and batch, which differ in their seed only, in the order of the first ones."""
+    keys, groups = varied(records), dict[str, list[Result]]()
+    for record in records:
+        at = [value_of(record, key) for key in keys]
+        groups.setdefault(repr([at, engine_of(record), record["batch"]]), []).append(record)
+    return list(groups.values())
+
+
 def sweep_table(records: Sequence[Result]) -> str:
     """Records of one scenario as text: a line for each point and engine, seeds together."""
-    keys = varied(records)
-    groups: dict[str, list[Result]] = {}
-    for record in records:
-        groups.setdefault(repr([[value_of(record, key) for key in keys], engine_of(record)]), []).append(record)
+    keys, groups = varied(records), together(records)
     cells = []
-    for group in groups.values():
+    for group in groups:
         rate, first = measured(group, "events_per_s"), group[0]
         cells.append(
             [
@@ -147,14 +153,14 @@ def sweep_table(records: Sequence[Result]) -> str:
                 engine_of(first),
                 f"{rate.median:,.0f}",
                 f"{rate.least:,.0f} to {rate.most:,.0f}",
-                f"{_median(group, 'us_per_event'):.4g}",
-                f"{_median(group, 'build_s'):.3f}" if "build_s" in first else "-",
-                f"{_median(group, 'matches_per_event'):.3f}",
-                f"{_median(group, 'ratio'):.3g}",
+                f"{measured(group, 'us_per_event').median:.4g}",
+                f"{measured(group, 'build_s').median:.3f}" if "build_s" in first else "-",
+                f"{measured(group, 'matches_per_event').median:.3f}",
+                f"{measured(group, 'ratio').median:.3g}",
             ]
         )
     percentiles = [name for name in ("p50", "p99", "p99.9") if any(quantity(record, name) is not None for record in records)]
-    for row, group in zip(cells, groups.values(), strict=True):
+    for row, group in zip(cells, groups, strict=True):
         row += [
             f"{measured(group, name).median:.1f}" if quantity(group[0], name) is not None else "-" for name in percentiles
         ]
@@ -170,10 +176,6 @@ def sweep_table(records: Sequence[Result]) -> str:
     ]
     steps = [steps_of(record) for record in records if "steps_s" in record]
     return "\n".join([*head, *aligned(titles, cells), *steps])
-
-
-def _median(group: Sequence[Result], key: str) -> float:
-    return statistics.median(float(record[key]) for record in group)
 
 
 def draw(

@@ -17,7 +17,7 @@ from mpi_match.bench.report import Result, aligned
 from mpi_match.bench.sweep_report import value_of
 from mpi_match.experiments.catalog import BASELINES, OURS, Experiment
 from mpi_match.experiments.published import Printed, printed
-from mpi_match.experiments.run import SCALED
+from mpi_match.experiments.run import SCALED, without_workers
 from mpi_match.workloads.parameters import PER_INTERFACE, listed
 from mpi_match.workloads.scenarios import SCENARIOS
 
@@ -196,17 +196,13 @@ def _baseline_of(each: Printed) -> str:
 def _mean(each: Printed, records: Sequence[Result]) -> Claim:
     """The mean of a ratio over all points."""
     one = each._replace(metric=each.metric.removesuffix("_mean"), parameters={})
-    points = {repr(point): point for point in map(_without_workers, records)}
+    points = {repr(point): point for point in map(without_workers, records)}
     ratios = [
         found.measured
         for point in points.values()
-        if (found := _claim(one, [r for r in records if _without_workers(r) == point])).measured is not None
+        if (found := _claim(one, [r for r in records if without_workers(r) == point])).measured is not None
     ]
     return Claim(each, statistics.mean(ratios) if ratios else None, {}, "" if ratios else "not run")
-
-
-def _without_workers(record: Result) -> dict[str, str]:
-    return {key: value for key, value in (record.get("parameters") or {}).items() if key != "workers"}
 
 
 def _slowdown(each: Printed, records: Sequence[Result]) -> Claim:

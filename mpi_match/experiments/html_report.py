@@ -131,8 +131,7 @@ def _times(claim: Claim) -> str:
 
 
 def _engines(records: Sequence[Result]) -> str:
-    over = [key for key in sweep_report.varied(records) if len({sweep_report.value_of(r, key) for r in records}) > 1]
-    if over:
+    if over := sweep_report.varied(records):
         drawn = _figure(records, over[0], "events_per_s", records[0]["scenario"])
     else:
         drawn = _image(lambda stream: report.plot(records, stream), f"events per second of {records[0]['scenario']}")
@@ -147,12 +146,8 @@ def _figure(records: Sequence[Result], x: str, y: str, title: str) -> str:
 def _records(records: Sequence[Result]) -> str:
     """A line for each point and engine, with its ratio to the first engine of its point."""
     keys = sweep_report.varied(records)
-    groups: dict[str, list[Result]] = {}
-    for record in records:
-        at = [(record.get("parameters") or {}).get(key, "") for key in keys]
-        groups.setdefault(repr([at, engine_of(record), record["batch"]]), []).append(record)
     rows = []
-    for group in groups.values():
+    for group in sweep_report.together(records):
         first, rate = group[0], sweep_report.measured(group, "events_per_s")
         checked = ", ".join(f"{n} by {judge}" for judge, n in first["checked"].items())
         rows.append(

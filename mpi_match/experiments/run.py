@@ -141,7 +141,11 @@ def _of_ranks(
     """The records of a point: those of the file, or new ones, which are added to it."""
     same = {"what": "ranks", "scale": plan.scale, "n_events": point.scaling.n_events}
     same |= {"commit": commit(), "machine": machine()}
-    old = [dict(r) for r in have if all(r.get(key) == value for key, value in same.items()) and _values(r) == point.values]
+    old = [
+        dict(r)
+        for r in have
+        if all(r.get(key) == value for key, value in same.items()) and without_workers(r) == point.values
+    ]
     where = " ".join([point.scaling.scenario, *(f"{key}={value}" for key, value in point.values.items())])
     what = f"{where} with {', '.join(map(str, point.scaling.workers))} workers"
     if len(old) >= len(point.scaling.workers):
@@ -155,9 +159,9 @@ def _of_ranks(
     return records
 
 
-def _values(record: Mapping[str, Any]) -> dict[str, str]:
-    """A record's values of the axis, without the number of workers."""
-    return {key: value for key, value in record["parameters"].items() if key != "workers"}
+def without_workers(record: Mapping[str, Any]) -> dict[str, str]:
+    """A record's parameters without the number of workers."""
+    return {key: value for key, value in (record.get("parameters") or {}).items() if key != "workers"}
 
 
 def _flat(result: Mapping[str, Any], point: RankPoint, more: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,10 +7,10 @@ hosts := slurm or beowulf
 scripts := $(wildcard .ci/run launch/*.sh launch/*.sbatch tests/*/*.sh)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo experiments cli-reference test test-wheel test-browser test-hosts test-hosts-short test-mpi test-simulator check clean
+.PHONY: help env demo experiments experiments-sample cli-reference test test-wheel test-browser test-hosts test-hosts-short test-mpi test-simulator check clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 env: $(stamp) ## Create .venv with everything that is needed; MPI and Java too, where the machine has none
 
@@ -26,6 +26,12 @@ scale := 0.01
 experiments: env ## Run the tables and figures of the five papers again, beside what they print
 	$(python) -m mpi_match experiment run all --scale $(scale) -o .experiments
 
+# One table or figure of each kind: sweeps with baselines, phases, runs with ranks, moves, threads, parameters, one that is not run.
+sample := ccm-table-2 ccm-figure-5 mpi-cuda-table-2 clcb-table-2 clcb-figure-5 farroukh-table-1 farroukh-figure-11 tagmatch-figure-11
+experiments-sample: env ## Run some of them with a thousandth of the filters, in less than a minute
+	@results=$$(mktemp -d) && trap 'rm -rf "$$results"' EXIT && \
+	$(python) -m mpi_match experiment run $(sample) --scale 0.001 --repetitions 1 -o "$$results"
+
 cli-reference: env ## Write mpi_match/docs/cli.md, which is what --help says
 	$(python) tests/support/cli_reference.py
 
@@ -37,6 +43,7 @@ test test-simulator: export PYTHONDONTWRITEBYTECODE =
 # All parts also when one fails, so that one run tells everything.
 test: env ## Run the tests
 	@failed=0; \
+	$(python) tests/support/compile_code.py || failed=1; \
 	$(python) -m pytest --numprocesses 3 --dist loadfile --cov --cov-report=term:skip-covered tests/unit || failed=1; \
 	$(python) -m pytest --numprocesses 3 --dist loadfile --ignore=tests/kernels --ignore=tests/unit || failed=1; \
 	if [ -d tests/kernels ]; then $(MAKE) --no-print-directory test-simulator || failed=1; fi; \

@@ -26,12 +26,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from mpi_match.engines import Engine, open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
-from mpi_match.ingest.columns import Frame, columns_of_frame, events_of_columns
+from mpi_match.ingest.columns import Frame, columns_of_frame, events_of_columns, needed_names
+from mpi_match.ingest.frames import ArrowArray, ArrowStream, encode_arrow, encode_columns, flat_columns, has_arrow
 from mpi_match.ingest.rows import EventForm, Reject, event_of_row, read_rows, row_text, subscription_filters
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Event, Filter, ModelError
@@ -40,6 +41,8 @@ from mpi_match.table.table import Table
 
 Made = TypeVar("Made")
 PathLike = str | os.PathLike[str]
+Columns = Mapping[str, Any] | Frame | ArrowStream | ArrowArray
+"""Events as a dict of columns of equal length, or as a data frame."""
 
 
 def make_table(
@@ -58,6 +61,11 @@ def make_table(
     >>> table.n_filters, table.n_interfaces, [str(f) for f in table.iter_filters()]
     (2, 1, ['a: x = 1.0', 'a: x exists'])
     """
+    if isinstance(subscriptions, (str, os.PathLike)):
+        from mpi_match.ingest.subscription_scanner import read_subscriptions  # loads Numba
+
+        read = read_subscriptions([Path(subscriptions)], _Refused() if rejects is None else rejects)
+        return Table.from_subscriptions(read.subscriptions)
     builder = SubscriptionsBuilder()
     for found in _judged(subscriptions, _filters_of, "subscription", rejects):
         for item in found or ():
@@ -71,7 +79,7 @@ def load_table(path: PathLike) -> Table:
 
 
 def make_events(
-    events: PathLike | Mapping[str, Any] | Frame | Iterable[Mapping[str, Any] | Event],
+    events: PathLike | Columns | Iterable[Mapping[str, Any] | Event],
     *,
     location: str | tuple[str, str] | None = None,
     id: str | None = None,
@@ -80,8 +88,8 @@ def make_events(
     """Events as raw columns, not yet bound to a table.
 
     `events`: dicts (nested ones flatten to dotted names, None means absent), events of `make_event`, the path of a JSON
-    lines file, a dict of columns of equal length, or a data frame of pandas, polars or Arrow (see `ingest.columns`;
-    NaN is a number; null, None and masked entries are absent).
+    lines file, a dict of columns of equal length, a data frame of pandas or polars, or anything with Arrow's C interface
+    (see `ingest.columns`; NaN is a number; null, None and masked entries are absent; fields of structs get dotted names).
     `location`: the two attributes that hold x and y, `("x", "y")` or `"x,y"`.  `id`: the attribute that holds the event's
     id.
     `rejects`: bad events are appended to it; without it the first one raises ModelError.  A bad event keeps its number and
@@ -92,16 +100,15 @@ def make_events(
     [{'temp': 31.0, 'city': 'Milan'}, {'temp': 25.5, 'city': 'Rome'}, {'city': 'Turin'}]
     """
     form = form_of(location, id)
-    if isinstance(events, Mapping):
-        return events_of_columns(events, form)
-    if isinstance(events, Frame):
-        return events_of_columns(columns_of_frame(events), form)
-    return Events.of(_judged(events, lambda row: _event_of(row, form), "event", rejects))
+    columns = _columns_of(events)
+    if columns is not None:
+        return events_of_columns(columns, form)
+    return Events.of(_judged(cast(PathLike | Iterable[Any], events), lambda row: _event_of(row, form), "event", rejects))
 
 
 def make_batch(
     table: Table,
-    events: PathLike | Mapping[str, Any] | Frame | Iterable[Mapping[str, Any] | Event] | Events,
+    events: PathLike | Columns | Iterable[Mapping[str, Any] | Event] | Events,
     *,
     location: str | tuple[str, str] | None = None,
     id: str | None = None,
@@ -109,18 +116,39 @@ def make_batch(
 ) -> EventBatch:
     """Events encoded for `table`, ready for `Engine.match`; the parameters are those of `make_events`.
 
+    Columns are encoded in compiled code, by all threads.  Those that no filter names are not looked at.  With Arrow's C
+    interface a bad entry makes its event a bad one.
+
     >>> table = make_table([{"interface": "a", "constraints": [["x", ">", 0.5]], "area": [0, 0, 5]}])
     >>> batch = make_batch(table, {"x": [0.0, 1.0, 2.0], "lat": [3, 3, 4], "lon": [4, 4, 4]}, location=("lat", "lon"))
     >>> open_engine("counting", table).match(batch).labels(table.labels)
     [[], ['a'], []]
     """
+    form, vocabulary = form_of(location, id), table.vocabulary
+    if has_arrow(events):
+        return encode_arrow(cast(ArrowStream | ArrowArray, events), vocabulary, form, rejects)
+    columns = None if isinstance(events, Events) else _columns_of(events)
+    if columns is not None:
+        batch = encode_columns(columns, vocabulary, form)
+        if batch is not None:
+            return batch
+        return events_of_columns(columns, form, needed_names(vocabulary.attribute_names, form)).encode(vocabulary)
     made = events if isinstance(events, Events) else make_events(events, location=location, id=id, rejects=rejects)
-    return made.encode(table.vocabulary)
+    return made.encode(vocabulary)
+
+
+def _columns_of(events: object) -> Mapping[str, Any] | None:
+    """Columns by name; None for events that come as rows."""
+    if isinstance(events, Mapping):
+        return events
+    if isinstance(events, Frame):
+        return columns_of_frame(events)
+    return flat_columns(cast(ArrowStream | ArrowArray, events)) if has_arrow(events) else None
 
 
 def match(
     table: Table,
-    events: PathLike | Mapping[str, Any] | Frame | Iterable[Mapping[str, Any] | Event] | Events | EventBatch,
+    events: PathLike | Columns | Iterable[Mapping[str, Any] | Event] | Events | EventBatch,
     *,
     engine: str = "auto",
     options: Mapping[str, object] | None = None,

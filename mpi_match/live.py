@@ -25,12 +25,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from mpi_match.api import PathLike, form_of, make_batch, make_table
+from mpi_match.api import Columns, PathLike, form_of, make_batch, make_table
 from mpi_match.changes.live_table import LiveTable, Refusal
 from mpi_match.engines import Engine, open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
-from mpi_match.ingest.columns import Frame
 from mpi_match.ingest.rows import ChangeRow, Reject, change_of_row, row_text, subscription_filters
 from mpi_match.model import Event, Filter, ModelError
 from mpi_match.table.table import Table
@@ -108,7 +107,7 @@ class LiveMatcher:
 
     def batch(
         self,
-        events: PathLike | Mapping[str, Any] | Frame | Iterable[Mapping[str, Any] | Event] | Events,
+        events: PathLike | Columns | Iterable[Mapping[str, Any] | Event] | Events,
         *,
         location: str | tuple[str, str] | None = None,
     ) -> EventBatch:
@@ -117,7 +116,7 @@ class LiveMatcher:
 
     def match(
         self,
-        events: PathLike | Mapping[str, Any] | Frame | Iterable[Mapping[str, Any] | Event] | Events | EventBatch,
+        events: PathLike | Columns | Iterable[Mapping[str, Any] | Event] | Events | EventBatch,
         *,
         location: str | tuple[str, str] | None = None,
     ) -> list[list[str]]:

@@ -3,7 +3,7 @@
 This module *is* the semantics: every engine is right exactly when it agrees with `match_naive`, the naive matcher below.
 The words are Siena's (Carzaniga, Rosenblum, Wolf, 2001):
 
-    attribute   a name and a typed value                                   temp = 25
+    attribute   a name and a typed value, or a list of values              temp = 25, tags = ["gpu", "spark"]
     event       a set of attributes, perhaps with a location               {city = "Milan", temp = 25} at (9.2, 45.5)
     constraint  a name, an operator and an operand                         temp > 20
     filter      a conjunction of constraints, perhaps with an area         city = "Milan" and temp > 20
@@ -19,6 +19,9 @@ Three rules decide the corner cases:
   absence.
 * **Nothing is rounded.**  An integer beyond 2^53 has no exact double; it is refused, not approximated.  Decimals are the
   doubles that they are read as (`decimal`): 0.1 is the double nearest to it.
+
+A list is of no type that a plain operator knows: it satisfies `exists` and no other of them.  `any OP` asks whether some
+element satisfies OP (`has` is `any =`); a value that is no list counts as a list of one, and an empty list satisfies none.
 
 NaN satisfies only `exists`; -0.0 equals 0.0.  A filter without constraints matches every event (in its area).
 
@@ -51,12 +54,15 @@ class ModelError(ValueError):
 
 
 class Type(enum.IntEnum):
-    """Type of a value.  `ANY` is the type of the constraints that do not look at the value (`exists`, `absent`)."""
+    """Type of a value.  `ANY` is the type of the constraints that do not look at the value (`exists`, `absent`); no
+    constraint has the type `LIST`.
+    """
 
     ANY = 0
     NUMBER = 1
     STRING = 2
     BOOLEAN = 3
+    LIST = 4
 
 
 class Op(enum.IntEnum):
@@ -112,13 +118,23 @@ OPS_OF_TYPE: dict[Type, frozenset[Op]] = {
     Type.STRING: frozenset({Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE, Op.IN, Op.NOT_IN, Op.PREFIX, Op.SUFFIX, Op.CONTAINS}),
     Type.BOOLEAN: frozenset({Op.EQ, Op.NE}),
     Type.ANY: PRESENCE,
+    Type.LIST: frozenset(),
 }
 """Which operators each type of operand has."""
+
+HAS = "has"
+"""Another name of `any =`."""
+ANY_OPS: dict[str, Op] = {f"any {op.symbol}": op for op in Op if op not in PRESENCE} | {HAS: Op.EQ}
+"""Operators on elements, by the symbol that subscriptions use."""
+MAX_ELEMENTS = 4096
+"""Longest list that an attribute may be."""
 
 Value = float | str | bool
 """A value after `value_of`: numbers are floats, whatever they were before."""
 Operand = Value | tuple[Value, ...] | None
 """One value; two for `between`, at least one for `in` and `not in`; None for `exists` and `absent`."""
+Attribute = Value | tuple[Value, ...]
+"""The value of an event's attribute after `attribute_of`: one value, or those of a list."""
 
 
 _NULLS = {"NoneType", "NAType", "NaTType", "MaskedConstant"}
@@ -161,6 +177,33 @@ def value_of(raw: object) -> tuple[Type, Value]:
     if isinstance(raw, str):
         return value_of(str(raw))
     raise ModelError(f"a value must be a number, a string or a boolean, found {describe(raw)}")
+
+
+def attribute_of(raw: object) -> Attribute:
+    """The canonical form of an attribute's value: that of `value_of`, or for a list the tuple of its elements'.
+
+    Raises ModelError for what `value_of` refuses, also in a list; for a list or null in a list, and for one of more than
+    `MAX_ELEMENTS` elements.
+    """
+    if not _is_list(raw):
+        return value_of(raw)[1]
+    elements: list[object] = list(raw)  # type: ignore[call-overload]
+    if len(elements) > MAX_ELEMENTS:
+        raise ModelError(f"a list has at most {MAX_ELEMENTS:,} elements, found {len(elements):,}")
+    return tuple(map(_element_of, elements))
+
+
+def _is_list(raw: object) -> bool:
+    """Lists, tuples and NumPy's arrays, which this module does not import."""
+    return isinstance(raw, (list, tuple)) or (type(raw).__name__ == "ndarray" and getattr(raw, "ndim", 0) > 0)
+
+
+def _element_of(raw: object) -> Value:
+    if is_null(raw):
+        raise ModelError("a list has no nulls; leave them out")
+    if _is_list(raw) or isinstance(raw, dict):
+        raise ModelError(f"the elements of a list are numbers, strings and booleans, found {describe(raw)}")
+    return value_of(raw)[1]
 
 
 def decimal(text: str) -> float:
@@ -220,31 +263,43 @@ def check_name(name: object) -> str:
 
 
 class Constraint(NamedTuple):
-    """One condition on one attribute.  `constraint()` makes one: checked, with its operand in canonical form."""
+    """One condition on one attribute, or on some element of it (`any_element`).
+
+    `constraint()` makes one: checked, with its operand in canonical form.
+    """
 
     name: str
     type: Type
     op: Op
     operand: Operand
+    any_element: bool = False
 
     def __str__(self) -> str:
         if self.op in PRESENCE:
             return f"{self.name} {self.op.symbol}"
-        return f"{self.name} {self.op.symbol} {self.operand!r}"
+        return f"{self.name} {self.symbol} {self.operand!r}"
+
+    @property
+    def symbol(self) -> str:
+        """The operator as written in subscriptions."""
+        return f"any {self.op.symbol}" if self.any_element else self.op.symbol
 
 
 def constraint(name: object, op: str | Op, operand: object = None) -> Constraint:
     """Check and normalise one constraint.
 
-    Parameters: `name` str; `op` a symbol of `OPS` or an `Op`; `operand` a number, string or boolean, `[low, high]` for
-    `between`, a non-empty list of one type for `in` and `not in` (kept sorted and distinct), nothing for `exists` and
-    `absent`.  Raises ModelError saying what is wrong.
+    Parameters: `name` str; `op` a symbol of `OPS` or `ANY_OPS`, or an `Op`; `operand` a number, string or boolean,
+    `[low, high]` for `between`, a non-empty list of one type for `in` and `not in` (kept sorted and distinct), nothing for
+    `exists` and `absent`.  Raises ModelError saying what is wrong.
     """
     name = check_name(name)
+    if isinstance(op, str) and op in ANY_OPS:
+        return constraint(name, ANY_OPS[op], operand)._replace(any_element=True)
     if not isinstance(op, Op):
         known = OPS.get(op) if isinstance(op, str) else None
         if known is None:
-            raise ModelError(f"unknown operator {_quoting.repr(op)} on {name!r}; there are: {', '.join(OPS)}")
+            there = f"{', '.join(OPS)}, and on elements of lists: {HAS}, any =, any <, ..."
+            raise ModelError(f"unknown operator {_quoting.repr(op)} on {name!r}; there are: {there}")
         op = known
     if op in PRESENCE:
         if operand is not None:
@@ -383,7 +438,7 @@ def label(raw: object, what: str) -> str:
 class Event(NamedTuple):
     """A set of attributes with distinct names.  `location` is `(x, y)`; `id` is the publisher's own name for the event."""
 
-    attributes: Mapping[str, Value]
+    attributes: Mapping[str, Attribute]
     location: tuple[float, float] | None = None
     id: str | None = None
 
@@ -396,7 +451,7 @@ def make_event(attributes: Mapping[str, object], location: object = None, id_: o
             raise ModelError(f"a location is [x, y], found {describe(location)}")
         x, y = _coordinates(location, "a location")
         point = (x, y)
-    values = {check_name(name): value_of(raw)[1] for name, raw in attributes.items()}
+    values = {check_name(name): attribute_of(raw) for name, raw in attributes.items()}
     return Event(values, point, None if id_ is None else label(id_, "id"))
 
 
@@ -417,10 +472,10 @@ _COMPARISONS: dict[Op, Callable[[Any, Any], bool]] = {
 """Does a value satisfy an operator with an operand?  Both are of the constraint's type; strings are UTF-8 bytes."""
 
 
-def satisfies(value: Value | None, wanted: Constraint) -> bool:
+def satisfies(value: Attribute | None, wanted: Constraint) -> bool:
     """Does an attribute's value satisfy a constraint on its name?  `value` is None when the event has no such attribute.
 
-    Both sides are canonical (`value_of`, `constraint`): numbers are floats, strings are text.
+    Both sides are canonical (`attribute_of`, `constraint`): numbers are floats, strings are text, lists are tuples.
     """
     op, operand = wanted.op, wanted.operand
     if op is Op.ABSENT:
@@ -429,7 +484,10 @@ def satisfies(value: Value | None, wanted: Constraint) -> bool:
         return False
     if op is Op.EXISTS:
         return True
-    if value_of(value)[0] is not wanted.type or value != value:
+    if wanted.any_element:
+        elements = value if isinstance(value, tuple) else (value,)
+        return any(satisfies(element, wanted._replace(any_element=False)) for element in elements)
+    if isinstance(value, tuple) or value_of(value)[0] is not wanted.type or value != value:
         return False
     if wanted.type is Type.STRING:
         value, operand = _utf8(value), _utf8(operand)

@@ -8,6 +8,7 @@ unsigned ones they encode (the top bit is flipped).
     interface     label; null when the record is no filter
     key_hi/lo     content key
     id, area      null where there is none; area is [x, y, r]
+    size          number of constraints, so that counting them does not read them
     constraints   name, kind (`type << 4 | op`), and the operands: `numbers` (booleans too), or `strings`
     reason        why the row is bad, null when it is not; then file, block, position (see `sources`), and the row as text
 """
@@ -26,7 +27,7 @@ from mpi_match.table.subscriptions import KIND_SHIFT, Subscriptions
 
 _CONSTRAINT_SCHEMA = "name: binary, kind: tinyint, numbers: array<double>, strings: array<binary>"
 REJECT_SCHEMA = "reason string, file string, block bigint, position bigint, row string"
-_KEYED = "interface binary, key_hi bigint, key_lo bigint, id binary, area array<double>"
+_KEYED = "interface binary, key_hi bigint, key_lo bigint, id binary, area array<double>, size int"
 RECORDS_SCHEMA = f"rows int, {_KEYED}, constraints array<struct<{_CONSTRAINT_SCHEMA}>>, {REJECT_SCHEMA}"
 
 _CONSTRAINT = pa.struct(
@@ -39,6 +40,7 @@ _FILTER = pa.schema(
         ("key_lo", pa.int64()),
         ("id", pa.binary()),
         ("area", pa.list_(pa.float64())),
+        ("size", pa.int32()),
         ("constraints", pa.list_(_CONSTRAINT)),
     ]
 )
@@ -59,11 +61,11 @@ class BadRow(NamedTuple):
     row: str
 
 
-def filter_records(subscriptions: Subscriptions, first: Sequence[int]) -> pa.RecordBatch:
+def filter_records(subscriptions: Subscriptions, first: Sequence[int] | Array) -> pa.RecordBatch:
     """One record for each filter; `first` is 1 for the first filter of a row, 0 for the others."""
     keys = (subscriptions.content_keys ^ _TOP_BIT).view(np.int64)
     columns = [
-        pa.array(first, pa.int32()),
+        pa.array(np.asarray(first, np.int32)),
         pa.array(subscriptions.labels, pa.binary()).take(pa.array(subscriptions.interface)),
         pa.array(np.ascontiguousarray(keys[:, 0])),
         pa.array(np.ascontiguousarray(keys[:, 1])),
@@ -71,6 +73,7 @@ def filter_records(subscriptions: Subscriptions, first: Sequence[int]) -> pa.Rec
         if subscriptions.ids is not None
         else pa.nulls(subscriptions.n_filters, pa.binary()),
         _areas(subscriptions.area),
+        pa.array(np.diff(subscriptions.constraint_offsets).astype(np.int32)),
         _lists(subscriptions.constraint_offsets, _constraints(subscriptions)),
         *(pa.nulls(subscriptions.n_filters, field.type) for field in REJECT_ARROW),
     ]

@@ -1,6 +1,7 @@
 """Columns of typed event sources (Parquet, DataFrames): which of them can be attributes.
 
-An attribute is a number, a string or a boolean.  A column of another type (a date, an array, bytes, ...) is
+An attribute is a number, a string, a boolean, or an array of these.  A column of another type (a date, an array of arrays,
+bytes, ...) is
 
 * an error before the job when a filter of the table names it, or when it is to hold the location or the id;
 * left out otherwise: no filter asks for it, and it must not make every event a bad row.
@@ -14,7 +15,7 @@ A decimal is the number that its digits would be in JSON: exact if it is whole, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -23,8 +24,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from mpi_match.ingest.columns import refused_type
 from mpi_match.ingest.rows import EventForm, event_of_row
-from mpi_match.model import Event, ModelError, decimal, value_of
+from mpi_match.model import Event, ModelError, attribute_of, decimal
 from spark_prep import SparkPrepError
 from spark_prep.sources import RowSource
 
@@ -42,13 +44,14 @@ _USABLE = (
     T.StringType,
     T.VarcharType,
 )
+
+
+def _is_usable(dtype: T.DataType) -> bool:
+    of = dtype.elementType if isinstance(dtype, T.ArrayType) else dtype
+    return isinstance(of, _USABLE)
+
+
 ColumnPath = tuple[str, ...]
-
-
-def needed_names(names: Iterable[bytes], form: EventForm) -> frozenset[str]:
-    """The attributes that are used: those that the filters of a table name, those of location and id."""
-    named = (*(form.location or ()), *((form.id,) if form.id is not None else ()))
-    return frozenset((*(name.decode() for name in names), *named))
 
 
 def usable(source: RowSource, needed: frozenset[str], form: EventForm) -> tuple[RowSource, tuple[str, ...]]:
@@ -61,20 +64,22 @@ def usable(source: RowSource, needed: frozenset[str], form: EventForm) -> tuple[
     schema = source.rows.schema["row"].dataType
     assert isinstance(schema, T.StructType), "rows of typed sources are structs"
     leaves = {".".join(path): (path, dtype) for path, dtype in _leaves(schema)}
-    wrong = {name: dtype for name, (_, dtype) in leaves.items() if not isinstance(dtype, _USABLE)}
+    named = (*(form.location or ()), *((form.id,) if form.id is not None else ()))
+    wrong = {
+        name: dtype
+        for name, (_, dtype) in leaves.items()
+        if not _is_usable(dtype) or (name in named and isinstance(dtype, T.ArrayType))
+    }
     for name, dtype in wrong.items():
         if name in needed or any(each.startswith(f"{name}.") for each in needed):  # in a map, or in structs of an array
-            raise SparkPrepError(
-                f"the column {name!r} is of type {dtype.simpleString()}, and filters, --location or --id name it; "
-                "attributes are numbers, strings and booleans: cast it to one of them"
-            )
-    for name in (*(form.location or ()), *((form.id,) if form.id is not None else ())):
+            raise SparkPrepError(refused_type(name, dtype.simpleString()))
+    for name in named:
         if name not in leaves:
             has = ", ".join(map(repr, leaves))
             raise SparkPrepError(f"there is no column {name!r}, which --location or --id names; there are: {has}")
     if len(wrong) == len(leaves):
         types = ", ".join(f"{name!r} of type {dtype.simpleString()}" for name, dtype in wrong.items())
-        raise SparkPrepError(f"no column is a number, a string or a boolean; there are: {types}")
+        raise SparkPrepError(f"no column is a number, a string, a boolean or an array of these; there are: {types}")
     if not wrong:
         return source, ()
     kept = _without(F.col("row"), schema, {leaves[name][0] for name in wrong})
@@ -124,8 +129,8 @@ def _plain(row: dict[str, Any], needed: frozenset[str], left_out: set[str], pref
             found[key] = _plain(value, needed, left_out, f"{name}.")
         elif value is not None:
             try:
-                found[key] = _number(value) if isinstance(value, Decimal) else value
-                value_of(found[key])
+                found[key] = [*map(_number, value)] if isinstance(value, list) else _number(value)
+                attribute_of(found[key])
             except ModelError as error:
                 if name in needed:
                     raise ModelError(f"attribute {name!r}: {error}") from None
@@ -134,5 +139,8 @@ def _plain(row: dict[str, Any], needed: frozenset[str], left_out: set[str], pref
     return found
 
 
-def _number(value: Decimal) -> float | int:
+def _number(value: Any) -> Any:
+    """A decimal as a number; anything else as it is."""
+    if not isinstance(value, Decimal):
+        return value
     return int(value) if value == value.to_integral_value() else decimal(str(value))

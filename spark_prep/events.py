@@ -13,6 +13,7 @@ under `strict` they may be written in vain; reading everything twice to avoid th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.events.batch import concat_rejected
 from mpi_match.events.event_table import save_events
 from mpi_match.events.events import Events
+from mpi_match.events.lists import ListColumns
+from mpi_match.ingest.columns import needed_names
 from mpi_match.ingest.rows import EventForm, event_of_row, parse_json
 from mpi_match.model import Event, ModelError, Type
 from mpi_match.storage import Reader
@@ -33,7 +36,7 @@ from mpi_match.table.schema import TABLE
 from mpi_match.table.table import load_vocabulary
 from mpi_match.table.vocabulary import Vocabulary
 from spark_prep.arrow_records import REJECT_ARROW, REJECT_SCHEMA, BadRow
-from spark_prep.event_columns import event_of_columns, needed_names
+from spark_prep.event_columns import event_of_columns
 from spark_prep.part_files import MANIFEST_ARROW, MANIFEST_SCHEMA, PartFiles, WrittenPart, partition_id
 from spark_prep.sources import PLACE, in_order
 from spark_prep.subscriptions import bad_row, contents
@@ -67,7 +70,7 @@ def write_parts(
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         vocabulary = _vocabulary(str(table), digest)
-        parse = _Parser(form, needed_names(vocabulary.names, form), set(left_out))
+        parse = _Parser(form, needed_names(vocabulary.attribute_names, form), set(left_out))
         held: list[Events] = []
         for batch in batches:
             events, bad = parse(batch)
@@ -135,7 +138,7 @@ def joined(pieces: list[Events]) -> Events:
     if not pieces:
         return Events.of(())
     names, name = _merged([piece.names for piece in pieces], [piece.name for piece in pieces])
-    strings, string = _merged([piece.strings for piece in pieces], [piece.string for piece in pieces])
+    strings, string, lists = _merged_strings(pieces)
     type_ = np.concatenate([piece.type for piece in pieces])
     n_events = [len(piece) for piece in pieces]
     has_location, has_ids = (any(getattr(p, field) is not None for p in pieces) for field in ("location", "ids"))
@@ -148,13 +151,30 @@ def joined(pieces: list[Events]) -> Events:
         name=name,
         type=type_,
         number=np.concatenate([piece.number for piece in pieces]),
-        string=np.where(type_ == Type.STRING, string, np.uint32(0)),
+        string=string,
         names=names,
         strings=strings,
         location=np.concatenate(location) if has_location else None,
         ids=Strings.concat(ids) if has_ids else None,
         rejected=concat_rejected([piece.rejected for piece in pieces], n_events),
+        lists=lists,
     )
+
+
+def _merged_strings(pieces: list[Events]) -> tuple[Strings, Array, ListColumns | None]:
+    """One pool of strings, the column `string` of all attributes, and all lists."""
+    listed = [piece.lists or ListColumns.concat(()) for piece in pieces]
+    of_pieces = [np.append(p.string * (p.type == Type.STRING), own.string) for p, own in zip(pieces, listed, strict=True)]
+    strings, merged = _merged([piece.strings for piece in pieces], of_pieces)
+    first_list = offsets_of(np.array([len(own) for own in listed], np.int64))
+    column, moved, at = [], [], 0
+    for piece, own, first in zip(pieces, listed, first_list.tolist(), strict=False):
+        of_attributes, of_elements = merged[at : at + len(piece.type)], merged[at + len(piece.type) :][: len(own.type)]
+        at += len(of_attributes) + len(of_elements)
+        of_attributes = np.where(piece.type == Type.STRING, of_attributes, np.uint32(0))
+        column.append(np.where(piece.type == Type.LIST, piece.string + np.uint32(first), of_attributes))
+        moved.append(replace(own, string=np.where(own.type == Type.STRING, of_elements, np.uint32(0))))
+    return strings, np.concatenate(column), ListColumns.concat(moved) if first_list[-1] else None
 
 
 def _merged(pools: list[Strings], columns: list[Array]) -> tuple[Strings, Array]:

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mpi_match.arrays.strings import Strings
+from mpi_match.ingest.columns import needed_names
 from mpi_match.ingest.rows import PLAIN, EventForm, nothing_usable
 from mpi_match.storage import StorageError, check_output, kind_of_file
 from mpi_match.table.table import Table, load_vocabulary
@@ -121,7 +122,7 @@ def compile_events(
     digest = events.table_digest(table)
     _check_partitions(options.partitions)
     bad_rows = _RejectPath(output, options.rejects)
-    needed = event_columns.needed_names(load_vocabulary(table).names, form)
+    needed = needed_names(load_vocabulary(table).attribute_names, form)
     spark = session(options.master)
     source, unusable = event_columns.usable(_source(spark, inputs, options.format), needed, form)
     cut = options.partitions or max(_cores(spark), source.rows.rdd.getNumPartitions())
@@ -228,7 +229,7 @@ def _spread(spark: SparkSession, source: RowSource) -> DataFrame:
 
 def _totals(records: DataFrame) -> tuple[int, int, int, int]:
     """Rows read, filters, constraints and bad rows."""
-    row = records.agg(F.sum("rows"), F.count("interface"), F.sum(F.size("constraints")), F.count("reason")).first()
+    row = records.agg(F.sum("rows"), F.count("interface"), F.sum("size"), F.count("reason")).first()
     rows, filters, constraints, bad = row or (0, 0, 0, 0)
     return rows or 0, filters, constraints or 0, bad
 

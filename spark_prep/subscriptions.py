@@ -14,28 +14,34 @@ The rows are those of `mpi_match.ingest.rows`.  In Parquet the columns have the 
     constraints   array of struct<name, op, ...>: of the other fields, whatever their names, the one that is not null is
                   the operand (`number: double, string: string, numbers: array<double>`, ...); or a string of JSON
     predicate     string
-    filters       array of struct<constraints, area, id>
+    tags          array<string>
+    filters       array of struct<constraints, tags, area, id>
     area          array<double> [x, y, r], or struct<x, y, r>
     id            string or integer
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from mpi_match.ingest.rows import parse_json, row_text, subscription_filters, trimmed
+from mpi_match.ingest.subscription_scanner import SubscriptionScanner
 from mpi_match.model import Filter, ModelError
 from mpi_match.table.subscriptions import SubscriptionsBuilder
 from spark_prep import SparkPrepError
+from spark_prep.arrow_lines import joined_lines
 from spark_prep.arrow_records import RECORDS_SCHEMA, BadRow, bad_records, filter_records
 
 ORDER = ("interface", "key_hi", "key_lo")
-COLUMNS = {"interface", "constraints", "predicate", "filters", "area", "id"}
+COLUMNS = {"interface", "constraints", "tags", "predicate", "filters", "area", "id"}
+FEW_ROWS = 200
+"""So many rows of a task are judged before anything is compiled for them."""
 _ROW_BITS = 33
 """`monotonically_increasing_id` is the partition's number shifted by this, plus the row's position in its partition."""
 
@@ -56,8 +62,8 @@ def parse(rows: DataFrame) -> DataFrame:
 
 
 def filters(records: DataFrame) -> DataFrame:
-    """The records that are filters: interface, key_hi, key_lo, id, area, constraints."""
-    return records.where(F.col("interface").isNotNull()).select(*ORDER, "id", "area", "constraints")
+    """The records that are filters: interface, key_hi, key_lo, id, area, size, constraints."""
+    return records.where(F.col("interface").isNotNull()).select(*ORDER, "id", "area", "size", "constraints")
 
 
 def ordered(filters: DataFrame, partitions: int) -> DataFrame:
@@ -66,7 +72,7 @@ def ordered(filters: DataFrame, partitions: int) -> DataFrame:
     Persist the result before use: the ranges are chosen by a sample, so computing it twice may give different ones.
     """
     return (
-        filters.select(*ORDER, "id", "area", "constraints")
+        filters.select(*ORDER, "id", "area", "size", "constraints")
         .repartitionByRange(partitions, *ORDER)
         .sortWithinPartitions(*ORDER)
     )
@@ -108,11 +114,11 @@ def ranges(ordered: DataFrame) -> tuple[dict[int, FilterRange], int, int]:
 
 
 def numbered(ordered: DataFrame, ranges: dict[int, FilterRange]) -> DataFrame:
-    """Ordered filters with their number: filter, interface, id, area, constraints."""
+    """Ordered filters with their number: filter, interface, id, area, size, constraints."""
     firsts = [ranges[p].first_filter if p in ranges else 0 for p in range(max(ranges, default=0) + 1)]
     first = F.element_at(F.array(*[F.lit(i).cast("bigint") for i in firsts]), F.spark_partition_id() + 1)
     place = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _ROW_BITS) - 1))
-    return ordered.select((first + place).alias("filter"), "interface", "id", "area", "constraints")
+    return ordered.select((first + place).alias("filter"), "interface", "id", "area", "size", "constraints")
 
 
 def constraints(numbered: DataFrame) -> DataFrame:
@@ -124,22 +130,39 @@ def constraints(numbered: DataFrame) -> DataFrame:
 
 def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs on executors: good rows to filter records, bad ones to reject records, blank lines to nothing."""
+    scanner: SubscriptionScanner | None = None
+    n_rows = 0
     for batch in batches:
-        builder, first = SubscriptionsBuilder(), []
-        bad: list[BadRow] = []
-        for at, content in contents(batch):
-            try:
-                found = filters_of(content)
-            except ModelError as error:
-                bad.append(bad_row(str(error), content, batch, at))
-                continue
-            for item in found:
-                builder.add(item)
-            first += [1] + [0] * (len(found) - 1)
-        if first:
-            yield filter_records(builder.build(), first)
-        if bad:
-            yield bad_records(bad)
+        n_rows += len(batch)
+        lines = joined_lines(batch.column(0)) if n_rows > FEW_ROWS else None
+        if lines is None:
+            yield from _judged(contents(batch), batch)
+            continue
+        scanner = scanner or SubscriptionScanner()
+        flagged = scanner.scan(lines)
+        subscriptions, row = scanner.take()
+        if subscriptions.n_filters:
+            yield filter_records(subscriptions, np.diff(row, prepend=-1) > 0)
+        yield from _judged(((at, trimmed(text)) for at, text in flagged), batch)
+
+
+def _judged(rows: Iterable[tuple[int, Any]], batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The records of rows of a batch, with their positions in it."""
+    builder, first = SubscriptionsBuilder(), []
+    bad: list[BadRow] = []
+    for at, content in rows:
+        try:
+            found = filters_of(content)
+        except ModelError as error:
+            bad.append(bad_row(str(error), content, batch, at))
+            continue
+        for item in found:
+            builder.add(item)
+        first += [1] + [0] * (len(found) - 1)
+    if first:
+        yield filter_records(builder.build(), first)
+    if bad:
+        yield bad_records(bad)
 
 
 def contents(batch: pa.RecordBatch) -> Iterator[tuple[int, Any]]:

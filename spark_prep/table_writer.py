@@ -17,7 +17,6 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.table.constraints import FILTER_ID, encode
@@ -49,7 +48,7 @@ def write_filters(numbered: DataFrame, ranges: dict[int, FilterRange], files: Pa
         if held := list(batches):
             yield _write_filters(pa.Table.from_batches(held), ranges[partition_id()], files)
 
-    columns = numbered.select("interface", "id", "area", F.size("constraints").alias("size"))
+    columns = numbered.select("interface", "id", "area", "size")
     return write_parts(columns, write, files)
 
 

@@ -45,6 +45,20 @@ def engine_of(result: Result) -> str:
     return " ".join([name, *(o.spelled(values[o.name]) for o in options if values.get(o.name, o.default) != o.default)])
 
 
+def measured_ones(results: Iterable[Result]) -> list[Result]:
+    """Those that are no failures of other people's matchers (`bench.beside`)."""
+    return [result for result in results if "failure" not in result]
+
+
+def failures(results: Iterable[Result]) -> list[str]:
+    """A line for each of the others."""
+    return [
+        f"{result['engine']} {failure['how']} at {failure['step']} on {result['scenario']}: {failure['why']}"
+        for result in results
+        if (failure := result.get("failure"))
+    ]
+
+
 def _spread(seconds: dict[str, float]) -> str:
     return f"-{1 - seconds['min'] / seconds['median']:.0%} +{seconds['max'] / seconds['median'] - 1:.0%}"
 

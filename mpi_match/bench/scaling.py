@@ -50,7 +50,7 @@ class ScalingPlan:
     """The runs: `n_events` events of a scenario (for each worker, when weak), by `workers` workers, in ascending numbers.
 
     `how` are options of `mpi-match run` that are the same in all runs; `flags` are the launcher's; `kinds` of `SCALINGS`;
-    `parameters` of the scenario that differ from its own (`workloads.parameters`).
+    `parameters` of the scenario that differ from its own (`workloads.parameters`); `under` one of `mpi_launcher.LAUNCHERS`.
     """
 
     scenario: str
@@ -66,6 +66,7 @@ class ScalingPlan:
     flags: tuple[str, ...] = ()
     kinds: tuple[str, ...] = SCALINGS
     parameters: Mapping[str, str] = field(default_factory=dict)
+    under: str = "mpirun"
 
     @property
     def threads_each(self) -> int:
@@ -80,13 +81,22 @@ def launched(plan: ScalingPlan, workers: int, table: Path, events: Path, output:
     """Run one master and `workers` workers; the run's summary.  Raises LaunchError."""
     files = ["--table", str(table), "--events", str(events), "-o", str(output)]
     how = ["--batch", str(plan.batch), "--threads", str(plan.threads_each), *plan.how]
-    words = mpi_launcher.command(workers + 1, plan.flags, ["run", *files, *how, "--json"])
+    ranks, arguments, log = workers + 1, ["run", *files, *how, "--json"], output.with_suffix(".log")
+    if plan.under == "sbatch":
+        words = mpi_launcher.batch_command(ranks, plan.flags, arguments, log)
+    elif plan.under == "srun":
+        words = mpi_launcher.slurm_command(ranks, plan.flags, arguments)
+    else:
+        words = mpi_launcher.command(ranks, plan.flags, arguments)
     here = {"PYTHONPATH": os.pathsep.join([str(SOURCE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
-    with mpi_launcher.own_shared_memory(wanted=not plan.flags) as shm:
+    with mpi_launcher.own_shared_memory(wanted=plan.under == "mpirun" and not plan.flags) as shm:
         done = subprocess.run(words, env={**os.environ, **here, **shm}, capture_output=True, text=True, check=False)
-    summary = next((line for line in done.stdout.splitlines() if line.startswith("{")), None)
+    stdout, stderr = done.stdout, done.stderr
+    if plan.under == "sbatch" and log.exists():
+        stdout, stderr = log.read_text(encoding="utf-8"), log.with_name(f"{log.name}.err").read_text(encoding="utf-8")
+    summary = next((line for line in stdout.splitlines() if line.startswith("{")), None)
     if done.returncode or summary is None:
-        said = [line for line in done.stderr.splitlines() if line.startswith("mpi-match")] or done.stderr.splitlines()
+        said = [line for line in stderr.splitlines() if line.startswith("mpi-match")] or stderr.splitlines()
         raise LaunchError(f"a run of {workers} workers failed: {' '.join(said) or f'exit code {done.returncode}'}")
     found: dict[str, Any] = json.loads(summary)
     return found

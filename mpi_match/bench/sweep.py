@@ -21,14 +21,15 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from mpi_match.bench.engines import DEFAULT_OPTIONS, BenchOptions, Workload, compare
+from mpi_match.bench.engines import DEFAULT_OPTIONS, BenchOptions, compare
+from mpi_match.bench.workload import Source, Workload, WorkloadFiles
 from mpi_match.engines.registry import check_options, of_engine, read_options
 from mpi_match.environment.machine import commit, machine
 from mpi_match.errors import OptionError
 from mpi_match.workloads.parameters import PER_INTERFACE, parameters_of, with_parameters
-from mpi_match.workloads.scenarios import SCENARIOS, Scenario
+from mpi_match.workloads.scenarios import SCENARIOS
 
-RUN_KEYS = {"events": "n_events", "batch": "batch", "threads": "threads", "rate": "rate"}
+RUN_KEYS = {"events": "n_events", "batch": "batch", "threads": "threads", "rate": "rate", "moves": "moves"}
 """What of a measurement itself can be varied, and the field of `BenchOptions`."""
 MAX_VALUES = 10_000
 _SPAN = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(\d+))?")
@@ -67,7 +68,7 @@ class Point(NamedTuple):
     """One combination: the values by key, and what they make of the scenario and of the measurement."""
 
     values: dict[str, str]
-    scenario: Scenario
+    scenario: Source
     options: BenchOptions
 
     def __str__(self) -> str:
@@ -78,12 +79,13 @@ class Point(NamedTuple):
 class Sweep:
     """What is measured.
 
+    scenario  a name of `SCENARIOS`, or files, which have no parameters
     fixed   parameters of the scenario that differ from its own in every point, by key
     axes    what is varied, the last one fastest
     options of every point; its seed is the first of `seeds`
     """
 
-    scenario: str
+    scenario: str | WorkloadFiles
     engines: tuple[str, ...]
     axes: tuple[Axis, ...] = ()
     fixed: Mapping[str, str] | None = None
@@ -99,12 +101,19 @@ class Sweep:
         names = [axis.key for axis in self.axes]
         points = [self._point({**(self.fixed or {}), **dict(zip(names, values, strict=True))}) for values in combinations]
         for point in points:
-            check_options(self.engines, point.options.engine_options)
+            check_options(self.engines, point.options.engine_options, measured=True)
+            if point.options.moves and not getattr(point.scenario, "area", 0):
+                raise OptionError(f"{self.name} has no areas that could move")
         return points
 
+    @property
+    def name(self) -> str:
+        """What results call the workload."""
+        return self.scenario if isinstance(self.scenario, str) else self.scenario.name
+
     def _point(self, values: dict[str, str]) -> Point:
-        base = SCENARIOS[self.scenario]
-        own = {*parameters_of(base), PER_INTERFACE}
+        base = SCENARIOS[self.scenario] if isinstance(self.scenario, str) else self.scenario
+        own = set[str]() if isinstance(base, WorkloadFiles) else {*parameters_of(base), PER_INTERFACE}
         of_scenario = {key: value for key, value in values.items() if key in own}
         if self.options.n_filters is not None and not {"filters", PER_INTERFACE} & of_scenario.keys():
             of_scenario["filters"] = str(self.options.n_filters)
@@ -113,6 +122,8 @@ class Sweep:
         given = {**self.options.engine_options, **of_engines}
         self._know(of_engines, own)
         options = replace(self.options, n_filters=None, engine_options=given, **of_run)
+        if isinstance(base, WorkloadFiles):
+            return Point(values, base, replace(options, n_events=min(options.n_events, base.n_events)))
         return Point(values, with_parameters(base, of_scenario), options)
 
     def _know(self, of_engines: Mapping[str, str], own: set[str]) -> None:
@@ -120,7 +131,7 @@ class Sweep:
         for key in of_engines:
             if "." not in key and not any(key in read_options(name, {}) for name in self.engines if name != "auto"):
                 raise OptionError(
-                    f"nothing here is called {key!r}. Of {self.scenario}: {', '.join(sorted(own))}; "
+                    f"nothing here is called {key!r}. Of {self.name}: {', '.join(sorted(own)) or 'no parameters'}; "
                     f"of the measurement: {', '.join(RUN_KEYS)}; of engines, `mpi-match engines` lists them"
                 )
 
@@ -135,7 +146,7 @@ class Sweep:
         done = {_identity(record) for record in have}
         rounds = [(point, self.options.seed + k) for point in self.points() for k in range(self.seeds)]
         workload: Workload | None = None
-        made_last: tuple[Scenario, int, int] | None = None
+        made_last: tuple[Source, int, int] | None = None
         for number, (point, seed) in enumerate(rounds, 1):
             what = f"{number} of {len(rounds)}: {point}" + (f" seed={seed}" if self.seeds > 1 else "")
             if done and all(identity in done for identity in self._identities(point, seed)):
@@ -147,7 +158,9 @@ class Sweep:
                 workload, made_last = None, made  # its memory is free before the next one needs as much
                 workload = Workload.of(*made)
             records = compare(point.scenario, self.engines, replace(point.options, seed=seed), workload)
-            more = {"drawn_from": _drawn_from(point.scenario), **({"parameters": point.values} if point.values else {})}
+            more: dict[str, Any] = {"parameters": point.values} if point.values else {}
+            more |= {"drawn_from": _drawn_from(point.scenario)}
+            more |= {"moved": point.options.moves} if point.options.moves else {}
             yield [{**record, **more} for record in records]
 
     def earlier(self, have: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -162,19 +175,23 @@ class Sweep:
 
     def _identities(self, point: Point, seed: int) -> list[tuple[Any, ...]]:
         """Those of the records of a point.  `auto` is no engine of a record: it is measured again."""
-        return [_identity({**_made(), **self._wanted(point, engine, seed)}) for engine in self.engines]
+        names = (*self.engines, *(each.name for each in point.options.beside))
+        return [_identity({**_made(), **self._wanted(point, name, seed)}) for name in names]
 
     def _wanted(self, point: Point, engine: str, seed: int) -> dict[str, Any]:
         given = of_engine(engine, point.options.engine_options)
+        beside = {each.name: each.command for each in point.options.beside}.get(engine)
         return {
-            "scenario": self.scenario,
+            "scenario": self.name,
             "drawn_from": _drawn_from(point.scenario),
             **({"parameters": point.values} if point.values else {}),
             "engine": engine,
-            "engine_options": {} if engine == "auto" else read_options(engine, given),
-            "rate": point.options.rate,
+            "engine_options": {} if engine == "auto" or beside else read_options(engine, given, measured=True),
+            "rate": None if beside else point.options.rate,
+            "moved": point.options.moves or None,
             "n_events": point.options.n_events,
-            "batch": point.options.batch,
+            "batch": point.options.n_events if beside else point.options.batch,
+            "beside": beside,
             "repetitions": point.options.repetitions,
             "seed": seed,
         }
@@ -185,7 +202,9 @@ def _made() -> dict[str, Any]:
     return {"commit": commit(), "machine": machine()}
 
 
-_SAME = ("scenario", "drawn_from", "engine", "n_events", "batch", "rate", "repetitions", "seed", "commit")
+_SAME = (
+    *("scenario", "drawn_from", "engine", "beside", "n_events", "batch", "rate", "moved", "repetitions", "seed", "commit"),
+)
 
 
 def _identity(record: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -194,8 +213,10 @@ def _identity(record: Mapping[str, Any]) -> tuple[Any, ...]:
     return *(record.get(key) for key in _SAME), *nested
 
 
-def _drawn_from(scenario: Scenario) -> str:
-    """A digest of all parameters of a scenario."""
+def _drawn_from(scenario: Source) -> str:
+    """A digest of all parameters of a scenario, or of what files hold."""
+    if isinstance(scenario, WorkloadFiles):
+        return scenario.digest[:12]
     return hashlib.sha256(repr(scenario).encode()).hexdigest()[:12]
 
 

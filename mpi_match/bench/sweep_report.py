@@ -28,6 +28,8 @@ QUANTITIES = {
     "p99": "latency, 99th percentile (µs)",
     "p99.9": "latency, 99.9th percentile (µs)",
     "max": "latency, longest (µs)",
+    "one_move_us": "time to move a filter (µs)",
+    "batch_move_us": "time to move a filter, many at once (µs)",
 }
 """What can be drawn over a parameter, with its name on the axis."""
 
@@ -124,6 +126,9 @@ def measured(group: Sequence[Result], y: str, at: Any = None) -> Measured:
     median = statistics.median(values)
     if len(values) > 1:
         return Measured(at, median, min(values), max(values))
+    if y == "one_move_us":
+        spread = group[0]["one_move_us_spread"]
+        return Measured(at, median, spread["min"], spread["max"])
     spent = group[0].get("match_s")
     if spent is None or y not in ("events_per_s", "us_per_event"):
         return Measured(at, median, median, median)

@@ -195,12 +195,12 @@ def columns_of(steps: Sequence[Step]) -> tuple[Array, Array, Array, Array]:
 
 def _packed(item: Filter) -> bytes:
     """A filter as bytes, for this process."""
-    constraints = [(c.name, int(c.type), int(c.op), c.operand) for c in item.constraints]
+    constraints = [(c.name, int(c.type), int(c.op), c.operand, c.any_element) for c in item.constraints]
     return marshal.dumps((item.interface, constraints, item.area and tuple(item.area), item.id))
 
 
 def _unpacked(packed: bytes) -> Filter:
     """The inverse of `_packed`."""
     interface, constraints, area, name = marshal.loads(packed)
-    found = tuple(Constraint(of, Type(type_), Op(op), operand) for of, type_, op, operand in constraints)
+    found = tuple(Constraint(of, Type(type_), Op(op), *rest) for of, type_, op, *rest in constraints)
     return Filter(interface, found, area and Area(*area), name)

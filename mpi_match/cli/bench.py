@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -22,10 +23,13 @@ from mpi_match.cli.options import (
     RESULTS_OUT,
     SCENARIO,
     STDOUT,
+    axes_of,
     credits_option,
     feed_option,
     groups_option,
+    id_option,
     journal_option,
+    location_option,
     param_option,
     placement_option,
     results_option,
@@ -36,10 +40,11 @@ from mpi_match.cli.options import (
 )
 from mpi_match.cli.plot import need_matplotlib
 from mpi_match.cli.terminal import say
-from mpi_match.errors import OptionError
+from mpi_match.environment import mpi_launcher
 
 if TYPE_CHECKING:
-    from mpi_match.bench.sweep import Axis
+    from mpi_match.bench.beside import Beside
+    from mpi_match.bench.workload import WorkloadFiles
 
 ENGINE_EVENTS, SCALING_EVENTS = 100_000, 2**22
 _OF_RUNS = (
@@ -52,12 +57,16 @@ _OF_RUNS = (
     "journal",
     "share_gpus",
     "mpirun_flags",
+    "under",
     "directory",
 )
 """Options that only runs with workers have."""
-_OF_ENGINES = ("device", "steps", "rate", "parameters", "axes", "seeds", "resume")
+_OF_ENGINES = ("device", "steps", "rate", "moves", "beside", "beside_limit", "parameters", "axes", "seeds", "resume")
 """Options that only engines in this process have."""
-_SPELLED = {"parameters": "param", "axes": "vary"}
+_OF_FILES = ("location", "id_")
+"""Options that only one's own files have; and what only scenarios have."""
+_OF_SCENARIOS = ("n_filters", "seeds", "moves")
+_SPELLED = {"parameters": "param", "axes": "vary", "n_filters": "filters", "id_": "id"}
 """Options that are called otherwise on the command line."""
 
 
@@ -89,20 +98,27 @@ class Engines(click.ParamType[tuple[str, ...]]):
         return value if isinstance(value, tuple) else tuple(ENGINE.convert(each, param, ctx) for each in value.split(","))
 
 
+class EventsOf(click.ParamType[int | Path]):
+    """A number of events, or a file of them."""
+
+    name = "events"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | Path:
+        """The number, at least 1; or the file's name."""
+        if isinstance(value, (int, Path)):
+            return value
+        if not value.isdecimal():
+            return FILE.convert(value, param, ctx)
+        if not int(value):
+            self.fail("0 is not in the range x>=1", param, ctx)
+        return int(value)
+
+
 def _flat(ctx: click.Context, option: click.Parameter, values: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
     names = [name for given in values for name in given]
     if len(set(names)) < len(names):
         raise click.BadParameter(f"an engine stands twice in {','.join(names)}")
     return tuple(names)
-
-
-def _axes(ctx: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[Axis, ...]:
-    from mpi_match.bench.sweep import Axis
-
-    try:
-        return tuple(map(Axis.of, values))
-    except OptionError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def _list_parameters(names: Sequence[str]) -> None:
@@ -135,7 +151,7 @@ def _list_parameters(names: Sequence[str]) -> None:
     "axes",
     multiple=True,
     metavar="KEY=VALUE,...",
-    callback=_axes,
+    callback=axes_of,
     help="Measure every one of these values (names=10,20,50 or constraints=1..9) of a parameter of the scenario, of events, "
     "batch or threads, or of an engine's option; given again, every combination.",
 )
@@ -149,10 +165,13 @@ def _list_parameters(names: Sequence[str]) -> None:
 )
 @click.option(
     "--events",
-    "n_events",
-    type=click.IntRange(1),
-    help=f"Number of events.  [default: {ENGINE_EVENTS:,}; with --scaling {SCALING_EVENTS:,}]",
+    type=EventsOf(),
+    metavar="N|FILE",
+    help=f"Number of events; with --table their file.  [default: {ENGINE_EVENTS:,}; with --scaling {SCALING_EVENTS:,}]",
 )
+@click.option("--table", type=FILE, help="Measure with this table and the events in --events, instead of a SCENARIO.")
+@location_option
+@id_option
 @click.option(
     "--batch", type=click.IntRange(1), default=65_536, help="Events in a batch; 1 also measures the latency of an event."
 )
@@ -162,6 +181,20 @@ def _list_parameters(names: Sequence[str]) -> None:
     metavar="EVENTS/S",
     help="Let events arrive at this rate, whatever the engine does, up to --batch at a time; shows latencies.",
 )
+@click.option(
+    "--moves",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Then move so many interfaces with their areas, measured by filter; engines are those of a table that changes.",
+)
+@click.option(
+    "--beside",
+    multiple=True,
+    metavar="NAME=COMMAND",
+    help="Then measure another's matcher, a program that speaks the protocol of docs/other-matchers.md; may be given again.",
+)
+@click.option("--beside-limit", type=click.FloatRange(0, min_open=True), default=60.0, help="Seconds for each of its steps.")
 @click.option("--repetitions", type=click.IntRange(1), default=5, help="Timed runs over all events; the median is reported.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Seed of filters and events.")
 @click.option("--device", type=click.IntRange(0), metavar="N", help="Number of the GPU.  [default: by local rank]")
@@ -177,7 +210,13 @@ def _list_parameters(names: Sequence[str]) -> None:
 @credits_option
 @journal_option
 @share_gpus_option
-@click.option("--mpirun-flags", envvar="MPIRUN_FLAGS", default="", metavar="FLAGS", help="Flags for mpirun.")
+@click.option("--mpirun-flags", envvar="MPIRUN_FLAGS", default="", metavar="FLAGS", help="Flags for the launcher.")
+@click.option(
+    "--under",
+    type=click.Choice(mpi_launcher.LAUNCHERS),
+    default="mpirun",
+    help="Who starts the ranks; srun and sbatch need Slurm, and a --directory that all hosts see.",
+)
 @click.option("--directory", type=FILE, help="Directory for the workload, which is reused.  [default: a temporary one]")
 @click.option("-o", "--output", type=RESULTS_OUT, help="Add the JSON lines to this file instead of printing them.")
 @click.option(
@@ -193,6 +232,7 @@ def bench(
     engines: tuple[str, ...],
     scaling: tuple[int, ...] | None,
     listing: bool,
+    table: Path | None,
     output: Path | None,
     plot: Path | None,
     **options: Any,
@@ -205,6 +245,10 @@ def bench(
 
         mpi-match bench ccm --vary names=10,20,50 --vary constraints=1..9 --engine keyed,counting -o names.jsonl --resume
 
+    With --table, one's own files are measured: a table that `compile` made, and events, compiled or JSON lines:
+
+        mpi-match bench --table table.h5 --events events.jsonl --engine keyed,counting --vary batch=1,1000
+
     With --scaling, runs of a master and workers are launched and measured, from events on disk to answers on disk: strong
     (the same events for all) and weak (as many for each worker).  --schedule, --placement, --groups, --feed,
     --results, --credits, --journal and --share-gpus are those of `run`; a worker has the same threads in every run.
@@ -216,15 +260,15 @@ def bench(
 
     if listing:
         return _list_parameters(scenarios)
-    if not scenarios:
-        raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
     given = {name for name in options if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    files = _files(ctx, scenarios, table, options, given)
     wrong = set(_OF_ENGINES) & given if scaling else set(_OF_RUNS) & given
     if options["resume"] and output in (None, STDOUT):
         raise click.UsageError("--resume needs the file of earlier results: -o FILE")
     if wrong:
-        names = ", ".join(f"--{_SPELLED.get(name, name).replace('_', '-')}" for name in sorted(wrong))
-        raise click.UsageError(f"{names} cannot be used {'with' if scaling else 'without'} --scaling")
+        raise click.UsageError(f"{_names(wrong)} cannot be used {'with' if scaling else 'without'} --scaling")
+    if files and scaling:
+        raise click.UsageError("--scaling is of a SCENARIO, not of files")
     if plot is not None:
         need_matplotlib("--plot")
     output = None if output == STDOUT else output
@@ -232,26 +276,65 @@ def bench(
         if written is not None:
             check_output(written, streamed=True)  # before the measuring, not after it
     of_runs = {name: options.pop(name) for name in _OF_RUNS}
-    options["n_events"] = options["n_events"] or (SCALING_EVENTS if scaling else ENGINE_EVENTS)
+    for name in _OF_FILES:
+        del options[name]
+    options["n_events"] = options.pop("events") or (SCALING_EVENTS if scaling else ENGINE_EVENTS)
     if scaling:
         for name in _OF_ENGINES:
             del options[name]
         of_runs["engine_options"] = options.pop("engine_options")
         _scale(scenarios, engines, scaling, of_runs, options, output, plot)
     else:
-        _compare(scenarios, engines, options, output, plot)
+        _compare([files] if files else scenarios, engines, options, output, plot)
+
+
+def _names(options: set[str]) -> str:
+    return ", ".join(f"--{_SPELLED.get(name, name).replace('_', '-')}" for name in sorted(options))
+
+
+def _files(
+    ctx: click.Context, scenarios: Sequence[str], table: Path | None, options: dict[str, Any], given: set[str]
+) -> WorkloadFiles | None:
+    """The files to measure with, if any, all of whose events are meant; checks what belongs to files and what does not."""
+    events = options["events"]
+    if table is None:
+        if wrong := set(_OF_FILES) & given:
+            raise click.UsageError(f"{_names(wrong)} cannot be used without --table")
+        if isinstance(events, Path):
+            raise click.BadParameter(
+                f"{str(events)!r} is no number of events; a file of them needs --table", ctx, param_hint="--events"
+            )
+        if not scenarios:
+            raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
+        return None
+    from mpi_match.bench.workload import WorkloadFiles
+    from mpi_match.ingest.rows import EventForm
+
+    if scenarios:
+        raise click.UsageError(f"--table takes the place of a SCENARIO: leave out {', '.join(scenarios)}")
+    if wrong := set(_OF_SCENARIOS) & given:
+        raise click.UsageError(f"{_names(wrong)} cannot be used with --table")
+    if not isinstance(events, Path):
+        raise click.UsageError("--table needs the file of events: --events FILE; --param events=N takes the first N of them")
+    options["events"] = sys.maxsize
+    return WorkloadFiles(table, events, EventForm.of(options["location"], options["id_"]))
 
 
 def _compare(
-    scenarios: Sequence[str], engines: tuple[str, ...], options: dict[str, Any], output: Path | None, plot: Path | None
+    workloads: Sequence[str | WorkloadFiles],
+    engines: tuple[str, ...],
+    options: dict[str, Any],
+    output: Path | None,
+    plot: Path | None,
 ) -> None:
     from mpi_match.bench import report, sweep_report
     from mpi_match.bench.engines import BenchOptions
     from mpi_match.bench.sweep import Sweep
 
     axes, fixed, seeds = (options.pop(name) for name in ("axes", "parameters", "seeds"))
+    options["beside"] = _beside(options["beside"], options.pop("beside_limit"), engines)
     have = report.read_json(output) if options.pop("resume") and output is not None and output.exists() else []
-    sweeps = [Sweep(name, engines, axes, fixed, BenchOptions(**options), seeds) for name in scenarios]
+    sweeps = [Sweep(name, engines, axes, fixed, BenchOptions(**options), seeds) for name in workloads]
     for sweep in sweeps:
         sweep.points()  # what cannot be is refused before the first is measured
     results = []
@@ -259,9 +342,11 @@ def _compare(
     for sweep in sweeps:
         measured = []
         for found in sweep.run(have, say if several else lambda text: None):
-            measured += found
+            measured += report.measured_ones(found)
             _give(found, output)
-        measured = sweep.earlier(have) + measured
+            for failure in report.failures(found):
+                say(failure)
+        measured = report.measured_ones(sweep.earlier(have)) + measured
         results += measured
         if several and measured:
             say(sweep_report.sweep_table(measured))
@@ -274,6 +359,20 @@ def _compare(
         else:
             report.plot(results, plot)
         say(f"{plot} written")
+
+
+def _beside(given: Sequence[str], limit_s: float, engines: Sequence[str]) -> tuple[Beside, ...]:
+    """The matchers of others, each with a name of its own."""
+    from mpi_match.bench.beside import Beside
+
+    try:
+        found = tuple(Beside.of(each, limit_s) for each in given)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--beside") from None
+    names = [*engines, *(each.name for each in found)]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise click.BadParameter(f"{min(twice)!r} stands for two matchers", param_hint="--beside")
+    return found
 
 
 def _scale(
@@ -289,7 +388,7 @@ def _scale(
     from mpi_match.bench.scaling_report import plot_scaling, scaling_table
     from mpi_match.engines.registry import check_options, of_engine
 
-    flags, directory, given = (of_runs.pop(name) for name in ("mpirun_flags", "directory", "engine_options"))
+    flags, directory, given, under = (of_runs.pop(name) for name in ("mpirun_flags", "directory", "engine_options", "under"))
     check_options(engines, given)
     same = [word for name, value in of_runs.items() for word in _words_of(name, value)]
     results = []
@@ -297,7 +396,7 @@ def _scale(
         for engine in engines:
             sets = [word for key, value in of_engine(engine, given).items() for word in ("--set", f"{key}={value}")]
             how = ("--engine", engine, *sets, *same)
-            plan = ScalingPlan(scenario, workers, how=how, flags=tuple(shlex.split(flags)), **options)
+            plan = ScalingPlan(scenario, workers, how=how, flags=tuple(shlex.split(flags)), under=under, **options)
             with nullcontext(directory) if directory else tempfile.TemporaryDirectory(prefix="mpi-match-") as place:
                 found = scale(plan, Path(place) / scenario)
             results += found

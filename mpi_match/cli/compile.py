@@ -58,13 +58,26 @@ def input_options(function: Function) -> Function:
 @click.option(
     "-o", "--output", type=HDF5_OUT, required=True, help="The table to write; its parts lie beside it in OUTPUT.parts."
 )
+@click.option(
+    "--local",
+    is_flag=True,
+    help="Compile JSON lines in this process, without Spark: the same table, in one file; it has to fit into memory.",
+)
 @input_options
 @spark_options
-def compile_subscriptions(inputs: tuple[str, ...], output: Path, as_json: bool, **options: Any) -> None:
+def compile_subscriptions(inputs: tuple[str, ...], output: Path, local: bool, as_json: bool, **options: Any) -> None:
     """Compile subscriptions IN... (files, directories, globs, gzip; JSON lines or Parquet) into a constraint table."""
     from spark_prep import CompileOptions
 
-    done = _spark_job().compile_subscriptions(list(inputs), output, CompileOptions(**options))
+    if local:
+        of_spark = [name for name in ("format", "partitions", "master") if options.pop(name) not in (None, "json")]
+        if of_spark:
+            raise click.UsageError(f"--local is without Spark, and --{of_spark[0]} is for Spark")
+        from mpi_match.commands.compile_locally import compile_locally
+
+        done: Any = compile_locally(list(inputs), output, **options)
+    else:
+        done = _spark_job().compile_subscriptions(list(inputs), output, CompileOptions(**options))
     held = f"{plural(done.filters, 'filter')} with {plural(done.constraints, 'constraint')}"
     say(f"{held} on {plural(done.interfaces, 'interface')}")
     _say_compiled(done, output, as_json)
@@ -125,9 +138,9 @@ def _say_compiled(done: Any, output: Path, as_json: bool) -> None:
     say(f"{output} written in {seconds(done.wall_s)} from {plural(done.rows, 'row')}")
     if done.rejected:
         say(f"{plural(done.rejected, 'row')} rejected, with reasons in {done.rejects}")
-    if done.never_seen:
+    if getattr(done, "never_seen", ()):
         say(f"no event has {' or '.join(map(repr, done.never_seen))}, which --location or --id names")
-    if done.left_out:
+    if getattr(done, "left_out", ()):
         say(f"left out, for no filter names them and values of theirs are no attributes: {', '.join(done.left_out)}")
     if as_json:
         print_json(done._asdict())

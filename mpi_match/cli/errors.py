@@ -37,6 +37,7 @@ _CODES = (
     ("mpi_match.errors", "EngineError", ExitCode.ENVIRONMENT),
     ("mpi_match.cluster", "ClusterError", ExitCode.FAILURE),
     ("mpi_match.bench.engines", "WrongAnswer", ExitCode.FAILURE),
+    ("mpi_match.bench.revisions", "RevisionError", ExitCode.FAILURE),
     ("mpi_match.environment.mpi_launcher", "LaunchError", ExitCode.ENVIRONMENT),
     ("mpi_match.commands.export", "ExportError", ExitCode.ENVIRONMENT),
     ("spark_prep", "SparkPrepError", ExitCode.BAD_INPUT),

@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib.util
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mpi_match.cli.errors import CliGroup
-from mpi_match.cli.options import FILE
+from mpi_match.cli.options import FILE, axes_of
 from mpi_match.cli.terminal import print_json, say
+
+if TYPE_CHECKING:
+    from mpi_match.bench.sweep import Axis
 
 
 @click.group("experiment", cls=CliGroup, short_help="Run tables and figures of the five papers.")
@@ -46,12 +49,23 @@ def list_(as_json: bool) -> None:
     "--scale",
     type=click.FloatRange(0, 1, min_open=True),
     default=1.0,
-    help="Share of the paper's filters; with less than a tenth, fewer events too.",
+    help="Share of the paper's filters, of 10 million where it has more; with less than a tenth, fewer events too.",
+)
+@click.option(
+    "--only", "only", multiple=True, metavar="KEY=VALUE,...", callback=axes_of, help="Measure only points with these values."
 )
 @click.option("--seeds", type=click.IntRange(1), default=1, help="Measure each point with so many seeds.")
 @click.option("--repetitions", type=click.IntRange(1), default=3, help="Timed runs over all events; the median counts.")
 @click.option("--format", "ending", type=click.Choice(["svg", "pdf", "png"]), default="svg", help="Form of the figures.")
-def run(names: tuple[str, ...], directory: Path, scale: float, seeds: int, repetitions: int, ending: str) -> None:
+def run(
+    names: tuple[str, ...],
+    directory: Path,
+    scale: float,
+    only: tuple[Axis, ...],
+    seeds: int,
+    repetitions: int,
+    ending: str,
+) -> None:
     """Run the experiments with these NAMEs, those of a system (`ccm`, `clcb`), or `all`.
 
     Each is measured with the faithful engine, the paper's baselines and our own engines, as far as they run on this machine:
@@ -65,6 +79,8 @@ def run(names: tuple[str, ...], directory: Path, scale: float, seeds: int, repet
     from mpi_match.experiments.run import run as measure
 
     chosen = _chosen(names)
+    _check_points(chosen, only)
+    plan = ExperimentPlan(scale, seeds, repetitions, {axis.key: axis.values for axis in only})
     directory.mkdir(parents=True, exist_ok=True)
     for name in chosen:
         each = EXPERIMENTS[name]
@@ -73,7 +89,7 @@ def run(names: tuple[str, ...], directory: Path, scale: float, seeds: int, repet
             click.echo(f"# not run: {each.not_rerun}\n")
             continue
         path = directory / f"{name}.jsonl"
-        records = measure(each, ExperimentPlan(scale, seeds, repetitions), path, partial(_tell, name))
+        records = measure(each, plan, path, partial(_tell, name))
         _show(name, records, directory / f"{name}.{ending}")
 
 
@@ -89,6 +105,21 @@ def _chosen(names: tuple[str, ...]) -> list[str]:
         if name not in (*EXPERIMENTS, *SYSTEMS, "all"):
             raise click.UsageError(f"there is no experiment {name!r}; `mpi-match experiment list` lists them")
     return [name for name, each in EXPERIMENTS.items() if "all" in names or name in names or each.system in names]
+
+
+def _check_points(names: list[str], only: tuple[Axis, ...]) -> None:
+    """Refuse values that none of some experiments has."""
+    from mpi_match.experiments.catalog import EXPERIMENTS
+
+    runs = [run for name in names for run in EXPERIMENTS[name].runs]
+    have = {(axis.key, value) for run in runs for axis in run.axes for value in axis.values}
+    have |= {
+        (axis.key, each) for name in names for run in EXPERIMENTS[name].ranks if (axis := run.axis) for each in axis.values
+    }
+    for axis in only:
+        for value in axis.values:
+            if (axis.key, value) not in have:
+                raise click.UsageError(f"no experiment of these has a point {axis.key}={value}")
 
 
 def _show(name: str, records: list[dict[str, Any]], figure: Path) -> None:

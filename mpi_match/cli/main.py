@@ -29,6 +29,7 @@ from mpi_match.cli.experiment import experiment
 from mpi_match.cli.launch import launch
 from mpi_match.cli.monitor import ObserverOptions, live_option, metrics_option, report_option, watching
 from mpi_match.cli.options import (
+    EVENTS_OR_STREAM,
     EXPORT_OUT,
     FILE,
     FILE_OR_STDIN,
@@ -53,6 +54,7 @@ from mpi_match.cli.options import (
     rejects_option,
     results_option,
     schedule_option,
+    schema_option,
     set_option,
     share_gpus_option,
     stats_option,
@@ -65,6 +67,7 @@ from mpi_match.cli.supervise import supervise
 from mpi_match.cli.terminal import Progress, print_json, say
 from mpi_match.exit_codes import ExitCode
 from mpi_match.humanize import plural, rate, seconds
+from mpi_match.ingest.row_files import STDIN
 
 WORTH_SAYING_S = 0.5
 """The shortest compile time that is reported."""
@@ -146,6 +149,7 @@ def generate(
         intervals-normal normal values, popular and rare attributes, events with 10 to 20 of them
         stock            100,000 filters of a popular or rare name, a range of prices and a volume
         packets          10,000 packet rules: prefixes, ports exact, ranged or any, the protocol (after ClassBench, 2005)
+        tagmatch         1 M tag sets of 3 to 7 of 200,000 tags; events have one's and 2 to 4 more (EuroSys 2017)
 
     Events of the clcb scenarios have locations; in rows of JSON these are the attributes x and y (`--location x,y`).
     """
@@ -169,11 +173,12 @@ def generate(
     "--events",
     type=FILE_OR_STDIN,
     required=True,
-    help="Event table, JSON lines (.gz too), a directory of these, or - for lines from standard input; only rank 0 reads "
-    "them, unless --feed says otherwise.",
+    help="Event table; JSON lines or CSV (.gz and .zst too), Parquet or Arrow, or a directory of these; or - for JSON lines "
+    "from standard input.  Only rank 0 reads them, unless --feed says otherwise.",
 )
 @location_option
 @id_option
+@schema_option
 @click.option("--changes", type=FILE, help="File of changes that take effect between events (`compile changes`).")
 @click.option("-o", "--output", type=HDF5_OUT, required=True, help="File of matches to write.")
 @engine_option
@@ -219,7 +224,7 @@ def generate(
 @metrics_option
 @json_option
 def run(stats: bool, as_json: bool, live: bool, report: Path | None, metrics: Path | None, **options: Any) -> None:
-    r"""Match events against a constraint table: an event table, or JSON lines as `match` takes them.
+    r"""Match events against a constraint table: an event table, or files of rows as `match` takes them.
 
     Alone it runs in this process.  Under MPI, rank 0 is the master and every other rank a worker:
 
@@ -234,7 +239,7 @@ def run(stats: bool, as_json: bool, live: bool, report: Path | None, metrics: Pa
     """
     from mpi_match.ingest.rows import EventForm
 
-    options["form"] = EventForm.of(options.pop("location"), options.pop("id_"))
+    options["form"] = EventForm.of(options.pop("location"), options.pop("id_"), options.pop("schema"))
     with watching(ObserverOptions(live, report, metrics), options) as watched:
         summary = cluster.run(cluster.RunOptions(progress=watched.progress, watch=watched.watch, **options))
         if summary is not None:
@@ -257,10 +262,28 @@ def _say_rows(summary: Any, rejects: Path | None, stats: bool) -> None:
     if summary.never_seen:
         say(f"no event has {' or '.join(map(repr, summary.never_seen))}, which --location or --id names")
     if stats:
-        say(f"the scanner flagged {plural(summary.flagged, 'line')} of {plural(summary.events, 'event')}")
+        events, on_gpu = plural(summary.events, "event"), summary.scanned_on_gpu
+        say(f"the scanner flagged {plural(summary.flagged, 'line')} of {events}; a GPU scanned {on_gpu:,}")
 
 
-def _say_matched(summary: Any, output: Path, as_json: bool) -> None:
+def _say_ready(prepared: Any, address: str) -> None:
+    """Say that events are waited for."""
+    table = prepared.table
+    say(
+        f"{plural(table.n_filters, 'filter')} with {plural(table.n_constraints, 'constraint')} on "
+        f"{plural(table.n_interfaces, 'interface')}, ready in {seconds(prepared.build_s)}"
+        + (f"; listening on {address}" if address else "")
+    )
+
+
+def _say_table(counts: Any, build_s: float) -> None:
+    say(
+        f"{plural(counts.filters, 'filter')} with {plural(counts.constraints, 'constraint')} on "
+        f"{plural(counts.interfaces, 'interface')}, ready in {seconds(build_s)}"
+    )
+
+
+def _say_matched(summary: Any, output: Path | None, as_json: bool) -> None:
     if summary.compile_s > WORTH_SAYING_S:
         say(f"compiled for this machine in {seconds(summary.compile_s)}, once; that is no part of these times")
     say(
@@ -270,26 +293,45 @@ def _say_matched(summary: Any, output: Path, as_json: bool) -> None:
     if getattr(summary, "resumed", 0):
         say(f"{plural(summary.resumed, 'event')} of these from the journal of an earlier run")
     where = "answers written to standard output" if output == STDOUT else f"{output} written"
-    say(where + (f"; {plural(summary.rejected, 'row')} rejected" if summary.rejected else ""))
+    say(
+        ("answers sent" if output is None else where)
+        + (f"; {plural(summary.rejected, 'row')} rejected" if summary.rejected else "")
+    )
     if as_json:
         found = dataclasses.asdict(summary)
         found.pop("first_rejects", None)
         print_json(found)
 
 
+def _place_of_answers(events: Path | str, output: Path | None, as_json: bool) -> Path | None:
+    """Where `match` writes: None for the connections that events come from.  Raises UsageError."""
+    if isinstance(events, str):
+        if output is not None:
+            raise click.UsageError("answers go to the connection that an event came from; leave out -o")
+        return None
+    output = STDOUT if output is None and events == STDIN else output
+    if output is None:
+        raise click.UsageError("Missing option '-o' / '--output'.")
+    if as_json and output == STDOUT:
+        raise click.UsageError("--json and -o - would both be written to standard output")
+    return output
+
+
 @commands.command(short_help="Match JSON lines on this machine, without Spark and MPI.")
 @click.argument("subscriptions", type=FILE)
-@click.argument("events", type=FILE)
+@click.argument("events", type=EVENTS_OR_STREAM)
 @click.option(
     "-o",
     "--output",
     type=MATCHES_OUT,
-    required=True,
-    help="File of matches to write; .jsonl, .parquet and .arrow as `export` does, - as JSON lines on standard output.",
+    help="File of matches to write; .jsonl, .csv, .parquet and .arrow as `export` does, - as JSON lines on standard output, "
+    "as they are found.  "
+    "[default for events as they come: -]",
 )
 @click.option("--changes", type=FILE, help="Changes that take effect between events: JSON lines, as for `compile changes`.")
 @location_option
 @id_option
+@schema_option
 @engine_option
 @set_option
 @filters_option
@@ -300,15 +342,17 @@ def _say_matched(summary: Any, output: Path, as_json: bool) -> None:
 @json_option
 def match(
     subscriptions: Path,
-    events: Path,
-    output: Path,
+    events: Path | str,
+    output: Path | None,
     changes: Path | None,
     rejects: Path | None,
     stats: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Match EVENTS against SUBSCRIPTIONS, both JSON lines (or directories of them; .gz too), without Spark and MPI.
+    """Match EVENTS against SUBSCRIPTIONS, without Spark and MPI.
+
+    Both are JSON lines, events also CSV with a header (.gz and .zst too), Parquet or Arrow; files, or directories of them.
 
     Bad rows are set aside, counted and shown with their reasons; an input without a good row is an error.  A subscription
     is one filter, or a predicate of several:
@@ -319,31 +363,41 @@ def match(
     An event is a plain object:
 
         {"city": "Milan", "temp": 31, "position": {"x": 9.1, "y": 45.4}}
+
+    EVENTS may be -, standard input, or the address of a socket to listen on, tcp://HOST:PORT (without HOST only for this
+    machine) or unix://PATH.  Then each event is answered as soon as its line is there, on standard output or on the
+    connection that it came from, until the input ends; SIGTERM or Ctrl-C ends it cleanly.
     """
     from mpi_match.commands.export import check_export, says_form
     from mpi_match.commands.export import export as write
     from mpi_match.commands.match import MatchOptions, match_rows
-    from mpi_match.ingest.row_files import row_files
+    from mpi_match.ingest.row_files import event_files, row_files
     from mpi_match.ingest.rows import EventForm
 
-    if as_json and output == STDOUT:
-        raise click.UsageError("--json and -o - would both be written to standard output")
-    how = MatchOptions(EventForm.of(options.pop("location"), options.pop("id_")), **options)
+    output = _place_of_answers(events, output, as_json)
+    how = MatchOptions(EventForm.of(options.pop("location"), options.pop("id_"), options.pop("schema")), **options)
     progress = Progress if sys.stderr.isatty() else None
-    if output == STDOUT or says_form(output):
-        exported = None if output == STDOUT else output
-        inputs = [file for each in (subscriptions, events, changes) if each for file in row_files(each)]
-        check_export(exported, [*inputs, *([rejects] if rejects else [])])
+    if isinstance(events, str) or output is None or (events == STDIN and output == STDOUT):
+        from mpi_match.commands.match_streams import match_stream
+
+        source = events if isinstance(events, str) else "-"
+        summary = match_stream(subscriptions, source, how, changes=changes, rejects=rejects, ready=_say_ready)
+    elif output == STDOUT:
+        sys.stdout.flush()
+        summary = match_rows(subscriptions, events, None, how, changes=changes, rejects=rejects, progress=progress)
+        sys.stdout.buffer.flush()  # before what is said on standard error
+        _say_table(summary, summary.build_s)
+    elif says_form(output):
+        others = (file for each in (subscriptions, changes) if each for file in row_files(each))
+        check_export(output, [*event_files(events, how.form), *others, *([rejects] if rejects else [])])
         with tempfile.TemporaryDirectory(prefix="mpi-match-") as directory:
             found = Path(directory) / "matches.h5"
             summary = match_rows(subscriptions, events, found, how, changes=changes, rejects=rejects, progress=progress)
-            write(found, exported)
+            write(found, output)
+        _say_table(summary, summary.build_s)
     else:
         summary = match_rows(subscriptions, events, output, how, changes=changes, rejects=rejects, progress=progress)
-    say(
-        f"{plural(summary.filters, 'filter')} with {plural(summary.constraints, 'constraint')} on "
-        f"{plural(summary.interfaces, 'interface')}, ready in {seconds(summary.build_s)}"
-    )
+        _say_table(summary, summary.build_s)
     _say_rows(summary, rejects, stats)
     if summary.unlocated:
         say(f"{plural(summary.unlocated, 'filter')} with an area: without --location no event is in it")
@@ -382,6 +436,7 @@ def inspect(file: Path, rows: int, filter_id: int | None, as_json: bool) -> None
 @click.option("--events", type=FILE, required=True, help="The events of the run; of an event table the raw columns.")
 @location_option
 @id_option
+@schema_option
 @click.option("--changes", type=FILE, help="The changes of the run, if its table changed.")
 @click.option("--matches", type=FILE, required=True, help="The answers to check.")
 @click.option(
@@ -395,7 +450,7 @@ def inspect(file: Path, rows: int, filter_id: int | None, as_json: bool) -> None
     help="naive: every filter of the table for every event; counting: see above; auto: naive where that takes seconds.",
 )
 @json_option
-def verify(location: str | None, id_: str | None, sample: int, seed: int, judge: str, as_json: bool, **paths: Any) -> None:
+def verify(sample: int, seed: int, judge: str, as_json: bool, **given: Any) -> None:
     """Check answers against the naive matcher on a random sample of events.
 
     On a large table the counting engine answers in full, and the naive matcher looks at every filter it matched and at
@@ -406,7 +461,8 @@ def verify(location: str | None, id_: str | None, sample: int, seed: int, judge:
     from mpi_match.verify.verify import VerifiedFiles
     from mpi_match.verify.verify import verify as judged
 
-    files = VerifiedFiles(**paths, form=EventForm.of(location, id_))
+    form = EventForm.of(given.pop("location"), given.pop("id_"), given.pop("schema"))
+    files = VerifiedFiles(**given, form=form)
     with Progress("events") as progress:
         verdict = judged(files, sample, seed, judge, progress)
     say(f"looked at {verdict.checked:,} of {plural(verdict.events, 'event')} (seed {seed}): {verdict.judge}")
@@ -425,22 +481,27 @@ def verify(location: str | None, id_: str | None, sample: int, seed: int, judge:
     say(f"all right: {plural(verdict.matches, 'match', 'matches')} in {plural(verdict.with_matches, 'event')}")
 
 
-@commands.command(short_help="Answers as JSON lines, Parquet or Arrow.")
+@commands.command(short_help="Answers as JSON lines, CSV, Parquet or Arrow.")
 @click.argument("matches", type=FILE)
 @click.option("--events", type=FILE, help="The events of the run, for their ids (`match --id` keeps them).")
 @id_option
+@schema_option
 @click.option(
     "-o",
     "--output",
     type=EXPORT_OUT,
     default="-",
-    help="OUT.jsonl, OUT.jsonl.gz, OUT.parquet or OUT.arrow; - is standard output.",
+    help="OUT.jsonl, OUT.jsonl.gz, OUT.csv, OUT.parquet or OUT.arrow; - is standard output.",
 )
-def export(matches: Path, events: Path | None, id_: str | None, output: Path) -> None:
-    """Write MATCHES as JSON lines, Parquet or Arrow: one row for every event, with the labels of its interfaces."""
-    from mpi_match.commands.export import export as write
+def export(matches: Path, events: Path | None, id_: str | None, schema: str | None, output: Path) -> None:
+    """Write MATCHES as JSON lines, Parquet or Arrow: one row for every event, with the labels of its interfaces.
 
-    done = write(matches, None if output == STDOUT else output, events, id_)
+    CSV has a row for every event and interface, and one without interface for an event without matches.
+    """
+    from mpi_match.commands.export import export as write
+    from mpi_match.ingest.rows import EventForm
+
+    done = write(matches, None if output == STDOUT else output, events, EventForm.of(None, id_, schema))
     say(f"{plural(done['events'], 'event')}, {plural(done['matches'], 'match', 'matches')}")
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import click
 
 from mpi_match import cluster
-from mpi_match.ingest.row_files import STDIN
+from mpi_match.errors import OptionError
+from mpi_match.ingest.row_files import STDIN, TCP, UNIX
+
+if TYPE_CHECKING:
+    from mpi_match.bench.sweep import Axis
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 MAX_FILTERS = 2**32 - 1
@@ -26,7 +30,8 @@ FORMS = {
     "figure": (".png", ".svg", ".pdf"),
     "Prometheus text": (".prom",),
     "HTML": (".html", ".htm"),
-    "other": (".csv", ".gz", ".tsv", ".txt", ".xlsx"),
+    "CSV": (".csv",),
+    "other": (".gz", ".tsv", ".txt", ".xlsx"),
 }
 """Endings of file names, by form."""
 STDOUT = Path("/dev/stdout")
@@ -80,12 +85,23 @@ class InputName(click.ParamType[str]):
 
 
 FILE, FILE_OR_STDIN = FileName(), FileName(stdin=True)
+
+
+class EventsName(FileName):
+    """The name of a file or directory, STDIN, or the address of a socket, as it is."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path, or the address."""
+        return value if str(value).startswith((TCP, UNIX)) else super().convert(value, param, ctx)
+
+
+EVENTS_OR_STREAM = EventsName(stdin=True)
 HDF5_OUT, FIGURE_OUT = FileName("HDF5"), FileName("figure", must_say=True)
 JSON_LINES_OUT, RESULTS_OUT = FileName("JSON lines"), FileName("JSON lines", stdout=True)
 PROMETHEUS_OUT = FileName("Prometheus text")
-HTML_OUT = FileName("HTML", must_say=True)
-EXPORT_OUT = FileName("JSON lines", "packed JSON lines", "Parquet", "Arrow", must_say=True, stdout=True)
-MATCHES_OUT = FileName("HDF5", "JSON lines", "packed JSON lines", "Parquet", "Arrow", stdout=True)
+REPORT_OUT = FileName("HTML", "CSV", "Parquet", must_say=True)
+EXPORT_OUT = FileName("JSON lines", "packed JSON lines", "CSV", "Parquet", "Arrow", must_say=True, stdout=True)
+MATCHES_OUT = FileName("HDF5", "JSON lines", "packed JSON lines", "CSV", "Parquet", "Arrow", stdout=True)
 
 
 class NameOf(click.ParamType[str]):
@@ -172,6 +188,16 @@ threads_option = click.option(
 )
 
 
+def axes_of(ctx: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[Axis, ...]:
+    """The values of parameters that are given as KEY=VALUE,...; for options that may be given again."""
+    from mpi_match.bench.sweep import Axis
+
+    try:
+        return tuple(map(Axis.of, values))
+    except OptionError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 def _numbers(ctx: click.Context, option: click.Parameter, value: str | None) -> tuple[int, ...] | None:
     if value is None:
         return None
@@ -231,7 +257,9 @@ rejects_option = click.option(
     "--rejects", type=JSON_LINES_OUT, help="Write bad rows to this JSON lines file, with reason, file and line."
 )
 stats_option = click.option(
-    "--stats", is_flag=True, help="Print how many lines of events the scanner flagged for the line reader."
+    "--stats",
+    is_flag=True,
+    help="Print how many lines of events the scanner flagged for the line reader, and how many a GPU scanned.",
 )
 strict_option = click.option(
     "--strict", is_flag=True, help="Stop with exit code 3 at a bad row, instead of setting it aside."
@@ -244,7 +272,7 @@ def _check_form(ctx: click.Context, option: click.Parameter, value: str | None) 
 
     given = {**ctx.params, option.name: value}
     try:
-        EventForm.of(given.get("location"), given.get("id_"))
+        EventForm.of(given.get("location"), given.get("id_"), given.get("schema"))
     except ModelError as error:
         raise click.BadParameter(str(error)) from None
     return value
@@ -262,4 +290,11 @@ id_option = click.option(
     metavar="NAME",
     callback=_check_form,
     help="The attribute that holds an event's id; it is then no attribute.",
+)
+schema_option = click.option(
+    "--schema",
+    metavar="NAME=TYPE,...",
+    callback=_check_form,
+    help="Types of columns of CSV events, number, string or boolean, such as zip=string.  [default: cells in quotes are "
+    "strings; others are numbers or booleans if they are in JSON]",
 )

@@ -1,34 +1,52 @@
-"""`report`: results as one HTML page."""
+"""`report`: results as one HTML page, or as a table of columns."""
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from pathlib import Path
 
 import click
 
-from mpi_match.cli.errors import CliCommand
-from mpi_match.cli.options import FILE, HTML_OUT
+from mpi_match.cli.errors import CliCommand, CliFailure
+from mpi_match.cli.options import FILE, REPORT_OUT
 from mpi_match.cli.plot import need_matplotlib
 from mpi_match.cli.terminal import say
+from mpi_match.exit_codes import ExitCode
+
+COLUMN_ENDINGS = (".csv", ".parquet")
+"""Endings of what is written as columns."""
 
 
-@click.command("report", cls=CliCommand, short_help="Show results of bench and experiments as an HTML page.")
+@click.command("report", cls=CliCommand, short_help="Results of bench and experiments as an HTML page, CSV or Parquet.")
 @click.argument("results", metavar="RESULTS...", type=FILE, nargs=-1, required=True)
-@click.option("-o", "--output", type=HTML_OUT, required=True, help="Page to write (.html); it needs no network.")
+@click.option(
+    "-o",
+    "--output",
+    type=REPORT_OUT,
+    required=True,
+    help="Page (.html, needs no network) or table (.csv, .parquet) to write.",
+)
 def report(results: tuple[Path, ...], output: Path) -> None:
     """Make one HTML page of RESULTS: files that `bench` or `experiment run` wrote, or directories of them.
 
     The page says what ran where, has every figure with its parameters, sets printed values beside measured ones, and says
     what the numbers cannot show.
+
+    With another ending, write them as columns: a line for each result, what is nested under dotted names (`match_s.median`).
     """
+    from mpi_match.bench.columns import write_columns
     from mpi_match.bench.report import read_json
     from mpi_match.experiments.html_report import write_report
     from mpi_match.storage import StorageError
 
-    need_matplotlib("report")
+    if output.suffix not in COLUMN_ENDINGS:
+        need_matplotlib("report")
+    elif output.suffix == ".parquet" and not importlib.util.find_spec("pyarrow"):
+        raise CliFailure(f"Parquet needs pyarrow: {sys.executable} -m pip install pyarrow", ExitCode.ENVIRONMENT)
     files = [file for each in results for file in (sorted(each.glob("*.jsonl")) if each.is_dir() else [each])]
     if not files:
         raise StorageError(f"{results[0]}: no files of results (.jsonl) in it")
     records = [record for file in files for record in read_json(file)]
-    write_report(records, output)
+    (write_columns if output.suffix in COLUMN_ENDINGS else write_report)(records, output)
     say(f"{output} written from {len(records):,} results in {len(files)} files")

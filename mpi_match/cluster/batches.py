@@ -18,8 +18,9 @@ import numpy as np
 from mpi_match.changes.stream import ChangeStream, StampedChanges
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
-from mpi_match.ingest.line_batch import LineBatch
+from mpi_match.ingest.column_files import ColumnFiles
 from mpi_match.ingest.line_files import LineFiles
+from mpi_match.ingest.row_offer import RowBatch
 from mpi_match.journal.reader import EventRange
 from mpi_match.table.range_reader import RangeReader
 from mpi_match.table.table import Table
@@ -49,7 +50,7 @@ class BatchRanges:
 class BatchedEvents:
     """The events of a `table`, or of lines, that are in the batches of some `ranges`."""
 
-    def __init__(self, table: EventTable | LineFiles, ranges: BatchRanges) -> None:
+    def __init__(self, table: EventTable | LineFiles | ColumnFiles, ranges: BatchRanges) -> None:
         self.table, self.ranges = table, ranges
 
     @property
@@ -57,8 +58,8 @@ class BatchedEvents:
         """How many batches there are."""
         return self.ranges.n_batches
 
-    def read(self, batch: int) -> EventBatch | LineBatch:
-        """The events of a batch, lines where they are not encoded.  Raises StorageError when they are damaged."""
+    def read(self, batch: int) -> EventBatch | RowBatch:
+        """The events of a batch, rows where they are not encoded.  Raises StorageError when they are damaged."""
         return self.table.batch(*self.ranges.of(batch))
 
     def check_unchanged(self, batch: int) -> None:

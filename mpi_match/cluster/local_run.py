@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from mpi_match.cluster.engine_runner import match_changing
 from mpi_match.cluster.execution import execution_for
@@ -16,9 +17,9 @@ from mpi_match.cluster.run_files import Opened, RunFiles
 from mpi_match.cluster.signals import Interruptions, held, terminate_as_interrupt
 from mpi_match.engines import Engine, compile_s, match_all, open_engine
 from mpi_match.events.batch import EventBatch
-from mpi_match.ingest.batch_scanner import BatchScanner
-from mpi_match.ingest.line_batch import LineBatch
-from mpi_match.ingest.line_files import LineFiles
+from mpi_match.events.event_table import EventTable
+from mpi_match.ingest.batch_scanner import ScanReport
+from mpi_match.ingest.row_offer import RowBatch, RowsOffer, Scanner
 from mpi_match.matches.matches import Matches
 
 log = logging.getLogger(__name__)
@@ -50,9 +51,10 @@ def run_alone(options: RunOptions) -> RunSummary:
             engine.name, engine.device, engine.gpu, host, compile_s=compiled_s, engine_options=dict(engine.options)
         )
         scanner = None
-        if isinstance(files.events.table, LineFiles):
-            lines = files.events.table
-            scanner = BatchScanner(files.division.table.vocabulary, lines.form, lines.index.files, options.threads)
+        rows = files.events.table
+        if not isinstance(rows, EventTable):
+            scanner = RowsOffer(rows.index, rows.form).scanner(files.division.table.vocabulary, options.threads)
+            scanner.choose(engine.scanner)
         with files.watched({ALONE: opened}):
             files.begin()
             try:
@@ -63,12 +65,20 @@ def run_alone(options: RunOptions) -> RunSummary:
             return files.finish([opened])
 
 
-def _match(files: RunFiles, engine: Engine, scanner: BatchScanner | None) -> None:
+def _match(files: RunFiles, engine: Engine, scanner: Scanner | None) -> None:
     """Match all events and write the answers; interruptions wait while this thread synchronises with others."""
     execution = execution_for(files.options)
+
+    def read(batch: int) -> _Read:
+        found = files.events.read(batch)
+        if scanner is None or not scanner.is_on_gpu or isinstance(found, EventBatch):
+            return _Read(found, found.wire_bytes, None)
+        events, report = scanner.scan(found)  # type: ignore[arg-type]  # a scanner of such batches
+        return _Read(events, found.wire_bytes, report)
+
     with (
         held() as interruptions,
-        ReadAhead(files.events.read, execution.workers(n_readers())) as feed,
+        ReadAhead(read, execution.workers(n_readers())) as feed,
         execution.writer(lambda found: files.answers.write(found[0], found[1].counts, found[1].ids)) as answers,
         _JoinedAnswers(files, answers.put, WRITE_S if execution.joins else 0.0) as joined,
     ):
@@ -120,18 +130,27 @@ class _JoinedAnswers:
             self._put((self._first, kept[0] if len(kept) == 1 else Matches.concat(kept)))
 
 
+class _Read(NamedTuple):
+    """A batch as it was read: rows that are still to be scanned, or events; `report` of lines that a GPU has scanned."""
+
+    batch: EventBatch | RowBatch
+    wire_bytes: int
+    report: ScanReport | None
+
+
 def _batches(
-    files: RunFiles, feed: ReadAhead[EventBatch | LineBatch], scanner: BatchScanner | None, interruptions: Interruptions
+    files: RunFiles, feed: ReadAhead[_Read], scanner: Scanner | None, interruptions: Interruptions
 ) -> Iterator[EventBatch]:
-    """The batches in order, lines scanned."""
+    """The batches in order, rows scanned."""
     for batch in range(files.events.n_batches):
         with interruptions.held():
             feed.want(range(batch, min(batch + 1 + BATCHES_AHEAD, files.events.n_batches)))
-            events = feed.take(batch)
-        files.status.sent(ALONE, batch, events.wire_bytes)
-        if isinstance(events, LineBatch):
+            events, wire_bytes, report = feed.take(batch)
+        files.status.sent(ALONE, batch, wire_bytes)
+        if not isinstance(events, EventBatch):
             assert scanner is not None
-            events, report = scanner.scan(events)
+            events, report = scanner.scan(events)  # type: ignore[arg-type]  # a scanner of such batches
+        if report is not None:
             files.answers.report(batch, report.to_wire())
         yield events
 

@@ -163,6 +163,7 @@ class RunSummary:
                       event table, whose bad rows were counted when it was compiled
     first_rejects     the first of these
     flagged           lines that the scanner flagged; `rows` judged them, good or bad
+    scanned_on_gpu    lines that were scanned on a GPU
     never_seen        attributes named for location and id that no event has
     resumed           events whose answers were taken from the journal of an earlier run; `events_per_s` is without them
     compile_s         seconds before `wall_s` that a worker spent on compiling its engine, or on waiting for another worker
@@ -181,6 +182,7 @@ class RunSummary:
     resumed: int = 0
     compile_s: float = 0.0
     flagged: int = 0
+    scanned_on_gpu: int = 0
     never_seen: tuple[str, ...] = ()
     first_rejects: tuple[Reject, ...] = ()
     engine_options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)

@@ -29,6 +29,7 @@ from mpi_match.cluster.results.worker_output import LocalOutput
 from mpi_match.cluster.scheduling.timeouts import RoundTrips
 from mpi_match.events.event_table import EventTable
 from mpi_match.exit_codes import ExitCode
+from mpi_match.ingest.column_files import ColumnFiles
 from mpi_match.ingest.line_files import LineFiles
 from mpi_match.ingest.open_events import open_events
 from mpi_match.ingest.reject_log import RejectLog
@@ -162,7 +163,7 @@ class RunFiles:
             self.status = RunStatus(events.n_events - self._output.n_resumed, n_resumed=self._output.n_resumed)
             self._watch = nullcontext() if options.watch is None else options.watch(self.status)
             self._scan_log = None
-            if isinstance(events, LineFiles):
+            if not isinstance(events, EventTable):
                 earlier = gaps(self._output.unanswered, events.n_events)
                 self._scan_log = ScanLog(options.events, events, self.rejects, earlier)
             self.answers = BatchedAnswers(self._output, self.events, self.status, options, self._scan_log)
@@ -170,7 +171,7 @@ class RunFiles:
             self._stack = self._stack.pop_all()
         return self
 
-    def _open_events(self) -> EventTable | LineFiles:
+    def _open_events(self) -> EventTable | LineFiles | ColumnFiles:
         options = self.options
         directory = options.output.absolute().parent
         events = open_events(options.events, self.division.table.vocabulary, options.form, directory)
@@ -178,15 +179,16 @@ class RunFiles:
             if isinstance(events, EventTable) and (options.rejects is not None or options.strict):
                 raise ClusterError(
                     f"{options.events}: the bad rows of an event table were set aside when it was compiled; "
-                    "--rejects and --strict are for JSON lines",
+                    "--rejects and --strict are for files of rows",
                     ExitCode.USAGE,
                 )
-            if isinstance(events, LineFiles) and events.packed and options.feed == "file":
+            if not isinstance(events, EventTable) and events.packed and options.feed == "file":
                 raise ClusterError(
-                    f"{options.events}: packed files and pipes are read by the master; use --feed master or --feed shared",
+                    f"{options.events}: packed files, CSV and pipes are read by the master; "
+                    "use --feed master or --feed shared",
                     ExitCode.USAGE,
                 )
-            if options.rejects is not None and isinstance(events, LineFiles):
+            if options.rejects is not None and not isinstance(events, EventTable):
                 inputs = [options.table, options.output, *map(Path, events.index.files)]
                 check_output(options.rejects, inputs, streamed=True)
         except BaseException:
@@ -207,7 +209,7 @@ class RunFiles:
         self.division.table = stream.table
         return stream
 
-    def _open_output(self, events: EventTable | LineFiles, labels: Strings) -> Output | LocalOutput:
+    def _open_output(self, events: EventTable | LineFiles | ColumnFiles, labels: Strings) -> Output | LocalOutput:
         options = self.options
         identity = RunIdentity(
             unit="filter" if options.filters else "interface",
@@ -277,6 +279,7 @@ class RunFiles:
             rejected=self.rejects.count,
             first_rejects=tuple(self.rejects.first),
             flagged=0 if self._scan_log is None else self._scan_log.n_flagged,
+            scanned_on_gpu=0 if self._scan_log is None else self._scan_log.n_on_gpu,
             never_seen=never_seen,
             round_trip_us=None if round_trips is None else round_trips.in_us(),
             resumed=resumed,

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from mpi_match.cluster.distribution.broadcast import share_events, share_parts
-from mpi_match.cluster.distribution.event_source import EventOffer, EventSource, LinesOffer, open_source
+from mpi_match.cluster.distribution.event_source import EventOffer, EventSource, open_source
 from mpi_match.cluster.distribution.shard import Shard
 from mpi_match.cluster.engine_runner import EngineRunner, InlineRunner, ShardsHeld
 from mpi_match.cluster.execution import Execution
@@ -28,9 +28,10 @@ from mpi_match.cluster.run_files import Opened, RunFiles
 from mpi_match.cluster.transport.topology import Topology, device_share, shared_gpu
 from mpi_match.engines import Engine, compile_s, open_engine
 from mpi_match.errors import EngineError
+from mpi_match.events.event_table import EventTable
 from mpi_match.exit_codes import ExitCode
-from mpi_match.ingest.line_files import LineFiles
 from mpi_match.ingest.row_files import STDIN
+from mpi_match.ingest.row_offer import RowsOffer
 from mpi_match.table.table import Table
 
 
@@ -109,8 +110,8 @@ def _files(options: RunOptions, n_workers: int, stack: ExitStack) -> RunFiles:
 
 def _plan(options: RunOptions, files: RunFiles) -> Plan:
     events = files.events.table
-    lines = LinesOffer(events.index, events.form) if isinstance(events, LineFiles) else None
-    offer = EventOffer(options.events.absolute(), events.digest, files.events.ranges, lines)
+    rows = None if isinstance(events, EventTable) else RowsOffer(events.index, events.form)
+    offer = EventOffer(options.events.absolute(), events.digest, files.events.ranges, rows)
     return Plan(files.division.groups, files.division.parts, offer, files.places)
 
 
@@ -123,6 +124,7 @@ def _opening(options: RunOptions, topology: Topology, source: EventSource | None
         live = options.changes is not None
         engine = open_engine(options.engine, table, device, threads, live=live, options=options.engine_options)
         if source is not None:
+            source.open_for(engine)
             engine.pin(source.memory)
             engine.warm_up(source.first, filters=options.filters)
         return engine

@@ -1,10 +1,11 @@
-"""Export of answers as JSON lines, Parquet or Arrow.
+"""Export of answers as JSON lines, CSV, Parquet or Arrow.
 
     {"event": 0, "interfaces": ["mobile-7", "mobile-8"]}
     {"event": 1, "id": "reading-44", "interfaces": []}            where events have ids
 
-Every event has a row, also one without matches.  A file of matched filters has `filters`, their numbers in the table,
-instead of `interfaces`.  Answers of `match --id` have the ids of events; for those of a run they are in its event table.
+Every event has a row, also one without matches; in CSV every match has one (`matches.csv_lines`).  A file of matched filters
+has `filters`, their numbers in the table, instead of `interfaces`.  Answers of `match --id` have the ids of events; those of
+a run are in its event table.
 """
 
 from __future__ import annotations
@@ -19,16 +20,17 @@ from typing import BinaryIO, NamedTuple, cast
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.events.event_table import EventTable
+from mpi_match.ingest.columns import needed_names
 from mpi_match.ingest.line_blocks import read_blocks
-from mpi_match.ingest.row_files import is_compiled, row_files
-from mpi_match.ingest.rows import ROW_ENDINGS, EventForm
+from mpi_match.ingest.row_files import are_columnar, event_files, is_compiled
+from mpi_match.ingest.rows import LINE_ENDINGS, PLAIN, EventForm
 from mpi_match.matches.arrow import ArrowAnswers, batch_bounds
 from mpi_match.matches.file import MatchesFile
 from mpi_match.storage import StorageError, atomic_write, check_output
 from mpi_match.table.table import Table
 
-PARQUET, ARROW_ENDINGS = ".parquet", (".arrow", ".feather")
-ENDINGS = (*ROW_ENDINGS, PARQUET, *ARROW_ENDINGS)
+PARQUET, ARROW_ENDINGS, CSV = ".parquet", (".arrow", ".feather"), ".csv"
+ENDINGS = (*LINE_ENDINGS, *(f"{ending}.gz" for ending in LINE_ENDINGS), CSV, PARQUET, *ARROW_ENDINGS)
 """Endings of an output's name, by which its form is chosen."""
 
 
@@ -36,16 +38,16 @@ class ExportError(Exception):
     """The answers cannot be written in this form on this machine; the text says what is missing."""
 
 
-def export(matches: Path, output: Path | None, events: Path | None = None, id_: str | None = None) -> dict[str, int]:
+def export(matches: Path, output: Path | None, events: Path | None = None, form: EventForm = PLAIN) -> dict[str, int]:
     """Write the answers in `matches` to `output`, in the form of its name's ending (`ENDINGS`).
 
-    Without an `output` JSON lines go to standard output.  `events` is the event table, or JSON lines with ids named `id_`,
+    Without an `output` JSON lines go to standard output.  `events` is the event table, or files of rows of this `form`,
     whose ids of events replace those in `matches`.  `output` is written atomically.  Returns counts.  Raises what
     `check_export` does, OSError.
     """
     check_export(output, [each for each in (matches, events) if each])
     answers = MatchesFile.load(matches)
-    ids = answers.event_ids if events is None else _event_ids_in(_EventsNamed(events, id_), answers, matches)
+    ids = answers.event_ids if events is None else _event_ids_in(_EventsNamed(events, form), answers, matches)
     if output is None:
         sys.stdout.flush()
         _write_lines(sys.stdout.buffer, answers, ids)
@@ -57,7 +59,7 @@ def export(matches: Path, output: Path | None, events: Path | None = None, id_: 
             else:
                 open_ = gzip.open if output.suffix.lower() == ".gz" else open
                 with open_(temporary, "wb") as file:
-                    _write_lines(cast(BinaryIO, file), answers, ids)
+                    _write_lines(cast(BinaryIO, file), answers, ids, is_csv=output.suffix.lower() == CSV)
     return {"events": answers.matches.n_events, "matches": answers.matches.n_matches}
 
 
@@ -89,10 +91,10 @@ def says_form(output: Path) -> bool:
 
 
 class _EventsNamed(NamedTuple):
-    """The events that ids are taken from, and the attribute of lines that holds them."""
+    """The events that ids are taken from, and the form of their rows."""
 
     path: Path
-    id: str | None
+    form: EventForm
 
 
 EventIds = Strings | Iterator[str | None]
@@ -109,14 +111,20 @@ def _event_ids_in(events: _EventsNamed, answers: MatchesFile, matches: Path) -> 
 
 
 def _ids_of_lines(events: _EventsNamed, answers: MatchesFile, matches: Path) -> Iterator[str | None]:
-    from mpi_match.ingest.event_scanner import EventScanner  # loads Numba
+    from mpi_match.ingest.column_scanner import ColumnScanner  # loads Numba
+    from mpi_match.ingest.event_scanner import EventScanner
 
-    files = row_files(events.path)
-    if events.id is None:
-        raise StorageError(f"{events.path}: holds JSON lines: which attribute is the id? (--id)")
-    scanner, n_events = EventScanner(Table.from_filters(()).vocabulary, EventForm(None, events.id)), 0
-    for block in read_blocks(files):
-        ids = scanner.scan(block, []).ids
+    files = event_files(events.path, events.form)
+    if events.form.id is None:
+        raise StorageError(f"{events.path}: holds rows: which attribute is the id? (--id)")
+    nothing, n_events = Table.from_filters(()).vocabulary, 0
+    if are_columnar(files):
+        names = [str(file.absolute()) for file in sorted(files)]
+        scanned = ColumnScanner(nothing, events.form, needed_names((), events.form), names).scan_files([])
+    else:
+        scanner = EventScanner(nothing, events.form)
+        scanned = (scanner.scan(block, []) for block in read_blocks(files, events.form))
+    for ids in (each.ids for each in scanned):
         if ids is not None:
             n_events += len(ids)
             _check_events(n_events, events.path, answers, matches, so_far=True)
@@ -131,10 +139,15 @@ def _check_events(n_events: int, events: Path, answers: MatchesFile, matches: Pa
         raise StorageError(f"{matches}: answers {expected:,} events, {events} holds {more}{n_events:,}")
 
 
-def _write_lines(file: BinaryIO, answers: MatchesFile, ids: EventIds | None) -> None:
-    from mpi_match.matches.json_lines import LineWriter  # loads Numba
+def _write_lines(file: BinaryIO, answers: MatchesFile, ids: EventIds | None, *, is_csv: bool = False) -> None:
+    from mpi_match.matches.csv_lines import CsvWriter  # loads Numba
+    from mpi_match.matches.json_lines import LineWriter
 
-    writer, matches = LineWriter(str(answers.attributes["unit"]), answers.labels), answers.matches
+    matches, unit = answers.matches, str(answers.attributes["unit"])
+    writer: CsvWriter | LineWriter = LineWriter(unit, answers.labels)
+    if is_csv:
+        writer = CsvWriter(unit, answers.labels)
+        file.write(writer.head(ids is not None))
     for start, stop in batch_bounds(matches):
         for piece in writer.lines(start, matches[start:stop], _ids_between(ids, start, stop)):
             file.write(piece.data)

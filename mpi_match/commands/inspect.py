@@ -25,6 +25,7 @@ from mpi_match.model import Change, Event
 from mpi_match.storage import Reader, StorageError, kind_of_file, parts_directory
 from mpi_match.table.schema import TABLE
 from mpi_match.table.table import Table
+from mpi_match.table.virtual_names import shown
 
 SHOWN_NAMES = 5
 
@@ -74,8 +75,8 @@ def _of_table(path: Path, attributes: dict[str, Any], rows: int, n_parts: int) -
         "strings": len(v.strings),
         "atoms": v.n_atoms,
         "filter_size": _spread(table.filters.size),
-        "operators": [{"type": t.name.lower(), "op": op.symbol, "constraints": n} for (t, op), n in table.op_counts.items()],
-        "busiest_names": [{"name": v.names[int(i)].decode(), "constraints": int(per_name[i])} for i in busiest],
+        "operators": [{"type": t.name.lower(), "op": op, "constraints": n} for (t, op), n in table.op_counts.items()],
+        "busiest_names": [{"name": shown(v.names[int(i)]), "constraints": int(per_name[i])} for i in busiest],
         "first": [filter_row(table, i) for i in range(min(rows, table.n_filters))],
     }
 

@@ -7,12 +7,13 @@ if there are any, are read beforehand, and a block ends where one takes effect. 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -23,10 +24,14 @@ from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.stream import ChangeStream
 from mpi_match.engines import Engine, compile_s, open_engine
 from mpi_match.engines.registry import check_options
-from mpi_match.ingest.event_scanner import EventQueue, EventScanner, ScannedEvents
+from mpi_match.ingest.column_scanner import ColumnScanner
+from mpi_match.ingest.columns import needed_names
+from mpi_match.ingest.csv_rows import compile_csv
+from mpi_match.ingest.event_scanner import EventQueue, EventScanner, LineScanner, ScannedEvents
 from mpi_match.ingest.line_blocks import read_blocks
+from mpi_match.ingest.packed_files import is_packed
 from mpi_match.ingest.reject_log import RejectLog
-from mpi_match.ingest.row_files import row_files
+from mpi_match.ingest.row_files import are_columnar, event_files, is_csv, row_files
 from mpi_match.ingest.rows import (
     EventForm,
     Reject,
@@ -35,22 +40,25 @@ from mpi_match.ingest.rows import (
     looks_like_subscription,
     parse_json,
     read_lines,
-    read_rows,
     row_text,
-    subscription_filters,
 )
+from mpi_match.ingest.subscription_scanner import read_subscriptions
 from mpi_match.matches.file import MatchesWriter
+from mpi_match.matches.json_lines import LinesOut, LineWriter, compile_lines
+from mpi_match.matches.matches import Matches
 from mpi_match.model import ModelError
 from mpi_match.storage import check_output
-from mpi_match.table.subscriptions import SubscriptionsBuilder
 from mpi_match.table.table import Table
+from mpi_match.table.vocabulary import Vocabulary
 
-MATCHED_AT_ONCE = 2**15
+MATCHED_AT_ONCE, MATCHED_ON_GPU = 2**15, 2**20
 """Events matched at a time; they are read and encoded a block of the file at a time."""
 
-Row = TypeVar("Row")
 Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
 """`with progress("events") as step: step(done, total)`"""
+
+
+Reader = TypeVar("Reader")
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,7 @@ class LocalSummary:
     engine_options    the options of the engine, by its name; empty where it has none
     rejected          number of bad subscriptions, changes and events; `first_rejects` holds the first of them
     flagged           lines of events that the scanner flagged; `rows` judged them, good or bad
+    scanned_on_gpu    lines of events that were scanned on a GPU
     never_seen        attributes named for location and id that no event has
     unlocated         filters with an area, which match nothing because no location is named
     """
@@ -81,6 +90,7 @@ class LocalSummary:
     constraints: int
     interfaces: int
     flagged: int
+    scanned_on_gpu: int
     never_seen: tuple[str, ...]
     unlocated: int
     first_rejects: tuple[Reject, ...]
@@ -108,7 +118,7 @@ class MatchOptions:
 def match_rows(
     subscriptions: Path,
     events: Path,
-    output: Path,
+    output: Path | None,
     options: MatchOptions,
     *,
     changes: Path | None = None,
@@ -119,106 +129,188 @@ def match_rows(
 
     Parameters: `changes` are JSON lines too (`rows.change_of_row`), stamped with numbers of good events; `rejects` is the
     file for bad rows; `progress` is called with the number of rows that are done.
-    Nothing is written to `output` unless all goes well.  Raises ModelError (also for an input without one good row, and
+    Nothing is written to `output` unless all goes well; None is standard output, to which JSON lines go as events are
+    answered.  Raises ModelError (also for an input without one good row, and
     under `strict` for any bad row and for a location or id that no event has), StorageError, EngineError, OSError.
     """
     check_options([options.engine], options.engine_options)  # before an hour of work, not after it
-    subscription_files, event_files = row_files(subscriptions), row_files(events)
+    subscription_files, files = row_files(subscriptions), event_files(events, options.form)
     change_files = row_files(changes) if changes is not None else []
-    inputs = [*subscription_files, *event_files, *change_files]
-    check_output(output, inputs)  # before an hour of work, not after it
+    inputs = [*subscription_files, *files, *change_files]
+    if output is not None:
+        check_output(output, inputs)  # before an hour of work, not after it
     if rejects is not None:
-        check_output(rejects, [*inputs, output], streamed=True)
-    started = time.perf_counter()
+        check_output(rejects, [*inputs, *([output] if output is not None else [])], streamed=True)
     with RejectLog(rejects, options.strict) as log:
-        log.begin(subscriptions)
-        table = _table(subscription_files, log, progress)
-        if not table.n_filters and (log.count or changes is None):
-            raise log.nothing_usable("subscription", _exchanged(event_files))
-        if changes is not None:
-            log.begin(changes)
-        stream = _changes(table, change_files, log)
-        if changes is not None and not len(stream.changes):
-            raise log.nothing_usable("change")
-        compiled_before_s = compile_s()
-        matcher = open_engine(
-            options.engine,
-            stream.table,
-            threads=options.threads,
-            live=changes is not None,
-            options=options.engine_options,
-        )
-        scanner = EventScanner(stream.table.vocabulary, options.form, options.threads)
-        compiled_s = compile_s() - compiled_before_s
-        built = time.perf_counter()
+
+        def reader(engine: Engine, vocabulary: Vocabulary) -> AbstractContextManager[Iterator[ScannedEvents]]:
+            if output is None:
+                compile_lines()
+            if are_columnar(files):
+                return nullcontext(_columns(files, vocabulary, options).scan_files(log))
+            if any(map(is_csv, files)):
+                compile_csv()
+            lines = engine.scanner(EventScanner(vocabulary, options.form, options.threads))
+            return _scanned(files, options.form, lines, log, progress)
+
+        prepared = prepare(subscriptions, changes, options, log, reader, progress, lambda: _exchanged(files))
         log.begin(events)
         with (
-            _writer(output, stream, options) as writer,
-            _scanned(event_files, scanner, log, progress) as blocks,
+            _writer(output, prepared.stream, options) as writer,
+            prepared.reader as blocks,
         ):
             queue = EventQueue(blocks)
-            _match(matcher, stream, queue, writer, options)
+            match_all(prepared, queue, writer, options)
             never_seen = options.form.never_seen(queue.located, queue.identified)
             if log.all_bad(writer.n_events):
                 raise log.nothing_usable("event")
             if options.strict and never_seen:
                 raise ModelError(f"{events}: no event has {' or '.join(map(repr, never_seen))} (--strict)")
-        wall_s = time.perf_counter() - built
+        return prepared.summary(
+            Counts(writer.n_events, writer.n_matches, queue.n_flagged, queue.n_on_gpu), log, options, never_seen
+        )
+
+
+class Counts(NamedTuple):
+    """Events, matches, flagged lines, and lines that a GPU has scanned."""
+
+    events: int
+    matches: int
+    flagged: int
+    on_gpu: int
+
+
+@dataclass(frozen=True)
+class Prepared(Generic[Reader]):
+    """What events are matched with: the table and its changes, the engine, the reader of events.
+
+    build_s, compile_s   as in `LocalSummary`
+    began                when it was ready, by `time.perf_counter`
+    """
+
+    table: Table
+    stream: ChangeStream[Table]
+    engine: Engine
+    reader: Reader
+    build_s: float
+    compile_s: float
+    began: float
+
+    def summary(self, counts: Counts, log: RejectLog, options: MatchOptions, never_seen: tuple[str, ...]) -> LocalSummary:
+        """The result, now that all events are answered."""
+        wall_s, engine, table = time.perf_counter() - self.began, self.engine, self.table
         return LocalSummary(
-            events=writer.n_events,
-            matches=writer.n_matches,
+            events=counts.events,
+            matches=counts.matches,
             wall_s=wall_s,
-            events_per_s=writer.n_events / wall_s,
-            engine=matcher.name,
-            engine_options={matcher.name: dict(matcher.options)} if matcher.options else {},
-            device=matcher.device,
+            events_per_s=counts.events / wall_s,
+            engine=engine.name,
+            engine_options={engine.name: dict(engine.options)} if engine.options else {},
+            device=engine.device,
             workers=1,
             rejected=log.count,
-            build_s=built - started - compiled_s,
-            compile_s=compiled_s,
+            build_s=self.build_s,
+            compile_s=self.compile_s,
             filters=table.n_filters,
             constraints=table.n_constraints,
             interfaces=table.n_interfaces,
-            flagged=queue.n_flagged,
+            flagged=counts.flagged,
+            scanned_on_gpu=counts.on_gpu,
             never_seen=never_seen,
             unlocated=0 if options.form.location is not None else len(table.filters.area),
             first_rejects=tuple(log.first),
         )
 
 
-def _table(files: Sequence[Path], log: RejectLog, progress: Progress | None) -> Table:
-    builder = SubscriptionsBuilder()
-    with _rows(files, subscription_filters, log, "subscriptions", progress) as rows:
-        for predicate in rows:
-            for item in predicate or ():
-                builder.add(item)
-    return Table.from_subscriptions(builder.build())
-
-
-def _writer(output: Path, stream: ChangeStream[Table], options: MatchOptions) -> MatchesWriter:
-    n_ids, labels = (stream.n_filters, Strings.of(())) if options.filters else (stream.n_interfaces, stream.labels)
-    unit = "filter" if options.filters else "interface"
-    return MatchesWriter(output, n_ids, labels, unit, with_event_ids=options.form.id is not None)
-
-
-def _match(
-    matcher: Engine,
-    stream: ChangeStream[Table],
-    events: EventQueue,
-    writer: MatchesWriter,
+def prepare(
+    subscriptions: Path,
+    changes: Path | None,
     options: MatchOptions,
-) -> None:
+    log: RejectLog,
+    make_reader: Callable[[Engine, Vocabulary], Reader],
+    progress: Progress | None = None,
+    hint: Callable[[], str] = str,
+) -> Prepared[Reader]:
+    """Read subscriptions and changes, and make the engine and the reader of events.
+
+    `hint` is added to the error of subscriptions without a good row.  Raises ModelError, EngineError, OSError.
+    """
+    started = time.perf_counter()
+    log.begin(subscriptions)
+    table = _table(row_files(subscriptions), log, progress)
+    if not table.n_filters and (log.count or changes is None):
+        raise log.nothing_usable("subscription", hint())
+    if changes is not None:
+        log.begin(changes)
+    stream = _changes(table, row_files(changes) if changes is not None else [], log)
+    if changes is not None and not len(stream.changes):
+        raise log.nothing_usable("change")
+    compiled_before_s = compile_s()
+    engine = open_engine(
+        options.engine,
+        stream.table,
+        threads=options.threads,
+        live=changes is not None,
+        options=options.engine_options,
+    )
+    reader = make_reader(engine, stream.table.vocabulary)
+    compiled_s = compile_s() - compiled_before_s
+    began = time.perf_counter()
+    return Prepared(table, stream, engine, reader, began - started - compiled_s, compiled_s, began)
+
+
+def _table(files: Sequence[Path], log: RejectLog, progress: Progress | None) -> Table:
+    total = _total_lines(files) if progress is not None else None
+    if progress is None or total is None:
+        return Table.from_subscriptions(read_subscriptions(files, log).subscriptions)
+    with progress("subscriptions") as step:
+        found = read_subscriptions(files, log, lambda done: step(min(done, total), total))
+        return Table.from_subscriptions(found.subscriptions)
+
+
+def answers_in(options: MatchOptions) -> str:
+    """What answers consist of."""
+    return "filter" if options.filters else "interface"
+
+
+def _writer(
+    output: Path | None, stream: ChangeStream[Table], options: MatchOptions
+) -> AbstractContextManager[MatchesWriter | LinesOut]:
+    if output is None:
+        labels = Strings.of(()) if options.filters else stream.labels
+        return nullcontext(LinesOut(LineWriter(answers_in(options), labels), sys.stdout.buffer.write))
+    n_ids, labels = (stream.n_filters, Strings.of(())) if options.filters else (stream.n_interfaces, stream.labels)
+    return MatchesWriter(output, n_ids, labels, answers_in(options), with_event_ids=options.form.id is not None)
+
+
+class AnswerWriter(Protocol):
+    """Takes the answers of events, in their order."""
+
+    n_events: int
+
+    def append(self, matches: Matches, event_ids: Strings | None = None, /) -> None: ...
+
+
+def match_all(prepared: Prepared[Any], events: EventQueue, writer: AnswerWriter, options: MatchOptions) -> None:
     """Match all events; a batch ends where changes take effect."""
-    for changes, end in _change_batches(stream):
+    at_once = MATCHED_AT_ONCE if prepared.engine.gpu is None else MATCHED_ON_GPU
+    for changes, end in _change_batches(prepared.stream):
         if changes is not None:
-            matcher.update(changes)
-        while taken := events.take(min(MATCHED_AT_ONCE, MATCHED_AT_ONCE if end is None else end - writer.n_events)):
+            prepared.engine.update(changes)
+        while taken := events.take(at_once if end is None else min(at_once, end - writer.n_events)):
             batch, ids = taken
-            writer.append(matcher.match(batch, filters=options.filters), ids)
+            writer.append(prepared.engine.match(batch, filters=options.filters), ids)
+
+
+def _columns(files: Sequence[Path], vocabulary: Vocabulary, options: MatchOptions) -> ColumnScanner:
+    needed, names = needed_names(vocabulary.attribute_names, options.form), [str(file.absolute()) for file in sorted(files)]
+    return ColumnScanner(vocabulary, options.form, needed, names, options.threads)
 
 
 def _exchanged(event_files: Sequence[Path]) -> str:
     """The hint of the error when the rows of the events are subscriptions: the files may be exchanged."""
+    if are_columnar(event_files):
+        return ""
     with suppress(ModelError):  # of a damaged file
         _, _, line = next(read_lines(event_files), ("", 0, b""))
         if looks_like_subscription(line):
@@ -256,10 +348,10 @@ def _change_batches(stream: ChangeStream[Table]) -> Iterator[tuple[Changes | Non
 
 @contextmanager
 def _scanned(
-    files: Sequence[Path], scanner: EventScanner, rejects: Rejects, progress: Progress | None
+    files: Sequence[Path], form: EventForm, scanner: LineScanner, rejects: Rejects, progress: Progress | None
 ) -> Iterator[Iterator[ScannedEvents]]:
     """The events of files, block by block; reports to `progress` when the number of lines can be counted beforehand."""
-    blocks = read_blocks(files)
+    blocks = read_blocks(files, form)
     total = _total_lines(files) if progress is not None else None
     if progress is None or total is None:
         yield (scanner.scan(block, rejects) for block in blocks)
@@ -280,32 +372,9 @@ def _scanned(
 _LINE_FEED = ord("\n")
 
 
-@contextmanager
-def _rows(
-    files: Sequence[Path], convert: Callable[[Any], Row], rejects: Rejects, label: str, progress: Progress | None
-) -> Iterator[Iterator[Row | None]]:
-    """`read_rows`, which reports to `progress` when the number of rows can be counted beforehand."""
-    total = _total_lines(files) if progress is not None else None
-    if progress is None or total is None:
-        yield read_rows(files, convert, rejects)
-        return
-    with progress(label) as step:
-        done = 0
-
-        def counted(row: Any) -> Row:
-            nonlocal done
-            done += 1
-            if done % 1000 == 0:
-                step(done, total)
-            return convert(row)
-
-        yield read_rows(files, counted, rejects)
-        step(total, total)
-
-
 def _total_lines(files: Sequence[Path]) -> int | None:
     """Lines of all files; None when that would be work to know."""
-    countable = all(file.is_file() and file.suffix != ".gz" for file in files)
+    countable = all(file.is_file() and not is_packed(file) for file in files)
     return sum(map(_count_lines, files)) if countable else None
 
 

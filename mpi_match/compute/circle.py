@@ -38,8 +38,13 @@ def in_circle_of(compiled: Callable[..., Any], add: Callable[..., Any], multiply
 def in_circles(x: float, y: float, circles: Array) -> Array:
     """bool[n]: which of the circles f64[n, 3] contain a location?  NaN is in none."""
     r = circles[:, 2]
-    scale = np.select([r < SMALL_RADIUS, r > LARGE_RADIUS], [scale_of(0.0), scale_of(np.inf)], 1.0)
+    scale = radius_scales(r)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         dx, dy = (x - circles[:, 0]) * scale, (y - circles[:, 1]) * scale
         held: Array = dx * dx + dy * dy <= (r * scale) ** 2
     return held
+
+
+def radius_scales(radius: Array) -> Array:
+    """f64[n]: `model.scale_of` each radius."""
+    return np.select([radius < SMALL_RADIUS, radius > LARGE_RADIUS], [scale_of(0.0), scale_of(np.inf)], 1.0)

@@ -7,7 +7,7 @@ would load the old checks.  Therefore each state of the sources has a cache dire
     ~/.cache/mpi-match/                       $XDG_CACHE_HOME/mpi-match where set; NUMBA_CACHE_DIR as it is where set
       3f0c…91-znver4-py3.11-numba0.68.1/      digest of all sources (`source_digest`), processor, compiler
         keyed_5b…/                            Numba's, named after the installation's path
-        lock                                  held by the process that compiles
+        keyed.lock                            held by the process that compiles any `keyed-...`
         keyed-uint32.compiled                 marks what a process has compiled to the end
 
 The processor is part of the name because hosts of several kinds may share a home directory.  Where the directory cannot be
@@ -54,6 +54,8 @@ STAMPED_S = 24 * 3600
 
 COMPILE_WAIT_S = 300.0
 """A process waits so long for another that compiles, then compiles for itself."""
+NESTED_VERSION = "0.68."
+"""Versions of Numba that `nested_compiler` was written for."""
 POLL_S = 0.02
 
 _NAME = re.compile(r"[0-9a-f]{64}-[^/]+")
@@ -105,6 +107,7 @@ def compile_once(what: str) -> Iterator[bool]:
 
     True in the first process that asks; the others wait for the end of its body and get False: they load what it compiled.
     Where code cannot be kept, all get True.  An error in the body leaves `what` to the next process.  Calls may be nested.
+    What has the same name up to a hyphen is compiled by one process at a time, and other code by others meanwhile.
     """
     place = directory()
     mark = None if place is None else place / f"{what}.compiled"
@@ -115,7 +118,7 @@ def compile_once(what: str) -> Iterator[bool]:
         if mark is None:
             yield True
             return
-        with _locked(mark.parent / "lock"):
+        with _locked(mark.parent / f"{what.partition('-')[0]}.lock"):
             missing = not mark.exists()
             if missing:
                 _log_compiling()
@@ -220,10 +223,20 @@ def _cache_in(place: Path) -> Iterator[None]:
         _config.CACHE_DIR, _config.CACHE_LOCATOR_CLASSES = before
 
 
+def nested_pipeline() -> dict[str, Any]:
+    """What makes Numba leave nested functions unfinished, of the versions whose pipeline is known; others compile them more
+    often."""
+    if not numba.__version__.startswith(NESTED_VERSION):
+        return {}
+    from mpi_match.compute.nested_compiler import NestedCompiler
+
+    return {"pipeline_class": NestedCompiler}
+
+
 jit = cached(numba.njit, nogil=True)
 parallel_jit = cached(numba.njit, nogil=True, parallel=True)
 nested: Callable[[Function], Function] = cast(Any, numba.njit)(
-    no_cpython_wrapper=True, no_cfunc_wrapper=True, no_rewrites=True
+    no_cpython_wrapper=True, no_cfunc_wrapper=True, no_rewrites=True, **nested_pipeline()
 )
 """Compiled into the functions that call it and kept with them alone, which is quicker; it cannot be called from Python."""
 inlined = numba.njit(inline="always")

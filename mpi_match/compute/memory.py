@@ -30,13 +30,16 @@ class AddressTable:
         self.address = self._table.ctypes.data
 
 
-def _load(of: types.Type, as_: types.Type) -> Any:
+def _load(of: types.Type, as_: types.Type, *, constant: bool = False) -> Any:
     """`load(base, i)`: item i of type `of` behind the address `base`, as a value of type `as_`."""
 
     def load(_: Any, base: Any, i: Any) -> Any:
         def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:
             pointer = builder.inttoptr(values[0], context.get_value_type(of).as_pointer())
-            return context.cast(builder, builder.load(builder.gep(pointer, [values[1]])), of, as_)
+            item = builder.load(builder.gep(pointer, [values[1]]))
+            if constant:
+                item.set_metadata("invariant.load", builder.module.add_metadata([]))
+            return context.cast(builder, item, of, as_)
 
         return as_(types.int64, types.int64), generate
 
@@ -61,6 +64,7 @@ load_u8: Callable[[Any, Any], int] = _load(types.uint8, types.int64)
 load_i32: Callable[[Any, Any], int] = _load(types.int32, types.int64)
 load_u32: Callable[[Any, Any], int] = _load(types.uint32, types.int64)
 load_i64: Callable[[Any, Any], int] = _load(types.int64, types.int64)
+constant_i64: Callable[[Any, Any], int] = _load(types.int64, types.int64, constant=True)
 load_u64: Callable[[Any, Any], np.uint64] = _load(types.uint64, types.uint64)
 load_f64: Callable[[Any, Any], float] = _load(types.float64, types.float64)
 store_u8 = _store(types.uint8, types.int64)

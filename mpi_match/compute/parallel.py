@@ -44,9 +44,10 @@ SORTED_BYTES = 2**25
 """Copies of fewer bytes are made by one thread."""
 
 
-def stretches_of(n: int) -> int:
-    """Into how many stretches n rows are divided: one for each thread, or a single one for few rows."""
-    return min(numba.get_num_threads(), 1 + n // LEAST_ROWS) if n >= LEAST_ROWS else 1  # to ask Numba takes a microsecond
+def stretches_of(n: int, least: int | None = None) -> int:
+    """Into how many stretches n rows are divided: one for each thread, or a single one for fewer than `least` rows."""
+    least = LEAST_ROWS if least is None else least
+    return min(numba.get_num_threads(), 1 + n // least) if n >= least else 1  # to ask Numba takes a microsecond
 
 
 @contextmanager
@@ -60,9 +61,12 @@ def at_most(threads: int | None) -> Iterator[None]:
         numba.set_num_threads(before)
 
 
-def in_stretches(n: int, kernel: Callable[..., T], *arguments: Any) -> list[T]:
-    """Work on n rows by all threads: the results of `kernel(stretch, n_stretches, *arguments)` for each stretch."""
-    n_stretches = stretches_of(n)
+def in_stretches(n: int, kernel: Callable[..., T], *arguments: Any, least: int | None = None) -> list[T]:
+    """Work on n rows by all threads: the results of `kernel(stretch, n_stretches, *arguments)` for each stretch.
+
+    `least` rows are worth another thread, `LEAST_ROWS` if not given.
+    """
+    n_stretches = stretches_of(n, least)
     if n_stretches == 1:
         return [kernel(0, 1, *arguments)]
     return list(_threads().map(lambda stretch: kernel(stretch, n_stretches, *arguments), range(n_stretches)))

@@ -12,6 +12,7 @@ system) the paper's name in lower case; what it has to do is in `base`.  Every e
     keyed       looks at the filters that share a rare combination of features with the event, on CPU threads
     ccm         one GPU thread per constraint on the event's names (Margara & Cugola, DEBS 2011)
     clcb        CCM's rows, after a GPU thread per filter has tested its area (Cugola & Margara, Middleware 2012)
+    tagmatch    tag sets only, by signatures: a GPU thread per set of some partitions (Rogora et al., EuroSys 2017)
     keyed_cuda  `keyed` on a GPU
 
 `auto` is the fastest of these that this machine can run.

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
@@ -24,6 +24,9 @@ from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
+
+if TYPE_CHECKING:
+    from mpi_match.ingest.event_scanner import LineScanner  # loads Numba
 
 MOST_BEGUN = 3
 """Batches that are begun at a time: one for each pipeline slot of a GPU, even if each batch has events for one slot only."""
@@ -105,6 +108,10 @@ class Engine(ABC):
         An engine on a GPU can copy from them directly.
         """
 
+    def scanner(self, scanner: LineScanner) -> LineScanner:
+        """What scans lines for it, instead of the CPU's `scanner` if it takes events on its GPU."""
+        return scanner
+
     def warm_up(self, example: Callable[[], EventBatch | None], *, filters: bool = False) -> None:
         """Match an example of the batches to come, so that the first of them does not wait for kernels or memory.
 
@@ -119,6 +126,11 @@ class Engine(ABC):
     def steps_s(self) -> Mapping[str, float]:
         """Seconds that each of the engine's own phases took so far, in their order; empty where it measures none."""
         return {}
+
+    @property
+    def exact(self) -> bool:
+        """Are its answers exact?  Only an engine that `bench` measures (`open_engine`) may find more than what matches."""
+        return True
 
     @property
     def candidates(self) -> int | None:

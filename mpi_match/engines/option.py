@@ -17,6 +17,7 @@ class Option:
     says      its effect, in one line
     section   of the paper that describes it; "ours" where none does
     choices   its values; empty: every number from `least` to `most`
+    measured  a value with which answers are not exact, which only `bench` may choose; None: there is none
     """
 
     name: str
@@ -26,6 +27,7 @@ class Option:
     choices: tuple[OptionValue, ...] = ()
     least: float | None = None
     most: float | None = None
+    measured: OptionValue | None = None
 
     @property
     def values(self) -> str:

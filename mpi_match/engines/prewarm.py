@@ -37,10 +37,11 @@ SEVERAL_BLOCKS = 1024
 N_SMALL = 3
 
 _PLACE = np.array([[0.5, 0.5, 0.1]])
+_NO_AREAS = np.full((N_SMALL, 3), np.nan)
 _prewarmed: set[str] = set()
 
 
-def prewarm(name: str, open_: Callable[[Table], Engine], table: Table, *, live: bool) -> None:
+def prewarm(name: str, engine: type[Engine], open_: Callable[[Table], Engine], table: Table, *, live: bool) -> None:
     """Compile what the engine `name`, which `open_` opens, needs for a table like this one and, if `live`, its changes."""
     packed = table.vocabulary.packed_dtype
     what = f"{name}-{packed}" + ("-live" if live else "")
@@ -48,7 +49,12 @@ def prewarm(name: str, open_: Callable[[Table], Engine], table: Table, *, live: 
         return
     with compile_once(what) as missing:
         if missing or live:
-            _play(open_, _like(table), live=live)
+            small = _like(table)
+            if engine.serves(small) is not None:  # for its area
+                small = replace(
+                    small, filters=FilterColumns.of(small.filters.size, small.filters.interface, _NO_AREAS, None)
+                )
+            _play(open_, small, live=live)
     _prewarmed.add(what)
 
 
@@ -65,9 +71,10 @@ def _play(open_: Callable[[Table], Engine], small: Table, *, live: bool) -> None
     load(engine, small)
     if not live:
         return
+    moves = [Change.MOVE] if small.has_areas else []
     for changes in (
-        _changes(small, [Change.MOVE], [1]),
-        _changes(small, [Change.ADD, Change.ADD, Change.ADD, Change.MOVE], [3, 4, 5, 4]),
+        _changes(small, moves, [1] * len(moves)),
+        _changes(small, [Change.ADD, Change.ADD, Change.ADD, *moves], [3, 4, 5, *([4] * len(moves))]),
         _changes(small, [Change.REMOVE, Change.REMOVE], [0, 1]),
         _changes(small, [Change.REMOVE_INTERFACE], [0]),
     ):
@@ -86,7 +93,7 @@ def _like(table: Table) -> Table:
     first constraint, the third has its last.
     """
     rows = np.array([0, 0, len(table.constraints) - 1] if len(table.constraints) else [], np.int64)
-    area = np.full((N_SMALL, 3), np.nan)
+    area = _NO_AREAS.copy()
     area[1] = _PLACE
     columns = FilterColumns.of(np.full(N_SMALL, len(rows) // N_SMALL), np.zeros(N_SMALL, np.int64), area, None)
     constraints = table.constraints.take(rows, np.arange(len(rows)))

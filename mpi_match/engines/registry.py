@@ -22,12 +22,19 @@ log = logging.getLogger(__name__)
 class Entry(NamedTuple):
     """An engine of the registry: its class, a description of one line, and its options; as `module:name`, imported lazily.
 
-    Options have modules of their own, so that asking for them needs neither Numba's CUDA nor a GPU.
+    Options have modules of their own, so that asking for them needs neither Numba's CUDA nor a GPU.  `on_cpu`: an option,
+    and its values with which an engine for a GPU needs none.
     """
 
     engine: str
     says: str
     options: str = ""
+    on_cpu: tuple[str, tuple[str, ...]] = ("", ())
+
+    def needs_gpu(self, given: Mapping[str, object]) -> bool:
+        """Does it run on a GPU, with these options by key?"""
+        option, values = self.on_cpu
+        return self.says.startswith("GPU") and given.get(option) not in values
 
 
 REGISTRY = {
@@ -42,6 +49,13 @@ REGISTRY = {
         "mpi_match.engines.betree.engine:BeTree",
         "CPU  divides filters by names and values in turn (Sadoghi and Jacobsen, SIGMOD 2011; baseline)",
         "mpi_match.engines.betree.options:BETREE_OPTIONS",
+    ),
+    "rtree": Entry(
+        "mpi_match.engines.rtree.engine:RTree",
+        "CPU  an R*-tree of the areas (libspatialindex by the package rtree; baseline)",
+    ),
+    "duckdb": Entry(
+        "mpi_match.engines.duckdb:DuckDb", "CPU  counts satisfied constraints in SQL (the package duckdb; baseline)"
     ),
     "keyed": Entry("mpi_match.engines.keyed.cpu:Keyed", "CPU  looks at filters that share rare features with the event"),
     "keyed_cuda": Entry("mpi_match.engines.keyed.cuda:KeyedCuda", "GPU  the same index, thousands of events at a time"),
@@ -59,6 +73,12 @@ REGISTRY = {
         "mpi_match.engines.clcb.engine:Clcb",
         "GPU  areas first, then constraints (Cugola and Margara, Middleware 2012)",
         "mpi_match.engines.clcb.options:CLCB_OPTIONS",
+    ),
+    "tagmatch": Entry(
+        "mpi_match.engines.tagmatch.engine:TagMatch",
+        "GPU  tag sets only: signatures, by partitions (Rogora et al., EuroSys 2017); --set variant=cpu: CPU",
+        "mpi_match.engines.tagmatch.options:TAGMATCH_OPTIONS",
+        on_cpu=("variant", ("cpu", "prefix-tree")),
     ),
 }
 AUTO = ("keyed_cuda", "keyed")
@@ -92,17 +112,19 @@ def open_engine(
     *,
     live: bool = False,
     options: Mapping[str, object] | None = None,
+    measured: bool = False,
 ) -> Engine:
     """Build an engine for a table.
 
     Parameters: `name` one of `REGISTRY` or "auto"; `device` the GPU's number among the visible ones (None: chosen by local
     rank); `threads` CPU threads (None: all that the process may use); `live` whether the table will change (`update`);
-    `options` values or their texts, by `key` or `engine.key` (with "auto": of those engines that it may choose).
+    `options` values or their texts, by `key` or `engine.key` (with "auto": of those engines that it may choose); `measured`
+    whether answers need not be exact, if an option says so, because they are only measured.
     Raises EngineError, in one line, when the engine is unknown, needs a GPU that is not there, or cannot serve the table or
     its changes; OptionError for an option that it does not have.
     """
     given = options or {}
-    check_options([name], given)
+    check_options([name], given, measured=measured)
     if name == "auto":
         return _open_auto(table, device, threads, live, given)
     engine = engine_class(name)
@@ -111,7 +133,7 @@ def open_engine(
     if reason := engine.serves(table):
         raise EngineError(reason)
     build: Callable[..., Engine] = engine
-    read = {"options": read_options(name, given)} if options_of(name) else {}
+    read = {"options": read_options(name, given, measured=measured)} if options_of(name) else {}
 
     def open_(table: Table) -> Engine:
         return build(table, device, threads, live=live, **read)
@@ -120,7 +142,7 @@ def open_engine(
         return open_(table)
     from mpi_match.engines.prewarm import load, prewarm
 
-    prewarm(name, open_, table, live=live)  # before the table's own engine, which may leave no room for another
+    prewarm(name, engine, open_, table, live=live)  # before the table's own engine, which may leave no room for another
     opened = open_(table)
     if opened.gpu is None:  # those on a GPU do so themselves
         load(opened, table)
@@ -163,24 +185,29 @@ def of_engine(name: str, given: Mapping[str, object]) -> dict[str, object]:
     return {key: value for (owner, _, key), value in owned if owner in ("", name)}
 
 
-def read_options(name: str, given: Mapping[str, object]) -> dict[str, OptionValue]:
+def read_options(name: str, given: Mapping[str, object], *, measured: bool = False) -> dict[str, OptionValue]:
     """The value of each option of an engine, by name: the given ones, and defaults for the others.
 
-    Raises OptionError for an option that the engine does not have, and for a value that an option cannot have.
+    Raises OptionError for an option that the engine does not have, for a value that an option cannot have, and, unless
+    `measured`, for one with which answers are not exact.
     """
     known = {option.name: option for option in options_of(name)}
     mine = of_engine(name, given)
     if unknown := [key for key in mine if key not in known]:
         has = f"it has: {', '.join(known)}" if known else "it has none"
         raise OptionError(f"{name} has no option {unknown[0]!r}; {has}")
-    return {key: option.read(mine[key]) if key in mine else option.default for key, option in known.items()}
+    values = {key: option.read(mine[key]) if key in mine else option.default for key, option in known.items()}
+    for key, option in known.items():
+        if option.measured is not None and values[key] == option.measured and not measured:
+            raise OptionError(f"with {name}.{option.spelled(values[key])} answers are not exact, so only bench takes it")
+    return values
 
 
-def check_options(engines: Iterable[str], given: Mapping[str, object]) -> None:
+def check_options(engines: Iterable[str], given: Mapping[str, object], *, measured: bool = False) -> None:
     """Check options given for several engines.
 
     Raises OptionError for an option that none of the engines has, that is ambiguous among them, or that has an invalid
-    value; EngineError for an unknown engine.
+    value, or one that is for measuring only if it is not `measured`; EngineError for an unknown engine.
     """
     if not given:
         return
@@ -192,4 +219,4 @@ def check_options(engines: Iterable[str], given: Mapping[str, object]) -> None:
         if owner and owner not in used:
             raise OptionError(f"{key!r} is of an engine that is not used; used: {', '.join(used)}")
     for name in used:
-        read_options(name, given)
+        read_options(name, given, measured=measured)

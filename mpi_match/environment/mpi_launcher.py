@@ -7,6 +7,7 @@ Users start runs with the scripts in `launch/`.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,9 @@ without ports of ranks that others can reach."""
 _LOCAL_FLAGS_OF_HYDRA = ("-iface", "lo", "-genv", "UCX_TLS", "sm,self")
 """The same for MPICH, and for Intel MPI, which does not use UCX and ignores the last."""
 _SHARED_MEMORY = Path("/dev/shm")
+
+
+LAUNCHERS = ("mpirun", "srun", "sbatch")
 
 
 class RankVariables(NamedTuple):
@@ -80,6 +84,30 @@ def command(n_ranks: int, flags: Sequence[str], arguments: Sequence[str]) -> lis
     else:
         used = list(flags or _LOCAL_FLAGS_OF_HYDRA)
     return [find() or "", *used, "-n", str(n_ranks), sys.executable, "-m", "mpi4py", "-m", "mpi_match", *arguments]
+
+
+def slurm_command(n_ranks: int, flags: Sequence[str], arguments: Sequence[str]) -> list[str]:
+    """The same by `srun`, in an allocation or for one of its own; without `flags`, with the PMI of this MPI.
+
+    Raises LaunchError.
+    """
+    if shutil.which("srun") is None:
+        raise LaunchError("there is no srun in PATH")
+    pmi = "pmix" if any(name in version() for name in _OPEN_MPI) else "pmi2"
+    used = flags or (f"--mpi={pmi}",)
+    return ["srun", f"--ntasks={n_ranks}", *used, sys.executable, "-m", "mpi4py", "-m", "mpi_match", *arguments]
+
+
+def batch_command(n_ranks: int, flags: Sequence[str], arguments: Sequence[str], log: Path) -> list[str]:
+    """The command that submits the same to Slurm and waits for its end; `flags` are for `sbatch`.
+
+    Standard output and error are in `log` and in that name with ".err".  Raises LaunchError.
+    """
+    if shutil.which("sbatch") is None:
+        raise LaunchError("there is no sbatch in PATH")
+    files = (f"--output={log}", f"--error={log}.err")
+    job = f"exec {shlex.join(slurm_command(n_ranks, (), arguments))}"
+    return ["sbatch", "--wait", f"--ntasks={n_ranks}", *files, *flags, "--wrap", job]
 
 
 @contextmanager

@@ -4,6 +4,7 @@
     offsets      u32[n + 1]       bounds of the events, counted from any start and modulo 2^32
     location     f64[n, 2]        x and y, NaN for an event without one; None when no filter of the table has an area
     rejected     u32[r]           which of the events are rejected rows, ascending; None when none is
+    signatures   u64[n, 3]        of all names of an event, also of those that are left out (`signatures`); None: not known
 
 Event i has the attributes `attributes[offsets[i] - offsets[0] : offsets[i + 1] - offsets[0]]` (in 32-bit arithmetic).
 Offsets need not start at 0, so a range of a large event table is a batch without copying or changing a byte.
@@ -14,6 +15,7 @@ engine matches `accepted`, the other events, and empty answers are inserted afte
 
 The wire form is one contiguous buffer: a header of nine 64-bit words, then the arrays, each padded to eight bytes.  The
 header has the number of attributes of the widest event if that was known, so that a worker need not scan every event first.
+Signatures are for `tagmatch` alone, and come last.
 """
 
 from __future__ import annotations
@@ -28,15 +30,19 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array
+from mpi_match.events.signatures import SIGNATURE_WORDS
 from mpi_match.humanize import plural
 
 _MAGIC = 0x3248435441422D4D  # "M-BATCH2" in memory, read as one little-endian word
 _HEADER = struct.Struct("<9Q")
 WIRE_EXTRA_BYTES = _HEADER.size + 4 + 3 * 7
-"""Largest size of a wire form beyond four bytes for each event and for each rejected row, attributes and locations."""
+"""Largest size of a wire form beyond four bytes for each event and for each rejected row, attributes, locations and
+signatures."""
 _PADDING = [bytes(n) for n in range(8)]
 _OFFSET: np.dtype[Any] = np.dtype(np.uint32)
 _LOCATION: np.dtype[Any] = np.dtype(np.float64)
+_SIGNATURE: np.dtype[Any] = np.dtype(np.uint64)
+_HAS_LOCATION, _HAS_SIGNATURES = 1, 2  # bits of a word of the header
 REJECTED: np.dtype[Any] = np.dtype(np.uint32)
 _ATTRIBUTE: dict[int, np.dtype[Any]] = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
 
@@ -50,6 +56,7 @@ class EventBatch:
     location: Array | None
     fingerprint: int
     rejected: Array | None = None
+    signatures: Array | None = None
 
     def __repr__(self) -> str:
         counts = f"{plural(self.n_events, 'event')} with {plural(len(self.attributes), 'attribute')}"
@@ -58,6 +65,14 @@ class EventBatch:
     @property
     def n_events(self) -> int:
         return len(self.offsets) - 1
+
+    @property
+    def has_location(self) -> bool:
+        return self.location is not None
+
+    @property
+    def n_attributes(self) -> int:
+        return len(self.attributes)
 
     def __len__(self) -> int:
         return self.n_events
@@ -87,7 +102,9 @@ class EventBatch:
         first, last = ((int(self.offsets[i]) - int(self.offsets[0])) % 2**32 for i in (start, stop))
         location = None if self.location is None else self.location[start:stop]
         rejected = None if self.rejected is None else within(self.rejected, start, stop)
-        return EventBatch(self.offsets[start : stop + 1], self.attributes[first:last], location, self.fingerprint, rejected)
+        signatures = None if self.signatures is None else self.signatures[start:stop]
+        columns = (self.offsets[start : stop + 1], self.attributes[first:last], location)
+        return EventBatch(*columns, self.fingerprint, rejected, signatures)
 
     @cached_property
     def accepted(self) -> EventBatch:
@@ -95,7 +112,9 @@ class EventBatch:
         if self.rejected is None:
             return self
         location = None if self.location is None else np.delete(self.location, self.rejected, axis=0)
-        found = EventBatch(np.delete(self.offsets, self.rejected), self.attributes, location, self.fingerprint)
+        signatures = None if self.signatures is None else np.delete(self.signatures, self.rejected, axis=0)
+        columns = (np.delete(self.offsets, self.rejected), self.attributes, location)
+        found = EventBatch(*columns, self.fingerprint, signatures=signatures)
         if "widest" in vars(self):
             vars(found)["widest"] = self.widest
         return found
@@ -105,18 +124,22 @@ class EventBatch:
         """Size of the wire form."""
         size = _HEADER.size + _padded(self.offsets.nbytes) + _padded(self.attributes.nbytes)
         size += 0 if self.location is None else self.location.nbytes
+        size += 0 if self.signatures is None else self.signatures.nbytes
         return size if self.rejected is None else size + _padded(self.rejected.nbytes)
 
     def to_wire(self, buffer: Array | None = None) -> Array:
         """Copy the batch to the start of `buffer` u8 (or a new one); returns the part that was filled, u8[wire_bytes]."""
         offsets, attributes, location, widest = self.offsets, self.attributes, self.location, vars(self).get("widest")
         rejected = self.rejected
-        sizes = (len(offsets) - 1, len(attributes), attributes.itemsize, location is not None)
+        there = _HAS_LOCATION * (location is not None) | _HAS_SIGNATURES * (self.signatures is not None)
+        sizes = (len(offsets) - 1, len(attributes), attributes.itemsize, there)
         n_rejected = 0 if rejected is None else len(rejected)
         header = _HEADER.pack(_MAGIC, *sizes, self.fingerprint, widest is not None, widest or 0, n_rejected)
         sections: tuple[Array, ...] = (offsets, attributes) if location is None else (offsets, attributes, location)
         if rejected is not None:
             sections = (*sections, rejected)
+        if self.signatures is not None:
+            sections = (*sections, self.signatures)
         if buffer is None:  # for a single event this takes half as long as filling arrays
             wire = bytearray(header)
             for section in sections:
@@ -139,16 +162,20 @@ class EventBatch:
         memory, n_bytes = wire.data, len(wire)
         if n_bytes < _HEADER.size:
             raise ValueError(f"not a batch: {n_bytes} bytes are less than a header")
-        magic, n_events, n_attributes, width, has_location, fingerprint, *rest = _HEADER.unpack_from(memory)
+        magic, n_events, n_attributes, width, there, fingerprint, *rest = _HEADER.unpack_from(memory)
         if magic != _MAGIC:
             raise ValueError(f"not a batch: the first word is {magic:#x}, expected {_MAGIC:#x}")
         known, widest, n_rejected = rest
         attributes_at = _HEADER.size + _padded((n_events + 1) * _OFFSET.itemsize)
         attributes_end = attributes_at + n_attributes * width
         location_at = _padded(attributes_end)
+        has_location = there & _HAS_LOCATION
         end = location_at + 2 * n_events * _LOCATION.itemsize if has_location else attributes_end
         rejected_at = _padded(end)
         end = rejected_at + n_rejected * REJECTED.itemsize if n_rejected else end
+        signatures_at = _padded(end)
+        if there & _HAS_SIGNATURES:
+            end = signatures_at + n_events * SIGNATURE_WORDS * _SIGNATURE.itemsize
         if end > n_bytes:
             raise ValueError(f"not a whole batch: it has {n_bytes:,} bytes, {n_events:,} events need more")
         batch = cls(
@@ -157,6 +184,7 @@ class EventBatch:
             np.ndarray((n_events, 2), _LOCATION, memory, location_at) if has_location else None,
             fingerprint,
             np.ndarray(n_rejected, REJECTED, memory, rejected_at) if n_rejected else None,
+            np.ndarray((n_events, SIGNATURE_WORDS), _SIGNATURE, memory, signatures_at) if there & _HAS_SIGNATURES else None,
         )
         if known:
             vars(batch)["widest"] = widest
@@ -164,7 +192,10 @@ class EventBatch:
 
     @staticmethod
     def concat(batches: list[EventBatch]) -> EventBatch:
-        """Consecutive batches as one; if only some have locations, the events of the others get NaN."""
+        """Consecutive batches as one.
+
+        If only some have locations, the events of the others get NaN.  Signatures stay if all batches have them.
+        """
         lengths = np.concatenate([np.diff(batch.offsets) for batch in batches])
         offsets = np.zeros(len(lengths) + 1, np.uint32)
         np.cumsum(lengths, out=offsets[1:], dtype=np.uint32)
@@ -175,7 +206,9 @@ class EventBatch:
         attributes = np.concatenate([batch.attributes for batch in batches])
         rejected = concat_rejected([batch.rejected for batch in batches], [len(batch) for batch in batches])
         rejected = None if rejected is None else rejected.astype(REJECTED)
-        return EventBatch(offsets, attributes, location, batches[0].fingerprint, rejected)
+        signed = [batch.signatures for batch in batches if batch.signatures is not None]
+        signatures = np.concatenate(signed) if signed and len(signed) == len(batches) else None
+        return EventBatch(offsets, attributes, location, batches[0].fingerprint, rejected, signatures)
 
 
 def within(rejected: Array, start: int, stop: int) -> Array | None:

@@ -20,8 +20,9 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.events.batch import REJECTED, WIRE_EXTRA_BYTES, EventBatch
 from mpi_match.events.encoded import EncodedColumns, block_columns
 from mpi_match.events.events import Events
+from mpi_match.events.lists import ListColumns
 from mpi_match.events.schema import EVENTS, RAW
-from mpi_match.model import Event
+from mpi_match.model import Event, Type
 from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.table.vocabulary import Vocabulary
 
@@ -108,7 +109,7 @@ class EventTable:
         self.encoded_for_vocabulary = reader.attribute("vocabulary") == vocabulary.digest
         pools = [_pool(source, "left_out") for source in reader.sources if "left_out/data" in source]
         self.left_out = {name.decode() for pool in pools for name in pool}
-        missing = self.left_out & {name.decode() for name in vocabulary.names} if self.left_out else set()
+        missing = self.left_out & vocabulary.attribute_names if self.left_out else set()
         if missing:
             raise StorageError(
                 f"{reader.path}: was compiled without {', '.join(map(repr, sorted(missing)))}, which no filter named; "
@@ -254,6 +255,7 @@ def _read_raw(reader: Reader) -> Events:
         location=reader.array("events/location") if "events/location" in reader else None,
         ids=Strings.read(reader, "ids") if "ids/data" in reader else None,
         rejected=reader.array("events/rejected") if "events/rejected" in reader else None,
+        lists=ListColumns.read(reader) if "lists/offsets" in reader else None,
     )
     for fault in RAW.faults(dict(events.arrays()), reader.attributes):
         reader.refuse(fault)
@@ -277,7 +279,9 @@ def _first_events(reader: Reader, n_events: int) -> Events:
     if not are_bounds(offsets, int(offsets[-1])) or offsets[-1] > reader.length("events/name"):
         reader.refuse("events/offsets does not fit events/name")
     name, type_, number, string = (reader.rows_of(f"events/{column}", 0, int(offsets[-1])) for column in RAW_COLUMNS)
-    n_strings = min(int(string.max(initial=0)) + 1, reader.length("strings/offsets") - 1)
+    lists = _lists_up_to(reader, string[type_ == Type.LIST]) if "lists/offsets" in reader else None
+    texts = string[type_ == Type.STRING] if lists is None else np.append(string[type_ == Type.STRING], lists.string)
+    n_strings = min(int(texts.max(initial=0)) + 1, reader.length("strings/offsets") - 1)
     has_location = "events/location" in reader
     rejected = reader.array("events/rejected") if "events/rejected" in reader else None
     events = Events(
@@ -290,7 +294,18 @@ def _first_events(reader: Reader, n_events: int) -> Events:
         strings=strings_up_to("strings", n_strings),
         location=reader.rows_of("events/location", 0, n_events) if has_location else None,
         rejected=None if rejected is None else rejected[rejected < n_events],
+        lists=lists,
     )
     for fault in RAW.faults(dict(events.arrays())):
         reader.refuse(fault)
     return events
+
+
+def _lists_up_to(reader: Reader, used: Array) -> ListColumns:
+    """The lists of a file up to the last that is used."""
+    n_lists = min(int(used.max(initial=0)) + 1, max(reader.length("lists/offsets") - 1, 0))
+    offsets = reader.rows_of("lists/offsets", 0, n_lists + 1)
+    if not are_bounds(offsets, int(offsets[-1])) or offsets[-1] > reader.length("lists/type"):
+        reader.refuse("lists/offsets does not fit lists/type")
+    type_, number, string = (reader.rows_of(f"lists/{column}", 0, int(offsets[-1])) for column in RAW_COLUMNS[1:])
+    return ListColumns(offsets, type_, number, string)

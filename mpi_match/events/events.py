@@ -10,8 +10,10 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of, place_of, take_ranges
 from mpi_match.arrays.strings import Strings
 from mpi_match.events.batch import REJECTED, EventBatch, within
+from mpi_match.events.elements import element_attributes, elements_of
+from mpi_match.events.lists import ListColumns, ListsBuilder, Values
 from mpi_match.humanize import plural
-from mpi_match.model import Event, Type
+from mpi_match.model import Attribute, Event, Type, Value
 from mpi_match.table.vocabulary import Vocabulary
 
 _NOTHING = Event({})
@@ -24,12 +26,13 @@ class Events:
     offsets         i64[n + 1]  attributes of each event
     name            u32[m]      index into `names`
     type            u8[m]       a `model.Type`
-    number          f64[m]      value of a number; 0 or 1 for a boolean; 0 for a string
-    string          u32[m]      index into `strings` for a string, else 0
+    number          f64[m]      value of a number; 0 or 1 for a boolean; else 0
+    string          u32[m]      index into `strings` for a string, into `lists` for a list, else 0
     names, strings  Strings     distinct, in any order
     location        f64[n, 2]   x and y; NaN for an event without one; None when no event has one
     ids             Strings[n]  the publisher's own name for each event; None when events have none
     rejected        i64[r]      which are rejected rows, ascending: without attributes, location and id; None when none is
+    lists           ListColumns       None when no attribute is a list
     """
 
     offsets: Array
@@ -42,6 +45,7 @@ class Events:
     location: Array | None = None
     ids: Strings | None = None
     rejected: Array | None = None
+    lists: ListColumns | None = None
 
     def __repr__(self) -> str:
         return f"<{plural(self.n_events, 'event')} with {plural(len(self.name), 'attribute')}>"
@@ -59,7 +63,8 @@ class Events:
         names: dict[str, int] = {}
         strings: dict[str, int] = {}
         sizes: list[int] = []
-        name, type_, number, string = [], [], [], []
+        name: list[int] = []
+        flat, lists = Values(strings), ListsBuilder(strings)
         location, ids, rejected = [], [], []
         for event in events:
             if event is None:
@@ -70,22 +75,21 @@ class Events:
             ids.append(event.id)
             for key, value in event.attributes.items():
                 name.append(names.setdefault(key, len(names)))
-                is_string = type(value) is str
-                type_.append(Type.STRING if is_string else Type.BOOLEAN if type(value) is bool else Type.NUMBER)
-                number.append(0.0 if is_string else value)
-                string.append(strings.setdefault(value, len(strings)) if is_string else 0)  # type: ignore[arg-type]
+                if isinstance(value, tuple):
+                    flat.append(Type.LIST, 0.0, lists.add(value))
+                else:
+                    flat.add(value)
         where = np.array(location, np.float64).reshape(-1, 2)
         return cls(
             offsets=offsets_of(np.array(sizes, np.int64)),
             name=np.array(name, np.uint32),
-            type=np.array(type_, np.uint8),
-            number=np.array(number, np.float64),
-            string=np.array(string, np.uint32),
+            **flat.columns(),
             names=Strings.of(key.encode() for key in names),
             strings=Strings.of(text.encode() for text in strings),
             location=None if np.isnan(where).all() else where,
             ids=Strings.of((i or "").encode() for i in ids) if any(i is not None for i in ids) else None,
             rejected=np.array(rejected, np.int64) if rejected else None,
+            lists=lists.build(),
         )
 
     def event(self, i: int) -> Event | None:
@@ -96,22 +100,26 @@ class Events:
         i = place_of(i, self.n_events, "event")
         if self.rejected is not None and within(self.rejected, i, i + 1) is not None:
             return None
-        values: dict[str, float | str | bool] = {}
+        values: dict[str, Attribute] = {}
         for k in range(int(self.offsets[i]), int(self.offsets[i + 1])):
-            match Type(int(self.type[k])):
-                case Type.STRING:
-                    value: float | str | bool = self.strings[int(self.string[k])].decode()
-                case Type.BOOLEAN:
-                    value = bool(self.number[k])
-                case _:
-                    value = float(self.number[k])
+            if self.type[k] == Type.LIST and self.lists is not None:
+                at, of = int(self.string[k]), self.lists
+                rows = range(int(of.offsets[at]), int(of.offsets[at + 1]))
+                value: Attribute = tuple(self._value(int(of.type[j]), float(of.number[j]), int(of.string[j])) for j in rows)
+            else:
+                value = self._value(int(self.type[k]), float(self.number[k]), int(self.string[k]))
             values[self.names[int(self.name[k])].decode()] = value
         located = self.location is not None and not np.isnan(self.location[i, 0])
         point = (float(self.location[i, 0]), float(self.location[i, 1])) if located and self.location is not None else None
         return Event(values, point, self.ids[i].decode() if self.ids is not None and self.ids[i] else None)
 
+    def _value(self, type_: int, number: float, string: int) -> Value:
+        if type_ == Type.STRING:
+            return self.strings[string].decode()
+        return bool(number) if type_ == Type.BOOLEAN else number
+
     def __getitem__(self, events: slice) -> Events:
-        """Events `start` to `stop`, sharing names and strings."""
+        """Events `start` to `stop`, sharing names, strings and lists."""
         start, stop, step = events.indices(self.n_events)
         if step != 1:
             raise ValueError("events can only be sliced into consecutive ones")
@@ -127,6 +135,7 @@ class Events:
             location=None if self.location is None else self.location[start:stop],
             ids=None if self.ids is None else self.ids.take(np.arange(start, stop)),
             rejected=None if self.rejected is None else within(self.rejected, start, max(start, stop)),
+            lists=self.lists,
         )
 
     def encode(self, vocabulary: Vocabulary) -> EventBatch:
@@ -134,9 +143,10 @@ class Events:
 
         String work is done once per distinct (name, string) pair.  `location` is None in the batch when no event has one.
         """
-        known = np.array([vocabulary.name_ids.get(name, -1) for name in self.names] or [-1], np.int64)
+        known = np.array([vocabulary.name_id(name) for name in self.names] or [-1], np.int64)
         name, type_, number, string = known[self.name], self.type, self.number, self.string
         event: Array = np.repeat(np.arange(self.n_events, dtype=np.uint32), np.diff(self.offsets))
+        of_elements, virtual = self._encode_elements(vocabulary, event)
         if known.min() < 0:
             keep = np.flatnonzero(name >= 0)
             name, type_, number, string, event = (column[keep] for column in (name, type_, number, string, event))
@@ -146,19 +156,33 @@ class Events:
         textual = np.flatnonzero(type_ == Type.STRING)
         codes, atoms, pair = self._encode_strings(vocabulary, name[textual], string[textual])
         code[textual] = codes[pair]
+        listed = np.flatnonzero(type_ == Type.LIST)
+        code[listed] = vocabulary.segment(Type.LIST)[0][name[listed]]
 
-        packed = vocabulary.pack(name, code)
+        packed = np.append(vocabulary.pack(name, code), virtual)
         n_atoms = np.fromiter(map(len, atoms), np.int64, len(atoms))
         if n_atoms.any():
             flat = np.fromiter((atom for found in atoms for atom in found), np.int64, int(n_atoms.sum()))
             extra = flat[take_ranges(offsets_of(n_atoms)[pair], n_atoms[pair])]
             packed = np.append(packed, vocabulary.pack(vocabulary.n_names + extra, np.zeros(len(extra), np.int64)))
-            event = np.append(event, np.repeat(event[textual], n_atoms[pair]))
+            event = np.concatenate([event, of_elements, np.repeat(event[textual], n_atoms[pair])])
+        elif len(virtual):
+            event = np.append(event, of_elements)
         offsets = np.zeros(self.n_events + 1, np.uint32)
         np.cumsum(np.bincount(event, minlength=self.n_events), out=offsets[1:], dtype=np.uint32)
         attributes = _by_event(event, packed, vocabulary.shift)
         rejected = None if self.rejected is None else self.rejected.astype(REJECTED)
         return EventBatch(offsets, attributes, self.location, vocabulary.fingerprint, rejected)
+
+    def _encode_elements(self, vocabulary: Vocabulary, event: Array) -> tuple[Array, Array]:
+        """The virtual names that the attributes have, packed, and the event of each."""
+        bases = {base: i for i, base in enumerate(vocabulary.element_names)}
+        base = np.array([bases.get(name, -1) for name in self.names] or [-1], np.int64)[self.name] if bases else None
+        if base is None or not np.any(base >= 0):
+            return event[:0], np.zeros(0, vocabulary.packed_dtype)
+        elements = elements_of(base, self.type, self.number, self.string, self.lists)
+        attribute, name, code = element_attributes(vocabulary, elements, self.strings)
+        return event[attribute], vocabulary.pack(name, code)
 
     def _encode_strings(self, vocabulary: Vocabulary, name: Array, string: Array) -> tuple[Array, list[list[int]], Array]:
         """Code and satisfied atoms of each distinct (name, string) pair, and the pair of each attribute."""
@@ -180,6 +204,8 @@ class Events:
             yield from self.ids.named("ids")
         if self.rejected is not None:
             yield "events/rejected", self.rejected.astype(np.int64)
+        if self.lists is not None:
+            yield from self.lists.arrays()
 
 
 def _by_event(event: Array, packed: Array, shift: int) -> Array:

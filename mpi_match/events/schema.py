@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from mpi_match.arrays.csr import owners
-from mpi_match.model import Type
+from mpi_match.model import MAX_ELEMENTS, Type
 from mpi_match.storage.schema import (
     F8,
     I8,
@@ -32,6 +32,8 @@ from mpi_match.storage.schema import (
 
 BLOCK_EVENTS = 2**16
 """Events in a block: the encoded columns have one checksum, and one 64-bit start, for each."""
+LIST_COLUMNS = ("lists/offsets", "lists/type", "lists/number", "lists/string")
+_SCALARS = (Type.NUMBER, Type.STRING, Type.BOOLEAN)
 
 
 def _are_points(name: str, content: Content) -> Fault:
@@ -42,15 +44,28 @@ def _are_points(name: str, content: Content) -> Fault:
 
 
 def _are_values(content: Content) -> Fault:
-    """Unused fields are 0: a string has no number, and all other types have no string."""
+    """Unused fields are 0: a string or list has no number, and all other types have no string."""
     arrays = content.arrays
-    is_string, is_boolean = arrays["events/type"] == Type.STRING, arrays["events/type"] == Type.BOOLEAN
-    number, string = arrays["events/number"], arrays["events/string"]
-    if np.any(number[is_string] != 0) or not np.isin(number[is_boolean], (0, 1)).all():
-        return "events/number holds a value that the attribute's type does not have"
-    if np.any(string[~is_string] != 0) or (is_string.any() and int(string.max()) >= content.sizes["strings"]):
-        return "events/string holds a number that is none of the strings"
+    for group in ("events", "lists"):
+        if f"{group}/type" not in arrays:
+            continue
+        type_, number, string = (arrays[f"{group}/{column}"] for column in ("type", "number", "string"))
+        has_number, is_boolean = np.isin(type_, (Type.NUMBER, Type.BOOLEAN)), type_ == Type.BOOLEAN
+        if np.any(number[~has_number] != 0) or not np.isin(number[is_boolean], (0, 1)).all():
+            return f"{group}/number holds a value that the attribute's type does not have"
+        if np.any(string[has_number] != 0):
+            return f"{group}/string holds a number that is none of the strings"
+        for indexed, pool_ in ((Type.STRING, "strings"), (Type.LIST, "lists")):
+            used = string[type_ == indexed]
+            if len(used) and int(used.max()) >= content.sizes.get(pool_, 0):
+                return f"{group}/string holds a number that is none of the {pool_}"
     return None
+
+
+def _are_short(name: str, content: Content) -> Fault:
+    """No list is longer than a row's may be."""
+    longest = int(np.diff(content.arrays[name]).max(initial=0))
+    return f"holds a list of {longest:,} elements, expected at most {MAX_ELEMENTS:,}" if longest > MAX_ELEMENTS else None
 
 
 def _names_are_distinct(content: Content) -> Fault:
@@ -74,7 +89,7 @@ RAW = Schema(
     columns=(
         Dataset("events/offsets", I8, ("events + 1",), (is_csr("attributes"),)),
         Dataset("events/name", U4, ("attributes",), (is_below("names"),)),
-        Dataset("events/type", U1, ("attributes",), (is_among((Type.NUMBER, Type.STRING, Type.BOOLEAN)),)),
+        Dataset("events/type", U1, ("attributes",), (is_among((*_SCALARS, Type.LIST)),)),
         Dataset("events/number", F8, ("attributes",)),
         Dataset("events/string", U4, ("attributes",)),
         *pool("names", "names", are_text, are_distinct),
@@ -82,7 +97,12 @@ RAW = Schema(
         Dataset("events/location", F8, ("events", 2), (_are_points,), optional=True),
         Dataset("events/rejected", I8, ("rejected",), (ascends_strictly, is_at_least(0), is_below("events")), optional=True),
         *pool("ids", "events", are_text, optional=True),
+        Dataset("lists/offsets", I8, ("lists + 1",), (is_csr("elements"), _are_short), optional=True),
+        Dataset("lists/type", U1, ("elements",), (is_among(_SCALARS),), optional=True),
+        Dataset("lists/number", F8, ("elements",), optional=True),
+        Dataset("lists/string", U4, ("elements",), optional=True),
     ),
+    together=(LIST_COLUMNS,),
     rules=(_are_values, _names_are_distinct, _rejected_rows_are_empty),
     noun="event table",
     remedy="compile the events again",
@@ -106,6 +126,7 @@ EVENTS = replace(
         ("events/location", "encoded/location"),
         ("ids/data", "ids/offsets"),
         ("left_out/data", "left_out/offsets"),
+        LIST_COLUMNS,
     ),
     parts="files",
 )

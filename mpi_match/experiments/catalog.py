@@ -21,6 +21,7 @@ class Run(NamedTuple):
     events                 that are matched; the papers have 1,000
     batch                  events at a time
     steps                  whether the engines report the times of their own phases
+    moves                  interfaces that move afterwards
     """
 
     scenario: str
@@ -30,6 +31,7 @@ class Run(NamedTuple):
     events: int = 1000
     batch: int = 1
     steps: bool = False
+    moves: int = 0
 
 
 class RanksRun(NamedTuple):
@@ -87,17 +89,19 @@ class Experiment(NamedTuple):
 
 
 SYSTEMS = ("ccm", "mpi-cuda", "clcb", "farroukh", "tagmatch")
-BASELINES = {"SFF": "sff", "BETree": "betree"}
+BASELINES = {"SFF": "sff", "BETree": "betree", "R*-Tree": "rtree"}
 """The papers' baselines, by our engines of the same algorithm."""
 OURS = ("keyed", "keyed_cuda")
 
 _CCM = ("ccm", "sff", *OURS)
-_CLCB = ("clcb", "sff", "betree", *OURS)
+_CLCB = ("clcb", "sff", "betree", "rtree", "duckdb", *OURS)
+_BESIDE_RTREE = ("clcb", "rtree", *OURS)
 _CCM_KEPT = "filters, interfaces, sizes, operators, 100 values, half of the names with strings; 1,000 events one at a time"
 _CCM_DIFFERS = (
     "a name has one type, strings are words of two to four syllables; SFF is our own, compiled; the machine is another"
 )
 _CLCB_KEPT = "250,000 interfaces of 10 filters, 3 to 5 constraints, areas of 0.01 % of the plane; events one at a time"
+_RTREE_DIFFERS = "as the package `rtree` has it, loaded in bulk, its candidates checked by compiled code"
 _CLCB_DIFFERS = "names are drawn by Zipf's law, which gives the printed 0.5 % of filters whose content matches"
 _MPI_KEPT = (
     "filters, interfaces, sizes, operators, numbers only; the master sends an event to each idle worker, non-blocking"
@@ -117,7 +121,18 @@ _GROUPS = Axis.of("twophase.group=1,2,4,8")
 _BLOCKS = Axis.of("twophase.access_block=1,2,5,10,12,20,30,35,50,100,200,500,1430")
 _SUBSCRIPTIONS = Axis.of("filters=1000000..5000000..1000000")
 _ONE_OR_EIGHT = Axis.of("threads=1,8")
-_NO_TAGS = "TagMatch is no engine here yet"
+_TAGMATCH_KEPT = (
+    "sets of 5 tags on the average; a query is a set and 2 to 4 tags more; the paper's numbers of sets and MAX_P"
+)
+_TAGMATCH_DIFFERS = (
+    "tags are drawn by Zipf's law, not taken from tweets; a key for each set, so match and match-unique are the same; "
+    "matches are verified; queries come in batches of 16,384"
+)
+_SETS = Axis.of("filters=20000000,40000000,212000000")
+_SHARES = Axis.of("filters=21200000,42400000,84800000,127200000,169600000,212000000")
+_PARTITIONS = {"tagmatch.max_p": "200000"}
+_FIFTH = {"filters": "40000000"}
+_TREE = {"tagmatch.variant": "prefix-tree"}
 
 
 def _figure(name: str, x: str, values: str, *, fixed: Mapping[str, str] | None = None) -> Experiment:
@@ -146,8 +161,8 @@ def _clcb_figure(name: str, place_exponent: str, what: str) -> Experiment:
     return Experiment(
         name,
         f"10 filters for each interface, four areas, {what}",
-        f"{_CLCB_DIFFERS}; the R*-tree is no engine: `tests/bench/rtree_beside.py` measures libspatialindex beside these",
-        (Run("clcb", ("clcb", *OURS), axes, fixed, events=200),),
+        f"{_CLCB_DIFFERS}; 200 events instead of 1,000; the R*-tree is that of libspatialindex {_RTREE_DIFFERS}",
+        (Run("clcb", _BESIDE_RTREE, axes, fixed, events=200),),
         x="interfaces",
     )
 
@@ -164,6 +179,17 @@ def _farroukh_figure(
     return Experiment(f"farroukh-figure-{number}", _FARROUKH_KEPT, differs, (run,), x=x, y=y)
 
 
+def _tagmatch(name: str, x: str = "", y: str = "events_per_s", *, runs: tuple[Run, ...], differs: str = "") -> Experiment:
+    return Experiment(f"tagmatch-{name}", _TAGMATCH_KEPT, f"{_TAGMATCH_DIFFERS}{differs}", runs, x=x, y=y)
+
+
+def _sets(
+    *axes: Axis, fixed: Mapping[str, str] | None = None, engines: tuple[str, ...] = ("tagmatch",), steps: bool = False
+) -> Run:
+    """Engines on tag sets."""
+    return Run("tagmatch", engines, axes, fixed or {}, events=16_384, batch=16_384, steps=steps)
+
+
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
@@ -173,7 +199,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             _CCM_KEPT,
             f"{_CCM_DIFFERS}; Zipf's exponent is not printed, and is 1",
             (
-                Run("ccm-strings", _CCM, (Axis.of("name_exponent=0,1"),)),
+                Run("ccm-strings", (*_CCM, "duckdb"), (Axis.of("name_exponent=0,1"),)),
                 Run("ccm-strings", ("ccm",), (Axis.of("ccm.order=sorted,given"),), {"name_exponent": "1"}),
             ),
         ),
@@ -204,7 +230,22 @@ EXPERIMENTS: dict[str, Experiment] = {
         _clcb_figure("clcb-figure-3", "0", "locations uniform"),
         _clcb_figure("clcb-figure-4", "1", "locations by Zipf's law"),
         Experiment(
-            "clcb-figure-5", not_rerun="it is of updates beside an R*-tree, which `tests/bench/rtree_beside.py` measures"
+            "clcb-figure-5",
+            "10 filters for each interface, 1,000 filters moved one after the other, locations uniform and by Zipf's law",
+            f"{_CLCB_DIFFERS}; 100 interfaces move with all their filters; the R*-tree is that of libspatialindex "
+            f"{_RTREE_DIFFERS}",
+            (
+                Run(
+                    "clcb",
+                    _BESIDE_RTREE,
+                    (Axis.of("place_exponent=0,1"), Axis.of("interfaces=100,1000,10000,100000,1000000")),
+                    {"filters_per_interface": "10"},
+                    events=50,
+                    moves=100,
+                ),
+            ),
+            x="interfaces",
+            y="one_move_us",
         ),
         Experiment(
             "clcb-figure-6",
@@ -245,9 +286,84 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
         _farroukh_figure(14, "filters", "events_per_s", _SUBSCRIPTIONS, _ONE_OR_EIGHT, technique="me-ip"),
         _farroukh_figure(15, "filters", "us_per_event", _SUBSCRIPTIONS, _ONE_OR_EIGHT, technique="se-cp"),
-        *(Experiment(f"tagmatch-table-{number}", not_rerun=_NO_TAGS) for number in (1, 3)),
-        *(Experiment(f"tagmatch-figure-{number}", not_rerun=_NO_TAGS) for number in range(2, 10)),
-        Experiment("tagmatch-figure-10", not_rerun=f"{_NO_TAGS}; no MongoDB is installed from packages"),
+        _tagmatch(
+            "table-1",
+            runs=(
+                _sets(_SETS, Axis.of("tagmatch.variant=hybrid,gpu-plain,gpu-batched"), fixed=_PARTITIONS),
+                _sets(_SETS, fixed={**_PARTITIONS, "tagmatch.variant": "cpu"}),
+                _sets(_SETS, fixed=_TREE),
+                _sets(_SETS, engines=OURS),
+            ),
+            differs="; the ICN matcher is no engine here",
+        ),
+        _tagmatch(
+            "table-3",
+            runs=(
+                _sets(Axis.of("filters=20000000,40000000"), fixed=_PARTITIONS),
+                _sets(Axis.of("filters=20000000,40000000"), fixed=_TREE),
+            ),
+            differs="; the ICN matcher is no engine here",
+        ),
+        *(
+            _tagmatch(
+                f"figure-{number}",
+                "extra_tags",
+                y,
+                runs=tuple(_sets(Axis.of("extra_tags=1..10"), fixed={**_FIFTH, **each}) for each in (_PARTITIONS, _TREE)),
+                differs="; a fifth of the sets",
+            )
+            for number, y in ((2, "events_per_s"), (3, "matches_per_event"))
+        ),
+        _tagmatch("figure-4", "filters", runs=(_sets(_SHARES, fixed=_PARTITIONS), _sets(_SHARES, fixed=_TREE))),
+        _tagmatch(
+            "figure-5",
+            "threads",
+            runs=tuple(
+                _sets(Axis.of("threads=4,8,16,24,32,40,48"), fixed={**_FIFTH, **each}) for each in (_PARTITIONS, _TREE)
+            ),
+            differs="; a fifth of the sets; no more threads than this machine has cores",
+        ),
+        _tagmatch(
+            "figure-6",
+            "tagmatch.timeout_ms",
+            "p99",
+            runs=(_sets(Axis.of("tagmatch.timeout_ms=0,100,200,300"), fixed={**_FIFTH, **_PARTITIONS, "rate": "20000"}),),
+            differs="; a fifth of the sets; 20,000 queries a second; queues are emptied at the end of a batch of queries",
+        ),
+        _tagmatch(
+            "figure-7",
+            "tagmatch.max_p",
+            runs=(_sets(Axis.of("tagmatch.max_p=20000,50000,100000,200000,500000,1000000"), fixed=_FIFTH),),
+            differs="; a fifth of the sets",
+        ),
+        *(
+            _tagmatch(
+                f"figure-{number}",
+                "filters",
+                y,
+                runs=(_sets(Axis.of("filters=5000000,50000000,100000000,200000000"), fixed=_PARTITIONS),),
+                differs=differs,
+            )
+            for number, y, differs in (
+                (8, "build_s", "; the time has signatures, unique sets and sorting besides partitions"),
+                (9, "engine_bytes", "; host and GPU together"),
+            )
+        ),
+        _tagmatch(
+            "figure-10",
+            "filters",
+            runs=(
+                _sets(
+                    Axis.of("filters=1000000,2000000,3000000,4000000,5000000"),
+                    fixed={**_PARTITIONS, "constraints": "2", "extra_tags": "8"},
+                ),
+                Run(
+                    *("tagmatch", ("duckdb",), (Axis.of("filters=1000000,5000000"),)),
+                    *({"constraints": "2", "extra_tags": "8"}, 1000, 1000),
+                ),
+            ),
+            differs="; 2 tags a set, 10 a query; DuckDB stands for MongoDB, of which no package is to be had",
+        ),
         Experiment("tagmatch-figure-11", not_rerun="it is of MongoDB alone, on up to 24 instances"),
     )
 }

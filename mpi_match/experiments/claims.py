@@ -53,12 +53,18 @@ def _deployed(record: Result) -> float | None:
     return record["table_s"] + record["build_s"] if "build_s" in record else None
 
 
+def _updated(record: Result) -> float | None:
+    """Seconds of a change: of moving a filter, or of deploying again, where an engine takes no changes."""
+    return record["one_move_us"] * 1e-6 if "one_move_us" in record else _deployed(record)
+
+
 _TIMES = {"us": 1e6, "ms": 1e3, "s": 1.0}
 _QUANTITIES: dict[str, tuple[Callable[[Result], float | None], Mapping[str, float]]] = {
     "processing_time": (lambda record: record["us_per_event"] * 1e-6, _TIMES),
-    "throughput": (_field("events_per_s"), {"events/s": 1.0}),
+    "throughput": (_field("events_per_s"), {"events/s": 1.0, "queries/s": 1.0, "thousand queries/s": 1e-3}),
+    "partitioning_time": (_field("build_s"), {"s": 1.0}),
     "deployment_time": (_deployed, _TIMES),
-    "update_time": (_deployed, _TIMES),
+    "update_time": (_updated, _TIMES),
     "data_structure_size": (_field("engine_bytes"), {"MB GPU": 1e-6, "MB CPU": 1e-6}),
     "gpu_memory_max": (_field("engine_bytes"), {"MB": 1e-6}),
     "interfaces_selected": (lambda record: record["matches_per_event"] / record["n_interfaces"], {"%": 100.0}),
@@ -66,10 +72,8 @@ _QUANTITIES: dict[str, tuple[Callable[[Result], float | None], Mapping[str, floa
     "copy_input_time": (_step("copy in", "reset"), _TIMES),
     "phase1_time": (_step("phase 1"), _TIMES),
 }
-"""Printed quantities: how they are had from a record, and their factor for each unit.
-
-An engine that takes no changes is deployed again for an update; the printed update times are of one (SFF)."""
-_RATIOS = {"speedup": "processing_time", "deployment_speedup": "deployment_time"}
+"""Printed quantities: how they are had from a record, and their factor for each unit."""
+_RATIOS = {"speedup": "processing_time", "deployment_speedup": "deployment_time", "update_speedup": "update_time"}
 _PARAMETERS = {
     "subscriptions": "interfaces",
     "filters_per_subscription": PER_INTERFACE,
@@ -106,10 +110,15 @@ _KEYS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "events": ("events", _as_it_is),
     "threads": ("threads", _as_it_is),
     "threads_per_event": ("twophase.group", _as_it_is),
+    "sets": ("filters", _as_it_is),
+    "share_of_database": ("filters", lambda percent: {10: 20_000_000, 20: 40_000_000}.get(percent, 2_120_000 * percent)),
+    "timeout_ms": ("tagmatch.timeout_ms", lambda timeout: timeout or 0),
+    "tags_per_set": ("constraints", _as_it_is),
 }
 """Printed parameters: key of a sweep, and its value there."""
-_OF_NO_POINT = ("scenario", "workload", "filters", "gpu", "gpus", "nodes")
-"""Printed parameters that choose no point: the default scenario, what follows from others, the papers' machines."""
+_OF_NO_POINT = ("scenario", "workload", "filters", "gpu", "gpus", "nodes", "operation", "max_p", "tags_per_query")
+"""Printed parameters that choose no point: the default scenario, what follows from others, the papers' machines; what is the
+same in all points here."""
 RANKS = "ranks"
 """Stands for runs with ranks in the place of an engine: those with the most workers."""
 _SUBJECTS: dict[str, tuple[str, Mapping[str, str]]] = {
@@ -119,6 +128,11 @@ _SUBJECTS: dict[str, tuple[str, Mapping[str, str]]] = {
     "CCM Memset": ("ccm", {"reset": "memset"}),
     "CCM Kernel": ("ccm", {"reset": "kernel"}),
     "centralized": ("twophase", {}),
+    "TagMatch": ("tagmatch", {"variant": "hybrid"}),
+    "CPU-only, TagMatch": ("tagmatch", {"variant": "cpu"}),
+    "GPU-only, plain": ("tagmatch", {"variant": "gpu-plain"}),
+    "GPU-only, plain with batching": ("tagmatch", {"variant": "gpu-batched"}),
+    **dict.fromkeys(("CPU-only, fast prefix tree", "Prefix tree", "prefix tree"), ("tagmatch", {"variant": "prefix-tree"})),
     **{
         f"{subject}{way}": ("twophase", {"technique": technique} | ({"synchronization": option} if option else {}))
         for subject, technique in (("ME-IP", "me-ip"), ("SE-CP", "se-cp"), ("Hybrid", "me-cp"))
@@ -181,8 +195,8 @@ def _claim(each: Printed, records: Sequence[Result]) -> Claim:
 
     if each.subject == _WORKLOAD:
         return Claim(each, here(at[0]["engine"], {}), {})
-    takes_changes = each.metric == "update_time"  # ours do, and are not deployed again
-    ours = {name: value for name in OURS if not takes_changes and (value := here(name, {})) is not None}
+    never = metric == "update_time" and not any("one_move_us" in record for record in at)  # ours are not deployed again
+    ours = {name: value for name in OURS if not never and (value := here(name, {})) is not None}
     measured = None if engine is None else here(engine, options)
     return Claim(each, measured, ours, "" if measured is not None else "not run")
 

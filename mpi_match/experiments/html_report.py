@@ -131,6 +131,13 @@ def _times(claim: Claim) -> str:
 
 
 def _engines(records: Sequence[Result]) -> str:
+    failed = "".join(f"<li>{escape(line)}</li>" for line in report.failures(records))
+    shown = f"<p>Not measured:</p><ul>{failed}</ul>" if failed else ""
+    records = report.measured_ones(records)
+    return _measured_engines(records) + shown if records else shown
+
+
+def _measured_engines(records: Sequence[Result]) -> str:
     if over := sweep_report.varied(records):
         drawn = _figure(records, over[0], "events_per_s", records[0]["scenario"])
     else:

@@ -10,45 +10,59 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from mpi_match.bench.engines import BenchOptions
 from mpi_match.bench.report import append_json, read_json
 from mpi_match.bench.scaling import ScalingPlan, scale
 from mpi_match.bench.sweep import Axis, Sweep
-from mpi_match.engines.registry import REGISTRY
+from mpi_match.engines.registry import REGISTRY, engine_class, of_engine
 from mpi_match.environment.machine import commit, machine
 from mpi_match.errors import EngineError
 from mpi_match.experiments.catalog import Experiment, RanksRun, Run
 from mpi_match.workloads.parameters import PER_INTERFACE
 from mpi_match.workloads.scenarios import SCENARIOS
 
-SCALED = ("filters", PER_INTERFACE)
+SCALED = ("filters", PER_INTERFACE, "tagmatch.max_p")
 """Parameters that `scale` makes smaller; interfaces too where they are what is varied or have filters of their own."""
 LEAST_EVENTS = 50
+LARGEST_SCALED = 10_000_000
+"""Filters of the largest table of CLCB; TagMatch has 212 million, a hundredth of which takes minutes to make."""
 
 
 class ExperimentPlan(NamedTuple):
-    """How experiments are run: the share of the filters, the seeds and the timed repetitions."""
+    """How experiments are run: the share of the filters, the seeds, the timed repetitions, and of some parameters the only
+    values (those of the papers, not scaled)."""
 
     scale: float = 1.0
     seeds: int = 1
     repetitions: int = 3
+    only: Mapping[str, tuple[str, ...]] = {}
+
+    def of(self, axis: Axis) -> Axis:
+        """An axis with the values that are meant."""
+        wanted = self.only.get(axis.key)
+        return axis if wanted is None else axis._replace(values=tuple(each for each in axis.values if each in wanted))
 
 
-def missing(engines: Iterable[str]) -> dict[str, str]:
-    """Of engines those that cannot run on this machine, with the reason."""
+def missing(engines: Iterable[str], given: Mapping[str, object] = MappingProxyType({})) -> dict[str, str]:
+    """Of engines those that cannot run on this machine, with options `given` as `engine.key`; and the reason."""
     found = {}
     for name in engines:
         if name not in REGISTRY:
             found[name] = "no engine of this version"
-        elif reason := _reason(name):
+        elif reason := _reason(name, given):
             found[name] = reason
     return found
 
 
-def _reason(name: str) -> str:
-    if not REGISTRY[name].says.startswith("GPU"):
+def _reason(name: str, given: Mapping[str, object] = MappingProxyType({})) -> str:
+    if not REGISTRY[name].needs_gpu(of_engine(name, given)):
+        try:
+            engine_class(name)
+        except EngineError as error:
+            return str(error)
         return ""
     try:
         from mpi_match.gpu import driver
@@ -79,14 +93,14 @@ def run(experiment: Experiment, plan: ExperimentPlan, path: Path, tell: Callable
     have = read_json(path) if path.exists() else []
     others = [record for file in sorted(path.parent.glob("*.jsonl")) if file != path for record in read_json(file)]
     found: list[dict[str, Any]] = []
-    for sweep in sweeps(experiment, plan):
+    for sweep, share in _planned(experiment, plan):
         earlier = sweep.earlier(have)
         copied = [{**record, "experiment": experiment.name} for record in sweep.earlier(others)] if not earlier else []
         append_json(path, copied)
         found += earlier + copied
         earlier = earlier + copied
         for records in sweep.run(earlier, tell):
-            named = [{**record, "experiment": experiment.name, "scale": plan.scale} for record in records]
+            named = [{**record, "experiment": experiment.name, "scale": share} for record in records]
             append_json(path, named)
             found += named
     for runs in experiment.ranks:
@@ -109,7 +123,7 @@ def rank_points(runs: RanksRun, plan: ExperimentPlan) -> Iterator[RankPoint]:
         return
     on_gpu = REGISTRY[runs.engine].says.startswith("GPU")
     workers = tuple(n for n in runs.workers if not on_gpu or n <= gpus())
-    key, texts = runs.axis or ("", ("",))
+    key, texts = plan.of(runs.axis) if runs.axis else ("", ("",))
     for text in texts if workers else ():
         n_events = int(text) if key == "events" else runs.events
         yield RankPoint(
@@ -184,12 +198,25 @@ def _flat(result: Mapping[str, Any], point: RankPoint, more: Mapping[str, Any]) 
 
 def sweeps(experiment: Experiment, plan: ExperimentPlan) -> Iterator[Sweep]:
     """The sweeps of an experiment, scaled, with the engines that can run here; none for a run of which no engine can."""
+    return (sweep for sweep, _ in _planned(experiment, plan))
+
+
+def _planned(experiment: Experiment, plan: ExperimentPlan) -> Iterator[tuple[Sweep, float]]:
+    """The same, each with its share of the filters."""
     for each in experiment.runs:
-        unable = missing(each.engines)
+        unable = missing(each.engines, each.fixed)
         engines = tuple(name for name in each.engines if name not in unable)
-        axes = tuple(axis for axis in each.axes if not _is_of(axis.key, unable))
-        if engines:
-            yield _scaled(each, engines, axes, plan)
+        axes = tuple(plan.of(axis) for axis in each.axes if not _is_of(axis.key, unable))
+        if engines and all(axis.values for axis in axes):
+            share = _share(each, plan.scale)
+            yield _scaled(each, engines, axes, plan._replace(scale=share)), share
+
+
+def _share(each: Run, scale: float) -> float:
+    """The share of a run's filters: a scale below 1 is that of `LARGEST_SCALED` filters where its largest table has more."""
+    of_axes = [value for axis in each.axes if axis.key == "filters" for value in axis.values]
+    largest = max(map(int, of_axes or [each.fixed.get("filters", str(SCENARIOS[each.scenario].n_filters))]))
+    return scale if scale == 1 or largest <= LARGEST_SCALED else scale * LARGEST_SCALED / largest
 
 
 def _is_of(key: str, engines: Iterable[str]) -> bool:
@@ -222,6 +249,7 @@ def _scaled(each: Run, engines: tuple[str, ...], axes: tuple[Axis, ...], plan: E
         batch=each.batch,
         repetitions=plan.repetitions,
         steps=each.steps,
+        moves=each.moves,
         warm_up_s=1.0 if plan.scale == 1 else 0.1,
     )
     return Sweep(each.scenario, engines, shrunk, fixed, options, plan.seeds)

@@ -43,6 +43,11 @@ class DeviceArray:
     def n_bytes(self) -> int:
         return self.size * self.dtype.itemsize
 
+    @property
+    def address(self) -> int:
+        """Where it begins, for `compute.memory` in kernels; under the simulator, in the host's memory."""
+        return int(self.memory.ctypes.data) if simulated else self.pointer
+
     def part(self, start: int, stop: int) -> DeviceArray:
         """Items `start` to `stop`, sharing the memory."""
         if not 0 <= start <= stop <= self.size:

@@ -9,9 +9,25 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba.core import types
+from numba.extending import intrinsic
 
 from mpi_match.compute.circle import in_circle_of
 from mpi_match.gpu.kernels import cuda, device_function, simulated
+
+
+@intrinsic
+def _address_of(_: Any, array: Any) -> Any:
+    """See `address_of`."""
+
+    def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        data = context.make_array(array)(context, builder, values[0]).data
+        return builder.ptrtoint(data, context.get_value_type(types.int64))
+
+    return types.int64(array), generate
+
+
+_address: Any = _address_of  # whose callers do not give the first argument
 
 if simulated:
     WARP = 1
@@ -57,6 +73,10 @@ if simulated:
         """The IEEE double with these 64 bits."""
         return np.int64(bits).view(np.float64)
 
+    def address_of(array: Any) -> Any:
+        """Where an array in local or shared memory begins, for `compute.memory`."""
+        return int(array.ctypes.data)
+
 else:
     WARP = 32
     _ALL_LANES = 0xFFFFFFFF
@@ -96,6 +116,10 @@ else:
     @device_function
     def double_of(bits: int) -> Any:
         return cuda.libdevice.longlong_as_double(bits)
+
+    @device_function
+    def address_of(array: Any) -> Any:
+        return _address(array)
 
 
 in_circle = in_circle_of(device_function, add, multiply)

@@ -78,30 +78,44 @@ def append(answer: Any, answers: Any) -> None:
         ids[number * room + place] = answer
 
 
-@device_function
-def sort(ids: Any, first: Any, n: Any) -> None:
-    """Sort ids[first : first + n] in place, all lanes of a warp together.
+def sorter(own: Any, together: Any, wait: Any) -> Any:
+    """The function that sorts ids[first : first + n] in place, several threads together.
 
-    Batcher's merges, each beginning with a mirrored comparison: then n need not be a power of two.
+    `own()` is a thread's number among the `together()` of them, and `wait()` waits for the others.  Batcher's merges, each
+    beginning with a mirrored comparison: then n need not be a power of two.
     """
-    level = 0
-    while (1 << level) < n:
-        step, mirrored = level, True
-        while step >= 0:
-            stride = 1 << step
-            for pair in range(lane(), (n + (2 << level) - 1) >> (level + 1) << level, WARP):
-                run, place = pair >> step, pair & (stride - 1)
-                low = first + (run << (step + 1)) + place
-                high = first + (run << (step + 1)) + (2 * stride - 1 - place if mirrored else stride + place)
-                if high < first + n and ids[low] > ids[high]:
-                    ids[low], ids[high] = ids[high], ids[low]
-            sync_warp()
-            step, mirrored = step - 1, False
-        level += 1
+
+    @device_function
+    def sort_together(ids: Any, first: Any, n: Any) -> None:
+        level = 0
+        while (1 << level) < n:
+            step, mirrored = level, True
+            while step >= 0:
+                stride = 1 << step
+                for pair in range(own(), (n + (2 << level) - 1) >> (level + 1) << level, together()):
+                    run, place = pair >> step, pair & (stride - 1)
+                    low = first + (run << (step + 1)) + place
+                    high = first + (run << (step + 1)) + (2 * stride - 1 - place if mirrored else stride + place)
+                    if high < first + n and ids[low] > ids[high]:
+                        ids[low], ids[high] = ids[high], ids[low]
+                wait()
+                step, mirrored = step - 1, False
+            level += 1
+
+    return sort_together
 
 
 @device_function
-def _distinct(ids: Any, first: Any, n: Any) -> Any:
+def _lanes() -> Any:
+    return WARP
+
+
+sort = sorter(lane, _lanes, sync_warp)
+"""Sorts with all lanes of a warp."""
+
+
+@device_function
+def distinct(ids: Any, first: Any, n: Any) -> Any:
     """Leave one of each of the sorted ids[first : first + n], all lanes of a warp together; returns how many there are."""
     kept, at = np.int64(0), np.int64(0)
     while at < n:
@@ -126,7 +140,7 @@ def tidy(answers: Any) -> None:
     total = np.int64(atomic_add(found_of, number, np.uint64(0)))
     if total > 1 and total <= room:
         sort(ids, number * room, total)
-        kept = _distinct(ids, number * room, total)
+        kept = distinct(ids, number * room, total)
         if lane() == 0:
             found_of[number] = kept
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit, nested
-from mpi_match.compute.memory import load_i32, load_i64, load_u8, store_i64
+from mpi_match.compute.memory import constant_i64, load_i32, load_i64, load_u8, store_i64
 from mpi_match.ingest.scanner_numbers import N_NUMBER_TABLES
 from mpi_match.model import Op
 from mpi_match.table.vocabulary import Vocabulary
@@ -51,9 +51,13 @@ NO_ATOM = NO_STATE = -1
 EDGE_MASK, N_DENSE, N_CLASSES = range(3)
 DENSE_BYTES = 2**22
 """Size of DENSE_ROWS at most, so that a cache holds it."""
-FOUND_STAMP, ATOMS_FOUND, FOUND_HEADER = range(3)
-"""Words of a set of atoms, i64[FOUND_HEADER + 2 * n_atoms]: number of the last string; atoms found so far.  Behind them
-stand, in turns, the last string that had atom k, and the k-th atom found."""
+FOUND_STAMP, ATOMS_FOUND, FOUND_ROOM, FOUND_HEADER = range(4)
+"""Words of a set of atoms, i64[FOUND_HEADER + 2 * n_atoms]: number of the last string; atoms found so far; 0.  Behind them
+stand, in turns, the last string that had atom k, and the k-th atom found.
+
+A set may be smaller, if the third word is its room, the number of atoms that it holds.  Then there are no numbers of
+strings, what has been found is searched for each atom, and atoms beyond the room are counted, perhaps twice, and not kept.
+"""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _32 = np.uint64(32)
 
@@ -173,13 +177,13 @@ def _link(edges: Array, dense: Array, classes: Array, trie: Array) -> None:
 
 @nested
 def _next_state(state: int, byte: int, tables: int) -> int:
-    sizes = load_i64(tables, AUTOMATON_SIZES)
+    sizes = constant_i64(tables, AUTOMATON_SIZES)
     n_dense, mask = load_i64(sizes, N_DENSE), load_i64(sizes, EDGE_MASK)
-    edges, links = load_i64(tables, EDGES), load_i64(tables, FAILURE_LINKS)
+    edges, links = constant_i64(tables, EDGES), constant_i64(tables, FAILURE_LINKS)
     while True:
         if state < n_dense:
-            column = load_u8(load_i64(tables, BYTE_CLASSES), byte)
-            return load_i32(load_i64(tables, DENSE_ROWS), state * load_i64(sizes, N_CLASSES) + column)
+            column = load_u8(constant_i64(tables, BYTE_CLASSES), byte)
+            return load_i32(constant_i64(tables, DENSE_ROWS), state * load_i64(sizes, N_CLASSES) + column)
         key = 256 * state + byte
         slot = np.int64(_slot(key, np.uint64(mask)))
         while True:
@@ -196,33 +200,52 @@ def _next_state(state: int, byte: int, tables: int) -> int:
 
 
 @nested
+def _has(found: int, atom: int) -> bool:
+    """Has the present string satisfied an atom before?"""
+    room = load_i64(found, FOUND_ROOM)
+    if room == 0:
+        return load_i64(found, FOUND_HEADER + 2 * atom) == load_i64(found, FOUND_STAMP)
+    k, n = 0, min(room, load_i64(found, ATOMS_FOUND))
+    while k < n and load_i64(found, FOUND_HEADER + 2 * k + 1) != atom:
+        k += 1
+    return k < n
+
+
+@nested
+def _add(found: int, atom: int) -> None:
+    """Add an atom that a set does not have."""
+    n, room = load_i64(found, ATOMS_FOUND), load_i64(found, FOUND_ROOM)
+    if room == 0:
+        store_i64(found, FOUND_HEADER + 2 * atom, load_i64(found, FOUND_STAMP))
+    if room == 0 or n < room:
+        store_i64(found, FOUND_HEADER + 2 * n + 1, atom)
+    store_i64(found, ATOMS_FOUND, n + 1)
+
+
+@nested
 def _add_all(state: int, atoms: int, following: int, links: int, found: int) -> None:
     """Add the atoms of a state and of those along its links, each once for a string."""
-    stamp, n = load_i64(found, FOUND_STAMP), load_i64(found, ATOMS_FOUND)
     state = load_i64(following, state)
     while state != NO_STATE:
         atom = load_i64(atoms, state)
-        if load_i64(found, FOUND_HEADER + 2 * atom) == stamp:
+        if _has(found, atom):
             break  # and so are those behind it
-        store_i64(found, FOUND_HEADER + 2 * atom, stamp)
-        store_i64(found, FOUND_HEADER + 2 * n + 1, atom)
-        n += 1
+        _add(found, atom)
         state = load_i64(links, state)
         if state != NO_STATE:
             state = load_i64(following, state)
-    store_i64(found, ATOMS_FOUND, n)
 
 
 @nested
 def find_atoms(root: int, data: int, start: int, stop: int, tables: int, found: int) -> None:
     """Add the atoms of a name that the string data[start:stop] satisfies to the set `found`, in any order."""
     store_i64(found, FOUND_STAMP, load_i64(found, FOUND_STAMP) + 1)
-    links, contained = load_i64(tables, FAILURE_LINKS), load_i64(tables, CONTAINED)
-    following = load_i64(tables, NEXT_CONTAINED)
+    links, contained = constant_i64(tables, FAILURE_LINKS), constant_i64(tables, CONTAINED)
+    following = constant_i64(tables, NEXT_CONTAINED)
     state = root
     _add_all(state, contained, following, links, found)
     for i in range(start, stop):
         state = _next_state(state, load_u8(data, i), tables)
         if load_i64(following, state) != NO_STATE:
             _add_all(state, contained, following, links, found)
-    _add_all(state, load_i64(tables, SUFFIXES), load_i64(tables, NEXT_SUFFIX), links, found)
+    _add_all(state, constant_i64(tables, SUFFIXES), constant_i64(tables, NEXT_SUFFIX), links, found)

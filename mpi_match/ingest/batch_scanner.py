@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.events.batch import EventBatch
-from mpi_match.ingest.event_scanner import EventScanner, ScannedEvents
+from mpi_match.ingest.event_scanner import EventScanner, LineScanner, ScannedEvents
 from mpi_match.ingest.line_batch import LineBatch
 from mpi_match.ingest.line_blocks import LineBlock
 from mpi_match.ingest.rows import EventForm, Reject
@@ -19,10 +19,11 @@ from mpi_match.table.vocabulary import Vocabulary
 
 
 class ScanReport(NamedTuple):
-    """What a batch's scan has found besides events: rows that the scanner flagged, whether any event has a location, and an
-    id; and the rejected rows."""
+    """What a batch's scan has found besides events: rows that the scanner flagged, and those whose lines a GPU scanned;
+    whether any event has a location, and an id; and the rejected rows."""
 
     n_flagged: int
+    n_on_gpu: int
     located: bool
     identified: bool
     rejects: list[Reject]
@@ -34,15 +35,26 @@ class ScanReport(NamedTuple):
     @classmethod
     def from_wire(cls, wire: Array) -> ScanReport:
         """The report that was sent."""
-        n_flagged, located, identified, rejects = json.loads(wire.tobytes())
-        return cls(n_flagged, located, identified, [Reject(*each) for each in rejects])
+        n_flagged, n_on_gpu, located, identified, rejects = json.loads(wire.tobytes())
+        return cls(n_flagged, n_on_gpu, located, identified, [Reject(*each) for each in rejects])
 
 
 class BatchScanner:
     """Scans batches of lines of `files` into the code space of a vocabulary; compiles when it is created."""
 
     def __init__(self, vocabulary: Vocabulary, form: EventForm, files: Sequence[str], threads: int | None = None) -> None:
-        self._scanner, self._files = EventScanner(vocabulary, form, threads), files
+        self._on_cpu = EventScanner(vocabulary, form, threads)
+        self._scanner: LineScanner = self._on_cpu
+        self._files = files
+
+    @property
+    def is_on_gpu(self) -> bool:
+        """Are batches scanned on a GPU?  Then several threads may scan at a time."""
+        return self._scanner is not self._on_cpu
+
+    def choose(self, choice: Callable[[LineScanner], LineScanner]) -> None:
+        """Scan with the choice of an engine (`Engine.scanner`)."""
+        self._scanner = choice(self._on_cpu)
 
     def scan(self, batch: LineBatch) -> tuple[EventBatch, ScanReport]:
         """The events of a batch.  Raises StorageError when it has not as many rows as it should."""
@@ -54,7 +66,8 @@ class BatchScanner:
                 f"{self._files[int(batch.pieces[0, 0])]}: found {len(events):,} rows, expected {batch.n_rows:,}"
             )
         located, identified = any(each.located for each in scanned), any(each.identified for each in scanned)
-        return events, ScanReport(sum(each.n_flagged for each in scanned), located, identified, rejects)
+        n_flagged, n_on_gpu = sum(each.n_flagged for each in scanned), sum(each.n_on_gpu for each in scanned)
+        return events, ScanReport(n_flagged, n_on_gpu, located, identified, rejects)
 
     def _scan(self, data: Array, pieces: Array, rejects: list[Reject]) -> ScannedEvents:
         """Scan pieces that lie end to end: lines of any files, or one overlong line."""

@@ -10,7 +10,8 @@ The meaning of an entry depends on the type of its column alone:
     masked arrays                 as their data; masked entries are absent
     Arrow, polars and pandas      as their data; null is absent.  pandas' own types (`Int64`, `string`, `category`, Arrow's)
                                   have nulls, NumPy's have none
-    lists and object arrays       each entry by its own type; None, pandas' NA and NaT, and NumPy's `masked` are absent
+    lists and object arrays       each entry by its own type; None, pandas' NA and NaT, and NumPy's `masked` are absent;
+                                  an entry that is a list or an array is a list, as in a list column of Arrow or polars
 
 Dates and durations are refused, whatever library they come from: send strings, or numbers in some unit.
 
@@ -28,8 +29,9 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.arrays.strings import Strings
 from mpi_match.events.events import Events
+from mpi_match.events.lists import ListsBuilder
 from mpi_match.ingest.rows import EventForm
-from mpi_match.model import MAX_EXACT_INTEGER, ModelError, Type, check_name, is_null, label, value_of
+from mpi_match.model import MAX_EXACT_INTEGER, ModelError, Type, attribute_of, check_name, is_null, label, value_of
 
 _NULLS = (("is_null", "drop_null"), ("is_null", "drop_nulls"), ("isna", "dropna"))
 """Methods of Arrow, polars and pandas that tell which entries are null, and that drop those."""
@@ -56,7 +58,10 @@ def columns_of_frame(frame: Frame) -> dict[str, Any]:
 
 
 class InputColumn(NamedTuple):
-    """One attribute of n events: `present` bool[n], `type` u8[n], `number` f64[n] and `string` u32[n] as in `Events`."""
+    """One attribute of n events: `present` bool[n], `type` u8[n], `number` f64[n] and `string` u32[n] as in `Events`.
+
+    A list has its number among those of all columns in `string`.
+    """
 
     present: Array
     type: Array
@@ -64,11 +69,34 @@ class InputColumn(NamedTuple):
     string: Array
 
 
-def events_of_columns(columns: Mapping[str, Any], form: EventForm) -> Events:
+def refused_type(name: str, type_: str) -> str:
+    """The error of a column of a type that no attribute has, and that is asked for."""
+    return (
+        f"the column {name!r} is of type {type_}, and filters, --location or --id name it; "
+        "attributes are numbers, strings, booleans and arrays of these: cast it to one of them"
+    )
+
+
+def needed_names(names: Iterable[str], form: EventForm) -> frozenset[str]:
+    """The attributes that are used: those that the filters of a table name, those of location and id."""
+    named = (*(form.location or ()), *((form.id,) if form.id is not None else ()))
+    return frozenset((*names, *named))
+
+
+class _Pools:
+    """What columns share: the distinct strings and the lists."""
+
+    def __init__(self) -> None:
+        self.strings: dict[str, int] = {}
+        self.lists = ListsBuilder(self.strings)
+
+
+def events_of_columns(columns: Mapping[str, Any], form: EventForm, needed: frozenset[str] | None = None) -> Events:
     """The events with the attributes in `columns`; `form` names the columns of location and id, if any.
 
-    As with rows, the columns of the location stay attributes and the column of the id does not.  Raises ModelError, naming
-    the column, for unequal lengths and for every value that `model.value_of` refuses.
+    Of columns that are not in `needed` (None: all are) nothing but their length is asked.  As with rows, the columns
+    of the location stay attributes and the column of the id does not.  Raises ModelError, naming the column, for unequal
+    lengths and for every value that `model.value_of` refuses.
     """
     lengths = {name: _length(name, values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
@@ -77,9 +105,9 @@ def events_of_columns(columns: Mapping[str, Any], form: EventForm) -> Events:
     for name in (*(form.location or ()), *((form.id,) if form.id is not None else ())):
         if name not in columns:
             raise ModelError(f"there is no column {name!r}; there are: {', '.join(map(repr, columns))}")
-    strings: dict[str, int] = {}
-    names = [check_name(name) for name in columns if name != form.id]
-    made = [_named(name, columns[name], strings) for name in names]
+    pools = _Pools()
+    names = [check_name(name) for name in columns if name != form.id and (needed is None or name in needed)]
+    made = [_named(name, columns[name], pools) for name in names]
     present = np.array([column.present for column in made], bool).reshape(len(names), n_events).T
 
     def flat(field: str, dtype: type[np.generic]) -> Array:
@@ -94,9 +122,10 @@ def events_of_columns(columns: Mapping[str, Any], form: EventForm) -> Events:
         number=flat("number", np.float64),
         string=flat("string", np.uint32),
         names=Strings.of(name.encode() for name in names),
-        strings=Strings.of(text.encode() for text in strings),
+        strings=Strings.of(text.encode() for text in pools.strings),
         location=None if form.location is None else _locations(form.location, dict(zip(names, made, strict=True))),
         ids=None if form.id is None else _ids(form.id, columns[form.id]),
+        lists=pools.lists.build(),
     )
 
 
@@ -107,19 +136,19 @@ def _length(name: str, values: Any) -> int:
         raise ModelError(f"column {name!r}: needs an array or a list of values, found {type(values).__name__}") from None
 
 
-def _named(name: str, values: Any, strings: dict[str, int]) -> InputColumn:
+def _named(name: str, values: Any, pools: _Pools) -> InputColumn:
     try:
-        return _column(values, strings)
+        return _column(values, pools)
     except ModelError as error:
         raise ModelError(f"column {name!r}: {error}") from None
 
 
-def _column(values: Any, strings: dict[str, int]) -> InputColumn:
+def _column(values: Any, pools: _Pools) -> InputColumn:
     if isinstance(values, (list, tuple)):
-        return _column_of_objects(values, range(len(values)), strings)
+        return _column_of_objects(values, range(len(values)), pools)
     null, array = _without_nulls(values)
     place = np.arange(len(array)) if null is None else np.flatnonzero(~null)
-    found = _column_of_numbers(array) if array.dtype.kind in "biuf" else _column_of_objects(array.tolist(), place, strings)
+    found = _column_of_numbers(array) if array.dtype.kind in "biuf" else _column_of_objects(array.tolist(), place, pools)
     if null is None:
         return found
     column = InputColumn(*(np.zeros(len(null), field.dtype) for field in found))
@@ -165,7 +194,7 @@ def _column_of_numbers(array: Array) -> InputColumn:
     return InputColumn(np.ones(n, bool), np.full(n, type_, np.uint8), double + 0.0, np.zeros(n, np.uint32))
 
 
-def _column_of_objects(values: Sequence[Any], places: Sequence[int] | Array, strings: dict[str, int]) -> InputColumn:
+def _column_of_objects(values: Sequence[Any], places: Sequence[int] | Array, pools: _Pools) -> InputColumn:
     """A column of entries that each have a type of their own; `places` are their positions in the whole column, for
     errors.
     """
@@ -175,14 +204,16 @@ def _column_of_objects(values: Sequence[Any], places: Sequence[int] | Array, str
         if is_null(raw):
             continue
         try:
-            type_, value = value_of(raw)
+            value = attribute_of(raw)
         except ModelError as error:
             raise ModelError(f"entry {places[i]}: {error}") from None
-        column.present[i], column.type[i] = True, type_
-        if type_ is Type.STRING:
-            column.string[i] = strings.setdefault(value, len(strings))  # type: ignore[arg-type]
+        column.present[i] = True
+        if isinstance(value, tuple):
+            column.type[i], column.string[i] = Type.LIST, pools.lists.add(value)
+        elif isinstance(value, str):
+            column.type[i], column.string[i] = Type.STRING, pools.strings.setdefault(value, len(pools.strings))
         else:
-            column.number[i] = value
+            column.type[i], column.number[i] = Type.BOOLEAN if type(value) is bool else Type.NUMBER, value
     return column
 
 

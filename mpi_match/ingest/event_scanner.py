@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -24,12 +24,13 @@ from mpi_match.ingest import scanner
 from mpi_match.ingest.atom_automaton import FOUND_HEADER
 from mpi_match.ingest.line_blocks import LineBlock
 from mpi_match.ingest.rows import EventForm, Reject, Rejects, event_of_row, parse_json, row_text, trimmed
+from mpi_match.ingest.scanner_text import SCRATCH_BYTES
 from mpi_match.ingest.vocabulary_hash import hashed
 from mpi_match.model import Event, ModelError
 from mpi_match.table.vocabulary import Vocabulary
 
-_LEAST_ROW_BYTES, _LEAST_ATTRIBUTE_BYTES = 2, 4
-"""Fewest bytes of a row with its line feed, also of a flagged one, and of an attribute."""
+_LEAST_ROW_BYTES, _LEAST_ATTRIBUTE_BYTES = 2, 2
+"""Fewest bytes of a row with its line feed, also of a flagged one, and of an attribute or an element of a list."""
 _LINE_FEED = ord("\n")
 _SEARCHED_BYTES = 2**12
 """Bytes searched for a line feed at a time."""
@@ -57,10 +58,11 @@ class ThreadArrays:
             scanner.NAME_HASHES_SEEN: np.empty(scanner.MOST_NAMES, np.uint64),
             scanner.PREFIX_ENDS: np.empty(scanner.MOST_DEPTH, np.int64),
             scanner.PREFIX_HASHES: np.empty(scanner.MOST_DEPTH, np.uint64),
-            scanner.DOTTED_NAME: np.empty(scanner.SCRATCH_BYTES, np.uint8),
-            scanner.DECODED: np.empty(scanner.SCRATCH_BYTES, np.uint8),
+            scanner.DOTTED_NAME: np.empty(SCRATCH_BYTES, np.uint8),
+            scanner.DECODED: np.empty(SCRATCH_BYTES, np.uint8),
         }
-        arrays[scanner.SCAN_COUNTS][scanner.MOST_ATOMS] = most_atoms
+        rooms = {scanner.MOST_ATOMS: most_atoms, scanner.NAME_ROOM: scanner.MOST_NAMES, scanner.SCRATCH_ROOM: SCRATCH_BYTES}
+        arrays[scanner.SCAN_COUNTS][list(rooms)] = list(rooms.values())
         self._table = AddressTable(arrays[k] for k in range(len(arrays)))
         self.address, self.arrays = self._table.address, self._table.arrays
 
@@ -80,6 +82,7 @@ class ScannedEvents(NamedTuple):
     located      has any event a location?
     identified   has any event an id?
     n_flagged    rows that the scanner left to `rows`
+    n_on_gpu     rows whose lines were scanned on a GPU
     """
 
     batch: EventBatch
@@ -87,6 +90,15 @@ class ScannedEvents(NamedTuple):
     located: bool
     identified: bool
     n_flagged: int
+    n_on_gpu: int = 0
+
+
+class LineScanner(Protocol):
+    """Turns blocks of lines into events."""
+
+    def scan(self, block: LineBlock, rejects: Rejects) -> ScannedEvents:
+        """The events of a block; rejected rows go to `rejects`, in the order of their lines, with their file and line."""
+        ...
 
 
 class EventScanner:
@@ -97,20 +109,20 @@ class EventScanner:
     """
 
     def __init__(self, vocabulary: Vocabulary, form: EventForm, threads: int | None = None) -> None:
-        self._vocabulary, self._form, self._most_threads = vocabulary, form, threads
+        self.vocabulary, self.form, self._most_threads = vocabulary, form, threads
         self._threads: list[ThreadArrays] = []
         with compile_once("scanner-atoms" if vocabulary.n_atoms else "scanner"):
             self._tables = hashed(vocabulary, form)
             self.scan(LineBlock(np.frombuffer(bytearray(b"{}\n"), np.uint8), "", 1), [])
 
     def scan(self, block: LineBlock, rejects: Rejects) -> ScannedEvents:
-        """The events of a block; rejected rows go to `rejects`, in the order of their lines, with their file and line."""
+        """See `LineScanner.scan`."""
         with at_most(self._most_threads):
             return self._scan(block, rejects)
 
     def _scan(self, block: LineBlock, rejects: Rejects) -> ScannedEvents:
         if block.overlong:
-            events = self._judged([(block.data.tobytes(), block.first_line)], block.file, rejects)
+            events = judged_events([(block.data.tobytes(), block.first_line)], self.form, block.file, rejects)
             return self._joined([], 0, np.zeros(1, np.int64), events)
         parts = self._scan_all(block.data)
         rows = accumulate((part.count(scanner.ROWS) for part in parts), initial=0)
@@ -120,20 +132,8 @@ class EventScanner:
             for row, line, start, stop in part.filled(scanner.FLAGGED, scanner.N_FLAGGED).tolist():
                 flagged.append(first_row + row)
                 judged.append((block.data[start : stop + 1].tobytes(), first_line + line))
-        events = self._judged(judged, block.file, rejects)
+        events = judged_events(judged, self.form, block.file, rejects)
         return self._joined(parts, len(block.data), np.array(flagged, np.int64), events)
-
-    def _judged(self, lines: list[tuple[bytes, int]], file: str, rejects: Rejects) -> list[Event | None]:
-        """The events of flagged lines, given with their numbers; None for a rejected row."""
-        found: list[Event | None] = []
-        for line, number in lines:
-            text = trimmed(line)
-            try:
-                found.append(event_of_row(parse_json(text), self._form))
-            except ModelError as error:
-                rejects.append(Reject(str(error), file, number, row_text(text)))
-                found.append(None)
-        return found
 
     def _scan_all(self, data: Array) -> list[ThreadArrays]:
         """The output of each thread for its range of the lines."""
@@ -148,7 +148,7 @@ class EventScanner:
         return self._threads[:n_stretches]
 
     def _thread_arrays(self, n_bytes: int, n_found: int = 0) -> ThreadArrays:
-        n_atoms = self._vocabulary.n_atoms
+        n_atoms = self.vocabulary.n_atoms
         return ThreadArrays(n_bytes, n_atoms, max(2 * n_found, n_bytes // _LEAST_ATTRIBUTE_BYTES) if n_atoms else 0)
 
     def _scan_stretch(self, stretch: int, n_stretches: int, data: int, bounds: list[int]) -> None:
@@ -161,24 +161,13 @@ class EventScanner:
 
     def _joined(self, parts: list[ThreadArrays], n_bytes: int, flagged: Array, judged: list[Event | None]) -> ScannedEvents:
         """The rows of all threads, which scanned `n_bytes`, end to end; the judged ones at their positions `flagged`."""
-        events = Events.of(judged)
-        encoded = events.encode(self._vocabulary)
-        offsets, attributes, location = self._collected(parts, n_bytes, len(flagged))
-        if len(encoded.attributes):
-            lengths, of_judged = np.diff(offsets), np.diff(encoded.offsets)
-            places = np.repeat(offsets[flagged].astype(np.int64), of_judged)
-            attributes = np.insert(attributes, places, encoded.attributes)
-            lengths[flagged] = of_judged
-            np.cumsum(lengths, out=offsets[1:], dtype=np.uint32)
-        if events.location is not None:
-            location = np.full((len(offsets) - 1, 2), np.nan) if location is None else location
-            location[flagged] = events.location
-        rejected = flagged[[event is None for event in judged]].astype(REJECTED) if None in judged else None
+        batch = with_judged(self._collected(parts, n_bytes, len(flagged)), flagged, judged, self.vocabulary)
         return ScannedEvents(
-            EventBatch(offsets, attributes, location, self._vocabulary.fingerprint, rejected),
+            batch,
             self._ids(parts, flagged, judged),
-            location is not None,
-            events.ids is not None or any(part.count(scanner.N_IDENTIFIED) for part in parts),
+            batch.location is not None,
+            any(event is not None and event.id is not None for event in judged)
+            or any(part.count(scanner.N_IDENTIFIED) for part in parts),
             len(flagged),
         )
 
@@ -187,7 +176,7 @@ class EventScanner:
 
         Without threads there are only flagged rows.
         """
-        dtype = self._vocabulary.packed_dtype
+        dtype = self.vocabulary.packed_dtype
         if not parts:
             return np.zeros(n_flagged + 1, np.uint32), np.zeros(0, dtype), None
         rows = list(accumulate((part.count(scanner.ROWS) for part in parts), initial=0))
@@ -205,7 +194,7 @@ class EventScanner:
         return offsets, attributes, location if located else None
 
     def _ids(self, parts: list[ThreadArrays], flagged: Array, judged: list[Event | None]) -> Strings | None:
-        if self._form.id is None:
+        if self.form.id is None:
             return None
         ids = Strings.of(("" if event is None else event.id or "").encode() for event in judged)
         if not parts:
@@ -219,18 +208,55 @@ class EventScanner:
         return Strings(data, offsets_of(lengths))
 
 
+def judged_events(lines: list[tuple[bytes, int]], form: EventForm, file: str, rejects: Rejects) -> list[Event | None]:
+    """The events of flagged lines, given with their numbers; None for a rejected row."""
+    found: list[Event | None] = []
+    for line, number in lines:
+        text = trimmed(line)
+        try:
+            found.append(event_of_row(parse_json(text), form))
+        except ModelError as error:
+            rejects.append(Reject(str(error), file, number, row_text(text)))
+            found.append(None)
+    return found
+
+
+def with_judged(
+    arrays: tuple[Array, Array, Array | None], flagged: Array, judged: list[Event | None], vocabulary: Vocabulary
+) -> EventBatch:
+    """Scanned rows as a batch, with the judged ones at their positions `flagged`, i64 ascending.
+
+    Parameters: `arrays` are offsets, attributes and locations, if there are any, of all rows, the flagged ones without
+    attributes; they may be written to.
+    """
+    offsets, attributes, location = arrays
+    events = Events.of(judged)
+    encoded = events.encode(vocabulary)
+    if len(encoded.attributes):
+        lengths, of_judged = np.diff(offsets), np.diff(encoded.offsets)
+        places = np.repeat(offsets[flagged].astype(np.int64), of_judged)
+        attributes = np.insert(attributes, places, encoded.attributes)
+        lengths[flagged] = of_judged
+        np.cumsum(lengths, out=offsets[1:], dtype=np.uint32)
+    if events.location is not None:
+        location = np.full((len(offsets) - 1, 2), np.nan) if location is None else location
+        location[flagged] = events.location
+    rejected = flagged[[event is None for event in judged]].astype(REJECTED) if None in judged else None
+    return EventBatch(offsets, attributes, location, vocabulary.fingerprint, rejected)
+
+
 class EventQueue:
     """Scanned events, taken in batches of any size.
 
     located, identified   has any event so far a location, an id?
-    n_flagged             rows so far that the scanner left to `rows`
+    n_flagged, n_on_gpu   rows so far that the scanner left to `rows`; whose lines were scanned on a GPU
     """
 
     def __init__(self, blocks: Iterator[ScannedEvents]) -> None:
         self._blocks, self._taken = blocks, 0
         self._current: ScannedEvents | None = None
         self.located = self.identified = False
-        self.n_flagged = 0
+        self.n_flagged = self.n_on_gpu = 0
 
     def take(self, most: int) -> tuple[EventBatch, Strings | None] | None:
         """The next events, at most `most`, up to the end of a block, and their ids; None without events or if `most`
@@ -245,6 +271,7 @@ class EventQueue:
             self.located |= self._current.located
             self.identified |= self._current.identified
             self.n_flagged += self._current.n_flagged
+            self.n_on_gpu += self._current.n_on_gpu
         batch, ids = self._current.batch, self._current.ids
         start, stop = self._taken, min(self._taken + most, batch.n_events)
         self._taken = stop

@@ -15,13 +15,15 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import EventForm
-from mpi_match.model import LISTS, MAX_EXACT_INTEGER, PRESENCE, ModelError, Op, Type
+from mpi_match.model import HAS, LISTS, MAX_EXACT_INTEGER, PRESENCE, ModelError, Op, Type
 from mpi_match.table.subscriptions import KIND_SHIFT, Subscriptions, kind_of
+from mpi_match.table.virtual_names import MARK, to_constraint
 
 
 def subscription_rows(subscriptions: Subscriptions) -> Iterator[dict[str, Any]]:
     """One subscription row for every filter, in order."""
-    labels, names = ([item.decode() for item in items] for items in (subscriptions.labels, subscriptions.names))
+    labels = [item.decode() for item in subscriptions.labels]
+    names = [item if item.startswith(MARK) else item.decode() for item in subscriptions.names]
     type_ = subscriptions.kind >> KIND_SHIFT
     counts = np.diff(subscriptions.operand_offsets)
     is_text = subscriptions.string >= 0
@@ -42,19 +44,35 @@ def subscription_rows(subscriptions: Subscriptions) -> Iterator[dict[str, Any]]:
     for i, interface in enumerate(subscriptions.interface.tolist()):
         constraints: list[list[Any]] = []
         for k in range(bounds[i], bounds[i + 1]):
-            kind = kinds[k]
-            if whole_list[kind]:
-                constraints.append([name[k], symbols[kind], values[first[k] : first[k + 1]]])
+            kind, of = kinds[k], name[k]
+            if isinstance(of, bytes):
+                constraints.append(_on_elements(of, kind, values[first[k] : first[k + 1]]))
+            elif whole_list[kind]:
+                constraints.append([of, symbols[kind], values[first[k] : first[k + 1]]])
             elif no_operand[kind]:
-                constraints.append([name[k], symbols[kind]])
+                constraints.append([of, symbols[kind]])
             else:
-                constraints.append([name[k], symbols[kind], values[first[k]]])
+                constraints.append([of, symbols[kind], values[first[k]]])
         row: dict[str, Any] = {"interface": labels[interface], "constraints": constraints}
         if i in circles:
             row["area"] = circles[i]
         if subscriptions.ids is not None and (id_ := subscriptions.ids[i]) is not None:
             row["id"] = id_.decode()
         yield row
+
+
+def _on_elements(name: bytes, kind: int, values: list[Any]) -> list[Any]:
+    """A constraint on a virtual name as a row has it."""
+    found = to_constraint(name, Type(kind >> KIND_SHIFT), Op(kind & 15), values[0] if values else None)
+    operand = found.operand
+    plain = [_integer(each) for each in operand] if isinstance(operand, tuple) else _integer(operand)
+    return [found.name, HAS if found.op is Op.EQ else found.symbol, plain]
+
+
+def _integer(value: Any) -> Any:
+    """A number without a fraction as an integer; anything else as it is."""
+    is_whole = isinstance(value, float) and abs(value) <= MAX_EXACT_INTEGER and value == int(value)
+    return int(value) if is_whole else value
 
 
 def event_rows(events: Events, form: EventForm | None = None) -> Iterator[dict[str, Any] | None]:
@@ -68,8 +86,13 @@ def event_rows(events: Events, form: EventForm | None = None) -> Iterator[dict[s
         if column is not None and flag is None:
             raise ModelError(f"these events have {what}; say which attribute takes them (--{what[:-1]})")
     names = [item.decode() for item in events.names]
-    is_string, boolean = events.type == Type.STRING, events.type == Type.BOOLEAN
-    values = _values(events.number, is_string, events.string, boolean, list(events.strings))
+    strings = list(events.strings)
+    values = _values(events.number, events.type == Type.STRING, events.string, events.type == Type.BOOLEAN, strings)
+    if (lists := events.lists) is not None:
+        elements = _values(lists.number, lists.type == Type.STRING, lists.string, lists.type == Type.BOOLEAN, strings)
+        for k in np.flatnonzero(events.type == Type.LIST).tolist():
+            at = int(events.string[k])
+            values[k] = elements[int(lists.offsets[at]) : int(lists.offsets[at + 1])]
     name, bounds = [names[i] for i in events.name.tolist()], events.offsets.tolist()
     rejected = set() if events.rejected is None else set(events.rejected.tolist())
     for i in range(events.n_events):

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.ingest.rows import MAX_LINE_BYTES
+from mpi_match.ingest.csv_rows import CsvLines
+from mpi_match.ingest.packed_files import DAMAGED, damaged, open_bytes
+from mpi_match.ingest.row_files import is_csv
+from mpi_match.ingest.rows import MAX_LINE_BYTES, PLAIN, EventForm
 from mpi_match.model import ModelError
 
-PACKED_ENDING = ".gz"
 READ_BYTES = 2**22
 """Bytes of a block, besides those of a line that began in the block before; at most MAX_LINE_BYTES."""
 
@@ -35,53 +36,85 @@ class LineBlock(NamedTuple):
     overlong: bool = False
 
 
-def read_blocks(paths: Iterable[Path]) -> Iterator[LineBlock]:
-    """The lines of files, blank ones too, files in the order of their paths; `.gz` is decompressed.
+def read_blocks(paths: Iterable[Path], form: EventForm = PLAIN) -> Iterator[LineBlock]:
+    """The lines of files, blank ones too, files in the order of their paths; packed ones are unpacked, CSV becomes JSON.
 
     A line longer than `MAX_LINE_BYTES` is cut to one byte more than that.  Raises ModelError for a compressed file that is
     damaged or truncated, after the lines before the damage; OSError.
     """
     for path in sorted(paths):
-        with gzip.open(path, "rb") if path.suffix == PACKED_ENDING else path.open("rb") as handle:
-            yield from _blocks_of(cast(BufferedReader, handle), path)
+        with _opened(path, form) as handle:
+            yield from blocks_of(partial(_read, handle, path), str(path.absolute()))
 
 
-def unpacked(path: Path) -> Iterator[bytes]:
-    """The content of a packed file, in pieces.  Raises ModelError when it is damaged or truncated, OSError."""
-    with gzip.open(path, "rb") as handle:
+def _opened(path: Path, form: EventForm) -> BufferedReader:
+    """The lines of a file."""
+    handle = open_bytes(path)
+    return BufferedReader(CsvLines(handle, path, dict(form.types))) if is_csv(path) else handle
+
+
+def lines_in(path: Path, form: EventForm) -> Iterator[bytes]:
+    """The lines of a file that is packed or CSV, in pieces.  Raises ModelError when it is damaged or truncated, OSError."""
+    with _opened(path, form) as handle:
         failed = None
         while failed is None:
-            more, failed = _read(cast(BufferedReader, handle), path)
+            more, failed = _read(handle, path)
             if not more and failed is None:
                 return
             yield more
         raise failed
 
 
-def _blocks_of(handle: BufferedReader, path: Path) -> Iterator[LineBlock]:
-    file, first_line, begun = str(path.absolute()), 1, b""
-    while True:
-        more, failed = _read(handle, path)
-        data = bytearray(begun)
-        data += more
-        if len(data) > MAX_LINE_BYTES and data.find(b"\n", 0, MAX_LINE_BYTES + 1) < 0:
-            yield LineBlock(np.frombuffer(data[: MAX_LINE_BYTES + 1], np.uint8), file, first_line, overlong=True)
-            first_line += 1
-            while failed is None and more and b"\n" not in more:
-                more, failed = _read(handle, path)
-            data = bytearray(more.partition(b"\n")[2])
-        at_end = not more and failed is None
-        if at_end and data:
-            data += b"\n"
+Read = Callable[[], tuple[bytes, ModelError | None]]
+"""Reads some more bytes, none at the end; and the error that stands behind them."""
+
+
+class LineCutter:
+    """Cuts bytes that come one after the other into blocks of the lines of `file`, blank ones too."""
+
+    def __init__(self, file: str) -> None:
+        self._file, self._first_line = file, 1
+        self._begun = b""
+        self._skips = False
+
+    def add(self, more: bytes) -> Iterator[LineBlock]:
+        """The lines that end in some more bytes, at most READ_BYTES."""
+        if self._skips and b"\n" not in more:
+            return
+        data = bytearray(more.partition(b"\n")[2] if self._skips else self._begun)
+        data += b"" if self._skips else more
+        self._skips = False
+        if len(data) > MAX_LINE_BYTES and (end := data.find(b"\n")) not in range(MAX_LINE_BYTES + 1):
+            yield self._block(data[: MAX_LINE_BYTES + 1], 1, overlong=True)
+            self._skips = end < 0
+            data = data[end + 1 :] if end >= 0 else bytearray()
         whole = data.rfind(b"\n") + 1
+        self._begun = bytes(data[whole:])
         if whole:
-            yield LineBlock(np.frombuffer(data, np.uint8)[:whole], file, first_line)
-            first_line += data.count(b"\n")
+            yield self._block(data[:whole], data.count(b"\n"))
+
+    def end(self) -> Iterator[LineBlock]:
+        """The last line, if it has no line feed."""
+        if self._begun:
+            yield from self.add(b"\n")
+
+    def _block(self, data: bytearray, n_lines: int, *, overlong: bool = False) -> LineBlock:
+        block = LineBlock(np.frombuffer(data, np.uint8), self._file, self._first_line, overlong)
+        self._first_line += n_lines
+        return block
+
+
+def blocks_of(read: Read, file: str) -> Iterator[LineBlock]:
+    """The lines that `read` gives, as blocks of `file`.  Raises the error of `read`, after all whole lines before it."""
+    cutter = LineCutter(file)
+    while True:
+        more, failed = read()
+        yield from cutter.add(more)
         if failed is not None:
             raise failed
-        if at_end:
+        if not more:
+            yield from cutter.end()
             return
-        begun = bytes(data[whole:])
 
 
 def _read(handle: BufferedReader, path: Path) -> tuple[bytes, ModelError | None]:
@@ -91,8 +124,6 @@ def _read(handle: BufferedReader, path: Path) -> tuple[bytes, ModelError | None]
         while missing and (piece := handle.read1(missing)):
             pieces.append(piece)
             missing -= len(piece)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        found = ModelError(f"{path}: is not a whole gzip file: {error}")
-        found.__cause__ = error
-        return b"".join(pieces), found
+    except DAMAGED as error:
+        return b"".join(pieces), damaged(path, error)
     return b"".join(pieces), None

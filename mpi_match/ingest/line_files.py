@@ -1,8 +1,8 @@
 """JSON lines files as numbered events: any range of rows is read, with no more of the file than the blocks that it lies in.
 
 Files are read, never mapped: a mapped file that shrinks ends the process.  Every block is compared with its checksum in the
-index (`line_index`), so what is returned is what was indexed.  Packed files, standard input and pipes are first copied into
-a temporary file without a name, which the system removes with the process.
+index (`line_index`), so what is returned is what was indexed.  The lines of packed files, CSV, standard input and pipes are
+first copied into a temporary file without a name, which the system removes with the process.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from pathlib import Path
 from typing import IO, NamedTuple, cast
 
 import numpy as np
-from isal.isal_zlib import crc32
 
 from mpi_match.arrays.csr import Array
 from mpi_match.ingest import line_index, rows
+from mpi_match.ingest.checked_blocks import Blocks
 from mpi_match.ingest.line_batch import LINES_EXTRA_BYTES, LineBatch
-from mpi_match.ingest.line_blocks import PACKED_ENDING, unpacked
-from mpi_match.ingest.line_index import LineIndex, count_line_feeds, find_row, index_lines, read_exactly
-from mpi_match.ingest.row_files import STDIN
+from mpi_match.ingest.line_blocks import lines_in
+from mpi_match.ingest.line_index import LineIndex, count_line_feeds, find_row, index_lines
+from mpi_match.ingest.packed_files import is_packed
+from mpi_match.ingest.row_files import STDIN, is_csv
 from mpi_match.ingest.rows import EventForm, event_of_row, parse_json, trimmed
 from mpi_match.model import Event, ModelError
-from mpi_match.storage import FileChanged, StorageError
+from mpi_match.storage import StorageError
 
 _LINE_FEED = np.array([10], np.uint8)
 
@@ -70,7 +71,7 @@ class LineFiles:
         paths = sorted(paths)
         packed = not all(map(_is_plain, paths))
         with ExitStack() as stack:
-            sources = [_readable(path, directory, stack) for path in paths]
+            sources = [_readable(path, form, directory, stack) for path in paths]
             names = [str(path.absolute()) for path in paths]
             found = cls(index_lines(names, sources, form), form, sources, packed)
             found._stack = stack.pop_all()
@@ -188,38 +189,23 @@ class LineFiles:
 
     def _blocks(self, file: int, start: int, stop: int) -> Array:
         """Blocks of a file, numbered from its own first.  Raises FileChanged when they are not what was indexed."""
-        size, name = line_index.BLOCK_BYTES, self.index.files[file]
-        data = np.empty(min(stop * size, int(self.index.n_bytes[file])) - start * size, np.uint8)
-        try:
-            with self._sources[file].open("rb", buffering=0) as handle:
-                read_exactly(handle.fileno(), data, start * size, name)
-        except OSError as error:
-            raise FileChanged(f"{name}: changed while it was read: {error.strerror}; {_AGAIN}") from error
-        first = int(self.index.first_block[file]) + start
-        for k in range(stop - start):
-            found, expected = crc32(data[k * size : (k + 1) * size].data), int(self.index.crc[first + k])
-            if found != expected:
-                raise FileChanged(
-                    f"{name}: changed while it was read: CRC-32 of its bytes from {(start + k) * size:,} on "
-                    f"found {found:08x}, expected {expected:08x}; {_AGAIN}"
-                )
-        return data
-
-
-_AGAIN = "put the old file back and go on, or start anew with the new one"
+        first, last = self.index.first_block[file : file + 2].tolist()
+        crc, n_bytes = self.index.crc[first:last], int(self.index.n_bytes[file])
+        blocks = Blocks(self.index.files[file], n_bytes, line_index.BLOCK_BYTES, crc)
+        return blocks.read(self._sources[file], start, stop)
 
 
 def _is_plain(path: Path) -> bool:
     """Can any part of a file be read, any number of times, as it is?"""
-    return path != STDIN and path.suffix != PACKED_ENDING and path.is_file()
+    return path != STDIN and not is_packed(path) and not is_csv(path) and path.is_file()
 
 
-def _readable(path: Path, directory: Path | None, stack: ExitStack) -> Path:
+def _readable(path: Path, form: EventForm, directory: Path | None, stack: ExitStack) -> Path:
     """A path from which this process can read any part of a file: its own, or of a temporary file with what is in it."""
     if _is_plain(path):
         return path
     spool = stack.enter_context(cast(IO[bytes], tempfile.TemporaryFile(dir=directory)))  # noqa: SIM115  the stack's
-    for piece in unpacked(path) if path.suffix == PACKED_ENDING else _content(path):
+    for piece in lines_in(path, form) if is_packed(path) or is_csv(path) else _content(path):
         _write(spool, piece, path, directory)
     return Path(f"/proc/self/fd/{spool.fileno()}")
 

@@ -28,8 +28,8 @@ from isal.isal_zlib import crc32
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.compute.compile_cache import compile_once, jit, nested
 from mpi_match.ingest import rows
+from mpi_match.ingest.checked_blocks import read_exactly
 from mpi_match.ingest.rows import EventForm
-from mpi_match.storage import FileChanged
 
 BLOCK_BYTES = 2**18
 """Bytes of a block; fewer than `MAX_LINE_BYTES`."""
@@ -141,18 +141,6 @@ def _index_file(source: Path, name: str) -> _FileBlocks:
             _index_blocks(data, at, BLOCK_BYTES, rows.MAX_LINE_BYTES, state, columns)
         _end(n_bytes, rows.MAX_LINE_BYTES, state, columns)
     return _FileBlocks(n_bytes, crc, n_rows, n_lines, first_at, overlong[: state[_N_OVERLONG]])
-
-
-def read_exactly(descriptor: int, data: Array, at: int, name: str) -> None:
-    """Fill `data` u8 with the bytes of a file from `at` on.  Raises FileChanged when it has fewer, OSError."""
-    left = memoryview(data)  # type: ignore[arg-type]  # NumPy's arrays are buffers
-    while left:
-        n = os.preadv(descriptor, [left], at)
-        if n == 0:
-            raise FileChanged(
-                f"{name}: was truncated while it was read: it ends at byte {at:,}; start anew with the new one"
-            )
-        left, at = left[n:], at + n
 
 
 @nested

@@ -8,12 +8,14 @@ r"""The text language of predicates, and its way to filters.
     condition   = ( "=" | "==" | "!=" | "<>" | "<" | "<=" | ">" | ">=" | "prefix" | "suffix" | "contains" ) value
                 | [ "not" ] "in" "(" value { "," value } ")"
                 | "between" value "and" value
-                | "exists" | "absent"
+                | "exists" | "absent" | "has" value
+              | "any" (the conditions above but `exists` and `absent`)
     name        = letters, digits, "_" and "." beginning with a letter or "_"; anything else in double quotes ("" is a quote)
     value       = number | 'text' ('' is a quote, and \\ \' \n \r \t \uXXXX are escapes) | true | false
     number      = as in JSON, and also +7, .5 and 5.
 
-Words are read in any case.  `not` binds before `and`, and that before `or`.  Types and operators are the model's: nothing is
+Words are read in any case; `has` and `any` are words only where a condition begins.  `has` is `any =`, and `any` asks for
+some element of a list.  `not` binds before `and`, and that before `or`.  Types and operators are the model's: nothing is
 converted.  As in JSON, two `\uXXXX` that are a surrogate pair are one character, and digits are 0 to 9.
 
 A filter is a conjunction, so a predicate is brought to disjunctive normal form, one filter for each alternative.  That can
@@ -32,7 +34,7 @@ from collections.abc import Iterable
 from itertools import product
 from typing import Any, NamedTuple, NoReturn
 
-from mpi_match.model import PRESENCE, Constraint, ModelError, Op, constraint, decimal
+from mpi_match.model import HAS, PRESENCE, Constraint, ModelError, Op, constraint, decimal
 
 MAX_FILTERS_OF_A_PREDICATE = 1000
 """Filters that one predicate may become."""
@@ -254,11 +256,23 @@ class _Parser:
         except ModelError as error:
             self.fail(str(error), start.at)
 
-    def _condition(self, name: str) -> tuple[Op, object]:
-        word = self.token.word
-        if word in ("exists", "absent"):
+    def _condition(self, name: str) -> tuple[Op | str, object]:
+        named = self.token.text.lower() if self.token.kind == "word" else ""
+        if named == HAS:
             self.take()
-            return (Op.EXISTS if word == "exists" else Op.ABSENT), None
+            return HAS, self._value()
+        if named == "any":
+            self.take()
+            op, operand = self._comparison_with(f"{name} any")
+            return f"any {op.symbol}", operand
+        if named in ("exists", "absent"):
+            self.take()
+            return (Op.EXISTS if named == "exists" else Op.ABSENT), None
+        return self._comparison_with(name)
+
+    def _comparison_with(self, name: str) -> tuple[Op, object]:
+        """An operator with an operand; `name` is what is before it."""
+        word = self.token.word
         if word in ("in", "not"):
             self.take()
             if word == "not":
@@ -272,7 +286,8 @@ class _Parser:
         if word in _COMPARISONS:
             self.take()
             return _COMPARISONS[word], self._value()
-        self.fail(f"expected an operator after '{name}' ({', '.join(_COMPARISONS)}, in, not in, between, exists, absent)")
+        others = "in, not in, between" if name.endswith(" any") else "in, not in, between, exists, absent, has, any"
+        self.fail(f"expected an operator after '{name}' ({', '.join(_COMPARISONS)}, {others})")
 
     def _list(self) -> list[object]:
         self.expect("(", "to begin the list")

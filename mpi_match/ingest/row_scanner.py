@@ -89,10 +89,14 @@ class RowScanner:
 
 
 def _is_plain(row: dict[Any, Any], depth: int) -> bool:
-    """Is it an object of plain entries, with names that are strings, and no more than `depth` objects within one another?"""
+    """Is it an object of plain entries and lists of such, with names that are strings, and no more than `depth` objects
+    within one another?"""
     for name, value in row.items():
         if type(name) is not str:
             return False
-        if type(value) not in _PLAIN and (type(value) is not dict or depth == 1 or not _is_plain(value, depth - 1)):
+        if type(value) is list:
+            if not all(type(element) in _PLAIN for element in value):
+                return False
+        elif type(value) not in _PLAIN and (type(value) is not dict or depth == 1 or not _is_plain(value, depth - 1)):
             return False
     return True

@@ -3,6 +3,7 @@
     {"interface": "mobile-7", "constraints": [["city", "=", "Milan"], ["temp", ">", 30]], "area": [9.2, 45.5, 1.0]}
     {"interface": "mobile-8", "filters": [{"constraints": [["temp", "<", 0]]}, {"area": [0, 0, 5], "id": "f1"}]}
     {"interface": "mobile-9", "predicate": "city = 'Milan' and temp > 30 or wind >= 20", "area": [9.2, 45.5, 1.0]}
+    {"interface": "mobile-10", "tags": ["gpu", "spark"]}
 
     {"city": "Milan", "temp": 25, "position": {"x": 9.1, "y": 45.4}}
 
@@ -12,33 +13,35 @@
     {"before_event": 9, "remove_interface": "mobile-7"}
 
 A subscription is one filter, or a predicate: several `filters` on one interface, or a text in the language of `predicates`,
-from which every filter gets the row's `area` and `id`.  Rows may share an interface, and an id.  An event is a plain object:
-nested objects flatten to dotted names (`position.x`), null means absent.  A change states the event before which it takes
-effect, counted from 0; it names filters by the id in their subscription, and all filters with that id change together.
-Interfaces and ids are strings; an integer is its decimal digits.  An invalid row becomes a `Reject` with its reason, file
-and line; one bad filter rejects the whole row.  An event's number is that of its row, from 0: a rejected row has its number
-too, a blank line is no row.
+from which every filter gets the row's `area` and `id`.  `tags` is short for a constraint `["tags", "has", tag]` for each.
+Rows may share an interface, and an id.  An event is a plain object: nested objects flatten to dotted names (`position.x`),
+null means absent, and a list holds numbers, strings and booleans.  A change states the event before which it takes effect,
+counted from 0; it names filters by the id in their subscription, and all filters with that id change together.  Interfaces
+and ids are strings; an integer is its decimal digits.  An invalid row becomes a `Reject` with its reason, file and line; one
+bad filter rejects the whole row.  An event's number is that of its row, from 0: a rejected row has its number too, a blank
+line is no row.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from mpi_match.ingest.packed_files import DAMAGED, PACKED_ENDINGS, damaged, open_bytes
 from mpi_match.ingest.predicates import parse
 from mpi_match.model import (
+    HAS,
     MAX_EXACT_INTEGER,
     Area,
     Change,
     Event,
     Filter,
     ModelError,
+    Type,
     area,
     check_name,
     decimal,
@@ -49,14 +52,18 @@ from mpi_match.model import (
     make_filter,
 )
 
-ROW_ENDINGS = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
+LINE_ENDINGS = (".jsonl", ".json", ".ndjson")
 """Extensions of JSON lines files."""
+ROW_ENDINGS = tuple(ending + packed for ending in LINE_ENDINGS for packed in ("", *PACKED_ENDINGS))
+"""The same, packed ones too."""
 
 Row = TypeVar("Row")
-_SUBSCRIPTION_KEYS = {"interface", "constraints", "area", "filters", "id"}
-_FILTER_KEYS = {"constraints", "area", "id"}
+_SUBSCRIPTION_KEYS = {"interface", "constraints", "tags", "area", "filters", "id"}
+_FILTER_KEYS = {"constraints", "tags", "area", "id"}
 _PREDICATE_KEYS = {"interface", "predicate", "area", "id"}
-_OF_SUBSCRIPTIONS = {"constraints", "area", "filters", "predicate"}
+_OF_SUBSCRIPTIONS = {"constraints", "tags", "area", "filters", "predicate"}
+TAGS = "tags"
+"""The attribute that the `tags` of a subscription are elements of."""
 MAX_LINE_BYTES = 2**24
 """Longest line that is read; a longer one is a bad row, of which only the beginning is kept."""
 MAX_DEPTH = 100
@@ -114,12 +121,29 @@ def looks_like_subscription(line: str | bytes) -> bool:
 def row_text(row: Any) -> str:
     """A row as `Reject.row` holds it: a line of a file, or an object that a program passed."""
     if isinstance(row, bytes):
-        kept = row.strip() if len(row) <= MAX_LINE_BYTES else row[:1000] + b" ..."
+        shown: bytes = row.split(b"\0", 2)[-1] if row.startswith(b"\0") else row
+        kept = shown.strip() if len(row) <= MAX_LINE_BYTES else row[:1000] + b" ..."
         return kept.decode(errors="replace")
     try:
         return json.dumps(row, default=str, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):  # names that are not strings; rows that contain themselves
         return describe(row)
+
+
+def set_aside(reason: str, row: bytes) -> bytes:
+    """A line for `parse_json` to refuse with this reason: a row of another form than JSON, which is bad in that form.
+
+    `row` is what a reject shows.
+    """
+    return b"\0%b\0%b" % (reason.encode(errors="replace"), row)
+
+
+def _refuse_set_aside(line: str | bytes) -> None:
+    """Raises ModelError with the reason in a line that was set aside."""
+    text = line.decode(errors="replace") if isinstance(line, bytes) else line
+    _, reason, *row = text.split("\0", 2)
+    if row:
+        raise ModelError(reason)
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -143,6 +167,8 @@ def parse_json(line: str | bytes) -> Any:
     Raises ModelError for text that is not UTF-8 or not JSON, for duplicate names, for numbers that overflow or underflow a
     double (`model.decimal`), and for lines longer than `MAX_LINE_BYTES` or nested deeper than `MAX_DEPTH`.
     """
+    if line[:1] in (b"\0", "\0"):
+        _refuse_set_aside(line)
     if len(line) > MAX_LINE_BYTES:
         raise ModelError(f"the line is longer than {MAX_LINE_BYTES // 2**20} MiB")
     try:
@@ -194,7 +220,7 @@ def subscription_filters(row: Any) -> list[Filter]:
     if "filters" not in row:
         return [_filter(row["interface"], row)]
     if len(row) > 2:
-        raise ModelError("a subscription has either 'filters' or its own 'constraints', 'area' and 'id', not both")
+        raise ModelError("a subscription has either 'filters' or its own 'constraints', 'tags', 'area' and 'id', not both")
     if not isinstance(row["filters"], list) or not row["filters"]:
         raise ModelError("'filters' must be a list of one filter at least; [{\"constraints\": []}] matches every event")
     for item in row["filters"]:
@@ -211,12 +237,14 @@ def _only(row: dict[str, Any], keys: set[str], what: str) -> None:
 
 
 def _filter(interface: Any, row: dict[str, Any]) -> Filter:
-    constraints = row.get("constraints")
-    if constraints is None and row.get("area") is None:
-        raise ModelError("a filter needs 'constraints' (a list, perhaps empty) or an 'area'")
-    if not isinstance(constraints, (list, type(None))):
-        raise ModelError("'constraints' must be a list")
-    return make_filter(interface, constraints or (), row.get("area"), row.get("id"))
+    constraints, tags = row.get("constraints"), row.get("tags")
+    if constraints is None and tags is None and row.get("area") is None:
+        raise ModelError("a filter needs 'constraints' (a list, perhaps empty), 'tags' or an 'area'")
+    for key, found in (("constraints", constraints), ("tags", tags)):
+        if not isinstance(found, (list, type(None))):
+            raise ModelError(f"{key!r} must be a list")
+    every = [*(constraints or ()), *([TAGS, HAS, tag] for tag in tags or ())]
+    return make_filter(interface, every, row.get("area"), row.get("id"))
 
 
 class ChangeRow(NamedTuple):
@@ -267,29 +295,44 @@ def _stamp(row: dict[str, Any]) -> int:
 
 
 class EventForm(NamedTuple):
-    """The attributes of an event row that hold its `location`, x and y, and its `id`."""
+    """The attributes of an event row that hold its `location`, x and y, and its `id`; the `types` of columns of CSV."""
 
     location: tuple[str, str] | None = None
     id: str | None = None
+    types: tuple[tuple[str, Type], ...] = ()
 
     @classmethod
-    def of(cls, location: str | None, id_: str | None) -> EventForm:
-        """From the command line's `--location x,y` and `--id name`.  Raises ModelError."""
+    def of(cls, location: str | None, id_: str | None, schema: str | None = None) -> EventForm:
+        """From the command line's `--location x,y`, `--id name` and `--schema name=type,...`.  Raises ModelError."""
+        types = () if schema is None else _types_in(schema)
         if id_ == "":
             raise ModelError("--id needs the name of an attribute; found ''")
         if location is None:
-            return cls(None, id_)
+            return cls(None, id_, types)
         names = [name.strip() for name in location.split(",")]
         if len(names) != 2 or not all(names) or names[0] == names[1]:
             raise ModelError(f"--location needs two attribute names, x,y; found {location!r}")
         if id_ in names:
             raise ModelError(f"--id and --location both name {id_!r}; the attribute of the id is no coordinate")
-        return cls((names[0], names[1]), id_)
+        return cls((names[0], names[1]), id_, types)
 
     def never_seen(self, location: bool, ids: bool) -> tuple[str, ...]:
         """The names that no event has; `location` and `ids` say whether any event has one."""
         unseen_id = (self.id,) if self.id is not None and not ids else ()
         return (*(self.location if self.location is not None and not location else ()), *unseen_id)
+
+
+_TYPES = {"number": Type.NUMBER, "string": Type.STRING, "boolean": Type.BOOLEAN}
+
+
+def _types_in(schema: str) -> tuple[tuple[str, Type], ...]:
+    found: dict[str, Type] = {}
+    for item in schema.split(","):
+        name, equals, type_ = (part.strip() for part in item.rpartition("="))
+        if not equals or type_ not in _TYPES or name in found:
+            raise ModelError(f"--schema needs name=type,... with the types {', '.join(_TYPES)}; found {item.strip()!r}")
+        found[name] = _TYPES[type_]
+    return tuple(found.items())
 
 
 PLAIN = EventForm()
@@ -342,12 +385,12 @@ def _flatten(row: dict[str, Any], prefix: str, found: dict[str, Any], depth: int
 def read_lines(paths: Iterable[Path]) -> Iterator[tuple[str, int, bytes]]:
     """Lines of files that are not blank as (absolute path, line number, bytes), files in the order of their paths.
 
-    `.gz` is decompressed; a byte order mark and blanks around a line are removed.  A line longer than `MAX_LINE_BYTES` is
+    Packed ones are unpacked; a byte order mark and blanks around a line are removed.  A line longer than `MAX_LINE_BYTES` is
     cut to one byte more than that, for `parse_json` to refuse.  Raises ModelError for a compressed file that is damaged or
     truncated, OSError.
     """
     for path in sorted(paths):
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as handle:
+        with open_bytes(path) as handle:
             for number, line in enumerate(_bounded(handle, path), 1):
                 if line := trimmed(line):
                     yield str(path.absolute()), number, line
@@ -371,8 +414,8 @@ def _bounded(handle: BufferedIOBase, path: Path) -> Iterator[bytes]:
             while len(line) > MAX_LINE_BYTES and rest and not rest.endswith(b"\n"):
                 rest = handle.readline(_PIECE_BYTES)
             yield line
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ModelError(f"{path}: is not a whole gzip file: {error}") from error
+    except DAMAGED as error:
+        raise damaged(path, error) from error
 
 
 class Rejects(Protocol):

@@ -6,8 +6,9 @@ The output is the event as an `EventBatch` has it: packed attributes in ascendin
 `EventForm` names them.
 
 The scanner never rejects a row.  It *flags* a line that it cannot judge with certainty, and `ingest.rows` judges that line:
-text that is not JSON or not UTF-8, lists, literals such as NaN, lone surrogates, names that may stand twice, numbers out of
-range or undecided, locations that are not two numbers, ids of another type, and lines that exceed the scratch arrays.
+text that is not JSON or not UTF-8, lists or nulls in lists, literals such as NaN, lone surrogates, names that may stand
+twice, numbers out of range or undecided, locations that are not two numbers, ids of another type, attributes of whose
+elements other operators than `any =` ask, and lines that exceed the scratch arrays.
 
 Every line ends with a line feed, and no loop passes one: it is part of no name, string, number or literal.  Therefore no
 function compares positions with the end of the data.  The functions take addresses and numbers, allocate nothing and raise
@@ -20,6 +21,7 @@ import numpy as np
 
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.memory import (
+    constant_i64,
     load_f64,
     load_i64,
     load_u8,
@@ -32,23 +34,42 @@ from mpi_match.compute.memory import (
 )
 from mpi_match.ingest.atom_automaton import ATOM_ROOTS, ATOMS_FOUND, FOUND_HEADER, NO_STATE, find_atoms
 from mpi_match.ingest.scanner_numbers import INTEGER, LARGE_INTEGER, NOT_READ, scan_number
+from mpi_match.ingest.scanner_text import (
+    FLAGGED_LINE,
+    after_blanks,
+    after_margin,
+    copied,
+    decode_string,
+    hash_of,
+    literal,
+    next_line,
+    scan_string,
+)
 from mpi_match.ingest.vocabulary_hash import (
+    BOOLEAN_ELEMENT,
     CODE_BITS,
+    ELEMENT_SEEDS,
+    ELEMENTS,
     ID,
+    JUDGED,
     LOCATED,
+    N_ELEMENT_TYPES,
     NAME_IDS,
     NAME_ROLES,
     NO_ROLE,
     NOT_FOUND,
+    NUMBER_ELEMENT,
     SCALARS,
     SEED,
     STRING_SEEDS,
+    TEXT_ELEMENT,
     VOCABULARY_SIZE,
     X,
     code_of_boolean,
     code_of_number,
     code_of_string,
     feed,
+    find_element,
     find_name,
     mixed,
 )
@@ -57,8 +78,6 @@ MOST_NAMES = 1024
 """Names of a line, at all depths."""
 MOST_DEPTH = 16
 """Objects within one another."""
-SCRATCH_BYTES = 2**16
-"""A dotted name, or a string with escapes once it is decoded."""
 
 (
     SCAN_COUNTS,
@@ -84,213 +103,30 @@ SCRATCH_BYTES = 2**16
     ID_DATA, ID_ENDS           u8, i64: ids end to end, and where that of each row ends
     ROW_ATOMS                  i64: a set of atoms (`atom_automaton`), those of the row
     FLAGGED                    i64[4 ·]: flagged rows: row, line, start, end in the data, which is before the line feed
-    NAME_HASHES_SEEN           u64[MOST_NAMES]: of the line
-    PREFIX_ENDS, PREFIX_HASHES i64[MOST_DEPTH], u64[MOST_DEPTH]: length and hash of what names begin with at each depth
-    DOTTED_NAME, DECODED       u8[SCRATCH_BYTES]: a name, and a string, without escapes
+    NAME_HASHES_SEEN           u64[NAME_ROOM]: of the line
+    PREFIX_ENDS, PREFIX_HASHES i64[MOST_DEPTH], u64[MOST_DEPTH]: length and hash of what names begin with at each depth but
+                               the last; there the former has the bits of a number that is an element
+    DOTTED_NAME, DECODED       u8[SCRATCH_ROOM]: a name, and a string, without escapes
 """
-ROWS, LINES, N_ATTRIBUTES, ID_BYTES, N_FLAGGED, N_IDENTIFIED, N_LOCATED, N_ATOMS, MOST_ATOMS, N_COUNTS = range(10)
+(
+    ROWS,
+    LINES,
+    N_ATTRIBUTES,
+    ID_BYTES,
+    N_FLAGGED,
+    N_IDENTIFIED,
+    N_LOCATED,
+    N_ATOMS,
+    MOST_ATOMS,
+    NAME_ROOM,
+    SCRATCH_ROOM,
+    N_COUNTS,
+) = range(12)
 """What counts count: rows; lines, blank ones too; attributes; bytes of ids; flagged rows; rows with an id, with a location;
-attributes for atoms.  MOST_ATOMS is given: there is room for so many; if N_ATOMS is more in the end, the lines are to be
-scanned again with more room."""
-FLAGGED_LINE = -1
-_POINT = 46
-
-
-@nested
-def _after_blanks(data: int, at: int) -> int:
-    """The first byte that is no JSON whitespace; a line feed ends the line and does not count as such."""
-    while load_u8(data, at) == 32 or load_u8(data, at) == 9 or load_u8(data, at) == 13:
-        at += 1
-    return at
-
-
-@nested
-def after_margin(data: int, at: int) -> int:
-    """The first byte that `bytes.strip` would not remove, or the line feed."""
-    while load_u8(data, at) == 32 or load_u8(data, at) == 9 or 11 <= load_u8(data, at) <= 13:
-        at += 1
-    return at
-
-
-@nested
-def next_line(data: int, at: int) -> int:
-    """The position behind the next line feed at or after `at`."""
-    while load_u8(data, at) != 10:
-        at += 1
-    return at + 1
-
-
-@nested
-def _character_bytes(data: int, at: int) -> int:
-    """Length of the UTF-8 character beyond ASCII that begins here; 0 if there is none."""
-    first, second = load_u8(data, at), load_u8(data, at + 1)
-    if first < 0xC2 or first > 0xF4 or second & 0xC0 != 0x80:
-        return 0
-    if first < 0xE0:
-        return 2
-    if load_u8(data, at + 2) & 0xC0 != 0x80:
-        return 0
-    if first < 0xF0:
-        return 0 if (first == 0xE0 and second < 0xA0) or (first == 0xED and second > 0x9F) else 3
-    if load_u8(data, at + 3) & 0xC0 != 0x80 or (first == 0xF0 and second < 0x90) or (first == 0xF4 and second > 0x8F):
-        return 0
-    return 4
-
-
-@nested
-def _scan_string(data: int, at: int, hash_: np.uint64) -> tuple[int, np.uint64]:
-    """From behind the opening quote to the closing quote, a backslash, or a byte that no string may have: its position, and
-    the hash of the bytes before it."""
-    while True:
-        byte = load_u8(data, at)
-        if byte < 0x80:
-            if byte == 34 or byte == 92 or byte < 32:
-                return at, hash_
-            hash_ = feed(hash_, byte)
-            at += 1
-        else:
-            n = _character_bytes(data, at)
-            if n == 0:
-                return at, hash_
-            for i in range(at, at + n):
-                hash_ = feed(hash_, load_u8(data, i))
-            at += n
-
-
-@nested
-def _hex_digits(data: int, at: int) -> int:
-    """The number that four hexadecimal digits are; -1 if they are none."""
-    found = 0
-    for i in range(at, at + 4):
-        byte = load_u8(data, i)
-        if 48 <= byte <= 57:
-            found = found * 16 + byte - 48
-        elif 97 <= (byte | 32) <= 102:
-            found = found * 16 + (byte | 32) - 87
-        else:
-            return -1
-    return found
-
-
-@nested
-def _escaped(data: int, at: int) -> tuple[int, int]:
-    """The character of the escape behind a backslash, or -1, and where the escape ends."""
-    byte = load_u8(data, at)
-    if byte == 117:
-        code = _hex_digits(data, at + 1)
-        at += 5
-        if 0xD800 <= code <= 0xDFFF:
-            if code >= 0xDC00 or load_u8(data, at) != 92 or load_u8(data, at + 1) != 117:
-                return -1, at
-            low = _hex_digits(data, at + 2)
-            if not 0xDC00 <= low <= 0xDFFF:
-                return -1, at
-            return 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00), at + 6
-        return code, at
-    code = -1
-    if byte == 34 or byte == 92 or byte == 47:
-        code = byte
-    elif byte == 98:
-        code = 8
-    elif byte == 102:
-        code = 12
-    elif byte == 110:
-        code = 10
-    elif byte == 114:
-        code = 13
-    elif byte == 116:
-        code = 9
-    return code, at + 1
-
-
-@nested
-def _encode(code: int, to: int, filled: int) -> int:
-    """Write a character as UTF-8 into `to`; where it ends."""
-    if code < 0x80:
-        store_u8(to, filled, code)
-        return filled + 1
-    if code < 0x800:
-        store_u8(to, filled, 0xC0 | code >> 6)
-        store_u8(to, filled + 1, 0x80 | code & 63)
-        return filled + 2
-    if code < 0x10000:
-        store_u8(to, filled, 0xE0 | code >> 12)
-        store_u8(to, filled + 1, 0x80 | code >> 6 & 63)
-        store_u8(to, filled + 2, 0x80 | code & 63)
-        return filled + 3
-    store_u8(to, filled, 0xF0 | code >> 18)
-    store_u8(to, filled + 1, 0x80 | code >> 12 & 63)
-    store_u8(to, filled + 2, 0x80 | code >> 6 & 63)
-    store_u8(to, filled + 3, 0x80 | code & 63)
-    return filled + 4
-
-
-@nested
-def _decode_string(data: int, at: int, to: int, filled: int) -> tuple[int, int]:
-    """Write the string that begins behind an opening quote into `to`, from `filled`, without escapes.
-
-    Where it ends behind the closing quote, and how far `to` is filled; FLAGGED_LINE if it is no string or too long.
-    """
-    while load_u8(data, at) != 34:
-        if filled + 4 > SCRATCH_BYTES or load_u8(data, at) < 32:
-            return FLAGGED_LINE, filled
-        if load_u8(data, at) == 92:
-            code, at = _escaped(data, at + 1)
-            if code < 0:
-                return FLAGGED_LINE, filled
-            filled = _encode(code, to, filled)
-            continue
-        n = _character_bytes(data, at) if load_u8(data, at) >= 0x80 else 1
-        if n == 0:
-            return FLAGGED_LINE, filled
-        for i in range(n):
-            store_u8(to, filled + i, load_u8(data, at + i))
-        at += n
-        filled += n
-    return at + 1, filled
-
-
-@nested
-def _hash_of(data: int, start: int, stop: int, hash_: np.uint64) -> np.uint64:
-    for i in range(start, stop):
-        hash_ = feed(hash_, load_u8(data, i))
-    return hash_
-
-
-@nested
-def _copied(data: int, start: int, stop: int, to: int, filled: int) -> int:
-    """Append data[start:stop] to `to`; how far it is filled."""
-    for i in range(start, stop):
-        store_u8(to, filled + i - start, load_u8(data, i))
-    return filled + stop - start
-
-
-@nested
-def _literal(data: int, at: int) -> tuple[int, int]:
-    """`false`, `true` or `null` as 0, 1 or 2, and where it ends; -1 for anything else."""
-    if (
-        load_u8(data, at) == 116
-        and load_u8(data, at + 1) == 114
-        and load_u8(data, at + 2) == 117
-        and load_u8(data, at + 3) == 101
-    ):
-        return 1, at + 4
-    if (
-        load_u8(data, at) == 110
-        and load_u8(data, at + 1) == 117
-        and load_u8(data, at + 2) == 108
-        and load_u8(data, at + 3) == 108
-    ):
-        return 2, at + 4
-    if (
-        load_u8(data, at) == 102
-        and load_u8(data, at + 1) == 97
-        and load_u8(data, at + 2) == 108
-        and load_u8(data, at + 3) == 115
-        and load_u8(data, at + 4) == 101
-    ):
-        return 0, at + 5
-    return -1, at
+attributes for atoms.  The last three are given.  MOST_ATOMS: there is room for so many; if N_ATOMS is more in the end, the
+lines are to be scanned again with more room.  NAME_ROOM, SCRATCH_ROOM: sizes of NAME_HASHES_SEEN, and of DOTTED_NAME and
+DECODED, at most MOST_NAMES and SCRATCH_BYTES; a line that needs more is flagged."""
+_POINT, _LIST, _LIST_END, _NULL = 46, 91, 93, 110
 
 
 @nested
@@ -314,7 +150,7 @@ def _count(counts: int, which: int, n: int) -> None:
 def _keep_id(data: int, start: int, stop: int, work: int) -> None:
     """The id of a row is data[start:stop]."""
     counts = load_i64(work, SCAN_COUNTS)
-    store_i64(counts, ID_BYTES, _copied(data, start, stop, load_i64(work, ID_DATA), load_i64(counts, ID_BYTES)))
+    store_i64(counts, ID_BYTES, copied(data, start, stop, load_i64(work, ID_DATA), load_i64(counts, ID_BYTES)))
     _count(counts, N_IDENTIFIED, 1)
 
 
@@ -322,20 +158,20 @@ def _keep_id(data: int, start: int, stop: int, work: int) -> None:
 def _scan_string_value(data: int, at: int, name: int, role: int, tables: int, work: int) -> tuple[int, int]:
     """The string behind an opening quote, as the value of a name: where it ends, and its code, or NOT_FOUND where the name
     has no id; FLAGGED_LINE if it is not certain."""
-    seed = load_u64(load_i64(tables, STRING_SEEDS), name) if name != NOT_FOUND else SEED
+    seed = load_u64(constant_i64(tables, STRING_SEEDS), name) if name != NOT_FOUND else SEED
     start = at
-    at, hash_ = _scan_string(data, at, seed)
+    at, hash_ = scan_string(data, at, seed)
     source, stop = data, at
     if load_u8(data, at) == 34:
         at += 1
     elif load_u8(data, at) == 92:
         source = load_i64(work, DECODED)
-        at, stop = _decode_string(data, start, source, 0)
+        at, stop = decode_string(data, start, source, 0, load_i64(load_i64(work, SCAN_COUNTS), SCRATCH_ROOM))
         start = 0
         if at == FLAGGED_LINE:
             return FLAGGED_LINE, NOT_FOUND
         if name != NOT_FOUND:
-            hash_ = _hash_of(source, 0, stop, seed)
+            hash_ = hash_of(source, 0, stop, seed)
     else:
         return FLAGGED_LINE, NOT_FOUND
     if role != NO_ROLE:
@@ -344,7 +180,7 @@ def _scan_string_value(data: int, at: int, name: int, role: int, tables: int, wo
         _keep_id(source, start, stop, work)
     if name == NOT_FOUND:
         return at, NOT_FOUND
-    root = load_i64(load_i64(tables, ATOM_ROOTS), name)
+    root = load_i64(constant_i64(tables, ATOM_ROOTS), name)
     if root != NO_STATE:
         find_atoms(root, source, start, stop, tables, load_i64(work, ROW_ATOMS))
     return at, code_of_string(name, source, start, stop, mixed(hash_), tables)
@@ -372,12 +208,90 @@ def _scan_value(data: int, at: int, name: int, role: int, tables: int, work: int
             row = load_i64(load_i64(work, SCAN_COUNTS), ROWS)
             store_f64(load_i64(work, ROW_LOCATIONS), 2 * row + (0 if role == X else 1), value)
         return at, code_of_number(name, value, tables) if name != NOT_FOUND else NOT_FOUND
-    found, at = _literal(data, at)
+    found, at = literal(data, at)
     if found == 2:
         return at, NOT_FOUND
     if found < 0 or role != NO_ROLE:
         return FLAGGED_LINE, NOT_FOUND
     return at, code_of_boolean(name, found, tables) if name != NOT_FOUND else NOT_FOUND
+
+
+@nested
+def _scan_element(data: int, at: int, entry: int, tables: int, work: int) -> tuple[int, int]:
+    """The value at `at`, an element of the attribute with this entry (NOT_FOUND: of one without virtual names): where it
+    ends, and the name of `any =` that it satisfies or NOT_FOUND; FLAGGED_LINE for null and what is not certain."""
+    byte, type_ = load_u8(data, at), TEXT_ELEMENT
+    seeds = constant_i64(tables, ELEMENT_SEEDS)
+    source, start, stop, hash_, value = data, at + 1, at, SEED, 0.0
+    if byte == 34:
+        if entry != NOT_FOUND:
+            hash_ = load_u64(seeds, N_ELEMENT_TYPES * entry + TEXT_ELEMENT)
+        at, hash_ = scan_string(data, start, hash_)
+        stop = at
+        if load_u8(data, at) == 34:
+            at += 1
+        elif load_u8(data, at) == 92:
+            source = load_i64(work, DECODED)
+            at, stop = decode_string(data, start, source, 0, load_i64(load_i64(work, SCAN_COUNTS), SCRATCH_ROOM))
+            start = 0
+            if at != FLAGGED_LINE and entry != NOT_FOUND:
+                hash_ = hash_of(source, 0, stop, load_u64(seeds, N_ELEMENT_TYPES * entry + TEXT_ELEMENT))
+        else:
+            at = FLAGGED_LINE
+    elif byte == 45 or 48 <= byte <= 57:
+        type_ = NUMBER_ELEMENT
+        at, kind, value = scan_number(data, at, tables)
+        if kind in (NOT_READ, LARGE_INTEGER):
+            at = FLAGGED_LINE
+    else:
+        type_ = BOOLEAN_ELEMENT
+        found, at = literal(data, at)
+        value = np.float64(found)
+        if found < 0 or found == 2:
+            at = FLAGGED_LINE
+    if at == FLAGGED_LINE or entry == NOT_FOUND:
+        return at, NOT_FOUND
+    if type_ != TEXT_ELEMENT:
+        source, start, stop = load_i64(work, DECODED), 0, 8
+        store_f64(load_i64(work, PREFIX_ENDS), MOST_DEPTH - 1, value)
+        bits = load_u64(load_i64(work, PREFIX_ENDS), MOST_DEPTH - 1)
+        for k in range(8):
+            store_u8(source, k, np.int64(bits >> np.uint64(56 - 8 * k) & np.uint64(255)))
+        hash_ = hash_of(source, 0, 8, load_u64(seeds, N_ELEMENT_TYPES * entry + type_))
+    return at, find_element(source, start, stop, mixed(hash_), N_ELEMENT_TYPES * entry + type_, tables)
+
+
+@nested
+def _scan_elements(data: int, at: int, entry: int, room: int, to: int, tables: int, work: int) -> tuple[int, int, int]:
+    """The elements of the list at `at`, or the value there as the only one, as by `_scan_element`.
+
+    Their names are written to the u64 at `to`, packed.  Returns where they end, the number of elements, and that of names;
+    FLAGGED_LINE as the end if one is not certain, or there are more than `room`.
+    """
+    shift, n_elements, n_found = load_u64(constant_i64(tables, SCALARS), CODE_BITS), 0, 0
+    is_list = load_u8(data, at) == _LIST
+    if is_list:
+        at = after_blanks(data, at + 1)
+    more = load_u8(data, at) != (_LIST_END if is_list else _NULL)
+    while more:
+        if n_elements >= room:
+            return FLAGGED_LINE, 0, 0
+        at, name = _scan_element(data, at, entry, tables, work)
+        if at == FLAGGED_LINE:
+            return FLAGGED_LINE, 0, 0
+        n_elements += 1
+        if name != NOT_FOUND:
+            store_u64(to, n_found, np.uint64(name) << shift)
+            n_found += 1
+        more = False
+        if is_list:
+            at = after_blanks(data, at)
+            more = load_u8(data, at) == 44
+            if more:
+                at = after_blanks(data, at + 1)
+            elif load_u8(data, at) != _LIST_END:
+                return FLAGGED_LINE, 0, 0
+    return at + 1 if is_list else at, n_elements, n_found
 
 
 @nested
@@ -389,13 +303,15 @@ def scan_line(data: int, at: int, tables: int, work: int) -> tuple[int, int]:  #
     """
     if load_u8(data, at) != 123:
         return FLAGGED_LINE, 0
-    at = _after_blanks(data, at + 1)
+    at = after_blanks(data, at + 1)
     attributes = load_i64(work, PACKED_ATTRIBUTES) + 8 * load_i64(load_i64(work, SCAN_COUNTS), N_ATTRIBUTES)
     dotted, seen = load_i64(work, DOTTED_NAME), load_i64(work, NAME_HASHES_SEEN)
     prefix_ends, prefix_hashes = load_i64(work, PREFIX_ENDS), load_i64(work, PREFIX_HASHES)
-    ids, roles = load_i64(tables, NAME_IDS), load_i64(tables, NAME_ROLES)
-    shift, mask = load_u64(load_i64(tables, SCALARS), CODE_BITS), np.uint64(0)
+    ids, roles = constant_i64(tables, NAME_IDS), constant_i64(tables, NAME_ROLES)
+    shift, mask = load_u64(constant_i64(tables, SCALARS), CODE_BITS), np.uint64(0)
     n_attributes, n_names, depth, prefix_end, prefix_hash = 0, 0, 0, 0, SEED
+    n_elements, name_room, code = 0, load_i64(load_i64(work, SCAN_COUNTS), NAME_ROOM), NOT_FOUND
+    scratch_room = load_i64(load_i64(work, SCAN_COUNTS), SCRATCH_ROOM)
     closing = load_u8(data, at) == 125
     while True:
         while closing:
@@ -405,24 +321,24 @@ def scan_line(data: int, at: int, tables: int, work: int) -> tuple[int, int]:  #
                 return (at if load_u8(data, at) == 10 else FLAGGED_LINE), n_attributes
             depth -= 1
             prefix_end, prefix_hash = load_i64(prefix_ends, depth), load_u64(prefix_hashes, depth)
-            at = _after_blanks(data, at)
+            at = after_blanks(data, at)
             closing = load_u8(data, at) == 125
             if not closing:
                 if load_u8(data, at) != 44:
                     return FLAGGED_LINE, 0
-                at = _after_blanks(data, at + 1)
-        if load_u8(data, at) != 34 or n_names == MOST_NAMES:
+                at = after_blanks(data, at + 1)
+        if load_u8(data, at) != 34 or n_names + n_elements >= name_room:
             return FLAGGED_LINE, 0
         start = at + 1
-        at, hash_ = _scan_string(data, start, prefix_hash)
+        at, hash_ = scan_string(data, start, prefix_hash)
         source, stop = data, at
         if depth or load_u8(data, at) == 92:
             source = dotted
-            at, stop = _decode_string(data, start, dotted, prefix_end)
+            at, stop = decode_string(data, start, dotted, prefix_end, scratch_room)
             start = 0
             if at == FLAGGED_LINE:
                 return FLAGGED_LINE, 0
-            hash_ = _hash_of(dotted, prefix_end, stop, prefix_hash)
+            hash_ = hash_of(dotted, prefix_end, stop, prefix_hash)
         elif load_u8(data, at) == 34:
             at += 1
         else:
@@ -432,35 +348,47 @@ def scan_line(data: int, at: int, tables: int, work: int) -> tuple[int, int]:  #
             return FLAGGED_LINE, 0
         n_names += 1
         mask |= np.uint64(1) << (name_hash >> np.uint64(58))
-        at = _after_blanks(data, at)
+        at = after_blanks(data, at)
         if load_u8(data, at) != 58:
             return FLAGGED_LINE, 0
-        at = _after_blanks(data, at + 1)
+        at = after_blanks(data, at + 1)
         if load_u8(data, at) == 123:
-            if depth + 1 == MOST_DEPTH or stop - start >= SCRATCH_BYTES:
+            if depth + 1 == MOST_DEPTH or stop - start >= scratch_room:
                 return FLAGGED_LINE, 0
             if source == data:
-                stop = _copied(data, start, stop, dotted, 0)
+                stop = copied(data, start, stop, dotted, 0)
             store_u8(dotted, stop, _POINT)
             store_i64(prefix_ends, depth, prefix_end)
             store_u64(prefix_hashes, depth, prefix_hash)
             depth += 1
             prefix_end, prefix_hash = stop + 1, feed(hash_, _POINT)
-            at = _after_blanks(data, at + 1)
+            at = after_blanks(data, at + 1)
             closing = load_u8(data, at) == 125
             continue
         entry = find_name(source, start, stop, name_hash, tables)
         name = load_i64(ids, entry) if entry != NOT_FOUND else NOT_FOUND
         role = load_i64(roles, entry) if entry != NOT_FOUND else NO_ROLE
-        at, code = _scan_value(data, at, name, role, tables, work)
-        if at == FLAGGED_LINE:
+        is_list = load_u8(data, at) == _LIST
+        if role == JUDGED or (is_list and role != NO_ROLE and role != ELEMENTS):
+            return FLAGGED_LINE, 0
+        end = at
+        if is_list or role == ELEMENTS:
+            of, room = entry if role == ELEMENTS else NOT_FOUND, name_room - n_names - n_elements
+            end, n_new, n_found = _scan_elements(data, at, of, room, attributes + 8 * n_attributes, tables, work)
+            n_elements += n_new
+            n_attributes += n_found
+        if is_list:
+            at, code = end, code_of_boolean(name, 2, tables) if name != NOT_FOUND else NOT_FOUND
+        elif end != FLAGGED_LINE:
+            at, code = _scan_value(data, at, name, NO_ROLE if role == ELEMENTS else role, tables, work)
+        if end == FLAGGED_LINE or at == FLAGGED_LINE:
             return FLAGGED_LINE, 0
         if code != NOT_FOUND:
             store_u64(attributes, n_attributes, np.uint64(name) << shift | np.uint64(code))
             n_attributes += 1
-        at = _after_blanks(data, at)
+        at = after_blanks(data, at)
         if load_u8(data, at) == 44:
-            at = _after_blanks(data, at + 1)
+            at = after_blanks(data, at + 1)
         elif load_u8(data, at) == 125:
             closing = True
         else:
@@ -484,10 +412,22 @@ def _sort(items: int, n: int) -> None:
 
 
 @nested
+def _distinct(items: int, n: int) -> int:
+    """Leave out those of the sorted u64 that are equal to the one before: elements of a list may be; how many there are."""
+    kept = 0
+    for i in range(n):
+        item = load_u64(items, i)
+        if kept == 0 or item != load_u64(items, kept - 1):
+            store_u64(items, kept, item)
+            kept += 1
+    return kept
+
+
+@nested
 def _add_atoms(attributes: int, n_attributes: int, tables: int, work: int) -> int:
     """Append the row's atoms to its attributes if there is room for them; returns the number of attributes."""
     counts, found = load_i64(work, SCAN_COUNTS), load_i64(work, ROW_ATOMS)
-    scalars = load_i64(tables, SCALARS)
+    scalars = constant_i64(tables, SCALARS)
     n_found, n_before = load_i64(found, ATOMS_FOUND), load_i64(counts, N_ATOMS)
     store_i64(counts, N_ATOMS, n_before + n_found)
     if n_before + n_found > load_i64(counts, MOST_ATOMS):
@@ -507,13 +447,21 @@ def _set_nowhere(work: int) -> None:
 
 
 @nested
+def _row_begin(data: int, at: int) -> int:
+    """Behind the byte order mark and the blanks that a line may begin with: the row, or the line feed of a blank line."""
+    if load_u8(data, at) == 0xEF and load_u8(data, at + 1) == 0xBB and load_u8(data, at + 2) == 0xBF:
+        at += 3
+    return after_margin(data, at)
+
+
+@nested
 def _scan_row(data: int, at: int, tables: int, work: int) -> int:
     """Scan a line as the next row, put its attributes in order and count them.  Where it ends; FLAGGED_LINE, and then no
     count has changed, if it is not certain."""
     counts = load_i64(work, SCAN_COUNTS)
     id_bytes, identified = load_i64(counts, ID_BYTES), load_i64(counts, N_IDENTIFIED)
     store_i64(load_i64(work, ROW_ATOMS), ATOMS_FOUND, 0)
-    located = load_u64(load_i64(tables, SCALARS), LOCATED) != np.uint64(0)
+    located = load_u64(constant_i64(tables, SCALARS), LOCATED) != np.uint64(0)
     if located:
         _set_nowhere(work)
     end, n_attributes = scan_line(data, at, tables, work)
@@ -533,7 +481,7 @@ def _scan_row(data: int, at: int, tables: int, work: int) -> int:
     attributes = load_i64(work, PACKED_ATTRIBUTES) + 8 * load_i64(counts, N_ATTRIBUTES)
     n_attributes = _add_atoms(attributes, n_attributes, tables, work)
     _sort(attributes, n_attributes)
-    _count(counts, N_ATTRIBUTES, n_attributes)
+    _count(counts, N_ATTRIBUTES, _distinct(attributes, n_attributes))
     return end
 
 
@@ -562,9 +510,7 @@ def scan_lines(data: int, start: int, stop: int, tables: int, work: int) -> None
     at, line = start, 0
     while at < stop:
         begin = at
-        if load_u8(data, at) == 0xEF and load_u8(data, at + 1) == 0xBB and load_u8(data, at + 2) == 0xBF:
-            at += 3
-        at = after_margin(data, at)
+        at = _row_begin(data, at)
         if load_u8(data, at) != 10:
             row = load_i64(counts, ROWS)
             end = _scan_row(data, at, tables, work)
@@ -578,6 +524,21 @@ def scan_lines(data: int, start: int, stop: int, tables: int, work: int) -> None
         line += 1
         at += 1
     store_i64(counts, LINES, line)
+
+
+@jit
+def scan_single_row(data: int, at: int, tables: int, work: int) -> int:
+    """Scan the first row from the line at `at` on, as the only one of the arrays of `work`: how many attributes it has;
+    FLAGGED_LINE if it is not certain, or has more atoms than there is room for."""
+    counts = load_i64(work, SCAN_COUNTS)
+    for i in range(MOST_ATOMS):
+        store_i64(counts, i, 0)
+    at = _row_begin(data, at)
+    while load_u8(data, at) == 10:
+        at = _row_begin(data, at + 1)
+    if _scan_row(data, at, tables, work) == FLAGGED_LINE or load_i64(counts, N_ATOMS) > load_i64(counts, MOST_ATOMS):
+        return FLAGGED_LINE
+    return load_i64(counts, N_ATTRIBUTES)
 
 
 @jit

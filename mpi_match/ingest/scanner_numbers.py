@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_match.compute.compile_cache import jit, nested
-from mpi_match.compute.memory import load_f64, load_i64, load_u8, load_u64
+from mpi_match.compute.memory import constant_i64, load_f64, load_u8, load_u64
 from mpi_match.model import MAX_EXACT_INTEGER
 
 NOT_READ, DECIMAL, INTEGER, LARGE_INTEGER = range(4)
@@ -89,7 +89,7 @@ def _rounded(w: np.uint64, power: int, tables: int) -> float:
     zeros = _leading_zeros(w)
     w <<= np.uint64(zeros)
     at = 2 * (power - LEAST_POWER)
-    powers, twos = load_i64(tables, POWERS), load_i64(tables, TWOS)
+    powers, twos = constant_i64(tables, POWERS), constant_i64(tables, TWOS)
     factor = load_u64(powers, at)
     high, low = _multiply_high(w, factor), w * factor
     if high & _UNDECIDED == _UNDECIDED:
@@ -125,7 +125,7 @@ def nearest(w: np.uint64, power: int, tables: int) -> float:
         return 0.0
     if w <= _EXACT and -_EXACT_POWER <= power <= _EXACT_POWER:
         exact = np.float64(np.int64(w))
-        tens = load_i64(tables, TENS)
+        tens = constant_i64(tables, TENS)
         return exact / load_f64(tens, -power) if power < 0 else exact * load_f64(tens, power)
     return _rounded(w, power, tables)
 

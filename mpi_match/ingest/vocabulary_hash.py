@@ -17,14 +17,17 @@ import numpy as np
 from mpi_match.arrays.csr import Array, owners
 from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import jit, nested
-from mpi_match.compute.memory import AddressTable, load_f64, load_i64, load_u8, load_u64
+from mpi_match.compute.memory import AddressTable, constant_i64, load_f64, load_i64, load_u8, load_u64
 from mpi_match.ingest.atom_automaton import N_AUTOMATON_TABLES, automaton
 from mpi_match.ingest.rows import EventForm
 from mpi_match.ingest.scanner_numbers import NUMBER_TABLES
+from mpi_match.model import Op, Type
+from mpi_match.table.virtual_names import forms_of, prefix_of
 from mpi_match.table.vocabulary import Vocabulary
 
-NO_ROLE, X, Y, ID = range(4)
-"""Roles of an attribute in an `EventForm`; X and Y stay attributes, ID does not."""
+NO_ROLE, X, Y, ID, ELEMENTS, JUDGED = range(6)
+"""Roles of an attribute: those in an `EventForm`, of which X and Y stay attributes and ID does not; ELEMENTS for one whose
+virtual names are all of `any =`; JUDGED for one with others, or with virtual names and another role."""
 NOT_FOUND = -1
 
 SEED = np.uint64(0xCBF29CE484222325)
@@ -51,8 +54,11 @@ _29, _32 = np.uint64(29), np.uint64(32)
     STRING_BOUNDS,
     STRING_SEEDS,
     OPERAND_BOUNDS,
+    ELEMENT_SEEDS,
+    ELEMENT_HEADS,
+    ELEMENT_OWNERS,
     SCALARS,
-) = range(N_AUTOMATON_TABLES, N_AUTOMATON_TABLES + 18)
+) = range(N_AUTOMATON_TABLES, N_AUTOMATON_TABLES + 21)
 """Places in the table of addresses, behind those of numbers and atoms, for v names, e entries and s string operands:
 
     NAME_SLOTS, NAME_HASHES        i64[slots]: entry, or NOT_FOUND; u64[e]
@@ -65,34 +71,67 @@ _29, _32 = np.uint64(29), np.uint64(32)
     STRING_BYTES, STRING_BOUNDS    u8, i64[s + 1]
     STRING_SEEDS                   u64[v]: the hash that a name's strings begin with
     OPERAND_BOUNDS                 i64[v + 1]: the string operands of each name
+    ELEMENT_SEEDS, ELEMENT_HEADS   u64[e, N_ELEMENT_TYPES], i64[e]: of an attribute with the role ELEMENTS, the hash that its
+                                   names of `any =` begin with, for each type of elements, and the bytes before the element
+    ELEMENT_OWNERS                 i64[e]: of such a name, N_ELEMENT_TYPES * the attribute's entry + type; else NOT_FOUND
     SCALARS                        u64: NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, VOCABULARY_SIZE
 """
+TEXT_ELEMENT, NUMBER_ELEMENT, BOOLEAN_ELEMENT, N_ELEMENT_TYPES = range(4)
 NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, VOCABULARY_SIZE = range(5)
 """Masks for numbers of slots; bits of a code in a packed attribute; does the form name a location?; v."""
 
 
 def hashed(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
     """The tables of a vocabulary, for events of a form."""
-    entries: dict[bytes, tuple[int, int]] = {name: (i, NO_ROLE) for i, name in enumerate(vocabulary.names)}
+    special: dict[bytes, int] = {}
     for name, role in zip((*(form.location or (None, None)), form.id), (X, Y, ID), strict=True):
         if name is not None:
-            text = name.encode(errors="surrogatepass")
-            entries[text] = (NOT_FOUND if role == ID else entries.get(text, (NOT_FOUND, NO_ROLE))[0], role)
-    names, strings = Strings.of(entries), vocabulary.strings
+            special[name.encode(errors="surrogatepass")] = role
+    for base, of_base in vocabulary.element_names.items():
+        special[base] = ELEMENTS if of_base.has_only_equal and base not in special else JUDGED
+    known = {name: vocabulary.name_id(name) for name in special}
+    fresh = [name for name, name_id in known.items() if name_id < 0]
+    names, strings = Strings.concat([vocabulary.names, Strings.of(fresh)]), vocabulary.strings
+    entry = {**known, **{name: vocabulary.n_names + i for i, name in enumerate(fresh)}}
+    ids, roles = np.arange(len(names)), np.full(len(names), NO_ROLE, np.int64)
+    ids[vocabulary.n_names :] = NOT_FOUND
+    for text, role in special.items():
+        roles[entry[text]] = role
+        if role == ID:
+            ids[entry[text]] = NOT_FOUND
     seeds = _seeds(vocabulary.n_names)
     name_slots, name_hashes = _hash_table(names, np.full(len(names), SEED))
     string_slots, string_hashes = _hash_table(strings, seeds[owners(vocabulary.string_offsets)])
     low, scale = _bucket_widths(vocabulary)
     first = _bucket_first(vocabulary, low, scale)
-    ids_and_roles = np.array(list(entries.values()), np.int64).reshape(-1, 2)
     located = form.location is not None
     scalars = np.array(
         [len(name_slots) - 1, len(string_slots) - 1, vocabulary.shift, located, vocabulary.n_names], np.uint64
     )
     numbers = (vocabulary.numbers, vocabulary.number_offsets, first, low, scale)
     texts = (string_slots, string_hashes, strings.data, strings.offsets, seeds, vocabulary.string_offsets)
-    columns = (name_slots, name_hashes, names.data, names.offsets, *ids_and_roles.T, *numbers, *texts)
+    elements = _elements(vocabulary, entry, len(names))
+    columns = (name_slots, name_hashes, names.data, names.offsets, ids, roles, *numbers, *texts, *elements)
     return AddressTable((*NUMBER_TABLES, *automaton(vocabulary), *columns, scalars))
+
+
+def _elements(vocabulary: Vocabulary, entry: dict[bytes, int], n_entries: int) -> tuple[Array, Array, Array]:
+    """ELEMENT_SEEDS, ELEMENT_HEADS and ELEMENT_OWNERS; `entry` of each attribute with virtual names."""
+    seeds, heads = np.zeros((n_entries, N_ELEMENT_TYPES), np.uint64), np.zeros(n_entries, np.int64)
+    owners_ = np.full(n_entries, NOT_FOUND, np.int64)
+    for base in vocabulary.element_names:
+        heads[entry[base]] = len(prefix_of(base)) + 2
+    for first, start, stop in forms_of(vocabulary.names):
+        if first.op is Op.EQ:
+            type_, base_entry = _ELEMENT_TYPES[first.type], entry[first.base]
+            hashes = np.zeros(1, np.uint64)
+            _feed_all(np.frombuffer(bytearray(first.head), np.uint8), hashes)
+            seeds[base_entry, type_] = hashes[0]
+            owners_[start:stop] = N_ELEMENT_TYPES * base_entry + type_
+    return seeds, heads, owners_
+
+
+_ELEMENT_TYPES = {Type.STRING: TEXT_ELEMENT, Type.NUMBER: NUMBER_ELEMENT, Type.BOOLEAN: BOOLEAN_ELEMENT}
 
 
 def _hash_table(strings: Strings, seeds: Array) -> tuple[Array, Array]:
@@ -148,6 +187,15 @@ def mixed(hash_: np.uint64) -> np.uint64:
 
 
 @jit
+def _feed_all(data: Array, hashes: Array) -> None:
+    """Put the hash of bytes, before `mixed`, into hashes[0]."""
+    found = SEED
+    for byte in data:
+        found = feed(found, byte)
+    hashes[0] = found
+
+
+@jit
 def _fill(data: Array, offsets: Array, seeds: Array, hashes: Array, slots: Array) -> None:
     """Fill `hashes` and `slots`."""
     mask = np.uint64(len(slots) - 1)
@@ -172,7 +220,7 @@ def _bucket(value: float, low: float, scale: float, n_buckets: int) -> int:
 
 
 @nested
-def _equal(data: int, start: int, stop: int, pool: int, first: int, last: int) -> bool:
+def equal(data: int, start: int, stop: int, pool: int, first: int, last: int) -> bool:
     """Is data[start:stop] the same as pool[first:last]?"""
     n, k = stop - start, 0
     if last - first != n:
@@ -185,17 +233,43 @@ def _equal(data: int, start: int, stop: int, pool: int, first: int, last: int) -
 @nested
 def find_name(data: int, start: int, stop: int, hash_: np.uint64, tables: int) -> int:
     """The entry of the name data[start:stop] with hash `hash_`; NOT_FOUND if it has none."""
-    slots, hashes = load_i64(tables, NAME_SLOTS), load_i64(tables, NAME_HASHES)
-    mask = load_u64(load_i64(tables, SCALARS), NAME_MASK)
+    slots, hashes = constant_i64(tables, NAME_SLOTS), constant_i64(tables, NAME_HASHES)
+    mask = load_u64(constant_i64(tables, SCALARS), NAME_MASK)
     slot = hash_ & mask
     while True:
         entry = load_i64(slots, slot)
         if entry == NOT_FOUND:
             return NOT_FOUND
         if load_u64(hashes, entry) == hash_:
-            bounds = load_i64(tables, NAME_BOUNDS)
+            bounds = constant_i64(tables, NAME_BOUNDS)
             first, last = load_i64(bounds, entry), load_i64(bounds, entry + 1)
-            if _equal(data, start, stop, load_i64(tables, NAME_BYTES), first, last):
+            if equal(data, start, stop, constant_i64(tables, NAME_BYTES), first, last):
+                return entry
+        slot = (slot + np.uint64(1)) & mask
+
+
+@nested
+def find_element(data: int, start: int, stop: int, hash_: np.uint64, owner: int, tables: int) -> int:
+    """The name of `any =` of an `owner` (ELEMENT_OWNERS) for the element data[start:stop]; NOT_FOUND if there is none.
+
+    `hash_` is the hash of the whole name.
+    """
+    slots, hashes, owners_ = (
+        constant_i64(tables, NAME_SLOTS),
+        constant_i64(tables, NAME_HASHES),
+        constant_i64(tables, ELEMENT_OWNERS),
+    )
+    head = load_i64(constant_i64(tables, ELEMENT_HEADS), owner // N_ELEMENT_TYPES)
+    mask = load_u64(constant_i64(tables, SCALARS), NAME_MASK)
+    slot = hash_ & mask
+    while True:
+        entry = load_i64(slots, slot)
+        if entry == NOT_FOUND:
+            return NOT_FOUND
+        if load_u64(hashes, entry) == hash_ and load_i64(owners_, entry) == owner:
+            bounds = constant_i64(tables, NAME_BOUNDS)
+            first, last = load_i64(bounds, entry) + head, load_i64(bounds, entry + 1)
+            if equal(data, start, stop, constant_i64(tables, NAME_BYTES), first, last):
                 return entry
         slot = (slot + np.uint64(1)) & mask
 
@@ -203,12 +277,12 @@ def find_name(data: int, start: int, stop: int, hash_: np.uint64, tables: int) -
 @nested
 def code_of_number(name: int, value: float, tables: int) -> int:
     """Code of a number, not NaN, on a name."""
-    bounds = load_i64(tables, NUMBER_BOUNDS)
+    bounds = constant_i64(tables, NUMBER_BOUNDS)
     first, last = load_i64(bounds, name), load_i64(bounds, name + 1)
     if first == last:
         return 0
-    low, scale = load_f64(load_i64(tables, BUCKET_LOW), name), load_f64(load_i64(tables, BUCKET_SCALE), name)
-    buckets, numbers = load_i64(tables, BUCKET_FIRST), load_i64(tables, NUMBERS)
+    low, scale = load_f64(constant_i64(tables, BUCKET_LOW), name), load_f64(constant_i64(tables, BUCKET_SCALE), name)
+    buckets, numbers = constant_i64(tables, BUCKET_FIRST), constant_i64(tables, NUMBERS)
     bucket = first + name + _bucket(value, low, scale, last - first)
     left, right = load_i64(buckets, bucket), load_i64(buckets, bucket + 1)
     while left < right:
@@ -224,7 +298,7 @@ def code_of_number(name: int, value: float, tables: int) -> int:
 @nested
 def _below(operand: int, data: int, start: int, stop: int, tables: int) -> bool:
     """Is a string operand less than data[start:stop], by bytes?"""
-    pool, bounds = load_i64(tables, STRING_BYTES), load_i64(tables, STRING_BOUNDS)
+    pool, bounds = constant_i64(tables, STRING_BYTES), constant_i64(tables, STRING_BOUNDS)
     first = load_i64(bounds, operand)
     n, m = load_i64(bounds, operand + 1) - first, stop - start
     for k in range(min(n, m)):
@@ -237,14 +311,14 @@ def _below(operand: int, data: int, start: int, stop: int, tables: int) -> bool:
 @nested
 def code_of_string(name: int, data: int, start: int, stop: int, hash_: np.uint64, tables: int) -> int:
     """Code of the string data[start:stop] on a name; `hash_` is its hash from the name's seed."""
-    of_strings, of_numbers = load_i64(tables, OPERAND_BOUNDS), load_i64(tables, NUMBER_BOUNDS)
+    of_strings, of_numbers = constant_i64(tables, OPERAND_BOUNDS), constant_i64(tables, NUMBER_BOUNDS)
     left, right = load_i64(of_strings, name), load_i64(of_strings, name + 1)
     base = 2 * (load_i64(of_numbers, name + 1) - load_i64(of_numbers, name) - left) + 2
     if left == right:
         return base + 2 * left
-    slots, hashes = load_i64(tables, STRING_SLOTS), load_i64(tables, STRING_HASHES)
-    pool, bounds = load_i64(tables, STRING_BYTES), load_i64(tables, STRING_BOUNDS)
-    mask = load_u64(load_i64(tables, SCALARS), STRING_MASK)
+    slots, hashes = constant_i64(tables, STRING_SLOTS), constant_i64(tables, STRING_HASHES)
+    pool, bounds = constant_i64(tables, STRING_BYTES), constant_i64(tables, STRING_BOUNDS)
+    mask = load_u64(constant_i64(tables, SCALARS), STRING_MASK)
     slot = hash_ & mask
     while True:
         operand = load_i64(slots, slot)
@@ -252,7 +326,7 @@ def code_of_string(name: int, data: int, start: int, stop: int, hash_: np.uint64
             break
         if load_u64(hashes, operand) == hash_ and left <= operand < right:
             first, last = load_i64(bounds, operand), load_i64(bounds, operand + 1)
-            if _equal(data, start, stop, pool, first, last):
+            if equal(data, start, stop, pool, first, last):
                 return base + 2 * operand + 1
         slot = (slot + np.uint64(1)) & mask
     while left < right:
@@ -266,8 +340,8 @@ def code_of_string(name: int, data: int, start: int, stop: int, hash_: np.uint64
 
 @nested
 def code_of_boolean(name: int, value: int, tables: int) -> int:
-    """Code of false, 0, or true, 1, on a name."""
-    of_numbers, of_strings = load_i64(tables, NUMBER_BOUNDS), load_i64(tables, OPERAND_BOUNDS)
+    """Code of false, 0, of true, 1, or of a list, 2, on a name."""
+    of_numbers, of_strings = constant_i64(tables, NUMBER_BOUNDS), constant_i64(tables, OPERAND_BOUNDS)
     n_numbers = load_i64(of_numbers, name + 1) - load_i64(of_numbers, name)
     n_strings = load_i64(of_strings, name + 1) - load_i64(of_strings, name)
     return 2 * (n_numbers + n_strings) + 3 + value

@@ -9,13 +9,14 @@ Each thread writes the lines of a range of events into an array of its own.  Lab
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
-from mpi_match.compute.compile_cache import jit, nested
+from mpi_match.compute.compile_cache import compile_once, jit, nested
 from mpi_match.compute.parallel import in_stretches, stretches_of
 from mpi_match.matches.matches import Matches
 
@@ -41,7 +42,7 @@ class LineWriter:
         """The lines u8 of consecutive events, in pieces; the first event has the number `first`."""
         n, offsets = matches.n_events, matches.offsets
         bounds = [stretch * n // stretches_of(n) for stretch in range(stretches_of(n) + 1)]
-        found = np.array(matches.ids)
+        found = matches.ids.astype(np.uint32)  # of one type, so that there is one to compile for
         ids = event_ids or Strings(np.zeros(0, np.uint8), np.zeros(1, np.int64))
         pools = (np.array(ids.data), ids.offsets, self._names.data, self._names.offsets)
         how = (self._is_number, self._quotes, event_ids is not None)
@@ -60,8 +61,30 @@ class LineWriter:
         yield from in_stretches(n, fill)
 
 
+def compile_lines() -> None:
+    """Have the function compiled that writes lines."""
+    with compile_once("json-lines"):
+        nothing = Matches.from_counts(np.zeros(1, np.uint8), np.zeros(0, np.uint8), 1)
+        list(LineWriter("filter", Strings.of(())).lines(0, nothing, None))
+
+
+class LinesOut:
+    """Writes answers as JSON lines to `write`, as they come."""
+
+    def __init__(self, lines: LineWriter, write: Callable[[Any], object]) -> None:
+        self._lines, self._write = lines, write
+        self.n_events = self.n_matches = 0
+
+    def append(self, matches: Matches, event_ids: Strings | None = None) -> None:
+        """Write the answers of the next events."""
+        for piece in self._lines.lines(self.n_events, matches, event_ids):
+            self._write(piece.data)
+        self.n_events += matches.n_events
+        self.n_matches += matches.n_matches
+
+
 @nested
-def _put(out: Array, at: int, text: Array, start: int, stop: int) -> int:
+def put(out: Array, at: int, text: Array, start: int, stop: int) -> int:
     """Append text[start:stop]; where it ends."""
     for i in range(start, stop):
         out[at] = text[i]
@@ -70,7 +93,7 @@ def _put(out: Array, at: int, text: Array, start: int, stop: int) -> int:
 
 
 @nested
-def _put_integer(out: Array, at: int, value: int) -> int:
+def put_integer(out: Array, at: int, value: int) -> int:
     """Append the decimal digits of a number that is not negative; where they end."""
     stop, rest = at + 1, value // 10
     while rest:
@@ -139,16 +162,16 @@ def _fill(
     is_number, quotes, has_ids = how
     at = 0
     for event in range(start, stop):
-        at = _put_integer(out, _put(out, at, head, 0, len(head)), first + event)
+        at = put_integer(out, put(out, at, head, 0, len(head)), first + event)
         if has_ids:
-            at = _put(out, at, id_key, 0, len(id_key))
+            at = put(out, at, id_key, 0, len(id_key))
             begin, end = id_offsets[event], id_offsets[event + 1]
             if begin == end:
                 out[at], out[at + 1], out[at + 2], out[at + 3] = 110, 117, 108, 108
                 at += 4
             else:
                 at = _put_string(out, at, id_data, begin, end)
-        at = _put(out, at, key, 0, len(key))
+        at = put(out, at, key, 0, len(key))
         for k in range(offsets[event], offsets[event + 1]):
             if k > offsets[event]:
                 out[at], out[at + 1] = 44, 32
@@ -157,12 +180,12 @@ def _fill(
                 if quotes:
                     out[at] = 34
                     at += 1
-                at = _put_integer(out, at, int(ids[k]))
+                at = put_integer(out, at, int(ids[k]))
                 if quotes:
                     out[at] = 34
                     at += 1
             else:
-                at = _put(out, at, names, name_offsets[ids[k]], name_offsets[ids[k] + 1])
+                at = put(out, at, names, name_offsets[ids[k]], name_offsets[ids[k] + 1])
         out[at], out[at + 1], out[at + 2] = 93, 125, 10
         at += 3
     return at

@@ -26,6 +26,7 @@ from mpi_match.arrays.csr import Array, offsets_of, owners, take_ranges
 from mpi_match.arrays.strings import Strings, sort_distinct
 from mpi_match.model import Constraint, Op, Operand, Type
 from mpi_match.table.subscriptions import KIND_SHIFT
+from mpi_match.table.virtual_names import to_constraint
 from mpi_match.table.vocabulary import ATOM_OPS, Vocabulary
 
 CODE = np.dtype(np.uint32)
@@ -94,7 +95,7 @@ class Constraints:
         """The row as a constraint of the model: the inverse of `encode`."""
         name = int(np.searchsorted(self.offsets, row, side="right")) - 1
         type_, op = Type(int(self.kind[row]) >> KIND_SHIFT), Op(int(self.kind[row]) & ((1 << KIND_SHIFT) - 1))
-        return Constraint(vocabulary.names[name].decode(), type_, op, self._operand(row, name, type_, op, vocabulary))
+        return to_constraint(vocabulary.names[name], type_, op, self._operand(row, name, type_, op, vocabulary))
 
     def _operand(self, row: int, name: int, type_: Type, op: Op, vocabulary: Vocabulary) -> Operand:
         lo, hi = int(self.lo[row]), int(self.hi[row])

@@ -86,8 +86,8 @@ class Recoding:
         codes[nan] = 2 * n_numbers + 1
         first_string = 2 * n_numbers + 2
         _fill(codes, nan + 1, first_string, self.source.string_offsets, self.string_place, n_strings, lower)
-        for boolean in (1, 2):
-            codes[nan + 1 + 2 * self.source.n_strings + boolean] = first_string + 2 * n_strings + boolean
+        for beyond in (1, 2, 3):  # false, true and a list
+            codes[nan + 1 + 2 * self.source.n_strings + beyond] = first_string + 2 * n_strings + beyond
         return codes
 
     def constraints(self, rows: Constraints) -> Constraints:
@@ -162,22 +162,14 @@ def join(base: Vocabulary, other: Vocabulary) -> tuple[Vocabulary, Recoding, Rec
 
     The union is the object `base` itself when `other` adds nothing.
     """
-    fresh_names = [name for name in other.names if name not in base.name_ids]
-    if fresh_names:
-        names = sorted([*base.names, *fresh_names])
-        place = {name: i for i, name in enumerate(names)}
-        pool, base_name = Strings.of(names), np.array([place[name] for name in base.names], np.int64)
-    else:
-        place, pool, base_name = base.name_ids, base.names, np.arange(base.n_names)
-    other_name = np.array([place[name] for name in other.names], np.int64)
-
+    pool, base_name, other_name = _merge_names(base, other)
     merge = _Merge(len(pool), base_name, other_name)
     numbers = merge(base.number_offsets, other.number_offsets, lambda b, o: _find_numbers(base, other, b, o))
     strings = merge(base.string_offsets, other.string_offsets, lambda b, o: _find(base.operands_of(b), other.operands_of(o)))
     atoms = merge(base.atom_offsets, other.atom_offsets, lambda b, o: _find(base.atom_keys(b), other.atom_keys(o)))
 
     joint = base
-    if fresh_names or numbers.n_fresh or strings.n_fresh or atoms.n_fresh:
+    if len(pool) > base.n_names or numbers.n_fresh or strings.n_fresh or atoms.n_fresh:
         joint = Vocabulary(
             names=pool,
             number_offsets=numbers.offsets,
@@ -193,6 +185,21 @@ def join(base: Vocabulary, other: Vocabulary) -> tuple[Vocabulary, Recoding, Rec
         Recoding(base, joint, base_name, numbers.base_place, strings.base_place, atoms.base_place),
         Recoding(other, joint, other_name, numbers.other_place, strings.other_place, atoms.other_place),
     )
+
+
+def _merge_names(base: Vocabulary, other: Vocabulary) -> tuple[Strings, Array, Array]:
+    """The names of both, sorted, and the position among them of each name of either."""
+    known = np.array([base.name_id(name) for name in other.names], np.int64)
+    is_fresh = known < 0
+    fresh = other.names.take(np.flatnonzero(is_fresh))
+    at = np.array([bisect_left(base.names, name) for name in fresh], np.int64)
+    base_name = np.arange(base.n_names) + np.cumsum(np.bincount(at, minlength=base.n_names + 1))[: base.n_names]
+    fresh_name = at + np.arange(len(at))
+    other_name = np.append(base_name, 0)[known]
+    other_name[is_fresh] = fresh_name
+    order = np.empty(base.n_names + len(fresh), np.int64)
+    order[base_name], order[fresh_name] = np.arange(base.n_names), base.n_names + np.arange(len(fresh))
+    return Strings.concat([base.names, fresh]).take(order) if len(fresh) else base.names, base_name, other_name
 
 
 Found = tuple[Array, Array]

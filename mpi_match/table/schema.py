@@ -37,10 +37,12 @@ from mpi_match.table.validate import (
     atoms_are_sorted,
     circles_are_circles,
     lists_are_operands,
+    names_are_names,
     numbers_are_plain,
     rows_are_sorted,
     rows_say_what_operators_can,
     sizes_add_up,
+    virtual_names_have_their_constraints,
 )
 from mpi_match.table.vocabulary import ATOM_OPS, Vocabulary
 
@@ -53,7 +55,7 @@ TABLE = Schema(
         count("n_interfaces", "interfaces"),
     ),
     columns=(
-        *pool("names", "names", are_text, are_sorted),
+        *pool("names", "names", are_sorted, names_are_names),
         Dataset("numbers/name_offsets", I8, ("names + 1",), (is_csr("numbers"),)),
         Dataset("numbers/values", F8, ("numbers",), (numbers_are_plain, ascends_in("numbers/name_offsets"))),
         Dataset("strings/name_offsets", I8, ("names + 1",), (is_csr("strings"),)),
@@ -77,7 +79,13 @@ TABLE = Schema(
         *pool("filters/id", "ids", are_text, separator="_"),
         *pool("interfaces", "interfaces", are_text, are_sorted),
     ),
-    rules=(sizes_add_up, rows_are_sorted, lists_are_operands, rows_say_what_operators_can),
+    rules=(
+        sizes_add_up,
+        rows_are_sorted,
+        lists_are_operands,
+        rows_say_what_operators_can,
+        virtual_names_have_their_constraints,
+    ),
     parts="pieces",
     noun="table",
     remedy="compile it again",

@@ -12,7 +12,7 @@ filters.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,6 +20,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, owners, sums
 from mpi_match.model import Filter, Op, Type
+from mpi_match.table.virtual_names import of_constraint
 
 KIND_SHIFT = 4
 """A constraint's kind is one byte: `type << 4 | op`."""
@@ -41,7 +42,7 @@ def prefix_bound(prefix: bytes) -> bytes:
 class Subscriptions:
     """n filters with c constraints with k operands.
 
-    labels, names, strings   distinct byte strings, in any order
+    labels, names, strings   distinct byte strings, in any order; names may be virtual (`virtual_names`)
     interface                i64[n]      index into `labels`
     constraint_offsets       i64[n + 1]  constraints of each filter
     area                     f64[n, 3]   centre x, y and radius; NaN in all three where there is none
@@ -83,6 +84,40 @@ class Subscriptions:
             builder.add(item)
         return builder.build()
 
+    @classmethod
+    def concat(cls, parts: Sequence[Subscriptions]) -> Subscriptions:
+        """The filters of all parts, one part after the other; parts without filters are left out."""
+        parts = [part for part in parts if part.n_filters] or list(parts[:1])
+        if len(parts) == 1:
+            return parts[0]
+        (labels, interface), (names, name), (strings, string) = (
+            _merged([getattr(part, pool) for part in parts], [getattr(part, column) for part in parts])
+            for pool, column in (("labels", "interface"), ("names", "name"), ("strings", "string"))
+        )
+        has_ids = any(part.ids is not None for part in parts)
+        ids = [item for part in parts for item in part.ids or [None] * part.n_filters] if has_ids else None
+        sizes, n_operands = (
+            np.concatenate([np.diff(getattr(part, offsets)) for part in parts])
+            for offsets in ("constraint_offsets", "operand_offsets")
+        )
+        area, kind, number = (
+            np.concatenate([getattr(part, column) for part in parts]) for column in ("area", "kind", "number")
+        )
+        return cls(
+            labels=labels,
+            names=names,
+            strings=strings,
+            interface=interface,
+            constraint_offsets=offsets_of(sizes),
+            area=area,
+            ids=ids,
+            name=name,
+            kind=kind,
+            operand_offsets=offsets_of(n_operands),
+            number=number,
+            string=string,
+        )
+
     @cached_property
     def content_keys(self) -> Array:
         """u64[n, 2]: the content key of every filter."""
@@ -115,6 +150,16 @@ class Subscriptions:
         return key + np.where(np.isnan(self.area[filters, 2]), np.uint64(0), _mix(_mix(_mix(x + salt) + y) + r))
 
 
+def _merged(pools: list[list[bytes]], columns: list[Array]) -> tuple[list[bytes], Array]:
+    """One pool of the distinct strings of all pools, and the columns of indices into it, end to end; -1 stays -1."""
+    place: dict[bytes, int] = {}
+    moved = []
+    for pool, column in zip(pools, columns, strict=True):
+        to = np.array([*(place.setdefault(item, len(place)) for item in pool), -1], np.int64)
+        moved.append(to[column])
+    return list(place), np.concatenate(moved)
+
+
 def _hashes(items: list[bytes], half: int) -> Array:
     """u64[len(items)]: 64 bits of BLAKE2b of each string, different for each half of a key."""
     person = b"lane%d" % half
@@ -135,7 +180,7 @@ class SubscriptionsBuilder:
 
     def __init__(self) -> None:
         self._labels: dict[bytes, int] = {}
-        self._names: dict[str, int] = {}
+        self._names: dict[bytes, int] = {}
         self._strings: dict[bytes, int] = {}
         self._interface: list[int] = []
         self._sizes: list[int] = []
@@ -155,7 +200,7 @@ class SubscriptionsBuilder:
         self._sizes.append(len(item.constraints))
         self._area.append(item.area if item.area is not None else (np.nan, np.nan, np.nan))
         self._ids.append(None if item.id is None else item.id.encode())
-        for name, type_, op, operand in item.constraints:
+        for name, type_, op, operand in map(of_constraint, item.constraints):
             self._name.append(self._names.setdefault(name, len(self._names)))
             self._kind.append(type_ << KIND_SHIFT | op)
             values = operand if type(operand) is tuple else () if operand is None else (operand,)
@@ -174,7 +219,7 @@ class SubscriptionsBuilder:
     def build(self) -> Subscriptions:
         return Subscriptions(
             labels=list(self._labels),
-            names=[name.encode() for name in self._names],
+            names=list(self._names),
             strings=list(self._strings),
             interface=np.array(self._interface, np.int64),
             constraint_offsets=offsets_of(np.array(self._sizes, np.int64)),

@@ -39,7 +39,8 @@ from mpi_match.table.schema import (
     read_vocabulary,
     vocabulary_arrays,
 )
-from mpi_match.table.subscriptions import Subscriptions
+from mpi_match.table.subscriptions import Subscriptions, kind_of
+from mpi_match.table.virtual_names import forms_of
 from mpi_match.table.vocabulary import Vocabulary
 
 
@@ -260,10 +261,25 @@ class Table:
         return self.labels[interface].decode()
 
     @cached_property
-    def op_counts(self) -> dict[tuple[Type, Op], int]:
-        """Number of constraints of each type and operator."""
-        kinds, counts = np.unique(self.constraints.kind, return_counts=True)
-        return {(Type(int(k) >> 4), Op(int(k) & 15)): int(n) for k, n in zip(kinds, counts, strict=True)}
+    def op_counts(self) -> dict[tuple[Type, str], int]:
+        """Number of constraints of each type and operator, as subscriptions write it."""
+        found: dict[tuple[Type, str], int] = {}
+        virtual = list(forms_of(self.vocabulary.names))
+        first = virtual[0][1] if virtual else self.vocabulary.n_names
+        for form, start, stop in [(None, 0, first), *virtual]:
+            rows = slice(int(self.constraints.offsets[start]), int(self.constraints.offsets[stop]))
+            for kind, n in zip(*(each.tolist() for each in np.unique_counts(self.constraints.kind[rows])), strict=True):
+                type_, op = Type(kind >> 4), Op(kind & 15)
+                if form is not None:
+                    type_, op = form.type, form.op if form.op is not None else op
+                symbol = op.symbol if form is None else f"any {op.symbol}"
+                found[type_, symbol] = found.get((type_, symbol), 0) + n
+        return found
+
+    @cached_property
+    def is_tag_table(self) -> bool:
+        """Does every filter only ask for presence: of tags, or of attributes of any type?"""
+        return bool((self.constraints.kind == kind_of(Type.ANY, Op.EXISTS)).all()) and not self.has_areas
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Table):

@@ -11,15 +11,17 @@ those before them hold.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array, ascends_within, first_rows, owners, take_ranges
+from mpi_match.arrays.csr import Array, ascends_within, first_rows, offsets_of, owners, take_ranges
 from mpi_match.arrays.strings import Strings
-from mpi_match.model import LISTS, OPS_OF_TYPE, Op, Type
+from mpi_match.model import LISTS, OPS_OF_TYPE, ModelError, Op, Type
 from mpi_match.storage.schema import Content, Fault, strings_of
 from mpi_match.table.subscriptions import KIND_SHIFT, kind_of
+from mpi_match.table.virtual_names import MARK, forms_of, parse
 
 VALIDATED_AT_ONCE = 2**14
 """Rows checked together where more than a flag for each is needed: intermediate results stay in a core's cache."""
@@ -42,6 +44,39 @@ _ABOVE, _BELOW = _kinds(Op.GT).astype(np.int64), _kinds(Op.LT).astype(np.int64)
 """Distance of a bound's code from that of its operand."""
 _IS_ONE = _kinds(Op.EQ, Op.NE, *LISTS, *ATOMS)
 """Kinds with equal bounds."""
+
+
+def names_are_names(name: str, content: Content) -> Fault:
+    """Each is text, or a virtual name with an operand in canonical form."""
+    names = strings_of(name, content)
+    at = bisect_left(names, MARK)
+    bad = names.between(0, at).not_text()
+    if len(bad):
+        return f"and its data hold a name that is not UTF-8, number {int(bad[0]):,}"
+    try:
+        for virtual, start, stop in forms_of(names):
+            if virtual.type is Type.STRING and virtual.op is Op.EQ:
+                starts = names.offsets[start:stop] + len(virtual.head)
+                lengths = names.offsets[start + 1 : stop + 1] - starts
+                texts = Strings(names.data[take_ranges(starts, lengths)], offsets_of(lengths))
+                if len(bad := texts.not_text()):
+                    return f"and its data hold a name with an operand that is not UTF-8, number {start + int(bad[0]):,}"
+            elif virtual.op is not None:
+                for each in names.slice(start, stop):
+                    parse(each).operand()
+    except ModelError as error:
+        return f"and its data: {error}"
+    return None
+
+
+def virtual_names_have_their_constraints(content: Content) -> Fault:
+    """A virtual name has only constraints of its form."""
+    kinds, offsets = content.arrays["constraints/kind"], content.arrays["constraints/name_offsets"]
+    for virtual, start, stop in forms_of(strings_of("names/offsets", content)):
+        found = np.unique(kinds[offsets[start] : offsets[stop]]).tolist()
+        if not set(found) <= {kind_of(*each) for each in virtual.kinds}:
+            return "constraints/kind holds an operator that its virtual name does not have"
+    return None
 
 
 def numbers_are_plain(name: str, content: Content) -> Fault:
@@ -92,9 +127,9 @@ class _Codes:
     def __init__(self, arrays: Mapping[str, Array]) -> None:
         self._string_offsets = arrays["strings/name_offsets"]
         n_numbers, n_strings = np.diff(arrays["numbers/name_offsets"]), np.diff(self._string_offsets)
-        zero, first_string, last = 0 * n_numbers, 2 * n_numbers + 2, 2 * (n_numbers + n_strings) + 4
-        self._first = np.array([zero, zero, first_string, last - 1])  # by type and name
-        self._last = np.array([last, first_string - 2, last - 2, last])
+        zero, first_string, last = 0 * n_numbers, 2 * n_numbers + 2, 2 * (n_numbers + n_strings) + 5
+        self._first = np.array([zero, zero, first_string, last - 2])  # by type and name
+        self._last = np.array([last, first_string - 2, last - 3, last - 1])
         self.strings = Strings(arrays["strings/data"], arrays["strings/offsets"])
         self._not_text = self.strings.not_text()
 

@@ -13,6 +13,7 @@ With N numbers and S strings as operands on a name, its codes are
 
     0 .. 2N             numbers                     2N + 1              NaN, which satisfies nothing but `exists`
     2N+2 .. 2N+2S+2     strings, by UTF-8 bytes     2N+2S+3, 2N+2S+4    false, true
+    2N+2S+5             a list
 
 so that one interval also implies the type, and `exists` is the interval of all codes.  A `prefix` is an interval too,
 because the least string above all strings with that prefix is added as an operand.  Matching is exact: a value is compared
@@ -21,6 +22,9 @@ with the operands once, when its event is encoded, and never again.
 `suffix` and `contains` are not intervals.  Each distinct (name, op, operand) of that kind is an **atom**.  It is evaluated
 once per distinct event string, and an event that satisfies it gets one more attribute, with the virtual name `n_names +
 atom` and the code 0: engines see an atom as a name that is present or absent.
+
+A constraint on some element of a list (`any OP`) is one on a **virtual name** of its own (`virtual_names`), which an event
+has beside the list: so engines see a tag as a name.
 
 A name and a code pack into one integer, `name << 16 | code` where that fits (the *narrow* form) and `name << 32 | code` in
 64 bits where not.  Names are distinct in an event, so one comparison of packed integers checks name, type and value.
@@ -40,11 +44,13 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of, owners, smallest_unsigned
 from mpi_match.arrays.strings import Strings
 from mpi_match.model import Op, Type
+from mpi_match.table.element_names import ElementNames, element_names
+from mpi_match.table.virtual_names import MARK
 
 ATOM_OPS = (Op.SUFFIX, Op.CONTAINS)
 MAX_CLASSES = 2**20
 """Largest table of codes by (name, class of numbers) that encoding keeps, so that it is built quickly and stays in a
-cache.
+cache; and most names that are kept in a dict.
 """
 
 
@@ -52,7 +58,7 @@ cache.
 class Vocabulary:
     """Names, operands and atoms of a table.  Everything is sorted; offsets are per name (CSR, i64[n_names + 1]).
 
-    names                          Strings[n_names], by bytes
+    names                          Strings[n_names], by bytes; virtual ones, which no text is less than, at the end
     number_offsets, numbers        f64: distinct numeric operands of each name, ascending
     string_offsets, strings        Strings: distinct string operands of each name (and bounds of prefixes), by bytes
     atom_offsets, atom_op, atoms   u8, Strings: distinct suffixes and contained strings of each name, by (op, bytes)
@@ -88,7 +94,7 @@ class Vocabulary:
     @cached_property
     def n_codes(self) -> Array:
         """i64[n_names]: size of each name's code space."""
-        return 2 * (self.n_numbers + self.n_strings) + 5
+        return 2 * (self.n_numbers + self.n_strings) + 6
 
     def segment(self, type_: Type) -> tuple[Array, Array]:
         """First and last code of a type on every name, i64[n_names] each; `Type.ANY` is the whole code space."""
@@ -102,7 +108,8 @@ class Vocabulary:
             Type.NUMBER: (zero, first_string - 2),
             Type.STRING: (first_string, last_string),
             Type.BOOLEAN: (last_string + 1, last_string + 2),
-            Type.ANY: (zero, last_string + 2),
+            Type.ANY: (zero, last_string + 3),
+            Type.LIST: (last_string + 3, last_string + 3),
         }
 
     @cached_property
@@ -121,10 +128,28 @@ class Vocabulary:
         packed: Array = np.asarray(name, np.uint64) << np.uint64(self.shift) | np.asarray(code, np.uint64)
         return packed.astype(self.packed_dtype)
 
+    def name_id(self, name: bytes) -> int:
+        """Id of a name; -1 if there is none."""
+        if self._name_ids is not None:
+            return self._name_ids.get(name, -1)
+        at = bisect_left(self.names, name)
+        return at if at < self.n_names and self.names[at] == name else -1
+
     @cached_property
-    def name_ids(self) -> dict[bytes, int]:
-        """Name id of each name."""
-        return {name: i for i, name in enumerate(self.names)}
+    def _name_ids(self) -> dict[bytes, int] | None:
+        """Ids of names; None for so many that they are searched for instead: an entry takes some 150 bytes."""
+        return {name: i for i, name in enumerate(self.names)} if self.n_names <= MAX_CLASSES else None
+
+    @cached_property
+    def element_names(self) -> dict[bytes, ElementNames]:
+        """The virtual names of each attribute that has some."""
+        return element_names(self.names, self.name_id)
+
+    @cached_property
+    def attribute_names(self) -> frozenset[str]:
+        """The attributes that some constraint names."""
+        plain = self.names.slice(0, bisect_left(self.names, MARK))
+        return frozenset(name.decode() for name in (*plain, *self.element_names))
 
     @cached_property
     def digest(self) -> str:

@@ -28,6 +28,7 @@ from mpi_match.changes.log import CHANGES, ChangeLog
 from mpi_match.engines import open_engine
 from mpi_match.events.event_table import EventTable
 from mpi_match.events.events import Events
+from mpi_match.ingest.column_files import ColumnFiles
 from mpi_match.ingest.line_files import LineFiles
 from mpi_match.ingest.open_events import open_events
 from mpi_match.ingest.rows import PLAIN, EventForm
@@ -115,8 +116,9 @@ def verify(
     table = Table.load(files.table)
     answers = MatchesFile.load(files.matches)
     by_filter = answers.attributes["unit"] == "filter"
-    now = Replay(table, None if files.changes is None else ChangeLog.load(files.changes).stream(table))
-    events = open_events(files.events, table.vocabulary, files.form)
+    stream = None if files.changes is None else ChangeLog.load(files.changes).stream(table)
+    now = Replay(table, stream)
+    events = open_events(files.events, (table if stream is None else stream.table).vocabulary, files.form)
     with events:
         _check_belonging(files, events, answers)
         _check_sizes(files, now, events, answers)
@@ -147,7 +149,7 @@ def verify(
     return Verdict(answers.matches.n_events, checked, n_with, n_matches, court.words(checked), difference)
 
 
-def _check_belonging(files: VerifiedFiles, events: EventTable | LineFiles, answers: MatchesFile) -> None:
+def _check_belonging(files: VerifiedFiles, events: EventTable | LineFiles | ColumnFiles, answers: MatchesFile) -> None:
     """Refuse files of different runs, by the digests that they state."""
     if ("changes_digest" in answers.attributes) != (files.changes is not None):
         without = files.changes is None
@@ -159,7 +161,7 @@ def _check_belonging(files: VerifiedFiles, events: EventTable | LineFiles, answe
     for kind, (path, digest) in found.items():
         stated = answers.attributes.get(f"{kind}_digest")
         if stated is not None and stated != digest:
-            other = " (or other --location, --id)" if isinstance(events, LineFiles) and kind == "events" else ""
+            other = " (or other --location, --id)" if not isinstance(events, EventTable) and kind == "events" else ""
             raise StorageError(
                 f"{files.matches}: was made with another file of {kind} than {path}{other}: found its digest {stated}, "
                 f"expected {digest}"
@@ -171,7 +173,9 @@ def _digest(path: Path, schema: Schema) -> str:
         return str(reader.attributes["digest"])
 
 
-def _check_sizes(files: VerifiedFiles, now: Replay, events: EventTable | LineFiles, answers: MatchesFile) -> None:
+def _check_sizes(
+    files: VerifiedFiles, now: Replay, events: EventTable | LineFiles | ColumnFiles, answers: MatchesFile
+) -> None:
     """Refuse files of different runs by counts and labels, which they always state."""
     by_filter = answers.attributes["unit"] == "filter"
     n_ids = now.n_filters if by_filter else len(now.labels)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from mpi_match.errors import OptionError
 from mpi_match.model import Op
-from mpi_match.workloads.scenarios import RangeScenario, Scenario
+from mpi_match.workloads.scenarios import RangeScenario, Scenario, TagScenario
 
 PER_INTERFACE = "filters_per_interface"
 
@@ -91,8 +91,19 @@ RANGE_PARAMETERS = (
 """Fields of the generators of `RangeScenario`; of its own it has the first three of `PARAMETERS`."""
 
 
+TAG_PARAMETERS = (
+    _span("constraints", "filter_size", "tags of a set"),
+    _span("extra_tags", "extra_tags", "tags of an event besides those of a set"),
+    _whole("names", "n_names", "tags there are"),
+    _real("name_exponent", "name_exponent", "Zipf's exponent of tags; 0: uniform"),
+)
+"""Of `TagScenario`, which has the first three of `PARAMETERS` too."""
+
+
 def parameters_of(scenario: Scenario) -> dict[str, Parameter]:
     """The parameters that a scenario has, by key."""
+    if isinstance(scenario, TagScenario):
+        return {parameter.key: parameter for parameter in (*PARAMETERS[:3], *TAG_PARAMETERS)}
     if isinstance(scenario, RangeScenario):
         of_fields = [parameter for parameter in RANGE_PARAMETERS if hasattr(scenario.fields, parameter.field)]
         return {parameter.key: parameter for parameter in (*PARAMETERS[:3], *of_fields)}

@@ -38,6 +38,10 @@ columns: a million of either in about half a second on one core, the same on eve
     packets          10,000 rules of five fields: prefixes of addresses, ports exact, ranged or any, the protocol; every rule
                      is an interface, and all that match a packet are asked for
 
+    tagmatch         tag sets after Rogora et al. (EuroSys 2017): filters that ask for 3 to 7 names, 5 on the average, of
+                     200,000 by Zipf's law (exponent 1), an interface each; an event has the names of one of them and 2 to 4
+                     more.  1 M filters; the paper has 20, 40 and 212 M
+
 Choices where the papers leave parameters open:
 
 * **A name has one type.**  Under ccm-strings every second name holds strings, in filters and in events, as in any real
@@ -68,6 +72,10 @@ Choices where the papers leave parameters open:
 * **Packets and quotes are our own** (`ranges`): no real rule sets or quotes are included.  Rules have the shapes that
   ClassBench (Taylor & Turner, INFOCOM 2005) reports of real filter sets, prefixes that nest, mostly of 24 and 32 bits, few
   distinct ports and ranges; its seeds are not used.
+
+* **tagmatch is drawn, not taken from Twitter**: neither the tweets (TREC, Tweets2011) nor the graph of followers (Kwak et
+  al.) that the paper makes its users' interests of are to be had.  Kept are the sizes of sets, that a query is a set and
+  2 to 4 tags more, and about one key a set; the law of tags, and their number, are ours.
 
 Limits: everything is drawn independently, without popular combinations of names, correlated values, copied subscriptions
 or events that resemble the one before.  Real workloads favour an index of rare combinations where they have structure, and
@@ -116,6 +124,7 @@ _STOCK = (
     "our own, after the stock quotes of Aguilera et al., Matching events in a content-based subscription system, PODC 1999"
 )
 _PACKETS = "our own, after Taylor & Turner, ClassBench: A packet classification benchmark, INFOCOM 2005"
+_TAGMATCH = "after Rogora et al., High-throughput subset matching on commodity GPU-based systems, EuroSys 2017"
 _DEBS2009 = "Farroukh et al., Parallel event processing for content-based publish/subscribe systems, DEBS 2009"
 
 
@@ -491,6 +500,82 @@ class RangeScenario(Scenario):
         )
 
 
+@dataclass(frozen=True)
+class TagScenario(Scenario):
+    """Tag sets: filters that ask for the presence of `filter_size` names, and events with the names of one of them and more.
+
+    extra_tags  names that an event has besides, (least, most); `event_size` is the sum
+    """
+
+    extra_tags: tuple[int, int] = (2, 4)
+
+    def __post_init__(self) -> None:
+        sizes = tuple(size + extra for size, extra in zip(self.filter_size, self.extra_tags, strict=True))
+        object.__setattr__(self, "event_size", sizes)
+        super().__post_init__()
+
+    def subscriptions(self, seed: int = 0) -> Subscriptions:
+        """See `Scenario.subscriptions`."""
+        blocks = [self._set_block(seed, at) for at in range(-(-self.n_filters // DRAWN_AT_ONCE))]
+        sizes = np.concatenate([sizes for sizes, _ in blocks])[: self.n_filters]
+        name = np.concatenate([rows[np.arange(rows.shape[1]) < sizes[:, None]] for sizes, rows in blocks])[: sizes.sum()]
+        return Subscriptions(
+            labels=_numbered(b"interface-%0*d", self.n_interfaces),
+            names=_numbered(b"tag-%0*d", self.n_names),
+            strings=[],
+            interface=np.repeat(np.arange(self.n_interfaces), self._interface_sizes(seed)),
+            constraint_offsets=offsets_of(sizes),
+            area=np.full((self.n_filters, 3), np.nan),
+            ids=None,
+            name=name.astype(np.int64),
+            kind=np.full(len(name), kind_of(Type.ANY, Op.EXISTS), np.uint8),
+            operand_offsets=np.zeros(len(name) + 1, np.int64),
+            number=np.zeros(0),
+            string=np.zeros(0, np.int64),
+        )
+
+    def event_range(self, start: int, stop: int, seed: int = 1) -> Events:
+        """See `Scenario.event_range`: the names are those of a filter of `subscriptions(seed)`, and others."""
+        first, last = start // DRAWN_AT_ONCE, -(-stop // DRAWN_AT_ONCE)
+        blocks = [self._query_block(seed, at) for at in range(first, max(last, first + 1))]
+        sizes, name = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
+        whole = Events(
+            offsets=offsets_of(sizes),
+            name=name.astype(np.uint32),
+            type=np.full(len(name), Type.NUMBER, np.uint8),
+            number=np.ones(len(name)),
+            string=np.zeros(len(name), np.uint32),
+            names=self._tags,
+            strings=Strings.of([]),
+        )
+        return whole[start - first * DRAWN_AT_ONCE : stop - first * DRAWN_AT_ONCE]
+
+    def _set_block(self, seed: int, block: int) -> tuple[Array, Array]:
+        """Sizes of `DRAWN_AT_ONCE` sets, and as many names for each as the largest may have."""
+        rng = _generator(seed, _FILTERS, block)
+        return rng.integers(self.filter_size[0], self.filter_size[1] + 1, DRAWN_AT_ONCE), self._draw_distinct(
+            rng, self.filter_size[1]
+        )
+
+    def _query_block(self, seed: int, block: int) -> tuple[Array, Array]:
+        """Sizes of `DRAWN_AT_ONCE` events, and their names end to end, distinct in each."""
+        rng = _generator(seed, _EVENTS, block)
+        of_block = block % -(-self.n_filters // DRAWN_AT_ONCE)
+        sizes, rows = self._set_block(seed, of_block)
+        chosen = rng.integers(0, min(self.n_filters - of_block * DRAWN_AT_ONCE, DRAWN_AT_ONCE), DRAWN_AT_ONCE)
+        extra = rng.integers(self.extra_tags[0], self.extra_tags[1] + 1, DRAWN_AT_ONCE)
+        more = self._draw_distinct(rng, self.extra_tags[1])
+        there = np.hstack([np.arange(rows.shape[1]) < sizes[chosen][:, None], np.arange(more.shape[1]) < extra[:, None]])
+        names = np.where(there, np.hstack([rows[chosen], more]).astype(np.int64), -1)
+        names.sort(axis=1)  # an extra name may be one of the set's
+        is_new = np.diff(names, axis=1, prepend=-1) > 0
+        return is_new.sum(axis=1), names[is_new]
+
+    @cached_property
+    def _tags(self) -> Strings:
+        return Strings.of(_numbered(b"tag-%0*d", self.n_names))
+
+
 def _generator(seed: int, purpose: int, block: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64([seed, purpose, block]))
 
@@ -595,6 +680,16 @@ SCENARIOS: dict[str, Scenario] = {
             event_size=(5, 5),
             n_names=5,
             fields=Packets(),
+        ),
+        TagScenario(
+            "tagmatch",
+            _TAGMATCH,
+            1_000_000,
+            1_000_000,
+            interface_spread=0,
+            filter_size=(3, 7),
+            n_names=200_000,
+            name_exponent=1.0,
         ),
     )
 }

@@ -11,7 +11,7 @@ second, verdict, machine, versions, commit, command.  A first run, which compile
 
 With `--lines` the events are JSON lines, which the workers scan.  What matches 500 million events a second is done with
 those that are quickly generated before it has started well: with `--times N` the event table is an index that has the same
-part N times.
+part N times, or the lines are a directory that has the same file N times.
 """
 
 from __future__ import annotations
@@ -70,15 +70,16 @@ def summaries_of(
         size = ["--filters", str(options.filters)] if options.filters else []
         words = ["generate", options.scenario, "-o", str(directory), "--events", str(options.events), *size, "--json"]
         last_json([*PYTHON, "mpi_match", *words])
-    if times > 1:
-        events = repeated(events, table, times)
     form = []
-    if getattr(options, "lines", False):
+    if not getattr(options, "lines", False):
+        events = repeated(events, table, times) if times > 1 else events
+    else:
         events, scenario = directory / "events.jsonl", SCENARIOS[options.scenario]
         form = ["--location", ",".join(LOCATION)] if scenario.area else []
         if not events.exists():
             words = ["generate", options.scenario, "-o", str(directory), "--filters", "1000", "--format", "jsonl"]
             last_json([*PYTHON, "mpi_match", *words, "--events", str(options.events), "--json"])
+        events = linked(events, times) if times > 1 else events
     launcher = ["mpirun", *os.environ.get("MPIRUN_FLAGS", "").split(), "-n", str(workers + 1)]
     files = ["--table", str(table), "--events", str(events), *form]
     run = [*launcher, *PYTHON, "mpi4py", "-m", "mpi_match", "run", *files, "-o", str(matches), *how, "--json"]
@@ -113,6 +114,16 @@ def repeated(events: Path, table: Path, times: int) -> Path:
         with EventTable(events, vocabulary) as once:
             parts = [part_of(once.raw_part(i), path, i, vocabulary) for i in range(once.n_parts)]
             write_index(path, "events", parts * times, event_counts(times * len(once), vocabulary))
+    return path
+
+
+def linked(events: Path, times: int) -> Path:
+    """A directory that has a file of lines so many times; made where it is not there yet."""
+    path = events.with_name(f"events-{times}-times")
+    path.mkdir(exist_ok=True)
+    for i in range(times):
+        if not (link := path / f"part-{i:03}.jsonl").exists():
+            link.hardlink_to(events)
     return path
 
 

@@ -13,6 +13,7 @@
 #   areas        an R*-tree on the CPU beside clcb, keyed and keyed_cuda                     4
 #   soak         changes without end at 2.5 M filters, and filters that come: memory, pauses 14
 #   scaling      1, 2, 4, ... workers, a GPU each, as many as there are                      2 for each number
+#   experiments  the tables and figures of the papers at full size; only when it is named    more than an hour
 #
 # Needs an environment with the project and MPI (`make env`); MPIRUN_FLAGS are for mpirun.  Times are those of an H200 with 16
 # cores.  DIRECTORY gets a file of records for each stage and the workloads, which are used again.  A stage that fails is
@@ -68,8 +69,8 @@ stage_engines() {
 }
 
 stage_published() {
-    try "$python" "$here/ccm_latency.py" >"$to/ccm-latency.jsonl"
-    try "$python" "$here/ccm_latency.py" --engine clcb --workload clcb --events 1000 --batch-events 4096 >"$to/clcb-latency.jsonl"
+    try "$python" -m mpi_match bench ccm --engine ccm --batch 1 --events 4000 -o "$to/published.jsonl"
+    try "$python" -m mpi_match bench clcb --engine clcb --batch 1 --events 1000 -o "$to/published.jsonl"
 }
 
 stage_end_to_end() {
@@ -88,7 +89,8 @@ stage_end_to_end() {
 }
 
 stage_one_event() {
-    NUMBA_NUM_THREADS=1 try "$python" "$here/one_event.py" -o "$to/one-event.jsonl"
+    NUMBA_NUM_THREADS=1 try "$python" -m mpi_match bench ccm --scaling 1 --batch 1 --credits 1 --events 20000 --repetitions 3 \
+        --check 40 ${MPIRUN_FLAGS:+"--mpirun-flags=$MPIRUN_FLAGS"} -o "$to/one-event.jsonl"
 }
 
 stage_hard() {
@@ -100,8 +102,9 @@ stage_hard() {
 }
 
 stage_areas() {
-    try "$python" "$here/rtree_beside.py" --interfaces 10000 50000 100000 250000 --engines clcb keyed keyed_cuda \
-        -o "$to/areas.jsonl" --plot "$to/areas.svg"
+    try "$python" -m mpi_match bench clcb clcb-zipf --param filters_per_interface=10 \
+        --vary interfaces=10000,50000,100000,250000 --vary batch=1,1000 --events 1000 --repetitions 3 --moves 1000 \
+        --engine clcb,rtree,keyed,keyed_cuda -o "$to/areas.jsonl"
 }
 
 stage_soak() {
@@ -123,6 +126,11 @@ stage_scaling() {
     done
     try "$python" -m mpi_match bench ccm --scaling $all --events $((16 * million)) --batch 262144 --feed shared --results local \
         --directory "$to/work" ${MPIRUN_FLAGS:+"--mpirun-flags=$MPIRUN_FLAGS"} -o "$to/scaling.jsonl"
+}
+
+stage_experiments() { # what is there already is not measured again
+    try "$python" -m mpi_match experiment run all -o "$to/experiments"
+    cat "$to"/experiments/*.jsonl >"$to/experiments.jsonl"
 }
 
 failed=()

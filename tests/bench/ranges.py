@@ -18,7 +18,7 @@ from typing import Any
 
 from end_to_end import keep
 
-from mpi_match.bench.engines import Workload
+from mpi_match.bench.workload import Workload
 from mpi_match.engines import open_engine
 from mpi_match.engines.keyed.cpu import Keyed, consolidated
 from mpi_match.workloads.scenarios import SCENARIOS

@@ -1,6 +1,7 @@
-"""Write every number of the project from its records: RESULTS.md beside this file, and the five rows on the README.
+"""Write every number of the project from its records: RESULTS.md beside this file, the five rows on the README, and where
+we lose (`bias`).
 
-    python tests/bench/results.py            writes both; tests/test_docs.py compares them with the records
+    python tests/bench/results.py            writes all; tests/test_docs.py compares them with the records
 
 A record is a JSON line in `records/`: what was measured, machine, commit, command, and how the answers were checked.  A run
 with a wrong answer has none.  Each kind of record has its table here; a kind without a table is an error, so no number is
@@ -16,12 +17,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[1])]
+
+from bench import bias
+
 Record = dict[str, Any]
 
 HERE = Path(__file__).resolve().parent
 README = HERE.parents[1] / "README.md"
 PAGE = HERE / "RESULTS.md"
 RECORDS = HERE / "records"
+REPORT = HERE / "h200-experiments.html"
+"""`mpi-match report` of the experiments on an H200."""
 BEGIN, END = "<!-- results: written by tests/bench/results.py -->\n", "<!-- end of results -->\n"
 
 HEAD = """# Results
@@ -60,7 +67,7 @@ def load(path: Path) -> list[Record]:
             else [{**lines[0], "what": "report"}]
         )
     if lines and "experiment" in lines[0]:
-        return list(_printed(lines))
+        return [*_printed(lines), *({"what": "experiment", **line} for line in lines)]
     return [{"what": "bench", **line} for line in lines]
 
 
@@ -148,6 +155,19 @@ def _twophase(r: Record) -> Sequence[str]:
     return (f"`{r['scenario']}`", f"{r['n_filters']:,}", *how, _spread(rates), steps)
 
 
+def _tagmatch(r: Record) -> Sequence[str]:
+    chosen, n_events = r["engine_options"], r["n_events"]
+    steps = " / ".join(f"{seconds / n_events * 1e6:.2g}" for seconds in r["steps_s"].values())
+    how = (f"`{chosen['variant']}`", f"{chosen['max_p']:,}", f"{chosen['launch']}", device_of(r))
+    kernels = r.get("kernel_events_per_s")
+    return (f"{r['n_filters']:,}", *how, rate(r["events_per_s"]), rate(kernels) if kernels else "", steps)
+
+
+def _false_positives(r: Record) -> Sequence[str]:
+    counts = (r["right_per_query"], r["measured_per_query"], r["predicted_per_query"])
+    return (f"{r['n_sets']:,}", f"{r['tags_per_query']:.1f}", *(f"{each:.3g}" for each in counts))
+
+
 def _claimed(r: Record) -> Sequence[str]:
     claim = r["claim"]
     printed = claim.printed
@@ -228,6 +248,24 @@ def _memory(r: Record) -> Sequence[str]:
     return (f"{r['batches']:,}", f"{r['wall_s']:,.0f}", grown)
 
 
+def _scanned_on_gpu(r: Record) -> Sequence[str]:
+    rates = [rate(r["lines_per_s"][what]["median"]) for what in ("kernels", "with_copy", "answers")]
+    return f"`{r['scenario']}`", f"{r['filters']:,}", r["machine"]["gpus"][0]["name"], *rates
+
+
+def _mutated(r: Record) -> Sequence[str]:
+    counts = [f"{r[what]:,}" if what in r else "" for what in ("lines", "rejected", "flagged", "flagged_by_gpu")]
+    return *counts, r["machine"]["gpus"][0]["name"] if "flagged_by_gpu" in r else r["machine"]["cpu"]
+
+
+def _scanned_subscriptions(r: Record) -> Sequence[str]:
+    found = r["lines_per_s"]
+    times = found["scanned"]["median"] / found["rows"]["median"]
+    spread = ", ".join(f"{r['filters'] / found['compiled'][which]:.2g} s" for which in ("median", "max"))
+    cpu = " / ".join(f"{found[what]['cpu_ns_per_line']:,.0f}" for what in ("scanned", "rows"))
+    return f"`{r['scenario']}`", f"{r['filters']:,}", f"{rate(found['scanned']['median'])} ({times:.0f}×)", spread, cpu
+
+
 def _scanned(r: Record) -> Sequence[str]:
     rates = r["lines_per_s"]
     cpu = (f"{rates[what]['cpu_ns_per_line']:,.0f}" for what in ("codes", "rows_codes"))
@@ -235,6 +273,13 @@ def _scanned(r: Record) -> Sequence[str]:
     times = [rates[what]["median"] / rates[f"rows_{what}"]["median"] for what in ("codes", "answers")]
     how = (f"`{r['scenario']}`", f"{r['filters']:,}", str(r["threads"]))
     return (*how, *(f"{each} ({more:.0f}×)" for each, more in zip(shown, times, strict=True)), " / ".join(cpu))
+
+
+def _encoded_columns(r: Record) -> Sequence[str]:
+    codes, entries = r["events_per_s"]["codes"], r["events_per_s"]["entries_codes"]
+    rates = f"{rate(codes['median'])}, best {rate(codes['max'])} ({codes['median'] / entries['median']:.0f}×)"
+    cpu = f"{codes['cpu_ns_per_line']:,.0f} / {entries['cpu_ns_per_line']:,.0f}"
+    return (f"`{r['scenario']}`", f"{r['filters']:,}", f"{r['columns']}, {r['shape']}", str(r["threads"]), rates, cpu)
 
 
 def _one_row(r: Record) -> Sequence[str]:
@@ -261,7 +306,7 @@ def _exported(r: Record) -> Sequence[str]:
 SECTIONS = (
     Section(
         "Engines",
-        lambda r: r["what"] == "bench" and r["engine"] != "twophase",
+        lambda r: r["what"] == "bench" and r["engine"] not in ("twophase", "tagmatch"),
         "scenario | filters | engine | device | events/s | kernels alone | index built in",
         _bench,
         "Median of the repetitions, copies to and from the GPU included.",
@@ -285,6 +330,25 @@ SECTIONS = (
         "ME-IP. Here there are two cores and not the 16 that their figures of up to eight threads need, and other programs "
         "used both for most of the time: a thread that meets another at a barrier then waits for its turn on a core. "
         "The last column is for an event, on the average of the threads.",
+    ),
+    Section(
+        "TagMatch",
+        lambda r: r["what"] == "bench" and r["engine"] == "tagmatch",
+        "sets | variant | max_p | batches a launch | on | queries/s | kernels alone | "
+        "pre-process / match / look up / reduce, µs",
+        _tagmatch,
+        "Tag sets of the scenario `tagmatch`, matches verified. On the H200 65,536 queries at a time, all in one process; "
+        "the commands do the same. The paper prints 268,800 queries/s for 20 M sets on two GPUs of 2015 with one batch a "
+        "launch; for CPUs alone, of 24 cores, 3,900 with TagMatch and 21,100 with its prefix tree. Other programs used the "
+        "two cores of the AMD EPYC. The last column is for a query, of the calling thread.",
+    ),
+    Section(
+        "False positives of signatures",
+        lambda r: r["what"] == "false positives",
+        "sets | tags of a query | sets of a query that match | false positives, measured | predicted",
+        _false_positives,
+        "Sets of the scenario `tagmatch` whose signature matches a query that lacks one of their tags, a query; and the sum "
+        "of the paper's formula (section 3, footnote 3) over pairs of query and set.",
     ),
     Section(
         "`keyed` with its bitmap and without",
@@ -320,6 +384,37 @@ SECTIONS = (
         "In brackets how many times as fast as reading line by line, in one process and minute; the last column is the "
         "processor time of both, to codes. Other programs used the two cores of the AMD EPYC for most of the time: the "
         "processor time says what they do when they are free.",
+    ),
+    Section(
+        "Subscriptions of JSON lines",
+        lambda r: r["what"] == "scanned subscriptions",
+        "scenario | filters | warm file to columns, rows/s | file to table on disk, median, best | ns of a core, a row",
+        _scanned_subscriptions,
+        "In brackets how many times as fast as reading line by line, in one process and minute; the last column is the "
+        "processor time of both. Other programs used the two cores too.",
+    ),
+    Section(
+        "JSON lines on a GPU",
+        lambda r: r["what"] == "scanned events on a GPU",
+        "scenario | filters | device | kernels, lines/s | with the copy | lines in memory to answers",
+        _scanned_on_gpu,
+        "From pinned memory; events and answers are those of the CPU's scanner. Answers without writing them, two blocks of "
+        "lines scanned ahead.",
+    ),
+    Section(
+        "Mutated lines: scanner against line reader",
+        lambda r: r["what"] == "mutated lines",
+        "lines | rejected | flagged | flagged by a GPU | device",
+        _mutated,
+        "Events, locations, and rejects with their reasons were the same, on the GPU those of lines that it does not flag.",
+    ),
+    Section(
+        "Columns of Arrow to codes",
+        lambda r: r["what"] == "encoded columns",
+        "scenario | filters | columns | threads | events/s | ns of a core, an event",
+        _encoded_columns,
+        "In brackets how many times as fast as entry by entry, in one process and minute. "
+        "`dense`: five columns without nulls; `sparse`: one for every name, most of it null.",
     ),
     Section(
         "From JSON lines to verified answers on disk",
@@ -392,8 +487,8 @@ SECTIONS = (
     ),
 )
 
-NO_TABLE = {"report"}
-"""Kinds of records without a table: a run's report, which `mpi-match plot` draws."""
+NO_TABLE = {"report", "experiment", "ranks"}
+"""Kinds of records without a table: a run's report, which `mpi-match plot` draws; points of experiments, in REPORT."""
 
 
 def table(section: Section, records: Iterable[Record]) -> str:
@@ -523,10 +618,10 @@ def highlights(records: Sequence[Record]) -> str:
     gpu = max((r for r in bench if r["engine"] == "keyed_cuda"), key=lambda r: r["events_per_s"])
     cores = max((r for r in bench if r["engine"] == "keyed" and r["machine"]["cores"] == 2), key=lambda r: r["events_per_s"])
     one, most = (max((r for r in runs if r["workers"] == n), key=_middle) for n in (1, max(r["workers"] for r in runs)))
-    single = min(
-        (r for r in records if r["what"] == "latency" and (r["engine"], r["how"]) == ("ccm", "match")),
-        key=lambda r: r["p50_us"],
-    )
+    alone = [
+        r for r in records if r["what"] == "experiment" and (r["scenario"], r["engine"], r["batch"]) == ("ccm", "ccm", 1)
+    ]
+    single = min((r for r in alone if "latency_us" in r), key=lambda r: r["latency_us"]["p50"])
     rows = (
         (
             "`keyed`, encoded events in memory to answers in memory",
@@ -537,7 +632,12 @@ def highlights(records: Sequence[Record]) -> str:
         ("`keyed_cuda`, the same", gpu["device"], f"{rate(gpu['events_per_s'])} events/s", gpu),
         ("`run`, event table to answers on disk", one["device"], f"{rate(_middle(one))} events/s", one),
         ("`run`, the same", most["device"], f"{rate(_middle(most))} events/s", most),
-        ("`ccm` as published, one event at a time", single["device"], f"{single['p50_us']:.1f} µs an event", single),
+        (
+            "`ccm` as published, one event at a time",
+            single["device"],
+            f"{single['latency_us']['p50']:.1f} µs an event",
+            single,
+        ),
     )
     lines = [f"| {what} | {where} | {value} | `{record['commit'][:12]}` |" for what, where, value, record in rows]
     head = "| CCM's default workload, 250,000 filters | on | median | commit |"
@@ -556,7 +656,13 @@ def with_highlights(readme: str, records: Sequence[Record]) -> str:
 
 
 if __name__ == "__main__":
+    from mpi_match.bench.report import read_json
+    from mpi_match.experiments.html_report import write_report
+
     found = all_records()
     PAGE.write_text(page(found), encoding="utf-8")
     README.write_text(with_highlights(README.read_text(encoding="utf-8"), found), encoding="utf-8")
-    sys.stdout.write(f"{PAGE.name} and {README.name} written from {len(found)} records\n")
+    bias.PAGE.write_text(bias.with_losses(bias.PAGE.read_text(encoding="utf-8"), RECORDS), encoding="utf-8")
+    write_report(read_json(RECORDS / f"{REPORT.stem}.jsonl"), REPORT)
+    written = ", ".join(each.name for each in (PAGE, README, bias.PAGE, REPORT))
+    sys.stdout.write(f"{written} written from {len(found)} records\n")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,34 @@ def test_export_adds_ids_and_writes_parquet(rows: list[Any], tmp_path: Path) -> 
     mpi_match("export", tmp_path / "m.h5", "--events", tmp_path / "events.h5", "-o", tmp_path / "out.arrow")
     with ipc.open_file(tmp_path / "out.arrow") as written:
         assert written.read_all().to_pylist() == found
+
+
+def test_export_writes_csv_to_join(rows: list[Any], tmp_path: Path) -> None:
+    lines = [{"n": 'a "b", c', "temp": 31, "x": 0, "y": 0}, {"n": "e2", "temp": 1}, {"temp": 40}]
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    mpi_match("match", *rows, "--id", "n", "--location", "x,y")
+    expected = [["0", 'a "b", c', "hot"], ["0", 'a "b", c', "near"], ["1", "e2", ""], ["2", "", "hot"]]
+    mpi_match("export", tmp_path / "m.h5", "-o", tmp_path / "out.csv")
+    with (tmp_path / "out.csv").open(newline="") as file:
+        assert list(csv.reader(file)) == [["event", "id", "interface"], *expected]
+    words = [word if word != tmp_path / "m.h5" else tmp_path / "out.csv" for word in rows]
+    mpi_match("match", *words, "--location", "x,y", "--filters")
+    assert (tmp_path / "out.csv").read_text() == "event,filter\n0,0\n0,1\n1,\n2,0\n"
+
+
+def test_match_writes_lines_to_standard_output_as_export_does(workload: Path, tmp_path: Path) -> None:
+    files = ("match", workload / "subscriptions.jsonl", workload / "events.jsonl", "--engine", "counting", "-o")
+    mpi_match(*files, tmp_path / "m.h5")
+    assert mpi_match(*files, "-").stdout == mpi_match("export", tmp_path / "m.h5").stdout
+    events = tmp_path / "events.jsonl"
+    events.write_bytes((workload / "events.jsonl").read_bytes() * 100)
+    command = [sys.executable, "-m", "mpi_match", *map(str, (files[0], files[1], events, *files[3:])), "-"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith(b'{"event": 0, ')
+        process.stdout.close()  # as `head` does
+        assert b"Traceback" not in process.stderr.read()
 
 
 def test_answers_of_match_have_event_ids(rows: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,8 +148,8 @@ def test_matches_are_written_in_the_form_of_the_output_name(
 @pytest.mark.parametrize(
     ("command", "names"),
     [
-        (["export", "matches.h5"], ["o.csv", "o", "o.h5", "o.gz", "o.txt"]),
-        (["match", "subscriptions.jsonl", "events.jsonl"], ["o.csv", "o.png", "o.gz"]),
+        (["export", "matches.h5"], ["o.tsv", "o", "o.h5", "o.gz", "o.txt"]),
+        (["match", "subscriptions.jsonl", "events.jsonl"], ["o.tsv", "o.png", "o.gz"]),
         (["run", "--table", "table.h5", "--events", "events.h5"], ["o.csv", "o.jsonl", "o.parquet", "-"]),
         (["compile", "subscriptions", "subscriptions.jsonl"], ["o.jsonl", "-"]),
         (["bench", "ccm"], ["o.csv", "o.h5"]),
@@ -174,7 +174,7 @@ def test_an_output_name_of_another_form_is_wrong_usage(
 
 
 def test_the_command_line_knows_the_forms_that_export_writes() -> None:
-    forms = ("JSON lines", "packed JSON lines", "Parquet", "Arrow")
+    forms = ("JSON lines", "packed JSON lines", "CSV", "Parquet", "Arrow")
     assert {ending for form in forms for ending in FORMS[form]} == set(export.ENDINGS)
-    with pytest.raises(ValueError, match=r"o\.csv: ends in none of \.jsonl, .*\.parquet"):
-        export.check_export(Path("o.csv"), [])
+    with pytest.raises(ValueError, match=r"o\.tsv: ends in none of \.jsonl, .*\.parquet"):
+        export.check_export(Path("o.tsv"), [])

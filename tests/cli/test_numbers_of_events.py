@@ -72,7 +72,7 @@ def test_programs_get_the_same_numbers(inputs: Path) -> None:
         assert open_engine(name, table).match(batch).labels(table.labels) == ANSWERS
     assert match(table, batch, engine="keyed").labels(table.labels) == ANSWERS
     assert LiveMatcher(SUBSCRIPTIONS, engine="keyed").match(batch) == ANSWERS
-    rows: list[dict[str, object]] = [{"temp": 31}, {"temp": []}, {}]
+    rows: list[dict[str, object]] = [{"temp": 31}, {"temp": [[]]}, {}]
     assert match(table, make_events(rows, rejects=rejects), engine="counting").counts.tolist() == [2, 0, 2]
 
 
@@ -95,7 +95,7 @@ def test_verify_finds_an_answer_to_a_rejected_row(inputs: Path) -> None:
     table.save(inputs / "table.h5")
     (inputs / "events.jsonl").write_text("{}\n{}\n")
     mpi_match("match", inputs / "subs.jsonl", inputs / "events.jsonl", "-o", inputs / "matches.h5", "--engine", "counting")
-    save_events(make_events([{}, {"temp": []}], rejects=[]), inputs / "events.h5", table.vocabulary)
+    save_events(make_events([{}, {"temp": [[]]}], rejects=[]), inputs / "events.h5", table.vocabulary)
     said = verify_in(inputs, "--sample", 0, code=1).stderr
     assert "event 1, a rejected row" in said
     assert "too much" in said

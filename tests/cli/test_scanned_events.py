@@ -42,7 +42,9 @@ def inputs(tmp_path: Path) -> Path:
     generator = random.Random(11)
     subscriptions = [random_subscription(generator) for _ in range(60)]
     (tmp_path / "subs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in subscriptions))
-    lines = [json.dumps(random_event(generator), ensure_ascii=generator.random() < 0.5).encode() for _ in range(400)]
+    lines = [
+        json.dumps(random_event(generator, lists=False), ensure_ascii=generator.random() < 0.5).encode() for _ in range(400)
+    ]
     lines += ODD * 3
     generator.shuffle(lines)
     (tmp_path / "events.jsonl").write_bytes(b"\n".join(lines))

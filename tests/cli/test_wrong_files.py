@@ -42,11 +42,11 @@ EVENTS = {
 """Commands that take events in any form: what is no HDF5 file are lines."""
 NO_EVENTS = {
     "missing": {"": "no such file"},
-    "a directory": {"": "no JSON lines in this directory"},
+    "a directory": {"": "no JSON lines, CSV, Parquet or Arrow in this directory"},
     "empty": {"run --events": "holds no event"},
     "text": {"run --events": "holds no usable event, its only row is rejected; text, line 1: not JSON"},
     "packed rows": {"run --events": "holds no usable event, its only row is rejected; packed rows, line 1: not UTF-8"},
-    "rows": {"export --events": "holds JSON lines: which attribute is the id? (--id)"},
+    "rows": {"export --events": "holds rows: which attribute is the id? (--id)"},
     "cut": {"": "is not a readable HDF5 file: truncated file"},
     "another's": {"": "is HDF5 but not a file of mpi-match"},
 }
@@ -113,8 +113,8 @@ def test_answers_to_other_events_are_refused(place: Path, monkeypatch: pytest.Mo
     words = ("export", "matches.h5", "--events", "rows", "--id", "id", "-o", "o.jsonl")
     assert "events, rows holds 1" in only_line(mpi_match(*words, code=3))
     run = ("run", "--table", "table.h5", "--events", "events.h5", "-o", "o.h5")
-    assert "leave out --location and --id" in only_line(mpi_match(*run, "--id", "id", code=3))
-    assert "--rejects and --strict are for JSON lines" in only_line(mpi_match(*run, "--strict", code=2))
+    assert "leave out --location, --id and --schema" in only_line(mpi_match(*run, "--id", "id", code=3))
+    assert "--rejects and --strict are for files of rows" in only_line(mpi_match(*run, "--strict", code=2))
 
 
 @pytest.mark.parametrize(

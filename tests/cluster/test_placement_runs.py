@@ -17,10 +17,13 @@ from run_inputs import Changing, Inputs
 
 from mpi_match.cluster import ClusterError, RunOptions
 from mpi_match.cluster.distribution.partition import Division
+from mpi_match.engines.keyed.cpu import Keyed
+from mpi_match.events.event_table import save_events
 from mpi_match.matches.file import MatchesFile
 from mpi_match.storage import Writer
 from mpi_match.table.range_reader import RangeReader
 from mpi_match.table.table import Table
+from mpi_match.workloads.scenarios import SCENARIOS
 
 pytestmark = [pytest.mark.mpi, needs_mpirun]
 
@@ -38,6 +41,24 @@ def test_any_placement_gives_the_same_filters(inputs: Inputs, tmp_path: Path) ->
     first, *others = (output.read_bytes() for output in outputs)
     assert all(other == first for other in others)
     assert MatchesFile.load(outputs[0]).matches.n_matches > 1000
+
+
+def test_parts_of_a_table_of_ranges_have_bitmaps_and_the_same_answers(tmp_path: Path) -> None:
+    scenario, files = SCENARIOS["intervals-narrow"].scaled(6000), (tmp_path / "table.h5", tmp_path / "events.h5")
+    table = Table.from_subscriptions(scenario.subscriptions())
+    table.save(files[0])
+    save_events(scenario.events(400), files[1], table.vocabulary)
+    outputs = [tmp_path / f"{name}.h5" for name in ("alone", "shard")]
+    for command in (
+        alone(*files, outputs[0], "engine=counting", "batch=50", "filters=1"),
+        launch(3, *files, outputs[1], "engine=keyed", "batch=50", "filters=1", "placement=shard"),
+    ):
+        done = execute(command)
+        assert done.returncode == 0, done.stderr
+    assert outputs[0].read_bytes() == outputs[1].read_bytes()
+    assert MatchesFile.load(outputs[0]).matches.n_matches
+    half = Keyed(Table.from_filters([*table.iter_filters()][:3000]))
+    assert len(half.bitmap.filters) == 3000
 
 
 def test_changed_filters_are_answered_by_their_numbers(changing: Changing, tmp_path: Path) -> None:

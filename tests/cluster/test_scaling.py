@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -193,6 +195,23 @@ def test_the_launcher_gets_the_flags_of_its_kind(monkeypatch: pytest.MonkeyPatch
     assert {"--oversubscribe", "--allow-run-as-root"} <= set(words["mpiru"])
     assert words["HYDRA"][:8] == ["/opt/bin/mpirun", "-iface", "lo", "-genv", "UCX_TLS", "sm,self", "-n", "3"]
     assert not any("tcp" in word for word in words["mpiru"])
+
+
+def test_slurm_gets_ranks_and_the_pmi_of_this_mpi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    for name, pmi in (("mpirun (Open MPI) 5.0.11", "pmix"), ("HYDRA build details:", "pmi2")):
+        monkeypatch.setattr(mpi_launcher, "version", lambda name=name: name)
+        words = mpi_launcher.slurm_command(3, (), ["run"])
+        assert words[:3] == ["srun", "--ntasks=3", f"--mpi={pmi}"]
+        assert mpi_launcher.slurm_command(3, ("--overlap",), [])[2] == "--overlap"
+        batch = mpi_launcher.batch_command(3, ("--partition=p",), ["run"], tmp_path / "log")
+        assert batch[:2] == ["sbatch", "--wait"]
+        assert {"--ntasks=3", f"--output={tmp_path}/log", f"--error={tmp_path}/log.err", "--partition=p"} <= set(batch)
+        assert batch[-1] == f"exec {shlex.join(words)}"
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    for under in ("srun", "sbatch"):
+        with pytest.raises(mpi_launcher.LaunchError, match=f"there is no {under} in PATH"):
+            launched(ScalingPlan("ccm", (1,), n_events=10, under=under), 1, *(tmp_path / name for name in "teo"))
 
 
 LEFT = """

@@ -1,22 +1,31 @@
-"""What `sff` and `betree` do besides answering: the selectivity table, the shape of the tree, options, room for answers."""
+"""What baselines do besides answering: the selectivity table, the shape of the tree, options, room for answers, moves."""
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
+from engine_names import PACKAGES
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from random_tables import SHAPES, shaped
+from strategies import areas
 
-from mpi_match.engines import open_engine
+from mpi_match.bench.moves import changes_of, moved
+from mpi_match.engines import EngineError, open_engine
 from mpi_match.engines.betree.build import NODE_FIRST, NODE_LAST, NODE_LEFT, NODE_RIGHT, Tree, build, extents
 from mpi_match.engines.event_by_event import FIRST_PAIRS
 from mpi_match.engines.keyed.index.filter_rows import FilterRows
 from mpi_match.engines.sff.engine import NARROW_NEED
 from mpi_match.engines.sff.index import PredicateIndex, selectivity_table
 from mpi_match.events.events import Events
-from mpi_match.model import make_event, make_filter
+from mpi_match.experiments.run import missing
+from mpi_match.model import Area, Change, make_event, make_filter
 from mpi_match.table.table import Table
+from mpi_match.workloads.sampling import Moves
 
 VARIANTS = [
     *(("sff", {"rounds": rounds}) for rounds in (0, 1, 1000)),
@@ -35,7 +44,7 @@ def test_every_variant_gives_the_same_answers(name: str, options: dict[str, obje
         assert engine.match(batch, filters=answer) == judge.match(batch, filters=answer)
 
 
-@pytest.mark.parametrize("name", ["sff", "betree"])
+@pytest.mark.parametrize("name", ["sff", "betree", *PACKAGES])
 def test_one_event_with_more_answers_than_there_is_room_for(name: str) -> None:
     n = 3 * FIRST_PAIRS
     table = Table.from_filters([make_filter(i, [["x", ">", i]]) for i in range(n)])
@@ -120,3 +129,40 @@ def test_buckets_are_divided_until_they_hold_what_cannot_be() -> None:
     flat = tree_of(table, 1, 0)
     assert np.all(flat.nodes[:, [NODE_LEFT, NODE_RIGHT]] == -1)
     assert int((flat.nodes[:, NODE_LAST] - flat.nodes[:, NODE_FIRST]).max()) == 1000
+
+
+@pytest.mark.skipif("rtree" not in PACKAGES, reason="the package rtree (extra `bench`) is not installed")
+@settings(max_examples=30)
+@given(moves=st.lists(st.tuples(st.integers(0, 19), areas()), max_size=30))
+def test_moved_areas_are_those_of_the_tree(moves: list[tuple[int, Area]]) -> None:
+    """Also areas that the tree cannot hold, and back; a filter without an area stays where it is."""
+    filters = [make_filter(str(i), [["a", ">", i % 3]], [i % 5, i // 5, 1]) for i in range(20)]
+    filters.append(make_filter("everywhere", []))
+    table = Table.from_filters(filters)
+    engine = open_engine("rtree", table)
+    for filter_id, area in moves:
+        one = Moves(np.array([filter_id], np.uint32), np.array([area]))
+        engine.update(changes_of(one, table))
+        table = moved(table, one)
+    places = [(0, 0), (1.5, 2), (4, 3), (1e200, 0), None, *((area.x, area.y) for _, area in moves[-5:])]
+    events = [make_event({"a": 2}, place) for place in places]
+    batch = Events.of(events).encode(table.vocabulary)
+    assert engine.match(batch) == open_engine("counting", table).match(batch)
+
+
+@pytest.mark.skipif("rtree" not in PACKAGES, reason="the package rtree (extra `bench`) is not installed")
+def test_the_tree_takes_no_other_changes() -> None:
+    table = Table.from_filters([make_filter("i", [], [0, 0, 1])])
+    change = changes_of(Moves(np.zeros(1, np.uint32), np.zeros((1, 3))), table)
+    with pytest.raises(EngineError, match="serves tables that do not change"):
+        open_engine("rtree", table).update(replace(change, kind=np.array([Change.REMOVE], np.uint8)))
+
+
+@pytest.mark.parametrize("name", ["rtree", "duckdb"])
+def test_a_package_that_is_not_there_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in [each for each in sys.modules if each.startswith(f"mpi_match.engines.{name}")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(EngineError, match=rf"'{name}' needs the package {name} .*pip install 'mpi-match\[bench\]'"):
+        open_engine(name, Table.from_filters([]))
+    assert f"needs the package {name}" in missing([name])[name]

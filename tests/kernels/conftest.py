@@ -79,8 +79,11 @@ def _tiny_shapes() -> Iterator[None]:
     from mpi_match.engines.keyed import cuda as keyed_cuda
     from mpi_match.engines.keyed import cuda_grid, cuda_pipeline, cuda_results, cuda_slot
     from mpi_match.engines.keyed.grid import hash_grid
-    from mpi_match.engines.keyed.kernels import compact, trie_warp
+    from mpi_match.engines.keyed.kernels import bitmap, compact, trie_warp
     from mpi_match.engines.keyed.kernels import grid as keyed_grid_kernel
+    from mpi_match.engines.tagmatch import gpu_match as tagmatch
+    from mpi_match.engines.tagmatch import kernel as tagmatch_kernel
+    from mpi_match.gpu import line_kernels
 
     patch = pytest.MonkeyPatch()
     patch.setattr(ccm_kernel, "CCM_BLOCK", 3)
@@ -101,8 +104,10 @@ def _tiny_shapes() -> Iterator[None]:
     patch.setattr(clcb_batch, "CLCB_PASS_EVENTS", 11)
     patch.setattr(clcb_batch, "CLCB_FIRST_PAIRS", 1)
     patch.setattr(clcb_event, "CLCB_FIRST_IDS", 1)
-    for module in (compact, cuda_slot, cuda_grid, keyed_grid_kernel, trie_warp):
+    for module in (compact, bitmap, cuda_slot, cuda_grid, keyed_grid_kernel, trie_warp):
         patch.setattr(module, "KEYED_BLOCK", 4)
+    patch.setattr(bitmap, "TIDIED_ALONE", 5)
+    patch.setattr(compact, "WRITTEN_ALONE", 2)
     for module in (compact, cuda_slot):
         patch.setattr(module, "SCAN_THREADS", 4)
     patch.setattr(cuda_grid, "LEAST_SPARE", 1)
@@ -116,5 +121,9 @@ def _tiny_shapes() -> Iterator[None]:
     patch.setattr(cuda_pipeline, "LONG_SLICE_EVENTS", 2)
     patch.setattr(keyed_cuda, "POOL_BYTES", 100)
     patch.setattr(cuda_results, "LEAST_BYTES", 4)
+    patch.setattr(line_kernels, "LINE_BLOCK", 8)
+    patch.setattr(line_kernels, "SUM_THREADS", 4)
+    patch.setattr(tagmatch_kernel, "TAGMATCH_BLOCK", 3)
+    patch.setattr(tagmatch, "FIRST_RESULTS", 2)
     yield
     patch.undo()

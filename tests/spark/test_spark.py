@@ -18,6 +18,7 @@ from hostile_rows import lines
 from mpirun import TIMEOUT_S
 from random_rows import random_subscription
 
+from mpi_match.commands.compile_locally import compile_locally
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows import event_of_row
 from mpi_match.storage import StorageError, parts_directory
@@ -67,6 +68,20 @@ def test_the_table_is_the_one_built_in_memory(
     assert names_in(output) == {"in", "more", "table.h5", "table.h5.parts"}
     n_filter_parts = sum("-filters-" in name for name in names_in(parts_directory(output) / "any"))
     assert n_filter_parts == partitions
+
+
+def test_many_rows_are_scanned(spark: SparkSession, rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    many = rows * 4
+    assert len(many) > 8 * subscriptions.FEW_ROWS, "each of eight tasks should have more than it judges"
+    path = write_lines(tmp_path / "in.jsonl", [*many, {"interface": "i", "constraints": [["x", "?", 1]]}])
+    summary = job.compile_subscriptions([str(path)], tmp_path / "table.h5")
+    assert Table.load(tmp_path / "table.h5") == in_memory(many)
+    assert (summary.rows, summary.rejected) == (len(many) + 1, 1)
+    assert [row["line"] for row in read_rejects(summary.rejects)] == [len(many) + 1]
+    local = compile_locally([str(path)], tmp_path / "local.h5")
+    assert Table.load(tmp_path / "local.h5").digest == Table.load(tmp_path / "table.h5").digest
+    assert (*local[:4], local.rejected) == (*summary[:4], summary.rejected)
+    assert read_rejects(local.rejects) == read_rejects(summary.rejects)
 
 
 @pytest.mark.parametrize(
@@ -211,13 +226,13 @@ def test_predicates_and_parquet_say_the_same_as_json(spark: SparkSession, tmp_pa
         },
         {"interface": "b", "filters": [{"constraints": [["temp", ">", 30]], "area": [1, 2, 3]}, {"area": [0, 0, 1]}]},
         {"interface": "c", "filters": [{"constraints": [["on", "=", True]]}, {"constraints": [["city", "prefix", "M"]]}]},
-        {"interface": "7", "constraints": [["temp", "between", [1, 2]]], "area": [1, 2, 3]},
+        {"interface": "7", "constraints": [["temp", "between", [1, 2]]], "area": [1, 2, 3], "tags": ["gpu", "é"]},
     ]
     texts = [
         {"interface": "a", "predicate": "temp > 30 and city in ('Milan', 'Rome') and x exists", "id": "f1"},
         plain[1],
         {"interface": "c", "predicate": "on = true or city prefix 'M'"},
-        {"interface": 7, "predicate": "temp between 1 and 2", "area": [1, 2, 3]},
+        {"interface": 7, "predicate": "tags has 'é' and temp between 1 and 2 and tags any = 'gpu'", "area": [1, 2, 3]},
     ]
     write_lines(tmp_path / "texts.jsonl", texts)
     job.compile_subscriptions([str(tmp_path / "texts.jsonl")], tmp_path / "texts.h5")
@@ -255,6 +270,7 @@ def test_predicates_and_parquet_say_the_same_as_json(spark: SparkSession, tmp_pa
             pa.list_(one),
         ),
         "predicate": pa.array([None, None, "on = true or city prefix 'M'", None]),
+        "tags": pa.array([None, None, None, ["gpu", "é"]]),
         "area": pa.array([None, None, None, [1.0, 2.0, 3.0]]),
         "id": pa.array(["f1", None, None, None]),
     }

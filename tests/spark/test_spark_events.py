@@ -47,7 +47,7 @@ def test_the_event_table_keeps_order_and_equals_the_encoding_in_memory(
     write_lines(tmp_path / "in" / "a b.jsonl", published[:150])  # in the order of the paths, not of their addresses
     write_lines(tmp_path / "in" / "a!.jsonl.gz", published[150:300])
     third = [json.dumps(row) for row in published[300:]]
-    third[50:50] = ["", '{"x": 1}', '{"a": 1, "a": 2}', '{"a": [1]}']
+    third[50:50] = ["", '{"x": 1}', '{"a": 1, "a": 2}', '{"a": [null]}']
     (tmp_path / "in" / "é.jsonl").write_text("\n".join(third))
     summary = job.compile_events(
         [str(tmp_path / "in")], table, tmp_path / "events.h5", EventForm.of("x,y", "id"), CompileOptions(partitions=3)
@@ -103,24 +103,28 @@ NOW = datetime.datetime(2024, 5, 1, 12, 30)
 ODD_COLUMNS = {
     "when": pa.array([NOW, NOW]),
     "day": pa.array([NOW.date(), None]),
-    "tags": pa.array([["a"], None]),
+    "tags": pa.array([["a", "b"], None]),
+    "nested": pa.array([[["a"]], None]),
     "labels": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64())),
     "blob": pa.array([b"x", b"y"]),
     "uid": pa.array([2**60, 7]),
     "meta": pa.array([{"at": NOW, "seat": 3}, None]),
     "trace": pa.array([{"at": NOW}, {"at": None}]),
 }
-LEFT_OUT = ("blob", "day", "labels", "meta.at", "tags", "trace.at", "uid", "when")
+LEFT_OUT = ("blob", "day", "labels", "meta.at", "nested", "trace.at", "uid", "when")
 
 
 def test_columns_that_no_filter_names_are_not_looked_at(spark: SparkSession, tmp_path: Path) -> None:
-    rules = [["temp", ">", 20], ["price", "=", 19.99], ["n", "<", 5], ["meta.seat", "=", 3]]
+    rules = [["temp", ">", 20], ["price", "=", 19.99], ["n", "<", 5], ["meta.seat", "=", 3], ["tags", "has", "a"]]
     in_memory([{"interface": "i", "constraints": rules}]).save(tmp_path / "table.h5")
     decimals = {"price": pa.array([Decimal("19.99"), Decimal("20.00")]), "n": pa.array([Decimal(3), Decimal(2**53 - 1)])}
     pq.write_table(pa.table({"temp": [25.5, 26.0], **decimals, **ODD_COLUMNS}), tmp_path / "in.parquet")
     summary = job.compile_events([str(tmp_path / "in.parquet")], tmp_path / "table.h5", tmp_path / "events.h5")
     assert (summary.events, summary.rejected, summary.left_out) == (2, 0, LEFT_OUT)
-    good = [{"temp": 25.5, "price": 19.99, "n": 3, "meta": {"seat": 3}}, {"temp": 26, "price": 20, "n": 2**53 - 1, "uid": 7}]
+    good = [
+        {"temp": 25.5, "price": 19.99, "n": 3, "tags": ["a", "b"], "meta": {"seat": 3}},
+        {"temp": 26, "price": 20, "n": 2**53 - 1, "uid": 7},
+    ]
     assert_same_events(tmp_path / "events.h5", tmp_path / "table.h5", Events.of(event_of_row(row) for row in good))
     for name in ("uid", "when"):  # a table that names it would silently find nothing
         other = in_memory([{"interface": "i", "constraints": [[name, "exists"]]}]).vocabulary
@@ -164,8 +168,8 @@ def test_values_of_named_columns_that_are_none_are_bad_rows(spark: SparkSession,
 
 
 def test_a_frame_without_a_usable_column_is_refused(spark: SparkSession, table: Path, tmp_path: Path) -> None:
-    frame = spark.createDataFrame([([1],)], "tags array<int>")
-    with pytest.raises(SparkPrepError, match=r"no column is a number, .* there are: 'tags' of type array<int>"):
+    frame = spark.createDataFrame([([b"x"],)], "flags array<binary>")
+    with pytest.raises(SparkPrepError, match=r"no column is a number, .* there are: 'flags' of type array<binary>"):
         job.compile_events(frame, table, tmp_path / "events.h5")
 
 

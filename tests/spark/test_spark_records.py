@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,6 +19,8 @@ from mpi_match.table.table import Table
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
+from spark_prep import subscriptions  # noqa: E402
+from spark_prep.arrow_lines import joined_lines  # noqa: E402
 from spark_prep.arrow_records import ConstraintColumns, filter_records  # noqa: E402
 from spark_prep.events import joined  # noqa: E402
 
@@ -59,3 +63,44 @@ def test_events_joined_are_events_flattened_together(found: list[Event], cut: in
     for name, array in expected.items():
         assert array.dtype == columns[name].dtype
         assert np.array_equal(array, columns[name], equal_nan=array.dtype.kind == "f")
+
+
+LINES = [
+    b'{"interface": "a", "filters": [{"constraints": [["x", "=", 1]]}, {"area": [0, 0, 1], "id": 7}]}',
+    b"",
+    b'{"interface": "b", "constraints": [["s", "prefix", "p"], ["s", "in", ["b", "a"]], ["y", "exists"]], "id": "\\u00e9"}',
+    b'{"interface": "c", "predicate": "x > 1 or y > 2"}',
+    b'{"interface": "d", "constraints": [["x", "?", 1]]}',
+    b'\xef\xbb\xbf {"interface": 4, "constraints": []} \r',
+    b"\xff",
+]
+
+
+def records_of(lines: list[bytes], few_rows: int, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The records of lines in two batches, in an order of their own."""
+    monkeypatch.setattr(subscriptions, "FEW_ROWS", few_rows)
+    batches = [
+        pa.RecordBatch.from_pydict(
+            {"value": pa.array(part, pa.binary()), "file": ["f"] * len(part), "block": [0] * len(part), "position": place}
+        )
+        for part, place in ((lines, range(len(lines))), (lines[::-1], range(50, 50 + len(lines))))
+    ]
+    found = [row for batch in subscriptions._parse_batches(iter(batches)) for row in batch.to_pylist()]
+    return sorted(found, key=repr)
+
+
+def test_scanned_records_are_those_of_judged_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = records_of(LINES, 10**9, monkeypatch)
+    assert sum(row["rows"] for row in judged) == 2 * (len(LINES) - 1)
+    assert records_of(LINES, -1, monkeypatch) == judged
+    assert records_of([*LINES, b"{" + b" " * 2**24 + b"}"], -1, monkeypatch) == records_of(
+        [*LINES, b"{" + b" " * 2**24 + b"}"], 10**9, monkeypatch
+    )
+
+
+def test_lines_of_a_column_are_joined() -> None:
+    lines = joined_lines(pa.array([b"", b"a", b"bc"])[1:])
+    assert lines is not None
+    assert lines.tobytes() == b"a\nbc\n"
+    for others in ([b"a\nb"], [b"a", None], [], ["text"], [{"a": 1}]):
+        assert joined_lines(pa.array(others)) is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 from live_machine import REFUSAL
 
@@ -10,12 +12,19 @@ from mpi_match.engines import EngineError, open_engine
 from mpi_match.model import make_filter
 from mpi_match.table.table import Table
 
-CPU = ("reference", "counting", "sff", "betree", "keyed", "twophase")
-GPU = tuple(name for name in engines.REGISTRY if name not in CPU)
-SLOW = ("reference", "counting")
+PACKAGES = tuple(name for name in ("rtree", "duckdb") if find_spec(name))
+"""Engines that are packages of others, as far as they are installed."""
+CPU = ("reference", "counting", "sff", "betree", *PACKAGES, "keyed", "twophase")
+TAGS = ("tagmatch",)
+"""Engines that serve tag sets only: tests of their own have them."""
+GPU = tuple(name for name in engines.REGISTRY if name not in (*CPU, *TAGS, "rtree", "duckdb"))
+SLOW = ("reference", "counting", "duckdb")
 """Engines that take milliseconds for an event: they get fewer events where the table is large."""
 
-every_engine = pytest.mark.parametrize("name", [*CPU, *(pytest.param(name, marks=pytest.mark.gpu) for name in GPU)])
+_ON_GPU = [pytest.param(name, marks=pytest.mark.gpu) for name in GPU]
+every_engine = pytest.mark.parametrize("name", [*CPU, *_ON_GPU])
+quickly_opened = pytest.mark.parametrize("name", [*(name for name in CPU if name != "duckdb"), *_ON_GPU])
+"""For tests that open an engine hundreds of times; a database has the same cases in one table."""
 
 
 def refuses(name: str) -> bool:

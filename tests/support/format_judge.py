@@ -21,7 +21,13 @@ import numpy as np
 BLOCK_EVENTS = 65_536
 TYPES = {"|u1", "<u2", "<u4", "<u8", "<i8", "<f8"}
 OPS_OF_TYPE = {0: (12, 13), 1: range(9), 2: (*range(8), 9, 10, 11), 3: (0, 1)}
-NUMBER, STRING, BOOLEAN, ANY = 1, 2, 3, 0
+NUMBER, STRING, BOOLEAN, LIST, ANY = 1, 2, 3, 4, 0
+LETTERS = {b"n": NUMBER, b"s": STRING, b"b": BOOLEAN}
+FORMS = {
+    **{b"=": b"nsb", b"#": b"b", b"@": b"ns", b"~": b"ns", b"[": b"n", b"^": b"s", b"$": b"s", b"*": b"s"},
+    **{b"<": b"ns", b">": b"ns", b"!": b"ns"},
+}
+OPS_OF_FORM = {b"<": (2, 3), b">": (4, 5), b"!": (1,)}
 
 
 class Objection(Exception):
@@ -227,7 +233,8 @@ class Vocabulary(NamedTuple):
             NUMBER: (0, 2 * n),
             STRING: (2 * n + 2, 2 * n + 2 * s + 2),
             BOOLEAN: (2 * n + 2 * s + 3, 2 * n + 2 * s + 4),
-            ANY: (0, 2 * n + 2 * s + 4),
+            LIST: (2 * n + 2 * s + 5, 2 * n + 2 * s + 5),
+            ANY: (0, 2 * n + 2 * s + 5),
         }[type_]
 
 
@@ -282,9 +289,10 @@ def table(path: Path) -> TableContent:
 
 
 def _table(whole: Content, stated: Sequence[int] | None) -> TableContent:
-    names = whole.pool("names")
+    names = whole.pool("names", text=False)
     n_names = len(names)
     ascends(names, "names")
+    virtual = {i: _virtual(name) for i, name in enumerate(names) if not is_text(name)}
 
     def per_name(what: str, total: int) -> list[tuple[int, int]]:
         offsets = whole.column(f"{what}/name_offsets", "<i8", n_names + 1)
@@ -347,6 +355,10 @@ def _table(whole: Content, stated: Sequence[int] | None) -> TableContent:
             demand(owner[row] < n_filters, "constraints/filter")
             counts[owner[row]] += 1
             _interval(vocabulary, sets, name, kind[row], lo[row], hi[row])
+            if name in virtual:
+                _, form, type_, _ = virtual[name]
+                allowed = [type_ * 16 + op for op in OPS_OF_FORM[form]] if form in OPS_OF_FORM else [12]
+                demand(kind[row] in allowed, "an operator that its virtual name does not have")
     demand(counts == size, "filters/size")
     if stated is not None:
         demand(list(stated) == [n_names, rows, n_filters, len(labels)], "the attributes n_... are not those of the arrays")
@@ -354,6 +366,36 @@ def _table(whole: Content, stated: Sequence[int] | None) -> TableContent:
     for dataset in TABLE_DATASETS:
         sha.update(f"{dataset} {len(whole.arrays[dataset])};".encode() + whole.arrays[dataset].tobytes())
     return TableContent(vocabulary, n_filters, len(labels), set(area_filter), interface, labels, sha.hexdigest())
+
+
+Virtual = tuple[bytes, bytes, int, list[Any]]
+"""The parts of a virtual name: the attribute's name, form, type, and operands."""
+
+
+def _virtual(name: bytes) -> Virtual:
+    """The parts of a virtual name."""
+    parts = name.split(b"\xff", 2)
+    demand(len(parts) == 3 and not parts[0] and is_text(parts[1]), "a name is neither text nor virtual")
+    form, letter, rest = parts[2][:1], parts[2][1:2], parts[2][2:]
+    demand(letter and letter in FORMS.get(form, b""), "the form of a virtual name")
+    several, values = form in (b"@", b"~"), list[Any]()
+    while letter == b"s" and several and rest:
+        demand(len(rest) >= 4, "a list in a virtual name")
+        end = 4 + int.from_bytes(rest[:4], "big")
+        demand(end <= len(rest), "a list in a virtual name")
+        values, rest = [*values, rest[4:end]], rest[end:]
+    if letter == b"s" and not several and form not in OPS_OF_FORM:
+        values, rest = [rest], b""
+    if letter != b"s":
+        demand(len(rest) % 8 == 0, "the numbers of a virtual name")
+        values, rest = [x for (x,) in struct.iter_unpack(">d", rest)], b""
+        demand(all(x == x and (x or math.copysign(1, x) > 0) for x in values), "a number of a virtual name")
+    demand(not rest and all(is_text(text) for text in values if letter == b"s"), "the operand of a virtual name")
+    demand(letter != b"b" or set(values) <= {0, 1}, "a boolean of a virtual name")
+    wanted = (2,) if form == b"[" else (0,) if form in OPS_OF_FORM else (1,)
+    demand(len(values) in wanted or (several and values), "the operands of a virtual name")
+    ascends(values, "the operands of a virtual name", strictly=several)
+    return parts[1], form, LETTERS[letter], values
 
 
 def _digest(whole: Content, pools: Sequence[str]) -> str:
@@ -464,10 +506,19 @@ def _events(whole: Content, n: int, vocabulary: Vocabulary) -> None:
     demand(all(i < len(names) for i in name), "events/name")
     for a, b in pairwise(offsets):
         demand(len(set(name[a:b])) == b - a, "a name stands twice in an event")
+    lists: list[list[tuple[int, float, bytes]]] = []
+    if any(each.startswith("lists/") for each in whole.arrays):
+        of_lists = [whole.column(f"lists/{c}", t, None) for c, t in (("type", "|u1"), ("number", "<f8"), ("string", "<u4"))]
+        demand(len(set(map(len, of_lists))) == 1, "the columns of lists")
+        bounds = whole.column("lists/offsets", "<i8", None)
+        csr(bounds, len(of_lists[0]), "lists")
+        for kind, value, index in zip(*of_lists, strict=True):
+            _is_value(kind, value, index, len(strings), 0)
+        elements = [(k, v, strings[i] if k == STRING else b"") for k, v, i in zip(*of_lists, strict=True)]
+        lists = [elements[a:b] for a, b in pairwise(bounds)]
+        demand(all(len(each) <= 4096 for each in lists), "a long list")
     for kind, value, index in zip(type_, number, string, strict=True):
-        demand(kind in (NUMBER, STRING, BOOLEAN), f"type {kind}")
-        demand(index < len(strings) if kind == STRING else index == 0, "events/string")
-        demand(value == 0 if kind == STRING else kind == NUMBER or value in (0, 1), "events/number")
+        _is_value(kind, value, index, len(strings), len(lists))
     location = whole.column("events/location", "<f8", n, 2) if "events/location" in whole.arrays else None
     for point in location or ():
         demand(all(map(math.isfinite, point)) or all(map(math.isnan, point)), "events/location")
@@ -476,14 +527,19 @@ def _events(whole: Content, n: int, vocabulary: Vocabulary) -> None:
     if "left_out/data" in whole.arrays or "left_out/offsets" in whole.arrays:
         whole.pool("left_out")
     is_coded = _vocabulary_of(whole) == vocabulary.digest
-    codes = [
-        _encoded(
-            vocabulary,
-            [(names[name[i]], type_[i], number[i], strings[string[i]] if type_[i] == STRING else b"") for i in range(a, b)],
-        )
-        for a, b in pairwise(offsets)
+    values = [
+        (names[of], kind, value, strings[index] if kind == STRING else lists[index] if kind == LIST else b"")
+        for of, kind, value, index in zip(name, type_, number, string, strict=True)
     ]
+    codes = [_encoded(vocabulary, values[a:b]) for a, b in pairwise(offsets)]
     _columns(whole, n, codes if is_coded else None, vocabulary)
+
+
+def _is_value(kind: int, value: float, index: int, n_strings: int, n_lists: int) -> None:
+    """Object unless these are the columns of a value."""
+    demand(kind in (NUMBER, STRING, BOOLEAN) or (kind == LIST and n_lists), f"type {kind}")
+    demand(index < {STRING: n_strings, LIST: n_lists}.get(kind, 1), "a string or list that there is not")
+    demand(value == 0 or kind == NUMBER or (kind == BOOLEAN and value == 1), "a number that its type does not have")
 
 
 def _columns(whole: Content, n: int, codes: list[list[tuple[int, int]]] | None, vocabulary: Vocabulary) -> None:
@@ -523,23 +579,50 @@ def _columns(whole: Content, n: int, codes: list[list[tuple[int, int]]] | None, 
     demand(at == len(packed) and (offsets[-1] - offsets[0]) % 2**32 == at % 2**32, "encoded/attributes holds more")
 
 
-def _encoded(vocabulary: Vocabulary, attributes: list[tuple[bytes, int, float, bytes]]) -> list[tuple[int, int]]:
-    """(name, code) of an event's attributes and satisfied atoms, ascending."""
+def _code(vocabulary: Vocabulary, i: int, type_: int, number: float, string: bytes) -> int:
+    """The code of a value on name i."""
+    if type_ in (BOOLEAN, LIST):
+        return vocabulary.segment(i, type_)[0] + int(number)
+    if type_ == NUMBER and math.isnan(number):
+        return vocabulary.segment(i, NUMBER)[1] + 1
+    operands: Sequence[Any] = vocabulary.numbers[i] if type_ == NUMBER else vocabulary.strings[i]
+    value = number if type_ == NUMBER else string
+    at = bisect_left(operands, value)
+    return vocabulary.segment(i, type_)[0] + 2 * at + (at < len(operands) and operands[at] == value)
+
+
+def _on_elements(
+    vocabulary: Vocabulary, i: int, virtual: Virtual, elements: Iterable[tuple[int, float, bytes]]
+) -> list[int]:
+    """The code of virtual name i, if the elements have it."""
+    _, form, wanted, operand = virtual
+    values: Any = [string if kind == STRING else number for kind, number, string in elements if kind == wanted]
+    values = sorted(value for value in values if value == value)
+    if form in OPS_OF_FORM and values:
+        value = values[-1 if form == b">" else 0]
+        code = _code(vocabulary, i, wanted, value if wanted != STRING else 0.0, value if wanted == STRING else b"")
+        return [vocabulary.segment(i, wanted)[0] if form == b"!" and values[0] != values[-1] else code]
+    holds: dict[bytes, Callable[[Any], bool]] = {
+        **{b"=": lambda v: v == operand[0], b"#": lambda v: v != operand[0], b"[": lambda v: operand[0] <= v <= operand[1]},
+        **{b"@": lambda v: v in operand, b"~": lambda v: v not in operand, b"*": lambda v: operand[0] in v},
+        **{b"^": lambda v: v.startswith(operand[0]), b"$": lambda v: v.endswith(operand[0])},
+    }
+    return [0] if form in holds and any(map(holds[form], values)) else []
+
+
+def _encoded(vocabulary: Vocabulary, attributes: Iterable[tuple[bytes, int, float, Any]]) -> list[tuple[int, int]]:
+    """(name, code) of an event's attributes, satisfied atoms and virtual names, ascending."""
     found = []
+    virtual = [(i, _virtual(name)) for i, name in enumerate(vocabulary.names) if not is_text(name)]
     for name, type_, number, string in attributes:
+        elements = string if type_ == LIST else [(type_, number, string)]
+        for i, parts in virtual:
+            if parts[0] == name:
+                found += [(i, code) for code in _on_elements(vocabulary, i, parts, elements)]
         if name not in vocabulary.names:
             continue
         i = vocabulary.names.index(name)
-        if type_ == BOOLEAN:
-            code = vocabulary.segment(i, BOOLEAN)[0] + int(number)
-        elif type_ == NUMBER and math.isnan(number):
-            code = vocabulary.segment(i, NUMBER)[1] + 1
-        else:
-            operands: Sequence[Any] = vocabulary.numbers[i] if type_ == NUMBER else vocabulary.strings[i]
-            value = number if type_ == NUMBER else string
-            at = bisect_left(operands, value)
-            code = vocabulary.segment(i, type_)[0] + 2 * at + (at < len(operands) and operands[at] == value)
-        found.append((i, code))
+        found.append((i, _code(vocabulary, i, type_, number, string)))
         if type_ == STRING:
             first = len(vocabulary.names) + sum(map(len, vocabulary.atoms[:i]))
             for k, (op, text) in enumerate(vocabulary.atoms[i]):

@@ -160,7 +160,11 @@ class LiveMachine(RuleBasedStateMachine):
 
 def run_machine(engine: str, examples: int, steps: int, **how: Any) -> None:
     """Run the machine for an engine, fifty times as long under the profile `thorough`; `how` are settings of hypothesis."""
-    machine = type(f"Live_{engine}", (LiveMachine,), {"engine": engine})
+    run_machine_of(type(f"Live_{engine}", (LiveMachine,), {"engine": engine}), examples, steps, **how)
+
+
+def run_machine_of(machine: type[LiveMachine], examples: int, steps: int, **how: Any) -> None:
+    """The same for a machine."""
     profile = settings.default
     assert profile is not None
     budget = examples * max(profile.max_examples // 60, 1)

@@ -25,6 +25,7 @@ from mpi_match.model import (
     LISTS,
     OPS_OF_TYPE,
     Area,
+    Attribute,
     Constraint,
     Event,
     Filter,
@@ -53,7 +54,7 @@ BOOLEANS = (False, True)
 POOLS: dict[Type, tuple[float | str | bool, ...]] = {Type.NUMBER: NUMBERS, Type.STRING: STRINGS, Type.BOOLEAN: BOOLEANS}
 """Values of each type, for operands and attributes alike."""
 
-ALL_TYPES = tuple(Type)
+ALL_TYPES = (Type.ANY, *POOLS)
 INTERFACES = ("a", "b", "10", "9", "é", "")
 """Labels of interfaces; by their UTF-8 bytes they sort as "", "10", "9", "a", "b", "é"."""
 LATTICE = (-4, -3, 0, 3, 4)
@@ -75,6 +76,12 @@ def values(types: Sequence[Type] = ALL_TYPES) -> SearchStrategy[float | str | bo
     )
 
 
+def attributes_of(types: Sequence[Type] = ALL_TYPES) -> SearchStrategy[Attribute]:
+    """Values of the given types, and sometimes lists of them."""
+    one = values(types)
+    return st.one_of(one, one, one, st.lists(one, max_size=4).map(tuple))
+
+
 def _typed(types: Sequence[Type]) -> list[Type]:
     """The types with values among `types`; all types if there are none, as for tag sets."""
     return [type_ for type_ in types if type_ is not Type.ANY] or list(POOLS)
@@ -87,12 +94,13 @@ def constraints(draw: DrawFn, types: Sequence[Type] = ALL_TYPES) -> Constraint:
     op = draw(st.sampled_from(sorted(OPS_OF_TYPE[type_])))
     if type_ is Type.ANY:
         return constraint(name, op)
+    symbol = draw(st.sampled_from((op.symbol, op.symbol, f"any {op.symbol}")))
     operands = st.sampled_from(POOLS[type_])
     if op in LISTS:
-        return constraint(name, op, draw(st.lists(operands, min_size=1, max_size=4)))
+        return constraint(name, symbol, draw(st.lists(operands, min_size=1, max_size=4)))
     if op is Op.BETWEEN:
-        return constraint(name, op, sorted([draw(operands), draw(operands)]))
-    return constraint(name, op, draw(operands))
+        return constraint(name, symbol, sorted([draw(operands), draw(operands)]))
+    return constraint(name, symbol, draw(operands))
 
 
 def areas() -> SearchStrategy[Area]:
@@ -145,7 +153,7 @@ def events(
 ) -> Event:
     """An event of 0 to `max_attributes` attributes, perhaps with a location; half of them are aimed at one of `aimed_at`."""
     names = st.sampled_from((*NAMES, UNUSED_NAME))
-    attributes = draw(st.dictionaries(names, values(types), max_size=max_attributes))
+    attributes = draw(st.dictionaries(names, attributes_of(types), max_size=max_attributes))
     location: tuple[float, float] | None = draw(st.none() | locations)
     if len(aimed_at) and draw(st.booleans()):
         target = draw(st.sampled_from(aimed_at))
@@ -159,17 +167,18 @@ def _aimed(
     draw: DrawFn,
     target: Filter,
     types: Sequence[Type],
-    others: dict[str, float | str | bool],
+    others: dict[str, Attribute],
     location: tuple[float, float] | None,
-) -> tuple[dict[str, float | str | bool], tuple[float, float] | None]:
+) -> tuple[dict[str, Attribute], tuple[float, float] | None]:
     """Attributes and location for `target`, then `others` beside them; sometimes one of the others spoils an attribute."""
     pool = [value for type_ in _typed(types) for value in POOLS[type_]]
     wanted: dict[str, list[Constraint]] = {}
     for item in target.constraints:
         wanted.setdefault(item.name, []).append(item)
-    attributes: dict[str, float | str | bool] = {}
+    attributes: dict[str, Attribute] = {}
     for name, conditions in wanted.items():
-        fitting = [value for value in pool if all(satisfies(value, item) for item in conditions)]
+        pairs = [(value, pool[0]) for value in pool] if any(item.any_element for item in conditions) else []
+        fitting = [value for value in (*pool, *pairs) if all(satisfies(value, item) for item in conditions)]
         if fitting:
             attributes[name] = draw(st.sampled_from(fitting))
     spoiled = draw(st.none() | st.sampled_from(sorted(wanted))) if wanted else None

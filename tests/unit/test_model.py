@@ -56,16 +56,18 @@ def outcomes_of(case: dict[str, Any]) -> Iterator[tuple[Op, Type, str]]:
         if interfaces.count(item.interface) > 1 or len(item.constraints) != 1 or item.area is not None:
             continue
         (wanted,) = item.constraints
+        if wanted.any_element:
+            continue
         matched = item.interface in case["expect"]
         for outcome in situations(wanted, event.attributes.get(wanted.name), matched):
             yield wanted.op, wanted.type, outcome
 
 
-def situations(wanted: Constraint, value: model.Value | None, matched: bool) -> Iterator[str]:
+def situations(wanted: Constraint, value: model.Attribute | None, matched: bool) -> Iterator[str]:
     if value is None:
         yield ABSENT
         return
-    type_ = model.value_of(value)[0]
+    type_ = Type.LIST if isinstance(value, tuple) else model.value_of(value)[0]
     if value != value:
         yield NAN
     elif wanted.type is Type.ANY:
@@ -102,8 +104,20 @@ def test_cases_cover_every_outcome_of(op: Op, type_: Type) -> None:
 
 @pytest.mark.parametrize(("op", "seen"), [(Op.EXISTS, MATCH), (Op.ABSENT, NO_MATCH)])
 def test_cases_cover_presence(op: Op, seen: str) -> None:
-    wanted = {ABSENT, NAN, f"number: {seen}", f"string: {seen}", f"boolean: {seen}"}
+    wanted = {ABSENT, NAN, *(f"{each}: {seen}" for each in ("number", "string", "boolean", "list"))}
     assert {outcome for o, _, outcome in SHOWN if o is op} == wanted
+
+
+@pytest.mark.parametrize(("op", "type_"), TYPED, ids=[f"{type_.name.lower()} any {op.symbol}" for op, type_ in TYPED])
+def test_cases_cover_elements(op: Op, type_: Type) -> None:
+    """Each operator on elements is satisfied in some case, and not in another one."""
+    found = {
+        item.interface in case["expect"]
+        for case in CASES
+        for item in filters_of(case)
+        if [(c.op, c.type, c.any_element) for c in item.constraints] == [(op, type_, True)]
+    }
+    assert found == {True, False}
 
 
 # Laws: what one operator says about another.
@@ -161,8 +175,8 @@ def test_only_absent_is_satisfied_by_nothing(wanted: Constraint) -> None:
 
 @given(constraints())
 def test_a_constraint_is_rebuilt_from_its_parts(wanted: Constraint) -> None:
-    assert model.constraint(wanted.name, wanted.op.symbol, wanted.operand) == wanted
-    assert model.constraint(wanted.name, wanted.op, wanted.operand) == wanted
+    assert model.constraint(wanted.name, wanted.symbol, wanted.operand) == wanted
+    assert model.constraint(wanted.name, wanted.op, wanted.operand) == wanted._replace(any_element=False)
 
 
 @given(subscriptions_and_events(), filters())

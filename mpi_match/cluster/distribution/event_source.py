@@ -5,16 +5,16 @@
     file     every worker opens the event table and maps the range of a batch
 
 With `file`, the master's path must name the same file on every host; the digest of an event table is compared before the run
-begins, the size of a file of lines, and the checksums of its blocks when they are read.  Threads read a batch (bring its
+begins, the size of a file of rows, and the checksums of its blocks when they are read.  Threads read a batch (bring its
 pages in, check their CRC, encode it when the file was compiled for another table) as soon as the order arrives, while the
-engine matches the batches before it.  Lines are scanned by the engine's thread, with all threads of the engine, when it
+engine matches the batches before it.  Rows are scanned by the engine's thread, with all threads of the engine, when it
 takes them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -25,18 +25,20 @@ from mpi_match.cluster.distribution.broadcast import EventCopy
 from mpi_match.cluster.execution import Execution
 from mpi_match.cluster.options import ClusterError, RunOptions
 from mpi_match.cluster.prefetch import Expected, Workers
+from mpi_match.engines.base import Engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
 from mpi_match.exit_codes import ExitCode
-from mpi_match.ingest.batch_scanner import BatchScanner, ScanReport
-from mpi_match.ingest.line_batch import LineBatch
+from mpi_match.ingest.batch_scanner import ScanReport
+from mpi_match.ingest.column_files import ColumnFiles
 from mpi_match.ingest.line_files import LineFiles
-from mpi_match.ingest.line_index import LineIndex
-from mpi_match.ingest.rows import EventForm
+from mpi_match.ingest.row_offer import RowBatch, RowsOffer, Scanner
 from mpi_match.storage import StorageError
 from mpi_match.table.vocabulary import Vocabulary
 
-Read = TypeVar("Read", bound=EventBatch | LineBatch)
+SCANS_AT_ONCE = 2
+"""Batches of lines on their way to a GPU: one is copied while another is scanned."""
+Read = TypeVar("Read", bound=EventBatch | RowBatch)
 
 
 class EventSource(Protocol):
@@ -45,6 +47,10 @@ class EventSource(Protocol):
     @property
     def memory(self) -> Sequence[Array]:
         """Constant arrays that batches are views of; empty where batches are made on request."""
+        ...
+
+    def open_for(self, engine: Engine) -> None:
+        """Make the batches to come as an engine takes them, in its thread."""
         ...
 
     def first(self) -> EventBatch | None:
@@ -59,7 +65,14 @@ class EventSource(Protocol):
         ...
 
 
-class OrderSource(Generic[Read]):
+class _Unscanned:
+    """A source whose batches are the same for every engine."""
+
+    def open_for(self, engine: Engine) -> None:
+        """See `EventSource.open_for`."""
+
+
+class OrderSource(_Unscanned, Generic[Read]):
     """The wire form that comes with an order."""
 
     memory: Sequence[Array] = ()
@@ -76,7 +89,7 @@ class OrderSource(Generic[Read]):
         return Expected(partial(self._decode, wire))
 
 
-class SharedSource(Generic[Read]):
+class SharedSource(_Unscanned, Generic[Read]):
     """The shared copy of the events on this rank's host."""
 
     def __init__(self, copy: EventCopy, decode: Callable[[Array], Read]) -> None:
@@ -92,28 +105,21 @@ class SharedSource(Generic[Read]):
         return Expected(partial(self._decode, self._copy.wire(batch)))
 
 
-class LinesOffer(NamedTuple):
-    """The lines of a run: their files and blocks, and the form of their rows."""
-
-    blocks: LineIndex
-    form: EventForm
-
-
 class EventOffer(NamedTuple):
-    """The events of a run on the master: the file of an event table, the digest, the batches; `lines` where they are
-    lines."""
+    """The events of a run on the master: the file of an event table, the digest, the batches; `rows` where they are files of
+    rows."""
 
     path: Path
     digest: str
     ranges: BatchRanges
-    lines: LinesOffer | None
+    rows: RowsOffer | None
 
 
-class FileSource:
+class FileSource(_Unscanned):
     """The events of an offer, opened by this rank, whose batches are read by `workers`."""
 
     def __init__(self, offer: EventOffer, vocabulary: Vocabulary, workers: Workers) -> None:
-        table = _opened(offer, vocabulary) if offer.lines is None else _opened_lines(offer.lines)
+        table = _opened(offer, vocabulary) if offer.rows is None else _opened_rows(offer.rows)
         self._events = BatchedEvents(table, offer.ranges)
         self._workers = workers
 
@@ -140,29 +146,56 @@ class FileSource:
 
 
 class ScannedSource:
-    """Events scanned from the lines of another source."""
+    """Events scanned from the rows of another source, a context manager.
 
-    memory: Sequence[Array] = ()
+    On a GPU, lines that do not come with an order are scanned in threads of `workers` as soon as they are there.
+    """
 
-    def __init__(self, lines: OrderSource[LineBatch] | SharedSource[LineBatch] | FileSource, scanner: BatchScanner) -> None:
-        self._lines, self._scanner = lines, scanner
+    def __init__(
+        self, rows: OrderSource[RowBatch] | SharedSource[RowBatch] | FileSource, scanner: Scanner, workers: Workers
+    ) -> None:
+        self._rows: Any = rows
+        self._scanner: Any = scanner  # of batches as `rows` has them
+        self._workers = workers
+
+    def __enter__(self) -> ScannedSource:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._workers.shutdown(cancel_futures=True)
+
+    @property
+    def memory(self) -> Sequence[Array]:
+        """See `EventSource.memory`: a GPU that scans lines copies from there."""
+        found: Sequence[Array] = self._rows.memory
+        return found
+
+    def open_for(self, engine: Engine) -> None:
+        """See `EventSource.open_for`."""
+        self._scanner.choose(engine.scanner)
 
     def first(self) -> EventBatch | None:
         """See `EventSource.first`."""
-        lines = self._lines.first()
-        return None if lines is None else self._scanner.scan(lines)[0]
+        rows = self._rows.first()
+        return None if rows is None else self._scanner.scan(rows)[0]
 
     def expect(self, batch: int, wire: Array) -> Expected[EventBatch]:
         """See `EventSource.expect`."""
-        lines = self._lines.expect(batch, wire)
+        rows = self._rows.expect(batch, wire)
+        if self._scanner.is_on_gpu and not isinstance(self._rows, OrderSource):
+            scanning = self._workers.submit(lambda: self._scanner.scan(rows.get()))
+            return Expected(
+                lambda: scanning.result()[0], scanning.done, rows.confirm, lambda: scanning.result()[1].to_wire()
+            )
         found: list[ScanReport] = []
 
         def get() -> EventBatch:
-            events, report = self._scanner.scan(lines.get())
+            events: EventBatch
+            events, report = self._scanner.scan(rows.get())
             found.append(report)
             return events
 
-        return Expected(get, lines.is_here, lines.confirm, lambda: found[0].to_wire())
+        return Expected(get, rows.is_here, rows.confirm, lambda: found[0].to_wire())
 
 
 def open_source(
@@ -178,8 +211,8 @@ def open_source(
     Parameters: `copy` with the feed `shared`; with the feed `file` some of this worker's `n_threads` read.  Raises
     StorageError, and ClusterError when the file is missing or another one.
     """
-    if offer.lines is not None:
-        return _scanned(options, offer, offer.lines, copy, vocabulary, execution, n_threads)
+    if offer.rows is not None:
+        return _scanned(options, offer, offer.rows, copy, vocabulary, execution, n_threads)
     if copy is not None:
         return nullcontext(SharedSource(copy, EventBatch.from_wire))
     return nullcontext() if options.feed == "master" else _file_source(options, offer, vocabulary, execution, n_threads)
@@ -196,24 +229,26 @@ def _file_source(
 def _scanned(
     options: RunOptions,
     offer: EventOffer,
-    lines: LinesOffer,
+    rows: RowsOffer,
     copy: EventCopy | None,
     vocabulary: Vocabulary,
     execution: Execution,
     n_threads: int,
 ) -> Iterator[EventSource]:
-    scanner = BatchScanner(vocabulary, lines.form, lines.blocks.files, n_threads)
-    if copy is not None:
-        yield ScannedSource(SharedSource(copy, LineBatch.from_wire), scanner)
-    elif options.feed == "master":
-        yield ScannedSource(OrderSource(LineBatch.from_wire), scanner)
-    else:
-        with _file_source(options, offer, vocabulary, execution, n_threads) as source:
-            yield ScannedSource(source, scanner)
+    scanner = rows.scanner(vocabulary, n_threads)
+    with ExitStack() as stack:
+        source: OrderSource[RowBatch] | SharedSource[RowBatch] | FileSource
+        if copy is not None:
+            source = SharedSource(copy, rows.decode)
+        elif options.feed == "master":
+            source = OrderSource(rows.decode)
+        else:
+            source = stack.enter_context(_file_source(options, offer, vocabulary, execution, n_threads))
+        yield stack.enter_context(ScannedSource(source, scanner, execution.workers(SCANS_AT_ONCE)))
 
 
-def _opened_lines(lines: LinesOffer) -> LineFiles:
-    for name, n_bytes in zip(lines.blocks.files, lines.blocks.n_bytes.tolist(), strict=True):
+def _opened_rows(rows: RowsOffer) -> LineFiles | ColumnFiles:
+    for name, n_bytes in zip(rows.content.files, rows.content.n_bytes.tolist(), strict=True):
         found = Path(name).stat().st_size if Path(name).is_file() else None
         if found is None or found < n_bytes:
             what = "no such file" if found is None else f"has {found:,} bytes here, {n_bytes:,} on the master's host"
@@ -221,7 +256,7 @@ def _opened_lines(lines: LinesOffer) -> LineFiles:
                 f"{name}: {what}; with --feed file every host needs the same files: use --feed master, or copy them",
                 ExitCode.BAD_INPUT,
             )
-    return LineFiles(lines.blocks, lines.form)
+    return rows.open()
 
 
 def _opened(offer: EventOffer, vocabulary: Vocabulary) -> EventTable:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Change
 from mpi_match.table.table import Table
+
+if TYPE_CHECKING:
+    from mpi_match.ingest.event_scanner import LineScanner  # loads Numba
 
 ALIGNMENT = 64
 """Alignment of arrays in bytes, so that they do not share a cache line."""
@@ -105,6 +108,10 @@ class ShardsEngine(Engine):
         counts, ids = self._merge([(each.counts, np.ascontiguousarray(each.ids)) for each in found])
         return Matches.from_counts(counts, ids, found[0].n_ids)
 
+    def scanner(self, scanner: LineScanner) -> LineScanner:
+        """See `Engine.scanner`: their engines are on one GPU."""
+        return self._engines[0].scanner(scanner)
+
     def update(self, changes: Changes) -> None:
         """See `Engine.update`."""
         for engine in self._engines:
@@ -139,6 +146,10 @@ class ShardEngine(Engine):
         if not filters:
             return found
         return Matches.from_counts(found.counts, self._part.to_global(found.ids), n_filters)
+
+    def scanner(self, scanner: LineScanner) -> LineScanner:
+        """See `Engine.scanner`."""
+        return self._engine.scanner(scanner)
 
     def update(self, changes: Changes) -> None:
         """See `Engine.update`: applies the changes that concern the shard."""

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from mpi_match.arrays.csr import Array
-from mpi_match.ingest.batch_scanner import BatchScanner, ScanReport
+from mpi_match.ingest.batch_scanner import ScanReport
+from mpi_match.ingest.column_files import ColumnFiles
 from mpi_match.ingest.line_files import LineFiles
 from mpi_match.ingest.reject_log import RejectLog
+from mpi_match.ingest.row_offer import RowsOffer
 from mpi_match.journal.reader import EventRange
 from mpi_match.table.table import Table
 
@@ -27,18 +30,18 @@ class ScanLog:
     """Takes the reports of batches of `lines`, which `path` names, in order, into `rejects`; `earlier` are the events that
     earlier runs have answered.  Raises ModelError when there is no row.
 
-    n_flagged   lines that the scanner flagged
+    n_flagged, n_on_gpu   lines that the scanner flagged; that were scanned on a GPU
     """
 
-    def __init__(self, path: Path, lines: LineFiles, rejects: RejectLog, earlier: Sequence[EventRange]) -> None:
-        self._lines, self._rejects = lines, rejects
+    def __init__(self, path: Path, rows: LineFiles | ColumnFiles, rejects: RejectLog, earlier: Sequence[EventRange]) -> None:
+        self._rows, self._rejects = rows, rejects
         self._left = list(earlier) if rejects.keeps else []
         self._is_whole = not earlier or rejects.keeps
-        self._scanner: BatchScanner | None = None
+        self._scanner: Any = None  # of batches as `rows` has them
         self._located = self._identified = False
-        self.n_flagged = 0
+        self.n_flagged = self.n_on_gpu = 0
         rejects.begin(path)
-        if not lines.n_events:
+        if not rows.n_events:
             raise rejects.nothing_usable("event")
 
     def add(self, start: int, report: Array) -> None:
@@ -51,13 +54,14 @@ class ScanLog:
 
         Raises ModelError when no row is an event.
         """
-        self._judge_before(self._lines.n_events)
-        if self._rejects.all_bad(self._lines.n_events):
+        self._judge_before(self._rows.n_events)
+        if self._rejects.all_bad(self._rows.n_events):
             raise self._rejects.nothing_usable("event")
-        return self._lines.form.never_seen(self._located, self._identified) if self._is_whole else ()
+        return self._rows.form.never_seen(self._located, self._identified) if self._is_whole else ()
 
     def _take(self, report: ScanReport) -> None:
         self.n_flagged += report.n_flagged
+        self.n_on_gpu += report.n_on_gpu
         self._located |= report.located
         self._identified |= report.identified
         for reject in report.rejects:
@@ -68,8 +72,8 @@ class ScanLog:
             for start, end in _cut(self._left.pop(0)):
                 if self._scanner is None:
                     nothing = Table.from_filters(()).vocabulary  # what is a bad row depends on no filter
-                    self._scanner = BatchScanner(nothing, self._lines.form, self._lines.index.files)
-                self._take(self._scanner.scan(self._lines.batch(start, end))[1])
+                    self._scanner = RowsOffer(self._rows.index, self._rows.form).scanner(nothing)
+                self._take(self._scanner.scan(self._rows.batch(start, end))[1])
 
 
 def _cut(events: EventRange) -> Iterator[tuple[int, int]]:

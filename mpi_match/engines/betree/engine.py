@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array, offsets_of, take_ranges
+from mpi_match.arrays.csr import Array
 from mpi_match.engines.betree import search
 from mpi_match.engines.betree.build import build, extents
+from mpi_match.engines.candidate_check import OF_TABLE, candidate_arrays
 from mpi_match.engines.event_by_event import EncodedEvents, EventByEvent, areas_of
 from mpi_match.engines.keyed.index.filter_rows import FilterRows, too_large
 from mpi_match.table.table import Table
@@ -38,27 +39,20 @@ class BeTree(EventByEvent):
         super().__init__(table, options)
         rows, (circle, circles) = FilterRows.of(table), areas_of(table)
         tree = build(extents(rows), np.diff(rows.code_offsets), int(options["bucket"]), int(options["halvings"]))
-        order, size = tree.order, np.diff(rows.offsets)[tree.order]
+        order = tree.order
         self._state = np.zeros(2, np.int64)
         arrays: dict[int, tuple[Array, Any]] = {
+            **candidate_arrays(rows, order, circle, circles),
             search.TREE_NODES: (tree.nodes, np.int64),
             search.TREE_ENTRIES: (tree.entries, np.int64),
             search.TREE_FILTER: (order, np.uint32),
-            search.TREE_OFFSETS: (offsets_of(size), np.int64),
-            search.TREE_RECORDS: (rows.records[take_ranges(rows.offsets[order], size)], np.uint32),
             search.TREE_INTERFACE: (table.filters.interface[order], np.uint32),
-            search.TREE_CIRCLE: (circle[order] if len(circle) else circle, np.int32),
-            search.TREE_CIRCLES: (circles, np.float64),
-            search.TREE_SEGMENTS: (rows.segments, np.int64),
-            search.TREE_SET_OFFSETS: (rows.set_offsets, np.int64),
-            search.TREE_SET_CODES: (rows.set_codes, np.uint32),
-            search.TREE_CODE_OF: (np.full(rows.n_virtual, search.NO_CODE, np.int64), np.int64),
             search.TREE_STACK: (np.empty(len(tree.nodes) + 1, np.int64), np.int64),
             search.TREE_DONE: (np.zeros(table.n_interfaces, np.int64), np.int64),
             search.TREE_STATE: (self._state, np.int64),
             search.TREE_PROGRESS: (self.progress, np.int64),
         }
-        self._bound = self.bind(arrays, shared=(search.TREE_CIRCLES, search.TREE_SET_OFFSETS, search.TREE_SET_CODES))
+        self._bound = self.bind(arrays, shared=OF_TABLE)
 
     @classmethod
     def serves(cls, table: Table) -> str | None:

@@ -122,8 +122,9 @@ def load_attribute(words: Any, events: Any, input_: Any, event: int, attribute: 
     input_[N_EXISTS] = word_of(words, _RUN_OFFSETS, run + 1) - input_[EXISTS_ROWS]
     input_[N_ROWS] = input_[N_EXISTS]
     nan = word_of(words, _SEGMENT_ENDS, 2 * name)
-    if code != nan:
-        type_ = 1 if code < nan else 2 if code <= word_of(words, _SEGMENT_ENDS, 2 * name + 1) else 3
+    last_string = word_of(words, _SEGMENT_ENDS, 2 * name + 1)
+    if code != nan and code <= last_string + 2:
+        type_ = 1 if code < nan else 2 if code <= last_string else 3
         input_[TYPED_ROWS] = word_of(words, _RUN_OFFSETS, run + type_)
         input_[N_ROWS] += word_of(words, _RUN_OFFSETS, run + type_ + 1) - input_[TYPED_ROWS]
 

@@ -1,7 +1,7 @@
 """`keyed` on CPU threads: one index of the table; numba's threads match blocks of events with it (`cpu_search`).
 
-Each block has room for some answers, in one array for all.  The answers of a block are always *counted*; a block with more
-than it has room for is matched again with the room it needs:
+Each block has room for some answers, in one array for all: as many as blocks of the last batch had, and some more.  The
+answers of a block are always *counted*; a block with more than it has room for is matched again with the room it needs:
 
     places    0             2048          4096                       after growing    0             2048                 6000
     ids       | block 0 ... | block 1 ... |     counts: 1800, 3952   ids              | block 0 ... | block 1 .......... |
@@ -18,10 +18,11 @@ from typing import Any
 import numba
 import numpy as np
 
-from mpi_match.arrays.csr import Array, offsets_of, take_ranges
+from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
 from mpi_match.compute.array_pointers import PointerTable
 from mpi_match.engines.base import Engine, check_batch, check_changes, without_rejected
+from mpi_match.engines.keyed.answers import CPU_ANSWER_ROOM, AnswerBlocks
 from mpi_match.engines.keyed.bitmap.bins import Bins
 from mpi_match.engines.keyed.bitmap.choice import divide
 from mpi_match.engines.keyed.bitmap.live_bitmap import LiveBitmap
@@ -73,12 +74,12 @@ from mpi_match.engines.keyed.index.build import build_index
 from mpi_match.engines.keyed.index.features import feature_weights
 from mpi_match.engines.keyed.index.filter_rows import FilterRows, too_large
 from mpi_match.engines.keyed.index.layout import KeyedIndex
+from mpi_match.engines.keyed.tag_sets.index import TagSetIndex
+from mpi_match.engines.keyed.tag_sets.matcher import TagSetMatcher
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches, id_dtype
 from mpi_match.table.table import Table
 
-CPU_ANSWER_ROOM = 4
-"""Answers that a block has room for at first, for each event."""
 APART = 16
 """Words between the rows of two threads, so that these do not write to the same cache line."""
 _NOWHERE = np.full((1, 2), np.nan)
@@ -103,7 +104,15 @@ class Keyed(Engine):
         self._table, self._live = table, live
         self._threads = max(1, min(threads or len(os.sched_getaffinity(0)), _MOST_THREADS))
         self.device = f"cpu, {self._threads} thread{'s' if self._threads > 1 else ''}"
-        self.index, self.live_filters, bitmap = built or consolidated(table, live=live)
+        self._n_filters, self._n_interfaces = table.n_filters, table.n_interfaces
+        sets = None if live or built is not None else TagSetIndex.of(table)
+        self._tag_sets = None if sets is None else TagSetMatcher(sets, self._threads)
+        if self._tag_sets is None:
+            self._build(table, built or consolidated(table, live=live), live=live)
+
+    def _build(self, table: Table, built: tuple[KeyedIndex, LiveFilters, Bitmap | None], *, live: bool) -> None:
+        """The index, and all that it takes to search it."""
+        self.index, self.live_filters, bitmap = built
         self.bitmap = bitmap or Bitmap.none(self.index, self.live_filters.bins)
         self._later = LiveBitmap(self.bitmap.bins)
         self._grid = Grid(self.live_filters.n_slots, self.live_filters.sub_buckets)
@@ -112,7 +121,6 @@ class Keyed(Engine):
             ready(self._grid)
             self._later.ready(self.live_filters.words, table.vocabulary.shift)
         self._grid.apply(self.live_filters.first_steps(table.filters.area))
-        self._n_filters, self._n_interfaces = table.n_filters, table.n_interfaces
         self._seen = np.zeros((self._threads, table.n_interfaces), np.int64)
         absent = np.iinfo(self.index.words.dtype).max  # more than any packed attribute
         self._by_name = np.full((self._threads, self.index.n_virtual + 1), absent, self.index.words.dtype)
@@ -125,6 +133,7 @@ class Keyed(Engine):
             np.empty(CPU_ANSWER_ROOM * TASK_EVENTS, np.uint32),
         )
         self._counts = np.empty(TASK_EVENTS, np.int64)
+        self._blocks = AnswerBlocks(TASK_EVENTS)
         self._bound: PointerTable | None = None
         self._serial = 1  # of the next event; 0 is that of no event
 
@@ -156,6 +165,8 @@ class Keyed(Engine):
     @property
     def nbytes(self) -> int:
         """See `Engine.nbytes`."""
+        if self._tag_sets is not None:
+            return self._tag_sets.sets.nbytes
         own = (self._seen, self._rows, self._by_name, self._sparse, self._stack, self._ids)
         return (
             self.index.nbytes
@@ -169,12 +180,15 @@ class Keyed(Engine):
     @property
     def candidates(self) -> int:
         """See `Engine.candidates`."""
-        return int(self._verified[:, 0].sum())
+        return int(self._verified[:, 0].sum()) if self._tag_sets is None else self._tag_sets.candidates
 
     @without_rejected
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
         check_batch(self._table, batch)
+        if self._tag_sets is not None:
+            n_ids = self._n_filters if filters else self._n_interfaces
+            return self._tag_sets.match(batch, self._table.vocabulary.shift, n_ids, filters=filters)
         bound = self._bound
         if bound is None or batch.widest > self._widest:
             bound = self._bind(batch.widest)
@@ -198,18 +212,12 @@ class Keyed(Engine):
     def _match_blocks(self, n: int, given: tuple[Any, ...], bound: PointerTable) -> tuple[Array, Array]:
         """Counts and ids of n events that are several blocks."""
         filters, *batch = given
-        starts = np.arange(0, n, TASK_EVENTS)
-        todo, counts = np.arange(len(starts)), np.empty(n, np.int64)
-        places = offsets_of(np.full(len(starts), CPU_ANSWER_ROOM * TASK_EVENTS))
-        ids = np.empty(int(places[-1]), np.uint32)
-        while len(todo):
-            self._share_out(todo, self._serial, filters, tuple(batch), bound.table, (places, counts, ids))
+
+        def match(todo: Array, *answers: Array) -> None:
+            self._share_out(todo, self._serial, filters, tuple(batch), bound.table, answers)
             self._serial += n
-            found, room = np.add.reduceat(counts, starts), np.diff(places)
-            todo = np.flatnonzero(found > room)
-            if len(todo):
-                places, ids = _grow(places, ids, found)
-        return counts, ids[take_ranges(places[:-1], found)]
+
+        return self._blocks.match(n, match)
 
     def _share_out(self, todo: Array, *given: Any) -> None:
         """Match blocks with as many threads as this engine may have (`match_blocks`)."""
@@ -282,13 +290,3 @@ def consolidated(table: Table, *, live: bool, with_bitmap: bool = True) -> tuple
     if bins is not None and not bins.n_rows:
         bins = None
     return index, LiveFilters(table, rows, weight, index, Bits(bitmap, bins), live=live), bitmap
-
-
-def _grow(places: Array, ids: Array, found: Array) -> tuple[Array, Array]:
-    """Room for `found` answers in every block; blocks that had enough keep theirs."""
-    room = np.diff(places)
-    kept = np.where(found > room, 0, found)
-    grown = offsets_of(np.maximum(room, found))
-    moved = np.empty(int(grown[-1]), np.uint32)
-    moved[take_ranges(grown[:-1], kept)] = ids[take_ranges(places[:-1], kept)]
-    return grown, moved

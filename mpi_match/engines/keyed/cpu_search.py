@@ -50,6 +50,7 @@ import numpy as np
 from mpi_match.compute.array_pointers import line, rows, sheets, unowned
 from mpi_match.compute.bits import popcount
 from mpi_match.compute.compile_cache import inlined, jit, parallel_jit
+from mpi_match.compute.sort import sort_part
 from mpi_match.engines.keyed.cpu_bitmap_search import enter_rows, scan_bitmap
 from mpi_match.engines.keyed.cpu_grid_search import enter_bucket_keys, scan_cell
 from mpi_match.engines.keyed.cpu_verify import CPU_LOOKUPS, verify
@@ -70,6 +71,7 @@ TASK_EVENTS = 512
 """Events a thread takes at a time."""
 
 _ONE = np.uint64(1)
+_sort = inlined(sort_part)
 _NODE, _LIST, _LAST_FEATURE = range(3)
 """An entry of the stack: a node, its word in NODES that says where its list is, and the last feature of its key (-1 for the
 root), which is set only where sparse children may follow."""
@@ -187,7 +189,7 @@ def match_block(block: Any, thread: Any, serial: Any, filters: Any, batch: Any, 
 def _bins_of(bound: Any) -> Any:
     """`Bins`."""
     of_columns = line(bound, N_BINS, np.int64), line(bound, FIRST_ROW, np.int64)
-    return line(bound, COLUMN_OF_NAME, np.int32), rows(bound, BOUNDS, np.int64), of_columns[0], of_columns[1]
+    return line(bound, COLUMN_OF_NAME, np.int32), line(bound, BOUNDS, np.int64), of_columns[0], of_columns[1]
 
 
 @inlined
@@ -304,17 +306,3 @@ def _scan(node: Any, list_: Any, event: Any, index: Any, given: Any, ids: Any, a
         else:
             at += np.int64(words[at + 3])
     return answer
-
-
-@inlined
-def _sort(ids: Any, first: Any, last: Any) -> None:
-    """Sort ids[first:last] in place."""
-    if last - first > 64:
-        ids[first:last].sort()
-    else:
-        for i in range(first + 1, last):
-            value, at = ids[i], i
-            while at > first and ids[at - 1] > value:
-                ids[at] = ids[at - 1]
-                at -= 1
-            ids[at] = value

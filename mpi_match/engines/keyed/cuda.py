@@ -5,7 +5,7 @@ another are fetched (`cuda_slot`, `cuda_results`): slices of one batch, and of s
 previous one is ended.
 
 Where all filters are in the trie, the engine also keeps the engine `keyed` on the same index.  The shortest way to a GPU and
-back takes as long as a CPU core takes for several events, so `keyed` matches batches of fewer than `CPU_EVENTS`, and batches
+back takes as long as a CPU core takes for several events, so `keyed` matches small batches, and batches
 with an event of more attributes than a warp has room for (256).  The grid, for filters with areas and for tables that
 change, is on the GPU alone, since keeping two would double the work of every change; all events are matched there.
 """
@@ -21,13 +21,16 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
 from mpi_match.engines.base import Engine, Pending, check_batch, check_changes, match_all, without_rejected
+from mpi_match.engines.keyed.bitmap.rows import LINE_FILTERS
 from mpi_match.engines.keyed.cpu import Keyed, consolidated
-from mpi_match.engines.keyed.cuda_grid import GridOnGpu
+from mpi_match.engines.keyed.cuda_bitmap import BitmapOnGpu
+from mpi_match.engines.keyed.cuda_grid import GridOnGpu, Lists
 from mpi_match.engines.keyed.cuda_pipeline import FIRST_EVENTS, PIPELINE_SLOTS, SLICE_EVENTS, Batches
 from mpi_match.engines.keyed.cuda_results import Answers
 from mpi_match.engines.keyed.cuda_slot import PipelineSlot, SlicePlan
 from mpi_match.engines.keyed.index.filter_rows import too_large
 from mpi_match.engines.keyed.index.postings import may_be_long
+from mpi_match.engines.keyed.kernels.bitmap import bitmap_kernel
 from mpi_match.engines.keyed.kernels.compact import count_kernel, write_kernel
 from mpi_match.engines.keyed.kernels.grid import grid_kernel
 from mpi_match.engines.keyed.kernels.trie_thread import (
@@ -42,13 +45,16 @@ from mpi_match.engines.keyed.kernels.trie_thread import (
 from mpi_match.engines.keyed.kernels.trie_warp import WIDE_WIDTHS, wide_kernel
 from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
+from mpi_match.gpu.event_scanner import GpuEventScanner
 from mpi_match.gpu.kernels import PinnedPool, open_gpu
+from mpi_match.ingest.event_scanner import EventScanner, LineScanner
 from mpi_match.matches.matches import Matches, id_dtype
 from mpi_match.table.table import Table
 
 log = logging.getLogger(__name__)
 
-CPU_EVENTS = 64
+CPU_EVENTS, CPU_LINES = 64, 1024
+"""A batch of fewer events is matched by the CPU, also if these have fewer lines of a bitmap to look into in all."""
 FEW_INTERFACES = 64
 """Up to so many interfaces an answer is a bit mask."""
 POOL_BYTES = 2**30
@@ -69,17 +75,28 @@ class KeyedCuda(Engine):
         self.device, self.gpu = self._gpu.info.name, self._gpu.info.uuid
         self._table, self._live = table, live
         self._n_filters, self._n_interfaces = table.n_filters, table.n_interfaces
-        self._host_index, self._live_filters, _ = consolidated(table, live=live, with_bitmap=False)
+        self._host_index, self._live_filters, bitmap = consolidated(table, live=live)
         packed, lists = self._gpu.upload(self._host_index.table), self._gpu.upload(self._host_index.words)
         self._index = IndexArrays(packed.viewed(np.uint32), packed, lists)
         self._may_be_long = live or may_be_long(table)
-        self._has_trie = len(table.filters.area) < table.n_filters
+        bins, shift = self._live_filters.bins, table.vocabulary.shift
+        self._bitmap = None if bins is None else BitmapOnGpu(self._gpu, bitmap, bins, shift)
+        n_in_bitmap = 0 if bitmap is None else len(bitmap.filters)
+        self._few = CPU_LINES // max(n_in_bitmap // LINE_FILTERS, 1)
+        self._has_trie = len(table.filters.area) + n_in_bitmap < table.n_filters
         self._grid: GridOnGpu | None = None
         self._cpu: Keyed | None = None
         if live or not self._live_filters.is_empty:
-            self._grid = GridOnGpu(self._gpu, self._live_filters, table.filters.area, lists, live=live)
+            self._grid = GridOnGpu(
+                self._gpu,
+                self._live_filters,
+                table.filters.area,
+                Lists(lists, len(self._host_index.words)),
+                self._bitmap,
+                live=live,
+            )
         else:
-            self._cpu = Keyed(table, threads=threads, built=(self._host_index, self._live_filters, None))
+            self._cpu = Keyed(table, threads=threads, built=(self._host_index, self._live_filters, bitmap))
         self._pool = PinnedPool(POOL_BYTES)
         self._pipeline_slots = [PipelineSlot(self._gpu, lists.dtype) for _ in range(PIPELINE_SLOTS)]
         self._batches = Batches(self._pipeline_slots)
@@ -98,6 +115,11 @@ class KeyedCuda(Engine):
         if self._grid is not None:
             self._grid.put(effects)
         self._n_filters, self._n_interfaces = changes.n_filters, changes.n_interfaces
+
+    @property
+    def has_bitmap(self) -> bool:
+        """Are filters of its table in a bitmap?"""
+        return self._bitmap is not None
 
     @property
     def kernel_s(self) -> float:
@@ -127,6 +149,13 @@ class KeyedCuda(Engine):
             except EngineError as refusal:
                 log.debug("events are copied once more on their way to the GPU: %s", refusal)
 
+    def scanner(self, scanner: LineScanner) -> LineScanner:
+        """See `Engine.scanner`: events with ids are scanned on the CPU."""
+        if not isinstance(scanner, EventScanner) or scanner.form.id is not None:
+            return scanner
+        self._gpu.make_current()
+        return GpuEventScanner(self._gpu, scanner)
+
     def warm_up(self, example: Callable[[], EventBatch | None], *, filters: bool = False) -> None:
         """See `Engine.warm_up`: one batch more than there are slots, with all answers kept until the end."""
         if (batch := example()) is not None:
@@ -141,7 +170,7 @@ class KeyedCuda(Engine):
     @without_rejected
     def begin(self, batch: EventBatch, *, filters: bool = False) -> Matches | Pending:
         """See `Engine.begin`."""
-        if self._cpu is not None and batch.n_events < CPU_EVENTS:
+        if self._cpu is not None and batch.n_events < min(CPU_EVENTS, self._few):
             return self._cpu.match(batch, filters=filters)
         check_batch(self._table, batch)
         widest = batch.widest
@@ -157,7 +186,7 @@ class KeyedCuda(Engine):
         self._gpu.make_current()
         kind = FILTER_IDS if filters else MASKS if n_ids <= FEW_INTERFACES else INTERFACES
         widths = (*WIDTHS, *WIDE_WIDTHS, WIDEST)
-        variant = (next(w for w in widths if widest <= w), f"uint{8 * batch.attributes.itemsize}", kind, self._may_be_long)
+        variant = (next(w for w in widths if widest <= w), self._table.vocabulary.packed_dtype.name, kind, self._may_be_long)
         is_wide = variant[0] in WIDE_WIDTHS
         trie_kernel = wide_kernel if is_wide else match_kernel
         if self._grid is not None:
@@ -167,11 +196,13 @@ class KeyedCuda(Engine):
             kind,
             trie_kernel(*variant) if self._has_trie else None,
             is_wide,
+            None if self._bitmap is None else bitmap_kernel(*variant[1:]),
             None if self._grid is None else grid_kernel(*variant),
             count_kernel(kind == MASKS),
             write_kernel(kind == MASKS, answers.id_dtype.name),
             n_ids,
             self._index,
+            self._bitmap,
             self._grid,
         )
         return self._batches.begin(batch, plan, answers)

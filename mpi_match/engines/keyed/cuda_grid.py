@@ -6,10 +6,13 @@ together; when many are waiting, they are copied at once.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.parallel import copy
+from mpi_match.engines.keyed.cuda_bitmap import BitmapOnGpu
 from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, SLOT_WORDS, n_blocks
 from mpi_match.engines.keyed.grid.live_filters import Effects, LiveFilters
 from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK
@@ -22,12 +25,31 @@ LEAST_SPARE = 1024
 """Least room for further filters, and for further words; otherwise it is a quarter of their number."""
 
 
-class GridOnGpu:
-    """The grid of one table: its arrays as a kernel takes them, with room to spare if the table is `live`."""
+class Lists(NamedTuple):
+    """The words of the trie's lists on a GPU, n of them."""
 
-    def __init__(self, gpu: Gpu, live_filters: LiveFilters, area: Array, lists: DeviceArray, *, live: bool) -> None:
+    words: DeviceArray
+    n: int
+
+
+class GridOnGpu:
+    """The grid of one table: its arrays as a kernel takes them, with room to spare if the table is `live`.
+
+    Changes of filters that are in lists or a bitmap are made by way of it too.
+    """
+
+    def __init__(
+        self,
+        gpu: Gpu,
+        live_filters: LiveFilters,
+        area: Array,
+        lists: Lists,
+        bitmap: BitmapOnGpu | None,
+        *,
+        live: bool,
+    ) -> None:
         self._gpu, self._live_filters, self._stream = gpu, live_filters, gpu.stream()
-        self._lists = lists
+        self._lists, self._bitmap = lists, bitmap
         self._staging, self._steps = PinnedBuffer(np.uint64), gpu.buffer(np.uint64)
         self._where, self._values = gpu.buffer(np.int64), gpu.buffer(np.uint32)
         self._sub_buckets = gpu.upload(live_filters.sub_buckets)
@@ -114,8 +136,12 @@ class GridOnGpu:
             stream.copy_in(
                 self._sub_buckets.part(bucket_key, bucket_key + 1), live_filters.sub_buckets[bucket_key : bucket_key + 1]
             )
-        if len(effects.marks):
-            self._put(self._lists, effects.marks, np.ones(len(effects.marks), self._lists.dtype))
+        in_lists = effects.marks[effects.marks < self._lists.n]
+        if len(in_lists):
+            self._put(self._lists.words, in_lists, np.ones(len(in_lists), self._lists.words.dtype))
+        if len(in_lists) < len(effects.marks) and self._bitmap is not None and self._bitmap.places is not None:
+            positions = effects.marks[effects.marks >= self._lists.n] - self._lists.n
+            self._put(self._bitmap.places, positions, np.zeros(len(positions), np.uint32))
         n = len(effects.steps)
         if n:
             host, steps = self._staging.array(effects.steps.size), self._steps.array(effects.steps.size)
@@ -124,6 +150,9 @@ class GridOnGpu:
             n_groups = (-(-n // KEYED_BLOCK),)
             note_kernel.bind(n_groups, KEYED_BLOCK, [steps, self._last, n])(stream)
             step_kernel.bind(n_groups, KEYED_BLOCK, [steps, self._last, self._slots, self._state, n])(stream)
+            if self._bitmap is not None:
+                self._bitmap.hold(effects.steps, stream)
+                self._bitmap.enter(steps, n, self._state, self._words, stream)
         if live_filters.levels.sum() > self._n_levels:  # a level is never removed
             self._send_levels()
         stream.synchronize()

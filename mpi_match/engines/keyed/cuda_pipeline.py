@@ -27,6 +27,7 @@ from mpi_match.engines.keyed.cuda_results import Answers
 from mpi_match.engines.keyed.cuda_slot import PipelineSlot, SlicePlan
 from mpi_match.engines.keyed.kernels.trie_thread import MASKS
 from mpi_match.events.batch import EventBatch
+from mpi_match.gpu.event_batch import GpuBatch
 from mpi_match.gpu.kernels import Mark
 from mpi_match.matches.matches import Matches
 
@@ -128,6 +129,7 @@ class Begun:
         self._batches, self._batch, self.plan, self.answers = batches, batch, plan, answers
         self.n_left, self.n_started = len(batch), 0
         self._longest = _slice_events(batch)
+        self._is_on_gpu = isinstance(batch, GpuBatch)
         self._error: BaseException | None = None
 
     def next_slice(self, room: int, most: int) -> EventBatch:
@@ -135,6 +137,8 @@ class Begun:
 
         The rest is cut evenly: a short last slice would cost as much of Python's time as a long one.
         """
+        if self._is_on_gpu:  # there is nothing to copy in meanwhile, and a cut costs a copy of the offsets
+            most = SLICE_EVENTS
         most = min(self._longest, most) if self.plan.kind == MASKS else min(self._longest, most, _room_for_events(room))
         size = -(-self.n_left // -(-self.n_left // most))
         first = len(self._batch) - self.n_left
@@ -192,7 +196,7 @@ class _Slice(NamedTuple):
 
 def _slice_events(batch: EventBatch) -> int:
     """Most events of a slice."""
-    narrow = SLICE_ATTRIBUTES * len(batch) // max(len(batch.attributes), 1)
+    narrow = SLICE_ATTRIBUTES * len(batch) // max(batch.n_attributes, 1)
     return min(SLICE_EVENTS, max(narrow, SLICE_EVENTS // 16))
 
 

@@ -17,17 +17,20 @@ Events in memory that was pinned (`Engine.pin`) are copied in from there, others
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.parallel import copy
+from mpi_match.engines.keyed.cuda_bitmap import BitmapOnGpu
 from mpi_match.engines.keyed.cuda_grid import GridOnGpu
 from mpi_match.engines.keyed.cuda_results import Answers
+from mpi_match.engines.keyed.kernels.bitmap import tidy_kernel
 from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK, SCAN_THREADS, count_dtype, scan_kernel
 from mpi_match.engines.keyed.kernels.trie_thread import MASKS, AnswerArrays, EventArrays, IndexArrays
 from mpi_match.events.batch import EventBatch
+from mpi_match.gpu.event_batch import GpuBatch
 from mpi_match.gpu.intrinsics import WARP
 from mpi_match.gpu.kernels import DeviceArray, DeviceBuffer, Gpu, Kernel, Mark, PinnedBuffer
 
@@ -37,6 +40,7 @@ class SlicePlan(NamedTuple):
 
     kind           of answer: MASKS, INTERFACES or FILTER_IDS
     trie_kernel    None where the trie has no filters; `is_wide`: it takes a warp for each event
+    bitmap_kernel  None where no filter is in a bitmap
     grid_kernel    None where there is no grid
     n_ids          bound of the ids
     """
@@ -44,11 +48,13 @@ class SlicePlan(NamedTuple):
     kind: int
     trie_kernel: Kernel | None
     is_wide: bool
+    bitmap_kernel: Kernel | None
     grid_kernel: Kernel | None
     count_kernel: Kernel
     write_kernel: Kernel
     n_ids: int
     index_arrays: IndexArrays
+    bitmap: BitmapOnGpu | None
     grid: GridOnGpu | None
 
 
@@ -86,10 +92,7 @@ class PipelineSlot:
         """Launch all work of a slice but fetching its ids."""
         n, stream, grid = len(part), self._stream, plan.grid
         self.room, self._n = room, n
-        events = EventArrays(self._stage("offsets", part.offsets), self._stage("attributes", part.attributes))
-        location = None
-        if grid is not None:
-            location = self._stage("location", _NOWHERE if part.location is None else part.location)
+        events, location = self._inputs(part, located=grid is not None)
         is_mask = plan.kind == MASKS
         found = self._found.array(n)
         slots = self._slots.array(1 if is_mask else n * room)
@@ -101,14 +104,24 @@ class PipelineSlot:
         shape = [n, room, plan.n_ids if is_mask else 0]
         if plan.trie_kernel is None or plan.is_wide:
             stream.zero(found)
+        warps = -(-n * WARP // KEYED_BLOCK)
         if plan.trie_kernel is not None:
-            n_blocks = -(-n * (WARP if plan.is_wide else 1) // KEYED_BLOCK)
+            n_blocks = warps if plan.is_wide else n_groups
             plan.trie_kernel.bind((n_blocks,), KEYED_BLOCK, [events, plan.index_arrays, AnswerArrays(found, slots), *shape])(
                 stream
             )
+        if plan.bitmap_kernel is not None and plan.bitmap is not None:
+            given = AnswerArrays(found, slots)
+            most_blocks = 0
+            for words, bitmap, n_blocks in plan.bitmap.parts(None if grid is None else grid.words):
+                most_blocks = max(n_blocks, most_blocks)
+                args: list[Any] = [events, plan.index_arrays._replace(words=words), given, bitmap, *shape]
+                plan.bitmap_kernel.bind((warps, n_blocks), KEYED_BLOCK, args)(stream)
+            if not is_mask and most_blocks > 1:
+                tidy_kernel.bind((warps,), KEYED_BLOCK, [given, n, room])(stream)
         if plan.grid_kernel is not None and grid is not None and location is not None:
             plan.grid_kernel.bind(
-                (-(-n * WARP // KEYED_BLOCK),),
+                (warps,),
                 KEYED_BLOCK,
                 [
                     events,
@@ -127,6 +140,15 @@ class PipelineSlot:
         urgent.copy_out(host_counts.array(n), counts)
         urgent.copy_out(self._total.array(1), sums.part(n_groups, n_groups + 1))
         self._work = (found, counts, sums, slots)
+
+    def _inputs(self, part: EventBatch, *, located: bool) -> tuple[EventArrays, DeviceArray | None]:
+        """The events of a slice on the device, and their locations."""
+        if isinstance(part, GpuBatch):
+            events, location = EventArrays(part.events.offsets, part.events.attributes), part.events.location
+        else:
+            events = EventArrays(self._stage("offsets", part.offsets), self._stage("attributes", part.attributes))
+            location = self._stage("location", part.location) if located and part.location is not None else None
+        return events, self._stage("location", _NOWHERE) if located and location is None else location
 
     def _stage(self, name: str, values: Array) -> DeviceArray:
         """Copy an input to the device: from pinned memory if it is in any, else by way of the slot's."""

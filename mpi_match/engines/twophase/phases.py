@@ -102,9 +102,11 @@ def _set_range(bits: Any, first: Any, last: Any) -> None:
 
 @inlined
 def _type_of(code: Any, name: Any, segment_ends: Any) -> Any:
-    """The type of a code; `NOTHING` for NaN."""
+    """The type of a code; `NOTHING` for NaN and a list."""
     type_ = _BOOLEAN
-    if code < segment_ends[2 * name]:
+    if code > segment_ends[2 * name + 1] + 2:
+        type_ = NOTHING
+    elif code < segment_ends[2 * name]:
         type_ = _NUMBER
     elif code == segment_ends[2 * name]:
         type_ = NOTHING

@@ -69,7 +69,7 @@ class Tiny:
         self.root, self.caches = root / "tree", root / "caches"
         (self.root / "mpi_match" / "compute").mkdir(parents=True)
         (self.root / "mpi_match" / "environment").mkdir()
-        for name in ("environment/source_digest.py", "compute/compile_cache.py"):
+        for name in ("environment/source_digest.py", "compute/compile_cache.py", "compute/nested_compiler.py"):
             shutil.copy(repository / "mpi_match" / name, self.root / "mpi_match" / name)
         self.write("__init__", "")
         self.write("compute/__init__", "")
@@ -97,7 +97,7 @@ class Tiny:
     def lock(self) -> IO[str]:
         """The lock that a process holds while it compiles, held."""
         (place,) = self.directories()
-        lock = (place / "lock").open("a")
+        lock = (place / "ask.lock").open("a")
         fcntl.flock(lock, fcntl.LOCK_EX)
         return lock
 

@@ -21,6 +21,7 @@ from mpi_match.model import Filter, Op, Type, make_event, matches
 from mpi_match.storage import FORMAT_VERSION, Reader
 from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.table import Table
+from mpi_match.table.virtual_names import of_constraint
 
 
 @pytest.fixture
@@ -87,7 +88,8 @@ def key_by_the_page(item: Filter) -> tuple[int, int]:
             return int.from_bytes(hashlib.blake2b(b, digest_size=8, person=b"lane%d" % j).digest(), "little")
 
         total = 0
-        for name, type_, op, operand in item.constraints:
+        for wanted in item.constraints:
+            name, type_, op, operand = of_constraint(wanted)
             values: list[Any] = list(operand) if isinstance(operand, tuple) else [] if operand is None else [operand]
             if type_ is Type.STRING:
                 values = [value.encode() for value in values]
@@ -98,7 +100,7 @@ def key_by_the_page(item: Filter) -> tuple[int, int]:
                 number, text = (0.0, hashed(value)) if isinstance(value, bytes) else (float(value), 0)
                 operands += mix((mix(bits(number) ^ salt) + text + place) % top)
             kind = type_ * 16 + op
-            total += mix((hashed(name.encode()) + mix((kind + salt) % top) + operands) % top)
+            total += mix((hashed(name) + mix((kind + salt) % top) + operands) % top)
         if item.area is not None:
             x, y, r = (bits(d) for d in item.area)
             total += mix((mix((mix((x + salt) % top) + y) % top) + r) % top)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ def code_satisfies(table: Table, row: int, codes: dict[int, int]) -> bool:
     code = codes[name]
     n, s = int(v.n_numbers[name]), int(v.n_strings[name])
     first, last = [
-        (0, 2 * n + 2 * s + 4),
+        (0, 2 * n + 2 * s + 5),
         (0, 2 * n),
         (2 * n + 2, 2 * n + 2 * s + 2),
         (2 * n + 2 * s + 3, 2 * n + 2 * s + 4),
@@ -69,8 +70,9 @@ def assert_codes_say_what_values_say(filters: Sequence[Filter], published: Seque
         if event is None:
             assert not codes
             continue
-        known = {name for name in event.attributes if name.encode() in table.vocabulary.name_ids}
-        assert sum(name < table.vocabulary.n_names for name in codes) == len(known)
+        known = {name for name in event.attributes if table.vocabulary.name_id(name.encode()) >= 0}
+        plain = sum(not name.startswith(b"\xff") for name in table.vocabulary.names)
+        assert sum(name < plain for name in codes) == len(known)
         for row, item in enumerate(wanted):
             expected = satisfies(event.attributes.get(item.name), item)
             assert code_satisfies(table, row, codes) == expected, f"{item} on {event.attributes}"
@@ -128,6 +130,8 @@ def assert_equal(found: EventBatch, expected: EventBatch) -> None:
     assert np.array_equal(locations[0], locations[1], equal_nan=True)
     rejected = [None if batch.rejected is None else batch.rejected.tolist() for batch in (found, expected)]
     assert rejected[0] == rejected[1]
+    signatures = [None if batch.signatures is None else batch.signatures.tolist() for batch in (found, expected)]
+    assert signatures[0] == signatures[1]
 
 
 # Batches.
@@ -198,6 +202,22 @@ def test_what_is_no_whole_batch_is_refused(batch: EventBatch) -> None:
 
 
 REJECTED = (0, 4, 5, 17, 29)
+
+
+def test_signatures_travel_in_slices_joins_and_wires(batch: EventBatch) -> None:
+    signed = replace(batch, signatures=np.arange(90, dtype=np.uint64).reshape(30, 3))
+    for each in (signed, replace(signed, rejected=np.array([2, 29], np.uint32)), replace(signed, location=None)):
+        wire = each.to_wire()
+        assert wire.nbytes == each.wire_bytes
+        assert_equal(EventBatch.from_wire(wire), each)
+        assert_equal(EventBatch.from_wire(each.to_wire(np.empty(each.wire_bytes, np.uint8))), each)
+        with pytest.raises(ValueError, match="not a whole batch"):
+            EventBatch.from_wire(wire[:-1])
+        assert_equal(EventBatch.concat([each[:7], each[7:]]), each)
+    accepted = replace(signed, rejected=np.array([0, 5], np.uint32)).accepted
+    assert accepted.signatures is not None
+    assert accepted.signatures[:, 0].tolist() == [3 * i for i in range(30) if i not in (0, 5)]
+    assert EventBatch.concat([signed, batch]).signatures is None
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from mpi_match.experiments.catalog import EXPERIMENTS, SYSTEMS, Experiment
 from mpi_match.experiments.claims import Claim, claims, of_experiment, parameters, table
 from mpi_match.experiments.published import notes, printed, titles
 from mpi_match.experiments.run import ExperimentPlan, missing, rank_points, run, sweeps
+from mpi_match.workloads.scenarios import Scenario
 
 EVERY = pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
 
@@ -40,14 +41,15 @@ def test_an_experiment_is_run_or_says_why_not(experiment: Experiment) -> None:
 @pytest.mark.parametrize("scale", [1.0, 0.01, 0.0001])
 def test_every_point_can_be(experiment: Experiment, scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """With all engines, on whatever machine this is."""
-    monkeypatch.setattr(running, "missing", lambda engines: dict.fromkeys({"sff", "betree"} - REGISTRY.keys(), ""))
+    monkeypatch.setattr(running, "missing", lambda *_: dict.fromkeys({"sff", "betree"} - REGISTRY.keys(), ""))
     planned = [point for each in sweeps(experiment, ExperimentPlan(scale)) for point in each.points()]
     assert bool(planned) == bool(experiment.runs)
-    for point in planned:
-        assert point.options.n_events >= 50
-        assert point.scenario.n_filters >= point.scenario.n_interfaces
+    scenarios = [point.scenario for point in planned if isinstance(point.scenario, Scenario)]
+    assert len(scenarios) == len(planned)
+    assert all(point.options.n_events >= 50 for point in planned)
+    assert all(scenario.n_filters >= scenario.n_interfaces for scenario in scenarios)
     if planned and scale == 0.01:
-        assert max(point.scenario.n_filters for point in planned) <= 110_000
+        assert max(scenario.n_filters for scenario in scenarios) <= 110_000
 
 
 @EVERY
@@ -224,12 +226,14 @@ def test_what_needs_a_gpu_is_not_run_without_one_nor_simulated(monkeypatch: pyte
 
     monkeypatch.setattr(driver, "visible_gpus", no_gpu)
     assert missing(["ccm", "keyed", "unheard-of"]) == {"ccm": "no GPU is visible", "unheard-of": "no engine of this version"}
+    assert missing(["tagmatch"], {"tagmatch.variant": "hybrid"}) == {"tagmatch": "no GPU is visible"}
+    assert missing(["tagmatch"], {"tagmatch.variant": "cpu", "threads": "4"}) == {}
     monkeypatch.setattr(driver, "visible_gpus", list)
     monkeypatch.setattr(driver, "simulated", True)
     assert missing(["ccm"]) == {"ccm": "the CUDA simulator measures nothing"}
     monkeypatch.setattr(driver, "simulated", False)
     assert missing(["ccm"]) == {}
-    monkeypatch.setattr(running, "missing", lambda engines: dict.fromkeys(engines, "no"))
+    monkeypatch.setattr(running, "missing", lambda engines, *_: dict.fromkeys(engines, "no"))
     assert list(sweeps(EXPERIMENTS["ccm-figure-5"], ExperimentPlan())) == []
 
 
@@ -238,7 +242,7 @@ MPI_CUDA = EXPERIMENTS["mpi-cuda-figure-3"]
 
 def test_workers_are_as_many_as_there_are_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     (runs,) = MPI_CUDA.ranks
-    monkeypatch.setattr(running, "missing", lambda engines: {})
+    monkeypatch.setattr(running, "missing", lambda *_: {})
     monkeypatch.setattr(running, "gpus", lambda: 2)
     points = list(rank_points(runs, ExperimentPlan(0.1)))
     assert [point.values["attributes"] for point in points] == [str(n) for n in range(1, 11)]
@@ -249,7 +253,7 @@ def test_workers_are_as_many_as_there_are_gpus(monkeypatch: pytest.MonkeyPatch) 
     assert [p.scaling.n_events for p in rank_points(of_events, ExperimentPlan())] == [100_000 * n for n in range(1, 6)]
     monkeypatch.setattr(running, "gpus", lambda: 0)
     assert list(rank_points(runs, ExperimentPlan())) == []
-    monkeypatch.setattr(running, "missing", lambda engines: {"ccm": "no GPU"})
+    monkeypatch.setattr(running, "missing", lambda *_: {"ccm": "no GPU"})
     assert list(rank_points(runs, ExperimentPlan())) == []
 
 
@@ -273,7 +277,7 @@ def test_runs_with_ranks_are_measured_once_and_set_beside_the_engine_alone(
 
     asked: list[dict[str, str]] = []
     monkeypatch.setattr(running, "scale", made_up)
-    monkeypatch.setattr(running, "missing", lambda engines: {})
+    monkeypatch.setattr(running, "missing", lambda *_: {})
     monkeypatch.setattr(running, "gpus", lambda: 2)
     experiment = MPI_CUDA._replace(runs=())
     found = run(experiment, ExperimentPlan(), tmp_path / "figure.jsonl", lambda text: None)

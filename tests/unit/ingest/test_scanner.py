@@ -12,9 +12,9 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
+from event_lines import BAD, BLANK, FORM, FORMS, GOOD, JUDGED_GOOD, NAMED_LATER, VOCABULARY, mutated_lines
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_rows import random_event, random_subscription
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.compute import parallel
@@ -24,32 +24,12 @@ from mpi_match.ingest import atom_automaton, event_scanner, line_blocks, rows
 from mpi_match.ingest.event_scanner import EventQueue, EventScanner, ScannedEvents
 from mpi_match.ingest.format import event_rows
 from mpi_match.ingest.line_blocks import LineBlock, read_blocks
-from mpi_match.ingest.rows import PLAIN, EventForm, Reject, event_of_row, read_rows, subscription_filters
+from mpi_match.ingest.rows import PLAIN, EventForm, Reject, event_of_row, read_rows
 from mpi_match.model import ModelError, make_filter
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 from mpi_match.workloads.files import LOCATION
 from mpi_match.workloads.scenarios import SCENARIOS
-
-FORM = EventForm(("x", "y"), "id")
-NAMED_LATER = EventForm(("position.x", "wind"), "name.first")
-"""The names of constraints hold coordinates and the id."""
-
-
-def vocabulary_of_rows() -> Vocabulary:
-    generator = random.Random(5)
-    found = (subscription_filters(random_subscription(generator)) for _ in range(200))
-    more = [
-        make_filter("i", [["nested.a.b", "=", 1], ["temp", "=", 0.1], ["temp", ">", 1e300], ["x", "<", 3], ["", "=", "m"]]),
-        make_filter("i", [["temp", "<", 5e-324], ["temp", "<=", float("inf")], ["temp", ">", float("-inf")]]),
-        make_filter(
-            "i", [["city", "contains", "🦀"], ["city", "suffix", "ilan"], ["on", "contains", "l"], ["city", "=", "🦀"]]
-        ),
-    ]
-    return Table.from_filters([item for each in found for item in each] + more).vocabulary
-
-
-VOCABULARY = vocabulary_of_rows()
 
 
 def judged(path: Path, form: EventForm, vocabulary: Vocabulary) -> tuple[Events, EventBatch, Strings, list[Reject]]:
@@ -106,81 +86,6 @@ def lines_file(tmp_path: Path, lines: Iterable[bytes]) -> Path:
     return path
 
 
-GOOD = [
-    b'{"temp": 25, "city": "Milan", "wind": 0.1, "on": true, "id": "a", "x": 9.190000000000001, "y": 45.4642035}',
-    b'{"name": {"first": "Rome", "last": null}, "nested": {"a": {"b": 1, "c": {}}, "d": "x"}, "e": {}}',
-    b"{}",
-    b' {"temp":-0.0,"city":"","wind":1e-7,"on":false,"x":-0,"y":0.0e5,"id":-0}\t\r',
-    '{"city": "\\ud83e\\udd80", "\\u0063ity2": "日本", "é": "\\u00e9", "t\\u0065mp": 3}'.encode(),
-    b'{"on": "a\\u0000b\\n\\"\\\\\\/"}',
-    '{"city": "🦀 Milan", "é": "é", "\\u65e5": 1, "on": "lan", "a": "Mi"}'.encode(),
-    b'{"temp": 5e-324, "wind": 1.7976931348623157e308, "a": 9007199254740992, "id": 12345678901234567890123}',
-    b'{"temp": 0.3e1, "wind": 123456789012345678901234567890.5, "a": 0.1000000000000000055511151231257827}',
-    b'{"temp": null, "id": null, "x": null, "y": null, "position": {"x": 1.5}}',
-    b'\xef\xbb\xbf{"temp": 1}',
-    b'\x0b\x0c {"": "m", "nested.a.b": 2} \x0c',
-]
-BAD = [
-    b'{"temp": 1, "temp": 2}',
-    b'{"nested": {"a": {"b": 1}}, "nested.a.b": 2}',
-    b'{"nested": {"a": {"b": 1}, "a": null}}',
-    b'{"temp": [1, 2]}',
-    b'{"temp": 9007199254740993}',
-    b'{"temp": 1e400}',
-    b'{"temp": 1e-400}',
-    b'{"temp": 01}',
-    b'{"temp": 1.}',
-    b'{"temp": .5}',
-    b'{"temp": 1e}',
-    b'{"temp": +1}',
-    b'{"temp": -}',
-    b'{"temp": tr}',
-    b'{"temp": nul',
-    b'{"temp": "a\tb"}',
-    b'{"temp": "a',
-    b'{"temp": "\\x41"}',
-    b'{"temp": "\\ud800"}',
-    b'{"temp": "\\udc00"}',
-    b'{"temp": "\\ud800\\u0041"}',
-    b'{"temp": "\\u12g4"}',
-    b'{"temp": "\xff"}',
-    b'{"temp": "\xed\xa0\x80"}',
-    b'{"temp": "\xc0\xaf"}',
-    b'{"temp": "\xf4\x90\x80\x80"}',
-    b'{"temp": 1,}',
-    b"{,}",
-    b'{"temp" 1}',
-    b'{"temp": }',
-    b'{"temp": 1} x',
-    b'{"temp": 1}}',
-    b"{temp: 1}",
-    b"[1]",
-    b"7",
-    b'"a"',
-    b"null",
-    b'{"x": 1}',
-    b'{"x": 1, "y": "a"}',
-    b'{"x": 1, "y": true}',
-    b'{"id": 1.5}',
-    b'{"id": true}',
-    b'{"id": [1]}',
-    b'\xef\xbb\xbf\xef\xbb\xbf{"temp": 1}',
-    b"\xef\xbb",
-    b'{"temp": 1}\x0b{"temp": 2}',
-]
-JUDGED_GOOD = [
-    b'{"temp": NaN, "wind": Infinity, "on": -Infinity}',
-    b'{"\\ud800": null}',
-    b'{"a.b": null, "a": {"b": 1}}',
-    b'{"nested": ' * 20 + b"{}" + b"}" * 20,
-    b'{"city": "' + b"\\n" * 70_000 + b'"}',
-    b"{" + b", ".join(b'"n%d": %d' % (i, i) for i in range(2000)) + b"}",
-    b'{"temp": 9007199254740993.00000000000000000000000000000000001}',
-]
-BLANK = [b"", b" ", b"\t\r", b"\x0b\x0c", b"\xef\xbb\xbf", b"\xef\xbb\xbf \r"]
-FORMS = [PLAIN, FORM, NAMED_LATER]
-
-
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("ends_with_a_line_feed", [True, False])
 def test_every_kind_of_line(form: EventForm, ends_with_a_line_feed: bool, tmp_path: Path) -> None:
@@ -195,81 +100,9 @@ def test_what_is_flagged(tmp_path: Path) -> None:
         assert (sum(each.n_flagged for each in found), rejects) == (n_flagged, [])
 
 
-TOKENS = [
-    *(bytes([byte]) for byte in b'{}[]:,"\\-+.eE0123456789 \t\r\x00\x0b\x7fu/bnatrfls'),
-    *(
-        b"null",
-        b"true",
-        b"false",
-        b"NaN",
-        b"-Infinity",
-        b"1e5",
-        b"-0",
-        b"0.1",
-        b"9007199254740993",
-        b"1e400",
-        b'"a"',
-        b"\\u00e9",
-    ),
-    *(
-        b"\\ud83e",
-        b"\\udd80",
-        b'{"a":',
-        b'"temp":',
-        b'"id":',
-        b'"x":',
-        b'"y":',
-        b"}}",
-        b", ",
-        b": ",
-        b'""',
-        b"\\n",
-        b"\\u0000",
-    ),
-    *(
-        b"\xc3\xa9",
-        b"\xe6\x97\xa5",
-        b"\xf0\x9f\xa6\x80",
-        b"\x80",
-        b"\xff",
-        b"\xed\xa0\x80",
-        b"\xef\xbb\xbf",
-        b"\xc3",
-        b"\xf0\x9f",
-    ),
-]
-
-
-def mutated(generator: random.Random, corpus: list[bytes]) -> bytes:
-    """A line of the corpus with a few changes, mostly such that it may still be JSON."""
-    line = bytearray(generator.choice(corpus))
-    for _ in range(generator.choice((0, 1, 1, 1, 2, 3))):
-        at = generator.randrange(len(line) + 1)
-        match generator.randrange(6):
-            case 0:
-                line[at:at] = generator.choice(TOKENS)
-            case 1:
-                line[at : at + 1] = generator.choice(TOKENS)
-            case 2:
-                del line[at : at + generator.randint(1, 4)]
-            case 3:
-                line[at:at] = line[at : at + generator.randint(1, 20)]
-            case 4:
-                other = generator.choice(corpus)
-                line[at:] = other[generator.randrange(len(other) + 1) :]
-            case _:
-                digits = [i for i, byte in enumerate(line) if byte in b"0123456789"]
-                if digits:
-                    line[generator.choice(digits)] = generator.choice(b"0123456789eE.-")
-    return bytes(line).replace(b"\n", b" ")
-
-
 def test_mutated_lines(tmp_path: Path) -> None:
-    generator = random.Random(19)
-    made = (json.dumps(random_event(generator), ensure_ascii=generator.random() < 0.5).encode() for _ in range(300))
-    corpus = [*GOOD * 10, *BAD, *JUDGED_GOOD[:4], *made]
     for form, n in ((PLAIN, 30_000), (FORM, 50_000), (NAMED_LATER, 20_000)):
-        found = assert_as_judged(lines_file(tmp_path, (mutated(generator, corpus) for _ in range(n))), form)
+        found = assert_as_judged(lines_file(tmp_path, mutated_lines(n, seed=n)), form)
         rejected = sum(len(each.batch.rejected) for each in found if each.batch.rejected is not None)
         assert 0.2 * n < rejected < 0.8 * n, "the corpus should be of both kinds"
 

@@ -53,7 +53,7 @@ def test_every_byte_that_json_escapes() -> None:
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_threads_write_lines_in_order(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "stretches_of", lambda n: threads)
+    monkeypatch.setattr(parallel, "stretches_of", lambda n, least: threads)
     monkeypatch.setattr("mpi_match.matches.json_lines.stretches_of", lambda n: threads)
     generator = np.random.default_rng(1)
     found = [sorted(set(generator.integers(0, 40, generator.integers(6)).tolist())) for _ in range(1000)]

@@ -10,7 +10,7 @@ import pytest
 
 from mpi_match.errors import OptionError
 from mpi_match.workloads.parameters import PER_INTERFACE, listed, parameters_of, with_parameters
-from mpi_match.workloads.scenarios import SCENARIOS, RangeScenario, Scenario
+from mpi_match.workloads.scenarios import SCENARIOS, RangeScenario, Scenario, TagScenario
 
 EVERY = pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
 
@@ -22,6 +22,9 @@ def test_every_field_of_a_scenario_is_a_parameter(scenario: Scenario) -> None:
         of_fields: Any = scenario.fields
         own = {each.name for each in fields(of_fields)} - {"words"}
         assert known == own | {"n_filters", "n_interfaces", "interface_spread"}
+    elif isinstance(scenario, TagScenario):
+        drawn = {"filter_size", "extra_tags", "n_names", "name_exponent"}
+        assert known == drawn | {"n_filters", "n_interfaces", "interface_spread"}
     else:
         assert known == {each.name for each in fields(scenario)} - {"name", "source"}
 

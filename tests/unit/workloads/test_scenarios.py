@@ -22,9 +22,9 @@ from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.table import Table
 from mpi_match.workloads.files import LOCATION
 from mpi_match.workloads.sampling import CELLS, stepped
-from mpi_match.workloads.scenarios import DRAWN_AT_ONCE, SCENARIOS, OriginalCcm, RangeScenario, Scenario
+from mpi_match.workloads.scenarios import DRAWN_AT_ONCE, SCENARIOS, OriginalCcm, RangeScenario, Scenario, TagScenario
 
-PLAIN = [scenario for scenario in SCENARIOS.values() if not isinstance(scenario, RangeScenario)]
+PLAIN = [scenario for scenario in SCENARIOS.values() if not isinstance(scenario, (RangeScenario, TagScenario))]
 EVERY_PLAIN = pytest.mark.parametrize("scenario", PLAIN, ids=[scenario.name for scenario in PLAIN])
 EVERY = pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
 

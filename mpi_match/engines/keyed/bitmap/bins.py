@@ -10,6 +10,8 @@ mask never lacks a bin in which the filter matches a code; that it has a bin pro
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,9 +35,12 @@ from mpi_match.engines.keyed.index.postings import COUNT_BITS, HEADER, LONG_HEAD
 
 MOST_BINS = 63
 """Bins of a name at most: with its absence they are the bits of a word."""
+BOUNDS_WORDS = MOST_BINS + 1
+"""Bounds of a column."""
 LEAST_BINS = 7
 MOST_ROWS = 1600
 """Rows at most, bits that each filter has: 200 bytes."""
+MOST_COLUMNS = MOST_ROWS // (LEAST_BINS + 1)
 LEAST_SHARE = 0.01
 """A name that fewer of the filters constrain has no bins."""
 WITHOUT_CUTS = 1 << EXISTS | 1 << ABSENT | ATOMIC
@@ -47,7 +52,7 @@ class Bins(NamedTuple):
     """A names with bins, the columns: that which excludes most filters first.
 
     column     i32[V]      column of each name, or -1
-    bounds     i64[A, 64]  first code of each bin, the name's number of codes behind the last, then more than any code
+    bounds     i64[64 A]   of each column: first code of each bin, the name's number of codes, then more than any code
     n_bins     i64[A]
     first_row  i64[A + 1]  the rows of each column: its bins, then the absence of the name
     """
@@ -77,7 +82,7 @@ class Bins(NamedTuple):
         lists = (rows.set_size, rows.set_offsets, rows.set_codes)
         _count_cuts(filters, rows.coded, lists, first_cut, count, cuts)
         _count_excluded(filters, rows.coded, first_cut, np.cumsum(cuts), excluded)
-        frequent = np.argsort(-count, kind="stable")[: MOST_ROWS // (LEAST_BINS + 1)]
+        frequent = np.argsort(-count, kind="stable")[:MOST_COLUMNS]
         names = frequent[count[frequent] > LEAST_SHARE * max(len(filters), 1)]
         names = names[np.argsort(-excluded[names], kind="stable")]
         return cls._of_names(names, n_codes, [cuts[first_cut[name] : first_cut[name] + n_codes[name]] for name in names])
@@ -86,7 +91,7 @@ class Bins(NamedTuple):
     def of_codes(cls, rows: FilterRows) -> Bins:
         """Bins for filters that are not known yet: of as many codes each, of names with several, those with most first."""
         n_codes = np.diff(rows.code_offsets)
-        names = np.argsort(-n_codes, kind="stable")[: MOST_ROWS // (LEAST_BINS + 1)]
+        names = np.argsort(-n_codes, kind="stable")[:MOST_COLUMNS]
         names = names[n_codes[names] > 1]
         return cls._of_names(names, n_codes, [np.ones(n_codes[name], np.int64) for name in names])
 
@@ -96,13 +101,13 @@ class Bins(NamedTuple):
         most = min(MOST_BINS, MOST_ROWS // max(len(names), 1) - 1)
         column = np.full(len(n_codes), -1, np.int32)
         column[names] = np.arange(len(names))
-        bounds = np.full((len(names), MOST_BINS + 1), np.iinfo(np.int64).max)
+        bounds = np.full((len(names), BOUNDS_WORDS), np.iinfo(np.int64).max)
         n_bins = np.ones(len(names), np.int64)
         for a, name in enumerate(names.tolist()):
             inner = _depth_equal(cuts[a], most)
             n_bins[a] = 1 + len(inner)
             bounds[a, : n_bins[a] + 1] = [0, *inner.tolist(), n_codes[name]]
-        return cls(column, bounds, n_bins, np.concatenate([[0], np.cumsum(n_bins + 1)]))
+        return cls(column, bounds.reshape(-1), n_bins, np.concatenate([[0], np.cumsum(n_bins + 1)]))
 
 
 def _depth_equal(cuts: Array, n_bins: int) -> Array:
@@ -158,54 +163,66 @@ def _count_excluded(filters: Array, coded: CodedFilters, first_cut: Array, depth
             excluded[name] += 1.0 - share if op == NE else share
 
 
-@inlined
-def bin_of(bounds: Any, a: Any, code: Any) -> Any:
-    """The bin of a code i64 of column a: the last one that does not begin behind it."""
-    at: Any = np.int64(0)
-    for half in (32, 16, 8, 4, 2, 1):
-        at += half if bounds[a, at + half] <= code else 0
-    return at
+def mask_functions(compiled: Callable[..., Any]) -> SimpleNamespace:
+    """The functions from codes to bins and masks, compiled with the decorator `compiled`."""
+
+    @compiled
+    def bin_of(bounds: Any, a: Any, code: Any) -> Any:
+        """The bin of a code i64 of column a: the last one that does not begin behind it."""
+        first, at = a * BOUNDS_WORDS, np.int64(0)
+        for half in (32, 16, 8, 4, 2, 1):
+            at += half if bounds[first + at + half] <= code else 0
+        return at
+
+    @compiled
+    def span(first: Any, last: Any) -> Any:
+        """A word with the bits first to last."""
+        return _ALL >> np.uint64(63 - last) & _ALL << np.uint64(first)
+
+    @compiled
+    def within(bounds: Any, a: Any, low: Any, high: Any) -> Any:
+        """The bins of which all codes are in [low, high]."""
+        first, last = bin_of(bounds, a, low), bin_of(bounds, a, high)
+        first += bounds[a * BOUNDS_WORDS + first] < low
+        last -= bounds[a * BOUNDS_WORDS + last + 1] > high + 1
+        return span(first, last) if first <= last else np.uint64(0)
+
+    @compiled
+    def enter_masks(at: Any, words: Any, shift: Any, bins: Any, masks: Any) -> None:
+        """The masks u64[A] of the filter whose checks are at a place of `words` (`postings`): all of them, none left out."""
+        column, bounds, n_bins, _ = bins
+        for every in range(len(n_bins)):
+            masks[every] = span(0, n_bins[every])
+        counts, place, codes = np.int64(words[at + 1]), at + HEADER, (np.int64(1) << shift) - 1
+        n_positive, n_negative, n_sets = counts & MAX_CHECKS, counts >> COUNT_BITS & MAX_CHECKS, counts >> 2 * COUNT_BITS
+        if words[at + 2] > 1:
+            place = np.int64(words[at + 2]) >> 1
+            n_positive, n_negative = np.int64(words[place - LONG_HEADER]), np.int64(words[place - LONG_HEADER + 1])
+            n_sets = np.int64(words[place - 1])
+        for check in range(n_positive + n_negative + n_sets):
+            packed, second = np.int64(words[place + 2 * check]), np.int64(words[place + 2 * check + 1])
+            a, low = np.int64(column[packed >> shift]), packed & codes
+            if a < 0:
+                continue
+            if check < n_positive:
+                masks[a] &= span(bin_of(bounds, a, low), bin_of(bounds, a, second & codes))
+            elif check < n_positive + n_negative:
+                masks[a] &= ~within(bounds, a, low, second & codes)
+            else:
+                listed, first = np.uint64(0), second >> 1
+                for i in range(first + 1, first + 1 + np.int64(words[first])):
+                    code = np.int64(words[i])
+                    listed |= within(bounds, a, code, code) if second & 1 else _ONE << np.uint64(bin_of(bounds, a, code))
+                masks[a] &= ~listed if second & 1 else listed
+
+    return SimpleNamespace(bin_of=bin_of, enter_masks=enter_masks)
 
 
-@inlined
-def _span(first: Any, last: Any) -> Any:
-    """A word with the bits first to last."""
-    return _ALL >> np.uint64(63 - last) & _ALL << np.uint64(first)
+_on_cpu = mask_functions(inlined)
+bin_of, _enter_masks = _on_cpu.bin_of, _on_cpu.enter_masks
 
 
 @jit
 def enter_masks(at: Any, words: Array, shift: Any, bins: Bins, masks: Array) -> None:
-    """The masks u64[A] of the filter whose checks are at a place of `words` (`postings`): all of them, none left out."""
-    column, bounds, n_bins, _ = bins
-    for every in range(len(n_bins)):
-        masks[every] = _span(0, n_bins[every])
-    counts, place, codes = np.int64(words[at + 1]), at + HEADER, (np.int64(1) << shift) - 1
-    n_positive, n_negative, n_sets = counts & MAX_CHECKS, counts >> COUNT_BITS & MAX_CHECKS, counts >> 2 * COUNT_BITS
-    if words[at + 2] > 1:
-        place = np.int64(words[at + 2]) >> 1
-        n_positive, n_negative = np.int64(words[place - LONG_HEADER]), np.int64(words[place - LONG_HEADER + 1])
-        n_sets = np.int64(words[place - 1])
-    for check in range(n_positive + n_negative + n_sets):
-        packed, second = np.int64(words[place + 2 * check]), np.int64(words[place + 2 * check + 1])
-        a, low = np.int64(column[packed >> shift]), packed & codes
-        if a < 0:
-            continue
-        if check < n_positive:
-            masks[a] &= _span(bin_of(bounds, a, low), bin_of(bounds, a, second & codes))
-        elif check < n_positive + n_negative:
-            masks[a] &= ~_within(bounds, a, low, second & codes)
-        else:
-            listed, first = np.uint64(0), second >> 1
-            for i in range(first + 1, first + 1 + np.int64(words[first])):
-                code = np.int64(words[i])
-                listed |= _within(bounds, a, code, code) if second & 1 else _ONE << np.uint64(bin_of(bounds, a, code))
-            masks[a] &= ~listed if second & 1 else listed
-
-
-@inlined
-def _within(bounds: Any, a: Any, low: Any, high: Any) -> Any:
-    """The bins of which all codes are in [low, high]."""
-    first, last = bin_of(bounds, a, low), bin_of(bounds, a, high)
-    first += bounds[a, first] < low
-    last -= bounds[a, last + 1] > high + 1
-    return _span(first, last) if first <= last else np.uint64(0)
+    """`mask_functions`' function on a CPU."""
+    _enter_masks(at, words, shift, bins, masks)

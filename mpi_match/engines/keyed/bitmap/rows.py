@@ -33,7 +33,7 @@ from mpi_match.compute.bits import popcount
 from mpi_match.compute.compile_cache import inlined, jit
 from mpi_match.compute.lines import LINE_WORDS
 from mpi_match.compute.parallel import in_stretches, stable_order, stretch_of
-from mpi_match.engines.keyed.bitmap.bins import MOST_BINS, Bins, enter_masks
+from mpi_match.engines.keyed.bitmap.bins import Bins, enter_masks
 from mpi_match.engines.keyed.index.layout import KeyedIndex
 
 LINE_FILTERS = 64 * LINE_WORDS
@@ -93,7 +93,7 @@ class Bitmap:
         """No filters."""
         bins = bins or Bins(
             np.full(index.n_virtual, -1, np.int32),
-            np.zeros((0, MOST_BINS + 1), np.int64),
+            np.zeros(0, np.int64),
             np.zeros(0, np.int64),
             np.zeros(1, np.int64),
         )

@@ -15,13 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.gpu.intrinsics import popcount
+from mpi_match.gpu.intrinsics import WARP, ballot, lane, popcount, shuffle
 from mpi_match.gpu.kernels import Kernel, cuda, kernel
 
 KEYED_BLOCK = 128
 """Threads of a block, and events of a group whose answers are written together."""
 SCAN_THREADS = 256
 """Threads of the one block of `scan_kernel`."""
+WRITTEN_ALONE = 32
+"""Answers of an event that one thread writes."""
 _ONE = np.uint64(1)
 
 
@@ -65,7 +67,8 @@ def write_kernel(is_mask: bool, id_type: str) -> Kernel:
         """Write every event's ids behind those of the events before it.
 
         starts   u64[groups + 1]: first answer of each group (`scan_kernel`);  slots u32[n * room]: what `match_kernel` found
-        ids      out: all answers, in the order of events;  Launch: a block per group, a thread per event.
+        ids      out: all answers, in the order of events;  Launch: a block per group, a thread per event.  An event of many
+        answers is left to all threads of the warp.
         """
         before = cuda.shared.array(KEYED_BLOCK, np.int64)
         thread = cuda.threadIdx.x
@@ -79,19 +82,25 @@ def write_kernel(is_mask: bool, id_type: str) -> Kernel:
             before[thread] += value
             cuda.syncthreads()
             step *= 2
-        if event >= n_events:
-            return
-        at = np.int64(starts[cuda.blockIdx.x]) + before[thread] - np.int64(counts[event])
+        n: Any = np.int64(counts[event]) if event < n_events else np.int64(0)
+        at = np.int64(starts[cuda.blockIdx.x]) + before[thread] - n
         if is_mask:
-            bits = found_of[event]
+            bits = found_of[event] if n > 0 else np.uint64(0)
             while bits != np.uint64(0):
                 lowest = bits & (~bits + _ONE)
                 ids[at] = popcount(lowest - _ONE)
                 bits ^= lowest
                 at += 1
         else:
-            for i in range(np.int64(counts[event])):
+            for i in range(min(n, WRITTEN_ALONE)):
                 ids[at + i] = slots[event * room + i]
+            left = ballot(n > WRITTEN_ALONE)
+            while left != 0:
+                whose = popcount((left & -left) - 1)
+                n_theirs, theirs, first = shuffle(n, whose), shuffle(at, whose), (event - lane() + whose) * room
+                for i in range(WRITTEN_ALONE + lane(), n_theirs, WARP):
+                    ids[theirs + i] = slots[first + i]
+                left &= left - 1
 
     return write_answers
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpi_match.engines.keyed.grid.geometry import EVERYWHERE, LOW, MIDDLE, N_GROUPS, scalars
+from mpi_match.engines.keyed.grid.geometry import EVERYWHERE, IN_BITMAP, LOW, MIDDLE, N_GROUPS, scalars
 from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, KEEP, SLOT_FILTER, SLOT_PLACE, SLOT_WORDS, STEP_WORDS
 from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK
 from mpi_match.engines.keyed.kernels.trie_thread import (
@@ -89,11 +89,11 @@ class GridArrays(NamedTuple):
     levels: Any
 
 
-_STATE = "GridState(uint64[::1], uint32[::1], float64[::1], uint64[::1], uint8[::1])"
+STATE = "GridState(uint64[::1], uint32[::1], float64[::1], uint64[::1], uint8[::1])"
 _GRID = "GridArrays(uint64[::1], uint32[::1], float64[::1], uint8[::1], int64[::1])"
 
 
-@kernel(f"void(uint64[::1], uint32[::1], uint64[::1], {_STATE}, int64)", named_tuples=[GridState])
+@kernel(f"void(uint64[::1], uint32[::1], uint64[::1], {STATE}, int64)", named_tuples=[GridState])
 def step_kernel(steps: Any, last: Any, slots: Any, grid: Any, n: Any) -> None:
     """Let the last of the changes of every slot take effect.
 
@@ -120,7 +120,7 @@ def step_kernel(steps: Any, last: Any, slots: Any, grid: Any, n: Any) -> None:
     _change(slot, True, grid)
 
 
-@kernel(f"void({_STATE}, int64)", named_tuples=[GridState])
+@kernel(f"void({STATE}, int64)", named_tuples=[GridState])
 def enter_kernel(grid: Any, n: Any) -> None:
     """Enter the filters of the first n slots into empty blocks.  Launch: one thread per slot."""
     slot = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
@@ -132,7 +132,7 @@ def enter_kernel(grid: Any, n: Any) -> None:
 def _change(slot: Any, entering: Any, grid: Any) -> None:
     """Enter a slot's filter into the blocks of its keys, or take it out, if it is there."""
     blocks, records, circles, keys, sub_buckets = grid
-    if records[2 * SLOT_WORDS * slot + SLOT_PLACE] == 0:
+    if records[2 * SLOT_WORDS * slot + SLOT_PLACE] == 0 or keys[slot] & LOW == IN_BITMAP:
         return
     x, y, r = circles[SLOT_WORDS * slot], circles[SLOT_WORDS * slot + 1], circles[SLOT_WORDS * slot + 2]
     level, scale, column, row, columns, rows = _span_of(x, y, r)

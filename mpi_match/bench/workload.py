@@ -1,0 +1,165 @@
+"""What engines are measured with: a table and encoded events, of a published scenario or of somebody's own files."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mpi_match.events.batch import EventBatch
+from mpi_match.events.event_table import EventTable
+from mpi_match.events.signatures import event_signatures
+from mpi_match.ingest.open_events import open_events
+from mpi_match.ingest.row_offer import RowsOffer
+from mpi_match.ingest.rows import PLAIN, EventForm
+from mpi_match.model import Event, Filter
+from mpi_match.storage import Reader, StorageError
+from mpi_match.table.schema import TABLE
+from mpi_match.table.table import Table, load_vocabulary
+from mpi_match.workloads.sampling import Moves
+from mpi_match.workloads.scenarios import DRAWN_AT_ONCE, Scenario, TagScenario
+
+WARM_UP_FILTERS, WARM_UP_EVENTS = 2_000, 200
+
+
+class WorkloadFiles(NamedTuple):
+    """A table and events in files: an event table, or JSON lines, whose `form` is as in `run`."""
+
+    table: Path
+    events: Path
+    form: EventForm = PLAIN
+
+    @property
+    def name(self) -> str:
+        """What results call it."""
+        return f"{self.table.name} with {self.events.name}"
+
+    @property
+    def n_events(self) -> int:
+        """All of the events.  Raises StorageError, ModelError, OSError."""
+        return _known(self)[0]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what the files hold.  Raises StorageError, ModelError, OSError."""
+        return _known(self)[1]
+
+
+@lru_cache(maxsize=8)
+def _known(files: WorkloadFiles) -> tuple[int, str]:
+    """Number of events, and digest."""
+    with open_events(files.events, load_vocabulary(files.table), files.form) as events:
+        if not len(events):
+            raise StorageError(f"{files.events}: holds no events")
+        n_events, of_events = len(events), events.digest
+    with Reader(files.table, TABLE) as reader:
+        of_table = str(reader.attributes["digest"])
+    return n_events, hashlib.sha256(f"{of_table} {of_events}".encode()).hexdigest()
+
+
+Source = Scenario | WorkloadFiles
+"""Where a workload comes from."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A table and encoded events.
+
+    table_s   seconds of encoding the subscriptions, or of loading the table
+    encode_s  seconds of encoding the events; 0 for an event table that is encoded for this table
+    small     makes a small table and its events, of the same kind, to compile an engine with
+    raw       the events of some numbers as they were published; None for a rejected row
+    moves     the first n moves of interfaces, for a seed (`Scenario.moves`); None where nothing has an area
+    """
+
+    name: str
+    seed: int
+    table: Table
+    table_s: float
+    events: EventBatch
+    encode_s: float
+    small: Callable[[], tuple[Table, EventBatch]]
+    raw: Callable[[Sequence[int]], list[Event | None]]
+    moves: Callable[[int, int], Moves] | None = None
+
+    @classmethod
+    def of(cls, source: Source, n_events: int, seed: int) -> Workload:
+        """Make or read the table and the first `n_events` events.  Raises StorageError, ModelError, OSError."""
+        return _of_files(source, n_events, seed) if isinstance(source, WorkloadFiles) else _drawn(source, n_events, seed)
+
+    @cached_property
+    def filters(self) -> list[Filter]:
+        """The table's filters as objects, for the naive matcher."""
+        return list(self.table.iter_filters())
+
+    def batches(self, size: int) -> list[EventBatch]:
+        """All events in batches of `size`, sharing memory."""
+        return [self.events[at : at + size] for at in range(0, len(self.events), size)]
+
+
+def _drawn(scenario: Scenario, n_events: int, seed: int) -> Workload:
+    """Of a scenario; only one chunk of raw events is in memory."""
+    subscriptions = scenario.subscriptions(seed)
+    started = time.perf_counter()
+    table = Table.from_subscriptions(subscriptions)
+    table_s = time.perf_counter() - started
+    encode_s, pieces = 0.0, []
+    for chunk in scenario.event_chunks(n_events, seed):
+        started = time.perf_counter()
+        pieces.append(chunk.encode(table.vocabulary))
+        encode_s += time.perf_counter() - started
+        if isinstance(scenario, TagScenario):  # events have tags that no filter has
+            pieces[-1].signatures = event_signatures(chunk.offsets, chunk.name, chunk.names)
+
+    def small() -> tuple[Table, EventBatch]:
+        few = scenario.scaled(min(WARM_UP_FILTERS, scenario.n_filters))
+        table = Table.from_subscriptions(few.subscriptions(seed))
+        return table, few.events(WARM_UP_EVENTS, seed).encode(table.vocabulary)
+
+    def raw(numbers: Sequence[int]) -> list[Event | None]:
+        found: list[Event | None] = []
+        for block, some in groupby(numbers, lambda i: i // DRAWN_AT_ONCE):
+            first = block * DRAWN_AT_ONCE
+            events = scenario.event_range(first, min(first + DRAWN_AT_ONCE, n_events), seed)
+            found += [events.event(i - first) for i in some]
+        return found
+
+    def moves(n: int, of: int) -> Moves:
+        return scenario.moves(n, of, subscriptions_seed=seed)
+
+    events = EventBatch.concat(pieces)
+    return Workload(scenario.name, seed, table, table_s, events, encode_s, small, raw, moves if scenario.area else None)
+
+
+def _of_files(files: WorkloadFiles, n_events: int, seed: int) -> Workload:
+    """Of files; all of their events are in memory."""
+    started = time.perf_counter()
+    table = Table.load(files.table)
+    table_s = time.perf_counter() - started
+    with open_events(files.events, table.vocabulary, files.form) as opened:
+        n_events = min(n_events, len(opened))
+        started = time.perf_counter()
+        if isinstance(opened, EventTable):
+            encoded, is_encoded = opened.batch(0, n_events), opened.encoded_for_vocabulary
+        else:
+            scanner: Any = RowsOffer(opened.index, files.form).scanner(table.vocabulary)
+            started = time.perf_counter()  # without the compiling
+            (encoded, _), is_encoded = scanner.scan(opened.batch(0, n_events)), False
+        encode_s = 0.0 if is_encoded else time.perf_counter() - started
+        events = EventBatch.concat([encoded])  # a copy: what is read may be the file's own memory
+
+    def small() -> tuple[Table, EventBatch]:
+        return table.take(np.arange(min(WARM_UP_FILTERS, table.n_filters))), events[:WARM_UP_EVENTS]
+
+    def raw(numbers: Sequence[int]) -> list[Event | None]:
+        with open_events(files.events, table.vocabulary, files.form) as opened:
+            return [opened.event(i) for i in numbers]
+
+    return Workload(files.name, seed, table, table_s, events, encode_s, small, raw)

@@ -1,0 +1,53 @@
+"""The answers of a batch that several blocks of events write: each block has room for some, and gets more if it needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array, offsets_of, take_ranges
+
+CPU_ANSWER_ROOM = 4
+"""Answers that a block has room for at first, for each event."""
+
+
+SPARE_ROOM, MOST_ROOM = 1.125, 3
+"""Room of a block: so many times the answers of the block that had most in the last batch, but not more times their mean."""
+
+
+class AnswerBlocks:
+    """Answers of one engine's batches, in blocks of `block_events` events, with as much room as the last batch needed."""
+
+    def __init__(self, block_events: int) -> None:
+        self._block_events, self._room = block_events, 0
+
+    def match(self, n_events: int, match: Callable[[Array, Array, Array, Array], object]) -> tuple[Array, Array]:
+        """Counts i64[n_events] and ids u32 of a batch's answers.
+
+        `match(todo, places, counts, ids)` matches the blocks `todo`: block i writes to ids[places[i]] and on, as far as
+        places[i + 1]; its counts are those of all answers, also of those for which there was no room.
+        """
+        starts = np.arange(0, n_events, self._block_events)
+        todo, counts = np.arange(len(starts)), np.empty(n_events, np.int64)
+        places = offsets_of(np.full(len(starts), max(CPU_ANSWER_ROOM * self._block_events, self._room)))
+        ids, found = np.empty(int(places[-1]), np.uint32), np.zeros(0, np.int64)
+        while len(todo):
+            match(todo, places, counts, ids)
+            found, room = np.add.reduceat(counts, starts), np.diff(places)
+            todo = np.flatnonzero(found > room)
+            if len(todo):
+                places, ids = _grow(places, ids, found)
+        if len(found):
+            self._room = int(min(SPARE_ROOM * float(found.max()), MOST_ROOM * float(found.mean())))
+        return counts, ids[take_ranges(places[:-1], found)]
+
+
+def _grow(places: Array, ids: Array, found: Array) -> tuple[Array, Array]:
+    """Room for `found` answers in every block; blocks that had enough keep theirs."""
+    room = np.diff(places)
+    kept = np.where(found > room, 0, found)
+    grown = offsets_of(np.maximum(room, found))
+    moved = np.empty(int(grown[-1]), np.uint32)
+    moved[take_ranges(grown[:-1], kept)] = ids[take_ranges(places[:-1], kept)]
+    return grown, moved

@@ -1,0 +1,1 @@
+"""The index of tables whose filters only ask for presence."""

@@ -1,0 +1,40 @@
+"""Tag sets on CPU threads: blocks of events are shared out, and searched by `tag_sets.search`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.compute.parallel import at_most
+from mpi_match.engines.keyed.answers import AnswerBlocks
+from mpi_match.engines.keyed.tag_sets.index import TagSetIndex
+from mpi_match.engines.keyed.tag_sets.search import CANDIDATES, N_TALLIES, SetAnswers, SetArrays, match_tag_sets
+from mpi_match.events.batch import EventBatch
+from mpi_match.matches.matches import Matches, id_dtype
+
+_BLOCK_EVENTS = 256
+"""Events that a thread takes at a time."""
+
+
+class TagSetMatcher:
+    """Matches batches; `candidates` counts the sets whose tags were compared so far."""
+
+    def __init__(self, sets: TagSetIndex, threads: int) -> None:
+        self.sets, self._threads, self.candidates = sets, threads, 0
+        self._blocks = AnswerBlocks(_BLOCK_EVENTS)
+        self._arrays = SetArrays(*vars(sets).values())
+
+    def match(self, batch: EventBatch, shift: int, n_ids: int, *, filters: bool) -> Matches:
+        """The interfaces of each event, or the filters; `n_ids` is how many of these there are."""
+        n = batch.n_events
+        given = (batch.offsets, batch.attributes, shift, max(batch.widest, 1))
+        tallies = np.zeros((-(-n // _BLOCK_EVENTS), N_TALLIES), np.int64)
+
+        def match(todo: Array, places: Array, counts: Array, ids: Array) -> None:
+            with at_most(min(self._threads, len(todo))):
+                answers = SetAnswers(places, counts, ids, tallies)
+                match_tag_sets(todo, _BLOCK_EVENTS, filters, given, self._arrays, answers)
+
+        counts, ids = self._blocks.match(n, match)
+        self.candidates += int(tallies[:, CANDIDATES].sum())
+        return Matches(counts.astype(id_dtype(n_ids + 1)), ids.astype(id_dtype(n_ids)), n_ids)

@@ -1,0 +1,1 @@
+"""An R*-tree of areas (libspatialindex) on one thread of a CPU."""

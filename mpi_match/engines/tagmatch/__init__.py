@@ -1,0 +1,1 @@
+"""TagMatch: subset matching of tag sets by signatures (Rogora et al., EuroSys 2017)."""

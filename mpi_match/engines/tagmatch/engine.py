@@ -1,0 +1,258 @@
+r"""TagMatch: subset matching of tag sets by signatures, on CPU threads and a GPU together.
+
+Rogora, Papalini, Khazaei, Margara, Carzaniga and Cugola, "High-Throughput Subset Matching on Commodity GPU-Based Systems",
+EuroSys 2017.
+
+    query           {gpu, mpi, spark}     an event: the names of its attributes are its tags
+    signature       0100 ... 1010         a Bloom filter of 192 bits of all its tags
+    pre-process     p3 p17 p90            partitions with a set that may match (`partition_table`), on CPU threads
+    queues          p3: ... q, ...        until there are 256 queries, or they have waited for long enough (`queues`)
+    subset match    (q, {gpu, spark})     on the GPU (`kernel`, `gpu_match`) or the CPU (`cpu_match`)
+    look up, reduce, merge                filters, or distinct interfaces, of the matched sets (`lookup`)
+
+Sets are divided into partitions, and sorted, when the engine consolidates (`tag_sets`): when it is opened, and whenever many
+filters were added since.  Until then these are scanned (`staged`), so a change is seen by every later match.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.changes.changes import Changes, runs
+from mpi_match.compute.parallel import at_most, in_stretches
+from mpi_match.engines.base import Engine, check_batch, check_changes, without_rejected
+from mpi_match.engines.tagmatch.cpu_match import CpuMatcher
+from mpi_match.engines.tagmatch.lookup import Keys, Queries, answers_of, sign_queries, verified
+from mpi_match.engines.tagmatch.options import ON_CPU, PARTITIONED, TagMatchVariant
+from mpi_match.engines.tagmatch.partition_table import PartitionTable
+from mpi_match.engines.tagmatch.prefix_tree import PrefixTree
+from mpi_match.engines.tagmatch.queues import Queues
+from mpi_match.engines.tagmatch.staged import Staged
+from mpi_match.engines.tagmatch.tag_filters import TagFilters, not_tags, signatures_of_tags
+from mpi_match.engines.tagmatch.tag_sets import TagSets
+from mpi_match.errors import EngineError
+from mpi_match.events.batch import EventBatch, unmarked
+from mpi_match.events.signatures import SIGNATURE_WORDS
+from mpi_match.humanize import plural
+from mpi_match.matches.matches import Matches
+from mpi_match.model import Change
+from mpi_match.table.table import Table
+
+TAGMATCH_STEPS = ("pre-process", "subset match", "look up", "reduce")
+PASS_QUERIES, TIMED_PASS_QUERIES = 16384, 2048
+"""Queries that are pre-processed together: without a time-out, and with one, which is looked at after each pass."""
+
+
+class TagMatch(Engine):
+    """The tag sets of one table.  `kernel_s` adds up the device time of all streams."""
+
+    name = "tagmatch"
+    takes_changes = compiles = True
+
+    def __init__(
+        self,
+        table: Table,
+        device: int | None = None,
+        threads: int | None = None,
+        *,
+        live: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._variant = TagMatchVariant(**(options or {}))
+        self.options = self._variant._asdict()
+        self._table, self._live = table, live
+        self._n_threads = max(1, min(threads or len(os.sched_getaffinity(0)), len(os.sched_getaffinity(0))))
+        self._on_gpu = self._variant.variant not in ON_CPU
+        self.device = f"cpu, {plural(self._n_threads, 'thread')}"
+        if self._on_gpu:
+            from mpi_match.gpu.kernels import open_gpu  # loads Numba's CUDA
+
+            self._gpu = open_gpu(device)
+            self.device, self.gpu = f"{self._gpu.info.name}, {self.device}", self._gpu.info.uuid
+        self._n_filters, self._n_interfaces = table.n_filters, table.n_interfaces
+        self._tag_signatures = signatures_of_tags(table)
+        self._staged = Staged()
+        self._steps_s, self._timed = dict.fromkeys(TAGMATCH_STEPS, 0.0), False
+        self._n_candidates = self.n_false_positives = 0
+        self._build(TagFilters.of(table))
+
+    def _build(self, filters: TagFilters) -> None:
+        """Make the sets, partitions and keys of some filters, and bring them to the GPU."""
+        variant = self._variant
+        max_p = variant.max_p if variant.variant in PARTITIONED else None
+        with at_most(self._n_threads):
+            sets = TagSets.of(filters, self._tag_signatures, max_p, self._n_threads)
+        self._partition_table, self._gone = PartitionTable.of(sets.partitions), np.zeros(0, bool)
+        bounds = sets.partitions.bounds
+        if self._on_gpu:
+            from mpi_match.engines.tagmatch.gpu_match import GpuMatcher
+
+            self._matcher: GpuMatcher | CpuMatcher = GpuMatcher(self._gpu, sets.signatures, bounds, variant)
+            sets = sets._replace(signatures=sets.signatures[:0])
+        else:
+            self._matcher = CpuMatcher(sets.signatures, bounds, variant.prefix)
+        self._tree = PrefixTree(sets.signatures) if variant.variant == "prefix-tree" else None
+        self._sets = sets
+
+    @classmethod
+    def serves(cls, table: Table) -> str | None:
+        """See `Engine.serves`."""
+        return not_tags(table)
+
+    @property
+    def n_sets(self) -> int:
+        """Unique sets that are consolidated."""
+        return len(self._sets.key_offsets) - 1
+
+    @property
+    def tags_of_sets(self) -> tuple[Array, Array]:
+        """Offsets i64[n_sets + 1] and tags u32 of the unique sets."""
+        return self._sets.tag_offsets, self._sets.tags
+
+    @property
+    def n_partitions(self) -> int:
+        return self._sets.partitions.n
+
+    @property
+    def nbytes(self) -> int:
+        """See `Engine.nbytes`: on the host and on the device."""
+        own = (*self._partition_table, self._tag_signatures)
+        elsewhere = (self._gpu.n_bytes if self._on_gpu else 0) + (0 if self._tree is None else self._tree.nbytes)
+        return self._sets.nbytes + sum(array.nbytes for array in own) + elsewhere
+
+    @property
+    def exact(self) -> bool:
+        """See `Engine.exact`."""
+        return self._variant.exact
+
+    @property
+    def candidates(self) -> int | None:
+        """See `Engine.candidates`: pairs of query and set whose signatures match; those that are wrong are
+        `n_false_positives`."""
+        return self._n_candidates
+
+    @property
+    def kernel_s(self) -> float:
+        """See the class."""
+        return self._matcher.kernel_s
+
+    def time_steps(self) -> None:
+        """See `Engine.time_steps`."""
+        self._timed = True
+
+    @property
+    def steps_s(self) -> Mapping[str, float]:
+        """See `Engine.steps_s`: of the calling thread, which waits for the GPU in `subset match`."""
+        return self._steps_s if self._timed else {}
+
+    @contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self._steps_s[name] += time.perf_counter() - started
+
+    @without_rejected
+    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+        """See `Engine.match`."""
+        check_batch(self._table, batch)
+        n_ids = self._n_filters if filters else self._n_interfaces
+        if not batch.n_events:
+            return Matches.of([], n_ids)
+        with at_most(self._n_threads):
+            queries = self._queries(batch)
+            pairs = self._match_signatures(queries)
+            with self._step("reduce"):
+                others = self._staged.scan(queries, filters=filters)
+                ids = self._sets.key_filter if filters else self._sets.key_interface
+                keys = Keys(self._sets.key_offsets, ids, self._gone)
+                return answers_of(pairs, keys, others, queries.n, n_ids)
+
+    def _queries(self, batch: EventBatch) -> Queries:
+        """The queries of a batch, with their signatures."""
+        with self._step("pre-process"):
+            bounds, attributes, shift = batch.bounds, unmarked(batch.attributes), self._table.vocabulary.shift
+            given = batch.signatures
+            signatures = np.zeros((batch.n_events, SIGNATURE_WORDS), np.uint64) if given is None else given.copy()
+            in_stretches(batch.n_events, sign_queries, bounds, attributes, shift, self._tag_signatures, signatures)
+            return Queries(bounds, attributes, shift, signatures)
+
+    def _match_signatures(self, queries: Queries) -> Array:
+        """Pairs u64 of query and set that match, verified unless the options say otherwise."""
+        if self._tree is not None:
+            with self._step("subset match"):
+                matched = self._tree.find(queries.signatures)
+            return self._look_up(matched, queries)
+        variant, found = self._variant, list[Array]()
+        size = 1 if variant.variant == "gpu-plain" else variant.queries
+        queues = Queues(self.n_partitions, size)
+        n_pass = TIMED_PASS_QUERIES if variant.timeout_ms else PASS_QUERIES
+        for first in range(0, queries.n, n_pass):
+            with self._step("pre-process"):
+                query, partition = self._partition_table.routes(queries.signatures[first : first + n_pass])
+                now = time.perf_counter()
+                queues.put(query + np.uint32(first), partition, now)
+                is_last = first + n_pass >= queries.n
+                batches = queues.take(
+                    np.inf if is_last else now - variant.timeout_ms / 1e3 if variant.timeout_ms else -np.inf
+                )
+            with self._step("subset match"):
+                matched = self._matcher.begin(batches, queries.signatures)
+            found.append(self._look_up(matched, queries))
+        with self._step("subset match"):
+            matched = self._matcher.finish()
+        found.append(self._look_up(matched, queries))
+        return np.concatenate(found)
+
+    def _look_up(self, matched: list[Array], queries: Queries) -> Array:
+        """The pairs that are right, or all of them with exact=off."""
+        with self._step("look up"):
+            pairs = np.concatenate([np.empty(0, np.uint64), *matched])
+            self._n_candidates += len(pairs)
+            if not self._variant.exact:
+                return pairs
+            right = verified(pairs, queries, self._sets.tag_offsets, self._sets.tags)
+            self.n_false_positives += len(pairs) - len(right)
+            return right
+
+    def update(self, changes: Changes) -> None:
+        """See `Engine.update`: added filters are staged, removed ones are marked, until `consolidate`."""
+        check_changes(self.name, self._live, self._table, changes)
+        if changes.added is not None and (reason := not_tags(changes.added)):
+            raise EngineError(f"filters were added that tagmatch cannot serve: {reason}")
+        self._n_filters, self._n_interfaces = changes.n_filters, changes.n_interfaces
+        if not len(self._gone):
+            self._gone = np.zeros(len(self._sets.key_filter), bool)
+        for kind, run in runs(changes.kind):
+            target = changes.target[run]
+            if kind == Change.ADD:
+                assert changes.added is not None
+                added = TagFilters.of(changes.added).take(changes.row[run].astype(np.int64))
+                self._staged.add(added._replace(id=target.astype(np.uint32), interface=changes.interface[run]))
+            elif kind == Change.REMOVE:
+                self._staged.keep(~np.isin(self._staged.filters.id, target))
+                self._gone |= np.isin(self._sets.key_filter, target)
+            elif kind == Change.REMOVE_INTERFACE:
+                self._staged.keep(~np.isin(self._staged.filters.interface, target))
+                self._gone |= np.isin(self._sets.key_interface, target)
+        if self._staged.filters.n > self._variant.staged:
+            self.consolidate()
+
+    def consolidate(self) -> None:
+        """Make the sets, partitions and keys again, of all filters that there are now."""
+        owner = np.repeat(np.arange(self.n_sets), np.diff(self._sets.key_offsets))
+        kept = np.flatnonzero(~self._gone) if len(self._gone) else np.arange(len(owner))
+        nothing = np.empty(0, np.uint32)
+        sets = TagFilters(
+            *(np.broadcast_to(np.uint32(0), self.n_sets), nothing, self._sets.tag_offsets, self._sets.tags)
+        )._replace(interface=np.zeros(self.n_sets, np.uint32))
+        there = sets.take(owner[kept])._replace(id=self._sets.key_filter[kept], interface=self._sets.key_interface[kept])
+        filters = TagFilters.concat([there, self._staged.filters])
+        self._build(filters.take(np.argsort(filters.id, kind="stable")))
+        self._staged.clear()

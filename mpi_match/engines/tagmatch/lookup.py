@@ -1,0 +1,193 @@
+"""From sets whose signatures match to answers: verify, look up keys, reduce and merge.
+
+verify     are all tags of the set among the query's?  A signature may match by chance (false positives)
+look up    the keys of the set
+reduce     filters, or distinct interfaces, of a query from all partitions, ascending
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.compute.compile_cache import jit, nested
+from mpi_match.compute.parallel import find_bounds, in_stretches, running_sum, stable_order, stretch_of, take
+from mpi_match.matches.matches import Matches
+
+
+class Queries(NamedTuple):
+    """n queries: the events of a batch.
+
+    bounds      i64[n + 1]  attributes of each
+    attributes  u32 or u64  packed, ascending within a query
+    shift       of the name in an attribute
+    signatures  u64[n, 3]
+    """
+
+    bounds: Array
+    attributes: Array
+    shift: int
+    signatures: Array
+
+    @property
+    def n(self) -> int:
+        return len(self.signatures)
+
+
+@jit
+def sign_queries(
+    stretch: int, n_stretches: int, bounds: Array, attributes: Array, shift: int, tag_signatures: Array, signatures: Array
+) -> None:
+    """Set the bits of all tags that the queries have in `signatures` u64[n, 3]."""
+    for query in stretch_of(len(signatures), stretch, n_stretches):
+        for k in range(bounds[query], bounds[query + 1]):
+            tag = np.int64(np.uint64(attributes[k]) >> np.uint64(shift))
+            for word in range(3):
+                signatures[query, word] |= tag_signatures[tag, word]
+
+
+@nested
+def has_tags(attributes: Array, first: int, last: int, shift: int, tags: Array, first_tag: int, last_tag: int) -> bool:
+    """Are all of some ascending tags among those of a query, attributes `first` to `last`?"""
+    for k in range(first_tag, last_tag):
+        tag, low, high = np.int64(tags[k]), first, last
+        while low < high:
+            middle = (low + high) >> 1
+            if np.int64(np.uint64(attributes[middle]) >> np.uint64(shift)) < tag:
+                low = middle + 1
+            else:
+                high = middle
+        if low == last or np.int64(np.uint64(attributes[low]) >> np.uint64(shift)) != tag:
+            return False
+        first = low + 1
+    return True
+
+
+@jit
+def _verify(
+    stretch: int,
+    n_stretches: int,
+    pairs: Array,
+    bounds: Array,
+    attributes: Array,
+    shift: int,
+    tag_offsets: Array,
+    tags: Array,
+) -> Array:
+    """The pairs of a stretch whose query has all tags of the set."""
+    mine, n = stretch_of(len(pairs), stretch, n_stretches), 0
+    kept = np.empty(len(mine), np.uint64)
+    for i in mine:
+        query, row = np.int64(pairs[i] >> np.uint64(32)), np.int64(pairs[i] & np.uint64(0xFFFFFFFF))
+        if has_tags(attributes, bounds[query], bounds[query + 1], shift, tags, tag_offsets[row], tag_offsets[row + 1]):
+            kept[n] = pairs[i]
+            n += 1
+    return kept[:n]
+
+
+def verified(pairs: Array, queries: Queries, tag_offsets: Array, tags: Array) -> Array:
+    """The pairs u64 of query and set (`query << 32 | set`) whose query has all tags of the set."""
+    columns = (queries.bounds, queries.attributes, queries.shift, tag_offsets, tags)
+    return np.concatenate(in_stretches(len(pairs), _verify, pairs, *columns))
+
+
+class Keys(NamedTuple):
+    """The table of keys, for one kind of answer.
+
+    offsets  i64[n_sets + 1]  keys of each set
+    ids      u32              of the filters or interfaces
+    gone     bool             keys of removed filters; empty when none was removed
+    """
+
+    offsets: Array
+    ids: Array
+    gone: Array
+
+
+class PairsByQuery(NamedTuple):
+    """Pairs u64, of a query in the upper half, in the order of queries, and the bounds i64[n + 1] of each query's."""
+
+    pairs: Array
+    starts: Array
+
+    @classmethod
+    def of(cls, pairs: Array, n_queries: int) -> PairsByQuery:
+        """Put pairs into the order of their queries."""
+        query = (pairs >> np.uint64(32)).astype(np.uint32)
+        order = stable_order(query, max(n_queries - 1, 0))
+        bounds = np.empty(n_queries + 1, np.int64)
+        find_bounds(take(query, order), bounds)
+        return cls(take(pairs, order), bounds)
+
+
+def answers_of(pairs: Array, keys: Keys, others: Array, n_queries: int, n_ids: int) -> Matches:
+    """The answers of all queries.
+
+    Parameters: `pairs` u64 of query and set in any order; `others` u64 of query and id, which are answers too.
+    """
+    matched, more = PairsByQuery.of(pairs, n_queries), PairsByQuery.of(others, n_queries)
+    counts = np.empty(n_queries, np.int64)
+    in_stretches(n_queries, _count_keys, matched, more, keys, counts)
+    offsets = running_sum(counts)
+    found = np.empty(int(offsets[-1]), np.uint32)
+    in_stretches(n_queries, _collect_keys, matched, more, keys, offsets, found, counts)
+    ends = running_sum(counts)
+    ids = np.empty(int(ends[-1]), np.uint32)
+    in_stretches(n_queries, _merge, offsets, found, ends, ids)
+    return Matches.from_counts(counts, ids, n_ids)
+
+
+@jit
+def _count_keys(
+    stretch: int, n_stretches: int, matched: PairsByQuery, others: PairsByQuery, keys: Keys, counts: Array
+) -> None:
+    """The number of keys of each query, one that comes twice counted twice."""
+    for query in stretch_of(len(counts), stretch, n_stretches):
+        n = others.starts[query + 1] - others.starts[query]
+        for i in range(matched.starts[query], matched.starts[query + 1]):
+            row = np.int64(matched.pairs[i] & np.uint64(0xFFFFFFFF))
+            n += keys.offsets[row + 1] - keys.offsets[row]
+        counts[query] = n
+
+
+@jit
+def _collect_keys(
+    stretch: int,
+    n_stretches: int,
+    matched: PairsByQuery,
+    others: PairsByQuery,
+    keys: Keys,
+    offsets: Array,
+    found: Array,
+    counts: Array,
+) -> None:
+    """The distinct keys of each query, ascending, from its place in `found` on; `counts` becomes their number."""
+    for query in stretch_of(len(counts), stretch, n_stretches):
+        first = n = offsets[query]
+        for i in range(matched.starts[query], matched.starts[query + 1]):
+            row = np.int64(matched.pairs[i] & np.uint64(0xFFFFFFFF))
+            for k in range(keys.offsets[row], keys.offsets[row + 1]):
+                if len(keys.gone) == 0 or not keys.gone[k]:
+                    found[n] = keys.ids[k]
+                    n += 1
+        for i in range(others.starts[query], others.starts[query + 1]):
+            found[n] = np.uint32(others.pairs[i] & np.uint64(0xFFFFFFFF))
+            n += 1
+        mine = found[first:n]
+        mine.sort()
+        distinct = first
+        for i in range(first, n):
+            if i == first or found[i] != found[distinct - 1]:
+                found[distinct] = found[i]
+                distinct += 1
+        counts[query] = distinct - first
+
+
+@jit
+def _merge(stretch: int, n_stretches: int, offsets: Array, found: Array, ends: Array, ids: Array) -> None:
+    """The keys of all queries end to end."""
+    for query in stretch_of(len(ends) - 1, stretch, n_stretches):
+        for i in range(ends[query + 1] - ends[query]):
+            ids[ends[query] + i] = found[offsets[query] + i]

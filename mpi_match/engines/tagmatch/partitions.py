@@ -1,0 +1,152 @@
+"""Balanced partitioning (algorithm 1): sets that share bits together, at most MAX_P of them.
+
+    1,000 sets     the bit that most nearly half of them have:     490 have bit 17,  510 do not
+                   again, until a part is small enough:            230 have 17 and 90, ...
+
+A part is divided by the bit whose frequency is nearest to one half.  One that is small enough but whose sets have no bit in
+common is divided by the bit that most of them have, so that every partition has a mask, bits that a query must have to match
+one of its sets; only sets without tags have none.  The mask has all bits that the sets share, also such as they were not
+divided by.  Sets that are equal in all bits stay together, however many they are.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.compute.bits import popcount
+from mpi_match.compute.compile_cache import jit, nested
+from mpi_match.events.signatures import SIGNATURE_BITS, SIGNATURE_WORDS
+
+FIRST_PARTITIONS = 64
+GRAIN = 2**16
+"""A part of fewer sets is divided to the end by one thread."""
+
+
+class Partitions(NamedTuple):
+    """p partitions of n sets.
+
+    bounds  i64[p + 1]  rows of each
+    masks   u64[p, 3]   bits that all sets of each have
+    """
+
+    bounds: Array
+    masks: Array
+
+    @property
+    def n(self) -> int:
+        return len(self.masks)
+
+
+def divide(signatures: Array, rows: Array, max_p: int, n_threads: int) -> Partitions:
+    """Put sets into the order of their partitions, `signatures` u64[n, 3] and their numbers `rows` u32[n] in place."""
+    ends, masks, least = [np.zeros(1, np.int64)], [np.empty((0, SIGNATURE_WORDS), np.uint64)], max(max_p, GRAIN)
+
+    def split(part: tuple[int, int]) -> int:
+        first, last = part
+        return int(_split(signatures, rows, first, last, max_p)) if last - first > least else first
+
+    parts = [(0, len(rows))] if len(rows) else []
+    with ThreadPoolExecutor(n_threads, "tagmatch-partition") as threads:
+        while parts:
+            middles = list(threads.map(split, parts))
+            whole = [part for part, middle in zip(parts, middles, strict=True) if middle == part[0]]
+            for found_ends, found_masks in threads.map(lambda part: _divide(signatures, rows, *part, max_p), whole):
+                ends.append(found_ends)
+                masks.append(found_masks)
+            halved = [(*part, middle) for part, middle in zip(parts, middles, strict=True) if middle > part[0]]
+            parts = [half for first, last, middle in halved for half in ((first, middle), (middle, last))]
+    all_ends, all_masks = np.concatenate(ends), np.concatenate(masks)
+    order = np.argsort(all_ends[1:])
+    return Partitions(np.append(0, all_ends[1:][order]), all_masks[order])
+
+
+@nested
+def _count_bits(signatures: Array, first: int, last: int, counts: Array) -> None:
+    """How many of the sets have each bit."""
+    counts[:] = 0
+    for i in range(first, last):
+        for word in range(SIGNATURE_WORDS):
+            left = signatures[i, word]
+            while left:
+                lowest = left & (~left + np.uint64(1))
+                counts[64 * word + 63 - popcount(lowest - np.uint64(1))] += 1
+                left ^= lowest
+
+
+@nested
+def _pivot(counts: Array, n: int, max_p: int) -> int:
+    """The bit to divide n sets by; -1 when they are a partition."""
+    best, most, shared = -1, 0, False
+    for bit in range(SIGNATURE_BITS):
+        shared |= counts[bit] == n
+        most = max(most, counts[bit])
+        if 0 < counts[bit] < n and (best < 0 or abs(2 * counts[bit] - n) < abs(2 * counts[best] - n)):
+            best = bit
+    if n > max_p:
+        return best
+    if shared or most == 0:
+        return -1
+    best = 0
+    for bit in range(SIGNATURE_BITS):
+        if counts[bit] > counts[best]:
+            best = bit
+    return best
+
+
+@nested
+def _separate(signatures: Array, rows: Array, first: int, last: int, bit: int) -> int:
+    """Put the sets without a bit before those with it; returns the first of these."""
+    word, mask = bit >> 6, np.uint64(1) << np.uint64(63 - (bit & 63))
+    left, right = first, last
+    while True:
+        while left < right and not signatures[left, word] & mask:
+            left += 1
+        while left < right and signatures[right - 1, word] & mask:
+            right -= 1
+        if left >= right:
+            return left
+        right -= 1
+        for each in range(SIGNATURE_WORDS):
+            signatures[left, each], signatures[right, each] = signatures[right, each], signatures[left, each]
+        rows[left], rows[right] = rows[right], rows[left]
+        left += 1
+
+
+@jit
+def _split(signatures: Array, rows: Array, first: int, last: int, max_p: int) -> int:
+    """Divide sets once; returns the first of the second part, or `first` when they are a partition."""
+    counts = np.empty(SIGNATURE_BITS, np.int64)
+    _count_bits(signatures, first, last, counts)
+    pivot = _pivot(counts, last - first, max_p)
+    return first if pivot < 0 else _separate(signatures, rows, first, last, pivot)
+
+
+@jit
+def _divide(signatures: Array, rows: Array, first: int, last: int, max_p: int) -> tuple[Array, Array]:
+    """Divide sets to the end: where each partition ends, ascending, and its mask."""
+    counts = np.empty(SIGNATURE_BITS, np.int64)
+    ends, masks, n = np.empty(FIRST_PARTITIONS, np.int64), np.zeros((FIRST_PARTITIONS, SIGNATURE_WORDS), np.uint64), 0
+    pending = np.empty(SIGNATURE_BITS + 2, np.int64)  # ends of the parts behind this one: one for each bit at the most
+    pending[0], depth, start = last, 1, first
+    while depth:
+        end = pending[depth - 1]
+        _count_bits(signatures, start, end, counts)
+        pivot = _pivot(counts, end - start, max_p)
+        if pivot >= 0:
+            pending[depth] = _separate(signatures, rows, start, end, pivot)
+            depth += 1
+            continue
+        if n == len(ends):
+            more_ends, more_masks = np.empty(2 * n, np.int64), np.zeros((2 * n, SIGNATURE_WORDS), np.uint64)
+            more_ends[:n], more_masks[:n] = ends, masks
+            ends, masks = more_ends, more_masks
+        ends[n] = end
+        for bit in range(SIGNATURE_BITS):
+            if counts[bit] == end - start:
+                masks[n, bit >> 6] |= np.uint64(1) << np.uint64(63 - (bit & 63))
+        n, start, depth = n + 1, end, depth - 1
+    return ends[:n], masks[:n]

@@ -1,0 +1,101 @@
+"""Filters of a tag table, and what makes a table one: all of its constraints ask for the presence of a name.
+
+A *tag* is a name, also a virtual one (`["tags", "has", "gpu"]`), and its number is the name's.  Filters are kept as they are
+written, each with its tags: the unique sets are made of them (`tag_sets`), and made again when the engine consolidates.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array, first_rows, offsets_of, sums, take_ranges
+from mpi_match.compute.compile_cache import jit
+from mpi_match.compute.parallel import MAX_ROWS, in_stretches, stretch_of
+from mpi_match.events.signatures import tag_signatures
+from mpi_match.model import Op, Type
+from mpi_match.table.constraints import OP_MASK
+from mpi_match.table.subscriptions import KIND_SHIFT
+from mpi_match.table.table import Table
+
+TAG = np.dtype(np.uint32)
+
+
+class TagFilters(NamedTuple):
+    """n filters with their tags.
+
+    id, interface  u32[n]
+    offsets        i64[n + 1]  tags of each filter
+    tags           u32         ascending within a filter
+    """
+
+    id: Array
+    interface: Array
+    offsets: Array
+    tags: Array
+
+    @classmethod
+    def of(cls, table: Table, id_: Array | None = None, interface: Array | None = None) -> TagFilters:
+        """The filters of a tag table, under other ids and interfaces if given."""
+        offsets, rows = table.by_filter
+        tags = table.constraints.name_id[rows].astype(TAG)
+        in_stretches(table.n_filters, _sort_tags, offsets, tags)
+        is_new = np.append(True, tags[1:] != tags[:-1])[: len(tags)]
+        if not (is_new := is_new | first_rows(offsets)).all():  # a filter may name a tag twice
+            offsets, tags = offsets_of(sums(is_new.astype(np.int64), offsets)), tags[is_new]
+        return cls(
+            np.arange(table.n_filters, dtype=np.uint32) if id_ is None else id_.astype(np.uint32),
+            (table.filters.interface if interface is None else interface).astype(np.uint32),
+            offsets,
+            tags,
+        )
+
+    @property
+    def n(self) -> int:
+        return len(self.id)
+
+    def take(self, filters: Array) -> TagFilters:
+        """Some of the filters, by position, in this order."""
+        sizes = np.diff(self.offsets)[filters]
+        tags = self.tags[take_ranges(self.offsets[filters], sizes)]
+        return TagFilters(self.id[filters], self.interface[filters], offsets_of(sizes), tags)
+
+    @staticmethod
+    def concat(parts: list[TagFilters]) -> TagFilters:
+        """The filters of all parts, one part after the other."""
+        sizes = np.concatenate([np.diff(part.offsets) for part in parts])
+        columns = (np.concatenate([part[column] for part in parts]) for column in (0, 1, 3))
+        id_, interface, tags = columns
+        return TagFilters(id_, interface, offsets_of(sizes), tags)
+
+
+@jit
+def _sort_tags(stretch: int, n_stretches: int, offsets: Array, tags: Array) -> None:
+    """Sort the tags of each filter."""
+    for i in stretch_of(len(offsets) - 1, stretch, n_stretches):
+        for k in range(offsets[i] + 1, offsets[i + 1]):
+            tag, at = tags[k], k
+            while at > offsets[i] and tags[at - 1] > tag:
+                tags[at] = tags[at - 1]
+                at -= 1
+            tags[at] = tag
+
+
+def signatures_of_tags(table: Table) -> Array:
+    """u64[n_tags, 3]: the signature of each tag of a table."""
+    return tag_signatures(table.vocabulary.names)
+
+
+def not_tags(table: Table) -> str | None:
+    """Why a table is none of tag sets; None when it is one."""
+    if table.has_areas:
+        return "the table has areas, and tagmatch serves tag sets only; keyed and keyed_cuda can serve it"
+    others = [kind for kind in np.unique(table.constraints.kind).tolist() if kind & OP_MASK != Op.EXISTS]
+    if others:
+        type_, op = Type(others[0] >> KIND_SHIFT), Op(others[0] & OP_MASK)
+        what = f"{op.symbol!r} on a {type_.name.lower()}" if type_.value else f"{op.symbol!r}"
+        return f"the table has constraints with {what}, and tagmatch serves tag sets only; keyed and keyed_cuda can serve it"
+    if max(table.n_filters, table.n_constraints) > MAX_ROWS:
+        return f"the table has {table.n_constraints:,} constraints, and tagmatch room for 2^32 - 1; keyed can serve it"
+    return None

@@ -1,0 +1,131 @@
+"""The unique sets of a tag table, in partitions, with a table of keys: what TagMatch is after it has consolidated.
+
+    filters     gpu spark     gpu     gpu spark     as written: those with equal tags are one set
+    sets        {gpu}         {gpu, spark}          by partition, and in lexicographic order of their signatures within one
+    keys        1             0, 2                  the filters of each set, and their interfaces
+
+Blocks of consecutive sets of a partition share leading bits of their signatures, as many as its first and last one do
+(algorithms 3 and 4).
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array, offsets_of, take_ranges
+from mpi_match.compute.compile_cache import jit
+from mpi_match.compute.parallel import in_stretches, stable_order, stretch_of
+from mpi_match.engines.tagmatch.partitions import Partitions, divide
+from mpi_match.engines.tagmatch.tag_filters import TagFilters
+from mpi_match.events.signatures import SIGNATURE_WORDS
+
+ORDER_BITS = 40
+"""Bits of a hash that equal filters are brought together by."""
+
+
+class TagSets(NamedTuple):
+    """n unique sets.
+
+    signatures                u64[n, 3]
+    tag_offsets, tags         i64[n + 1], u32   tags of each set, ascending
+    key_offsets               i64[n + 1]        keys of each set
+    key_filter, key_interface u32               ids, of filters ascending within a set
+    partitions                                  whose rows the sets are
+    """
+
+    signatures: Array
+    tag_offsets: Array
+    tags: Array
+    key_offsets: Array
+    key_filter: Array
+    key_interface: Array
+    partitions: Partitions
+
+    @property
+    def n(self) -> int:
+        return len(self.signatures)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in (*self[:-1], *self.partitions))
+
+    @classmethod
+    def of(cls, filters: TagFilters, tag_signatures: Array, max_p: int | None, n_threads: int) -> TagSets:
+        """The sets of some filters; `tag_signatures` u64[n_tags, 3].
+
+        Partitions have at most `max_p` sets; with None all sets are one partition, without a mask.
+        """
+        hashes = np.empty(filters.n, np.uint64)
+        in_stretches(filters.n, _hash_filters, filters.offsets, filters.tags, hashes)
+        order = stable_order(hashes, 2**ORDER_BITS - 1).astype(np.int64)
+        is_first = np.ones(filters.n, bool)
+        in_stretches(filters.n, _find_first, order, filters.offsets, filters.tags, is_first)
+        firsts = np.flatnonzero(is_first)
+        n_keys = np.diff(np.append(firsts, filters.n))
+        signatures = np.zeros((len(firsts), SIGNATURE_WORDS), np.uint64)
+        in_stretches(len(firsts), sign, order[firsts], filters.offsets, filters.tags, tag_signatures, signatures)
+
+        rows = np.arange(len(firsts), dtype=np.uint32)
+        if max_p is None:
+            bounds = np.array([0, len(rows)] if len(rows) else [0], np.int64)
+            partitions = Partitions(bounds, np.zeros((len(bounds) - 1, SIGNATURE_WORDS), np.uint64))
+        else:
+            partitions = divide(signatures, rows, max_p, n_threads)
+        _sort_partitions(signatures, rows, partitions, n_threads)
+        keys = order[take_ranges(firsts[rows], n_keys[rows])]
+        sets = filters.take(order[firsts[rows]])
+        key_offsets = offsets_of(n_keys[rows])
+        return cls(signatures, sets.offsets, sets.tags, key_offsets, filters.id[keys], filters.interface[keys], partitions)
+
+
+@jit
+def _hash_filters(stretch: int, n_stretches: int, offsets: Array, tags: Array, hashes: Array) -> None:
+    """Fill `hashes`: u64 below 2^ORDER_BITS, equal for equal tags."""
+    for i in stretch_of(len(hashes), stretch, n_stretches):
+        hashed = np.uint64(14695981039346656037)
+        for k in range(offsets[i], offsets[i + 1]):
+            hashed = (hashed ^ np.uint64(tags[k])) * np.uint64(0x9E3779B97F4A7C15)
+            hashed ^= hashed >> np.uint64(29)
+        hashes[i] = hashed >> np.uint64(64 - ORDER_BITS)
+
+
+@jit
+def _find_first(stretch: int, n_stretches: int, order: Array, offsets: Array, tags: Array, is_first: Array) -> None:
+    """Clear the flags of filters, in `order`, that have the same tags as the one before."""
+    for place in stretch_of(len(order), stretch, n_stretches):
+        if place == 0:
+            continue
+        here, before = order[place], order[place - 1]
+        size = offsets[here + 1] - offsets[here]
+        same = size == offsets[before + 1] - offsets[before]
+        for k in range(size if same else 0):
+            same = same and tags[offsets[here] + k] == tags[offsets[before] + k]
+        is_first[place] = not same
+
+
+@jit
+def sign(
+    stretch: int, n_stretches: int, filters: Array, offsets: Array, tags: Array, tag_signatures: Array, signatures: Array
+) -> None:
+    """Fill `signatures`, zeros, with those of some filters: the bits of all their tags."""
+    for i in stretch_of(len(filters), stretch, n_stretches):
+        for k in range(offsets[filters[i]], offsets[filters[i] + 1]):
+            for word in range(SIGNATURE_WORDS):
+                signatures[i, word] |= tag_signatures[tags[k], word]
+
+
+def _sort_partitions(signatures: Array, rows: Array, partitions: Partitions, n_threads: int) -> None:
+    """Put the sets of each partition into lexicographic order, in place."""
+
+    def sort(partition: int) -> Any:
+        part = slice(*partitions.bounds[partition : partition + 2].tolist())
+        order = np.lexsort(signatures[part].T[::-1])
+        signatures[part], rows[part] = signatures[part][order], rows[part][order]
+
+    with ThreadPoolExecutor(n_threads, "tagmatch-sort") as threads:
+        for _ in threads.map(sort, range(partitions.n)):
+            pass

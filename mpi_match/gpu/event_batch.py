@@ -1,0 +1,87 @@
+"""A batch of events whose arrays are on a GPU: an engine there reads them in place, others as those of any batch."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.events.batch import EventBatch
+from mpi_match.gpu.kernels import DeviceArray, Stream
+
+
+class EventsOnGpu(NamedTuple):
+    """The arrays of an `EventBatch`, flat.  `kept` keeps their memory from being used again."""
+
+    n_events: int
+    offsets: DeviceArray
+    attributes: DeviceArray
+    location: DeviceArray | None
+    kept: object
+
+
+class GpuBatch(EventBatch):
+    """A batch that is on a GPU.  Its arrays on the host are copied when they are first asked for, by `stream`."""
+
+    def __init__(self, events: EventsOnGpu, widest: int, stream: Stream, fingerprint: int) -> None:
+        self.events, self.fingerprint, self.rejected = events, fingerprint, None
+        self._stream = stream
+        vars(self)["widest"] = widest
+
+    @property
+    def n_events(self) -> int:
+        """See `EventBatch`."""
+        return self.events.n_events
+
+    @property
+    def n_attributes(self) -> int:
+        """See `EventBatch`."""
+        return self.events.attributes.size
+
+    @cached_property
+    def offsets(self) -> Array:  # type: ignore[override]  # there a field
+        """See `EventBatch`."""
+        return self._copied(self.events.offsets)
+
+    @cached_property
+    def attributes(self) -> Array:  # type: ignore[override]
+        """See `EventBatch`."""
+        return self._copied(self.events.attributes)
+
+    @cached_property
+    def location(self) -> Array | None:  # type: ignore[override]
+        """See `EventBatch`."""
+        location = self.events.location
+        return None if location is None else self._copied(location).reshape(-1, 2)
+
+    @property
+    def has_location(self) -> bool:
+        """See `EventBatch`."""
+        return self.events.location is not None
+
+    def __getitem__(self, events: slice) -> EventBatch:
+        """See `EventBatch`: a part stays on the GPU, and the offsets are copied to the host to find it."""
+        start, stop, step = events.indices(self.n_events)
+        if step != 1:
+            raise ValueError("a batch can only be sliced into consecutive events")
+        if (start, stop) == (0, self.n_events):
+            return self
+        stop = max(start, stop)
+        first, last = ((int(self.offsets[i]) - int(self.offsets[0])) % 2**32 for i in (start, stop))
+        location = self.events.location
+        part = EventsOnGpu(
+            stop - start,
+            self.events.offsets.part(start, stop + 1),
+            self.events.attributes.part(first, last),
+            None if location is None else location.part(2 * start, 2 * stop),
+            self.events.kept,
+        )
+        return GpuBatch(part, self.widest, self._stream, self.fingerprint)
+
+    def _copied(self, array: DeviceArray) -> Array:
+        found = np.empty(array.size, array.dtype)
+        self._stream.copy_out(found, array)
+        self._stream.synchronize()
+        return found

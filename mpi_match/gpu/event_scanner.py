@@ -1,0 +1,90 @@
+"""Blocks of lines scanned on a GPU, where their events stay for an engine on it: `ingest.event_scanner` with other means.
+
+Lines that the kernels flag are judged by `rows`, and the good ones inserted on the GPU.  A block with a bad line is put
+together on the host.  Short blocks, overlong lines and forms with an id are left to the scanner of the CPU.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.events.batch import EventBatch
+from mpi_match.events.events import Events
+from mpi_match.gpu.event_batch import EventsOnGpu, GpuBatch
+from mpi_match.gpu.kernels import Gpu
+from mpi_match.gpu.line_scanner import MOST_SCANNED_BYTES, GpuLineScanner, GpuRows, ScanBuffers
+from mpi_match.ingest.event_scanner import EventScanner, ScannedEvents, judged_events, with_judged
+from mpi_match.ingest.line_blocks import LineBlock
+from mpi_match.ingest.rows import Rejects
+
+LEAST_GPU_BYTES = 2**16
+"""Fewer bytes take the CPU less time than the way to the GPU and back."""
+
+
+class _Lease:
+    """Keeps buffers from being used again."""
+
+
+class GpuEventScanner:
+    """Scans blocks of lines on a GPU, for the vocabulary and form of a scanner of the CPU, which it needs beside it.
+
+    Its batches keep their memory on the GPU until no reference to them is left.  Several threads may scan at a time: one
+    block is then copied to the GPU while another is scanned.
+    """
+
+    def __init__(self, gpu: Gpu, cpu: EventScanner) -> None:
+        self._gpu, self._cpu = gpu, cpu
+        self._lines = GpuLineScanner(gpu, cpu.vocabulary, cpu.form)
+        self._free: deque[ScanBuffers] = deque()
+        self._cpu_is_free = threading.Lock()
+
+    def scan(self, block: LineBlock, rejects: Rejects) -> ScannedEvents:
+        """See `EventScanner.scan`."""
+        if block.overlong or not LEAST_GPU_BYTES <= len(block.data) <= MOST_SCANNED_BYTES:
+            with self._cpu_is_free:
+                return self._cpu.scan(block, rejects)
+        self._gpu.make_current()
+        try:
+            buffers = self._free.popleft()
+        except IndexError:
+            buffers = self._lines.buffers()
+        lease = _Lease()
+        weakref.finalize(lease, self._free.append, buffers).atexit = False
+        rows = self._lines.scan(block.data, buffers)
+        vocabulary = self._cpu.vocabulary
+        found = judged_events(_flagged_lines(block, rows), self._cpu.form, block.file, rejects)
+        batch: EventBatch
+        if None in found:
+            on_host = self._lines.fetched(rows, buffers)
+            arrays = (on_host.offsets, on_host.attributes, on_host.location)
+            batch = with_judged(arrays, rows.flagged.astype(np.int64), found, vocabulary)
+        else:
+            if found:
+                rows = self._lines.with_judged(rows, Events.of(found).encode(vocabulary), buffers)
+            events = EventsOnGpu(rows.n_rows, rows.offsets, rows.attributes, rows.location, lease)
+            batch = GpuBatch(events, rows.widest, buffers.stream, vocabulary.fingerprint)
+        return ScannedEvents(batch, None, batch.has_location, False, len(found), rows.n_rows)
+
+
+def _flagged_lines(block: LineBlock, rows: GpuRows) -> list[tuple[bytes, int]]:
+    """The flagged lines, with their numbers."""
+    found, at, number = [], 0, block.first_line
+    for start, stop in rows.bounds.tolist():
+        begin = start + _blank_bytes(block.data[start:stop])
+        number += int(np.count_nonzero(block.data[at:begin] == _LINE_FEED))
+        at = begin
+        found.append((block.data[begin : stop + 1].tobytes(), number))
+    return found
+
+
+def _blank_bytes(lines: Array) -> int:
+    """Bytes of the blank lines before a line."""
+    return lines.tobytes().rfind(b"\n") + 1
+
+
+_LINE_FEED = ord("\n")

@@ -1,0 +1,230 @@
+"""JSON lines to events on a GPU (`line_kernels`): the bytes go up, the codes stay there.
+
+    GpuLineScanner   the tables of a vocabulary on a GPU          .scan(data, buffers) -> GpuRows
+    ScanBuffers      memory for the rows of one block of lines, reused
+    GpuRows          the rows of a block, on the GPU; those that the scanner has flagged are without attributes
+
+Room for rows and attributes is estimated from the bytes.  Where it was too small, they are scanned again with enough of it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.compute.parallel import copy
+from mpi_match.events.batch import EventBatch
+from mpi_match.gpu import line_kernels
+from mpi_match.gpu.kernels import Argument, DeviceArray, Gpu, Mark, PinnedBuffer
+from mpi_match.gpu.line_kernels import (
+    ARENA_ROOM,
+    ARENA_USED,
+    DATA_BYTES,
+    FLAGGED_ROWS,
+    LOCATED_ROWS,
+    N_GATHERED,
+    N_STATE,
+    ROW_ROOM,
+    ROWS_FOUND,
+    WIDEST_ROW,
+    JudgedArrays,
+    PlacedRows,
+    RowArrays,
+)
+from mpi_match.ingest.row_ends import STRETCH_BYTES
+from mpi_match.ingest.rows import EventForm
+from mpi_match.ingest.vocabulary_hash import hashed
+from mpi_match.table.vocabulary import Vocabulary
+
+SCAN_BLOCKS = 6
+"""Blocks of `scan_rows` that run at once on one, by their registers."""
+ROW_BYTES, ATTRIBUTE_BYTES = 24, 8
+"""Bytes for which there is room for a row, and for an attribute, at first."""
+SCAN_STEPS = ("rows", "scan", "order")
+MOST_SCANNED_BYTES = 2**32 - 2**16
+"""Positions are 32-bit numbers."""
+
+
+class GpuRows(NamedTuple):
+    """Rows on the GPU, valid until their buffers are used again.
+
+    offsets, attributes   u32[n_rows + 1] and packed, as in an `EventBatch`
+    location              f64[2 * n_rows]; None if no row has one
+    widest                attributes of the widest row
+    flagged, bounds       u32[m], ascending: the flagged rows; i64[m, 2]: their bytes, from the end of the row before on
+    steps_s               device time of finding rows, of scanning them, and of putting them in order
+    """
+
+    n_rows: int
+    offsets: DeviceArray
+    attributes: DeviceArray
+    location: DeviceArray | None
+    widest: int
+    flagged: Array
+    bounds: Array
+    steps_s: dict[str, float]
+
+
+class ScanBuffers:
+    """Memory for one block of lines and its rows."""
+
+    def __init__(self, gpu: Gpu, packed: np.dtype) -> None:
+        self.stream = gpu.stream()
+        self.marks = [Mark() for _ in range(len(SCAN_STEPS) + 1)]
+        self.staged = PinnedBuffer(np.uint8)
+        self.state, self.host_state = gpu.buffer(np.int64), PinnedBuffer(np.int64)
+        self.words, self.byte_sums, self.row_sums = gpu.buffer(np.uint64), gpu.buffer(np.int64), gpu.buffer(np.int64)
+        self.ends, self.counts, self.sources, self.flagged = (gpu.buffer(np.uint32) for _ in range(4))
+        self.location = gpu.buffer(np.float64)
+        self.arena, self.offsets, self.attributes = gpu.buffer(packed), gpu.buffer(np.uint32), gpu.buffer(packed)
+        self.more_offsets, self.more_attributes = gpu.buffer(np.uint32), gpu.buffer(packed)
+
+
+class GpuLineScanner:
+    """Scans lines into the code space of a vocabulary, in any threads, each with buffers of its own.
+
+    Raises ValueError for a form that names an id.
+    """
+
+    def __init__(self, gpu: Gpu, vocabulary: Vocabulary, form: EventForm) -> None:
+        if form.id is not None:
+            raise ValueError("ids of events are scanned on the CPU")
+        self._fingerprint = vocabulary.fingerprint
+        self._gpu, self._located, self._packed = gpu, form.location is not None, np.dtype(vocabulary.packed_dtype)
+        self._arrays = [gpu.upload(array) for array in hashed(vocabulary, form).arrays]
+        self._tables = gpu.upload(np.array([array.address for array in self._arrays], np.int64))
+        self._scan_rows = line_kernels.scan_rows_kernel(self._packed.name, self._located)
+        self._gather = line_kernels.gather_kernel(self._packed.name)
+        self._n_blocks = gpu.info.n_multiprocessors * SCAN_BLOCKS
+        self._rooms = 1, 1
+
+    def buffers(self) -> ScanBuffers:
+        """Buffers for `scan`."""
+        return ScanBuffers(self._gpu, self._packed)
+
+    def scan(self, data: Array, buffers: ScanBuffers) -> GpuRows:
+        """The rows of lines, u8, each with its line feed.  Raises ValueError for more than MOST_SCANNED_BYTES."""
+        if len(data) > MOST_SCANNED_BYTES:
+            raise ValueError(f"{len(data):,} bytes of lines are more than {MOST_SCANNED_BYTES:,}")
+        self._copy_in(data, buffers)
+        row_room, arena_room = self._rooms
+        row_room, arena_room = max(row_room, len(data) // ROW_BYTES), max(arena_room, len(data) // ATTRIBUTE_BYTES)
+        while True:
+            state = self._launch(len(data), row_room, arena_room, buffers)
+            if state[ROWS_FOUND] <= row_room and state[ARENA_USED] <= arena_room:
+                self._rooms = row_room, arena_room
+                return self._rows(state, buffers)
+            row_room, arena_room = max(row_room, state[ROWS_FOUND]), max(arena_room, state[ARENA_USED])
+
+    def with_judged(self, rows: GpuRows, judged: EventBatch, buffers: ScanBuffers) -> GpuRows:
+        """The rows with the flagged ones as the events `judged`."""
+        stream, n, n_attributes = buffers.stream, rows.n_rows, rows.attributes.size + judged.n_attributes
+        offsets, attributes = buffers.more_offsets.array(n + 1), buffers.more_attributes.array(max(n_attributes, 1))
+        location = buffers.location.array(2 * n if self._located else 1)
+        where = judged.location if judged.location is not None else np.full((len(judged), 2), np.nan)
+        arrays = (rows.flagged, judged.offsets, judged.attributes, where.reshape(-1) if self._located else where[0, :1])
+        uploaded = JudgedArrays(*(self._gpu.upload(array) for array in arrays))
+        block = line_kernels.LINE_BLOCK
+        insert = line_kernels.insert_kernel(self._packed.name)
+        before = PlacedRows(rows.offsets, rows.attributes, location)
+        to = PlacedRows(offsets, attributes, location)
+        insert.bind((-(-n // block),), block, [before, uploaded, n, int(self._located), to])(stream)
+        stream.synchronize()
+        return rows._replace(
+            offsets=offsets,
+            attributes=attributes.part(0, n_attributes),
+            location=location if rows.location is not None or judged.location is not None else None,
+            widest=max(rows.widest, judged.widest),
+        )
+
+    def fetched(self, rows: GpuRows, buffers: ScanBuffers) -> EventBatch:
+        """The rows as a batch on the host."""
+        offsets, attributes = np.empty(rows.n_rows + 1, np.uint32), np.empty(rows.attributes.size, self._packed)
+        location = None if rows.location is None else np.empty((rows.n_rows, 2))
+        buffers.stream.copy_out(offsets, rows.offsets)
+        buffers.stream.copy_out(attributes, rows.attributes)
+        if location is not None and rows.location is not None:
+            buffers.stream.copy_out(location, rows.location)
+        buffers.stream.synchronize()
+        return EventBatch(offsets, attributes, location, self._fingerprint)
+
+    def _copy_in(self, data: Array, buffers: ScanBuffers) -> None:
+        words = buffers.words.array(_words_of(len(data)))
+        if not self._gpu.pinned_regions.holds(data):
+            staged = buffers.staged.array(len(data))
+            copy(staged, data)
+            data = staged
+        buffers.stream.copy_in(words.viewed(np.uint8), data)
+
+    def _launch(self, n_bytes: int, row_room: int, arena_room: int, buffers: ScanBuffers) -> list[int]:
+        """The state after all kernels have run."""
+        stream = buffers.stream
+        host_state, state = buffers.host_state.array(N_STATE), buffers.state.array(N_STATE)
+        host_state[:] = 0
+        host_state[[DATA_BYTES, ROW_ROOM, ARENA_ROOM]] = n_bytes, row_room, arena_room
+        stream.copy_in(state, host_state)
+        words, arena = buffers.words.array(_words_of(n_bytes)), buffers.arena.array(arena_room)
+        rows = RowArrays(
+            ends=buffers.ends.array(row_room),
+            counts=buffers.counts.array(row_room),
+            sources=buffers.sources.array(-(-row_room // line_kernels.LINE_BLOCK)),
+            flagged=buffers.flagged.array(row_room),
+            location=buffers.location.array(2 * row_room if self._located else 1),
+        )
+        block, per_block = line_kernels.LINE_BLOCK, line_kernels.LINE_BLOCK * STRETCH_BYTES
+        n_blocks = -(-n_bytes // per_block)
+        byte_sums, row_sums = buffers.byte_sums.array(n_blocks), buffers.row_sums.array(-(-row_room // block))
+        offsets, attributes = buffers.offsets.array(row_room + 1), buffers.attributes.array(arena_room)
+        marks = iter(buffers.marks)
+        next(marks).record(stream)
+        line_kernels.count_rows_kernel.bind((n_blocks,), block, [words.address, state, byte_sums])(stream)
+        sum_blocks = line_kernels.sum_blocks_kernel
+        threads = line_kernels.SUM_THREADS
+        sum_blocks.bind((1,), threads, [byte_sums, state, DATA_BYTES, per_block, ROWS_FOUND])(stream)
+        line_kernels.write_rows_kernel.bind((n_blocks,), block, [words.address, state, byte_sums, rows.ends])(stream)
+        next(marks).record(stream)
+        arguments: list[Argument] = [words.address, words, self._tables.address, state, rows, row_sums, arena]
+        self._scan_rows.bind((self._n_blocks,), block, arguments)(stream)
+        next(marks).record(stream)
+        sum_blocks.bind((1,), threads, [row_sums, state, ROWS_FOUND, block, N_GATHERED])(stream)
+        self._gather.bind((self._n_blocks,), block, [state, rows, row_sums, arena, offsets, attributes])(stream)
+        next(marks).record(stream)
+        stream.copy_out(host_state, state)
+        stream.synchronize()
+        return [int(word) for word in host_state]
+
+    def _rows(self, state: list[int], buffers: ScanBuffers) -> GpuRows:
+        n, n_attributes, n_flagged = state[ROWS_FOUND], state[ARENA_USED], state[FLAGGED_ROWS]
+        flagged, bounds = self._flagged(n, n_flagged, buffers)
+        return GpuRows(
+            n,
+            buffers.offsets.array(n + 1),
+            buffers.attributes.array(n_attributes),
+            buffers.location.array(2 * n) if state[LOCATED_ROWS] else None,
+            state[WIDEST_ROW],
+            flagged,
+            bounds,
+            {
+                step: ended.seconds_since(began)
+                for step, began, ended in zip(SCAN_STEPS, buffers.marks, buffers.marks[1:], strict=False)
+            },
+        )
+
+    def _flagged(self, n_rows: int, n_flagged: int, buffers: ScanBuffers) -> tuple[Array, Array]:
+        flagged, bounds = np.empty(n_flagged, np.uint32), np.empty((n_flagged, 2), np.int64)
+        if n_flagged:
+            ends = np.empty(n_rows, np.uint32)
+            buffers.stream.copy_out(flagged, buffers.flagged.array(n_flagged))
+            buffers.stream.copy_out(ends, buffers.ends.array(n_rows))
+            buffers.stream.synchronize()
+            flagged.sort()
+            before = np.where(flagged > 0, ends[flagged.astype(np.int64) - 1].astype(np.int64), -1)
+            bounds[:, 0], bounds[:, 1] = before + 1, ends[flagged]
+        return flagged, bounds
+
+
+def _words_of(n_bytes: int) -> int:
+    """Words of 64 bits for whole stretches, with at least one byte behind the last."""
+    return (n_bytes // STRETCH_BYTES + 1) * (STRETCH_BYTES // 8)

@@ -1,0 +1,286 @@
+"""Columns of Arrow as typed columns: of files, and of every library that has Arrow's PyCapsule interface.
+
+    int8 .. int64, uint8 .. uint64, half, float, double, decimal      numbers; an integer beyond 2^53 makes its row a bad one
+    bool                                                              booleans
+    string, large_string, string_view                                 strings
+    dictionary of these                                               as their entries, which are encoded once
+    struct                                                            its fields, under dotted names
+    null                                                              absent in every event, as every null is
+    list, large_list, fixed_size_list of these                        lists; batches with such a column are read row by row
+
+Only the columns are looked at that are *needed*: those that constraints name, those of location and id.  A needed column of
+another type is an error.  A decimal is the number that its digits would be in JSON.  Needs pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mpi_match.arrays.csr import Array
+from mpi_match.arrays.strings import Strings
+from mpi_match.events.events import Events
+from mpi_match.ingest.columns import refused_type
+from mpi_match.ingest.rows import EventForm, event_of_row
+from mpi_match.ingest.typed_columns import ColumnChunk, TypedColumn, Validity
+from mpi_match.model import MAX_EXACT_INTEGER, Event, ModelError, Type, decimal
+
+Path = tuple[str, ...]
+
+
+class NeededColumns(NamedTuple):
+    """The needed columns of a schema.
+
+    paths   where they are, in order, by dotted name: names of a column and of the fields of structs
+    lists   which of them are of lists
+    """
+
+    paths: dict[str, Path]
+    lists: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, schema: pa.Schema, needed: Collection[str], form: EventForm) -> NeededColumns:
+        """Raises ModelError for a needed column of a type that attributes do not have, for one that is there twice, and when
+        there is no column for the location or the id.
+        """
+        paths: dict[str, Path] = {}
+        lists = set()
+        every = []
+        scalars = {*(form.location or ()), *((form.id,) if form.id is not None else ())}
+        for path, type_ in _leaves(schema):
+            name = ".".join(path)
+            every.append(name)
+            is_needed = name in needed
+            if not is_scalar(type_) and not (_is_list(type_) and name not in scalars):
+                if is_needed or any(each.startswith(f"{name}.") for each in needed):  # in a map, or in structs of a list
+                    raise ModelError(refused_type(name, str(type_)))
+            elif is_needed and name in paths:
+                raise ModelError(f"two columns have the name {name!r}")
+            elif is_needed:
+                paths[name] = path
+                if _is_list(type_):
+                    lists.add(name)
+        for name in (*(form.location or ()), *((form.id,) if form.id is not None else ())):
+            if name not in paths:
+                raise ModelError(f"there is no column {name!r}; there are: {', '.join(map(repr, every))}")
+        return cls(paths, frozenset(lists))
+
+    @property
+    def top(self) -> list[str]:
+        """The columns that they are, or are in."""
+        return list(dict.fromkeys(path[0] for path in self.paths.values()))
+
+    def arrays(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        """The arrays of a batch."""
+        found = {}
+        for name, (first, *rest) in self.paths.items():
+            array = batch.column(batch.schema.get_field_index(first))
+            for field in rest:
+                fields = {each.name: i for i, each in enumerate(array.type)}
+                array = array.flatten()[fields[field]]  # null where the struct is
+            found[name] = array
+        return found
+
+
+class ReadColumns(NamedTuple):
+    """Columns of n events.
+
+    chunk   with the doubted rows
+    ids     of all events, empty for one without; None if the form names none
+    bad     the doubted rows, and the reason why each is no event
+    """
+
+    chunk: ColumnChunk
+    ids: Strings | None
+    bad: list[tuple[int, str]]
+
+
+def read_columns(batch: pa.RecordBatch, needed: NeededColumns, form: EventForm) -> ReadColumns:
+    """The needed columns of a batch.  Raises ModelError for strings that are not UTF-8."""
+    arrays = needed.arrays(batch)
+    n = batch.num_rows
+    doubted = np.zeros(n, bool)
+    ids = None if form.id is None else _ids(arrays[form.id], doubted)
+    columns = {}
+    for name, array in arrays.items():
+        if name != form.id:
+            try:
+                columns[name] = typed_column(array, doubted)
+            except pa.ArrowInvalid as error:
+                raise ModelError(f"column {name!r}: {error}") from error
+    if form.location is not None:
+        x, y = (columns[name].numbers(n) for name in form.location)
+        is_there = [columns[name].is_present(n) for name in form.location]
+        doubted |= (is_there[0] != is_there[1]) | (is_there[0] & ~(np.isfinite(x) & np.isfinite(y)))
+    rows = np.flatnonzero(doubted).tolist()
+    if not rows:
+        return ReadColumns(ColumnChunk(n, columns), ids, [])
+    if ids is not None:
+        ids = Strings.of(b"" if doubt else each for each, doubt in zip(ids, doubted.tolist(), strict=True))
+    return ReadColumns(ColumnChunk(n, columns, doubted), ids, [(row, _reason(arrays, row, form)) for row in rows])
+
+
+def read_rows_of(batch: pa.RecordBatch, needed: NeededColumns, form: EventForm) -> tuple[Events, list[tuple[int, str]]]:
+    """The events of a batch, read row by row, and the rows that are none with the reason why."""
+    columns = {name: array.to_pylist() for name, array in needed.arrays(batch).items()}
+    events: list[Event | None] = []
+    bad = []
+    for row in range(batch.num_rows):
+        try:
+            events.append(event_of_row({name: json_value(values[row]) for name, values in columns.items()}, form))
+        except ModelError as error:
+            events.append(None)
+            bad.append((row, str(error)))
+    return Events.of(events), bad
+
+
+def _reason(arrays: dict[str, pa.Array], row: int, form: EventForm) -> str:
+    """Why the needed columns of a doubted row are no event."""
+    values = {name: array[row].as_py() for name, array in arrays.items()}
+    try:
+        event_of_row({name: json_value(value) for name, value in values.items()}, form)
+    except ModelError as error:
+        return str(error)
+    raise AssertionError(f"the row {values} was doubted and is an event")
+
+
+def json_value(value: Any) -> Any:
+    """A value as JSON has it.  Raises ModelError for a decimal that no double is near to."""
+    if isinstance(value, list):
+        return [json_value(each) for each in value]
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else decimal(str(value))
+    return value
+
+
+def _leaves(fields: Any, path: Path = ()) -> Iterator[tuple[Path, pa.DataType]]:
+    for field in fields:
+        if pa.types.is_struct(field.type):
+            yield from _leaves(field.type, (*path, field.name))
+        else:
+            yield (*path, field.name), field.type
+
+
+def is_scalar(type_: pa.DataType) -> bool:
+    """Is it a type of values of attributes?"""
+    types = pa.types
+    if types.is_dictionary(type_):
+        return not types.is_dictionary(type_.value_type) and is_scalar(type_.value_type)
+    return bool(
+        types.is_integer(type_)
+        or types.is_floating(type_)
+        or types.is_decimal(type_)
+        or types.is_boolean(type_)
+        or types.is_null(type_)
+        or _is_text(type_)
+    )
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    types = pa.types
+    is_list = types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_)
+    return bool(is_list and is_scalar(type_.value_type))
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return type_ in (pa.string(), pa.large_string(), pa.string_view())
+
+
+def typed_column(array: pa.Array, doubted: Array) -> TypedColumn:
+    """An array of a usable type; rows with numbers that no attribute has are marked in `doubted` bool[n].
+
+    Raises ArrowInvalid for strings that are not UTF-8.
+    """
+    if not pa.types.is_dictionary(array.type):
+        validity = _validity(array)
+        column, wrong = _entries(array)
+        if wrong is not None:
+            doubted |= wrong
+        return column._replace(validity=validity)
+    entries, index = array.dictionary, array.indices
+    if entries.null_count:  # an entry may be null, and so are those that refer to it
+        index = pc.if_else(pc.take(entries.is_null(), index), pa.scalar(None, index.type), index)
+    validity = _validity(index)
+    place = np.asarray(index.fill_null(0).cast(pa.int32()))
+    column, wrong = _entries(entries)
+    if wrong is not None and wrong.any():
+        found = wrong[place]
+        if validity is not None:
+            found &= TypedColumn(Type.NUMBER, place, None, validity).is_present(len(array))
+        doubted |= found
+    return column._replace(indices=place, validity=validity)
+
+
+def _validity(array: pa.Array) -> Validity | None:
+    if pa.types.is_null(array.type):
+        return Validity(np.zeros(-(-len(array) // 8), np.uint8), 0)
+    bits = array.buffers()[0]
+    if bits is None or not array.null_count:
+        return None
+    return Validity(np.frombuffer(bits, np.uint8)[array.offset >> 3 :], array.offset & 7)
+
+
+def _entries(array: pa.Array) -> tuple[TypedColumn, Array | None]:
+    """The entries of an array that is no dictionary, and which of them no attribute has."""
+    types, type_ = pa.types, array.type
+    if types.is_null(type_):
+        return TypedColumn(Type.NUMBER, np.zeros(len(array))), None
+    if types.is_boolean(type_):
+        return TypedColumn(Type.BOOLEAN, np.asarray(array.fill_null(False).cast(pa.uint8()))), None
+    if _is_text(type_):
+        return TypedColumn(Type.STRING, _text(array)), None
+    if types.is_decimal(type_):
+        values, is_wrong = zip(*map(_decimal, array.to_pylist()), strict=True) if len(array) else ((), ())
+        return TypedColumn(Type.NUMBER, np.array(values, np.float64)), np.array(is_wrong, bool)
+    numbers = _numbers(array)
+    if types.is_integer(type_) and numbers.itemsize == 8:
+        beyond = numbers > MAX_EXACT_INTEGER
+        if numbers.dtype.kind == "i":
+            beyond |= numbers < -MAX_EXACT_INTEGER
+        if beyond.any():
+            return TypedColumn(Type.NUMBER, numbers.astype(np.float64)), beyond & np.asarray(array.is_valid())
+    return TypedColumn(Type.NUMBER, numbers.astype(np.float64, copy=False)), None
+
+
+def _numbers(array: pa.Array) -> Array:
+    """The values of a primitive array; any number where it is null."""
+    dtype = np.dtype(array.type.to_pandas_dtype())
+    return np.frombuffer(array.buffers()[1] or b"", dtype)[array.offset : array.offset + len(array)]
+
+
+def _decimal(value: Decimal | None) -> tuple[float, bool]:
+    """A decimal as a number, and whether no attribute has it."""
+    if value is None:
+        return 0.0, False
+    try:
+        if value == value.to_integral_value():
+            return float(value), abs(value) > MAX_EXACT_INTEGER
+        return decimal(str(value)), False
+    except ModelError:
+        return 0.0, True
+
+
+def _text(array: pa.Array) -> Strings:
+    """Strings of an array, empty where it is null."""
+    array.validate(full=True)  # of files no reader looks whether text is UTF-8
+    array = array.cast(pa.large_string())
+    _, offsets, data = array.buffers()
+    starts = np.frombuffer(offsets or bytes(8), np.int64)[array.offset : array.offset + len(array) + 1]
+    return Strings(np.frombuffer(data or b"", np.uint8), starts)
+
+
+def _ids(array: pa.Array, doubted: Array) -> Strings:
+    """The ids in a column, empty for absent ones; marks rows with others than strings and integers as doubted."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_integer(array.type) or _is_text(array.type):
+        found = _text(array.cast(pa.large_string()).fill_null(""))
+        base = int(found.offsets[0])
+        return Strings(found.data[base : found.offsets[-1]], found.offsets - base)
+    doubted |= np.asarray(array.is_valid())
+    return Strings.of([b""] * len(array))

@@ -1,0 +1,58 @@
+"""Record batches of Arrow in the code space of a vocabulary: by columns, and row by row where there are lists."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from mpi_match.arrays.strings import Strings
+from mpi_match.events.batch import REJECTED, EventBatch
+from mpi_match.ingest.arrow_columns import NeededColumns, read_columns, read_rows_of
+from mpi_match.ingest.column_encoder import ColumnEncoder
+from mpi_match.ingest.rows import EventForm
+from mpi_match.ingest.typed_columns import ColumnChunk
+from mpi_match.table.vocabulary import Vocabulary
+
+
+class EncodedRows(NamedTuple):
+    """The events of a record batch.
+
+    batch   with the rejected rows
+    ids     of all events, empty for one without; None if the form names none
+    bad     the rejected rows, the reason for each, and their needed columns
+    """
+
+    batch: EventBatch
+    ids: Strings | None
+    bad: list[tuple[int, str, dict[str, object]]]
+
+
+class ArrowEncoder:
+    """Encodes record batches; compiles when it is created."""
+
+    def __init__(self, vocabulary: Vocabulary, form: EventForm, threads: int | None = None) -> None:
+        self._vocabulary, self._form = vocabulary, form
+        self._columns = ColumnEncoder(vocabulary, form.location, threads)
+        self._of_lists = {name.decode() for name in vocabulary.element_names}
+
+    def nothing(self) -> EventBatch:
+        """No events."""
+        return self._columns.encode(ColumnChunk(0, {}))
+
+    def encode(self, rows: pa.RecordBatch, needed: NeededColumns) -> EncodedRows:
+        """The events of the needed columns.  Raises ModelError for strings that are not UTF-8."""
+        if needed.lists or not self._of_lists.isdisjoint(needed.paths):
+            events, bad = read_rows_of(rows, needed, self._form)
+            batch, ids = events.encode(self._vocabulary), events.ids
+            if ids is None and self._form.id is not None:
+                ids = Strings.of([b""] * len(batch))
+        else:
+            found = read_columns(rows, needed, self._form)
+            batch, ids, bad = self._columns.encode(found.chunk), found.ids, found.bad
+        if bad:
+            batch.rejected = np.array([row for row, _ in bad], REJECTED)
+        arrays = needed.arrays(rows) if bad else {}
+        shown = [{name: array[row].as_py() for name, array in arrays.items()} for row, _ in bad]
+        return EncodedRows(batch, ids, [(*each, values) for each, values in zip(bad, shown, strict=True)])

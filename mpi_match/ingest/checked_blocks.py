@@ -1,0 +1,112 @@
+"""Reading of files in blocks that have a checksum each: what is read is what was indexed.
+
+Files are read, never mapped: a mapped file that shrinks ends the process.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from isal.isal_zlib import crc32
+
+from mpi_match.arrays.csr import Array
+from mpi_match.storage import FileChanged
+
+_BLOCK_BYTES = 2**20
+_AGAIN = "put the old file back and go on, or start anew with the new one"
+
+
+class Blocks(NamedTuple):
+    """A file, called `name`, of `n_bytes`, in blocks of `size` bytes; `crc` u32 is the CRC-32 of each."""
+
+    name: str
+    n_bytes: int
+    size: int
+    crc: Array
+
+    @classmethod
+    def of(cls, path: Path) -> Blocks:
+        """Read a whole file.  Raises OSError, and FileChanged for one that shrinks meanwhile."""
+        name = str(path.absolute())
+        with path.open("rb", buffering=0) as handle:
+            n_bytes = os.fstat(handle.fileno()).st_size
+            crc = np.zeros(-(-n_bytes // _BLOCK_BYTES), np.uint32)
+            buffer = np.empty(min(_BLOCK_BYTES, n_bytes), np.uint8)
+            for k in range(len(crc)):
+                data = buffer[: min(_BLOCK_BYTES, n_bytes - k * _BLOCK_BYTES)]
+                read_exactly(handle.fileno(), data, k * _BLOCK_BYTES, name)
+                crc[k] = crc32(data.data)
+        return cls(name, n_bytes, _BLOCK_BYTES, crc)
+
+    def read(self, source: Path, start: int, stop: int) -> Array:
+        """The bytes u8 of blocks `start` to `stop`, from another path to the file, perhaps.
+
+        Raises FileChanged when they are not what was indexed.
+        """
+        size = self.size
+        data = np.empty(min(stop * size, self.n_bytes) - start * size, np.uint8)
+        try:
+            with source.open("rb", buffering=0) as handle:
+                read_exactly(handle.fileno(), data, start * size, self.name)
+        except OSError as error:
+            raise FileChanged(f"{self.name}: changed while it was read: {error.strerror}; {_AGAIN}") from error
+        for k in range(stop - start):
+            found, expected = crc32(data[k * size : (k + 1) * size].data), int(self.crc[start + k])
+            if found != expected:
+                raise FileChanged(
+                    f"{self.name}: changed while it was read: CRC-32 of its bytes from {(start + k) * size:,} on "
+                    f"found {found:08x}, expected {expected:08x}; {_AGAIN}"
+                )
+        return data
+
+
+def read_exactly(descriptor: int, data: Array, at: int, name: str) -> None:
+    """Fill `data` u8 with the bytes of a file from `at` on.  Raises FileChanged when it has fewer, OSError."""
+    left = memoryview(data)  # type: ignore[arg-type]  # NumPy's arrays are buffers
+    while left:
+        n = os.preadv(descriptor, [left], at)
+        if n == 0:
+            raise FileChanged(
+                f"{name}: was truncated while it was read: it ends at byte {at:,}; start anew with the new one"
+            )
+        left, at = left[n:], at + n
+
+
+class CheckedFile(io.RawIOBase):
+    """A file to read from, whose bytes are compared with their checksums.  Reading raises FileChanged."""
+
+    def __init__(self, blocks: Blocks) -> None:
+        self._blocks, self._at = blocks, 0
+        self._kept = 0, 0, np.zeros(0, np.uint8)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, self._blocks.n_bytes)[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        begin, size = self._at, self._blocks.size
+        end = min(begin + len(buffer), self._blocks.n_bytes)
+        if begin >= end:
+            return 0
+        start, stop = begin // size, -(-end // size)
+        first, last, data = self._kept
+        if not first <= start < stop <= last:
+            data = self._blocks.read(Path(self._blocks.name), start, stop)
+            first = start
+            self._kept = (stop - 1, stop, data[(stop - 1 - start) * size :]) if stop - start > 1 else (start, stop, data)
+        np.frombuffer(buffer, np.uint8)[: end - begin] = data[begin - first * size : end - first * size]
+        self._at = end
+        return end - begin

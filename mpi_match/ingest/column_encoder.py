@@ -1,0 +1,405 @@
+"""Events of typed columns in code space, in compiled code, by all threads.
+
+    temp      31.0  25.5  19.0           codes      7   4   2
+    city      0     -     1  Milan Turin            9   -  12       events 7 9 | 4 | 2 12
+
+Some thousand events at a time, so that a cache holds them: first it is found which entries are there, then the columns are
+encoded one after the other, in the order of the vocabulary's names.  Each code goes behind those that its event has already,
+which is the order of attributes: nothing is sorted.  A dictionary is encoded once and its codes are gathered.  Atoms are
+looked for once in every entry of a dictionary; their virtual names follow all others.
+
+The codes are those of `Events.encode`.  The encoder judges no row: those that whoever made the columns doubts
+(`ColumnChunk.doubted`) get no attributes.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array, offsets_of
+from mpi_match.arrays.strings import Strings
+from mpi_match.compute.compile_cache import compile_once, jit, nested
+from mpi_match.compute.memory import (
+    load_f64,
+    load_i32,
+    load_i64,
+    load_u8,
+    load_u32,
+    load_u64,
+    store_i64,
+    store_u32,
+    store_u64,
+)
+from mpi_match.compute.parallel import at_most, in_stretches, stretches_of
+from mpi_match.events.batch import EventBatch
+from mpi_match.ingest.atom_automaton import ATOM_ROOTS, ATOMS_FOUND, FOUND_HEADER, NO_STATE, find_atoms
+from mpi_match.ingest.rows import PLAIN
+from mpi_match.ingest.typed_columns import ColumnChunk, TypedColumn
+from mpi_match.ingest.vocabulary_hash import (
+    NUMBER_BOUNDS,
+    STRING_SEEDS,
+    code_of_boolean,
+    code_of_number,
+    code_of_string,
+    feed,
+    hashed,
+    mixed,
+)
+from mpi_match.model import Type
+from mpi_match.table.vocabulary import Vocabulary
+
+_BLOCK_EVENTS = 2**11
+"""Events that are encoded together, so that a cache holds their codes."""
+
+
+class ColumnEncoder:
+    """Encodes columns into the code space of a vocabulary; compiles when it is created.
+
+    `location` names the columns of x and y; in a row that is not doubted, both or neither are there, and finite numbers.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, location: tuple[str, str] | None = None, threads: int | None = None) -> None:
+        self._vocabulary, self._location, self._most_threads = vocabulary, location, threads
+        with compile_once("column-encoder"):
+            self._tables = hashed(vocabulary, PLAIN)
+            self._roots = self._tables.arrays[ATOM_ROOTS]
+            self.encode(ColumnChunk(0, {}))
+            if vocabulary.n_atoms:
+                self._atoms(Strings.of([b""]), int(self._roots[self._roots != NO_STATE][0]))
+
+    def encode(self, chunk: ColumnChunk) -> EventBatch:
+        """The events of a chunk.  Columns that no constraint names are left out."""
+        with at_most(self._most_threads):
+            return self._encode(chunk)
+
+    def _encode(self, chunk: ColumnChunk) -> EventBatch:
+        n, plan = chunk.n_events, _Plan()
+        of_names = {i: name for name in chunk.columns if (i := self._vocabulary.name_id(name.encode())) >= 0}
+        for i in sorted(of_names):
+            self._add(plan, i, chunk.columns[of_names[i]])
+        rows = plan.rows()
+        doubted = 0 if chunk.doubted is None else chunk.doubted.ctypes.data
+        columns = (rows.ctypes.data, len(rows), doubted)
+        bounds = [stretch * n // stretches_of(n) for stretch in range(stretches_of(n) + 1)]
+
+        def count(stretch: int, _: int) -> int:
+            work = _Work(len(rows))
+            return int(_count(bounds[stretch], bounds[stretch + 1], columns, work.addresses[:3]))
+
+        starts = offsets_of(np.array(in_stretches(n, count), np.int64))
+        offsets, attributes = np.zeros(n + 1, np.uint32), np.empty(int(starts[-1]), self._vocabulary.packed_dtype)
+        to = (offsets.ctypes.data, attributes.ctypes.data, attributes.itemsize == 4)
+        how = (self._tables.address, self._vocabulary.shift, self._vocabulary.n_names)
+
+        def encode(stretch: int, _: int) -> None:
+            work, first = _Work(len(rows)), int(starts[stretch])
+            _encode_events(bounds[stretch], bounds[stretch + 1], columns, how, work.addresses, first, to)
+
+        in_stretches(n, encode)
+        return EventBatch(offsets, attributes, self._locations(chunk), self._vocabulary.fingerprint)
+
+    def _add(self, plan: _Plan, name: int, column: TypedColumn) -> None:
+        """Add the column of a name, with the codes of a dictionary's entries, and with the atoms of strings."""
+        entry_codes = None
+        if column.indices is not None:
+            n, entries = len(column.values), _Plan()
+            entries.add(name, column._replace(indices=None, validity=None))
+            entry_codes = np.empty(n, np.uint32)
+            _encode_entries(n, entries.rows().ctypes.data, self._tables.address, entry_codes.ctypes.data)
+        atoms = None
+        if column.type is Type.STRING and self._roots[name] != NO_STATE:
+            atoms = self._atoms(cast(Strings, column.values), int(self._roots[name]))
+        plan.add(name, column, entry_codes, atoms)
+
+    def _atoms(self, strings: Strings, root: int) -> tuple[Array, Array]:
+        """The atoms of a name that each string satisfies: offsets i64[n + 1], and atoms i64, ascending for each."""
+        n, n_atoms = len(strings), self._vocabulary.n_atoms
+        where = ((strings.data.ctypes.data, strings.offsets.ctypes.data), root, self._tables.address)
+        counts = np.zeros(n, np.int64)
+
+        def find(stretch: int, n_stretches: int, to: tuple[int, int, int]) -> None:
+            found = np.zeros(FOUND_HEADER + 2 * n_atoms, np.int64)
+            start, stop = stretch * n // n_stretches, (stretch + 1) * n // n_stretches
+            _find_all(start, stop, *where, found.ctypes.data, to)
+
+        in_stretches(n, find, (counts.ctypes.data, 0, 0))
+        starts = offsets_of(counts)
+        atoms = np.empty(int(starts[-1]), np.int64)
+        if len(atoms):
+            in_stretches(n, find, (0, starts.ctypes.data, atoms.ctypes.data))
+        return starts, atoms
+
+    def _locations(self, chunk: ColumnChunk) -> Array | None:
+        """f64[n, 2]; None when no event has one."""
+        if self._location is None or not chunk.n_events:
+            return None
+        columns = (chunk.columns[name] for name in self._location)
+        location = np.column_stack([column.numbers(chunk.n_events) for column in columns])
+        if chunk.doubted is not None:
+            location[chunk.doubted] = np.nan
+        return None if np.isnan(location[:, 0]).all() else location
+
+
+(
+    _TYPE,
+    _NAME,
+    _VALUES,
+    _STRING_OFFSETS,
+    _INDEX,
+    _ENTRY_CODES,
+    _BITS,
+    _FIRST_BIT,
+    _ATOM_OFFSETS,
+    _ATOMS,
+    _PLAN_WORDS,
+) = range(11)
+"""Words of a column in a plan: its type and name; addresses, or 0: its values, and offsets of strings; its index and the
+codes u32 of a dictionary's entries; its validity, with a first bit; the atoms of each entry."""
+
+
+class _Work:
+    """What a thread needs for a block: the present entries of each column, their numbers, sizes and ends of events."""
+
+    def __init__(self, n_columns: int) -> None:
+        n = _BLOCK_EVENTS
+        present, sizes = np.empty((n_columns, n), np.uint32), np.empty(n, np.uint32)
+        self._kept = present, np.empty(n_columns, np.int64), sizes, np.empty(n, np.int64)
+        self.addresses: tuple[int, int, int, int] = tuple(each.ctypes.data for each in self._kept)  # type: ignore[assignment]
+
+
+class _Plan:
+    """Columns for compiled code, in the order of their names; keeps what the addresses are of."""
+
+    def __init__(self) -> None:
+        self._words: list[list[int]] = []
+        self._kept: list[Array] = []
+
+    def add(
+        self,
+        name: int,
+        column: TypedColumn,
+        entry_codes: Array | None = None,
+        atoms: tuple[Array, Array] | None = None,
+    ) -> None:
+        values, offsets = (
+            (column.values.data, column.values.offsets) if isinstance(column.values, Strings) else (column.values, None)
+        )
+        bits, first_bit = column.validity or (None, 0)
+        before = [self._address(array) for array in (values, offsets, column.indices, entry_codes, bits)]
+        behind = [self._address(array) for array in atoms or (None, None)]
+        self._words.append([int(column.type), name, *before, first_bit, *behind])
+
+    def _address(self, array: Array | None) -> int:
+        if array is None:
+            return 0
+        self._kept.append(np.ascontiguousarray(array))
+        return self._kept[-1].ctypes.data
+
+    def rows(self) -> Array:
+        """i64[columns, _PLAN_WORDS]."""
+        self._kept.append(np.array(self._words, np.int64).reshape(-1, _PLAN_WORDS))
+        return self._kept[-1]
+
+
+@nested
+def _is_there(column: int, i: int) -> bool:
+    """Is entry i of a column there?"""
+    bits, bit = load_i64(column, _BITS), load_i64(column, _FIRST_BIT) + i
+    return bits == 0 or (load_u8(bits, bit >> 3) >> (bit & 7)) & 1 != 0
+
+
+@nested
+def _count_bits(bits: int, start: int, stop: int) -> int:
+    """How many of some bits are set."""
+    n, i = 0, start
+    while i < stop:
+        byte = load_u8(bits, i >> 3)
+        if i & 7 == 0 and i + 8 <= stop:
+            byte -= (byte >> 1) & 0x55
+            byte = (byte & 0x33) + ((byte >> 2) & 0x33)
+            n += (byte + (byte >> 4)) & 0x0F
+            i += 8
+        else:
+            n += (byte >> (i & 7)) & 1
+            i += 1
+    return n
+
+
+@nested
+def _find_present(start: int, stop: int, column: int, doubted: int, to: int) -> int:
+    """Write which of some entries are there, in rows that are not doubted, to u32; how many they are."""
+    bits, first_bit, n, i = load_i64(column, _BITS), load_i64(column, _FIRST_BIT), 0, start
+    while i < stop:
+        if bits != 0 and (first_bit + i) & 7 == 0 and load_u8(bits, (first_bit + i) >> 3) == 0:
+            i += 8  # bits beyond the last entry are those of no entry
+            continue
+        if _is_there(column, i) and (doubted == 0 or load_u8(doubted, i) == 0):
+            store_u32(to, n, i)
+            n += 1
+        i += 1
+    return n
+
+
+@nested
+def _code_of(column: int, i: int, tables: int) -> int:
+    """The code of entry i, which is there."""
+    if load_i64(column, _INDEX) != 0:
+        return load_u32(load_i64(column, _ENTRY_CODES), load_i32(load_i64(column, _INDEX), i))
+    type_, name, values = load_i64(column, _TYPE), load_i64(column, _NAME), load_i64(column, _VALUES)
+    if type_ == Type.NUMBER:
+        value = load_f64(values, i)
+        if value == value:
+            return code_of_number(name, value, tables)
+        bounds = load_i64(tables, NUMBER_BOUNDS)
+        return 2 * (load_i64(bounds, name + 1) - load_i64(bounds, name)) + 1
+    if type_ == Type.STRING:
+        offsets = load_i64(column, _STRING_OFFSETS)
+        first, last, hash_ = load_i64(offsets, i), load_i64(offsets, i + 1), load_u64(load_i64(tables, STRING_SEEDS), name)
+        for k in range(first, last):
+            hash_ = feed(hash_, load_u8(values, k))
+        return code_of_string(name, values, first, last, mixed(hash_), tables)
+    return code_of_boolean(name, load_u8(values, i), tables)
+
+
+@jit
+def _encode_entries(n: int, column: int, tables: int, codes: int) -> None:
+    """Write the codes u32 of the entries of a dictionary."""
+    for i in range(n):
+        store_u32(codes, i, _code_of(column, i, tables))
+
+
+@nested
+def _atoms_of(column: int, i: int) -> tuple[int, int]:
+    """The first atom of entry i, which is there, and the one after its last."""
+    index, offsets = load_i64(column, _INDEX), load_i64(column, _ATOM_OFFSETS)
+    entry = load_i32(index, i) if index != 0 else i
+    return load_i64(offsets, entry), load_i64(offsets, entry + 1)
+
+
+@nested
+def _find_all_present(start: int, stop: int, columns: tuple[int, int, int], work: tuple[int, int, int]) -> int:
+    """Find what is there in a block: into the present entries of each column, their number, and the attributes of each
+    event, atoms too, which are also counted."""
+    plan, n_columns, doubted = columns
+    present, n_present, sizes = work
+    total = 0
+    for i in range(stop - start):
+        store_u32(sizes, i, 0)
+    for k in range(n_columns):
+        column, mine = plan + 8 * _PLAN_WORDS * k, present + 4 * _BLOCK_EVENTS * k
+        n, with_atoms = _find_present(start, stop, column, doubted, mine), load_i64(column, _ATOM_OFFSETS) != 0
+        store_i64(n_present, k, n)
+        total += n
+        for j in range(n):
+            i, size = load_u32(mine, j), 1
+            if with_atoms:
+                first, last = _atoms_of(column, i)
+                size += last - first
+                total += last - first
+            store_u32(sizes, i - start, load_u32(sizes, i - start) + size)
+    return total
+
+
+@jit
+def _count(start: int, stop: int, columns: tuple[int, int, int], work: tuple[int, int, int]) -> int:
+    """How many attributes some events have, atoms too.
+
+    `columns`: the address of the plan, its columns, and that of the marks of doubted rows, or 0; `work` as in
+    `_find_all_present`.
+    """
+    plan, n_columns, doubted = columns
+    by_bits, total = doubted == 0, 0
+    for k in range(n_columns):
+        by_bits &= load_i64(plan + 8 * _PLAN_WORDS * k, _ATOM_OFFSETS) == 0
+    if by_bits:
+        for k in range(n_columns):
+            column = plan + 8 * _PLAN_WORDS * k
+            bits, first_bit = load_i64(column, _BITS), load_i64(column, _FIRST_BIT)
+            total += _count_bits(bits, first_bit + start, first_bit + stop) if bits != 0 else stop - start
+        return total
+    for block in range(start, stop, _BLOCK_EVENTS):
+        total += _find_all_present(block, min(block + _BLOCK_EVENTS, stop), columns, work)
+    return total
+
+
+@nested
+def _put(attributes: int, ends: int, i: int, packed: int, is_narrow: bool) -> None:
+    """Append an attribute to those of event i, of which `ends` says where they end."""
+    at = load_i64(ends, i)
+    if is_narrow:
+        store_u32(attributes, at, packed)
+    else:
+        store_u64(attributes, at, np.uint64(packed))
+    store_i64(ends, i, at + 1)
+
+
+@jit
+def _encode_events(
+    start: int,
+    stop: int,
+    columns: tuple[int, int, int],
+    how: tuple[int, int, int],
+    work: tuple[int, int, int, int],
+    first: int,
+    to: tuple[int, int, bool],
+) -> None:
+    """Write the attributes of some events, from attribute `first` on, and where each event ends.
+
+    `columns` as in `_count`; `how`: address of the tables, bits of a code, number of names; `work`: as in
+    `_find_all_present`, and the ends of events, i64; `to`: offsets u32[n + 1], attributes, whether these are u32.
+    """
+    plan, n_columns, _ = columns
+    tables, shift, n_names = how
+    present, n_present, sizes, ends = work
+    offsets, attributes, is_narrow = to
+    at = first
+    for block in range(start, stop, _BLOCK_EVENTS):
+        end = min(block + _BLOCK_EVENTS, stop)
+        _find_all_present(block, end, columns, (present, n_present, sizes))
+        for i in range(end - block):
+            store_i64(ends, i, at)
+            at += load_u32(sizes, i)
+            store_u32(offsets, block + i + 1, at)
+        for k in range(n_columns):
+            column, mine = plan + 8 * _PLAN_WORDS * k, present + 4 * _BLOCK_EVENTS * k
+            name = load_i64(column, _NAME) << shift
+            for j in range(load_i64(n_present, k)):
+                i = load_u32(mine, j)
+                _put(attributes, ends, i - block, name | _code_of(column, i, tables), is_narrow)
+        for k in range(n_columns):
+            column, mine = plan + 8 * _PLAN_WORDS * k, present + 4 * _BLOCK_EVENTS * k
+            if load_i64(column, _ATOM_OFFSETS) != 0:
+                for j in range(load_i64(n_present, k)):
+                    i = load_u32(mine, j)
+                    low, high = _atoms_of(column, i)
+                    for atom in range(low, high):
+                        name = n_names + load_i64(load_i64(column, _ATOMS), atom)
+                        _put(attributes, ends, i - block, name << shift, is_narrow)
+
+
+@jit
+def _find_all(
+    start: int, stop: int, strings: tuple[int, int], root: int, tables: int, found: int, to: tuple[int, int, int]
+) -> None:
+    """Find the atoms of some strings, given as bytes and offsets i64.
+
+    `to`: their counts i64[n]; or, if that is 0, where those of each string begin, i64[n + 1], and the atoms, which ascend.
+    """
+    data, offsets = strings
+    counts, starts, atoms = to
+    for i in range(start, stop):
+        store_i64(found, ATOMS_FOUND, 0)
+        find_atoms(root, data, load_i64(offsets, i), load_i64(offsets, i + 1), tables, found)
+        n = load_i64(found, ATOMS_FOUND)
+        if counts != 0:
+            store_i64(counts, i, n)
+            continue
+        first = load_i64(starts, i)
+        for k in range(n):
+            atom, at = load_i64(found, FOUND_HEADER + 2 * k + 1), first + k
+            while at > first and load_i64(atoms, at - 1) > atom:
+                store_i64(atoms, at, load_i64(atoms, at - 1))
+                at -= 1
+            store_i64(atoms, at, atom)

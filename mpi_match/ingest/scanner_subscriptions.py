@@ -1,0 +1,613 @@
+"""JSON lines of subscriptions to the columns of `Subscriptions`, in compiled code, without a Python object for a line.
+
+`scan_subscriptions` reads a line once, from left to right, and writes each filter, constraint and operand where it meets it;
+names, strings and labels become numbers (`string_pool`).  As the scanner of events does, it never rejects a row: it *flags*
+a line that it cannot judge with certainty, takes back what it has written for it, and leaves it to `ingest.rows`.  Flagged
+are texts that are not JSON or not UTF-8, predicates as text, members, operators and operands that are not those below, and
+lines that exceed the scratch arrays.
+
+A pool may lack room in the midst of a line.  Then the line is taken back, and the scan ends before it.
+
+The functions take addresses and numbers, allocate nothing and raise nothing; a position is FLAGGED_LINE where they cannot
+go on.  Every text ends with a line feed, and no loop passes one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.compute.compile_cache import jit, nested
+from mpi_match.compute.memory import (
+    AddressTable,
+    load_f64,
+    load_i64,
+    load_u8,
+    load_u64,
+    store_f64,
+    store_i64,
+    store_u8,
+)
+from mpi_match.ingest.scanner_numbers import INTEGER, LARGE_INTEGER, N_NUMBER_TABLES, NOT_READ, NUMBER_TABLES, scan_number
+from mpi_match.ingest.scanner_text import (
+    FLAGGED_LINE,
+    SCRATCH_BYTES,
+    after_blanks,
+    after_margin,
+    copied,
+    decode_string,
+    hash_of,
+    literal,
+    next_line,
+    scan_string,
+)
+from mpi_match.ingest.string_pool import POOL_FULL, is_below, number_of
+from mpi_match.ingest.vocabulary_hash import NOT_FOUND, SEED, equal
+from mpi_match.model import OPS_OF_TYPE, Op, Type
+from mpi_match.table.subscriptions import KIND_SHIFT
+
+(
+    SUBSCRIPTION_COUNTS,
+    FILTER_ROW,
+    FILTER_LABEL,
+    FILTER_END,
+    FILTER_AREA,
+    FILTER_HAS_ID,
+    FILTER_ID_END,
+    FILTER_ID_BYTES,
+    CONSTRAINT_NAME,
+    CONSTRAINT_KIND,
+    CONSTRAINT_END,
+    OPERAND_NUMBER,
+    OPERAND_STRING,
+    FLAGGED_LINES,
+    TEXT_SCRATCH,
+    LABEL_SCRATCH,
+    BOUND_SCRATCH,
+    POOLS,
+) = range(18)
+"""Places in the table of addresses of what is written:
+
+    SUBSCRIPTION_COUNTS       i64[N_SUBSCRIPTION_COUNTS]: how much of each array is filled
+    FILTER_ROW, FILTER_LABEL  i64: of each filter the row that it is from, and its interface, by number
+    FILTER_END                i64: where its constraints end
+    FILTER_AREA               f64[3 ·]: NaN for one without
+    FILTER_HAS_ID             u8
+    FILTER_ID_END, FILTER_ID_BYTES   i64, u8: the ids end to end
+    CONSTRAINT_NAME, CONSTRAINT_KIND, CONSTRAINT_END   i64, u8, i64: name, by number, kind, and where its operands end
+    OPERAND_NUMBER, OPERAND_STRING   f64, i64: as `Subscriptions.number` and `.string`
+    FLAGGED_LINES             i64[3 ·]: line, start, end in the data, which is before the line feed
+    TEXT_SCRATCH, LABEL_SCRATCH, BOUND_SCRATCH   u8[SCRATCH_BYTES]: a string and a label without escapes; a `prefix_bound`
+    POOLS                     i64[3]: the addresses of the pools LABEL_POOL, NAME_POOL and STRING_POOL
+"""
+(
+    SCANNED_ROWS,
+    SCANNED_LINES,
+    SCANNED_TO,
+    N_SCANNED_FILTERS,
+    N_SCANNED_CONSTRAINTS,
+    N_OPERANDS,
+    N_ID_BYTES,
+    N_FLAGGED_LINES,
+    LACKING_POOL,
+    N_SUBSCRIPTION_COUNTS,
+) = range(10)
+"""What counts count: rows, also flagged ones; lines, blank ones too; where the next line begins; filters, constraints,
+operands, bytes of ids, flagged lines.  LACKING_POOL is the pool without room, or NOT_FOUND."""
+LABEL_POOL, NAME_POOL, STRING_POOL = range(3)
+
+KEY_BYTES, KEY_BOUNDS, SYMBOLS, OPS_ALLOWED = range(N_NUMBER_TABLES, N_NUMBER_TABLES + 4)
+"""Places in the table of addresses, behind those of numbers:
+
+    KEY_BYTES, KEY_BOUNDS   u8, i64: the names of members, by their numbers
+    SYMBOLS                 u64[n_ops]: the bytes of an operator's symbol, the first the lowest
+    OPS_ALLOWED             i64[n types]: a bit for each operator of a type
+"""
+_KEYS = (b"interface", b"constraints", b"area", b"id", b"filters")
+_INTERFACE, _CONSTRAINTS, _AREA, _ID, _FILTERS = range(len(_KEYS))
+_OPS = tuple(op for op in Op if op <= Op.ABSENT)
+"""The operators that are read here; a line with another is flagged."""
+_TYPES = (Type.ANY, Type.NUMBER, Type.STRING, Type.BOOLEAN)
+_ANY, _NUMBER, _STRING, _BOOLEAN = map(int, _TYPES)
+_IN, _NOT_IN, _BETWEEN, _PREFIX, _EXISTS, _ABSENT = (
+    int(op) for op in (Op.IN, Op.NOT_IN, Op.BETWEEN, Op.PREFIX, Op.EXISTS, Op.ABSENT)
+)
+_N_OPS = len(_OPS)
+
+
+def _tables() -> AddressTable:
+    bounds = np.cumsum([0, *map(len, _KEYS)])
+    symbols = [int.from_bytes(op.symbol.encode(), "little") for op in _OPS]
+    allowed = [sum(1 << op for op in OPS_OF_TYPE[type_] if op in _OPS) for type_ in _TYPES]
+    keys: Array = np.frombuffer(b"".join(_KEYS), np.uint8)
+    return AddressTable((*NUMBER_TABLES, keys, bounds, np.array(symbols, np.uint64), np.array(allowed, np.int64)))
+
+
+TABLES = _tables()
+"""What the scanner looks up; it does not depend on the input."""
+
+
+@nested
+def _add(counts: int, which: int, n: int) -> None:
+    store_i64(counts, which, load_i64(counts, which) + n)
+
+
+@nested
+def _next_item(data: int, at: int, closing: int) -> int:
+    """Behind the comma and the blanks after an item of a list or object, or at its `closing` bracket."""
+    at = after_blanks(data, at)
+    if load_u8(data, at) == 44:
+        at = after_blanks(data, at + 1)
+        return at if load_u8(data, at) != closing else FLAGGED_LINE
+    return at if load_u8(data, at) == closing else FLAGGED_LINE
+
+
+@nested
+def _text(data: int, at: int, scratch: int) -> tuple[int, int, int, int, np.uint64]:
+    """The string at a quote: where it ends; the address, start and end of its bytes, and their hash."""
+    if load_u8(data, at) != 34:
+        return FLAGGED_LINE, data, 0, 0, SEED
+    start = at + 1
+    at, hash_ = scan_string(data, start, SEED)
+    if load_u8(data, at) == 34:
+        return at + 1, data, start, at, hash_
+    if load_u8(data, at) != 92:
+        return FLAGGED_LINE, data, 0, 0, SEED
+    at, stop = decode_string(data, start, scratch, 0)
+    return at, scratch, 0, stop, hash_of(scratch, 0, stop if at != FLAGGED_LINE else 0, SEED)
+
+
+@nested
+def _numbered(pool: int, source: int, start: int, stop: int, hash_: np.uint64, work: int) -> int:
+    """The number of a string in a pool; POOL_FULL, which is noted, where it lacks room."""
+    found = number_of(load_i64(load_i64(work, POOLS), pool), source, start, stop, hash_)
+    if found == POOL_FULL:
+        store_i64(load_i64(work, SUBSCRIPTION_COUNTS), LACKING_POOL, pool)
+    return found
+
+
+@nested
+def _label(data: int, at: int, scratch: int, tables: int) -> tuple[int, int, int, int, np.uint64]:
+    """As `_text`, of a string or an integer, whose text its digits are."""
+    byte = load_u8(data, at)
+    if byte != 45 and not 48 <= byte <= 57:
+        return _text(data, at, scratch)
+    start = at
+    at, kind, value = scan_number(data, at, tables)
+    if kind != INTEGER and kind != LARGE_INTEGER:
+        return FLAGGED_LINE, data, 0, 0, SEED
+    if kind == INTEGER and value == 0.0:
+        start = at - 1  # also of -0
+    return at, data, start, at, hash_of(data, start, at, SEED)
+
+
+@nested
+def _symbol(data: int, at: int, tables: int) -> tuple[int, int]:
+    """The operator at a quote: where it ends, and its number."""
+    if load_u8(data, at) != 34:
+        return FLAGGED_LINE, NOT_FOUND
+    at += 1
+    symbol, n = np.uint64(0), np.uint64(0)
+    while load_u8(data, at) != 34:
+        byte = load_u8(data, at)
+        if byte < 32 or byte == 92 or n == np.uint64(64):
+            return FLAGGED_LINE, NOT_FOUND
+        symbol |= np.uint64(byte) << n
+        n += np.uint64(8)
+        at += 1
+    symbols = load_i64(tables, SYMBOLS)
+    for op in range(_N_OPS):
+        if load_u64(symbols, op) == symbol:
+            return at + 1, op
+    return FLAGGED_LINE, NOT_FOUND
+
+
+@nested
+def _put_operand(number: float, string: int, work: int) -> None:
+    counts = load_i64(work, SUBSCRIPTION_COUNTS)
+    n = load_i64(counts, N_OPERANDS)
+    store_f64(load_i64(work, OPERAND_NUMBER), n, number)
+    store_i64(load_i64(work, OPERAND_STRING), n, string)
+    store_i64(counts, N_OPERANDS, n + 1)
+
+
+@nested
+def _put_prefix_bound(source: int, start: int, stop: int, work: int) -> bool:
+    """Write the operand `prefix_bound` of a prefix; is there room?"""
+    scratch = load_i64(work, BOUND_SCRATCH)
+    if stop - start > SCRATCH_BYTES:
+        return False
+    n = copied(source, start, stop, scratch, 0)
+    store_u8(scratch, n - 1, load_u8(scratch, n - 1) + 1)
+    bound = _numbered(STRING_POOL, scratch, 0, n, hash_of(scratch, 0, n, SEED), work)
+    _put_operand(0.0, bound, work)
+    return bound != POOL_FULL
+
+
+@nested
+def _scan_operand(data: int, at: int, op: int, tables: int, work: int) -> tuple[int, int]:
+    """Write the value that begins here as an operand: where it ends, and its type."""
+    byte = load_u8(data, at)
+    if byte == 34:
+        at, source, start, stop, hash_ = _text(data, at, load_i64(work, TEXT_SCRATCH))
+        if at == FLAGGED_LINE:
+            return FLAGGED_LINE, _STRING
+        string = _numbered(STRING_POOL, source, start, stop, hash_, work)
+        if string == POOL_FULL:
+            return FLAGGED_LINE, _STRING
+        _put_operand(0.0, string, work)
+        if op == _PREFIX and stop > start and not _put_prefix_bound(source, start, stop, work):
+            return FLAGGED_LINE, _STRING
+        return at, _STRING
+    if byte == 45 or 48 <= byte <= 57:
+        at, kind, value = scan_number(data, at, tables)
+        if kind in (NOT_READ, LARGE_INTEGER):
+            return FLAGGED_LINE, _NUMBER
+        _put_operand(value, NOT_FOUND, work)
+        return at, _NUMBER
+    found, at = literal(data, at)
+    if found < 0 or found == 2:
+        return FLAGGED_LINE, _BOOLEAN
+    _put_operand(np.float64(found), NOT_FOUND, work)
+    return at, _BOOLEAN
+
+
+@nested
+def _sort_operands(first: int, n: int, is_text: bool, work: int) -> None:
+    """Sort operands in place by Shell's method: insertion sort for few, decreasing gaps for many."""
+    numbers, strings = load_i64(work, OPERAND_NUMBER) + 8 * first, load_i64(work, OPERAND_STRING) + 8 * first
+    pool = load_i64(load_i64(work, POOLS), STRING_POOL)
+    gap = 1
+    while 9 * gap < n:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(gap, n):
+            number, string, k = load_f64(numbers, i), load_i64(strings, i), i
+            while k >= gap:
+                if is_text:
+                    if not is_below(pool, string, load_i64(strings, k - gap)):
+                        break
+                elif not number < load_f64(numbers, k - gap):
+                    break
+                store_f64(numbers, k, load_f64(numbers, k - gap))
+                store_i64(strings, k, load_i64(strings, k - gap))
+                k -= gap
+            store_f64(numbers, k, number)
+            store_i64(strings, k, string)
+        gap //= 3
+
+
+@nested
+def _make_distinct(first: int, work: int) -> None:
+    """Leave out operands that are the same as the one before, from `first` on."""
+    counts = load_i64(work, SUBSCRIPTION_COUNTS)
+    numbers, strings = load_i64(work, OPERAND_NUMBER), load_i64(work, OPERAND_STRING)
+    kept = first
+    for i in range(first, load_i64(counts, N_OPERANDS)):
+        number, string = load_f64(numbers, i), load_i64(strings, i)
+        if i == first or number != load_f64(numbers, kept - 1) or string != load_i64(strings, kept - 1):
+            store_f64(numbers, kept, number)
+            store_i64(strings, kept, string)
+            kept += 1
+    store_i64(counts, N_OPERANDS, kept)
+
+
+@nested
+def _scan_list(data: int, at: int, op: int, tables: int, work: int) -> tuple[int, int]:
+    """Write the values of the list that begins here as operands: where it ends, and the type of all of them."""
+    if load_u8(data, at) != 91:
+        return FLAGGED_LINE, _ANY
+    at = after_blanks(data, at + 1)
+    counts = load_i64(work, SUBSCRIPTION_COUNTS)
+    first, of_first = load_i64(counts, N_OPERANDS), _ANY
+    while load_u8(data, at) != 93:
+        at, type_ = _scan_operand(data, at, op, tables, work)
+        if at == FLAGGED_LINE or (of_first != _ANY and type_ != of_first):
+            return FLAGGED_LINE, _ANY
+        of_first = type_
+        at = _next_item(data, at, 93)
+        if at == FLAGGED_LINE:
+            return FLAGGED_LINE, _ANY
+    n = load_i64(counts, N_OPERANDS) - first
+    if op == _BETWEEN:
+        numbers = load_i64(work, OPERAND_NUMBER) + 8 * first
+        if n != 2 or load_f64(numbers, 0) > load_f64(numbers, 1):
+            return FLAGGED_LINE, _ANY
+    else:
+        if n == 0:
+            return FLAGGED_LINE, _ANY
+        _sort_operands(first, n, of_first == _STRING, work)
+        _make_distinct(first, work)
+    return at + 1, of_first
+
+
+@nested
+def _scan_operands(data: int, at: int, op: int, tables: int, work: int) -> tuple[int, int]:
+    """Write what follows an operator: where the constraint's list ends, and the type of its operands."""
+    at = after_blanks(data, at)
+    if op in (_EXISTS, _ABSENT):
+        return (at if load_u8(data, at) == 93 else FLAGGED_LINE), _ANY
+    if load_u8(data, at) != 44:
+        return FLAGGED_LINE, _ANY
+    at = after_blanks(data, at + 1)
+    if op in (_IN, _NOT_IN, _BETWEEN):
+        at, type_ = _scan_list(data, at, op, tables, work)
+    else:
+        at, type_ = _scan_operand(data, at, op, tables, work)
+    if at == FLAGGED_LINE:
+        return FLAGGED_LINE, _ANY
+    at = after_blanks(data, at)
+    return (at if load_u8(data, at) == 93 else FLAGGED_LINE), type_
+
+
+@nested
+def _scan_constraint(data: int, at: int, tables: int, work: int) -> int:
+    """Write the constraint whose list begins here: where it ends."""
+    if load_u8(data, at) != 91:
+        return FLAGGED_LINE
+    at, source, start, stop, hash_ = _text(data, after_blanks(data, at + 1), load_i64(work, TEXT_SCRATCH))
+    if at == FLAGGED_LINE:
+        return FLAGGED_LINE
+    name = _numbered(NAME_POOL, source, start, stop, hash_, work)
+    at = after_blanks(data, at)
+    if name == POOL_FULL or load_u8(data, at) != 44:
+        return FLAGGED_LINE
+    at, op = _symbol(data, after_blanks(data, at + 1), tables)
+    if at == FLAGGED_LINE:
+        return FLAGGED_LINE
+    at, type_ = _scan_operands(data, at, op, tables, work)
+    if at == FLAGGED_LINE or load_i64(load_i64(tables, OPS_ALLOWED), type_) >> op & 1 == 0:
+        return FLAGGED_LINE
+    counts = load_i64(work, SUBSCRIPTION_COUNTS)
+    n = load_i64(counts, N_SCANNED_CONSTRAINTS)
+    store_i64(load_i64(work, CONSTRAINT_NAME), n, name)
+    store_u8(load_i64(work, CONSTRAINT_KIND), n, type_ << KIND_SHIFT | op)
+    store_i64(load_i64(work, CONSTRAINT_END), n, load_i64(counts, N_OPERANDS))
+    store_i64(counts, N_SCANNED_CONSTRAINTS, n + 1)
+    return at + 1
+
+
+@nested
+def _scan_constraints(data: int, at: int, tables: int, work: int) -> int:
+    """Write the constraints of a list: where it ends."""
+    if load_u8(data, at) != 91:
+        return FLAGGED_LINE
+    at = after_blanks(data, at + 1)
+    while load_u8(data, at) != 93:
+        at = _scan_constraint(data, at, tables, work)
+        if at == FLAGGED_LINE:
+            return FLAGGED_LINE
+        at = _next_item(data, at, 93)
+        if at == FLAGGED_LINE:
+            return FLAGGED_LINE
+    return at + 1
+
+
+@nested
+def _scan_area(data: int, at: int, tables: int, work: int) -> int:
+    """Write the area of the next filter: where it ends."""
+    if load_u8(data, at) != 91:
+        return FLAGGED_LINE
+    at = after_blanks(data, at + 1)
+    n = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_SCANNED_FILTERS)
+    for i in range(3):
+        at, kind, value = scan_number(data, at, tables)
+        if kind in (NOT_READ, LARGE_INTEGER) or (i == 2 and value < 0.0):
+            return FLAGGED_LINE
+        store_f64(load_i64(work, FILTER_AREA), 3 * n + i, value)
+        at = _next_item(data, at, 93)
+        if at == FLAGGED_LINE or (load_u8(data, at) == 93) != (i == 2):
+            return FLAGGED_LINE
+    return at + 1
+
+
+@nested
+def _scan_id(data: int, at: int, tables: int, work: int) -> int:
+    """Write the id of the next filter: where it ends."""
+    at, source, start, stop, _ = _label(data, at, load_i64(work, TEXT_SCRATCH), tables)
+    if at == FLAGGED_LINE:
+        return FLAGGED_LINE
+    counts = load_i64(work, SUBSCRIPTION_COUNTS)
+    filled = load_i64(counts, N_ID_BYTES)
+    store_i64(counts, N_ID_BYTES, copied(source, start, stop, load_i64(work, FILTER_ID_BYTES), filled))
+    store_u8(load_i64(work, FILTER_HAS_ID), load_i64(counts, N_SCANNED_FILTERS), 1)
+    return at
+
+
+@nested
+def _key(data: int, at: int, tables: int) -> tuple[int, int]:
+    """The name of a member at a quote, and the colon: where its value begins, and its number."""
+    if load_u8(data, at) != 34:
+        return FLAGGED_LINE, NOT_FOUND
+    start = at + 1
+    at, _ = scan_string(data, start, SEED)
+    if load_u8(data, at) != 34:
+        return FLAGGED_LINE, NOT_FOUND
+    bounds, found = load_i64(tables, KEY_BOUNDS), NOT_FOUND
+    for key in range(_FILTERS + 1):
+        if equal(data, start, at, load_i64(tables, KEY_BYTES), load_i64(bounds, key), load_i64(bounds, key + 1)):
+            found = key
+    at = after_blanks(data, at + 1)
+    if found == NOT_FOUND or load_u8(data, at) != 58:
+        return FLAGGED_LINE, NOT_FOUND
+    return after_blanks(data, at + 1), found
+
+
+@nested
+def _scan_part(data: int, at: int, key: int, tables: int, work: int) -> tuple[int, bool]:
+    """Write a member of a filter: where it ends, and whether it is more than null."""
+    if key in (_INTERFACE, _FILTERS):
+        return FLAGGED_LINE, False
+    if load_u8(data, at) == 110:
+        found, at = literal(data, at)
+        return (at if found == 2 else FLAGGED_LINE), False
+    if key == _CONSTRAINTS:
+        return _scan_constraints(data, at, tables, work), True
+    if key == _AREA:
+        return _scan_area(data, at, tables, work), True
+    return _scan_id(data, at, tables, work), True
+
+
+@nested
+def _begin_filter(work: int) -> None:
+    n = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_SCANNED_FILTERS)
+    for i in range(3):
+        store_f64(load_i64(work, FILTER_AREA), 3 * n + i, np.nan)
+    store_u8(load_i64(work, FILTER_HAS_ID), n, 0)
+
+
+@nested
+def _end_filter(work: int) -> None:
+    counts = load_i64(work, SUBSCRIPTION_COUNTS)
+    n = load_i64(counts, N_SCANNED_FILTERS)
+    store_i64(load_i64(work, FILTER_ROW), n, load_i64(counts, SCANNED_ROWS))
+    store_i64(load_i64(work, FILTER_END), n, load_i64(counts, N_SCANNED_CONSTRAINTS))
+    store_i64(load_i64(work, FILTER_ID_END), n, load_i64(counts, N_ID_BYTES))
+    store_i64(counts, N_SCANNED_FILTERS, n + 1)
+
+
+@nested
+def _scan_filter(data: int, at: int, tables: int, work: int) -> int:
+    """Write the filter whose object begins here: where it ends."""
+    if load_u8(data, at) != 123:
+        return FLAGGED_LINE
+    _begin_filter(work)
+    at = after_blanks(data, at + 1)
+    members, given = 0, 0
+    while load_u8(data, at) != 125:
+        at, key = _key(data, at, tables)
+        if at == FLAGGED_LINE or members >> key & 1:
+            return FLAGGED_LINE
+        at, is_given = _scan_part(data, at, key, tables, work)
+        if at == FLAGGED_LINE:
+            return FLAGGED_LINE
+        members |= 1 << key
+        if is_given:
+            given |= 1 << key
+        at = _next_item(data, at, 125)
+        if at == FLAGGED_LINE:
+            return FLAGGED_LINE
+    if given & (1 << _CONSTRAINTS | 1 << _AREA) == 0:
+        return FLAGGED_LINE
+    _end_filter(work)
+    return at + 1
+
+
+@nested
+def _scan_filters(data: int, at: int, tables: int, work: int) -> int:
+    """Write the filters of a list: where it ends."""
+    if load_u8(data, at) != 91:
+        return FLAGGED_LINE
+    at = after_blanks(data, at + 1)
+    if load_u8(data, at) == 93:
+        return FLAGGED_LINE
+    while load_u8(data, at) != 93:
+        at = _scan_filter(data, at, tables, work)
+        if at == FLAGGED_LINE:
+            return FLAGGED_LINE
+        at = _next_item(data, at, 93)
+        if at == FLAGGED_LINE:
+            return FLAGGED_LINE
+    return at + 1
+
+
+@nested
+def _scan_members(data: int, at: int, tables: int, work: int) -> tuple[int, int, int, int, np.uint64]:
+    """Write the filters of the row whose object begins here: where it ends; the address, start, end and hash of its label.
+
+    The members that are not null have to be one of two sets; the filter of a row without `filters` is still open.
+    """
+    label, label_start, label_stop, label_hash = data, 0, 0, SEED
+    members, given = 0, 0
+    while load_u8(data, at) != 125:
+        at, key = _key(data, at, tables)
+        if at == FLAGGED_LINE or members >> key & 1:
+            return FLAGGED_LINE, label, 0, 0, SEED
+        is_given = True
+        if key == _INTERFACE:
+            at, label, label_start, label_stop, label_hash = _label(data, at, load_i64(work, LABEL_SCRATCH), tables)
+        elif key == _FILTERS:
+            at = _scan_filters(data, at, tables, work)
+        else:
+            at, is_given = _scan_part(data, at, key, tables, work)
+        if at == FLAGGED_LINE:
+            return FLAGGED_LINE, label, 0, 0, SEED
+        members |= 1 << key
+        if is_given:
+            given |= 1 << key
+        at = _next_item(data, at, 125)
+        if at == FLAGGED_LINE:
+            return FLAGGED_LINE, label, 0, 0, SEED
+    if members >> _FILTERS & 1:
+        is_whole = members == (1 << _FILTERS | 1 << _INTERFACE)
+    else:
+        is_whole = members >> _INTERFACE & 1 != 0 and given & (1 << _CONSTRAINTS | 1 << _AREA) != 0
+        _end_filter(work)
+    return (at + 1 if is_whole else FLAGGED_LINE), label, label_start, label_stop, label_hash
+
+
+@nested
+def _scan_row(data: int, at: int, tables: int, work: int) -> int:
+    """Write the filters of the line that begins at `at`, which is no blank: its line feed."""
+    if load_u8(data, at) != 123:
+        return FLAGGED_LINE
+    counts = load_i64(work, SUBSCRIPTION_COUNTS)
+    first = load_i64(counts, N_SCANNED_FILTERS)
+    _begin_filter(work)
+    at, source, start, stop, hash_ = _scan_members(data, after_blanks(data, at + 1), tables, work)
+    if at == FLAGGED_LINE:
+        return FLAGGED_LINE
+    at = after_margin(data, at)
+    if load_u8(data, at) != 10:
+        return FLAGGED_LINE
+    label = _numbered(LABEL_POOL, source, start, stop, hash_, work)
+    if label == POOL_FULL:
+        return FLAGGED_LINE
+    for i in range(first, load_i64(counts, N_SCANNED_FILTERS)):
+        store_i64(load_i64(work, FILTER_LABEL), i, label)
+    return at
+
+
+@nested
+def _flag(line: int, start: int, stop: int, work: int) -> None:
+    counts = load_i64(work, SUBSCRIPTION_COUNTS)
+    flagged = load_i64(work, FLAGGED_LINES) + 24 * load_i64(counts, N_FLAGGED_LINES)
+    store_i64(flagged, 0, line)
+    store_i64(flagged, 1, start)
+    store_i64(flagged, 2, stop)
+    _add(counts, N_FLAGGED_LINES, 1)
+
+
+@jit
+def scan_subscriptions(data: int, stop: int, tables: int, work: int) -> None:
+    """Scan the lines of data[:stop] u8, whose last byte is a line feed, from SCANNED_TO on.
+
+    SCANNED_TO is `stop` in the end, unless a pool lacks room.  Blanks around a line and a byte order mark before it are left
+    out as `rows.trimmed` does; a blank line is no row.
+    """
+    counts = load_i64(work, SUBSCRIPTION_COUNTS)
+    store_i64(counts, LACKING_POOL, NOT_FOUND)
+    at = load_i64(counts, SCANNED_TO)
+    while at < stop:
+        begin = at
+        if load_u8(data, at) == 0xEF and load_u8(data, at + 1) == 0xBB and load_u8(data, at + 2) == 0xBF:
+            at += 3
+        at = after_margin(data, at)
+        if load_u8(data, at) != 10:
+            n_filters, n_constraints = load_i64(counts, N_SCANNED_FILTERS), load_i64(counts, N_SCANNED_CONSTRAINTS)
+            n_operands, n_id_bytes = load_i64(counts, N_OPERANDS), load_i64(counts, N_ID_BYTES)
+            end = _scan_row(data, at, tables, work)
+            if end == FLAGGED_LINE:
+                store_i64(counts, N_SCANNED_FILTERS, n_filters)
+                store_i64(counts, N_SCANNED_CONSTRAINTS, n_constraints)
+                store_i64(counts, N_OPERANDS, n_operands)
+                store_i64(counts, N_ID_BYTES, n_id_bytes)
+                if load_i64(counts, LACKING_POOL) != NOT_FOUND:
+                    return
+                end = next_line(data, at) - 1
+                _flag(load_i64(counts, SCANNED_LINES), begin, end, work)
+            _add(counts, SCANNED_ROWS, 1)
+            at = end
+        _add(counts, SCANNED_LINES, 1)
+        at += 1
+        store_i64(counts, SCANNED_TO, at)

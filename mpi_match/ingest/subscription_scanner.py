@@ -1,0 +1,208 @@
+"""Subscriptions of JSON lines as flat columns: scanned, in doubt judged by `rows`.
+
+The lines that `scanner_subscriptions` flags, and only they, go through `rows.parse_json` and `rows.subscription_filters`.
+Filters have no order of their own, so those that these find stand behind the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array, offsets_of
+from mpi_match.arrays.strings import Strings
+from mpi_match.compute.compile_cache import compile_once
+from mpi_match.compute.memory import AddressTable
+from mpi_match.ingest import scanner_subscriptions as scanner
+from mpi_match.ingest.line_blocks import LineBlock, read_blocks
+from mpi_match.ingest.rows import Reject, Rejects, parse_json, row_text, subscription_filters, trimmed
+from mpi_match.ingest.scanner_text import SCRATCH_BYTES
+from mpi_match.ingest.string_pool import StringPool
+from mpi_match.model import ModelError
+from mpi_match.table.subscriptions import Subscriptions, SubscriptionsBuilder
+
+_LEAST_LINE_BYTES, _LEAST_FILTER_BYTES, _LEAST_CONSTRAINT_BYTES, _LEAST_OPERAND_BYTES = 2, 15, 11, 2
+"""Fewest bytes of a line, filter, constraint and operand, with the comma or line feed behind it."""
+_FIRST_BYTES = 2**16
+_COLUMNS = {
+    scanner.FILTER_ROW: scanner.N_SCANNED_FILTERS,
+    scanner.FILTER_LABEL: scanner.N_SCANNED_FILTERS,
+    scanner.FILTER_END: scanner.N_SCANNED_FILTERS,
+    scanner.FILTER_AREA: scanner.N_SCANNED_FILTERS,
+    scanner.FILTER_HAS_ID: scanner.N_SCANNED_FILTERS,
+    scanner.FILTER_ID_END: scanner.N_SCANNED_FILTERS,
+    scanner.FILTER_ID_BYTES: scanner.N_ID_BYTES,
+    scanner.CONSTRAINT_NAME: scanner.N_SCANNED_CONSTRAINTS,
+    scanner.CONSTRAINT_KIND: scanner.N_SCANNED_CONSTRAINTS,
+    scanner.CONSTRAINT_END: scanner.N_SCANNED_CONSTRAINTS,
+    scanner.OPERAND_NUMBER: scanner.N_OPERANDS,
+    scanner.OPERAND_STRING: scanner.N_OPERANDS,
+}
+"""The arrays that the scanner writes, and the count of each."""
+
+
+class ScannedSubscriptions(NamedTuple):
+    """Filters of lines; `row` i64[n] is the row that each is from, ascending: counted from 0, blank lines left out."""
+
+    subscriptions: Subscriptions
+    row: Array
+
+
+class ReadSubscriptions(NamedTuple):
+    """The filters of files, and the number of their rows, bad ones too."""
+
+    subscriptions: Subscriptions
+    n_rows: int
+
+
+class FlaggedLine(NamedTuple):
+    """A line that has to be judged: its number, counted from 0, and its bytes."""
+
+    line: int
+    text: bytes
+
+
+class SubscriptionScanner:
+    """Scans lines one range after the other; compiles its functions when it is created.
+
+    `n_rows` counts the rows since the last `take`, flagged ones too.
+    """
+
+    def __init__(self) -> None:
+        self._scratch = [np.empty(SCRATCH_BYTES, np.uint8) for _ in range(3)]
+        self._make(_FIRST_BYTES)
+        self._begin()
+        with compile_once("subscription-scanner"):
+            self.scan(np.frombuffer(b'{"interface": 1, "constraints": []}\n', np.uint8))
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pools = [StringPool() for _ in range(3)]
+        self._chunks: dict[int, list[Array]] = {which: [] for which in _COLUMNS}
+        self.n_rows = 0
+
+    def _make(self, n_bytes: int) -> None:
+        """Arrays for so many bytes of lines; pages that are never written take no memory."""
+        n_lines, n_filters = n_bytes // _LEAST_LINE_BYTES + 1, n_bytes // _LEAST_FILTER_BYTES + 2
+        n_constraints, n_operands = n_bytes // _LEAST_CONSTRAINT_BYTES + 1, n_bytes // _LEAST_OPERAND_BYTES + 2
+        self._n_bytes = n_bytes
+        self._arrays: dict[int, Array] = {
+            scanner.SUBSCRIPTION_COUNTS: np.zeros(scanner.N_SUBSCRIPTION_COUNTS, np.int64),
+            scanner.FILTER_ROW: np.empty(n_filters, np.int64),
+            scanner.FILTER_LABEL: np.empty(n_filters, np.int64),
+            scanner.FILTER_END: np.empty(n_filters, np.int64),
+            scanner.FILTER_AREA: np.empty((n_filters, 3)),
+            scanner.FILTER_HAS_ID: np.empty(n_filters, np.uint8),
+            scanner.FILTER_ID_END: np.empty(n_filters, np.int64),
+            scanner.FILTER_ID_BYTES: np.empty(n_bytes, np.uint8),
+            scanner.CONSTRAINT_NAME: np.empty(n_constraints, np.int64),
+            scanner.CONSTRAINT_KIND: np.empty(n_constraints, np.uint8),
+            scanner.CONSTRAINT_END: np.empty(n_constraints, np.int64),
+            scanner.OPERAND_NUMBER: np.empty(n_operands),
+            scanner.OPERAND_STRING: np.empty(n_operands, np.int64),
+            scanner.FLAGGED_LINES: np.empty((n_lines, 3), np.int64),
+            scanner.TEXT_SCRATCH: self._scratch[0],
+            scanner.LABEL_SCRATCH: self._scratch[1],
+            scanner.BOUND_SCRATCH: self._scratch[2],
+        }
+
+    def scan(self, data: Array) -> list[FlaggedLine]:
+        """Scan lines u8, each with its line feed; returns those that have to be judged, whose filters are not taken."""
+        if len(data) > self._n_bytes:
+            self._make(len(data))
+        counts = self._arrays[scanner.SUBSCRIPTION_COUNTS]
+        counts[:] = 0
+        while counts[scanner.SCANNED_TO] < len(data):
+            pools = np.array([pool.address for pool in self._pools])
+            work = AddressTable([*(self._arrays[k] for k in range(len(self._arrays))), pools])
+            scanner.scan_subscriptions(data.ctypes.data, len(data), scanner.TABLES.address, work.address)
+            if counts[scanner.LACKING_POOL] >= 0:
+                self._pools[counts[scanner.LACKING_POOL]].grow()
+        for which, chunks in self._chunks.items():
+            chunks.append(self._arrays[which][: counts[_COLUMNS[which]]].copy())
+        self._chunks[scanner.FILTER_ROW][-1] += self.n_rows
+        self.n_rows += int(counts[scanner.SCANNED_ROWS])
+        flagged = self._arrays[scanner.FLAGGED_LINES][: counts[scanner.N_FLAGGED_LINES]].tolist()
+        return [FlaggedLine(line, data[start : stop + 1].tobytes()) for line, start, stop in flagged]
+
+    def take(self) -> ScannedSubscriptions:
+        """The filters that were scanned since the last call, without flagged lines."""
+        column = {which: np.concatenate(chunks) for which, chunks in self._chunks.items()}
+        sizes = self._lengths(scanner.FILTER_END)
+        id_bounds = offsets_of(self._lengths(scanner.FILTER_ID_END))
+        has_id = np.flatnonzero(column[scanner.FILTER_HAS_ID])
+        labels, names, strings = (list(pool.strings()) for pool in self._pools)
+        ids = None
+        if len(has_id):
+            found = Strings(column[scanner.FILTER_ID_BYTES], id_bounds).slice(0, len(id_bounds) - 1)
+            ids = [item if named else None for item, named in zip(found, column[scanner.FILTER_HAS_ID], strict=True)]
+        subscriptions = Subscriptions(
+            labels=labels,
+            names=names,
+            strings=strings,
+            interface=column[scanner.FILTER_LABEL],
+            constraint_offsets=offsets_of(sizes),
+            area=column[scanner.FILTER_AREA].reshape(-1, 3),
+            ids=ids,
+            name=column[scanner.CONSTRAINT_NAME],
+            kind=column[scanner.CONSTRAINT_KIND],
+            operand_offsets=offsets_of(self._lengths(scanner.CONSTRAINT_END)),
+            number=column[scanner.OPERAND_NUMBER],
+            string=column[scanner.OPERAND_STRING],
+        )
+        self._begin()
+        return ScannedSubscriptions(subscriptions, column[scanner.FILTER_ROW])
+
+    def _lengths(self, which: int) -> Array:
+        """The lengths of items from where each ends in its chunk."""
+        return np.concatenate([np.diff(chunk, prepend=0) for chunk in self._chunks[which]])
+
+
+def read_subscriptions(
+    files: Iterable[Path], rejects: Rejects, progress: Callable[[int], None] | None = None
+) -> ReadSubscriptions:
+    """The subscriptions of JSON lines files; bad rows go to `rejects`, in the order of their lines.
+
+    `progress` is called with the number of lines so far.  Raises ModelError for a damaged packed file; OSError.
+    """
+    scanner_, judged, n_bytes, n_lines, n_judged = None, SubscriptionsBuilder(), 0, 0, 0
+    for block in read_blocks(files):
+        n_bytes += len(block.data)
+        if scanner_ is None and n_bytes > FEW_BYTES:
+            scanner_ = SubscriptionScanner()
+        is_scanned = scanner_ is not None and not block.overlong
+        for line, text in scanner_.scan(block.data) if scanner_ is not None and is_scanned else _to_judge(block):
+            _judge(text, block, line, judged, rejects)
+            n_judged += not is_scanned
+        n_lines += 1 if block.overlong else int(np.count_nonzero(block.data == _LINE_FEED))
+        if progress is not None:
+            progress(n_lines)
+    if scanner_ is None:
+        return ReadSubscriptions(judged.build(), n_judged)
+    n_scanned = scanner_.n_rows
+    return ReadSubscriptions(Subscriptions.concat([judged.build(), scanner_.take().subscriptions]), n_judged + n_scanned)
+
+
+FEW_BYTES = 2**21
+"""So many bytes are judged before anything is compiled for them."""
+_LINE_FEED = ord("\n")
+
+
+def _to_judge(block: LineBlock) -> Iterator[FlaggedLine]:
+    """All rows of a block."""
+    lines = [block.data.tobytes()] if block.overlong else block.data.tobytes().split(b"\n")
+    return (FlaggedLine(i, line) for i, line in enumerate(lines) if block.overlong or trimmed(line))
+
+
+def _judge(line: bytes, block: LineBlock, number: int, judged: SubscriptionsBuilder, rejects: Rejects) -> None:
+    text = trimmed(line)
+    try:
+        found = subscription_filters(parse_json(text))
+    except ModelError as error:
+        rejects.append(Reject(str(error), block.file, block.first_line + number, row_text(text)))
+        return
+    for item in found:
+        judged.add(item)

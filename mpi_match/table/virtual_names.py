@@ -1,0 +1,179 @@
+"""Virtual names: constraints on some element of a list (`any OP`) as constraints on names that no attribute can have.
+
+An event has the virtual names that its attribute "tags" satisfies beside "tags" itself, so no engine knows lists.  The bytes
+of a virtual name are 0xff, the attribute's name, 0xff, a form, a type (n, s or b), and an operand: UTF-8 has no byte 0xff,
+so a tag never collides with an attribute, and all virtual names of an attribute are next to each other.
+
+    form            stands for      the event has it, with code, if                                    constraint
+    =  @  ~  [      any = in        some element satisfies the operator with the operand               exists
+    ^  $  *  #      not in between                (atoms: the operand is part of the name)
+                    prefix suffix
+                    contains, != of
+                    a boolean
+    <  >            any < <= > >=   some element is of the type; the code of the least, greatest one   < <= > >=
+    !               any !=          likewise; the code of the one value, or of no operand if there     !=
+                                    are two different ones
+
+NaN is no element that counts.  An operand is text, or numbers as big-endian doubles (booleans 0 or 1); in a list of texts
+each has its length, four bytes big-endian, before it.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from mpi_match.arrays.strings import Strings
+from mpi_match.model import Constraint, ModelError, Op, Operand, Type, Value, constraint
+
+MARK = b"\xff"
+TYPE_LETTERS = {Type.NUMBER: b"n", Type.STRING: b"s", Type.BOOLEAN: b"b"}
+ATOM_FORMS = {
+    **{Op.EQ: b"=", Op.IN: b"@", Op.NOT_IN: b"~", Op.BETWEEN: b"["},
+    **{Op.PREFIX: b"^", Op.SUFFIX: b"$", Op.CONTAINS: b"*", Op.NE: b"#"},
+}
+"""Forms with an operand, by operator; `!=` is one of them only for booleans."""
+LEAST_FORM, GREATEST_FORM, SOLE_FORM = b"<", b">", b"!"
+_EXTREMES = {Op.LT: LEAST_FORM, Op.LE: LEAST_FORM, Op.GT: GREATEST_FORM, Op.GE: GREATEST_FORM, Op.NE: SOLE_FORM}
+_TYPES = {letter: type_ for type_, letter in TYPE_LETTERS.items()}
+_ATOMS = {form: op for op, form in ATOM_FORMS.items()}
+
+
+class VirtualName(NamedTuple):
+    """The parts of a virtual name: the attribute's name, a form, the type of the elements, and what follows."""
+
+    base: bytes
+    form: bytes
+    type: Type
+    rest: bytes
+
+    @property
+    def head(self) -> bytes:
+        """The name without `rest`."""
+        return prefix_of(self.base) + self.form + TYPE_LETTERS[self.type]
+
+    @property
+    def kinds(self) -> list[tuple[Type, Op]]:
+        """Type and operator of the constraints that it may have."""
+        if self.op is not None:
+            return [(Type.ANY, Op.EXISTS)]
+        return [(self.type, op) for op, form in _EXTREMES.items() if form == self.form]
+
+    @property
+    def op(self) -> Op | None:
+        """The operator of an atom; None for the other forms."""
+        return _ATOMS.get(self.form)
+
+    def operand(self) -> Operand:
+        """The operand of an atom.  Raises ModelError when it has none that `constraint` would make."""
+        values = _values(self.type, self.rest, self.op in (Op.IN, Op.NOT_IN))
+        several = self.op in (Op.IN, Op.NOT_IN, Op.BETWEEN)
+        if not several and len(values) != 1:
+            raise ModelError("a virtual name has one operand")
+        found: Operand = values if several else values[0]
+        assert self.op is not None
+        again = constraint(self.base.decode(), self.op, found)._replace(any_element=True)
+        if of_constraint(again)[0] != self.head + self.rest:
+            raise ModelError("the operand of a virtual name is not in canonical form")
+        return found
+
+
+def prefix_of(base: bytes) -> bytes:
+    """What all virtual names of an attribute begin with."""
+    return MARK + base + MARK
+
+
+def of_constraint(wanted: Constraint) -> tuple[bytes, Type, Op, Operand]:
+    """Name, type, operator and operand of the plain constraint that a constraint is stored as."""
+    name = wanted.name.encode()
+    if not wanted.any_element:
+        return name, wanted.type, wanted.op, wanted.operand
+    head, letter = prefix_of(name), TYPE_LETTERS[wanted.type]
+    if wanted.op in _EXTREMES and wanted.type is not Type.BOOLEAN:
+        return head + _EXTREMES[wanted.op] + letter, wanted.type, wanted.op, wanted.operand
+    values = wanted.operand if isinstance(wanted.operand, tuple) else (wanted.operand,)
+    packed = [operand_bytes(value) for value in values]  # type: ignore[arg-type]
+    if wanted.op in (Op.IN, Op.NOT_IN) and wanted.type is Type.STRING:
+        packed = [struct.pack(">I", len(each)) + each for each in packed]
+    return head + ATOM_FORMS[wanted.op] + letter + b"".join(packed), Type.ANY, Op.EXISTS, None
+
+
+def to_constraint(name: bytes, type_: Type, op: Op, operand: Operand) -> Constraint:
+    """The inverse of `of_constraint`.  Raises ModelError for what it does not make."""
+    if not name.startswith(MARK):
+        return Constraint(name.decode(), type_, op, operand)
+    found = parse(name)
+    if found.op is not None and op is Op.EXISTS:
+        return Constraint(found.base.decode(), found.type, found.op, found.operand(), any_element=True)
+    if found.op is not None or type_ is not found.type or _EXTREMES.get(op) != found.form:
+        raise ModelError(f"{op.symbol!r} is no constraint on a virtual name of the form {found.form.decode()}")
+    return Constraint(found.base.decode(), type_, op, operand, any_element=True)
+
+
+def parse(name: bytes) -> VirtualName:
+    """The parts of a virtual name.  Raises ModelError when the bytes are none."""
+    base, mark, tail = name[1:].partition(MARK)
+    form, letter, rest = tail[:1], tail[1:2], tail[2:]
+    known = form in _ATOMS or (form in (LEAST_FORM, GREATEST_FORM, SOLE_FORM) and letter != b"b" and not rest)
+    if name[:1] != MARK or not mark or not known or letter not in _TYPES or (form == b"#") > (letter == b"b"):
+        raise ModelError(f"{name[:60]!r} is neither text nor a virtual name")
+    try:
+        base.decode()
+    except UnicodeDecodeError:
+        raise ModelError(f"{name[:60]!r} is a virtual name of what is no text") from None
+    return VirtualName(base, form, _TYPES[letter], rest)
+
+
+def forms_of(names: Strings) -> Iterator[tuple[VirtualName, int, int]]:
+    """The virtual names among sorted names: the first of each attribute, form and type, and the range of those like it.
+
+    Raises ModelError.
+    """
+    at = bisect_left(names, MARK)
+    while at < len(names):
+        first = parse(names[at])
+        stop = bisect_left(names, first.head[:-1] + bytes([first.head[-1] + 1]), at)
+        yield first, at, stop
+        at = stop
+
+
+def shown(name: bytes) -> str:
+    """A name for people: that of an attribute, or what a virtual name stands for."""
+    if not name.startswith(MARK):
+        return name.decode()
+    found = parse(name)
+    if found.op is not None:
+        return str(Constraint(found.base.decode(), found.type, found.op, found.operand(), any_element=True))
+    which = {LEAST_FORM: "least", GREATEST_FORM: "greatest", SOLE_FORM: "only"}[found.form]
+    return f"{which} {found.type.name.lower()} of {found.base.decode()}"
+
+
+def operand_bytes(value: Value) -> bytes:
+    """An operand, or an element of a list, as it stands in an atom's name."""
+    return value.encode() if isinstance(value, str) else struct.pack(">d", value)
+
+
+def _values(type_: Type, rest: bytes, listed: bool) -> tuple[Value, ...]:
+    """The operands that the end of a name consists of.  Raises ModelError."""
+    try:
+        if type_ is Type.STRING:
+            return tuple(each.decode() for each in (_texts(rest) if listed else [rest]))
+        numbers = [number for (number,) in struct.iter_unpack(">d", rest)]
+    except (struct.error, UnicodeDecodeError) as error:
+        raise ModelError(f"the operand of a virtual name cannot be read: {error}") from None
+    if type_ is Type.BOOLEAN and not set(numbers) <= {0.0, 1.0}:
+        raise ModelError("a boolean in a virtual name is 0 or 1")
+    return tuple(bool(number) if type_ is Type.BOOLEAN else number for number in numbers)
+
+
+def _texts(rest: bytes) -> list[bytes]:
+    found, at = [], 0
+    while at < len(rest):
+        (length,) = struct.unpack_from(">I", rest, at)
+        found.append(rest[at + 4 : at + 4 + length])
+        at += 4 + length
+    if at != len(rest):
+        raise ModelError("a list in a virtual name is cut off")
+    return found

@@ -1,0 +1,88 @@
+"""The table of `mpi_match/docs/bias.md`: where records say that others are better than our engines; see `results`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mpi_match.bench.comparison import verdict
+from mpi_match.bench.report import engine_of
+from mpi_match.bench.sweep_report import QUANTITIES, Measured, measured, quantity
+from mpi_match.experiments.catalog import OURS
+
+Record = dict[str, Any]
+
+PAGE = Path(__file__).resolve().parents[2] / "mpi_match" / "docs" / "bias.md"
+BEGIN, END = "<!-- losses: written by tests/bench/results.py -->\n", "<!-- end of losses -->\n"
+COMPARED = ("us_per_event", "build_s", "engine_bytes", "one_move_us")
+"""Less is better, of each of these."""
+
+
+class Loss(NamedTuple):
+    """One point at which another engine is better than ours, and by how many times."""
+
+    key: str
+    ours: str
+    other: str
+    times: float
+    where: str
+    commit: str
+
+
+def of_experiments(records: Path) -> list[Record]:
+    """The records of engines in the files of experiments."""
+    lines = [line for file in sorted(records.glob("*-experiments.jsonl")) for line in file.read_text().splitlines()]
+    return [record for record in map(json.loads, lines) if record.get("what") != "ranks"]
+
+
+def losses(records: Sequence[Record]) -> tuple[list[Loss], dict[tuple[str, str, str], int]]:
+    """All losses, and the number of points that were compared, by quantity, our engine and the other."""
+    found, compared = [], dict[tuple[str, str, str], int]()
+    points: dict[str, list[Record]] = {}
+    for record in records:
+        own = {key: value for key, value in (record.get("parameters") or {}).items() if "." not in key}
+        at = [record["experiment"], record["scenario"], own, record.get("scale"), record["commit"], record["machine"]["cpu"]]
+        points.setdefault(json.dumps(at), []).append(record)
+    for point, group in points.items():
+        experiment, _, own, *_ = json.loads(point)
+        where = " ".join([experiment, *(f"{key}={value}" for key, value in own.items())])
+        for key in COMPARED:
+            values = {engine_of(r): measured([r], key) for r in group if quantity(r, key) is not None}
+            for ours in (name for name in OURS if name in values):
+                for other, value in values.items():
+                    if other not in OURS:
+                        compared[key, ours, other] = compared.get((key, ours, other), 0) + 1
+                        if _is_less(value, values[ours]):
+                            times = values[ours].median / value.median
+                            found.append(Loss(key, ours, other, times, where, group[0]["commit"]))
+    return found, compared
+
+
+def _is_less(value: Measured, than: Measured) -> bool:
+    """Less, and not by noise: intervals do not overlap."""
+    return verdict(than, value) == "worse" and value.median > 0
+
+
+def table(records: Sequence[Record]) -> str:
+    """A row for each quantity, engine of ours and engine that is better somewhere, with the worst point."""
+    found, compared = losses(records)
+    rows = [
+        "| what | ours | better | at points | by, at most | there | commit |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for key, ours, other in sorted(compared, key=lambda each: COMPARED.index(each[0])):
+        mine = [loss for loss in found if (loss.key, loss.ours, loss.other) == (key, ours, other)]
+        if mine:
+            worst = max(mine, key=lambda loss: loss.times)
+            points = f"{len(mine)} of {compared[key, ours, other]}"
+            cells = [QUANTITIES[key], f"`{ours}`", f"`{other}`", points, f"{worst.times:.3g} ×", worst.where]
+            rows.append(f"| {' | '.join(cells)} | `{worst.commit[:12]}` |")
+    return "\n".join(rows) + "\n"
+
+
+def with_losses(page: str, records: Path) -> str:
+    """The page with its table made anew."""
+    before, rest = page.split(BEGIN)
+    return f"{before}{BEGIN}{table(of_experiments(records))}{END}{rest.split(END)[1]}"

@@ -1,0 +1,53 @@
+"""Lines scanned on a GPU are the events, rejects and answers of the scanner of the CPU, which `rows` judges."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from event_lines import GOOD, JUDGED_GOOD, mutated_lines
+
+from mpi_match.engines import open_engine
+from mpi_match.ingest.event_scanner import EventScanner
+from mpi_match.ingest.line_blocks import LineBlock
+from mpi_match.ingest.rows import PLAIN, EventForm, Reject
+from mpi_match.model import make_filter
+from mpi_match.table.table import Table
+from mpi_match.workloads.scenarios import SCENARIOS
+
+LOCATED = EventForm(("x", "y"))
+ON_ATOMS = Table.from_filters(
+    [make_filter(word, [["city", "contains", word]]) for word in ("Mi", "lan", "🦀", "日")]
+    + [make_filter(word, [["city", "suffix", word], ["temp", "<", 30]]) for word in ("ilan", "🦀", "me")]
+)
+
+OF_STRINGS = Table.from_subscriptions(SCENARIOS["ccm-strings"].scaled(2000).subscriptions(0))
+
+
+def block(lines: list[bytes]) -> LineBlock:
+    return LineBlock(np.frombuffer(bytearray(b"".join(line + b"\n" for line in lines)), np.uint8), "file", 1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("form", [PLAIN, LOCATED], ids=["plain", "located"])
+@pytest.mark.parametrize("kind", ["good", "judged", "mutated"])
+@pytest.mark.parametrize("table", [ON_ATOMS, OF_STRINGS], ids=["atoms", "strings"])
+def test_events_rejects_and_answers(kind: str, form: EventForm, table: Table) -> None:
+    plain = [line for line in GOOD if b'"id": 123' not in line]
+    lines = {
+        "good": plain * 3000,
+        "judged": (plain * 300 + JUDGED_GOOD[:4]) * 10,
+        "mutated": mutated_lines(30_000, seed=3),
+    }[kind]
+    engine, on_cpu = open_engine("keyed_cuda", table), EventScanner(table.vocabulary, form)
+    rejects: list[Reject] = []
+    expected_rejects: list[Reject] = []
+    found, expected = engine.scanner(on_cpu).scan(block(lines), rejects), on_cpu.scan(block(lines), expected_rejects)
+    assert found.n_on_gpu == len(expected.batch)
+    assert rejects == expected_rejects
+    assert (found.n_flagged > 0) == (kind != "good")
+    for name in ("offsets", "attributes", "location", "rejected"):
+        a, b = getattr(found.batch, name), getattr(expected.batch, name)
+        assert (a is None) == (b is None), name
+        assert a is None or a.tobytes() == b.tobytes(), name
+    assert engine.match(found.batch) == engine.match(expected.batch)
+    assert len(found.batch) < 1000 or engine.match(found.batch[7:999]) == engine.match(expected.batch[7:999])

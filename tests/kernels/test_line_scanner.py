@@ -1,0 +1,111 @@
+"""The scanner's kernels under the simulator against the scanner of the CPU, which is judged by `rows`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from event_lines import BAD, BLANK, GOOD, JUDGED_GOOD, VOCABULARY, mutated_lines
+
+from mpi_match.gpu import line_kernels, line_scanner
+from mpi_match.gpu.kernels import open_gpu
+from mpi_match.gpu.line_scanner import GpuLineScanner, GpuRows
+from mpi_match.ingest.event_scanner import EventScanner
+from mpi_match.ingest.line_blocks import LineBlock
+from mpi_match.ingest.rows import PLAIN, EventForm
+from mpi_match.model import make_filter
+from mpi_match.table.table import Table
+from mpi_match.table.vocabulary import Vocabulary
+
+LOCATED = EventForm(("x", "y"))
+ELSEWHERE = EventForm(("position.x", "wind"))
+NUMERIC = Table.from_filters([make_filter("i", [["temp", "<", 3], ["wind", "=", 0.1], ["nested.a.b", ">", 1]])]).vocabulary
+
+
+@pytest.fixture(autouse=True)
+def _little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_scanner, "ROW_BYTES", 200)
+    monkeypatch.setattr(line_scanner, "ATTRIBUTE_BYTES", 100)
+
+
+def scanned(lines: Iterable[bytes], form: EventForm, vocabulary: Vocabulary, most_flagged: float) -> GpuRows:
+    """The rows of lines, compared with those of the CPU; flagged lines are rows without attributes."""
+    data = np.frombuffer(bytearray(b"".join(line + b"\n" for line in lines)), np.uint8)
+    expected = EventScanner(vocabulary, form).scan(LineBlock(data, "", 1), [])
+    scanner = GpuLineScanner(open_gpu(), vocabulary, form)
+    buffers = scanner.buffers()
+    scanner.scan(data[: len(data) // 2], buffers)  # what other lines leave in the buffers
+    rows = scanner.scan(data, buffers)
+    batch = expected.batch
+    assert rows.n_rows == len(batch)
+    lengths, is_flagged = np.diff(batch.offsets), np.zeros(rows.n_rows, bool)
+    is_flagged[rows.flagged] = True
+    assert expected.n_flagged <= len(rows.flagged) <= expected.n_flagged + most_flagged * rows.n_rows
+    kept = np.repeat(~is_flagged, lengths)
+    found = scanner.fetched(rows, buffers)
+    assert np.array_equal(np.diff(found.offsets), np.where(is_flagged, 0, lengths))
+    assert np.array_equal(found.attributes, batch.attributes[kept])
+    assert (found.attributes.dtype, found.fingerprint) == (batch.attributes.dtype, batch.fingerprint)
+    assert rows.widest == found.widest
+    if batch.location is not None and found.location is not None:
+        located = batch.location.copy()
+        located[is_flagged] = np.nan
+        assert found.location.tobytes() == located.tobytes()
+    for start, stop in rows.bounds.tolist():
+        line = data[start:stop].tobytes().strip(b"\xef\xbb\xbf \t\r\n\x0b\x0c")
+        assert b"\n" not in line
+        assert data[stop] == ord("\n")
+    return rows
+
+
+@pytest.mark.parametrize("form", [PLAIN, LOCATED, ELSEWHERE])
+def test_every_kind_of_line(form: EventForm) -> None:
+    kinds = (BLANK, GOOD, BLANK, BAD, BLANK, [JUDGED_GOOD[0]], GOOD, BLANK)
+    rows = scanned([line for kind in kinds for line in kind], form, VOCABULARY, 0)
+    assert rows.n_rows == 2 * len(GOOD) + len(BAD) + 1
+
+
+@pytest.mark.parametrize(("form", "vocabulary"), [(LOCATED, VOCABULARY), (ELSEWHERE, VOCABULARY), (PLAIN, NUMERIC)])
+def test_mutated_lines(form: EventForm, vocabulary: Vocabulary) -> None:
+    assert len(scanned(mutated_lines(150, seed=7), form, vocabulary, 0).flagged) > 30
+
+
+def test_lines_beyond_the_stage_are_read_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    line_kernels.scan_rows_kernel.cache_clear()
+    monkeypatch.setattr(line_kernels, "STAGE_WORDS", 20)
+    rows = scanned(mutated_lines(60, seed=8), PLAIN, VOCABULARY, 0)
+    assert rows.n_rows > 50
+    line_kernels.scan_rows_kernel.cache_clear()
+
+
+def test_rows_that_need_more_room_than_a_thread_has_are_flagged() -> None:
+    names = line_kernels.MOST_ROW_NAMES
+    lines = [b"{" + b", ".join(b'"n%d": 1' % i for i in range(names + more)) + b"}" for more in (0, 1)] + [
+        b'{"city": "' + b"\\n" * (line_kernels.ROW_SCRATCH_BYTES + more) + b'"}' for more in (-4, 0)
+    ]
+    assert scanned(lines, PLAIN, VOCABULARY, 1).flagged.tolist() == [1, 3]
+
+
+def test_rows_of_many_atoms() -> None:
+    """Each once, whatever the string; a row with more than there is room for is flagged."""
+    words = sorted({f"{i:b}" for i in range(1, 90)})
+    filters = [make_filter("i", [[name, op, word]]) for name in "st" for op in ("contains", "suffix") for word in words]
+    vocabulary = Table.from_filters(filters).vocabulary
+    texts = ["1", "10", "1011", "0", "1" * 40, "1" * 6, "110100" * 2, "10" * 30, "".join(words)]
+    lines = [b'{"s": "%s", "t": "%s"}' % (a.encode(), b.encode()) for a in texts for b in texts[:4]]
+    rows = scanned(lines, PLAIN, vocabulary, 1)
+    assert 0 < len(rows.flagged) < rows.n_rows // 2
+    assert rows.widest > 20
+
+
+def test_no_lines() -> None:
+    scanner = GpuLineScanner(open_gpu(), VOCABULARY, PLAIN)
+    for text in (b"", b"\n", b" \n\xef\xbb\xbf\n"):
+        rows = scanner.scan(np.frombuffer(bytearray(text), np.uint8), scanner.buffers())
+        assert (rows.n_rows, rows.offsets.memory.tolist(), rows.attributes.size) == (0, [0], 0)
+
+
+def test_ids_are_refused() -> None:
+    with pytest.raises(ValueError, match="ids"):
+        GpuLineScanner(open_gpu(), VOCABULARY, EventForm(None, "id"))

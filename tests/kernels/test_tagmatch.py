@@ -1,0 +1,74 @@
+"""`tagmatch` on a GPU: its kernel, packed results, buffers, streams and variants."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from live_machine import run_machine_of
+from tag_tables import LiveTags, assert_agrees, random_tags, tag_events, tag_filters
+
+from mpi_match.engines import open_engine
+from mpi_match.engines.tagmatch import gpu_match
+from mpi_match.engines.tagmatch.engine import TagMatch
+from mpi_match.engines.tagmatch.gpu_match import jobs_of
+from mpi_match.engines.tagmatch.queues import PartitionBatches
+from mpi_match.events.events import Events
+from mpi_match.model import Event, Filter
+from mpi_match.table.table import Table
+
+SMALL: dict[str, Any] = {"max_p": 4, "queries": 3, "streams": 2}
+VARIANTS = [
+    *({**SMALL, "prefix": prefix, "launch": launch} for prefix, launch in product((True, False), (1, 3))),
+    *({"variant": variant, "streams": 1} for variant in ("gpu-plain", "gpu-batched")),
+]
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=lambda options: " ".join(f"{k}={v}" for k, v in options.items()))
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@given(filters=st.lists(tag_filters, max_size=9), events=st.lists(st.none() | tag_events, max_size=5))
+def test_hypothesis(options: dict[str, Any], filters: list[Filter], events: list[Event | None]) -> None:
+    assert_agrees(filters, events, **options)
+
+
+@pytest.mark.parametrize("launch", [1, 4])
+@pytest.mark.parametrize("room", [1, 1000])
+def test_results_beyond_the_room_are_not_lost(launch: int, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs that are done again are between others of their stream, even and odd."""
+    monkeypatch.setattr(gpu_match, "FIRST_RESULTS", room)
+    filters, events = random_tags(5, 60, 25, n_tags=8)
+    engine = assert_agrees(filters, events, max_p=12, queries=4, streams=2, launch=launch)
+    assert isinstance(engine, TagMatch)
+    table = Table.from_filters(filters)
+    batch = Events.of(events).encode(table.vocabulary)
+    assert engine.match(batch) == engine.match(batch) == open_engine("counting", table).match(batch)
+    assert engine.kernel_s > 0
+
+
+def test_a_job_has_each_partition_once() -> None:
+    partition = np.array([0, 2, 5, 0, 2, 5, 2])
+    batches = PartitionBatches(partition, np.arange(8), np.arange(10, 17).astype(np.uint32))
+    bounds = np.array([0, 3, 3, 9, 9, 9, 12])
+    found = [
+        ((job.rows[:, 0].tolist(), job.rows[:, 1].tolist()), job.offsets.tolist(), job.queries.tolist())
+        for job in jobs_of(batches, bounds, 2)
+    ]
+    assert found == [
+        (([0, 3], [3, 9]), [0, 1, 2], [10, 11]),
+        (([9], [12]), [0, 1], [12]),
+        (([0, 3], [3, 9]), [0, 1, 2], [13, 14]),
+        (([9], [12]), [0, 1], [15]),
+        (([3], [9]), [0, 1], [16]),
+    ]
+
+
+class LiveTagsOnGpu(LiveTags):
+    options: ClassVar = {**SMALL, "staged": 3}
+
+
+def test_subscribe_unsubscribe_consolidate_and_match_in_any_order() -> None:
+    run_machine_of(LiveTagsOnGpu, examples=3, steps=8)

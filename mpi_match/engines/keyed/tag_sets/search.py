@@ -15,7 +15,7 @@ import numba
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.compute.compile_cache import nested, parallel_jit
+from mpi_match.compute.compile_cache import inlined, nested, parallel_jit
 from mpi_match.compute.sort import sort_part
 from mpi_match.engines.keyed.tag_sets.index import KEY_TAGS, RECORD_HEAD, SIZE_BITS, longer, may_have, whole
 
@@ -27,7 +27,7 @@ CANDIDATES, TOUCHED, N_TALLIES = range(3)
 """Words of a block's tally: sets that were compared; a word that keeps loads from being left out."""
 _SIZE_MASK = np.uint32(2**SIZE_BITS - 1)
 _NONE = np.uint64(0)
-_sort = nested(sort_part)
+_sort = inlined(sort_part)
 
 
 class SetArrays(NamedTuple):

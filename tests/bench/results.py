@@ -37,7 +37,8 @@ Written by `python tests/bench/results.py` from [records](records); do not edit.
 measured; under each table stand the commands. Rates go from encoded events in memory to answers in memory unless the section
 says otherwise; median, and least to greatest where a row has them. The machines are shared: compare rows of one commit and
 one machine. Rows of commits before `8cee85f` have `debs2009` and the `clcb` scenarios with other parameters than now, see
-the changelog of 0.2.0.
+the changelog of 0.2.0. Records with `measured_before_merge` are of commits that came into the history only as part of the
+one they name: they are to be measured again.
 """
 
 KILLS = ("workers killed", "masters killed", "hosts killed")

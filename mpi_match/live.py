@@ -76,8 +76,9 @@ class LiveMatcher:
     ) -> None:
         """Apply changes in order: every later `match` sees them.
 
-        `rows`: `{"move": id, "area": [x, y, r]}`, `{"add": subscription}`, `{"remove": id}`, `{"remove_interface": label}`;
-        one, or many.  An id is that of a subscription row; all filters that have it are moved or removed together.
+        `rows`: `{"move": id, "area": [x, y, r]}`, `{"add": subscription}`, `{"remove": id}`, `{"remove_interface": label}`,
+        `{"consolidate": true}`; one, or many.
+        An id is that of a subscription row; all filters that have it are moved or removed together.
         `rejects`: rows that have no meaning or cannot be done are appended to it, and the others take effect; without it
         the first of them raises ModelError, after the others have taken effect.
 

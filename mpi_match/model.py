@@ -379,6 +379,7 @@ class Change(enum.IntEnum):
     ADD = 1
     REMOVE = 2
     REMOVE_INTERFACE = 3
+    CONSOLIDATE = 4
 
 
 class Filter(NamedTuple):

@@ -8,6 +8,7 @@ columns, in order:
     ADD               filter        `row`: the filter of `added`, `interface`: its interface
     REMOVE            filter
     REMOVE_INTERFACE  interface     and with it all its filters
+    CONSOLIDATE       0             no filter changes: an engine that stages changes takes them into its structures now
 
 Ids are assigned by the producer of the changes, not by engines: a table's filters and interfaces keep theirs, added ones get
 the next, and an id may be reused after its filter was removed.  An added filter is encoded with the vocabulary of the
@@ -36,7 +37,7 @@ class Changes:
     """n changes in the order in which they take effect.
 
     kind          u8[n]      `Change`
-    target        u32[n]     filter id; for REMOVE_INTERFACE an interface id
+    target        u32[n]     filter id; for REMOVE_INTERFACE an interface id; for CONSOLIDATE 0
     area          f64[n, 3]  MOVE: centre x, y and radius; else NaN
     row           i32[n]     ADD: the filter of `added`; else -1
     interface     u32[n]     ADD: the filter's interface id (whatever `added` says); else 0

@@ -139,12 +139,12 @@ class LiveTable:
         self.table = recoding.table(self._origin)
 
     def since(self) -> Changes:
-        """The changes from `table` to the present state, for an engine that was just opened."""
+        """The changes from `table` to the present state, for an engine that was just opened; it consolidates them."""
         steps = [Step(Change.REMOVE, filter_id) for filter_id in np.flatnonzero(self._gone).tolist()]
         steps += [Step(Change.MOVE, i, Area(*self._area[i].tolist())) for i in np.flatnonzero(self._moved).tolist()]
         for filter_id, item in self._those_that_came():
             steps.append(Step(Change.ADD, filter_id, interface=self.registry.interface_of(filter_id), filter=item))
-        changes = self._changes(steps)
+        changes = self._changes([*steps, Step(Change.CONSOLIDATE, 0)] if steps else [])
         assert changes is not None, "the vocabulary has the operands of all filters that are there"
         return changes
 

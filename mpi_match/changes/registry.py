@@ -9,6 +9,7 @@ changes with the reason:
     add {"interface": "desk", ...}        ADD 12 to 3, ADD 13 to 3                 a present filter has this id
     remove "taxi-7"                       REMOVE 4                                 no filter has this id
     remove_interface "desk"               REMOVE_INTERFACE 3                       no filter is on this interface
+    consolidate                           CONSOLIDATE                              never
 
 An id may stand for several filters, those of one predicate; a change applies to all of them.  A row is applied as a whole or
 not at all.  Filters without an id are removed only with their interface.
@@ -116,6 +117,8 @@ class Registry:
                 return self._add(row.filters)
             case Change.REMOVE:
                 return [Step(Change.REMOVE, filter_id) for filter_id in self._remove(self._find(row.target))]
+            case Change.CONSOLIDATE:
+                return [Step(Change.CONSOLIDATE, 0)]
         return self._remove_interface(row.target)
 
     def _find(self, name: str) -> tuple[int, ...]:

@@ -115,7 +115,8 @@ def compile_changes(inputs: tuple[str, ...], table: Path, output: Path, as_json:
     """Compile changes IN... (JSON lines: files, directories, globs, gzip) into a file of changes for one table.
 
     A row says "before_event", the number of the first event that sees it (the first event is 0), and one of "move" (an id,
-    with the new "area"), "add" (a subscription), "remove" (an id) and "remove_interface" (a label).
+    with the new "area"), "add" (a subscription), "remove" (an id), "remove_interface" (a label) and "consolidate" (true: an
+    engine that stages changes, which is tagmatch, takes them into its structures now).
     """
     done = _spark_job().compile_changes(list(inputs), table, output, **options)
     say(f"{plural(done.changes, 'change')}; {plural(done.filters, 'filter')} added")

@@ -11,6 +11,7 @@
     {"before_event": 7, "add": {"interface": "mobile-9", "constraints": [["temp", ">", 35]], "id": "f2"}}
     {"before_event": 7, "remove": "f1"}
     {"before_event": 9, "remove_interface": "mobile-7"}
+    {"before_event": 9, "consolidate": true}
 
 A subscription is one filter, or a predicate: several `filters` on one interface, or a text in the language of `predicates`,
 from which every filter gets the row's `area` and `id`.  `tags` is short for a constraint `["tags", "has", tag]` for each.
@@ -261,7 +262,7 @@ class ChangeRow(NamedTuple):
     before_event: int = 0
 
 
-_CHANGES = {"move": Change.MOVE, "add": Change.ADD, "remove": Change.REMOVE, "remove_interface": Change.REMOVE_INTERFACE}
+_CHANGES = {change.name.lower(): change for change in Change}
 
 
 def change_of_row(row: Any, *, stamped: bool = True) -> ChangeRow:
@@ -281,6 +282,10 @@ def change_of_row(row: Any, *, stamped: bool = True) -> ChangeRow:
         return ChangeRow(kind, filters=tuple(subscription_filters(row[key])), before_event=stamp)
     if kind is Change.MOVE and row.get("area") is None:
         raise ModelError("'move' needs an 'area' to move to, [x, y, r]")
+    if kind is Change.CONSOLIDATE:
+        if row[key] is not True:
+            raise ModelError(f"'consolidate' must be true, found {describe(row[key])}")
+        return ChangeRow(kind, before_event=stamp)
     target = label(row[key], "interface" if kind is Change.REMOVE_INTERFACE else "id")
     return ChangeRow(kind, target, area(row["area"]) if kind is Change.MOVE else None, before_event=stamp)
 

@@ -35,7 +35,7 @@ def test_a_short_soak(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     assert record["engine"] == "keyed"
     assert record["flat"]
     assert counts["rows"] * 201 == counts["events"] * 20 > 0  # in each round 200 events, and one alone
-    assert all(counts[kind.name.lower()] > 0 for kind in Change)
+    assert all(counts[kind.name.lower()] > 0 for kind in Change if kind is not Change.CONSOLIDATE)
     assert record["checked"]["naive"] >= 2 * JUDGED
     assert record["checked"]["answers"] > 0
     assert all(worst["max"] >= worst["p99"] >= worst["p50"] > 0 for worst in record["pauses_ms"].values())

@@ -56,7 +56,7 @@ def changing(tmp_path_factory: pytest.TempPathFactory) -> Changing:
     rows = []
     for stamp in sorted(rng.integers(0, 250, 150).tolist()):
         target = f"f{rng.integers(100)}"
-        kind = Change(int(rng.choice(4, p=(0.35, 0.4, 0.2, 0.05))))
+        kind = Change(int(rng.choice(len(Change), p=(0.35, 0.37, 0.18, 0.05, 0.05))))
         if kind is Change.ADD:
             rows.append(ChangeRow(kind, filters=(coming[int(rng.integers(100))],), before_event=stamp))
         elif kind is Change.REMOVE_INTERFACE:

@@ -210,7 +210,7 @@ def test_parts_change_together_as_the_whole(engine: str, filters: bool) -> None:
     named = [item._replace(id=f"f{i}") for i, item in enumerate(subscriptions)]
     rows = []
     for i in range(150):
-        kind = Change(int(rng.choice(4, p=(0.35, 0.4, 0.2, 0.05))))
+        kind = Change(int(rng.choice(len(Change), p=(0.35, 0.37, 0.18, 0.05, 0.05))))
         x, y = rng.integers(-20, 20, 2).tolist() if kind is Change.MOVE else (0, 0)
         circle = Area(x, y, 8.0) if kind is Change.MOVE else None
         target = str(rng.integers(9)) if kind is Change.REMOVE_INTERFACE else f"f{rng.integers(300)}"

@@ -56,7 +56,7 @@ def test_filters_of_many_names_are_added_and_removed(name: str) -> None:
 def crowd(rng: np.random.Generator, contents: list[Filter], n: int) -> list[ChangeRow]:
     """Changes of few names and labels, so that most are about what those before them have left; some cannot be done."""
     rows = []
-    for kind in rng.choice(list(Change), n, p=[0.3, 0.4, 0.22, 0.08]).tolist():
+    for kind in rng.choice(list(Change), n, p=[0.3, 0.4, 0.2, 0.08, 0.02]).tolist():
         name, label = str(rng.integers(60)), f"i{rng.integers(12)}"
         if kind == Change.ADD:
             item = contents[rng.integers(len(contents))]

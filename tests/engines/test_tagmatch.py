@@ -253,13 +253,13 @@ def test_filters_are_staged_until_there_are_many() -> None:
     assert isinstance(engine, TagMatch)
     n_sets: list[int] = []
     rows = [ChangeRow(Change.ADD, filters=(item,)) for item in filters[1:]]
-    for row in (*rows, ChangeRow(Change.REMOVE, "a")):
+    consolidate = ChangeRow(Change.CONSOLIDATE)
+    for row in (*rows, ChangeRow(Change.REMOVE, "a"), consolidate, consolidate):
         changes = live.apply([row], [])
         assert changes is not None
         engine.update(changes)
         n_sets.append(engine.n_sets)
-    engine.consolidate()
-    assert (*n_sets, engine.n_sets) == (1, 3, 3, 3, 3)
+    assert n_sets == [1, 3, 3, 3, 3, 3]
     assert Counter(engine._sets.key_filter.tolist()) == {1: 1, 2: 1, 3: 1}
 
 

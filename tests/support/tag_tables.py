@@ -94,5 +94,6 @@ class LiveTags(LiveMachine):
 
     @rule()
     def consolidate(self) -> None:
+        self.update([ChangeRow(Change.CONSOLIDATE)])
         assert isinstance(self.opened, TagMatch)
-        self.opened.consolidate()
+        assert len(self.opened.tags_of_sets[0]) - 1 == self.opened.n_sets

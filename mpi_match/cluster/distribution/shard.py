@@ -73,10 +73,12 @@ class Shard(NamedTuple):
         return np.where(came < 0, came + self.stop, self.n_filters + came * self.n_members + self.member)
 
     def changes(self, changes: Changes) -> Changes:
-        """The changes to filters of this shard, with local ids; the removal of an interface concerns every shard."""
-        mine = (changes.kind == Change.REMOVE_INTERFACE) | self.has(changes.target)
+        """The changes to filters of this shard, with local ids; the removal of an interface, and `consolidate`, concern
+        every shard."""
+        for_all = np.isin(changes.kind, (Change.REMOVE_INTERFACE, Change.CONSOLIDATE))
+        mine = for_all | self.has(changes.target)
         kind, target, row = changes.kind[mine], changes.target[mine], changes.row[mine]
-        of_filter, adds = kind != Change.REMOVE_INTERFACE, kind == Change.ADD
+        of_filter, adds = ~for_all[mine], kind == Change.ADD
         target[of_filter] = self.to_local(target[of_filter])
         added = changes.added.take(row[adds]) if changes.added is not None and adds.any() else None
         row[adds] = np.arange(np.count_nonzero(adds))

@@ -89,7 +89,7 @@ class SegmentSlots:
                 self._place(self._where[target], changes.area[run], added)
             elif kind == Change.ADD:
                 self._where[target] = added.take(run)
-            else:
+            elif kind != Change.CONSOLIDATE:  # segments are never staged
                 gone = target if kind == Change.REMOVE else self._filters_of(target, added)
                 self._place(self._where[gone], np.tile(NOWHERE, (len(gone), 1)), added)
                 self._where[gone] = _GONE

@@ -10,8 +10,9 @@ EuroSys 2017.
     subset match    (q, {gpu, spark})     on the GPU (`kernel`, `gpu_match`) or the CPU (`cpu_match`)
     look up, reduce, merge                filters, or distinct interfaces, of the matched sets (`lookup`)
 
-Sets are divided into partitions, and sorted, when the engine consolidates (`tag_sets`): when it is opened, and whenever many
-filters were added since.  Until then these are scanned (`staged`), so a change is seen by every later match.
+Sets are divided into partitions, and sorted, when the engine consolidates (`tag_sets`): when it is opened, at a change that
+says so (`Change.CONSOLIDATE`), and by itself when many filters were added since.  Until then these are scanned (`staged`),
+so a change is seen by every later match.
 """
 
 from __future__ import annotations
@@ -222,13 +223,11 @@ class TagMatch(Engine):
             return right
 
     def update(self, changes: Changes) -> None:
-        """See `Engine.update`: added filters are staged, removed ones are marked, until `consolidate`."""
+        """See `Engine.update`: added filters are staged, removed ones are marked, until a change says `consolidate`."""
         check_changes(self.name, self._live, self._table, changes)
         if changes.added is not None and (reason := not_tags(changes.added)):
             raise EngineError(f"filters were added that tagmatch cannot serve: {reason}")
         self._n_filters, self._n_interfaces = changes.n_filters, changes.n_interfaces
-        if not len(self._gone):
-            self._gone = np.zeros(len(self._sets.key_filter), bool)
         for kind, run in runs(changes.kind):
             target = changes.target[run]
             if kind == Change.ADD:
@@ -237,15 +236,23 @@ class TagMatch(Engine):
                 self._staged.add(added._replace(id=target.astype(np.uint32), interface=changes.interface[run]))
             elif kind == Change.REMOVE:
                 self._staged.keep(~np.isin(self._staged.filters.id, target))
-                self._gone |= np.isin(self._sets.key_filter, target)
+                self._mark(np.isin(self._sets.key_filter, target))
             elif kind == Change.REMOVE_INTERFACE:
                 self._staged.keep(~np.isin(self._staged.filters.interface, target))
-                self._gone |= np.isin(self._sets.key_interface, target)
+                self._mark(np.isin(self._sets.key_interface, target))
+            elif kind == Change.CONSOLIDATE:
+                self.consolidate()
         if self._staged.filters.n > self._variant.staged:
             self.consolidate()
 
+    def _mark(self, gone: Array) -> None:
+        """Mark keys, bool[n_keys], whose filters are removed."""
+        self._gone = self._gone | gone if len(self._gone) else gone
+
     def consolidate(self) -> None:
         """Make the sets, partitions and keys again, of all filters that there are now."""
+        if not self._staged.filters.n and not self._gone.any():
+            return
         owner = np.repeat(np.arange(self.n_sets), np.diff(self._sets.key_offsets))
         kept = np.flatnonzero(~self._gone) if len(self._gone) else np.arange(len(owner))
         nothing = np.empty(0, np.uint32)

@@ -100,6 +100,7 @@ ROWS = [
     '{"constraints": [["wind", "not in", [1, 2]], ["city", "contains", "la"]], "area": [1, 1, 1], "id": "x"}]}}',
     '{"before_event": 7, "remove": 12}',
     '{"before_event": 8, "move": "x", "area": [5, 5, 2]}',
+    '{"before_event": 10, "consolidate": true}',
 ]
 
 
@@ -112,9 +113,9 @@ def log(table: Table) -> ChangeLog:
 
 
 def test_the_columns_of_a_log(log: ChangeLog, table: Table) -> None:
-    assert log.before_event.tolist() == [0, 7, 7, 7, 7, 8, 8, 9]
-    assert log.kind.tolist() == [0, 1, 1, 1, 2, 0, 0, 3]
-    assert log.target.tolist() == [1 if table.filter(1).id else 2, 3, 4, 5, 3, 4, 5, 1]
+    assert log.before_event.tolist() == [0, 7, 7, 7, 7, 8, 8, 9, 10]
+    assert log.kind.tolist() == [0, 1, 1, 1, 2, 0, 0, 3, 4]
+    assert log.target.tolist() == [1 if table.filter(1).id else 2, 3, 4, 5, 3, 4, 5, 1, 0]
     assert log.area.tolist() == [[9.3, 45.5, 1], [5, 5, 2], [5, 5, 2]]
     assert log.interface.tolist() == [2, 0, 0]
     assert [label.decode() for label in log.labels] == ["mobile-9"]
@@ -131,7 +132,7 @@ def test_a_log_survives_its_file(log: ChangeLog, table: Table, tmp_path: Path) -
     stream = again.stream(table)
     assert list(stream.table.iter_filters()) == list(table.iter_filters())
     assert stream.table.vocabulary.digest != table.vocabulary.digest
-    assert [(event, len(changes)) for event, changes in stream.changes.runs()] == [(0, 1), (7, 4), (8, 2), (9, 1)]
+    assert [(event, len(changes)) for event, changes in stream.changes.runs()] == [(0, 1), (7, 4), (8, 2), (9, 1), (10, 1)]
     for start, stop in ((0, 0), (0, 7), (0, 8), (7, 8), (8, 100), (10, 20)):
         through_the_wire(stream.within(start, stop), stream)
 
@@ -168,18 +169,18 @@ def damaged(log: ChangeLog, name: str, value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "value", "fault"),
     [
-        ("changes/kind", [0, 1, 1, 1, 9, 0, 0, 3], "changes/kind holds 9, expected one of 0, 1, 2, 3"),
-        ("changes/target", [1, 3, 4, 5, 3, 4, 5], "changes/target has 7 rows, expected 8"),
-        ("changes/kind", [0, 1, 1, 1, 2, 2, 0, 3], "do not fit changes/kind"),
-        ("changes/before_event", [0, 7, 7, 7, 6, 8, 8, 9], "changes/before_event is not sorted"),
-        ("changes/before_event", [-1, 7, 7, 7, 7, 8, 8, 9], "changes/before_event holds -1"),
+        ("changes/kind", [0, 1, 1, 1, 9, 0, 0, 3, 4], "changes/kind holds 9, expected one of 0, 1, 2, 3, 4"),
+        ("changes/target", [1, 3, 4, 5, 3, 4, 5], "changes/target has 7 rows, expected 9"),
+        ("changes/kind", [0, 1, 1, 1, 2, 2, 0, 3, 4], "do not fit changes/kind"),
+        ("changes/before_event", [0, 7, 7, 7, 6, 8, 8, 9, 10], "changes/before_event is not sorted"),
+        ("changes/before_event", [-1, 7, 7, 7, 7, 8, 8, 9, 10], "changes/before_event holds -1"),
         ("changes/area", [[1, 2, -3]] * 3, "circle that is none"),
         ("interfaces/offsets", [0, 2], "interfaces/offsets does not fit"),
         ("added/filters/size", [1, 0, 9], "do not add up"),
-        ("changes/target", [1, 3, 5, 4, 3, 4, 5, 1], "ids that follow"),
-        ("changes/target", [4, 3, 4, 5, 3, 4, 5, 1], "before it is added"),
-        ("changes/target", [0, 3, 4, 5, 3, 4, 5, 1], "without an area is moved"),
-        ("changes/target", [1, 3, 4, 5, 3, 4, 5, 3], "unknown interface"),
+        ("changes/target", [1, 3, 5, 4, 3, 4, 5, 1, 0], "ids that follow"),
+        ("changes/target", [4, 3, 4, 5, 3, 4, 5, 1, 0], "before it is added"),
+        ("changes/target", [0, 3, 4, 5, 3, 4, 5, 1, 0], "without an area is moved"),
+        ("changes/target", [1, 3, 4, 5, 3, 4, 5, 3, 0], "unknown interface"),
         ("changes/interface", [2, 0, 3], "unknown interface"),
     ],
 )
@@ -200,7 +201,7 @@ def test_a_file_says_what_it_is(log: ChangeLog, tmp_path: Path) -> None:
     log.save(tmp_path / "changes.h5")
     with Reader(tmp_path / "changes.h5", "changes") as reader:
         assert {key: reader.attributes[key] for key in ("n_changes", "n_added", "n_moves", "table")} == {
-            **{"n_changes": 8, "n_added": 3, "n_moves": 3},
+            **{"n_changes": 9, "n_added": 3, "n_moves": 3},
             "table": log.table_digest,
         }
     with pytest.raises(StorageError, match="holds 'changes', expected 'table'"):
@@ -274,7 +275,8 @@ def test_the_format_page_has_the_datasets_of_changes_and_the_digest_of_a_table(
 def test_changes_at_a_inspect(log: ChangeLog, tmp_path: Path) -> None:
     log.save(tmp_path / "changes.h5")
     found = inspect_file(tmp_path / "changes.h5", rows=2)
-    counts = {"changes": 8, "move": 3, "add": 3, "remove": 1, "remove_interface": 1, "new_interfaces": 1}
+    kinds = {"move": 3, "add": 3, "remove": 1, "remove_interface": 1, "consolidate": 1}
+    counts = {"changes": 9, **kinds, "new_interfaces": 1}
     assert {key: found[key] for key in counts} == counts
     assert found["first"] == [{"before_event": 0, "move": 1}, {"before_event": 7, "add": 3}]
     assert any("remove interface   1" in line for line in inspect_lines(found))
@@ -306,6 +308,7 @@ def test_a_wire_that_is_none_is_refused(log: ChangeLog, table: Table) -> None:
         ('{"before_event": 1, "remove": "a", "area": [0, 0, 1]}', "'remove' has no 'area'"),
         ('{"before_event": 1, "remove": null}', "id must be a string or an integer"),
         ('{"before_event": 1, "remove_interface": 1.5}', "interface must be a string or an integer"),
+        ('{"before_event": 1, "consolidate": false}', "'consolidate' must be true, found bool False"),
         ('{"before_event": 1, "move": "a"}', "needs an 'area'"),
         ('{"before_event": 1, "move": "a", "area": [0, 0, -1]}', "at least 0"),
         ('{"before_event": 1, "add": {"constraints": []}}', "needs an 'interface'"),

@@ -56,6 +56,7 @@ WRONG = {
 
 _NOWHERE = np.full(3, np.nan)
 _MOVE, _ADD, _REMOVE = int(Change.MOVE), int(Change.ADD), int(Change.REMOVE)
+_REMOVE_INTERFACE = int(Change.REMOVE_INTERFACE)
 _push_front, _unlink = inlined(linked_lists.push_front), inlined(linked_lists.unlink)
 
 
@@ -136,7 +137,7 @@ def enter_changes(
             outcome = _add(filter_id, row[i], interface[i], added, tables, entered)
         elif kind[i] == _REMOVE:
             outcome = _remove(filter_id, tables, entered)
-        else:
+        elif kind[i] == _REMOVE_INTERFACE:
             _remove_interface(filter_id, tables, entered)
         if outcome != DONE:
             return entered, outcome, i
@@ -158,7 +159,7 @@ def _room_for(kind: Array, target: Array, row: Array, added: Added, tables: Slot
             n_added += 1
         elif kind[i] == _REMOVE and number + 1 < len(origin.offsets):
             n_marks += origin.offsets[number + 1] - origin.offsets[number]
-        elif kind[i] != _MOVE and kind[i] != _REMOVE:
+        elif kind[i] == _REMOVE_INTERFACE:
             first, end = _range_of(number, origin)
             n_marks += origin.offsets[end] - origin.offsets[first]
             n_leaving += end - first

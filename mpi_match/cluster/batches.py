@@ -20,7 +20,7 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
 from mpi_match.ingest.column_files import ColumnFiles
 from mpi_match.ingest.line_files import LineFiles
-from mpi_match.ingest.row_offer import RowBatch
+from mpi_match.ingest.row_batch import RowBatch
 from mpi_match.journal.reader import EventRange
 from mpi_match.table.range_reader import RangeReader
 from mpi_match.table.table import Table

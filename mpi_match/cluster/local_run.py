@@ -19,7 +19,8 @@ from mpi_match.engines import Engine, compile_s, match_all, open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
 from mpi_match.ingest.batch_scanner import ScanReport
-from mpi_match.ingest.row_offer import RowBatch, RowsOffer, Scanner
+from mpi_match.ingest.row_batch import RowBatch
+from mpi_match.ingest.row_offer import RowsOffer, Scanner
 from mpi_match.matches.matches import Matches
 
 log = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ def _match(files: RunFiles, engine: Engine, scanner: Scanner | None) -> None:
         found = files.events.read(batch)
         if scanner is None or not scanner.is_on_gpu or isinstance(found, EventBatch):
             return _Read(found, found.wire_bytes, None)
-        events, report = scanner.scan(found)  # type: ignore[arg-type]  # a scanner of such batches
+        events, report = scanner.scan(found)
         return _Read(events, found.wire_bytes, report)
 
     with (
@@ -149,7 +150,7 @@ def _batches(
         files.status.sent(ALONE, batch, wire_bytes)
         if not isinstance(events, EventBatch):
             assert scanner is not None
-            events, report = scanner.scan(events)  # type: ignore[arg-type]  # a scanner of such batches
+            events, report = scanner.scan(events)
         if report is not None:
             files.answers.report(batch, report.to_wire())
         yield events

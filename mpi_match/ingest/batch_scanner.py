@@ -1,4 +1,4 @@
-"""Scanning of `LineBatch`es: their events in a vocabulary, and a report for who keeps the account of a whole run."""
+"""Scanning of `RowBatch`es of lines: their events in a vocabulary, and a report for who keeps the account of a whole run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.events.batch import EventBatch
 from mpi_match.ingest.event_scanner import EventScanner, LineScanner, ScannedEvents
-from mpi_match.ingest.line_batch import LineBatch
 from mpi_match.ingest.line_blocks import LineBlock
+from mpi_match.ingest.row_batch import RowBatch
 from mpi_match.ingest.rows import EventForm, Reject
 from mpi_match.storage import StorageError
 from mpi_match.table.vocabulary import Vocabulary
@@ -56,14 +56,14 @@ class BatchScanner:
         """Scan with the choice of an engine (`Engine.scanner`)."""
         self._scanner = choice(self._on_cpu)
 
-    def scan(self, batch: LineBatch) -> tuple[EventBatch, ScanReport]:
+    def scan(self, batch: RowBatch) -> tuple[EventBatch, ScanReport]:
         """The events of a batch.  Raises StorageError when it has not as many rows as it should."""
         rejects: list[Reject] = []
         scanned = [self._scan(batch.data[bounds], pieces, rejects) for bounds, pieces in _runs(batch)]
         events = scanned[0].batch if len(scanned) == 1 else EventBatch.concat([each.batch for each in scanned])
-        if len(events) != batch.n_rows:
+        if len(events) != batch.n_events:
             raise StorageError(
-                f"{self._files[int(batch.pieces[0, 0])]}: found {len(events):,} rows, expected {batch.n_rows:,}"
+                f"{self._files[int(batch.pieces[0, 0])]}: found {len(events):,} rows, expected {batch.n_events:,}"
             )
         located, identified = any(each.located for each in scanned), any(each.identified for each in scanned)
         n_flagged, n_on_gpu = sum(each.n_flagged for each in scanned), sum(each.n_on_gpu for each in scanned)
@@ -85,7 +85,7 @@ class BatchScanner:
         return found
 
 
-def _runs(batch: LineBatch) -> Iterator[tuple[slice, Array]]:
+def _runs(batch: RowBatch) -> Iterator[tuple[slice, Array]]:
     """Pieces that can be scanned together, and where their lines are: overlong lines stand alone."""
     bounds = np.append(0, np.cumsum(batch.pieces[:, 3]))
     overlong = np.flatnonzero(batch.pieces[:, 4])

@@ -19,9 +19,10 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.ingest.checked_blocks import Blocks, CheckedFile
-from mpi_match.ingest.column_batch import COLUMNS_EXTRA_BYTES, ColumnBatch
+from mpi_match.ingest.column_batch import COLUMNS_EXTRA_BYTES, batch_of_tables
 from mpi_match.ingest.column_file import ColumnFile
 from mpi_match.ingest.columns import needed_names
+from mpi_match.ingest.row_batch import RowBatch
 from mpi_match.ingest.rows import EventForm, event_of_row
 from mpi_match.model import Event, ModelError
 from mpi_match.table.vocabulary import Vocabulary
@@ -125,11 +126,11 @@ class ColumnFiles:
         """Size of all rows in so many batches as they travel, roughly."""
         return self.n_events * self.index.row_bytes + n_batches * COLUMNS_EXTRA_BYTES
 
-    def batch(self, start: int, stop: int) -> ColumnBatch:
+    def batch(self, start: int, stop: int) -> RowBatch:
         """Rows `start` to `stop`.  Raises FileChanged when they are not what was indexed, ModelError."""
         if not 0 <= start <= stop <= self.n_events:
             raise IndexError(f"rows {start} to {stop} of {self.n_events}")
-        return ColumnBatch.of(list(self._tables(start, stop)))
+        return batch_of_tables(list(self._tables(start, stop)))
 
     def _tables(self, start: int, stop: int) -> Iterator[tuple[int, int, pa.Table]]:
         """File, number of the first row in it, and rows, of each piece of a range."""

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from mpi_match.events.batch import EventBatch
 from mpi_match.ingest.batch_scanner import ScanReport
-from mpi_match.ingest.column_batch import ColumnBatch
+from mpi_match.ingest.column_batch import tables_of
 from mpi_match.ingest.column_file import ColumnFile
 from mpi_match.ingest.event_scanner import ScannedEvents
+from mpi_match.ingest.row_batch import RowBatch
 from mpi_match.ingest.rows import EventForm, Reject, Rejects, row_text
 from mpi_match.table.vocabulary import Vocabulary
 
@@ -44,10 +45,10 @@ class ColumnScanner:
     def choose(self, scanner: object) -> None:
         """Nothing: no engine has a scanner of columns."""
 
-    def scan(self, batch: ColumnBatch) -> tuple[EventBatch, ScanReport]:
+    def scan(self, batch: RowBatch) -> tuple[EventBatch, ScanReport]:
         """The events of a batch."""
         rejects: list[Reject] = []
-        scanned = [self.scan_rows(rows, file, first, rejects) for file, first, rows in batch.tables()]
+        scanned = [self.scan_rows(rows, file, first, rejects) for file, first, rows in tables_of(batch)]
         batches = [each.batch for each in scanned] or [self._encoder.nothing()]
         events = batches[0] if len(batches) == 1 else EventBatch.concat(batches)
         located, identified = any(each.located for each in scanned), any(each.identified for each in scanned)

@@ -19,10 +19,10 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.ingest import line_index, rows
 from mpi_match.ingest.checked_blocks import Blocks
-from mpi_match.ingest.line_batch import LINES_EXTRA_BYTES, LineBatch
 from mpi_match.ingest.line_blocks import lines_in
 from mpi_match.ingest.line_index import LineIndex, count_line_feeds, find_row, index_lines
 from mpi_match.ingest.packed_files import is_packed
+from mpi_match.ingest.row_batch import LINES_EXTRA_BYTES, LINES_PIECE, RowBatch
 from mpi_match.ingest.row_files import STDIN, is_csv
 from mpi_match.ingest.rows import EventForm, event_of_row, parse_json, trimmed
 from mpi_match.model import Event, ModelError
@@ -98,9 +98,9 @@ class LineFiles:
 
     def wire_bytes(self, n_batches: int) -> int:
         """Size of all rows in so many batches as they travel, roughly."""
-        return int(self.index.n_bytes.sum()) + n_batches * (LINES_EXTRA_BYTES)
+        return int(self.index.n_bytes.sum()) + n_batches * LINES_EXTRA_BYTES
 
-    def batch(self, start: int, stop: int) -> LineBatch:
+    def batch(self, start: int, stop: int) -> RowBatch:
         """Rows `start` to `stop`, and blank lines between.  Raises FileChanged when they are not what was indexed."""
         if not 0 <= start <= stop <= self.n_events:
             raise IndexError(f"rows {start} to {stop} of {self.n_events}")
@@ -117,7 +117,7 @@ class LineFiles:
                     data.append(read)
                     line += n_lines
         joined = data[0] if len(data) == 1 else np.concatenate([*data, _LINE_FEED[:0]])
-        return LineBatch(stop - start, np.array(pieces, np.int64).reshape(-1, 5), joined)
+        return RowBatch(stop - start, np.array(pieces, np.int64).reshape(-1, LINES_PIECE), joined)
 
     def check_unchanged(self, start: int, stop: int) -> None:
         """Nothing: rows are compared with their checksums when they are read."""

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
-from mpi_match.arrays.csr import Array
 from mpi_match.ingest.batch_scanner import BatchScanner
-from mpi_match.ingest.column_batch import ColumnBatch
 from mpi_match.ingest.column_files import ColumnFiles, ColumnIndex
 from mpi_match.ingest.column_scanner import ColumnScanner
-from mpi_match.ingest.line_batch import LineBatch
 from mpi_match.ingest.line_files import LineFiles
 from mpi_match.ingest.line_index import LineIndex
 from mpi_match.ingest.rows import EventForm
 from mpi_match.table.vocabulary import Vocabulary
 
-RowBatch = LineBatch | ColumnBatch
 Scanner = BatchScanner | ColumnScanner
 
 
@@ -37,8 +32,3 @@ class RowsOffer(NamedTuple):
         if isinstance(self.content, LineIndex):
             return BatchScanner(vocabulary, self.form, self.content.files, threads)
         return ColumnScanner(vocabulary, self.form, self.content.needed, self.content.files, threads)
-
-    @property
-    def decode(self) -> Callable[[Array], RowBatch]:
-        """From the wire form of a batch to the batch."""
-        return LineBatch.from_wire if isinstance(self.content, LineIndex) else ColumnBatch.from_wire

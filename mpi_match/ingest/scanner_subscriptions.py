@@ -133,8 +133,25 @@ def _add(counts: int, which: int, n: int) -> None:
 
 
 @nested
+def _first_item(data: int, at: int) -> int:
+    """The first item of the list that begins here, or its closing bracket."""
+    return after_blanks(data, at + 1) if load_u8(data, at) == 91 else FLAGGED_LINE
+
+
+@nested
+def _is_item(data: int, at: int, closing: int) -> bool:
+    """Does an item begin here, and not the `closing` bracket?"""
+    return at != FLAGGED_LINE and load_u8(data, at) != closing
+
+
+@nested
 def _next_item(data: int, at: int, closing: int) -> int:
-    """Behind the comma and the blanks after an item of a list or object, or at its `closing` bracket."""
+    """Behind the comma and the blanks after an item of a list or object, or at its `closing` bracket.
+
+    `at` may be FLAGGED_LINE, of an item that is not certain.
+    """
+    if at == FLAGGED_LINE:
+        return FLAGGED_LINE
     at = after_blanks(data, at)
     if load_u8(data, at) == 44:
         at = after_blanks(data, at + 1)
@@ -295,19 +312,17 @@ def _make_distinct(first: int, work: int) -> None:
 @nested
 def _scan_list(data: int, at: int, op: int, tables: int, work: int) -> tuple[int, int]:
     """Write the values of the list that begins here as operands: where it ends, and the type of all of them."""
-    if load_u8(data, at) != 91:
-        return FLAGGED_LINE, _ANY
-    at = after_blanks(data, at + 1)
+    at = _first_item(data, at)
     counts = load_i64(work, SUBSCRIPTION_COUNTS)
     first, of_first = load_i64(counts, N_OPERANDS), _ANY
-    while load_u8(data, at) != 93:
+    while _is_item(data, at, 93):
         at, type_ = _scan_operand(data, at, op, tables, work)
-        if at == FLAGGED_LINE or (of_first != _ANY and type_ != of_first):
+        if of_first != _ANY and type_ != of_first:
             return FLAGGED_LINE, _ANY
         of_first = type_
         at = _next_item(data, at, 93)
-        if at == FLAGGED_LINE:
-            return FLAGGED_LINE, _ANY
+    if at == FLAGGED_LINE:
+        return FLAGGED_LINE, _ANY
     n = load_i64(counts, N_OPERANDS) - first
     if op == _BETWEEN:
         numbers = load_i64(work, OPERAND_NUMBER) + 8 * first
@@ -370,25 +385,18 @@ def _scan_constraint(data: int, at: int, tables: int, work: int) -> int:
 @nested
 def _scan_constraints(data: int, at: int, tables: int, work: int) -> int:
     """Write the constraints of a list: where it ends."""
-    if load_u8(data, at) != 91:
-        return FLAGGED_LINE
-    at = after_blanks(data, at + 1)
-    while load_u8(data, at) != 93:
-        at = _scan_constraint(data, at, tables, work)
-        if at == FLAGGED_LINE:
-            return FLAGGED_LINE
-        at = _next_item(data, at, 93)
-        if at == FLAGGED_LINE:
-            return FLAGGED_LINE
-    return at + 1
+    at = _first_item(data, at)
+    while _is_item(data, at, 93):
+        at = _next_item(data, _scan_constraint(data, at, tables, work), 93)
+    return at + 1 if at != FLAGGED_LINE else FLAGGED_LINE
 
 
 @nested
 def _scan_area(data: int, at: int, tables: int, work: int) -> int:
     """Write the area of the next filter: where it ends."""
-    if load_u8(data, at) != 91:
+    at = _first_item(data, at)
+    if at == FLAGGED_LINE:
         return FLAGGED_LINE
-    at = after_blanks(data, at + 1)
     n = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_SCANNED_FILTERS)
     for i in range(3):
         at, kind, value = scan_number(data, at, tables)
@@ -496,19 +504,12 @@ def _scan_filter(data: int, at: int, tables: int, work: int) -> int:
 @nested
 def _scan_filters(data: int, at: int, tables: int, work: int) -> int:
     """Write the filters of a list: where it ends."""
-    if load_u8(data, at) != 91:
+    at = _first_item(data, at)
+    if not _is_item(data, at, 93):
         return FLAGGED_LINE
-    at = after_blanks(data, at + 1)
-    if load_u8(data, at) == 93:
-        return FLAGGED_LINE
-    while load_u8(data, at) != 93:
-        at = _scan_filter(data, at, tables, work)
-        if at == FLAGGED_LINE:
-            return FLAGGED_LINE
-        at = _next_item(data, at, 93)
-        if at == FLAGGED_LINE:
-            return FLAGGED_LINE
-    return at + 1
+    while _is_item(data, at, 93):
+        at = _next_item(data, _scan_filter(data, at, tables, work), 93)
+    return at + 1 if at != FLAGGED_LINE else FLAGGED_LINE
 
 
 @nested

@@ -22,8 +22,8 @@ from mpi_match.gpu import event_scanner
 from mpi_match.gpu.event_batch import GpuBatch
 from mpi_match.ingest.batch_scanner import BatchScanner, ScanReport
 from mpi_match.ingest.event_scanner import EventScanner, LineScanner
-from mpi_match.ingest.line_batch import LineBatch
 from mpi_match.ingest.line_blocks import LineBlock
+from mpi_match.ingest.row_batch import RowBatch
 from mpi_match.ingest.rows import PLAIN, EventForm, Reject
 from mpi_match.model import Area, make_filter
 from mpi_match.table.table import Table
@@ -134,16 +134,16 @@ def test_a_workers_source_scans_on_the_gpu_of_its_engine(of_order: bool, engine:
     scanner = BatchScanner(TABLE.vocabulary, FORM, [str(files[1])])
     data = np.fromfile(files[1], np.uint8)
     lines = block([data.tobytes()]).data
-    batch = LineBatch(3 * len(GOOD) + 5, np.array([[0, 0, 3 * len(GOOD) + 5, len(lines), 0]]), lines)
+    batch = RowBatch(3 * len(GOOD) + 5, np.array([[0, 0, 3 * len(GOOD) + 5, len(lines), 0]]), lines)
     expected, report = scanner.scan(batch)
-    lines_of = OrderSource(LineBatch.from_wire)
+    lines_of = OrderSource(RowBatch.from_wire)
     given: Any = lines_of if of_order else SimpleNamespace(expect=lines_of.expect)
     with ScannedSource(given, scanner, AtOnce()) as source:
         source.open_for(engine)
         awaited = source.expect(0, batch.to_wire())
         assert awaited.is_here()
         events = awaited.get()
-        assert ScanReport.from_wire(awaited.report()) == report._replace(n_on_gpu=batch.n_rows)
+        assert ScanReport.from_wire(awaited.report()) == report._replace(n_on_gpu=batch.n_events)
     assert engine.match(events) == engine.match(expected)
 
 

@@ -32,7 +32,8 @@ from mpi_match.exit_codes import ExitCode
 from mpi_match.ingest.batch_scanner import ScanReport
 from mpi_match.ingest.column_files import ColumnFiles
 from mpi_match.ingest.line_files import LineFiles
-from mpi_match.ingest.row_offer import RowBatch, RowsOffer, Scanner
+from mpi_match.ingest.row_batch import RowBatch
+from mpi_match.ingest.row_offer import RowsOffer, Scanner
 from mpi_match.storage import StorageError
 from mpi_match.table.vocabulary import Vocabulary
 
@@ -155,7 +156,7 @@ class ScannedSource:
         self, rows: OrderSource[RowBatch] | SharedSource[RowBatch] | FileSource, scanner: Scanner, workers: Workers
     ) -> None:
         self._rows: Any = rows
-        self._scanner: Any = scanner  # of batches as `rows` has them
+        self._scanner = scanner
         self._workers = workers
 
     def __enter__(self) -> ScannedSource:
@@ -239,9 +240,9 @@ def _scanned(
     with ExitStack() as stack:
         source: OrderSource[RowBatch] | SharedSource[RowBatch] | FileSource
         if copy is not None:
-            source = SharedSource(copy, rows.decode)
+            source = SharedSource(copy, RowBatch.from_wire)
         elif options.feed == "master":
-            source = OrderSource(rows.decode)
+            source = OrderSource(RowBatch.from_wire)
         else:
             source = stack.enter_context(_file_source(options, offer, vocabulary, execution, n_threads))
         yield stack.enter_context(ScannedSource(source, scanner, execution.workers(SCANS_AT_ONCE)))

@@ -10,8 +10,9 @@ import pytest
 
 from mpi_match import api
 from mpi_match.ingest.checked_blocks import Blocks
-from mpi_match.ingest.column_batch import ColumnBatch
+from mpi_match.ingest.column_batch import batch_of_tables
 from mpi_match.ingest.column_files import ColumnFiles
+from mpi_match.ingest.row_batch import RowBatch
 from mpi_match.ingest.row_offer import RowsOffer
 from mpi_match.ingest.rows import EventForm, Reject
 from mpi_match.model import ModelError
@@ -72,7 +73,7 @@ def test_any_range_of_rows_is_read(paths: list[Path]) -> None:
         assert len(files) == N
         for start, stop in ((0, N), (0, 1), (5, 7), (19, 21), (20, 31), (30, 32), (44, 50), (7, 7)):
             batch = files.batch(start, stop)
-            found, report = scanner.scan(ColumnBatch.from_wire(batch.to_wire(np.zeros(batch.wire_bytes + 9, np.uint8))))
+            found, report = scanner.scan(RowBatch.from_wire(batch.to_wire(np.zeros(batch.wire_bytes + 9, np.uint8))))
             if start < stop:
                 assert all(map(np.array_equal, found.columns, expected(start, stop).columns)), (start, stop)
                 assert report.identified
@@ -150,7 +151,7 @@ def test_blocks_are_compared_wherever_they_are_read(tmp_path: Path, monkeypatch:
 
 
 def test_what_is_no_batch_of_columns_is_refused() -> None:
-    wire = ColumnBatch.of([(0, 0, pa.table({"a": [1]}))]).to_wire()
+    wire = batch_of_tables([(0, 0, pa.table({"a": [1]}))]).to_wire()
     for wrong in (wire[:9], wire[:-8], np.zeros(64, np.uint8)):
-        with pytest.raises(ValueError, match=r"not a (whole )?batch of columns"):
-            ColumnBatch.from_wire(wrong)
+        with pytest.raises(ValueError, match=r"not a (whole )?batch of rows"):
+            RowBatch.from_wire(wrong)

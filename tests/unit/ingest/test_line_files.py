@@ -18,8 +18,8 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
 from mpi_match.ingest import line_index, rows
 from mpi_match.ingest.batch_scanner import BatchScanner, ScanReport
-from mpi_match.ingest.line_batch import LineBatch
 from mpi_match.ingest.line_files import LineFiles
+from mpi_match.ingest.row_batch import RowBatch
 from mpi_match.ingest.rows import (
     PLAIN,
     EventForm,
@@ -67,7 +67,7 @@ def written(directory: Path, contents: list[bytes]) -> list[Path]:
     return paths
 
 
-def lines_of(batch: LineBatch, files: list[str]) -> Iterator[tuple[str, int, bytes]]:
+def lines_of(batch: RowBatch, files: list[str]) -> Iterator[tuple[str, int, bytes]]:
     """The rows of a batch, as `read_lines` has them."""
     at = 0
     for file, line, n_lines, n_bytes, is_overlong in batch.pieces.tolist():
@@ -104,7 +104,7 @@ def test_ranges_have_the_rows_of_the_line_reader(
         for _ in range(8):
             start, stop = sorted(generator.choices(range(len(expected) + 1), k=2))
             batch = files.batch(start, stop)
-            assert list(lines_of(LineBatch.from_wire(batch.to_wire()), names)) == expected[start:stop]
+            assert list(lines_of(RowBatch.from_wire(batch.to_wire()), names)) == expected[start:stop]
         at = 0
         while at < len(expected):  # one after the other, as runs read them
             stop = min(at + generator.randint(1, 3), len(expected))
@@ -207,9 +207,9 @@ def test_what_is_appended_later_is_left_out(tmp_path: Path) -> None:
 
 
 def test_wire_forms_that_are_none_are_refused() -> None:
-    batch = LineBatch(1, np.array([[0, 0, 1, 3, 0]]), np.frombuffer(b"{}\n", np.uint8))
+    batch = RowBatch(1, np.array([[0, 0, 1, 3, 0]]), np.frombuffer(b"{}\n", np.uint8))
     wire = batch.to_wire()
     assert len(wire) == batch.wire_bytes
-    for damaged in (wire[:20], wire[:72], np.zeros(80, np.uint8)):
+    for damaged in (wire[:20], wire[:80], np.zeros(80, np.uint8)):
         with pytest.raises(ValueError, match="not a"):
-            LineBatch.from_wire(damaged)
+            RowBatch.from_wire(damaged)

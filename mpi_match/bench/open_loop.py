@@ -3,6 +3,10 @@
     arrivals   | |  ||   |  |||  |       Poisson: independent of the engine
     batches    [1][ 2 ][ 3  ][ 4 ]       whatever waits when the engine is free, `most` events at a time at the most
 
+An engine may let events wait for others, to match them together, up to a time-out (`tagmatch --set timeout_ms=...`): a batch
+is then answered when the last of its events is, and batches come and go meanwhile.  After the last arrival nothing waits any
+more.
+
 The latency of an event is from its arrival to its answer.  Waiting is part of it, which a loop that sends the next event
 after the last answer does not see (coordinated omission).  Above the rate that the engine can serve, events queue and
 latencies grow with the length of the run; its `events_per_s` then is less than the rate.
@@ -17,11 +21,14 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.engines import Engine
+from mpi_match.engines.base import Waiting
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
 
 SPIN_S = 2e-4
 """The last moments before an arrival are spent spinning: sleeping takes longer than it is told to."""
+ASKED_EVERY_S = 1e-3
+"""How often batches that wait are asked for."""
 
 
 class Served(NamedTuple):
@@ -39,16 +46,34 @@ def arrivals(n: int, rate: float, seed: int) -> Array:
 
 def serve(engine: Engine, events: EventBatch, arrival_s: Array, most: int) -> Served:
     """Match events as they arrive, up to `most` at a time."""
-    found, latency_s, at, clock = [], np.empty(len(events)), 0, time.perf_counter
+    found: dict[int, Matches] = {}
+    waiting: dict[int, tuple[Waiting, slice]] = {}
+    latency_s, at, n_batches, clock = np.empty(len(events)), 0, 0, time.perf_counter
     began = clock()
-    while at < len(events):
+
+    def answered(batch: int, answer: Matches, mine: slice) -> None:
+        found[batch] = answer
+        latency_s[mine] = clock() - began - arrival_s[mine]
+
+    while at < len(events) or waiting:
+        for batch, (begun, mine) in list(waiting.items()):
+            if at == len(events) or begun.poll():
+                answered(batch, begun.end(), mine)
+                del waiting[batch]
         now = clock() - began
+        if at == len(events):
+            continue
         if now < arrival_s[at]:
-            if arrival_s[at] - now > SPIN_S:
-                time.sleep(arrival_s[at] - now - SPIN_S)
+            gap = arrival_s[at] - now - SPIN_S
+            if gap > 0:
+                time.sleep(min(gap, ASKED_EVERY_S) if waiting else gap)
             continue
         end = min(int(np.searchsorted(arrival_s, now, side="right")), at + most)
-        found.append(engine.match(events[at:end]))
-        latency_s[at:end] = clock() - began - arrival_s[at:end]
-        at = end
-    return Served(clock() - began - float(arrival_s[0]), latency_s, Matches.concat(found))
+        mine, started = slice(at, end), engine.begin(events[at:end])
+        at, n_batches = end, n_batches + 1
+        if isinstance(started, Waiting):
+            waiting[n_batches] = started, mine
+        else:
+            answered(n_batches, started if isinstance(started, Matches) else started.end(), mine)
+    answers = Matches.concat([found[batch] for batch in sorted(found)])
+    return Served(clock() - began - float(arrival_s[0]), latency_s, answers)

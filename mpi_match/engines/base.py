@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
@@ -40,6 +40,15 @@ class Pending(Protocol):
 
     def end(self) -> Matches:
         """Its answer, once.  Raises what `match` would have raised."""
+        ...
+
+
+@runtime_checkable
+class Waiting(Pending, Protocol):
+    """A begun batch that may wait for events of later batches, to be matched with them."""
+
+    def poll(self) -> bool:
+        """Would `end` return without matching events that wait?  Matches those first that have waited for long enough."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -12,20 +13,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from live_machine import run_machine_of
-from tag_tables import LiveTags, assert_agrees, random_tags, tag_events, tag_filter, tag_filters
+from tag_tables import LiveTags, assert_agrees, random_tags, tag_event, tag_events, tag_filter, tag_filters
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.changes.live_table import LiveTable
 from mpi_match.compute import parallel
 from mpi_match.engines import EngineError, OptionError, open_engine
+from mpi_match.engines.base import Pending, Waiting
 from mpi_match.engines.tagmatch import partitions as partitioning
 from mpi_match.engines.tagmatch.engine import TagMatch
 from mpi_match.engines.tagmatch.partition_table import PartitionTable
 from mpi_match.engines.tagmatch.partitions import Partitions, divide
-from mpi_match.engines.tagmatch.queues import Queues
+from mpi_match.engines.tagmatch.queues import PartitionBatches, Queues
 from mpi_match.events.events import Events
 from mpi_match.events.signatures import SIGNATURE_BITS, SIGNATURE_HASHES, event_signatures, tag_signatures
 from mpi_match.ingest.rows import ChangeRow
+from mpi_match.matches.matches import Matches
 from mpi_match.model import Change, Event, Filter, make_filter
 from mpi_match.table.table import Table
 
@@ -182,8 +185,8 @@ def test_every_query_finds_the_partitions_whose_mask_it_has() -> None:
 def test_a_queue_gives_full_batches_and_the_rest_after_a_time_out() -> None:
     queues = Queues(3, 2)
 
-    def taken(before: float = -np.inf) -> list[tuple[int, list[int]]]:
-        found = queues.take(before)
+    def taken(before: float = -np.inf, of: range = range(0)) -> list[tuple[int, list[int]]]:
+        found = queues.take(before, of)
         bounds = found.offsets
         return [(int(p), found.queries[bounds[i] : bounds[i + 1]].tolist()) for i, p in enumerate(found.partition)]
 
@@ -196,11 +199,16 @@ def test_a_queue_gives_full_batches_and_the_rest_after_a_time_out() -> None:
     put([6], [1], 2.0)
     assert taken(0.5) == []
     assert taken(1.0) == [(0, [1]), (2, [5])]
+    assert queues.since == 2.0
     put([7, 8], [1, 1], 3.0)
     assert taken() == [(1, [6, 7])]
     assert taken(2.5) == [], "what is left has come with the last"
+    assert queues.since == 3.0
     assert taken(np.inf) == [(1, [8])]
     assert taken(np.inf) == []
+    put([9, 10, 11], [0, 1, 2], 4.0)
+    assert taken(of=range(10, 11)) == [(1, [10])]
+    assert taken(of=range(10)) == [(0, [9])]
 
 
 def test_batches_of_a_partition_are_apart() -> None:
@@ -228,6 +236,94 @@ def test_few_batches_are_divided_among_threads(monkeypatch: pytest.MonkeyPatch) 
             divided.clear()
             engine.match(batch)
             assert max(divided) == min(threads, numba.get_num_threads())
+
+
+# Batches that are begun together
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_batches_begin_and_end_in_any_order_while_the_table_changes(seed: int) -> None:
+    """Each is answered as if it were alone, with the changes from before it began only."""
+    filters, events = random_tags(seed, 60, 200)
+    present, coming = filters[:40], [item._replace(id=str(i)) for i, item in enumerate(filters[40:])]
+    live, rng = LiveTable(Table.from_filters(present), expected=coming), np.random.default_rng(seed)
+    engine, judge = (
+        open_engine(name, live.table, live=True, options=options)
+        for name, options in (("tagmatch", SMALL), ("reference", {}))
+    )
+    batch, begun, n_most = Events.of(events).encode(live.vocabulary), list[tuple[Pending, Matches]](), 0
+    for at in range(0, 200, 8):
+        mine, filters_too = batch[at : at + int(rng.integers(1, 9))], bool(rng.integers(2))
+        started = engine.begin(mine, filters=filters_too)
+        assert not isinstance(started, Matches)
+        begun.append((started, judge.match(mine, filters=filters_too)))
+        n_most = max(n_most, len(begun))
+        if rng.random() < 0.3:
+            changes = live.apply([ChangeRow(Change.ADD, filters=(coming.pop(),)), ChangeRow(Change.CONSOLIDATE)], [])
+            assert changes is not None
+            engine.update(changes)
+            judge.update(changes)
+        while begun and rng.random() < 0.45:
+            one, expected = begun.pop(int(rng.integers(len(begun))))
+            assert one.end() == expected
+    assert n_most > 2
+    assert all(one.end() == expected for one, expected in begun)
+    assert isinstance(engine, TagMatch)
+    assert not list(engine._begun)
+
+
+def test_queries_of_different_batches_are_matched_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    filters, events = random_tags(3, 40, 24)
+    table = Table.from_filters(filters)
+    engine, batch = opened(table, **CPU, max_p=4), Events.of(events).encode(table.vocabulary)
+    sizes: list[int] = []
+    plain = engine._match_partitions
+
+    def noted(batches: PartitionBatches) -> None:
+        sizes.extend(np.diff(batches.offsets).tolist())
+        plain(batches)
+
+    monkeypatch.setattr(engine, "_match_partitions", noted)
+    apart = [engine.match(batch[at : at + 8]) for at in range(0, 24, 8)]
+    n_apart, at_once = len(sizes), sum(sizes)
+    sizes.clear()
+    begun = [engine.begin(batch[at : at + 8]) for at in range(0, 24, 8)]
+    assert [one.end() for one in begun if not isinstance(one, Matches)] == apart
+    assert sum(sizes) == at_once
+    assert len(sizes) < n_apart
+
+
+def test_a_queue_is_matched_when_it_is_full_or_due_and_else_at_the_end() -> None:
+    table = Table.from_filters([tag_filter("i", ["a"]), tag_filter("j", ["b"])])
+    batch = Events.of([tag_event(["a", "b"])]).encode(table.vocabulary)
+    full, due = opened(table, **CPU, queries=2), opened(table, **CPU, timeout_ms=30)
+    first, alone = full.begin(batch), due.begin(batch)
+    assert isinstance(first, Waiting)
+    assert isinstance(alone, Waiting)
+    assert not first.poll()
+    second = full.begin(batch)
+    assert isinstance(second, Waiting)
+    assert first.poll()
+    assert second.poll()
+    began = time.perf_counter()
+    while not alone.poll():
+        assert time.perf_counter() - began < 60
+    assert time.perf_counter() - began > 0.005
+    assert [one.end().counts.tolist() for one in (first, second, alone)] == [[2]] * 3
+
+
+def test_after_a_failure_nothing_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries of another batch were lost with it."""
+    table = Table.from_filters([tag_filter("i", ["a"])])
+    engine, batch = opened(table, **CPU, queries=2), Events.of([tag_event(["a"])]).encode(table.vocabulary)
+    before = engine.begin(batch)
+    with monkeypatch.context() as context:
+        context.setattr(engine._matcher, "begin", lambda *_: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            engine.match(batch)
+    assert isinstance(before, Waiting)
+    with pytest.raises(EngineError, match="failed in an earlier batch and cannot go on; open it again"):
+        before.end()
 
 
 # Changes

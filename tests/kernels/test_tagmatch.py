@@ -18,6 +18,7 @@ from mpi_match.engines.tagmatch.engine import TagMatch
 from mpi_match.engines.tagmatch.gpu_match import jobs_of
 from mpi_match.engines.tagmatch.queues import PartitionBatches
 from mpi_match.events.events import Events
+from mpi_match.matches.matches import Matches
 from mpi_match.model import Event, Filter
 from mpi_match.table.table import Table
 
@@ -47,6 +48,19 @@ def test_results_beyond_the_room_are_not_lost(launch: int, room: int, monkeypatc
     batch = Events.of(events).encode(table.vocabulary)
     assert engine.match(batch) == engine.match(batch) == open_engine("counting", table).match(batch)
     assert engine.kernel_s > 0
+
+
+def test_batches_that_are_begun_together_end_in_any_order() -> None:
+    filters, events = random_tags(8, 40, 12)
+    table = Table.from_filters(filters)
+    batch, judge = Events.of(events).encode(table.vocabulary), open_engine("counting", table)
+    engine = open_engine("tagmatch", table, options={"max_p": 8, "queries": 4, "streams": 2})
+    parts = [batch[at : at + 4] for at in range(0, 12, 4)]
+    begun = [engine.begin(part) for part in parts]
+    for k in (1, 2, 0):
+        one = begun[k]
+        assert not isinstance(one, Matches)
+        assert one.end() == judge.match(parts[k])
 
 
 def test_a_job_has_each_partition_once() -> None:

@@ -92,6 +92,6 @@ class CpuMatcher:
         )
         return found
 
-    def finish(self) -> list[Array]:
-        """Nothing is left."""
+    def finish(self, queries: range) -> list[Array]:
+        """Nothing is left of any queries."""
         return []

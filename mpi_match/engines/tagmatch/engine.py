@@ -6,7 +6,8 @@ EuroSys 2017.
     query           {gpu, mpi, spark}     an event: the names of its attributes are its tags
     signature       0100 ... 1010         a Bloom filter of 192 bits of all its tags
     pre-process     p3 p17 p90            partitions with a set that may match (`partition_table`), on CPU threads
-    queues          p3: ... q, ...        until there are 256 queries, or they have waited for long enough (`queues`)
+    queues          p3: ... q, ...        until there are 256 queries, or they have waited for long enough (`queues`): those
+                                          of all batches that are begun (`begun`)
     subset match    (q, {gpu, spark})     on the GPU (`kernel`, `gpu_match`) or the CPU (`cpu_match`)
     look up, reduce, merge                filters, or distinct interfaces, of the matched sets (`lookup`)
 
@@ -21,20 +22,21 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes, runs
 from mpi_match.compute.parallel import at_most, in_stretches
-from mpi_match.engines.base import Engine, check_batch, check_changes, without_rejected
+from mpi_match.engines.base import Engine, Pending, check_batch, check_changes, without_rejected
+from mpi_match.engines.tagmatch.begun import BegunBatch, BegunBatches
 from mpi_match.engines.tagmatch.cpu_match import CpuMatcher
 from mpi_match.engines.tagmatch.lookup import Keys, Queries, answers_of, sign_queries, verified
 from mpi_match.engines.tagmatch.options import ON_CPU, PARTITIONED, TagMatchVariant
 from mpi_match.engines.tagmatch.partition_table import PartitionTable
 from mpi_match.engines.tagmatch.prefix_tree import PrefixTree
-from mpi_match.engines.tagmatch.queues import Queues
+from mpi_match.engines.tagmatch.queues import PartitionBatches, Queues
 from mpi_match.engines.tagmatch.staged import Staged
 from mpi_match.engines.tagmatch.tag_filters import TagFilters, not_tags, signatures_of_tags
 from mpi_match.engines.tagmatch.tag_sets import TagSets
@@ -82,6 +84,7 @@ class TagMatch(Engine):
         self._staged = Staged()
         self._steps_s, self._timed = dict.fromkeys(TAGMATCH_STEPS, 0.0), False
         self._n_candidates = self.n_false_positives = 0
+        self._begun, self._is_broken = BegunBatches(), False
         self._build(TagFilters.of(table))
 
     def _build(self, filters: TagFilters) -> None:
@@ -99,6 +102,7 @@ class TagMatch(Engine):
             sets = sets._replace(signatures=sets.signatures[:0])
         else:
             self._matcher = CpuMatcher(sets.signatures, bounds, variant.prefix)
+        self._queues = Queues(sets.partitions.n, 1 if variant.variant == "gpu-plain" else variant.queries)
         self._tree = PrefixTree(sets.signatures) if variant.variant == "prefix-tree" else None
         self._sets = sets
 
@@ -159,21 +163,37 @@ class TagMatch(Engine):
         yield
         self._steps_s[name] += time.perf_counter() - started
 
-    @without_rejected
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """What fails half-way leaves other batches without queries that waited with its own; none is answered any more."""
+        if self._is_broken:
+            raise EngineError("tagmatch failed in an earlier batch and cannot go on; open it again")
+        try:
+            yield
+        except BaseException:
+            self._is_broken = True
+            raise
+
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
+        begun = self.begin(batch, filters=filters)
+        return begun if isinstance(begun, Matches) else begun.end()
+
+    @without_rejected
+    def begin(self, batch: EventBatch, *, filters: bool = False) -> Matches | Pending:
+        """See `Engine.begin`: queries of batches that are begun wait in the queues together, until one of them is ended."""
         check_batch(self._table, batch)
         n_ids = self._n_filters if filters else self._n_interfaces
         if not batch.n_events:
             return Matches.of([], n_ids)
-        with at_most(self._n_threads):
-            queries = self._queries(batch)
-            pairs = self._match_signatures(queries)
-            with self._step("reduce"):
-                others = self._staged.scan(queries, filters=filters)
-                ids = self._sets.key_filter if filters else self._sets.key_interface
-                keys = Keys(self._sets.key_offsets, ids, self._gone)
-                return answers_of(pairs, keys, others, queries.n, n_ids)
+        with at_most(self._n_threads), self._whole():
+            begun = self._begun.add(self._queries(batch), filters, n_ids)
+            if self._tree is None:
+                self._route(begun)
+            else:
+                with self._step("subset match"):
+                    begun.pairs = self._tree.find(begun.queries.signatures)
+        return WaitingBatch(self, begun)
 
     def _queries(self, batch: EventBatch) -> Queries:
         """The queries of a batch, with their signatures."""
@@ -184,41 +204,59 @@ class TagMatch(Engine):
             in_stretches(batch.n_events, sign_queries, bounds, attributes, shift, self._tag_signatures, signatures)
             return Queries(bounds, attributes, shift, signatures)
 
-    def _match_signatures(self, queries: Queries) -> Array:
-        """Pairs u64 of query and set that match, verified unless the options say otherwise."""
-        if self._tree is not None:
-            with self._step("subset match"):
-                matched = self._tree.find(queries.signatures)
-            return self._look_up(matched, queries)
-        variant, found = self._variant, list[Array]()
-        size = 1 if variant.variant == "gpu-plain" else variant.queries
-        queues = Queues(self.n_partitions, size)
-        n_pass = TIMED_PASS_QUERIES if variant.timeout_ms else PASS_QUERIES
+    def _route(self, begun: BegunBatch) -> None:
+        """Let the queries of a batch wait for their partitions, and match the queues that are full or due."""
+        queries = begun.queries
+        n_pass = TIMED_PASS_QUERIES if self._variant.timeout_ms else PASS_QUERIES
         for first in range(0, queries.n, n_pass):
             with self._step("pre-process"):
                 query, partition = self._partition_table.routes(queries.signatures[first : first + n_pass])
-                now = time.perf_counter()
-                queues.put(query + np.uint32(first), partition, now)
-                is_last = first + n_pass >= queries.n
-                batches = queues.take(
-                    np.inf if is_last else now - variant.timeout_ms / 1e3 if variant.timeout_ms else -np.inf
-                )
-            with self._step("subset match"):
-                matched = self._matcher.begin(batches, queries.signatures)
-            found.append(self._look_up(matched, queries))
-        with self._step("subset match"):
-            matched = self._matcher.finish()
-        found.append(self._look_up(matched, queries))
-        return np.concatenate(found)
+                self._queues.put(query + np.uint32(begun.first + first), partition, time.perf_counter())
+                begun.n_waiting += len(query)
+                batches = self._queues.take(self._due)
+            self._match_partitions(batches)
 
-    def _look_up(self, matched: list[Array], queries: Queries) -> Array:
-        """The pairs that are right, or all of them with exact=off."""
+    @property
+    def _due(self) -> float:
+        """Queries that came by then have waited for long enough."""
+        timeout_s = self._variant.timeout_ms / 1e3
+        return time.perf_counter() - timeout_s if timeout_s else -np.inf
+
+    def match_due(self) -> None:
+        """Match the queues that are due."""
+        if self._queues.since <= (due := self._due):
+            with at_most(self._n_threads), self._whole():
+                self._match_partitions(self._queues.take(due))
+
+    def _match_partitions(self, batches: PartitionBatches) -> None:
+        with self._step("subset match"):
+            self._begun.leave_queues(batches.queries)
+            self._begun.collect(self._matcher.begin(batches, self._begun.signatures))
+
+    def end(self, begun: BegunBatch) -> Matches:
+        """The answer of a batch, which is begun no more; the queues with queries of it are matched now."""
+        mine = range(begun.first, begun.stop)
+        with at_most(self._n_threads), self._whole():
+            if begun.n_waiting:
+                self._match_partitions(self._queues.take(self._due, of=mine))
+            with self._step("subset match"):
+                self._begun.collect(self._matcher.finish(mine))
+            self._begun.remove(begun)
+            pairs = self._look_up(begun)
+            with self._step("reduce"):
+                others = self._staged.scan(begun.queries, filters=begun.filters)
+                ids = self._sets.key_filter if begun.filters else self._sets.key_interface
+                keys = Keys(self._sets.key_offsets, ids, self._gone)
+                return answers_of(pairs, keys, others, begun.queries.n, begun.n_ids)
+
+    def _look_up(self, begun: BegunBatch) -> Array:
+        """The pairs of a batch that are right, or all of them with exact=off."""
         with self._step("look up"):
-            pairs = np.concatenate([np.empty(0, np.uint64), *matched])
+            pairs = np.concatenate([np.empty(0, np.uint64), *begun.pairs])
             self._n_candidates += len(pairs)
             if not self._variant.exact:
                 return pairs
-            right = verified(pairs, queries, self._sets.tag_offsets, self._sets.tags)
+            right = verified(pairs, begun.queries, self._sets.tag_offsets, self._sets.tags)
             self.n_false_positives += len(pairs) - len(right)
             return right
 
@@ -227,6 +265,8 @@ class TagMatch(Engine):
         check_changes(self.name, self._live, self._table, changes)
         if changes.added is not None and (reason := not_tags(changes.added)):
             raise EngineError(f"filters were added that tagmatch cannot serve: {reason}")
+        for begun in self._begun:
+            begun.answer = self.end(begun)
         self._n_filters, self._n_interfaces = changes.n_filters, changes.n_interfaces
         for kind, run in runs(changes.kind):
             target = changes.target[run]
@@ -263,3 +303,20 @@ class TagMatch(Engine):
         filters = TagFilters.concat([there, self._staged.filters])
         self._build(filters.take(np.argsort(filters.id, kind="stable")))
         self._staged.clear()
+
+
+class WaitingBatch(NamedTuple):
+    """A batch that is begun; see `Waiting`."""
+
+    engine: TagMatch
+    batch: BegunBatch
+
+    def poll(self) -> bool:
+        """See `Waiting.poll`."""
+        if self.batch.n_waiting:
+            self.engine.match_due()
+        return not self.batch.n_waiting
+
+    def end(self) -> Matches:
+        """See `Pending.end`."""
+        return self.engine.end(self.batch) if self.batch.answer is None else self.batch.answer

@@ -167,6 +167,11 @@ class MatchStream:
                 self._begin_cycle(job)
         return found
 
+    def has(self, queries: range) -> bool:
+        """Has it a job of which results are not there yet, with one of these queries?"""
+        jobs = [self._running, self._finished and self._finished[0]]
+        return any(job is not None and np.any((queries.start <= job.queries) & (job.queries < queries.stop)) for job in jobs)
+
     def finish(self) -> list[Array]:
         """Wait for all jobs; returns their pairs."""
         found = self._end_cycle()
@@ -208,6 +213,6 @@ class GpuMatcher:
             self._next = (self._next + 1) % len(self._streams)
         return found
 
-    def finish(self) -> list[Array]:
-        """The pairs that are left, of all batches that were begun."""
-        return [pairs for stream in self._streams for pairs in stream.finish()]
+    def finish(self, queries: range) -> list[Array]:
+        """The pairs that are left of these queries, and some of others."""
+        return [pairs for stream in self._streams if stream.has(queries) for pairs in stream.finish()]

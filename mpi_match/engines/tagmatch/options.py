@@ -28,7 +28,8 @@ TAGMATCH_OPTIONS = (
     Option(
         "timeout_ms",
         0.0,
-        "a partition's queries are matched after so long even if they are few; 0: when they are enough, or no more come",
+        "a partition's queries, of all batches that are begun, are matched after so long even if they are few; 0: when they "
+        "are enough, or an answer is asked for",
         "4.3.4, figure 6",
         least=0,
     ),

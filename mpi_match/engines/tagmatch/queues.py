@@ -54,13 +54,21 @@ class Queues:
         order = stable_order(partitions, max(self._n - 1, 0))
         self._partitions, self._queries = take(partitions, order), take(np.concatenate([self._queries, queries]), order)
 
-    def take(self, before: float = -np.inf) -> PartitionBatches:
-        """All full batches, and those of queues whose first query waits since `before` or longer."""
+    @property
+    def since(self) -> float:
+        """When the query came that has waited for longest; infinity when none waits."""
+        return float(self._since.min(initial=np.inf))
+
+    def take(self, before: float = -np.inf, of: range = range(0)) -> PartitionBatches:
+        """All full batches, and those of queues whose first query waits since `before` or longer or that have one `of` some
+        queries."""
         if not len(self._queries):
             return PartitionBatches.none()
         counts = np.bincount(self._partitions, minlength=self._n)
         starts = offsets_of(counts)
-        n_taken = np.where(self._since <= before, counts, counts // self._size * self._size)
+        is_due = self._since <= before
+        is_due[self._partitions[(of.start <= self._queries) & (self._queries < of.stop)]] = True
+        n_taken = np.where(is_due, counts, counts // self._size * self._size)
         n_batches = -(-n_taken // self._size)
         partition = np.repeat(np.arange(self._n), n_batches)
         turn = np.arange(len(partition)) - np.repeat(offsets_of(n_batches)[:-1], n_batches)

@@ -13,7 +13,9 @@ from mpi_match.bench.open_loop import arrivals, serve
 from mpi_match.bench.sweep_report import lines, sweep_table
 from mpi_match.engines import open_engine
 from mpi_match.events.batch import EventBatch
+from mpi_match.events.events import Events
 from mpi_match.matches.matches import Matches
+from mpi_match.model import make_event, make_filter
 from mpi_match.table.table import Table
 from mpi_match.workloads.scenarios import SCENARIOS
 
@@ -25,7 +27,7 @@ class Slow:
         self._engine, self._seconds = open_engine("counting", table), seconds
         self.sizes: list[int] = []
 
-    def match(self, batch: EventBatch) -> Matches:
+    def begin(self, batch: EventBatch) -> Matches:
         self.sizes.append(len(batch))
         time.sleep(self._seconds)
         return self._engine.match(batch)
@@ -65,6 +67,19 @@ def test_the_engine_waits_for_events(workload: tuple[Table, EventBatch]) -> None
     served = serve(engine, events[:3], np.array([0.05, 0.1, 0.15]), most=30)
     assert engine.sizes == [1, 1, 1]
     assert 0.1 <= served.seconds < 5
+
+
+@pytest.mark.parametrize("timeout_ms", [0.0, 40.0])
+def test_events_that_an_engine_lets_wait_are_answered_after_its_time_out(timeout_ms: float) -> None:
+    """Without one they wait until no more come."""
+    table = Table.from_filters([make_filter("i", [["a", "exists"]])])
+    events = Events.of([make_event({"a": 1})] * 4).encode(table.vocabulary)
+    engine = open_engine("tagmatch", table, options={"variant": "cpu", "timeout_ms": timeout_ms})
+    served = serve(engine, events, np.array([0.0, 0.3, 0.6, 0.601]), most=30)
+    assert served.answers == engine.match(events)
+    assert served.latency_s[0] >= (timeout_ms / 1e3 or 0.6)
+    if timeout_ms:
+        assert served.latency_s[0] < 0.3, "before the next one came"
 
 
 def test_a_result_has_its_rate_and_the_latencies() -> None:

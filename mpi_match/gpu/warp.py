@@ -115,8 +115,9 @@ sort = sorter(lane, _lanes, sync_warp)
 
 
 @device_function
-def distinct(ids: Any, first: Any, n: Any) -> Any:
-    """Leave one of each of the sorted ids[first : first + n], all lanes of a warp together; returns how many there are."""
+def distinct(ids: Any, first: Any, n: Any, into: Any, begin: Any) -> Any:
+    """Write one of each of the sorted ids[first : first + n] from into[begin] on, all lanes of a warp together; returns how
+    many there are.  `into` may be the same place."""
     kept, at = np.int64(0), np.int64(0)
     while at < n:
         place = first + at + lane()
@@ -125,7 +126,7 @@ def distinct(ids: Any, first: Any, n: Any) -> Any:
         new = np.uint64(ballot(is_new))
         sync_warp()
         if is_new:
-            ids[first + kept + popcount(new & ((_ONE << np.uint64(lane())) - _ONE))] = value
+            into[begin + kept + popcount(new & ((_ONE << np.uint64(lane())) - _ONE))] = value
         sync_warp()
         kept += popcount(new)
         at += WARP
@@ -140,7 +141,7 @@ def tidy(answers: Any) -> None:
     total = np.int64(atomic_add(found_of, number, np.uint64(0)))
     if total > 1 and total <= room:
         sort(ids, number * room, total)
-        kept = distinct(ids, number * room, total)
+        kept = distinct(ids, number * room, total, ids, number * room)
         if lane() == 0:
             found_of[number] = kept
 

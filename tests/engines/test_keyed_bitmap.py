@@ -20,6 +20,7 @@ from mpi_match.engines.keyed.bitmap import choice, live_bitmap
 from mpi_match.engines.keyed.bitmap.bins import MOST_BINS, MOST_ROWS, Bins, enter_masks
 from mpi_match.engines.keyed.bitmap.rows import BLOCK_FILTERS, LINE_FILTERS, BitRows, enter_bits
 from mpi_match.engines.keyed.cpu import Keyed
+from mpi_match.engines.keyed.cuda import KeyedCuda
 from mpi_match.engines.keyed.grid.predicates import checks_of
 from mpi_match.engines.keyed.index.filter_rows import FilterRows
 from mpi_match.events.events import Events
@@ -261,6 +262,23 @@ def test_more_filters_are_added_than_a_block_has_room_for() -> None:
         expected = judge.match(scenario.events(300).encode(Table.from_filters(filters[:last]).vocabulary))
         assert found.n_matches == expected.n_matches
         assert found.n_matches
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("everything")
+def test_events_have_no_answer_or_as_many_as_there_are_filters() -> None:
+    """Few are sorted by a warp, some by a block of threads, many by marks."""
+    n = BLOCK_FILTERS + 5000
+    table = Table.from_filters([make_filter(f"i{i}", [("a", "<", (7919 * i) % n)], id_=str(i)) for i in range(n)])
+    counts = [0, 1, 2, 32, 255, 256, 257, 1000, 2047, 2048, 2049, 9000, n - 1]
+    batch = Events.of([make_event({"a": n - 1 - count}) for count in counts]).encode(table.vocabulary)
+    engine, judge = open_engine("keyed_cuda", table), open_engine("counting", table)
+    assert isinstance(engine, KeyedCuda)
+    assert engine.has_bitmap
+    for filters in (False, True):
+        found, expected = engine.match(batch, filters=filters), judge.match(batch, filters=filters)
+        assert [len(found[i]) for i in range(len(counts))] == counts
+        assert all((found[i] == expected[i]).all() for i in range(len(counts)))
 
 
 @both

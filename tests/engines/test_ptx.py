@@ -9,7 +9,7 @@ import pytest
 from mpi_match.engines.ccm.kernel import ccm_kernel
 from mpi_match.engines.clcb import kernels as clcb_kernel
 from mpi_match.engines.clcb import segment
-from mpi_match.engines.keyed.kernels import bitmap, compact, trie_thread, trie_warp
+from mpi_match.engines.keyed.kernels import bitmap, compact, tidy, trie_thread, trie_warp
 from mpi_match.engines.keyed.kernels import grid as keyed_grid_kernel
 from mpi_match.engines.tagmatch.kernel import match_kernel as tagmatch_kernel
 from mpi_match.gpu import intrinsics, line_kernels, pinned_mailbox
@@ -117,7 +117,8 @@ def test_the_kernel_of_the_bitmap_compiles(packed: str, kind: int, long: bool) -
         ptx = compiled(bitmap.bitmap_kernel(packed, kind, long), compute_capability)
         assert "vote.sync.ballot" in ptx
         assert "st.local" not in ptx
-        assert "bar.sync" in compiled(bitmap.tidy_kernel, compute_capability)
+        assert "bar.sync" in compiled(tidy.tidy_kernel, compute_capability)
+        assert "atom" in compiled(tidy.mark_kernel, compute_capability)
         assert "atom" in compiled(bitmap.enter_kernel(packed), compute_capability)
 
 

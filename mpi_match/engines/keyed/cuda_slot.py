@@ -26,8 +26,8 @@ from mpi_match.compute.parallel import copy
 from mpi_match.engines.keyed.cuda_bitmap import BitmapOnGpu
 from mpi_match.engines.keyed.cuda_grid import GridOnGpu
 from mpi_match.engines.keyed.cuda_results import Answers
-from mpi_match.engines.keyed.kernels.bitmap import tidy_kernel
 from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK, SCAN_THREADS, count_dtype, scan_kernel
+from mpi_match.engines.keyed.kernels.tidy import MARK_THREADS, TIDIED_TOGETHER, mark_kernel, mark_shape, tidy_kernel
 from mpi_match.engines.keyed.kernels.trie_thread import MASKS, AnswerArrays, EventArrays, IndexArrays
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.event_batch import GpuBatch
@@ -71,6 +71,7 @@ class PipelineSlot:
         inputs = {"offsets": np.dtype(np.uint32), "attributes": packed, "location": np.dtype(np.float64)}
         self._staged = {name: _both(gpu, dtype) for name, dtype in inputs.items()}
         self._found, self._sums, self._slots = gpu.buffer(np.uint64), gpu.buffer(np.uint64), gpu.buffer(np.uint32)
+        self._marks, self._n_marks = gpu.buffer(np.uint32), 0
         self._counts = {is_mask: _both(gpu, count_dtype(is_mask)) for is_mask in (False, True)}
         self._ids = {dtype: _both(gpu, dtype) for dtype in _ID_DTYPES}
         self._total = PinnedBuffer(np.uint64)
@@ -118,7 +119,7 @@ class PipelineSlot:
                 args: list[Any] = [events, plan.index_arrays._replace(words=words), given, bitmap, *shape]
                 plan.bitmap_kernel.bind((warps, n_blocks), KEYED_BLOCK, args)(stream)
             if not is_mask and most_blocks > 1:
-                tidy_kernel.bind((warps,), KEYED_BLOCK, [given, n, room])(stream)
+                self._tidy(given, plan.n_ids)
         if plan.grid_kernel is not None and grid is not None and location is not None:
             plan.grid_kernel.bind(
                 (warps,),
@@ -140,6 +141,18 @@ class PipelineSlot:
         urgent.copy_out(host_counts.array(n), counts)
         urgent.copy_out(self._total.array(1), sums.part(n_groups, n_groups + 1))
         self._work = (found, counts, sums, slots)
+
+    def _tidy(self, given: AnswerArrays, n_ids: int) -> None:
+        """Sort the answers of the slice's events."""
+        n, room, stream = self._n, self.room, self._stream
+        tidy_kernel.bind((-(-n * WARP // KEYED_BLOCK),), KEYED_BLOCK, [given, n, room])(stream)
+        if room > TIDIED_TOGETHER:
+            n_blocks, n_words = mark_shape(n, n_ids)
+            if n_words > self._n_marks:
+                self._n_marks = n_words
+                stream.zero(self._marks.array(n_words))
+            marks = self._marks.array(n_words)
+            mark_kernel.bind((n_blocks,), MARK_THREADS, [given, marks, n, room, n_words // n_blocks])(stream)
 
     def _inputs(self, part: EventBatch, *, located: bool) -> tuple[EventArrays, DeviceArray | None]:
         """The events of a slice on the device, and their locations."""

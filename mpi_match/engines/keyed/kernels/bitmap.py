@@ -11,8 +11,7 @@ All events' warps for one block come before those for the next, so they find its
 with many answers, some have a hundred times as many as most, have as many warps as there are blocks.  A check finds the
 event's attribute by the column of its name; names without a column are looked for among all attributes.
 
-Answers are appended as they are found, and sorted by the same warp if it is the event's only one; else `tidy_kernel` sorts
-them, with a warp for most events and four for those of many.
+Answers are appended as they are found, and sorted by the same warp if it is the event's only one; else by `kernels.tidy`.
 """
 
 from __future__ import annotations
@@ -36,16 +35,13 @@ from mpi_match.engines.keyed.kernels.trie_thread import (
     INTERFACES,
     KEYED_REGISTERS,
     MASKS,
-    AnswerArrays,
     array_types,
     lower_bound,
 )
 from mpi_match.gpu.intrinsics import WARP, ballot, lane, popcount, shuffle, sync_warp
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
-from mpi_match.gpu.warp import append, distinct, drainer, put, sorter, tidy
+from mpi_match.gpu.warp import append, drainer, put, tidy
 
-TIDIED_ALONE = 256
-"""Answers that a warp sorts alone."""
 _AT_ONCE = max(WARP // LINE_WORDS, 1)
 """Lines that a warp looks into at once."""
 _on_gpu = mask_functions(device_function)
@@ -180,45 +176,6 @@ def _judge_of(kind: int, verify: Any) -> Any:
         return found
 
     return judge
-
-
-@device_function
-def _thread() -> Any:
-    return cuda.threadIdx.x
-
-
-@device_function
-def _threads() -> Any:
-    return cuda.blockDim.x
-
-
-@device_function
-def _wait() -> None:
-    cuda.syncthreads()
-
-
-_sort_in_block = sorter(_thread, _threads, _wait)
-
-
-@kernel("void(AnswerArrays(uint64[::1], uint32[::1]), int64, int64)", named_tuples=[AnswerArrays])
-def tidy_kernel(given: Any, n_events: Any, room: Any) -> None:
-    """Sort each event's answers and leave one of each, if there was room for all of them.
-
-    Launch: one warp per event; those of a block also take its events of many answers together.
-    """
-    n_warps, warp = cuda.blockDim.x // WARP, cuda.threadIdx.x // WARP
-    first = np.int64(cuda.blockIdx.x) * n_warps
-    if first + warp < n_events and np.int64(given.found[first + warp]) <= TIDIED_ALONE:
-        tidy((given.found, given.ids, first + warp, room))
-    cuda.syncthreads()
-    for number in range(first, min(first + n_warps, n_events)):
-        total = np.int64(given.found[number])
-        if total > TIDIED_ALONE and total <= room:
-            _sort_in_block(given.ids, number * room, total)
-            if warp == 0:
-                kept = distinct(given.ids, number * room, total)
-                if lane() == 0:
-                    given.found[number] = kept
 
 
 @lru_cache

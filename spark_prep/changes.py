@@ -30,7 +30,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
 from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.registry import Registry, Step
-from mpi_match.ingest.rows import ChangeRow, change_of_row, parse_json
+from mpi_match.ingest.rows import ChangeRow, change_of_row, parse_json, row_text
 from mpi_match.model import Area, Change, Filter, ModelError
 from mpi_match.table.constraints import encode
 from mpi_match.table.filters import FilterColumns
@@ -67,9 +67,9 @@ def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
             try:
                 change = change_of_row(parse_json(content))
             except ModelError as error:
-                others.append({"rows": 1, **bad_row(str(error), content, batch, at)._asdict()})
+                others.append({"rows": 1, **bad_row(str(error), row_text(content), batch, at)._asdict()})
                 continue
-            origin = bad_row("", content, batch, at)._asdict() | {"reason": None}
+            origin = bad_row("", row_text(content), batch, at)._asdict() | {"reason": None}
             first = {"rows": 1, "stamp": change.before_event, "kind": int(change.kind), "place": 0, **origin}
             if change.kind is not Change.ADD:
                 circle = None if change.area is None else list(change.area)

@@ -1,8 +1,9 @@
-"""Events to an event table, in the order in which they were written, each parsed once.
+"""Events to an event table, in the order in which they were written, each scanned once.
 
-Rows are sorted by (file, block, position) as raw bytes, which is native and cheap; a task then parses one range of them,
+Rows are sorted by (file, block, position) as raw bytes, which is native and cheap; a task then scans one range of them,
 encodes it with the table's vocabulary and writes it as parts.  So a single large `.gz`, which only one task can read, is
-parsed on all cores.  A task holds at most `EVENTS_PER_PART` events; the vocabulary is loaded once for each Python worker.
+scanned on all cores, by the compiled code of `compile events --local`.  A task holds at most `EVENTS_PER_PART` events; the
+vocabulary is loaded once for each Python worker.
 
     rows --ordered--> --write_parts--> parts written (`part_files.MANIFEST_SCHEMA`), and bad rows (`REJECT_SCHEMA`)
 
@@ -12,34 +13,33 @@ under `strict` they may be written in vain; reading everything twice to avoid th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from mpi_match.arrays.csr import Array, offsets_of
-from mpi_match.arrays.strings import Strings
-from mpi_match.events.batch import concat_rejected
 from mpi_match.events.event_table import save_events
 from mpi_match.events.events import Events
-from mpi_match.events.lists import ListColumns
 from mpi_match.ingest.columns import needed_names
-from mpi_match.ingest.rows import EventForm, event_of_row, parse_json
-from mpi_match.model import Event, ModelError, Type
+from mpi_match.ingest.events_encoder import EventsEncoder
+from mpi_match.ingest.joined_events import JoinedEvents
+from mpi_match.ingest.line_blocks import LineBlock
+from mpi_match.ingest.line_columns import LineColumns
+from mpi_match.ingest.rows import EventForm, Reject, event_of_row, parse_json, row_text
+from mpi_match.model import Event, ModelError
 from mpi_match.storage import Reader
 from mpi_match.table.schema import TABLE
 from mpi_match.table.table import load_vocabulary
 from mpi_match.table.vocabulary import Vocabulary
+from spark_prep.arrow_lines import joined_lines
 from spark_prep.arrow_records import REJECT_ARROW, REJECT_SCHEMA, BadRow
 from spark_prep.event_columns import event_of_columns
 from spark_prep.part_files import MANIFEST_ARROW, MANIFEST_SCHEMA, PartFiles, WrittenPart, partition_id
 from spark_prep.sources import PLACE, in_order
-from spark_prep.subscriptions import bad_row, contents
+from spark_prep.subscriptions import FEW_ROWS, bad_row, contents
 
 EVENTS_PER_PART = 2**20
 EVENTS_SCHEMA = f"read bigint, {MANIFEST_SCHEMA}, {REJECT_SCHEMA}"
@@ -70,19 +70,20 @@ def write_parts(
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         vocabulary = _vocabulary(str(table), digest)
-        parse = _Parser(form, needed_names(vocabulary.attribute_names, form), set(left_out))
-        held: list[Events] = []
+        needed = needed_names(vocabulary.attribute_names, form)
+        held = _HeldEvents(form, needed, set(left_out), lambda: _encoder(str(table), digest))
         for batch in batches:
-            events, bad = parse(batch)
-            yield _records([{"read": len(events)}, *(item._asdict() for item in bad)])
-            for at in range(0, len(events), events_per_part):
-                piece = Events.of(events[at : at + events_per_part])
-                if sum(map(len, held)) + len(piece) > events_per_part:
-                    yield _records([_write(held, vocabulary, files, parse.left_out)._asdict()])
-                    held = []
-                held.append(piece)
-        if held:
-            yield _records([_write(held, vocabulary, files, parse.left_out)._asdict()])
+            at = 0
+            while at < len(batch):
+                piece = batch.slice(at, events_per_part - len(held))
+                at += len(piece)
+                n_before = len(held)
+                bad = held.add(piece)
+                yield _records([{"read": len(held) - n_before}, *(item._asdict() for item in bad)])
+                if len(held) == events_per_part:
+                    yield _records([held.write(vocabulary, files)._asdict()])
+        if len(held):
+            yield _records([held.write(vocabulary, files)._asdict()])
 
     return ordered.select(content, *PLACE).mapInArrow(run, EVENTS_SCHEMA)
 
@@ -100,14 +101,43 @@ def _vocabulary(table: str, digest: str) -> Vocabulary:
     return load_vocabulary(table)
 
 
-class _Parser:
-    """Batches of content, file, block and position to events; `left_out` is as in `event_columns.event_of_columns`."""
+@lru_cache(maxsize=1)
+def _encoder(table: str, digest: str) -> EventsEncoder:
+    return EventsEncoder(_vocabulary(table, digest), threads=1)
 
-    def __init__(self, form: EventForm, needed: frozenset[str], left_out: set[str]) -> None:
-        self._form, self._needed, self.left_out = form, needed, left_out
 
-    def __call__(self, batch: pa.RecordBatch) -> tuple[list[Event | None], list[BadRow]]:
-        """Events of the rows of a batch that are not blank, None for a bad one; its bad rows."""
+class _HeldEvents:
+    """The events of batches of content, file, block and position, until they are written as a part.
+
+    The first FEW_ROWS are judged row by row, before anything is compiled for them.  `left_out` is as in
+    `event_columns.event_of_columns`.
+    """
+
+    def __init__(
+        self, form: EventForm, needed: frozenset[str], left_out: set[str], encoder: Callable[[], EventsEncoder]
+    ) -> None:
+        self._form, self._needed, self._left_out, self._encoder = form, needed, left_out, encoder
+        self._few: list[Event | None] = []
+        self._scanner: LineColumns | None = None
+        self._joined: JoinedEvents | None = None
+
+    def __len__(self) -> int:
+        return len(self._few) if self._joined is None else len(self._joined)
+
+    def add(self, batch: pa.RecordBatch) -> list[BadRow]:
+        """Take the rows of a batch that are not blank; the bad ones, which are held as rejected rows."""
+        if self._joined is None and len(self) + len(batch) > FEW_ROWS:
+            self._joined = JoinedEvents()
+            self._joined.add(Events.of(self._few))
+        lines = joined_lines(batch.column(0)) if self._joined is not None else None
+        if self._joined is None or lines is None:
+            return self._judge(batch)
+        self._scanner = self._scanner or LineColumns(self._form, threads=1)
+        rejects: list[Reject] = []
+        self._scanner.scan(LineBlock(lines, "", 0), rejects, self._joined)
+        return [bad_row(each.reason, each.row, batch, each.line) for each in rejects]
+
+    def _judge(self, batch: pa.RecordBatch) -> list[BadRow]:
         events: list[Event | None] = []
         bad: list[BadRow] = []
         for at, content in contents(batch):
@@ -115,73 +145,27 @@ class _Parser:
                 if isinstance(content, bytes):
                     events.append(event_of_row(parse_json(content), self._form))
                 else:
-                    events.append(event_of_columns(content, self._form, self._needed, self.left_out))
+                    events.append(event_of_columns(content, self._form, self._needed, self._left_out))
             except ModelError as error:
-                bad.append(bad_row(str(error), content, batch, at))
+                bad.append(bad_row(str(error), row_text(content), batch, at))
                 events.append(None)
-        return events, bad
+        if self._joined is None:
+            self._few += events
+        else:
+            self._joined.add(Events.of(events))
+        return bad
 
-
-def _write(held: list[Events], vocabulary: Vocabulary, files: PartFiles, left_out: Iterable[str]) -> WrittenPart:
-    events = joined(held)
-    path = files.attempt("events")
-    digest = save_events(events, path, vocabulary, f"{files.kind}-part", left_out)
-    return WrittenPart(path.name, partition_id(), len(events), digest, 0)
+    def write(self, vocabulary: Vocabulary, files: PartFiles) -> WrittenPart:
+        """Write what is held as a part, and hold nothing."""
+        events, batch = Events.of(self._few), None
+        if self._joined is not None:
+            events = self._joined.take()
+            batch = self._encoder().encode(events)
+        self._few = []
+        path = files.attempt("events")
+        digest = save_events(events, path, vocabulary, f"{files.kind}-part", self._left_out, batch)
+        return WrittenPart(path.name, partition_id(), len(events), digest, 0)
 
 
 def _records(rows: list[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=_ARROW)
-
-
-def joined(pieces: list[Events]) -> Events:
-    """Consecutive events as one, with the same columns as if they had been flattened together."""
-    if not pieces:
-        return Events.of(())
-    names, name = _merged([piece.names for piece in pieces], [piece.name for piece in pieces])
-    strings, string, lists = _merged_strings(pieces)
-    type_ = np.concatenate([piece.type for piece in pieces])
-    n_events = [len(piece) for piece in pieces]
-    has_location, has_ids = (any(getattr(p, field) is not None for p in pieces) for field in ("location", "ids"))
-    location = [
-        p.location if p.location is not None else np.full((n, 2), np.nan) for p, n in zip(pieces, n_events, strict=True)
-    ]
-    ids = [p.ids if p.ids is not None else Strings.of([b""] * n) for p, n in zip(pieces, n_events, strict=True)]
-    return Events(
-        offsets=offsets_of(np.concatenate([np.diff(piece.offsets) for piece in pieces])),
-        name=name,
-        type=type_,
-        number=np.concatenate([piece.number for piece in pieces]),
-        string=string,
-        names=names,
-        strings=strings,
-        location=np.concatenate(location) if has_location else None,
-        ids=Strings.concat(ids) if has_ids else None,
-        rejected=concat_rejected([piece.rejected for piece in pieces], n_events),
-        lists=lists,
-    )
-
-
-def _merged_strings(pieces: list[Events]) -> tuple[Strings, Array, ListColumns | None]:
-    """One pool of strings, the column `string` of all attributes, and all lists."""
-    listed = [piece.lists or ListColumns.concat(()) for piece in pieces]
-    of_pieces = [np.append(p.string * (p.type == Type.STRING), own.string) for p, own in zip(pieces, listed, strict=True)]
-    strings, merged = _merged([piece.strings for piece in pieces], of_pieces)
-    first_list = offsets_of(np.array([len(own) for own in listed], np.int64))
-    column, moved, at = [], [], 0
-    for piece, own, first in zip(pieces, listed, first_list.tolist(), strict=False):
-        of_attributes, of_elements = merged[at : at + len(piece.type)], merged[at + len(piece.type) :][: len(own.type)]
-        at += len(of_attributes) + len(of_elements)
-        of_attributes = np.where(piece.type == Type.STRING, of_attributes, np.uint32(0))
-        column.append(np.where(piece.type == Type.LIST, piece.string + np.uint32(first), of_attributes))
-        moved.append(replace(own, string=np.where(own.type == Type.STRING, of_elements, np.uint32(0))))
-    return strings, np.concatenate(column), ListColumns.concat(moved) if first_list[-1] else None
-
-
-def _merged(pools: list[Strings], columns: list[Array]) -> tuple[Strings, Array]:
-    """One pool of the distinct strings of all pools, and the columns of indices into it."""
-    place: dict[bytes, int] = {}
-    moved = []
-    for pool, column in zip(pools, columns, strict=True):
-        to = np.array([place.setdefault(item, len(place)) for item in pool] or [0], np.uint32)
-        moved.append(to[column])
-    return Strings.of(place), np.concatenate(moved)

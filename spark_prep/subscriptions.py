@@ -154,7 +154,7 @@ def _judged(rows: Iterable[tuple[int, Any]], batch: pa.RecordBatch) -> Iterator[
         try:
             found = filters_of(content)
         except ModelError as error:
-            bad.append(bad_row(str(error), content, batch, at))
+            bad.append(bad_row(str(error), row_text(content), batch, at))
             continue
         for item in found:
             builder.add(item)
@@ -175,10 +175,10 @@ def contents(batch: pa.RecordBatch) -> Iterator[tuple[int, Any]]:
             yield at, row
 
 
-def bad_row(reason: str, content: Any, batch: pa.RecordBatch, at: int) -> BadRow:
-    """Row `at` of a batch of content, file, block and position, with what is wrong with it."""
+def bad_row(reason: str, text: str, batch: pa.RecordBatch, at: int) -> BadRow:
+    """Row `at` of a batch of content, file, block and position, as a text (`rows.row_text`), with what is wrong with it."""
     file, block, position = (batch.column(i)[at].as_py() for i in (1, 2, 3))
-    return BadRow(reason, file, block, position, row_text(content))
+    return BadRow(reason, file, block, position, text)
 
 
 def filters_of(content: bytes | dict[str, Any]) -> list[Filter]:

@@ -38,13 +38,14 @@ def save_events(
     vocabulary: Vocabulary,
     kind: str = EVENTS.kind,
     left_out: Iterable[str] = (),
+    batch: EventBatch | None = None,
 ) -> str:
-    """Write an event table: raw columns, and encoded ones for `vocabulary`.
+    """Write an event table: raw columns, and encoded ones for `vocabulary`, which are those of `batch` where it is known.
 
     `kind` is "events", or "events-part" for a part of an index.  `left_out` are attributes that events had and that are not
     in `events`; the vocabulary names none of them.  Returns the file's digest.  Raises StorageError.
     """
-    batch = _encoded(events, vocabulary)
+    batch = _encoded(events, vocabulary) if batch is None else batch
     with Writer(path, kind) as writer:
         if kind != EVENTS.kind:
             writer.attribute("rows", events.n_events)

@@ -138,6 +138,25 @@ class Events:
             lists=self.lists,
         )
 
+    def take(self, events: Array) -> Events:
+        """The events at `events` i64[k], ascending, sharing names, strings and lists."""
+        sizes = np.diff(self.offsets)[events]
+        rows = take_ranges(self.offsets[events], sizes)
+        rejected = None if self.rejected is None else np.flatnonzero(np.isin(events, self.rejected))
+        return Events(
+            offsets=offsets_of(sizes),
+            name=self.name[rows],
+            type=self.type[rows],
+            number=self.number[rows],
+            string=self.string[rows],
+            names=self.names,
+            strings=self.strings,
+            location=None if self.location is None else self.location[events],
+            ids=None if self.ids is None else self.ids.take(events),
+            rejected=rejected if rejected is not None and len(rejected) else None,
+            lists=self.lists,
+        )
+
     def encode(self, vocabulary: Vocabulary) -> EventBatch:
         """The events in the code space of `vocabulary`.
 

@@ -7,9 +7,9 @@ and put between the others.  So the batch, the ids and the rejects are those of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -29,31 +29,30 @@ from mpi_match.ingest.vocabulary_hash import hashed
 from mpi_match.model import Event, ModelError
 from mpi_match.table.vocabulary import Vocabulary
 
-_LEAST_ROW_BYTES, _LEAST_ATTRIBUTE_BYTES = 2, 2
+LEAST_ROW_BYTES, LEAST_ATTRIBUTE_BYTES = 2, 2
 """Fewest bytes of a row with its line feed, also of a flagged one, and of an attribute or an element of a list."""
 _LINE_FEED = ord("\n")
 _SEARCHED_BYTES = 2**12
 """Bytes searched for a line feed at a time."""
 
 
-class ThreadArrays:
-    """The output `arrays` of a thread, by their places in the table (`scanner`), for `n_bytes` of lines, with a bound on
-    attributes for atoms, of which there are `n_atoms`.
+class LineArrays:
+    """What a thread writes while it scans lines: `arrays` by their places in the table (`scanner`), of which SCAN_COUNTS has
+    `n_counts`.
 
-    Pages that are never written take no memory.
+    There is room for `n_bytes` of lines, in the arrays that are the same for all scanners.  Pages that are never written
+    take no memory.
     """
 
-    def __init__(self, n_bytes: int, n_atoms: int, most_atoms: int) -> None:
+    def __init__(self, n_bytes: int, n_counts: int, arrays: dict[int, Array]) -> None:
         self.n_bytes = n_bytes
-        n_rows, n_attributes = n_bytes // _LEAST_ROW_BYTES, n_bytes // _LEAST_ATTRIBUTE_BYTES
-        arrays: dict[int, Array] = {
-            scanner.SCAN_COUNTS: np.zeros(scanner.N_COUNTS, np.int64),
-            scanner.PACKED_ATTRIBUTES: np.empty(n_attributes + most_atoms, np.uint64),
+        n_rows = n_bytes // LEAST_ROW_BYTES
+        every: dict[int, Array] = arrays | {
+            scanner.SCAN_COUNTS: np.zeros(n_counts, np.int64),
             scanner.ATTRIBUTE_ENDS: np.empty(n_rows, np.int64),
             scanner.ROW_LOCATIONS: np.empty((n_rows, 2)),
             scanner.ID_DATA: np.empty(n_bytes, np.uint8),
             scanner.ID_ENDS: np.empty(n_rows, np.int64),
-            scanner.ROW_ATOMS: np.zeros(FOUND_HEADER + 2 * n_atoms, np.int64),
             scanner.FLAGGED: np.empty((n_rows, 4), np.int64),
             scanner.NAME_HASHES_SEEN: np.empty(scanner.MOST_NAMES, np.uint64),
             scanner.PREFIX_ENDS: np.empty(scanner.MOST_DEPTH, np.int64),
@@ -61,9 +60,9 @@ class ThreadArrays:
             scanner.DOTTED_NAME: np.empty(SCRATCH_BYTES, np.uint8),
             scanner.DECODED: np.empty(SCRATCH_BYTES, np.uint8),
         }
-        rooms = {scanner.MOST_ATOMS: most_atoms, scanner.NAME_ROOM: scanner.MOST_NAMES, scanner.SCRATCH_ROOM: SCRATCH_BYTES}
-        arrays[scanner.SCAN_COUNTS][list(rooms)] = list(rooms.values())
-        self._table = AddressTable(arrays[k] for k in range(len(arrays)))
+        rooms = {scanner.NAME_ROOM: scanner.MOST_NAMES, scanner.SCRATCH_ROOM: SCRATCH_BYTES}
+        every[scanner.SCAN_COUNTS][list(rooms)] = list(rooms.values())
+        self._table = AddressTable(every[k] for k in range(len(every)))
         self.address, self.arrays = self._table.address, self._table.arrays
 
     def count(self, which: int) -> int:
@@ -72,6 +71,19 @@ class ThreadArrays:
     def filled(self, which: int, count: int) -> Array:
         """The filled part of an array, according to one of the counts."""
         return self.arrays[which][: self.count(count)]
+
+
+class ThreadArrays(LineArrays):
+    """Arrays for codes of `n_attributes`, with a bound on attributes for atoms, of which there are `n_atoms`."""
+
+    def __init__(self, n_bytes: int, n_atoms: int, most_atoms: int, n_attributes: int | None = None) -> None:
+        n_attributes = n_bytes // LEAST_ATTRIBUTE_BYTES if n_attributes is None else n_attributes
+        arrays: dict[int, Array] = {
+            scanner.PACKED_ATTRIBUTES: np.empty(n_attributes + most_atoms, np.uint64),
+            scanner.ROW_ATOMS: np.zeros(FOUND_HEADER + 2 * n_atoms, np.int64),
+        }
+        super().__init__(n_bytes, scanner.N_COUNTS, arrays)
+        self.arrays[scanner.SCAN_COUNTS][scanner.MOST_ATOMS] = most_atoms
 
 
 class ScannedEvents(NamedTuple):
@@ -125,20 +137,14 @@ class EventScanner:
             events = judged_events([(block.data.tobytes(), block.first_line)], self.form, block.file, rejects)
             return self._joined([], 0, np.zeros(1, np.int64), events)
         parts = self._scan_all(block.data)
-        rows = accumulate((part.count(scanner.ROWS) for part in parts), initial=0)
-        lines = accumulate((part.count(scanner.LINES) for part in parts), initial=block.first_line)
-        flagged, judged = [], []
-        for part, first_row, first_line in zip(parts, rows, lines, strict=False):
-            for row, line, start, stop in part.filled(scanner.FLAGGED, scanner.N_FLAGGED).tolist():
-                flagged.append(first_row + row)
-                judged.append((block.data[start : stop + 1].tobytes(), first_line + line))
+        flagged, judged = flagged_rows(parts, block)
         events = judged_events(judged, self.form, block.file, rejects)
-        return self._joined(parts, len(block.data), np.array(flagged, np.int64), events)
+        return self._joined(parts, len(block.data), flagged, events)
 
     def _scan_all(self, data: Array) -> list[ThreadArrays]:
         """The output of each thread for its range of the lines."""
         n_stretches = stretches_of(len(data))
-        bounds = _line_bounds(data, n_stretches)
+        bounds = line_bounds(data, n_stretches)
         for i, n_bytes in enumerate(np.diff(bounds).tolist()):
             if i == len(self._threads):
                 self._threads.append(self._thread_arrays(n_bytes))
@@ -149,7 +155,7 @@ class EventScanner:
 
     def _thread_arrays(self, n_bytes: int, n_found: int = 0) -> ThreadArrays:
         n_atoms = self.vocabulary.n_atoms
-        return ThreadArrays(n_bytes, n_atoms, max(2 * n_found, n_bytes // _LEAST_ATTRIBUTE_BYTES) if n_atoms else 0)
+        return ThreadArrays(n_bytes, n_atoms, max(2 * n_found, n_bytes // LEAST_ATTRIBUTE_BYTES) if n_atoms else 0)
 
     def _scan_stretch(self, stretch: int, n_stretches: int, data: int, bounds: list[int]) -> None:
         while True:
@@ -164,10 +170,9 @@ class EventScanner:
         batch = with_judged(self._collected(parts, n_bytes, len(flagged)), flagged, judged, self.vocabulary)
         return ScannedEvents(
             batch,
-            self._ids(parts, flagged, judged),
+            None if self.form.id is None else ids_of(parts, flagged, judged),
             batch.location is not None,
-            any(event is not None and event.id is not None for event in judged)
-            or any(part.count(scanner.N_IDENTIFIED) for part in parts),
+            are_identified(parts, judged),
             len(flagged),
         )
 
@@ -179,33 +184,56 @@ class EventScanner:
         dtype = self.vocabulary.packed_dtype
         if not parts:
             return np.zeros(n_flagged + 1, np.uint32), np.zeros(0, dtype), None
-        rows = list(accumulate((part.count(scanner.ROWS) for part in parts), initial=0))
-        counts = list(accumulate((part.count(scanner.N_ATTRIBUTES) for part in parts), initial=0))
-        located = any(part.count(scanner.N_LOCATED) for part in parts)
-        location = np.full((rows[-1] if located else 0, 2), np.nan)
-        collected = AddressTable((np.zeros(rows[-1] + 1, np.uint32), np.empty(counts[-1], dtype), location))
+        return collected(parts, n_bytes, dtype)
 
-        def collect(stretch: int, n_stretches: int) -> None:
-            where = (rows[stretch], counts[stretch], collected.address, dtype == np.uint32)
-            scanner.collect(parts[stretch].address, *where)
 
-        in_stretches(n_bytes, collect)
-        offsets, attributes, _ = collected.arrays
-        return offsets, attributes, location if located else None
+def collected(parts: Sequence[LineArrays], n: int, dtype: np.dtype[Any]) -> tuple[Array, Array, Array | None]:
+    """Offsets, attributes and locations, if there are any, of the rows that all threads have written, of n bytes or rows."""
+    rows = list(accumulate((part.count(scanner.ROWS) for part in parts), initial=0))
+    counts = list(accumulate((part.count(scanner.N_ATTRIBUTES) for part in parts), initial=0))
+    located = any(part.count(scanner.N_LOCATED) for part in parts)
+    location = np.full((rows[-1] if located else 0, 2), np.nan)
+    to = AddressTable((np.zeros(rows[-1] + 1, np.uint32), np.empty(counts[-1], dtype), location))
 
-    def _ids(self, parts: list[ThreadArrays], flagged: Array, judged: list[Event | None]) -> Strings | None:
-        if self.form.id is None:
-            return None
-        ids = Strings.of(("" if event is None else event.id or "").encode() for event in judged)
-        if not parts:
-            return ids
-        lengths = np.concatenate([np.diff(part.filled(scanner.ID_ENDS, scanner.ROWS), prepend=0) for part in parts])
-        data = np.concatenate([part.filled(scanner.ID_DATA, scanner.ID_BYTES) for part in parts])
-        if len(ids.data):
-            of_judged = np.diff(ids.offsets)
-            data = np.insert(data, np.repeat(np.cumsum(lengths)[flagged], of_judged), ids.data)
-            lengths[flagged] = of_judged
-        return Strings(data, offsets_of(lengths))
+    def collect(stretch: int, n_stretches: int) -> None:
+        where = (rows[stretch], counts[stretch], to.address, dtype == np.uint32)
+        scanner.collect(parts[stretch].address, *where)
+
+    in_stretches(n, collect)
+    offsets, attributes, _ = to.arrays
+    return offsets, attributes, location if located else None
+
+
+def flagged_rows(parts: Sequence[LineArrays], block: LineBlock) -> tuple[Array, list[tuple[bytes, int]]]:
+    """The flagged rows of a block, i64 ascending, and the line of each with its number; `parts` are those of all threads."""
+    rows = accumulate((part.count(scanner.ROWS) for part in parts), initial=0)
+    lines = accumulate((part.count(scanner.LINES) for part in parts), initial=block.first_line)
+    flagged, judged = [], []
+    for part, first_row, first_line in zip(parts, rows, lines, strict=False):
+        for row, line, start, stop in part.filled(scanner.FLAGGED, scanner.N_FLAGGED).tolist():
+            flagged.append(first_row + row)
+            judged.append((block.data[start : stop + 1].tobytes(), first_line + line))
+    return np.array(flagged, np.int64), judged
+
+
+def ids_of(parts: Sequence[LineArrays], flagged: Array, judged: list[Event | None]) -> Strings:
+    """The ids of all rows, empty for those without one: of the rows that threads have scanned, and of the judged ones."""
+    ids = Strings.of(("" if event is None else event.id or "").encode() for event in judged)
+    if not parts:
+        return ids
+    lengths = np.concatenate([np.diff(part.filled(scanner.ID_ENDS, scanner.ROWS), prepend=0) for part in parts])
+    data = np.concatenate([part.filled(scanner.ID_DATA, scanner.ID_BYTES) for part in parts])
+    if len(ids.data):
+        of_judged = np.diff(ids.offsets)
+        data = np.insert(data, np.repeat(np.cumsum(lengths)[flagged], of_judged), ids.data)
+        lengths[flagged] = of_judged
+    return Strings(data, offsets_of(lengths))
+
+
+def are_identified(parts: Sequence[LineArrays], judged: list[Event | None]) -> bool:
+    """Has any row an id?"""
+    of_judged = any(event is not None and event.id is not None for event in judged)
+    return of_judged or any(part.count(scanner.N_IDENTIFIED) for part in parts)
 
 
 def judged_events(lines: list[tuple[bytes, int]], form: EventForm, file: str, rejects: Rejects) -> list[Event | None]:
@@ -231,18 +259,23 @@ def with_judged(
     """
     offsets, attributes, location = arrays
     events = Events.of(judged)
-    encoded = events.encode(vocabulary)
-    if len(encoded.attributes):
-        lengths, of_judged = np.diff(offsets), np.diff(encoded.offsets)
-        places = np.repeat(offsets[flagged].astype(np.int64), of_judged)
-        attributes = np.insert(attributes, places, encoded.attributes)
-        lengths[flagged] = of_judged
-        np.cumsum(lengths, out=offsets[1:], dtype=np.uint32)
+    attributes = with_encoded(offsets, attributes, flagged, events.encode(vocabulary))
     if events.location is not None:
         location = np.full((len(offsets) - 1, 2), np.nan) if location is None else location
         location[flagged] = events.location
     rejected = flagged[[event is None for event in judged]].astype(REJECTED) if None in judged else None
     return EventBatch(offsets, attributes, location, vocabulary.fingerprint, rejected)
+
+
+def with_encoded(offsets: Array, attributes: Array, rows: Array, encoded: EventBatch) -> Array:
+    """Attributes with those of some rows, i64 ascending, that have had none; changes `offsets` u32."""
+    if len(encoded.attributes):
+        lengths, of_rows = np.diff(offsets), np.diff(encoded.offsets)
+        places = np.repeat(offsets[rows].astype(np.int64), of_rows)
+        attributes = np.insert(attributes, places, encoded.attributes)
+        lengths[rows] = of_rows
+        np.cumsum(lengths, out=offsets[1:], dtype=np.uint32)
+    return attributes
 
 
 class EventQueue:
@@ -278,7 +311,7 @@ class EventQueue:
         return batch[start:stop], None if ids is None else ids.between(start, stop)
 
 
-def _line_bounds(data: Array, n_stretches: int) -> Array:
+def line_bounds(data: Array, n_stretches: int) -> Array:
     """i64[n_stretches + 1]: first byte of each thread's lines, and the end of the data."""
     bounds = np.zeros(n_stretches + 1, np.int64)
     bounds[-1] = len(data)

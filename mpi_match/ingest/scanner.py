@@ -1,7 +1,8 @@
 """JSON lines to attributes in code space, in compiled code, without a Python object for a line.
 
-`scan_line` reads a line once, from left to right.  It hashes the bytes of names and strings while it checks them; a hash
-finds the name's entry and the string's code (`vocabulary_hash`).  Numbers become doubles (`scanner_numbers`), then codes.
+A line is read once, from left to right (`line_scanner`).  The bytes of names and strings are hashed while they are checked;
+a hash finds the name's entry and the string's code (`vocabulary_hash`).  Numbers become doubles (`scanner_numbers`), then
+codes.
 The output is the event as an `EventBatch` has it: packed attributes in ascending order, and location and id where the
 `EventForm` names them.
 
@@ -16,6 +17,8 @@ nothing.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -141,17 +144,17 @@ def _seen(seen: int, n: int, mask: np.uint64, hash_: np.uint64) -> bool:
 
 
 @nested
-def _count(counts: int, which: int, n: int) -> None:
+def count(counts: int, which: int, n: int) -> None:
     """Add to a count."""
     store_i64(counts, which, load_i64(counts, which) + n)
 
 
 @nested
-def _keep_id(data: int, start: int, stop: int, work: int) -> None:
+def keep_id(data: int, start: int, stop: int, work: int) -> None:
     """The id of a row is data[start:stop]."""
     counts = load_i64(work, SCAN_COUNTS)
     store_i64(counts, ID_BYTES, copied(data, start, stop, load_i64(work, ID_DATA), load_i64(counts, ID_BYTES)))
-    _count(counts, N_IDENTIFIED, 1)
+    count(counts, N_IDENTIFIED, 1)
 
 
 @nested
@@ -177,7 +180,7 @@ def _scan_string_value(data: int, at: int, name: int, role: int, tables: int, wo
     if role != NO_ROLE:
         if role != ID:
             return FLAGGED_LINE, NOT_FOUND
-        _keep_id(source, start, stop, work)
+        keep_id(source, start, stop, work)
     if name == NOT_FOUND:
         return at, NOT_FOUND
     root = load_i64(constant_i64(tables, ATOM_ROOTS), name)
@@ -200,7 +203,7 @@ def _scan_value(data: int, at: int, name: int, role: int, tables: int, work: int
             if kind != INTEGER and kind != LARGE_INTEGER:
                 return FLAGGED_LINE, NOT_FOUND
             is_zero = kind == INTEGER and value == 0.0  # also as -0
-            _keep_id(data, at - 1 if is_zero else start, at, work)
+            keep_id(data, at - 1 if is_zero else start, at, work)
             return at, NOT_FOUND
         if kind in (NOT_READ, LARGE_INTEGER):
             return FLAGGED_LINE, NOT_FOUND
@@ -214,6 +217,18 @@ def _scan_value(data: int, at: int, name: int, role: int, tables: int, work: int
     if found < 0 or role != NO_ROLE:
         return FLAGGED_LINE, NOT_FOUND
     return at, code_of_boolean(name, found, tables) if name != NOT_FOUND else NOT_FOUND
+
+
+@nested
+def name_of_number(value: float, type_: int, entry: int, tables: int, work: int) -> int:
+    """The name of `any =` that a number or boolean is an element for, of the attribute with this entry; or NOT_FOUND."""
+    source = load_i64(work, DECODED)
+    store_f64(load_i64(work, PREFIX_ENDS), MOST_DEPTH - 1, value)
+    bits = load_u64(load_i64(work, PREFIX_ENDS), MOST_DEPTH - 1)
+    for k in range(8):
+        store_u8(source, k, np.int64(bits >> np.uint64(56 - 8 * k) & np.uint64(255)))
+    hash_ = hash_of(source, 0, 8, load_u64(constant_i64(tables, ELEMENT_SEEDS), N_ELEMENT_TYPES * entry + type_))
+    return find_element(source, 0, 8, mixed(hash_), N_ELEMENT_TYPES * entry + type_, tables)
 
 
 @nested
@@ -252,12 +267,7 @@ def _scan_element(data: int, at: int, entry: int, tables: int, work: int) -> tup
     if at == FLAGGED_LINE or entry == NOT_FOUND:
         return at, NOT_FOUND
     if type_ != TEXT_ELEMENT:
-        source, start, stop = load_i64(work, DECODED), 0, 8
-        store_f64(load_i64(work, PREFIX_ENDS), MOST_DEPTH - 1, value)
-        bits = load_u64(load_i64(work, PREFIX_ENDS), MOST_DEPTH - 1)
-        for k in range(8):
-            store_u8(source, k, np.int64(bits >> np.uint64(56 - 8 * k) & np.uint64(255)))
-        hash_ = hash_of(source, 0, 8, load_u64(seeds, N_ELEMENT_TYPES * entry + type_))
+        return at, name_of_number(value, type_, entry, tables, work)
     return at, find_element(source, start, stop, mixed(hash_), N_ELEMENT_TYPES * entry + type_, tables)
 
 
@@ -295,104 +305,132 @@ def _scan_elements(data: int, at: int, entry: int, room: int, to: int, tables: i
 
 
 @nested
-def scan_line(data: int, at: int, tables: int, work: int) -> tuple[int, int]:  # noqa: C901  one pass over a line
-    """Scan the line that begins at `at` of data u8, which is no blank, as the next row.
-
-    Returns where it ends, at its line feed, and how many attributes were written, unordered, behind those that are counted;
-    FLAGGED_LINE as the end if it is not certain, and then what is kept of its id and atoms is wrong.
-    """
-    if load_u8(data, at) != 123:
-        return FLAGGED_LINE, 0
-    at = after_blanks(data, at + 1)
+def _scan_attribute(
+    data: int, at: int, name: tuple[int, int, int, np.uint64], room: int, n_attributes: int, tables: int, work: int
+) -> tuple[int, int, int]:
+    """The value at `at`, which is no object, to codes: see `line_scanner`."""
+    entry = find_name(*name, tables)
+    name_id = load_i64(constant_i64(tables, NAME_IDS), entry) if entry != NOT_FOUND else NOT_FOUND
+    role = load_i64(constant_i64(tables, NAME_ROLES), entry) if entry != NOT_FOUND else NO_ROLE
+    is_list = load_u8(data, at) == _LIST
+    if role == JUDGED or (is_list and role != NO_ROLE and role != ELEMENTS):
+        return FLAGGED_LINE, 0, 0
     attributes = load_i64(work, PACKED_ATTRIBUTES) + 8 * load_i64(load_i64(work, SCAN_COUNTS), N_ATTRIBUTES)
-    dotted, seen = load_i64(work, DOTTED_NAME), load_i64(work, NAME_HASHES_SEEN)
-    prefix_ends, prefix_hashes = load_i64(work, PREFIX_ENDS), load_i64(work, PREFIX_HASHES)
-    ids, roles = constant_i64(tables, NAME_IDS), constant_i64(tables, NAME_ROLES)
-    shift, mask = load_u64(constant_i64(tables, SCALARS), CODE_BITS), np.uint64(0)
-    n_attributes, n_names, depth, prefix_end, prefix_hash = 0, 0, 0, 0, SEED
-    n_elements, name_room, code = 0, load_i64(load_i64(work, SCAN_COUNTS), NAME_ROOM), NOT_FOUND
-    scratch_room = load_i64(load_i64(work, SCAN_COUNTS), SCRATCH_ROOM)
-    closing = load_u8(data, at) == 125
-    while True:
-        while closing:
-            at += 1
-            if depth == 0:
-                at = after_margin(data, at)
-                return (at if load_u8(data, at) == 10 else FLAGGED_LINE), n_attributes
-            depth -= 1
-            prefix_end, prefix_hash = load_i64(prefix_ends, depth), load_u64(prefix_hashes, depth)
-            at = after_blanks(data, at)
-            closing = load_u8(data, at) == 125
-            if not closing:
-                if load_u8(data, at) != 44:
-                    return FLAGGED_LINE, 0
-                at = after_blanks(data, at + 1)
-        if load_u8(data, at) != 34 or n_names + n_elements >= name_room:
-            return FLAGGED_LINE, 0
-        start = at + 1
-        at, hash_ = scan_string(data, start, prefix_hash)
-        source, stop = data, at
-        if depth or load_u8(data, at) == 92:
-            source = dotted
-            at, stop = decode_string(data, start, dotted, prefix_end, scratch_room)
-            start = 0
-            if at == FLAGGED_LINE:
-                return FLAGGED_LINE, 0
-            hash_ = hash_of(dotted, prefix_end, stop, prefix_hash)
-        elif load_u8(data, at) == 34:
-            at += 1
-        else:
-            return FLAGGED_LINE, 0
-        name_hash = mixed(hash_)
-        if _seen(seen, n_names, mask, name_hash):
-            return FLAGGED_LINE, 0
-        n_names += 1
-        mask |= np.uint64(1) << (name_hash >> np.uint64(58))
-        at = after_blanks(data, at)
-        if load_u8(data, at) != 58:
+    end, code, n_elements = at, NOT_FOUND, 0
+    if is_list or role == ELEMENTS:
+        of = entry if role == ELEMENTS else NOT_FOUND
+        end, n_elements, n_found = _scan_elements(data, at, of, room, attributes + 8 * n_attributes, tables, work)
+        n_attributes += n_found
+    if is_list:
+        at, code = end, code_of_boolean(name_id, 2, tables) if name_id != NOT_FOUND else NOT_FOUND
+    elif end != FLAGGED_LINE:
+        at, code = _scan_value(data, at, name_id, NO_ROLE if role == ELEMENTS else role, tables, work)
+    if end == FLAGGED_LINE or at == FLAGGED_LINE:
+        return FLAGGED_LINE, 0, 0
+    if code != NOT_FOUND:
+        shift = load_u64(constant_i64(tables, SCALARS), CODE_BITS)
+        store_u64(attributes, n_attributes, np.uint64(name_id) << shift | np.uint64(code))
+        n_attributes += 1
+    return at, n_elements, n_attributes
+
+
+def line_scanner(  # noqa: C901  one pass over a line
+    scan_attribute: Callable[..., tuple[int, int, int]],
+) -> Callable[[int, int, int, int], tuple[int, int]]:
+    """The function that scans a line, which `scan_attribute` puts out.
+
+    `scan_attribute(data, at, name, room, n_attributes, tables, work)` is compiled into it.  It gets the value that begins at
+    `at`, which is no object; its dotted name as address, start, end and hash; how many elements it may have; and how many
+    attributes of the row are written.  It returns where the value ends (FLAGGED_LINE if it is not certain), how many
+    elements it has, and how many attributes are written then.
+    """
+
+    @nested
+    def scan_line(data: int, at: int, tables: int, work: int) -> tuple[int, int]:  # noqa: C901
+        """Scan the line that begins at `at` of data u8, which is no blank, as the next row.
+
+        Returns where it ends, at its line feed, and how many attributes were written behind those that are counted;
+        FLAGGED_LINE as the end if it is not certain, and then what else is kept of it is wrong.
+        """
+        if load_u8(data, at) != 123:
             return FLAGGED_LINE, 0
         at = after_blanks(data, at + 1)
-        if load_u8(data, at) == 123:
-            if depth + 1 == MOST_DEPTH or stop - start >= scratch_room:
+        dotted, seen = load_i64(work, DOTTED_NAME), load_i64(work, NAME_HASHES_SEEN)
+        prefix_ends, prefix_hashes = load_i64(work, PREFIX_ENDS), load_i64(work, PREFIX_HASHES)
+        name_room = load_i64(load_i64(work, SCAN_COUNTS), NAME_ROOM)
+        scratch_room = load_i64(load_i64(work, SCAN_COUNTS), SCRATCH_ROOM)
+        mask, n_attributes, n_names, n_elements = np.uint64(0), 0, 0, 0
+        depth, prefix_end, prefix_hash = 0, 0, SEED
+        closing = load_u8(data, at) == 125
+        while True:
+            while closing:
+                at += 1
+                if depth == 0:
+                    at = after_margin(data, at)
+                    return (at if load_u8(data, at) == 10 else FLAGGED_LINE), n_attributes
+                depth -= 1
+                prefix_end, prefix_hash = load_i64(prefix_ends, depth), load_u64(prefix_hashes, depth)
+                at = after_blanks(data, at)
+                closing = load_u8(data, at) == 125
+                if not closing:
+                    if load_u8(data, at) != 44:
+                        return FLAGGED_LINE, 0
+                    at = after_blanks(data, at + 1)
+            if load_u8(data, at) != 34 or n_names + n_elements >= name_room:
                 return FLAGGED_LINE, 0
-            if source == data:
-                stop = copied(data, start, stop, dotted, 0)
-            store_u8(dotted, stop, _POINT)
-            store_i64(prefix_ends, depth, prefix_end)
-            store_u64(prefix_hashes, depth, prefix_hash)
-            depth += 1
-            prefix_end, prefix_hash = stop + 1, feed(hash_, _POINT)
+            start = at + 1
+            at, hash_ = scan_string(data, start, prefix_hash)
+            source, stop = data, at
+            if depth or load_u8(data, at) == 92:
+                source = dotted
+                at, stop = decode_string(data, start, dotted, prefix_end, scratch_room)
+                start = 0
+                if at == FLAGGED_LINE:
+                    return FLAGGED_LINE, 0
+                hash_ = hash_of(dotted, prefix_end, stop, prefix_hash)
+            elif load_u8(data, at) == 34:
+                at += 1
+            else:
+                return FLAGGED_LINE, 0
+            name_hash = mixed(hash_)
+            if _seen(seen, n_names, mask, name_hash):
+                return FLAGGED_LINE, 0
+            n_names += 1
+            mask |= np.uint64(1) << (name_hash >> np.uint64(58))
+            at = after_blanks(data, at)
+            if load_u8(data, at) != 58:
+                return FLAGGED_LINE, 0
             at = after_blanks(data, at + 1)
-            closing = load_u8(data, at) == 125
-            continue
-        entry = find_name(source, start, stop, name_hash, tables)
-        name = load_i64(ids, entry) if entry != NOT_FOUND else NOT_FOUND
-        role = load_i64(roles, entry) if entry != NOT_FOUND else NO_ROLE
-        is_list = load_u8(data, at) == _LIST
-        if role == JUDGED or (is_list and role != NO_ROLE and role != ELEMENTS):
-            return FLAGGED_LINE, 0
-        end = at
-        if is_list or role == ELEMENTS:
-            of, room = entry if role == ELEMENTS else NOT_FOUND, name_room - n_names - n_elements
-            end, n_new, n_found = _scan_elements(data, at, of, room, attributes + 8 * n_attributes, tables, work)
+            if load_u8(data, at) == 123:
+                if depth + 1 == MOST_DEPTH or stop - start >= scratch_room:
+                    return FLAGGED_LINE, 0
+                if source == data:
+                    stop = copied(data, start, stop, dotted, 0)
+                store_u8(dotted, stop, _POINT)
+                store_i64(prefix_ends, depth, prefix_end)
+                store_u64(prefix_hashes, depth, prefix_hash)
+                depth += 1
+                prefix_end, prefix_hash = stop + 1, feed(hash_, _POINT)
+                at = after_blanks(data, at + 1)
+                closing = load_u8(data, at) == 125
+                continue
+            name, room = (source, start, stop, name_hash), name_room - n_names - n_elements
+            at, n_new, n_attributes = scan_attribute(data, at, name, room, n_attributes, tables, work)
+            if at == FLAGGED_LINE:
+                return FLAGGED_LINE, 0
             n_elements += n_new
-            n_attributes += n_found
-        if is_list:
-            at, code = end, code_of_boolean(name, 2, tables) if name != NOT_FOUND else NOT_FOUND
-        elif end != FLAGGED_LINE:
-            at, code = _scan_value(data, at, name, NO_ROLE if role == ELEMENTS else role, tables, work)
-        if end == FLAGGED_LINE or at == FLAGGED_LINE:
-            return FLAGGED_LINE, 0
-        if code != NOT_FOUND:
-            store_u64(attributes, n_attributes, np.uint64(name) << shift | np.uint64(code))
-            n_attributes += 1
-        at = after_blanks(data, at)
-        if load_u8(data, at) == 44:
-            at = after_blanks(data, at + 1)
-        elif load_u8(data, at) == 125:
-            closing = True
-        else:
-            return FLAGGED_LINE, 0
+            at = after_blanks(data, at)
+            if load_u8(data, at) == 44:
+                at = after_blanks(data, at + 1)
+            elif load_u8(data, at) == 125:
+                closing = True
+            else:
+                return FLAGGED_LINE, 0
+
+    return scan_line
+
+
+_scan_line = line_scanner(_scan_attribute)
 
 
 @nested
@@ -439,7 +477,16 @@ def _add_atoms(attributes: int, n_attributes: int, tables: int, work: int) -> in
 
 
 @nested
-def _set_nowhere(work: int) -> None:
+def end_attributes(n_attributes: int, tables: int, work: int) -> None:
+    """Add the next row's atoms to its attributes, put them in order and count them."""
+    attributes = load_i64(work, PACKED_ATTRIBUTES) + 8 * load_i64(load_i64(work, SCAN_COUNTS), N_ATTRIBUTES)
+    n_attributes = _add_atoms(attributes, n_attributes, tables, work)
+    _sort(attributes, n_attributes)
+    count(load_i64(work, SCAN_COUNTS), N_ATTRIBUTES, _distinct(attributes, n_attributes))
+
+
+@nested
+def set_nowhere(work: int) -> None:
     """Set the location of the next row to NaN."""
     at = 2 * load_i64(load_i64(work, SCAN_COUNTS), ROWS)
     store_f64(load_i64(work, ROW_LOCATIONS), at, np.nan)
@@ -447,7 +494,18 @@ def _set_nowhere(work: int) -> None:
 
 
 @nested
-def _row_begin(data: int, at: int) -> int:
+def location_is_whole(work: int) -> bool:
+    """Has the next row both coordinates, or none?  A location is counted."""
+    counts = load_i64(work, SCAN_COUNTS)
+    place = load_i64(work, ROW_LOCATIONS) + 16 * load_i64(counts, ROWS)
+    x_absent, y_absent = np.isnan(load_f64(place, 0)), np.isnan(load_f64(place, 1))
+    if not x_absent and not y_absent:
+        count(counts, N_LOCATED, 1)
+    return bool(x_absent == y_absent)
+
+
+@nested
+def row_begin(data: int, at: int) -> int:
     """Behind the byte order mark and the blanks that a line may begin with: the row, or the line feed of a blank line."""
     if load_u8(data, at) == 0xEF and load_u8(data, at + 1) == 0xBB and load_u8(data, at + 2) == 0xBF:
         at += 3
@@ -463,30 +521,22 @@ def _scan_row(data: int, at: int, tables: int, work: int) -> int:
     store_i64(load_i64(work, ROW_ATOMS), ATOMS_FOUND, 0)
     located = load_u64(constant_i64(tables, SCALARS), LOCATED) != np.uint64(0)
     if located:
-        _set_nowhere(work)
-    end, n_attributes = scan_line(data, at, tables, work)
-    if located and end != FLAGGED_LINE:
-        place = load_i64(work, ROW_LOCATIONS) + 16 * load_i64(counts, ROWS)
-        x_absent, y_absent = np.isnan(load_f64(place, 0)), np.isnan(load_f64(place, 1))
-        if x_absent != y_absent:
-            end = FLAGGED_LINE
-        elif not x_absent:
-            _count(counts, N_LOCATED, 1)
+        set_nowhere(work)
+    end, n_attributes = _scan_line(data, at, tables, work)
+    if located and end != FLAGGED_LINE and not location_is_whole(work):
+        end = FLAGGED_LINE
     if end == FLAGGED_LINE:
         if located:
-            _set_nowhere(work)
+            set_nowhere(work)
         store_i64(counts, ID_BYTES, id_bytes)
         store_i64(counts, N_IDENTIFIED, identified)
         return FLAGGED_LINE
-    attributes = load_i64(work, PACKED_ATTRIBUTES) + 8 * load_i64(counts, N_ATTRIBUTES)
-    n_attributes = _add_atoms(attributes, n_attributes, tables, work)
-    _sort(attributes, n_attributes)
-    _count(counts, N_ATTRIBUTES, _distinct(attributes, n_attributes))
+    end_attributes(n_attributes, tables, work)
     return end
 
 
 @nested
-def _flag(line: int, start: int, stop: int, work: int) -> None:
+def flag(line: int, start: int, stop: int, work: int) -> None:
     """Flag the next row, data[start:stop]."""
     counts = load_i64(work, SCAN_COUNTS)
     flagged = load_i64(work, FLAGGED) + 32 * load_i64(counts, N_FLAGGED)
@@ -494,7 +544,7 @@ def _flag(line: int, start: int, stop: int, work: int) -> None:
     store_i64(flagged, 1, line)
     store_i64(flagged, 2, start)
     store_i64(flagged, 3, stop)
-    _count(counts, N_FLAGGED, 1)
+    count(counts, N_FLAGGED, 1)
 
 
 @jit
@@ -510,13 +560,13 @@ def scan_lines(data: int, start: int, stop: int, tables: int, work: int) -> None
     at, line = start, 0
     while at < stop:
         begin = at
-        at = _row_begin(data, at)
+        at = row_begin(data, at)
         if load_u8(data, at) != 10:
             row = load_i64(counts, ROWS)
             end = _scan_row(data, at, tables, work)
             if end == FLAGGED_LINE:
                 end = next_line(data, at) - 1
-                _flag(line, begin, end, work)
+                flag(line, begin, end, work)
             store_i64(load_i64(work, ATTRIBUTE_ENDS), row, load_i64(counts, N_ATTRIBUTES))
             store_i64(load_i64(work, ID_ENDS), row, load_i64(counts, ID_BYTES))
             store_i64(counts, ROWS, row + 1)
@@ -533,9 +583,9 @@ def scan_single_row(data: int, at: int, tables: int, work: int) -> int:
     counts = load_i64(work, SCAN_COUNTS)
     for i in range(MOST_ATOMS):
         store_i64(counts, i, 0)
-    at = _row_begin(data, at)
+    at = row_begin(data, at)
     while load_u8(data, at) == 10:
-        at = _row_begin(data, at + 1)
+        at = row_begin(data, at + 1)
     if _scan_row(data, at, tables, work) == FLAGGED_LINE or load_i64(counts, N_ATOMS) > load_i64(counts, MOST_ATOMS):
         return FLAGGED_LINE
     return load_i64(counts, N_ATTRIBUTES)

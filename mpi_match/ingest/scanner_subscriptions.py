@@ -35,11 +35,11 @@ from mpi_match.ingest.scanner_text import (
     after_blanks,
     after_margin,
     copied,
-    decode_string,
     hash_of,
     literal,
     next_line,
     scan_string,
+    text_at,
 )
 from mpi_match.ingest.string_pool import POOL_FULL, is_below, number_of
 from mpi_match.ingest.vocabulary_hash import NOT_FOUND, SEED, equal
@@ -160,21 +160,6 @@ def _next_item(data: int, at: int, closing: int) -> int:
 
 
 @nested
-def _text(data: int, at: int, scratch: int) -> tuple[int, int, int, int, np.uint64]:
-    """The string at a quote: where it ends; the address, start and end of its bytes, and their hash."""
-    if load_u8(data, at) != 34:
-        return FLAGGED_LINE, data, 0, 0, SEED
-    start = at + 1
-    at, hash_ = scan_string(data, start, SEED)
-    if load_u8(data, at) == 34:
-        return at + 1, data, start, at, hash_
-    if load_u8(data, at) != 92:
-        return FLAGGED_LINE, data, 0, 0, SEED
-    at, stop = decode_string(data, start, scratch, 0)
-    return at, scratch, 0, stop, hash_of(scratch, 0, stop if at != FLAGGED_LINE else 0, SEED)
-
-
-@nested
 def _numbered(pool: int, source: int, start: int, stop: int, hash_: np.uint64, work: int) -> int:
     """The number of a string in a pool; POOL_FULL, which is noted, where it lacks room."""
     found = number_of(load_i64(load_i64(work, POOLS), pool), source, start, stop, hash_)
@@ -185,10 +170,10 @@ def _numbered(pool: int, source: int, start: int, stop: int, hash_: np.uint64, w
 
 @nested
 def _label(data: int, at: int, scratch: int, tables: int) -> tuple[int, int, int, int, np.uint64]:
-    """As `_text`, of a string or an integer, whose text its digits are."""
+    """As `text_at`, of a string or an integer, whose text its digits are."""
     byte = load_u8(data, at)
     if byte != 45 and not 48 <= byte <= 57:
-        return _text(data, at, scratch)
+        return text_at(data, at, scratch)
     start = at
     at, kind, value = scan_number(data, at, tables)
     if kind != INTEGER and kind != LARGE_INTEGER:
@@ -246,7 +231,7 @@ def _scan_operand(data: int, at: int, op: int, tables: int, work: int) -> tuple[
     """Write the value that begins here as an operand: where it ends, and its type."""
     byte = load_u8(data, at)
     if byte == 34:
-        at, source, start, stop, hash_ = _text(data, at, load_i64(work, TEXT_SCRATCH))
+        at, source, start, stop, hash_ = text_at(data, at, load_i64(work, TEXT_SCRATCH))
         if at == FLAGGED_LINE:
             return FLAGGED_LINE, _STRING
         string = _numbered(STRING_POOL, source, start, stop, hash_, work)
@@ -360,7 +345,7 @@ def _scan_constraint(data: int, at: int, tables: int, work: int) -> int:
     """Write the constraint whose list begins here: where it ends."""
     if load_u8(data, at) != 91:
         return FLAGGED_LINE
-    at, source, start, stop, hash_ = _text(data, after_blanks(data, at + 1), load_i64(work, TEXT_SCRATCH))
+    at, source, start, stop, hash_ = text_at(data, after_blanks(data, at + 1), load_i64(work, TEXT_SCRATCH))
     if at == FLAGGED_LINE:
         return FLAGGED_LINE
     name = _numbered(NAME_POOL, source, start, stop, hash_, work)

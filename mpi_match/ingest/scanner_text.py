@@ -9,7 +9,7 @@ import numpy as np
 
 from mpi_match.compute.compile_cache import nested
 from mpi_match.compute.memory import load_u8, store_u8
-from mpi_match.ingest.vocabulary_hash import feed
+from mpi_match.ingest.vocabulary_hash import SEED, feed
 
 SCRATCH_BYTES = 2**16
 """A dotted name, or a string with escapes once it is decoded."""
@@ -176,6 +176,21 @@ def hash_of(data: int, start: int, stop: int, hash_: np.uint64) -> np.uint64:
     for i in range(start, stop):
         hash_ = feed(hash_, load_u8(data, i))
     return hash_
+
+
+@nested
+def text_at(data: int, at: int, scratch: int) -> tuple[int, int, int, int, np.uint64]:
+    """The string at a quote: where it ends; the address, start and end of its bytes, and their hash."""
+    if load_u8(data, at) != 34:
+        return FLAGGED_LINE, data, 0, 0, SEED
+    start = at + 1
+    at, hash_ = scan_string(data, start, SEED)
+    if load_u8(data, at) == 34:
+        return at + 1, data, start, at, hash_
+    if load_u8(data, at) != 92:
+        return FLAGGED_LINE, data, 0, 0, SEED
+    at, stop = decode_string(data, start, scratch, 0)
+    return at, scratch, 0, stop, hash_of(scratch, 0, stop if at != FLAGGED_LINE else 0, SEED)
 
 
 @nested

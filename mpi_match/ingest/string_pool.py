@@ -54,6 +54,11 @@ class StringPool:
         self._bind()
         _fill_slots(self.address)
 
+    def clear(self) -> None:
+        """Take out all strings; the room stays."""
+        self._arrays[POOL_SLOTS][:] = NOT_FOUND
+        self._arrays[POOL_SIZES][N_STRINGS] = 0
+
     def strings(self) -> Strings:
         """The strings by their numbers; a copy."""
         bounds = self._arrays[POOL_BOUNDS][: len(self) + 1].copy()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from event_lines import BAD, BLANK, FORM, GOOD, JUDGED_GOOD, VOCABULARY, mutated_lines
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import events, filters
+from strategies import filters
 
-from mpi_match.events.events import Events
-from mpi_match.model import Event, Filter
+from mpi_match.ingest.events_encoder import EventsEncoder
+from mpi_match.model import Filter
 from mpi_match.table.constraints import encode
 from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.table import Table
@@ -19,10 +21,12 @@ from mpi_match.table.table import Table
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
+from spark_prep import events as spark_events  # noqa: E402
 from spark_prep import subscriptions  # noqa: E402
 from spark_prep.arrow_lines import joined_lines  # noqa: E402
 from spark_prep.arrow_records import ConstraintColumns, filter_records  # noqa: E402
-from spark_prep.events import joined  # noqa: E402
+from spark_prep.events import _HeldEvents  # noqa: E402
+from spark_prep.part_files import PartFiles  # noqa: E402
 
 
 @given(st.lists(filters(), max_size=8), st.integers(0, 8))
@@ -52,17 +56,6 @@ def test_records_sort_as_the_table_does_and_hold_everything(found: list[Filter])
         columns = ConstraintColumns.of(batches)
         vocabulary, constraints = encode(*columns)
         assert Table(vocabulary, constraints, table.filters, table.labels) == table
-
-
-@given(st.lists(events(), max_size=8), st.integers(0, 8), st.integers(0, 8))
-def test_events_joined_are_events_flattened_together(found: list[Event], cut: int, more: int) -> None:
-    pieces = [found[:cut], found[cut : cut + more], found[cut + more :]]
-    whole, parts = Events.of(found), joined([Events.of(piece) for piece in pieces if piece])
-    expected, columns = dict(whole.arrays()), dict(parts.arrays())
-    assert list(expected) == list(columns)
-    for name, array in expected.items():
-        assert array.dtype == columns[name].dtype
-        assert np.array_equal(array, columns[name], equal_nan=array.dtype.kind == "f")
 
 
 LINES = [
@@ -96,6 +89,28 @@ def test_scanned_records_are_those_of_judged_rows(monkeypatch: pytest.MonkeyPatc
     assert records_of([*LINES, b"{" + b" " * 2**24 + b"}"], -1, monkeypatch) == records_of(
         [*LINES, b"{" + b" " * 2**24 + b"}"], 10**9, monkeypatch
     )
+
+
+def test_scanned_events_are_those_of_judged_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bytes, and the same bad rows with their places; among them a batch that no scanner can take."""
+    lines = [*GOOD, *BLANK, *BAD, *JUDGED_GOOD, *mutated_lines(600)]
+    batches = [lines[:300], [*lines[300:320], b'{"a": "' + b" " * 2**24 + b'"}'], lines[320:]]
+    written, bad = [], []
+    for few_rows in (10**9, -1, 400):
+        monkeypatch.setattr(spark_events, "FEW_ROWS", few_rows)
+        held = _HeldEvents(FORM, frozenset(), set(), lambda: EventsEncoder(VOCABULARY, threads=1))
+        found = []
+        for i, part in enumerate(batches):
+            columns = {"value": pa.array(part, pa.binary()), "file": ["f"] * len(part), "block": [i] * len(part)}
+            found += held.add(pa.RecordBatch.from_pydict(columns | {"position": range(len(part))}))
+        n = len(held)
+        made = held.write(VOCABULARY, PartFiles(str(tmp_path), "run", "events"))
+        assert made.rows == n > len(found) > 0
+        assert len(held) == 0
+        written.append((tmp_path / made.part).read_bytes())
+        bad.append(found)
+    assert written[0] == written[1] == written[2]
+    assert bad[0] == bad[1] == bad[2]
 
 
 def test_lines_of_a_column_are_joined() -> None:

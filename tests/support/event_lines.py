@@ -124,6 +124,21 @@ JUDGED_GOOD = [
 BLANK = [b"", b" ", b"\t\r", b"\x0b\x0c", b"\xef\xbb\xbf", b"\xef\xbb\xbf \r"]
 FORMS = [PLAIN, FORM, NAMED_LATER]
 
+SCRIPTS = (
+    "Milano",
+    "Ελλάδα",
+    "Москва",
+    "日本語",
+    "हिन्दी",
+    "العربية",
+    "🦀🚀",
+    'quote " and \\ and \n',
+    "Zürich",
+    "한국어",
+    "\u2028",
+)
+"""Texts in many scripts, some with what JSON escapes."""
+
 TOKENS = [
     *(bytes([byte]) for byte in b'{}[]:,"\\-+.eE0123456789 \t\r\x00\x0b\x7fu/bnatrfls'),
     *(

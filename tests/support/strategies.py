@@ -15,6 +15,7 @@ their squares underflow or overflow.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 
@@ -206,3 +207,22 @@ def subscriptions_and_events(
     found = draw(subscriptions(types, max_filters, max_constraints, with_areas))
     one = events(types, found)
     return found, draw(st.lists(st.one_of(one, one, one, one, st.none()), max_size=max_events))
+
+
+_json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**54), 2**54)
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["Milan", "lan"]),
+    lambda inner: st.dictionaries(st.sampled_from(["a", "b", "first", "é", ""]) | st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+_json_names = st.sampled_from(["temp", "city", "x", "y", "id", "name", "nested", "on", "é", "position", ""]) | st.text(
+    max_size=4
+)
+json_lines = st.tuples(
+    st.dictionaries(_json_names, _json_values, max_size=6), st.booleans(), st.sampled_from([None, (",", ":")])
+).map(lambda made: json.dumps(made[0], ensure_ascii=made[1], separators=made[2]).encode(errors="surrogatepass"))
+"""Lines of JSON objects, also such as are no events."""

@@ -12,9 +12,10 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
-from event_lines import BAD, BLANK, FORM, FORMS, GOOD, JUDGED_GOOD, NAMED_LATER, VOCABULARY, mutated_lines
+from event_lines import BAD, BLANK, FORM, FORMS, GOOD, JUDGED_GOOD, NAMED_LATER, SCRIPTS, VOCABULARY, mutated_lines
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import json_lines
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.compute import parallel
@@ -107,22 +108,6 @@ def test_mutated_lines(tmp_path: Path) -> None:
         assert 0.2 * n < rejected < 0.8 * n, "the corpus should be of both kinds"
 
 
-json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**54), 2**54)
-    | st.floats()
-    | st.text(max_size=8)
-    | st.sampled_from(["Milan", "lan"]),
-    lambda inner: st.dictionaries(st.sampled_from(["a", "b", "first", "é", ""]) | st.text(max_size=3), inner, max_size=3),
-    max_leaves=6,
-)
-names = st.sampled_from(["temp", "city", "x", "y", "id", "name", "nested", "on", "é", "position", ""]) | st.text(max_size=4)
-json_lines = st.tuples(
-    st.dictionaries(names, json_values, max_size=6), st.booleans(), st.sampled_from([None, (",", ":")])
-).map(lambda made: json.dumps(made[0], ensure_ascii=made[1], separators=made[2]).encode(errors="surrogatepass"))
-
-
 @settings(max_examples=150)
 @given(lines=st.lists(json_lines | st.binary(max_size=30), max_size=12), form=st.sampled_from(FORMS))
 def test_any_lines(lines: list[bytes], form: EventForm, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -140,21 +125,6 @@ def test_events_of_workloads_are_not_flagged(name: str, escaped: bool, tmp_path:
     found = assert_as_judged(path, form, Table.from_subscriptions(scenario.subscriptions(3)).vocabulary)
     assert sum(each.n_flagged for each in found) == 0
     assert sum(each.batch.n_events for each in found) == n_events
-
-
-SCRIPTS = (
-    "Milano",
-    "Ελλάδα",
-    "Москва",
-    "日本語",
-    "हिन्दी",
-    "العربية",
-    "🦀🚀",
-    'quote " and \\ and \n',
-    "Zürich",
-    "한국어",
-    "\u2028",
-)
 
 
 def test_other_scripts_and_escapes_are_not_flagged(tmp_path: Path) -> None:

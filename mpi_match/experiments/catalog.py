@@ -34,6 +34,10 @@ class Run(NamedTuple):
     moves: int = 0
 
 
+MPI_CUDA_MODE = ("--batch", "1", "--credits", "1", "--feed", "master")
+"""An event at a time to each idle worker."""
+
+
 class RanksRun(NamedTuple):
     """Runs of a master and workers through the launcher, at each value of an axis.
 
@@ -47,7 +51,7 @@ class RanksRun(NamedTuple):
     engine: str
     workers: tuple[int, ...]
     axis: Axis | None = None
-    how: tuple[str, ...] = ("--batch", "1", "--credits", "1", "--feed", "master")
+    how: tuple[str, ...] = MPI_CUDA_MODE
     events: int = 20_000
 
 
@@ -104,12 +108,14 @@ _CLCB_KEPT = "250,000 interfaces of 10 filters, 3 to 5 constraints, areas of 0.0
 _RTREE_DIFFERS = "as the package `rtree` has it, loaded in bulk, its candidates checked by compiled code"
 _CLCB_DIFFERS = "names are drawn by Zipf's law, which gives the printed 0.5 % of filters whose content matches"
 _MPI_KEPT = (
-    "filters, interfaces, sizes, operators, numbers only; the master sends an event to each idle worker, non-blocking"
+    "filters, interfaces, sizes, operators, numbers only; CCM in three phases; the master sends an event to each idle "
+    "worker, non-blocking"
 )
 _MPI_DIFFERS = (
     "the numbers of GPUs are those of this machine, on one host; CCM on one GPU is the engine alone, without ranks; "
     "runs last 20,000 events, so that starting is no part of them"
 )
+_THREE_PHASES = {"ccm.phases": "3"}
 _FARROUKH_KEPT = "subscriptions, 1,500 distinct predicates, average sizes, 100 names, values 1 to 15; 5,000 events, a batch"
 _FARROUKH_DIFFERS = (
     "half of the predicates are equalities, sizes are uniform around the averages; retry stands for STM; no more threads "
@@ -149,8 +155,8 @@ def _mpi_cuda(name: str, axis: str = "") -> Experiment:
         name,
         _MPI_KEPT,
         _MPI_DIFFERS,
-        (Run("ccm", ("ccm",), alone),),
-        (RanksRun("ccm", "ccm", (1, 2, 4), *axes),),
+        (Run("ccm", ("ccm",), alone, _THREE_PHASES),),
+        (RanksRun("ccm", "ccm", (1, 2, 4), axes[0] if axes else None, (*MPI_CUDA_MODE, "--set", "phases=3")),),
         x=axes[0].key if axes else "",
     )
 

@@ -1,10 +1,10 @@
-"""Every combination of the options of `ccm` and `clcb`: other ways to the same answers; and the times of their steps."""
+"""Every pair of values of the options of `ccm` and `clcb`: other ways to the same answers; and the times of their steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,11 @@ from judge import KINDS, answers, expected
 from live_machine import LiveMachine, run_machine
 from strategies import subscriptions_and_events
 
-from mpi_match.engines import open_engine
+from mpi_match.engines import EngineError, open_engine
 from mpi_match.engines.ccm import engine as ccm
+from mpi_match.engines.ccm.bloom import bit_of
 from mpi_match.engines.ccm.options import CCM_OPTIONS
 from mpi_match.engines.clcb import engine as clcb
-from mpi_match.engines.clcb.bloom import bit_of
 from mpi_match.engines.clcb.options import CLCB_OPTIONS, ClcbVariant
 from mpi_match.engines.clcb.segment import filter_columns
 from mpi_match.engines.option import Option, OptionValue
@@ -41,7 +41,17 @@ def values(option: Option) -> Sequence[OptionValue]:
 
 
 def variants(options: Sequence[Option]) -> list[dict[str, OptionValue]]:
-    return [dict(zip([o.name for o in options], each, strict=True)) for each in product(*map(values, options))]
+    """Variants in which every value of each option meets every value of each other one; the first is the default."""
+    names = [option.name for option in options]
+    every = list(product(*map(values, options)))
+    every.sort(key=lambda each: each != tuple(option.default for option in options))
+    left = {pair for each in every for pair in combinations(enumerate(each), 2)}
+    found: list[dict[str, OptionValue]] = []
+    while left:
+        best = max(every, key=lambda each: (not found, len(left.intersection(combinations(enumerate(each), 2)))))
+        left.difference_update(combinations(enumerate(best), 2))
+        found.append(dict(zip(names, best, strict=True)))
+    return found
 
 
 def spelled(variant: dict[str, OptionValue]) -> str:
@@ -145,6 +155,58 @@ def launched(name: str, **options: OptionValue) -> dict[str, int]:
 def test_the_kernel_resets_or_memory_is_set_to_zero() -> None:
     assert launched("ccm") == {"zero": 0, "launch": 8}
     assert launched("ccm", reset="memset") == {"zero": 3 * 8, "launch": 8}
+
+
+def test_three_phases_evaluate_only_constraints_of_filters_whose_names_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mpi_match.engines.ccm import kernel
+
+    filters = [make_filter(str(i), [["a", "exists"], [f"n{i}", "exists"]]) for i in range(20)]
+    filters += [make_filter("a", [["a", ">", 0], ["b", "absent"]]), make_filter("all", [])]
+    table, looked_at = Table.from_filters(filters), list[int]()
+    batch = Events.of([make_event({"a": 1, "n3": 2})]).encode(table.vocabulary)
+    kernel.ccm_kernel.cache_clear()
+    plain = kernel.satisfied
+
+    def noted(rows: Any, words: Any, row: int, code: int) -> Any:
+        looked_at.append(row)
+        return plain(rows, words, row, code)
+
+    monkeypatch.setattr(kernel, "satisfied", noted)
+    n_rows = {}
+    for phases in (2, 3):
+        engine = open_engine("ccm", table, options={"phases": phases})
+        looked_at.clear()
+        assert engine.match(batch).labels(table.labels) == [["3", "a", "all"]]
+        n_rows[phases] = len(looked_at)
+    kernel.ccm_kernel.cache_clear()
+    assert n_rows == {2: 22, 3: 3}
+
+
+@pytest.mark.parametrize("cover", ["event", "table"])
+def test_a_single_event_covers_its_own_longest_row_or_that_of_the_table(cover: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mpi_match.engines.ccm import kernel
+
+    monkeypatch.setattr(kernel, "CCM_BLOCK", 4)
+    filters = [make_filter("i", [["often", ">", i]]) for i in range(40)] + [make_filter("j", [["seldom", "exists"]])]
+    table = Table.from_filters(filters)
+    batch = Events.of([make_event(e) for e in ({"seldom": 1}, {"often": 40}, {}, {"seldom": 2})]).encode(table.vocabulary)
+    engine = open_engine("ccm", table, options={"cover": cover})
+    assert engine.match(batch).labels(table.labels) == [["j"], ["i"], [], ["j"]]
+    assert isinstance(engine, ccm.Ccm)
+    assert {n for one in engine._one.values() for n in one._launches} == ({1, 10} if cover == "event" else {10})
+
+
+def test_a_mask_has_any_number_of_interfaces_up_to_a_bound() -> None:
+    filters = [make_filter(f"{i:04}", [["a", "=", i % 3]]) for i in range(130)]
+    table = Table.from_filters(filters)
+    events = [make_event({"a": a}) for a in (0, 1, 5)]
+    batch = Events.of(events).encode(table.vocabulary)
+    for part in (batch, batch[:1], batch[1:2]):
+        found = {answer: open_engine("ccm", table, options={"answer": answer}).match(part) for answer in ("mask", "list")}
+        assert found["mask"] == found["list"] == open_engine("counting", table).match(part)
+    many = Table.from_filters([make_filter(str(i), []) for i in range(ccm.MOST_MASK_INTERFACES + 1)])
+    with pytest.raises(EngineError, match=r"has 4,097 interfaces; ccm\.answer=mask serves at most 4,096, .*=list more"):
+        open_engine("ccm", many, options={"answer": "mask"})
 
 
 @pytest.mark.parametrize("runs", [1, 2, 4])

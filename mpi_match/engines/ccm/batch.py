@@ -107,7 +107,7 @@ class CcmBatches:
         answers = self._answers.array(max(self._answer_slots(batch.n_events) * table.answer_words, 1))
         n_launches = -(-batch.n_events // self._slots)
         in_flight = max(min(self._slots, batch.n_events), self._used)
-        grid = table.grid(int(np.diff(bounds).max()), in_flight, ROWS_PER_THREAD)
+        grid = table.grid(table.blocks(table.longest_run, ROWS_PER_THREAD), int(np.diff(bounds).max()), in_flight)
         arrays = (table.rows, table.words, events, self._counts, answers, found)
         launch = table.kernel.bind(grid, kernel.CCM_BLOCK, (*arrays, 0))
         steps.at(stream, "copy in")

@@ -15,8 +15,11 @@ One block works on one attribute, whose code and run are in shared memory.  Coun
 event uses one copy, its kernel resets the other for the next event.  So a whole event is one copy in, one kernel, one
 copy out.  The variants that the paper compares this with are options (`options`).
 
-**One event at a time**, the published way (`--batch 1`): the three steps are captured as a CUDA graph, once for each of
-the two copies, and repeated with one driver call per event (`ccm.single`).
+**One event at a time**, the published way (`--batch 1`): the three steps are captured as CUDA graphs, for each of the two
+copies and for several lengths of rows, and repeated with one driver call per event (`ccm.single`).
+
+**Three phases** (phases=3), the CCM that MPI-CUDA is built on: a row has the bits of all names of its filter, and a thread
+that finds one that the event has not goes on to the next row, before it evaluates the constraint and counts.
 
 **Batches**, ours: the grid has a third axis, z, the event, and each event in flight has counters of its own.  How many
 are in flight is what fits in the GPU's cache; the kernel runs once for each such group, and resets the counters that the
@@ -41,6 +44,7 @@ from mpi_match.engines.ccm.kernel import ANSWER_FILTERS, ANSWER_INTERFACES, ANSW
 from mpi_match.engines.ccm.layout import ccm_rows, too_large
 from mpi_match.engines.ccm.options import CcmVariant
 from mpi_match.engines.ccm.single import CcmSingle
+from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import open_gpu
 from mpi_match.gpu.step_times import StepTimes
@@ -50,7 +54,9 @@ from mpi_match.table.table import Table
 CCM_SINGLE_EVENTS = 4
 """Batches up to this size go event by event, in the published way."""
 MASK_INTERFACES = 64
-"""Up to so many interfaces the answer is a bit mask."""
+"""Up to so many interfaces the answer is a bit mask, unless the options say otherwise."""
+MOST_MASK_INTERFACES = 4096
+"""More are never a mask: those of a pass of events would be too large for the host."""
 CCM_LEAST_ATTRIBUTES = 4
 """Graphs are captured for events of up to 4, 8, 16, ... attributes."""
 
@@ -75,7 +81,13 @@ class Ccm(Engine):
         self._gpu = open_gpu(device)
         self.device, self.gpu = self._gpu.info.name, self._gpu.info.uuid
         self._table = table
-        rows = ccm_rows(table, by_filter=variant.order == "given")
+        if variant.answer == "mask" and table.n_interfaces > MOST_MASK_INTERFACES:
+            raise EngineError(
+                f"the table has {table.n_interfaces:,} interfaces; ccm.answer=mask serves at most {MOST_MASK_INTERFACES:,}, "
+                "ccm.answer=list more"
+            )
+        self._answer, self._covers_event = variant.answer, variant.cover == "event"
+        rows = ccm_rows(table, by_filter=variant.order == "given", with_names=variant.phases == 3)
         start = time.perf_counter()
         self._on_device = OnDevice(self._gpu, rows, table, variant)
         self.upload_s = time.perf_counter() - start
@@ -112,9 +124,8 @@ class Ccm(Engine):
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
         check_batch(self._table, batch)
-        answer = (
-            ANSWER_FILTERS if filters else ANSWER_MASK if self._table.n_interfaces <= MASK_INTERFACES else ANSWER_INTERFACES
-        )
+        by_mask = self._table.n_interfaces <= MASK_INTERFACES if self._answer == "auto" else self._answer == "mask"
+        answer = ANSWER_FILTERS if filters else ANSWER_MASK if by_mask else ANSWER_INTERFACES
         if batch.n_events == 1:
             return self._match_one(batch, answer)
         if 0 < batch.n_events <= CCM_SINGLE_EVENTS:
@@ -128,6 +139,6 @@ class Ccm(Engine):
         one = self._one.get((answer, n_attributes))
         if one is None:
             one = self._one[answer, n_attributes] = CcmSingle(
-                self._gpu, self._stream, self._on_device, answer, n_attributes, self._steps
+                self._gpu, self._stream, self._on_device, answer, n_attributes, self._covers_event, self._steps
             )
         return one.match(batch)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpi_match.compute.search import lower_bound
+from mpi_match.engines.ccm.bloom import bit_of
 from mpi_match.engines.ccm.layout import (
     ANSWER_WORDS,
     AREAS,
@@ -28,6 +29,7 @@ from mpi_match.engines.ccm.layout import (
     N_ALWAYS,
     N_NAMES,
     N_REST,
+    NAME_BITS,
     SECTION,
     SET_ROW,
     CcmRows,
@@ -57,8 +59,9 @@ ANSWER, OFFSETS, LOCATIONS, ATTRIBUTES, CAPACITY, EVENTS_HEADER = range(6)
 PLAN_WORDS = 10
 NO_RESET = -1
 
-# The input of a block, shared by its threads: its attribute and the rows that this looks at.
-EVENT_CODE, N_EXISTS, EXISTS_ROWS, TYPED_ROWS, N_ROWS, FIRST_ATTRIBUTE, LAST_ATTRIBUTE, INPUT_WORDS = range(8)
+# The input of a block, shared by its threads: its attribute, the rows that this looks at, and with phases=3 the bits of all
+# names of the event.
+EVENT_CODE, N_EXISTS, EXISTS_ROWS, TYPED_ROWS, N_ROWS, FIRST_ATTRIBUTE, LAST_ATTRIBUTE, EVENT_NAMES, INPUT_WORDS = range(9)
 
 
 class Launched(NamedTuple):
@@ -80,6 +83,7 @@ class Launched(NamedTuple):
 
 
 _RUN_OFFSETS, _SEGMENT_ENDS, _ROW_FILTER = SECTION["run_offsets"], SECTION["segment_ends"], SECTION["row_filter"]
+_ROW_NAMES, _LOG_NAME_BITS = SECTION["row_names"], NAME_BITS.bit_length() - 1
 _COUNTERS, _INTERFACE, _ALWAYS = SECTION["counters"], SECTION["interface"], SECTION["always"]
 _REST_FILTER, _REST_AREA = SECTION["rest_filter"], SECTION["rest_area"]
 _ABSENT_OFFSETS, _ABSENT_NAMES = SECTION["absent_offsets"], SECTION["absent_names"]
@@ -93,6 +97,16 @@ def word_of(words: Any, section: int, i: int) -> Any:
 
 
 _lower_bound = device_function(lower_bound)
+_bit_of = device_function(bit_of)
+
+
+@device_function
+def load_names(words: Any, events: Any, input_: Any) -> None:
+    """Fill `input_` with the bits of the names of the event whose attribute is there."""
+    bits, shift = np.int64(0), np.int64(words[CODE_SHIFT])
+    for attribute in range(input_[FIRST_ATTRIBUTE], input_[LAST_ATTRIBUTE]):
+        bits |= np.int64(1) << _bit_of(events[events[ATTRIBUTES] + attribute] >> shift, 0, _LOG_NAME_BITS)
+    input_[EVENT_NAMES] = bits
 
 
 @device_function
@@ -223,9 +237,9 @@ def _reset(words: Any, events: Any, counts: Any, answers: Any, found: Any, plan:
 
 
 @lru_cache
-def ccm_kernel(reset: str, input_: str) -> Kernel:
+def ccm_kernel(reset: str, input_: str, phases: int) -> Kernel:
     """The kernel of a variant (`options`)."""
-    in_kernel, in_shared = reset == "kernel", input_ == "shared"
+    in_kernel, in_shared, selects = reset == "kernel", input_ == "shared", phases == 3
 
     @kernel("void(int64[::1], uint32[::1], int64[::1], uint32[::1], uint32[::1], int64[::1], int64)")
     def ccm_kernel_(rows: Any, words: Any, events: Any, counts: Any, answers: Any, found: Any, launch: int) -> None:
@@ -248,9 +262,10 @@ def ccm_kernel(reset: str, input_: str) -> Kernel:
             launch        which entry of the launches in `events` this one is
 
         Launch: grid.x * block.x threads for a run (fewer take several rows each), grid.y >= attributes of the widest event,
-        grid.z >= events and slots to reset; shared memory 56 bytes with input=shared.
-        Work: rows of the runs touched; one atomic per satisfied row; with reset=kernel counter_words written per slot, with
-        memset the size of a filter read for each satisfied row.
+        grid.z >= events and slots to reset; shared memory 64 bytes with input=shared.
+        Work: rows of the runs touched, with phases=3 names of their filters, and rows of those that are selected; one atomic
+        per satisfied row; with reset=kernel counter_words written per slot, with memset the size of a filter read for each
+        satisfied row.
         Invariant: a counter comes to its end exactly once, when all counted constraints of its filter are satisfied, because
         an attribute looks at a row at most once and names are distinct in an event.
         Source: Margara & Cugola, DEBS 2011 (a thread per constraint, 2-D grid, double buffers).  We differ: see `engine`.
@@ -263,6 +278,8 @@ def ccm_kernel(reset: str, input_: str) -> Kernel:
         live = z < events[plan + N_EVENTS]
         if live and (cuda.threadIdx.x == 0 or not in_shared):
             load_attribute(words, events, input_, events[plan + FIRST] + z, np.int64(cuda.blockIdx.y))
+            if selects:
+                load_names(words, events, input_)
         if in_shared:
             cuda.syncthreads()
         if in_kernel:
@@ -278,11 +295,14 @@ def ccm_kernel(reset: str, input_: str) -> Kernel:
         counter_mask = (np.int64(1) << (np.int64(1) << bits)) - 1
         n_rows, n_exists, exists_rows, code = input_[N_ROWS], input_[N_EXISTS], input_[EXISTS_ROWS], input_[EVENT_CODE]
         typed_rows = input_[TYPED_ROWS] - n_exists
+        names_of_rows, event_names = np.int64(words[_ROW_NAMES]), input_[EVENT_NAMES] if selects else np.int64(0)
         filters, launched = np.int64(words[_ROW_FILTER]), Launched(rows, words, events, answers, found, input_, plan, z)
         i = x
         while i < n_rows:  # not `range`: with a step, Numba divides to count the turns
             row = exists_rows + i if i < n_exists else typed_rows + i
-            if satisfied(rows, words, row, code):
+            # a filter is selected when the event has the bits of all its names; else it cannot match, whatever the row says
+            selected = not selects or (np.int64(words[names_of_rows + row]) & ~event_names) == 0
+            if selected and satisfied(rows, words, row, code):
                 filter_id = np.int64(words[filters + row])
                 at = (filter_id & place) << bits
                 one = np.uint32(np.int64(1) << at)
@@ -319,25 +339,29 @@ class OnDevice:
     """
 
     def __init__(self, gpu: Gpu, rows: CcmRows, table: Table, variant: CcmVariant) -> None:
-        self.kernel, self.n_copies = ccm_kernel(variant.reset, variant.input), 2 if variant.reset == "kernel" else 1
+        self.kernel = ccm_kernel(variant.reset, variant.input, variant.phases)
+        self.n_copies = 2 if variant.reset == "kernel" else 1
         self.rows, self.words = gpu.upload(rows.rows), gpu.upload(rows.words)
         self.counters, self.answer_words = rows.counters, rows.answer_words
         self.n_filters, self.n_interfaces = table.n_filters, table.n_interfaces
         self.has_areas = table.has_areas
-        self._longest_run = rows.longest_run
+        self.shift, self.longest_of, self.longest_run = table.vocabulary.shift, rows.longest_of, rows.longest_run
 
     def n_ids(self, answer: int) -> int:
         """Bound of the ids in an answer."""
         return self.n_filters if answer == ANSWER_FILTERS else self.n_interfaces
 
-    def grid(self, n_attributes: int, n_events: int, rows_per_thread: int) -> tuple[int, int, int]:
+    def blocks(self, n_rows: int, rows_per_thread: int = 1) -> int:
+        """Blocks for runs of so many rows."""
+        return min(max(-(-n_rows // (CCM_BLOCK * rows_per_thread)), 1), MAX_BLOCKS)
+
+    def grid(self, n_blocks: int, n_attributes: int, n_events: int) -> tuple[int, int, int]:
         """The grid for events of up to `n_attributes` attributes.  Raises EngineError for more than MAX_ATTRIBUTES."""
         if n_attributes > MAX_ATTRIBUTES:
             raise EngineError(
                 f"an event has {n_attributes} attributes; ccm takes at most {MAX_ATTRIBUTES}, keyed takes more"
             )
-        blocks = -(-self._longest_run // (CCM_BLOCK * rows_per_thread))
-        return min(max(blocks, 1), MAX_BLOCKS), max(n_attributes, 1), n_events
+        return n_blocks, max(n_attributes, 1), n_events
 
     def copies(self, gpu: Gpu, stream: Stream, slots: int) -> DeviceArray:
         """Counters for `slots` events in flight, in all copies, ready for the first launch."""

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of
+from mpi_match.engines.ccm.bloom import filter_names
 from mpi_match.errors import EngineError
 from mpi_match.model import Op, Type
 from mpi_match.table.table import Table
@@ -39,11 +40,14 @@ SET_ROW = 1 << 31
 HAS_REST = 1 << 31
 """Flag of the interface of a filter that has an area or an `absent`."""
 ALL_CODES = (1 << 32) - 1
+NAME_BITS = 32
+"""Bits of the vector of a filter's names."""
 
 SECTIONS = (
     "run_offsets",  # [4 n_names + n_atoms + 1] rows of each run: exists, number, string, boolean of name 0, ...; then atoms
     "segment_ends",  # [2 n_names] code of NaN and last code of a string, of each name
     "row_filter",  # [n_rows] filter of each row
+    "row_names",  # [n_rows] bits of the names of each row's filter, with phases=3; else nothing
     "counters",  # [counter_words] what each filter has to count, packed
     "interface",  # [n_filters] interface, plus HAS_REST
     "always",  # filters without anything to count
@@ -67,11 +71,17 @@ CCM_HEADER_WORDS = ANSWER_WORDS + 1
 @dataclass(frozen=True)
 class CcmRows:
     """rows i64: packed rows, then x, y and r of each area as the bits of doubles; words u32: header and sections;
-    `longest_run` in rows of the run (or the two runs together) that the worst attribute looks at."""
+    `longest_of` i32[n_names + n_atoms]: rows of the run (or the two runs together) that an attribute of a name looks at at
+    most."""
 
     rows: Array
     words: Array
-    longest_run: int
+    longest_of: Array
+
+    @property
+    def longest_run(self) -> int:
+        """Rows that the worst attribute looks at."""
+        return int(self.longest_of.max(initial=0))
 
     @property
     def counters(self) -> Array:
@@ -112,8 +122,10 @@ def too_large(table: Table, engine: str) -> str | None:
     return None
 
 
-def ccm_rows(table: Table, engine: str = "ccm", *, by_filter: bool = False) -> CcmRows:
+def ccm_rows(table: Table, engine: str = "ccm", *, by_filter: bool = False, with_names: bool = False) -> CcmRows:
     """Lay a table out for the kernels of `engine`; the rows of a run ascend by what they ask for, or `by_filter`.
+
+    `with_names`: with the section `row_names`.
 
     Raises EngineError for a table that is `too_large`, or whose words are more than 2^32.
     """
@@ -141,6 +153,7 @@ def ccm_rows(table: Table, engine: str = "ccm", *, by_filter: bool = False) -> C
         "run_offsets": run_offsets,
         "segment_ends": np.stack([v.segment(Type.NUMBER)[1] + 1, v.segment(Type.STRING)[1]], axis=1).reshape(-1),
         "row_filter": c.filter_id[order],
+        "row_names": filter_names(table, NAME_BITS, 1)[0, c.filter_id[order]] if with_names else order[:0],
         "counters": counters,
         "interface": interface,
         "always": always,
@@ -201,10 +214,9 @@ def _rest(table: Table, name: Array, is_absent: Array) -> dict[str, Array]:
     }
 
 
-def _longest(run_offsets: Array, n_names: int) -> int:
-    """Rows that the worst attribute looks at."""
+def _longest(run_offsets: Array, n_names: int) -> Array:
+    """See `CcmRows.longest_of`."""
     lengths = np.diff(run_offsets)
     of_names = lengths[: 4 * n_names].reshape(-1, 4)
-    return max(
-        int((of_names[:, 0] + of_names[:, 1:].max(axis=1)).max(initial=0)), int(lengths[4 * n_names :].max(initial=0))
-    )
+    found = [of_names[:, 0] + of_names[:, 1:].max(axis=1, initial=0), lengths[4 * n_names :]]
+    return np.concatenate(found).astype(np.int32)

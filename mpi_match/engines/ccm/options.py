@@ -28,6 +28,30 @@ CCM_OPTIONS = (
         "4.2",
         ("shared", "global"),
     ),
+    Option(
+        "phases",
+        2,
+        "2: constraints are evaluated and counted (DEBS 2011); 3: filters whose names the event has are selected before, by "
+        "bit vectors, as in the base of MPI-CUDA",
+        "TPDS 2014, after published code",
+        (2, 3),
+    ),
+    Option(
+        "cover",
+        "event",
+        "the grid of a single event covers the longest row of the names that the event has; or of all names of the table, "
+        "with one CUDA graph for all events",
+        "4.2; table: ours",
+        ("event", "table"),
+    ),
+    Option(
+        "answer",
+        "auto",
+        "a bit of each interface comes back, as the paper's array of them does; or a list of those that match; auto: bits, "
+        "up to 64 interfaces",
+        "4.2; list: ours",
+        ("auto", "mask", "list"),
+    ),
 )
 
 
@@ -37,3 +61,6 @@ class CcmVariant(NamedTuple):
     reset: str = "kernel"
     order: str = "sorted"
     input: str = "shared"
+    phases: int = 2
+    cover: str = "event"
+    answer: str = "auto"

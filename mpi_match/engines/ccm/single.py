@@ -9,6 +9,9 @@
 Two graphs, one for each launch, are used in turn.  With reset=memset there is one launch, one copy and one graph, which sets
 the copy to zero before the kernel.  Per event, Python only writes the attributes, launches a graph, waits, and reads the
 answer.
+
+A graph's grid is fixed.  With cover=event it covers the longest row of the event's names, rounded up to a power of two of
+blocks; graphs are captured for such a number of blocks when an event needs them first.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from mpi_match.engines.ccm.kernel import (
     NO_RESET,
     OFFSETS,
     PLAN_WORDS,
+    RESET_FOUND,
     OnDevice,
 )
 from mpi_match.events.batch import EventBatch
@@ -47,7 +51,16 @@ MASKS_KEPT = 4096
 class CcmSingle:
     """Matches events of at most `n_attributes` attributes one by one, for one kind of answer."""
 
-    def __init__(self, gpu: Gpu, stream: Stream, table: OnDevice, answer: int, n_attributes: int, steps: StepTimes) -> None:
+    def __init__(
+        self,
+        gpu: Gpu,
+        stream: Stream,
+        table: OnDevice,
+        answer: int,
+        n_attributes: int,
+        covers_event: bool,
+        steps: StepTimes,
+    ) -> None:
         self._stream, self._answer, self._steps = stream, answer, steps
         self._n_ids = table.n_ids(answer)
         self._id_dtype = id_dtype(self._n_ids)
@@ -68,7 +81,8 @@ class CcmSingle:
         stream.zero(found)
         self._found = [found.part(copy * (1 + capacity), (copy + 1) * (1 + capacity)) for copy in range(n_copies)]
         if answer == ANSWER_MASK:
-            words = pinned(2, np.uint32)
+            words = pinned(max(answer_words + answer_words % 2, 2), np.uint32)
+            words[:] = 0
             self._mask, self._out = words.view(np.uint64), words[:answer_words]
             sources = [answers.part(copy * answer_words, (copy + 1) * answer_words) for copy in range(n_copies)]
         else:
@@ -76,9 +90,9 @@ class CcmSingle:
             sources = self._found
         self._unpacked = lru_cache(MASKS_KEPT)(self._unpack)
 
-        def recorder(copy: int) -> Callable[[], None]:
+        def recorder(n_blocks: int, copy: int) -> Callable[[], None]:
             arrays = (table.rows, table.words, device_events, counts, answers, found)
-            launch = table.kernel.bind(table.grid(n_attributes, 1, rows_per_thread=1), kernel.CCM_BLOCK, (*arrays, copy))
+            launch = table.kernel.bind(table.grid(n_blocks, n_attributes, 1), kernel.CCM_BLOCK, (*arrays, copy))
 
             def record() -> None:
                 steps.at(stream, "copy in")
@@ -95,16 +109,39 @@ class CcmSingle:
 
             return record
 
-        self._records = [recorder(copy) for copy in range(n_copies)]
-        # made while the launches have no event: recording runs them once
-        self._graphs = [] if steps.on else [Graph(stream, record) for record in self._records]
+        self._recorder, self._n_copies = recorder, n_copies
+        self._plan = events[EVENTS_HEADER:offsets].reshape(2, PLAN_WORDS)
         for copy in range(n_copies):
-            at = EVENTS_HEADER + copy * PLAN_WORDS
             other = 1 - copy
             has_answers = answer_words > 0
             resets = (1, other, has_answers, other, other * (1 + capacity)) if n_copies == 2 else (0, 0, 0, 0, NO_RESET)
-            events[at : at + PLAN_WORDS] = (0, 1, copy, copy, copy * (1 + capacity), *resets)
+            self._plan[copy] = (0, 1, copy, copy, copy * (1 + capacity), *resets)
+        self._longest_of, self._shift = table.longest_of if covers_event else None, table.shift
+        self._blocks = table.blocks
+        self._launches: dict[int, list[Callable[[], None]]] = {}
+        self._all_blocks = table.blocks(table.longest_run)
         self._copy = 0
+
+    def _prepare(self, n_blocks: int) -> list[Callable[[], None]]:
+        """Launches with so many blocks for a run, one for each copy."""
+        records = [self._recorder(n_blocks, copy) for copy in range(self._n_copies)]
+        if self._steps.on:
+            return records
+        plan = self._plan.copy()
+        self._plan[:] = 0  # recording runs a launch once: without an event, and without anything to reset
+        self._plan[:, RESET_FOUND] = NO_RESET
+        try:
+            graphs = [Graph(self._stream, record) for record in records]
+        finally:
+            self._plan[:] = plan
+        return [graph.launch for graph in graphs]
+
+    def _blocks_for(self, attributes: Array) -> int:
+        """Blocks for the runs of an event."""
+        if self._longest_of is None:
+            return self._all_blocks
+        n_rows = int(self._longest_of[attributes >> self._shift].max(initial=0))
+        return min(1 << (self._blocks(n_rows) - 1).bit_length(), self._all_blocks)
 
     def match(self, batch: EventBatch) -> Matches:
         """The answer for a batch of one event."""
@@ -114,21 +151,24 @@ class CcmSingle:
         self._attributes[:n_attributes] = attributes
         if self._location is not None:
             self._location[:] = np.nan if batch.location is None else batch.location[0]
-        copy = self._copy
-        self._copy = (copy + 1) % len(self._records)
-        if self._graphs:
-            self._graphs[copy].launch()
-            self._stream.synchronize()
-        else:
-            self._records[copy]()
-            self._stream.synchronize()
+        n_blocks, copy = self._blocks_for(attributes), self._copy
+        launches = self._launches.get(n_blocks)
+        if launches is None:
+            launches = self._launches[n_blocks] = self._prepare(n_blocks)
+        self._copy = (copy + 1) % self._n_copies
+        launches[copy]()
+        self._stream.synchronize()
+        if self._steps.on:
             self._steps.read()
         if self._answer == ANSWER_MASK:
-            return self._unpacked(int(self._mask[0]))
+            return self._unpacked(int(self._mask[0])) if len(self._mask) == 1 else self._of_bits(self._mask)
         return self._listed(copy)
 
     def _unpack(self, mask: int) -> Matches:
-        bits = np.unpackbits(np.array([mask], "<u8").view(np.uint8), bitorder="little")
+        return self._of_bits(np.array([mask], np.uint64))
+
+    def _of_bits(self, words: Array) -> Matches:
+        bits = np.unpackbits(words.astype("<u8", copy=False).view(np.uint8), bitorder="little")
         return self._matches(np.flatnonzero(bits))
 
     def _listed(self, copy: int) -> Matches:

@@ -37,6 +37,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpi_match.engines.ccm.bloom import bit_of
 from mpi_match.engines.ccm.kernel import (
     ANSWER,
     ANSWER_FILTERS,
@@ -58,7 +59,6 @@ from mpi_match.engines.ccm.kernel import (
     word_of,
 )
 from mpi_match.engines.ccm.layout import CODE_SHIFT, HAS_REST, SECTION
-from mpi_match.engines.clcb.bloom import bit_of
 from mpi_match.gpu.intrinsics import WARP, add, ballot, double_of, in_circle, lane
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
 from mpi_match.gpu.warp import drainer, put
@@ -449,7 +449,7 @@ def cont_kernel(groups: bool) -> Kernel:
 
         Parameters: as for `loc_kernel`; counters are counted down, interfaces get the flags of complete filters.
 
-        Launch: any grid along x, grid.y >= attributes of the widest event, grid.z >= n_events; shared memory 56 bytes.
+        Launch: any grid along x, grid.y >= attributes of the widest event, grid.z >= n_events; shared memory 64 bytes.
         Work: with groups, for each 128 rows of the runs touched, the first and the last filter, and the flags of some
         groups, 4 bytes each; filter and counter of each row of a chunk that is left (without groups, of each row); the rows
         of filters that are left, and one atomic for each of those that is satisfied.

@@ -7,7 +7,7 @@ segment are numbered; its arrays are in the order of these numbers:
     areas     f64 [3 n]   x, y and radius; ANYWHERE for a filter without an area, NOWHERE for a removed one
     rows, words           CCM's table (`ccm.layout`), without areas
 
-The bits that a name sets are in `bloom`.  Names that must be absent set none; an atom is a name (`vocabulary`).
+The bits that a name sets are in `ccm.bloom`.
 
 **Moves.**  An area is 24 bytes at an address that follows from the filter, so moving it is one small copy, in constant time.
 Removing a filter is moving it to NOWHERE.  Many moves at once are copied together and put in place by a kernel; where a
@@ -28,18 +28,16 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array
+from mpi_match.engines.ccm.bloom import filter_names
 from mpi_match.engines.ccm.kernel import MAX_ATTRIBUTES
 from mpi_match.engines.ccm.layout import ccm_rows
-from mpi_match.engines.clcb.bloom import bit_of
 from mpi_match.engines.clcb.kernels import CLCB_BLOCK, ROWS_AHEAD, Marks, SegmentArrays, cont_kernel, loc_kernel
 from mpi_match.engines.clcb.options import ClcbVariant
 from mpi_match.errors import EngineError
 from mpi_match.gpu.intrinsics import WARP
 from mpi_match.gpu.kernels import Argument, DeviceArray, Gpu, Kernel, KernelLaunch, PinnedBuffer, Rows, Stream, cuda, kernel
 from mpi_match.gpu.step_times import StepTimes
-from mpi_match.model import Op
 from mpi_match.table.table import Table
-from mpi_match.table.vocabulary import ATOM_OPS
 
 BLOCKS_PER_MULTIPROCESSOR = 4
 """Blocks of a launch along x and y together, as many as a multiprocessor runs at once with `CLCB_REGISTERS`: each reads its
@@ -54,21 +52,10 @@ MOVES_UNDER_WAY = 1024
 
 def filter_columns(table: Table, ids: Array, variant: ClcbVariant) -> tuple[Array, Array]:
     """`filters` and `areas` of the module, for filters with these ids."""
-    c, v, n = table.constraints, table.vocabulary, table.n_filters
-    op, name = c.op, c.name_id.astype(np.int64)
-    atoms = np.flatnonzero(np.isin(op, ATOM_OPS))
-    name[atoms] = v.n_names + v.atom_offsets[c.name_id[atoms]] + c.lo[atoms]
-    n_words, log_bits = -(-variant.bloom_bits // 32), variant.bloom_bits.bit_length() - 1
-    filters = np.zeros((1 + n_words, n), np.uint32)
-    filters[0] = ids
-    for nth in range(variant.bloom_hashes):
-        bit = bit_of(name, nth, log_bits).astype(np.uint8)
-        bit[op == Op.ABSENT] = variant.bloom_bits
-        for b in range(variant.bloom_bits):
-            filters[1 + (b >> 5), c.filter_id[bit == b]] |= np.uint32(1 << (b & 31))
-    areas = np.full((n, 3), ANYWHERE)
+    names = filter_names(table, variant.bloom_bits, variant.bloom_hashes)
+    areas = np.full((table.n_filters, 3), ANYWHERE)
     areas[table.filters.area_filter] = table.filters.area
-    return filters.reshape(-1), areas
+    return np.concatenate([ids.astype(np.uint32), names.reshape(-1)]), areas
 
 
 class Segment:

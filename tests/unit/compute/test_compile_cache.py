@@ -285,5 +285,5 @@ def test_engines_on_both_kinds_of_processor_use_it() -> None:
     assert place.name.startswith(source_digest.digest())
     paths = [cpu_search.match_blocks.stats.cache_path]
     if not cuda.simulated:
-        paths.append(ccm_kernel("kernel", "shared")._dispatcher._cache.cache_path)
+        paths.append(ccm_kernel("kernel", "shared", 2)._dispatcher._cache.cache_path)
     assert {Path(path).parent for path in paths} == {place}

@@ -248,7 +248,7 @@ def test_workers_are_as_many_as_there_are_gpus(monkeypatch: pytest.MonkeyPatch) 
     assert [point.values["attributes"] for point in points] == [str(n) for n in range(1, 11)]
     assert points[0].scaling.workers == (1, 2)
     assert (points[0].scaling.batch, points[0].scaling.n_filters, points[0].scaling.n_events) == (1, 25_000, 20_000)
-    assert points[0].scaling.how == ("--engine", "ccm", "--credits", "1", "--feed", "master")
+    assert points[0].scaling.how == ("--engine", "ccm", "--credits", "1", "--feed", "master", "--set", "phases=3")
     (of_events,) = EXPERIMENTS["mpi-cuda-figure-4"].ranks
     assert [p.scaling.n_events for p in rank_points(of_events, ExperimentPlan())] == [100_000 * n for n in range(1, 6)]
     monkeypatch.setattr(running, "gpus", lambda: 0)

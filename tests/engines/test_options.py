@@ -127,6 +127,10 @@ VARIANTS = [
     *(("ccm", {"phases": 3, "reset": r, "input": i}) for r, i in product(RESETS, INPUTS)),
     *(("ccm", {"cover": c, "answer": a}) for c, a in product(("event", "table"), ("mask", "list"))),
     *(("clcb", {"runs": r, "groups": g}) for r in (1, 2, 4) for g in (True, False)),
+    *(
+        ("clcb", {"reset": r, "areas": a, "groups": g})
+        for r, a, g in product(("memset", "loc"), ("rows", "columns"), (True, False))
+    ),
     *(("clcb", {"bloom_bits": b, "bloom_hashes": h}) for b in (8, 16, 64) for h in (1, 2, 4)),
 ]
 

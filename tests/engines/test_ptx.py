@@ -9,6 +9,7 @@ import pytest
 from mpi_match.engines.ccm.kernel import ccm_kernel
 from mpi_match.engines.clcb import kernels as clcb_kernel
 from mpi_match.engines.clcb import segment
+from mpi_match.engines.clcb.options import ClcbVariant
 from mpi_match.engines.keyed.kernels import bitmap, compact, tidy, trie_thread, trie_warp
 from mpi_match.engines.keyed.kernels import grid as keyed_grid_kernel
 from mpi_match.engines.tagmatch.kernel import match_kernel as tagmatch_kernel
@@ -17,8 +18,15 @@ from mpi_match.gpu import kernels as cuda
 
 MOVE_KERNELS = (segment.stamp_kernel, segment.place_kernel)
 LOC_KERNELS = {
-    f"Loc {bits} bits {hashes} hashes groups={groups}": clcb_kernel.loc_kernel(bits, hashes, groups)
-    for bits, hashes, groups in ((32, 1, True), (64, 1, True), (8, 4, True), (32, 2, False))
+    f"Loc {bits} bits {hashes} hashes groups={groups} {reset} {areas}": clcb_kernel.loc_kernel(
+        ClcbVariant(4, bits, hashes, reset, areas, groups)
+    )
+    for bits, hashes, groups, reset, areas in (
+        (32, 1, True, "memset", "rows"),
+        (64, 1, True, "loc", "rows"),
+        (8, 4, True, "memset", "columns"),
+        (32, 2, False, "loc", "columns"),
+    )
 }
 CONT_KERNELS = {f"Cont groups={groups}": clcb_kernel.cont_kernel(groups) for groups in (True, False)}
 OTHERS = {kernel.name: kernel for kernel in (clcb_kernel.zip_kernel, *MOVE_KERNELS)}

@@ -115,7 +115,9 @@ def test_variants_agree_with_the_model(
 
 
 @pytest.mark.parametrize(
-    "options", [{"runs": 1, "bloom_bits": 64, "bloom_hashes": 2}, {"runs": 2, "groups": False}], ids=spelled
+    "options",
+    [{"runs": 1, "bloom_bits": 64, "bloom_hashes": 2, "reset": "loc"}, {"runs": 2, "groups": False, "areas": "columns"}],
+    ids=spelled,
 )
 def test_variants_take_changes(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Also filters that come later have Bloom filters of the same kind."""
@@ -212,6 +214,8 @@ def test_a_mask_has_any_number_of_interfaces_up_to_a_bound() -> None:
 @pytest.mark.parametrize("runs", [1, 2, 4])
 def test_counters_are_zeroed_once_for_so_many_runs(runs: int) -> None:
     assert launched("clcb", runs=runs)["zero"] == 2 * 8 // runs
+    assert launched("clcb", runs=runs, reset="loc")["zero"] == 2 * 8 // runs, "groups and interfaces"
+    assert launched("clcb", runs=runs, reset="loc", groups=False)["zero"] == 8 // runs, "interfaces only"
 
 
 def test_rows_are_sorted_or_as_filters_are_given() -> None:

@@ -123,8 +123,8 @@ class ClcbBatches:
         for first in range(0, batch.n_events, self._at_once):
             n_events = min(self._at_once, batch.n_events - first)
             steps.at(stream, "zero")
-            for counters in self._counters:
-                stream.zero(counters)
+            for segment, counters in zip(self._segments, self._counters, strict=True):
+                segment.zero(counters)
             stream.zero(self._interfaces)
             for launch in launches:
                 launch(first, n_events, 0)

@@ -10,9 +10,9 @@ r"""The kernels of CLCB, and what they share.
                                                                Cont counts down; a filter at 0 is complete
 
 Loc writes only where a filter passes, so the bytes must be zero before; with four runs in a word, words are set to zero once
-in four events.  (A filter of more than 255 constraints needs wider counts: then a word has two runs, or one.)  Interfaces
-have words of their own with as many runs.  A batch has several words for each filter and interface, so that more events than
-a word has runs are matched together.
+in four events, by a memset or (reset=loc) by Loc itself.  (A filter of more than 255 constraints needs wider counts: then a
+word has two runs, or one.)  Interfaces have words of their own with as many runs.  A batch has several words for each filter
+and interface, so that more events than a word has runs are matched together.
 
 **Groups.**  Of a million filters Loc leaves a dozen.  256 of them are a group, with a flag behind the counters: set
 if one of the group is left.  So Cont skips 128 rows where the paper's, which is that with groups=off, skips one.
@@ -59,6 +59,7 @@ from mpi_match.engines.ccm.kernel import (
     word_of,
 )
 from mpi_match.engines.ccm.layout import CODE_SHIFT, HAS_REST, SECTION
+from mpi_match.engines.clcb.options import ClcbVariant
 from mpi_match.gpu.intrinsics import WARP, add, ballot, double_of, in_circle, lane
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
 from mpi_match.gpu.warp import drainer, put
@@ -256,8 +257,14 @@ def _bloom_functions(bits: int, hashes: int) -> tuple[Any, Any]:
     return bloom_at, bloom_of
 
 
-def _locator(groups: bool) -> Any:
+def _locator(groups: bool, columns: bool) -> Any:
     """Device function: let a filter count for those events whose location its circle contains."""
+
+    @device_function
+    def circle_of(areas: Any, n_filters: int, filter_id: int) -> Any:
+        if columns:
+            return areas[filter_id], areas[n_filters + filter_id], areas[2 * n_filters + filter_id]
+        return areas[3 * filter_id], areas[3 * filter_id + 1], areas[3 * filter_id + 2]
 
     @device_function
     def leave(counters: Any, n_filters: int, filter_id: int, size: int, events: Any, run: int) -> None:
@@ -273,7 +280,7 @@ def _locator(groups: bool) -> Any:
         """An item of the queue is the bits of the events that may have the filter's names, and its number."""
         segment, areas, events, marks, window, n_filters = about
         filter_id, events_left, i = item & 0xFFFFFFFF, (item >> 32) & 0xFFFFFFFF, np.int64(0)
-        circle_x, circle_y, radius = areas[3 * filter_id], areas[3 * filter_id + 1], areas[3 * filter_id + 2]
+        circle_x, circle_y, radius = circle_of(areas, n_filters, filter_id)
         while events_left:
             if events_left & 1 and _is_inside(window.xs[i], window.ys[i], circle_x, circle_y, radius):
                 size = size_of(segment.words, filter_id)
@@ -288,11 +295,16 @@ def _locator(groups: bool) -> Any:
     return locate
 
 
-@lru_cache
-def loc_kernel(bloom_bits: int, bloom_hashes: int, groups: bool) -> Kernel:
+def loc_kernel(variant: ClcbVariant) -> Kernel:
     """The kernel Loc of a variant (`options`)."""
-    bloom_at, bloom_of = _bloom_functions(bloom_bits, bloom_hashes)
-    drain = drainer(_locator(groups))
+    return _loc_kernel(variant._replace(runs=ClcbVariant().runs))  # any number of runs has the same
+
+
+@lru_cache
+def _loc_kernel(variant: ClcbVariant) -> Kernel:
+    bloom_at, bloom_of = _bloom_functions(variant.bloom_bits, variant.bloom_hashes)
+    drain = drainer(_locator(variant.groups, variant.areas == "columns"))
+    resets = variant.reset == "loc"
 
     @kernel(
         f"void({_SEGMENT_TYPE}, float64[::1], int64[::1], {_MARKS_TYPE}, int64, int64, int64, int64)",
@@ -317,13 +329,15 @@ def loc_kernel(bloom_bits: int, bloom_hashes: int, groups: bool) -> Kernel:
 
         Parameters:
             segment                constant arrays
-            areas       f64 [3 n]  x, y and radius of each filter     written at building, then by updates
+            areas       f64 [3 n]  x, y and radius of each filter,    written at building, then by updates
+                                   or with areas=columns of all
             events      i64        input and output, see the module   by the host, the list by kernels
             marks                  counters are set here, interfaces are marked for filters without a counted constraint
 
         Launch: any grid along x (a thread takes several filters) of blocks of at most CLCB_BLOCK threads; shared memory 24
         bytes for each of MOST_AT_ONCE events, and 8 for each place of the queues.
-        Work: a Bloom filter read per filter, 24 bytes more where it passes, two words written where the circle does.
+        Work: a Bloom filter read per filter, 24 bytes more where it passes, two words written where the circle does; with
+        reset=loc the words of all counters of the launch, if `run` is the first of its word.
         Source: Cugola & Margara, Middleware 2012, kernel Loc.  We differ: a filter's size is written instead of a flag.
         """
         # a line for each: the simulator identifies shared arrays by their lines
@@ -352,9 +366,14 @@ def loc_kernel(bloom_bits: int, bloom_hashes: int, groups: bool) -> Kernel:
         queue = (queued[warp * _MOST_QUEUED : (warp + 1) * _MOST_QUEUED], lengths, warp)
         about = Located(segment, areas, events, marks, Window(xs, ys, first, run), n_filters)
         only = ~blooms[0] if n_events == 1 else np.int64(0)
+        first_word, last_word = run >> events[RUNS_LOG], (run + n_events - 1) >> events[RUNS_LOG]
         while start - lane() < n_filters:
             for k in range(FILTERS_AHEAD):
                 filter_id = start + k * stride
+                if resets and filter_id < n_filters and not run & _runs_mask(events):
+                    # before the filter is queued; only its own warp takes it from there
+                    for word in range(first_word, last_word + 1):
+                        marks.counters[word * _counter_words(n_filters) + filter_id] = np.uint32(0)
                 if filter_id >= n_filters or bloom[k] & only:
                     continue
                 passed = np.int64(n_events == 1)
@@ -482,7 +501,8 @@ def zip_kernel(events: Any, interfaces: Any, first: int, n_events: int, run: int
     Parameters: `events`, `interfaces`, `first`, `n_events`, `run` as for `loc_kernel`; the list is in `events`.
 
     Launch: any grid along x (a thread takes several words).  Work: a word read per interface, one atomic per answer.
-    Source: Cugola & Margara, Middleware 2012, kernel Zip.  As in the paper.
+    Source: Cugola & Margara, Middleware 2012, kernel Zip, which makes the array of the ids of one event.  We differ: a word
+    has a flag for each of its runs, an item names its event, and words are set to zero together with the counters.
     """
     log, n_interfaces = events[RUNS_LOG], events[N_INTERFACES]
     n_words = (((run + n_events - 1) >> log) + 1) * n_interfaces

@@ -4,12 +4,14 @@ An engine has one segment for its table; filters that are added later go to furt
 segment are numbered; its arrays are in the order of these numbers:
 
     filters   u32 [k n]   each one's id, then a word of each one's Bloom filter of names (two words, where it has 64 bits)
-    areas     f64 [3 n]   x, y and radius; ANYWHERE for a filter without an area, NOWHERE for a removed one
+    areas     f64 [3 n]   x, y and radius of each filter, or three columns; ANYWHERE for a filter without an area, NOWHERE
+                          for a removed one
     rows, words           CCM's table (`ccm.layout`), without areas
 
 The bits that a name sets are in `ccm.bloom`.
 
-**Moves.**  An area is 24 bytes at an address that follows from the filter, so moving it is one small copy, in constant time.
+**Moves.**  An area is 24 bytes at an address that follows from the filter, so moving it is one small copy (or three, of
+columns), in constant time.
 Removing a filter is moving it to NOWHERE.  Many moves at once are copied together and put in place by a kernel; where a
 filter moves more than once, the last move must win, which stamps decide: each move has a number higher than all before, and
 a filter's stamp is the highest number of its moves.
@@ -31,7 +33,15 @@ from mpi_match.arrays.csr import Array
 from mpi_match.engines.ccm.bloom import filter_names
 from mpi_match.engines.ccm.kernel import MAX_ATTRIBUTES
 from mpi_match.engines.ccm.layout import ccm_rows
-from mpi_match.engines.clcb.kernels import CLCB_BLOCK, ROWS_AHEAD, Marks, SegmentArrays, cont_kernel, loc_kernel
+from mpi_match.engines.clcb.kernels import (
+    CLCB_BLOCK,
+    ROWS_AHEAD,
+    Marks,
+    SegmentArrays,
+    cont_kernel,
+    counter_words,
+    loc_kernel,
+)
 from mpi_match.engines.clcb.options import ClcbVariant
 from mpi_match.errors import EngineError
 from mpi_match.gpu.intrinsics import WARP
@@ -63,7 +73,7 @@ class Segment:
 
     `table` has the interface of each of its filters (its labels are not used) and their first areas; `ids` are those of the
     filters.  `runs_log`: a word has 2^n runs, as many as its counts are narrow enough for and the options allow.
-    `circles.put(filter, circle)` moves a filter: the constant-time update of the paper.
+    `put(filter, circle)` moves a filter: the constant-time update of the paper.
     """
 
     def __init__(self, gpu: Gpu, stream: Stream, table: Table, ids: Array, variant: ClcbVariant) -> None:
@@ -74,10 +84,14 @@ class Segment:
         self.runs_log = min(base.counter_log, variant.runs.bit_length() - 1)
         self._variant = variant
         self._longest_run = base.longest_run
-        self._filters, self._areas = gpu.upload(filters), gpu.upload(areas)
+        self._columns = variant.areas == "columns"
+        self._filters = gpu.upload(filters)
+        self._areas = gpu.upload(np.ascontiguousarray(areas.T) if self._columns else areas)
         self._rows, self._words = gpu.upload(base.rows), gpu.upload(base.words)
         self._gpu, self._stream = gpu, stream
-        self.circles = Rows(stream, self._areas, 3, MOVES_UNDER_WAY)
+        width = 1 if self._columns else 3
+        self._places = Rows(stream, self._areas, width, MOVES_UNDER_WAY)
+        self.put: Callable[[int, Array], None] = self._put_columns if self._columns else self._places.put
         self._stamps: DeviceArray | None = None
         self._next_stamp = 1
         self._moves = [(PinnedBuffer(dtype), gpu.buffer(dtype)) for dtype in (np.uint32, np.float64)]
@@ -102,8 +116,8 @@ class Segment:
             )
         arrays = SegmentArrays(self._filters, self._rows, self._words)
         rest = (events, Marks(counters, interfaces), self.n_filters, 0, n_events, 0)
-        _, bits, hashes, groups = self._variant
-        loc = spread(loc_kernel(bits, hashes, groups), self._gpu, self.n_filters, (arrays, self._areas, *rest))
+        groups = self._variant.groups
+        loc = spread(loc_kernel(self._variant), self._gpu, self.n_filters, (arrays, self._areas, *rest))
         items = -(-self._longest_run // WARP) if groups else self._longest_run
         cont = spread(cont_kernel(groups), self._gpu, items, (arrays, *rest), max(n_attributes, 1), n_events)
 
@@ -128,7 +142,21 @@ class Segment:
         found = np.empty(3 * self.n_filters)
         self._stream.copy_out(found, self._areas)
         self._stream.synchronize()
-        return found.reshape(-1, 3)
+        return found.reshape(3, -1).T if self._columns else found.reshape(-1, 3)
+
+    def zero(self, counters: DeviceArray) -> None:
+        """Set counters to zero; with reset=loc only the flags of groups, which are behind those of each word."""
+        if self._variant.reset == "memset":
+            self._stream.zero(counters)
+        elif self._variant.groups:
+            n_words = counter_words(self.n_filters)
+            for first in range(0, counters.size if n_words else 0, n_words or 1):
+                self._stream.zero(counters.part(first + self.n_filters, first + n_words))
+
+    def _put_columns(self, filter_id: int, circle: Array) -> None:
+        """Move a filter whose x, y and radius are in columns."""
+        for column, value in enumerate(circle.reshape(-1)):
+            self._places.put(column * self.n_filters + filter_id, value)
 
     def move(self, filters: Array, circles: Array) -> None:
         """Move filters (by number, in order, perhaps repeated) to new circles f64[n, 3]; NOWHERE removes one."""
@@ -136,7 +164,7 @@ class Segment:
             self._move_many(filters, circles)
             return
         for filter_id, circle in zip(filters.tolist(), circles, strict=True):
-            self.circles.put(filter_id, circle)
+            self.put(filter_id, circle)
 
     def _move_many(self, filters: Array, circles: Array) -> None:
         if self._stamps is None:
@@ -151,7 +179,8 @@ class Segment:
             arrays.append(device)
         n = len(filters)
         spread(stamp_kernel, self._gpu, n, (self._stamps, arrays[0], self._next_stamp, n))(self._stream)
-        spread(place_kernel, self._gpu, n, (self._areas, self._stamps, *arrays, self._next_stamp, n))(self._stream)
+        strides = (1, self.n_filters) if self._columns else (3, 1)
+        spread(place_kernel, self._gpu, n, (self._areas, self._stamps, *arrays, self._next_stamp, n, *strides))(self._stream)
         self._next_stamp += n
 
 
@@ -174,13 +203,18 @@ def stamp_kernel(stamps: Any, filters: Any, first_stamp: int, n: int) -> None:
         i += cuda.gridDim.x * cuda.blockDim.x
 
 
-@kernel("void(float64[::1], int64[::1], uint32[::1], float64[::1], int64, int64)")
-def place_kernel(areas: Any, stamps: Any, filters: Any, circles: Any, first_stamp: int, n: int) -> None:
-    """Copy the circles f64[3 n] of the last moves to `areas` f64[3 n_filters]; arguments as in `stamp_kernel`, after it."""
+@kernel("void(float64[::1], int64[::1], uint32[::1], float64[::1], int64, int64, int64, int64)")
+def place_kernel(
+    areas: Any, stamps: Any, filters: Any, circles: Any, first_stamp: int, n: int, filter_stride: int, item_stride: int
+) -> None:
+    """Copy the circles f64[3 n] of the last moves to `areas` f64[3 n_filters]; arguments as in `stamp_kernel`, after it.
+
+    Item k of filter f is at `filter_stride` f + `item_stride` k.
+    """
     i = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
     while i < n:
         filter_id = np.int64(filters[i])
         if stamps[filter_id] == first_stamp + i:
             for k in range(3):
-                areas[3 * filter_id + k] = circles[3 * i + k]
+                areas[filter_stride * filter_id + item_stride * k] = circles[3 * i + k]
         i += cuda.gridDim.x * cuda.blockDim.x

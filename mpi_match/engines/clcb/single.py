@@ -39,6 +39,7 @@ class Runs:
         self.log = min(segment.runs_log for segment in segments)
         self.counters = [gpu.buffer(np.uint32).array(max(counter_words(segment.n_filters), 1)) for segment in segments]
         self.interfaces = gpu.buffer(np.uint32).array(max(n_interfaces, 1))
+        self._segments = segments
         self._next = 0
 
     @property
@@ -48,8 +49,9 @@ class Runs:
 
     def zero(self, stream: Stream) -> None:
         """Set the words to zero, for run 0."""
-        for words in (*self.counters, self.interfaces):
-            stream.zero(words)
+        for segment, counters in zip(self._segments, self.counters, strict=True):
+            segment.zero(counters)
+        stream.zero(self.interfaces)
 
     def start(self) -> None:
         """Make run 0 the next one."""

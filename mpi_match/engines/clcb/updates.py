@@ -75,7 +75,7 @@ class SegmentSlots:
             if number >= segment.n_filters:
                 at = int(np.searchsorted(self._first, number, side="right")) - 1
                 number, segment = number - int(self._first[at]), self.segments[at]
-            segment.circles.put(number, changes.area)
+            segment.put(number, changes.area)
             return False
         bounds = self.n_filters, self.n_interfaces
         self.n_filters, self.n_interfaces = changes.n_filters, changes.n_interfaces

@@ -312,8 +312,8 @@ def test_a_queue_is_matched_when_it_is_full_or_due_and_else_at_the_end() -> None
     assert [one.end().counts.tolist() for one in (first, second, alone)] == [[2]] * 3
 
 
-def test_after_a_failure_nothing_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Queries of another batch were lost with it."""
+def test_batches_fail_with_one_that_their_queries_wait_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that begin afterwards are answered."""
     table = Table.from_filters([tag_filter("i", ["a"])])
     engine, batch = opened(table, **CPU, queries=2), Events.of([tag_event(["a"])]).encode(table.vocabulary)
     before = engine.begin(batch)
@@ -322,8 +322,10 @@ def test_after_a_failure_nothing_is_answered(monkeypatch: pytest.MonkeyPatch) ->
         with pytest.raises(ZeroDivisionError):
             engine.match(batch)
     assert isinstance(before, Waiting)
-    with pytest.raises(EngineError, match="failed in an earlier batch and cannot go on; open it again"):
+    assert before.poll()
+    with pytest.raises(EngineError, match="another batch failed while events of this one waited with its own"):
         before.end()
+    assert engine.match(batch).counts.tolist() == [1]
 
 
 # Changes

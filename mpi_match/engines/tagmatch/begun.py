@@ -29,6 +29,7 @@ class BegunBatch:
     n_waiting  pairs of query and partition that wait in queues
     pairs      u64 of query, counted from 0, and set that match so far
     answer     where it had to be found before the table changed
+    error      of another batch, with which queries of this one were lost
     """
 
     queries: Queries
@@ -38,6 +39,7 @@ class BegunBatch:
     n_waiting: int = 0
     pairs: list[Array] = field(default_factory=list)
     answer: Matches | None = None
+    error: BaseException | None = None
 
     @property
     def stop(self) -> int:
@@ -73,6 +75,12 @@ class BegunBatches:
     def remove(self, batch: BegunBatch) -> None:
         """Free its numbers; none of its queries waits any more."""
         self._batches.remove(batch)
+
+    def fail(self, error: BaseException) -> None:
+        """Forget all batches; they fail because of an error."""
+        for batch in self._batches:
+            batch.error, batch.n_waiting = error, 0
+        self._batches = []
 
     def leave_queues(self, numbers: Array) -> None:
         """Queries u32 have left a queue each."""

@@ -92,6 +92,9 @@ class CpuMatcher:
         )
         return found
 
+    def forget(self) -> None:
+        """Nothing is left."""
+
     def finish(self, queries: range) -> list[Array]:
         """Nothing is left of any queries."""
         return []

@@ -84,7 +84,7 @@ class TagMatch(Engine):
         self._staged = Staged()
         self._steps_s, self._timed = dict.fromkeys(TAGMATCH_STEPS, 0.0), False
         self._n_candidates = self.n_false_positives = 0
-        self._begun, self._is_broken = BegunBatches(), False
+        self._begun = BegunBatches()
         self._build(TagFilters.of(table))
 
     def _build(self, filters: TagFilters) -> None:
@@ -102,9 +102,9 @@ class TagMatch(Engine):
             sets = sets._replace(signatures=sets.signatures[:0])
         else:
             self._matcher = CpuMatcher(sets.signatures, bounds, variant.prefix)
-        self._queues = Queues(sets.partitions.n, 1 if variant.variant == "gpu-plain" else variant.queries)
         self._tree = PrefixTree(sets.signatures) if variant.variant == "prefix-tree" else None
         self._sets = sets
+        self._queues = self._new_queues()
 
     @classmethod
     def serves(cls, table: Table) -> str | None:
@@ -165,14 +165,17 @@ class TagMatch(Engine):
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """What fails half-way leaves other batches without queries that waited with its own; none is answered any more."""
-        if self._is_broken:
-            raise EngineError("tagmatch failed in an earlier batch and cannot go on; open it again")
+        """What fails half-way leaves other batches without queries that waited with its own: they fail too."""
         try:
             yield
-        except BaseException:
-            self._is_broken = True
+        except BaseException as error:
+            self._begun.fail(error)
+            self._queues = self._new_queues()
+            self._matcher.forget()
             raise
+
+    def _new_queues(self) -> Queues:
+        return Queues(self.n_partitions, 1 if self._variant.variant == "gpu-plain" else self._variant.queries)
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
@@ -319,4 +322,6 @@ class WaitingBatch(NamedTuple):
 
     def end(self) -> Matches:
         """See `Pending.end`."""
+        if self.batch.error is not None:
+            raise EngineError("another batch failed while events of this one waited with its own") from self.batch.error
         return self.engine.end(self.batch) if self.batch.answer is None else self.batch.answer

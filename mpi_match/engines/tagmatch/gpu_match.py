@@ -184,6 +184,11 @@ class MatchStream:
             self._finished = None
         return found
 
+    def forget(self) -> None:
+        """Drop all jobs."""
+        self._running = self._finished = None
+        self._stream.synchronize()
+
     def _unpacked(self, job: Job, n: int) -> Array:
         packed = self._results.array(HEAD_WORDS + _words_of(n))[HEAD_WORDS:]
         pairs: Array = _unpack(n, packed, packed.view(np.uint8), *job)
@@ -212,6 +217,11 @@ class GpuMatcher:
             found += self._streams[self._next].begin(job, signatures)
             self._next = (self._next + 1) % len(self._streams)
         return found
+
+    def forget(self) -> None:
+        """Drop all batches that were begun."""
+        for stream in self._streams:
+            stream.forget()
 
     def finish(self, queries: range) -> list[Array]:
         """The pairs that are left of these queries, and some of others."""
